@@ -111,7 +111,9 @@ def _table(result: Result, stream: Any) -> None:
 def _models(figures: dict[str, Any], stream: Any) -> None:
     """The metrics of steps, and of whole dialogs where any has several steps."""
     console.print_table(_turned(table(figures)), stream)
-    whole = {name: {"metrics": one["dialogs"]} for name, one in figures.items() if "dialogs" in one}
+    whole = {
+        name: {"metrics": one["dialogs"]} for name, one in figures.items() if one.get("dialogs")
+    }
     if any(
         one["metrics"]["end_to_end_success"]["count"] < figures[name]["prompts"]
         for name, one in whole.items()

@@ -96,6 +96,7 @@ agentlite rollout --env shop.py:Shop --tasks tasks.jsonl --model dpo -n 4
 agentlite eval
 agentlite eval --model smollm2-135m --model sft
 agentlite eval --gate 'tool_selection_accuracy>=0.8'
+agentlite eval --env shop.py:Shop --tasks tasks.jsonl --model smollm2-135m --model sft
 agentlite eval --predictions others.jsonl --json
 agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft
 """,

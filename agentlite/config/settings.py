@@ -458,82 +458,6 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
         return InMemory(self.batch_size, reference=True, prompts=prompts, samples=self.group_size)
 
 
-class EvalSettings(Struct, frozen=True, kw_only=True):
-    """Ask models at every step of the test records, score what they say, set them side by side."""
-
-    model: Annotated[tuple[Model, ...], REPEAT, DATA, COMMON] = ()
-    """model to evaluate: alias, path, hub id or earlier stage; several are compared [sft]"""
-    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
-    endpoint_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
-    endpoint_seconds: Annotated[Positive, ENDPOINTS] = 600.0
-    """seconds that one try of a request to an endpoint or the judge may take"""
-    endpoint_tries: Annotated[Count, ENDPOINTS] = 5
-    concurrency: Annotated[Count, ENDPOINTS] = 4
-    """requests at the same time, per endpoint and at the judge"""
-    unanswered: Annotated[Literal["ask", "wrong"], ENDPOINTS] = "ask"
-    """what to do about unanswered questions: stop, and ask them again when the same command is run
-    again; or count them as wrong"""
-    predictions: Annotated[tuple[File, ...], REPEAT, DATA, COMMON] = ()
-    """answers made elsewhere, to be scored without a model"""
-    compare: Annotated[tuple[Folder, ...], REPEAT, DATA, COMMON] = ()
-    """finished evaluations to compare; writes nothing"""
-    kagent: Annotated[File, DATA] = ""
-    """rows of KAgentBench by which --predictions are scored; writes nothing"""
-    data: Annotated[StageName, DATA, COMMON] = "prep"
-    """finished prep: its name in the workspace, or a path"""
-    split: Annotated[Literal["train", "dev", "test"], DATA] = "test"
-    """records of prep to use"""
-    retrieve: Annotated[Count | None, DATA] = None
-    retriever: Annotated[StageName, DATA] = "retriever"
-    retrieve_by: Annotated[RankBy, DATA] = "tuned"
-    limit: Annotated[Count | None, DATA, COMMON] = None
-
-    metrics: Annotated[tuple[str, ...], Metavar("METRIC,..."), MEASURED] = ()
-    """metrics to print, by their names in metrics.json [all]"""
-    gate: Annotated[str, Metavar("METRIC>=FLOAT,..."), MEASURED, COMMON] = ""
-    """conditions on the last model; the exit code is 9 if one is not met"""
-    general: Annotated[File, MEASURED] = ""
-    """general dialogs, to measure what the model forgets (`forgetting`)"""
-    model_name: Annotated[tuple[Name, ...], MEASURED] = ()
-    """the model's own name, or Chinese,English; it is asked who it is [that of prep, if set]"""
-    model_author: Annotated[tuple[Name, ...], MEASURED] = ()
-    """who made the model, or Chinese,English; it is asked [that of prep, if set]"""
-    num_samples: Annotated[Whole, Flag("-n -k"), MEASURED, COMMON] = 0
-    """answers to sample at each step for pass^k, besides the greedy one"""
-    temperature: Annotated[Positive, MEASURED] = 0.7
-    """sampling temperature of those answers"""
-
-    judge: Annotated[Url, JUDGED] = ""
-    """OpenAI-compatible server of an LLM judge, up to /v1"""
-    judge_model: Annotated[Name, JUDGED] = ""
-    """name of the judge's model on that server"""
-    judge_key: Annotated[Variable, JUDGED] = "OPENAI_API_KEY"
-    """environment variable with the API key of the judge"""
-    judge_prices: Annotated[tuple[NonNegative, ...], Metavar("FLOAT,FLOAT"), JUDGED] = ()
-    """prices of a million prompt tokens and of a million completion tokens, such as 0.5,1.5"""
-    sheet: Annotated[File, JUDGED] = ""
-    """CSV to write, in which people score the answers, blind and shuffled"""
-    ratings: Annotated[tuple[File, ...], REPEAT, JUDGED] = ()
-    """copy of --sheet that was filled in; writes nothing"""
-
-    engine: Annotated[Engine, ENGINE] = "unsloth"
-    """library: unsloth, or plain transformers with PEFT"""
-    attn_implementation: Annotated[Attention, ENGINE] = "auto"
-    max_length: Annotated[Count, ENGINE] = 2048
-    """maximum tokens of prompt and answer together"""
-    max_new_tokens: Annotated[Count, ENGINE, COMMON] = 256
-    batch_size: Annotated[Count, Flag("-b --bs"), ENGINE, COMMON] = 16
-    """prompts per batch"""
-    load_in_4bit: Annotated[bool, ENGINE] = False
-    load_in_8bit: Annotated[bool, ENGINE] = False
-    seed: Annotated[Seed, MEASURED] = 0
-    """random seed of the sampled answers and of the bootstrap"""
-
-    def in_memory(self, gpu: bool) -> InMemory:
-        samples = max(1, self.num_samples)
-        return InMemory(prompts=self.batch_size, samples=samples, greedy=True)
-
-
 class RolloutSettings(Struct, frozen=True, kw_only=True):
     """Let a model act in an environment: it calls, sees the results, and hears from its user."""
 
@@ -584,6 +508,93 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
 
     def in_memory(self, gpu: bool) -> InMemory:
         return InMemory(prompts=self.batch_size, samples=1)
+
+
+class EvalSettings(Struct, frozen=True, kw_only=True):
+    """Ask models at every step of the test records, score what they say, set them side by side."""
+
+    model: Annotated[tuple[Model, ...], REPEAT, DATA, COMMON] = ()
+    """model to evaluate: alias, path, hub id or earlier stage; several are compared [sft]"""
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
+    endpoint_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    endpoint_seconds: Annotated[Positive, ENDPOINTS] = 600.0
+    """seconds that one try of a request to an endpoint or the judge may take"""
+    endpoint_tries: Annotated[Count, ENDPOINTS] = 5
+    concurrency: Annotated[Count, ENDPOINTS] = 4
+    """requests at the same time, per endpoint and at the judge"""
+    unanswered: Annotated[Literal["ask", "wrong"], ENDPOINTS] = "ask"
+    """what to do about unanswered questions: stop, and ask them again when the same command is run
+    again; or count them as wrong"""
+    predictions: Annotated[tuple[File, ...], REPEAT, DATA, COMMON] = ()
+    """answers made elsewhere, to be scored without a model"""
+    compare: Annotated[tuple[Folder, ...], REPEAT, DATA, COMMON] = ()
+    """finished evaluations to compare; writes nothing"""
+    kagent: Annotated[File, DATA] = ""
+    """rows of KAgentBench by which --predictions are scored; writes nothing"""
+    data: Annotated[StageName, DATA, COMMON] = "prep"
+    """finished prep: its name in the workspace, or a path"""
+    split: Annotated[Literal["train", "dev", "test", "all"], DATA] = "test"
+    """records of prep, or tasks of --env, to use; all is for tasks"""
+    retrieve: Annotated[Count | None, DATA] = None
+    retriever: Annotated[StageName, DATA] = "retriever"
+    retrieve_by: Annotated[RankBy, DATA] = "tuned"
+    limit: Annotated[Count | None, DATA, COMMON] = None
+
+    env: Annotated[str, Metavar("ENVIRONMENT"), ENVIRONMENT, COMMON] = ""
+    """environment to act in, in place of recorded dialogs: bfcl:multi_turn_base, shop.py:Shop"""
+    tasks: Annotated[File, ENVIRONMENT] = ""
+    dev: Annotated[Share, ENVIRONMENT] = 0.1
+    test: Annotated[Share, ENVIRONMENT] = 0.2
+    extra_tools: Annotated[Whole | None, ENVIRONMENT] = None
+    max_turns: Annotated[Count, ENVIRONMENT] = 20
+    call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
+    world_memory: Annotated[Positive, ENVIRONMENT] = 4.0
+    max_failures: Annotated[Share, ENVIRONMENT] = 0.1
+
+    metrics: Annotated[tuple[str, ...], Metavar("METRIC,..."), MEASURED] = ()
+    """metrics to print, by their names in metrics.json [all]"""
+    gate: Annotated[str, Metavar("METRIC>=FLOAT,..."), MEASURED, COMMON] = ""
+    """conditions on the last model; the exit code is 9 if one is not met"""
+    general: Annotated[File, MEASURED] = ""
+    """general dialogs, to measure what the model forgets (`forgetting`)"""
+    model_name: Annotated[tuple[Name, ...], MEASURED] = ()
+    """the model's own name, or Chinese,English; it is asked who it is [that of prep, if set]"""
+    model_author: Annotated[tuple[Name, ...], MEASURED] = ()
+    """who made the model, or Chinese,English; it is asked [that of prep, if set]"""
+    num_samples: Annotated[Whole, Flag("-n -k"), MEASURED, COMMON] = 0
+    """answers to sample at each step for pass^k, besides the greedy one"""
+    temperature: Annotated[Positive, MEASURED] = 0.7
+    """sampling temperature of those answers"""
+
+    judge: Annotated[Url, JUDGED] = ""
+    """OpenAI-compatible server of an LLM judge, up to /v1"""
+    judge_model: Annotated[Name, JUDGED] = ""
+    """name of the judge's model on that server"""
+    judge_key: Annotated[Variable, JUDGED] = "OPENAI_API_KEY"
+    """environment variable with the API key of the judge"""
+    judge_prices: Annotated[tuple[NonNegative, ...], Metavar("FLOAT,FLOAT"), JUDGED] = ()
+    """prices of a million prompt tokens and of a million completion tokens, such as 0.5,1.5"""
+    sheet: Annotated[File, JUDGED] = ""
+    """CSV to write, in which people score the answers, blind and shuffled"""
+    ratings: Annotated[tuple[File, ...], REPEAT, JUDGED] = ()
+    """copy of --sheet that was filled in; writes nothing"""
+
+    engine: Annotated[Engine, ENGINE] = "unsloth"
+    """library: unsloth, or plain transformers with PEFT"""
+    attn_implementation: Annotated[Attention, ENGINE] = "auto"
+    max_length: Annotated[Count, ENGINE] = 2048
+    """maximum tokens of prompt and answer together"""
+    max_new_tokens: Annotated[Count, ENGINE, COMMON] = 256
+    batch_size: Annotated[Count, Flag("-b --bs"), ENGINE, COMMON] = 16
+    """prompts per batch"""
+    load_in_4bit: Annotated[bool, ENGINE] = False
+    load_in_8bit: Annotated[bool, ENGINE] = False
+    seed: Annotated[Seed, MEASURED] = 0
+    """random seed of the sampled answers and of the bootstrap"""
+
+    def in_memory(self, gpu: bool) -> InMemory:
+        samples = max(1, self.num_samples)
+        return InMemory(prompts=self.batch_size, samples=samples, greedy=True)
 
 
 COMMANDS: dict[str, type[Struct]] = {

@@ -10,6 +10,8 @@ TOOL, EXACT = "tool_selection_accuracy", "exact_call"
 PHRASES = {
     TOOL: ("picks the right tool for", "questions that need one"),
     "call_decision": ("is right to call a tool, or not to, for", "questions"),
+    "bfcl": ("completes", "tasks, by BFCL's verdict"),
+    "env": ("completes", "tasks"),
 }
 
 
@@ -26,6 +28,14 @@ def headline(metrics: Mapping[str, Json], differences: Iterable[Json]) -> list[s
     measured = _measured(metrics, name)
     best, *others = sorted(measured, key=lambda model: -measured[model]["mean"])
     same = len({figure["count"] for figure in measured.values()}) == 1
+
+    # a reward between 0 and 1: there is nothing to count
+    if any(figure.get("interval", "wilson") != "wilson" for figure in measured.values()):
+        first = f"{best} has a mean {name} of {measured[best]['mean']:.2f} on "
+        first += f"{measured[best]['count']} {questions}"
+        rest = [f"{model} of {measured[model]['mean']:.2f}" for model in others]
+        sentence = "; ".join([first, ", ".join(rest)] if rest else [first]) + "."
+        return [sentence, *_noise(name, [best, *others], differences)]
 
     def right(model: str) -> str:
         figure = measured[model]

@@ -100,7 +100,7 @@ class Evaluation(Struct, frozen=True, dict=True):
     def is_current(self) -> bool:
         """Whether the models' predictions are still those that were compared."""
         return all(
-            name in self.models and self.models[name].outputs.get("predictions.jsonl") == digest
+            name in self.models and digest in self.models[name].outputs.values()
             for name, digest in self.compared.get("predictions", {}).items()
         )
 

@@ -16,6 +16,7 @@ SLICES = {
     "task": "By task",
     "source": "By source",
     "protocol": "By protocol",
+    "ended": "By what ended the rollout",
     "difficulty": "By difficulty: as the records say, or by the expected calls",
 }
 BFCL_SENTENCE = (
@@ -101,7 +102,7 @@ def groups(metrics: dict[str, Json]) -> list[Figures]:
         name
         for figures in metrics.values()
         for name, value in figures.items()
-        if name not in NOT_A_GROUP and isinstance(value, dict)
+        if name not in NOT_A_GROUP and isinstance(value, dict) and value
     )
     names = [
         *(name for name in GROUPS if name in present),

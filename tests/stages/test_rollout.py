@@ -26,7 +26,7 @@ def acting(monkeypatch):
 
     monkeypatch.setattr(act, "answers", answers)
     monkeypatch.setattr("agentlite.engine.load.load_for_inference", lambda *_: None)
-    monkeypatch.setattr("agentlite.stages.rollout.check_libraries", lambda _: None)
+    monkeypatch.setattr("agentlite.stages.acting.check_libraries", lambda _: None)
 
 
 def rollout(folder, name="run", **options):
@@ -59,7 +59,7 @@ def test_every_task_is_done_and_counted(tmp_path):
     assert {(row["task"], row["sample"]) for row in rows} == {
         (item, number) for item in ITEMS for number in (0, 1)
     }
-    assert not (tmp_path / "run/rollout/turns.jsonl").exists()
+    assert not (tmp_path / "run/rollout/trajectories.turns.jsonl").exists()
     assert rollout(tmp_path).status == "up to date"
     # what it did is a dialog that can be learned from
     template = load_template("smollm2-135m")

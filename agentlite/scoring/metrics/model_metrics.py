@@ -16,6 +16,8 @@ from agentlite.scoring.metrics.retrieval_loss import RetrievalLoss
 from agentlite.scoring.metrics.self_cognition import SelfCognitionMetrics
 
 BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept it
+# the figures of a rollout, beside those that an environment has of its own
+LIVE = ("env", "progress", "state", "tool_errors")
 # the metrics of one figure in a listing, and the words for them
 HEADLINE = {"tool_selection_accuracy": "right tool", "exact_call": "exact"}
 
@@ -78,7 +80,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
     metrics: dict[str, Summary | None]
     dialogs: dict[str, Summary | None]
     dialogs_are: str
-    timing: TimingMetrics
+    timing: TimingMetrics | UnsetType = UNSET
     by: dict[str, dict[str, SliceMetrics]]
     problems: dict[str, int]
     unanswered: int | UnsetType = UNSET
@@ -134,7 +136,7 @@ class FigureGroup(NamedTuple):
 
 
 GROUPS: dict[str, FigureGroup] = {
-    "metrics": FigureGroup("Models", (*tool_calls.METRICS, "toolrl", "tool_n1", BFCL)),
+    "metrics": FigureGroup("Models", (*tool_calls.METRICS, "toolrl", "tool_n1", BFCL, *LIVE)),
     "timing": FigureGroup(
         "Call or no call",
         ("timing_precision", "recall", "f1", "balanced_accuracy", "specificity"),

@@ -46,11 +46,11 @@ def summarize(predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: 
     ]
     return Metrics(
         prompts=len(predictions),
-        metrics={**dict.fromkeys(tool_calls.METRICS), **_summaries(predictions, seed)},
-        dialogs={**dict.fromkeys(METRICS), **_summaries(whole, seed)},
+        metrics={**dict.fromkeys(tool_calls.METRICS), **summaries(predictions, seed)},
+        dialogs={**dict.fromkeys(METRICS), **summaries(whole, seed)},
         dialogs_are=HOW,
         timing=timing(decisions, seed),
-        by=_by(predictions, whole, seed),
+        by=by_slice(predictions, whole, seed),
         problems=dict(sorted(Counter(p.problem for p in predictions if p.problem).items())),
     )
 
@@ -95,20 +95,20 @@ def _common_values(
             yield name, (first, second)
 
 
-def _by(
-    predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: int
+def by_slice(
+    predictions: Sequence[S], whole: Sequence[Dialog], seed: int
 ) -> dict[str, dict[str, SliceMetrics]]:
     """By slice and value: the metrics of the steps and the dialogs that have it."""
-    by_slice: dict[str, dict[str, SliceMetrics]] = {}
+    slices: dict[str, dict[str, SliceMetrics]] = {}
     for name in sorted({name for prediction in predictions for name in prediction.slices}):
         dialogs = _members(whole, name)
-        by_slice[name] = {
+        slices[name] = {
             value: SliceMetrics(
-                len(steps), _summaries(steps, seed), _summaries(dialogs.get(value, []), seed)
+                len(steps), summaries(steps, seed), summaries(dialogs.get(value, []), seed)
             )
             for value, steps in sorted(_members(predictions, name).items())
         }
-    return by_slice
+    return slices
 
 
 def _members(scored: Iterable[S], name: str) -> dict[str, list[S]]:
@@ -119,7 +119,8 @@ def _members(scored: Iterable[S], name: str) -> dict[str, list[S]]:
     return members
 
 
-def _summaries(scored: Sequence[Sliceable], seed: int) -> dict[str, Summary]:
+def summaries(scored: Sequence[Sliceable], seed: int) -> dict[str, Summary]:
+    """Each metric over those that have it."""
     return {
         name: summary([one.metrics[name] for one in scored if name in one.metrics], seed)
         for name in _names(one.metrics for one in scored)

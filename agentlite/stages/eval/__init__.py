@@ -63,6 +63,7 @@ from agentlite.stages.eval.identity import (
     identity_of,
     identity_records,
 )
+from agentlite.stages.eval.live import evaluate_live
 from agentlite.stages.eval.subjects import (
     EvalData,
     EvalSubject,
@@ -92,7 +93,9 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     """Evaluates every model in turn. Raises UserError 2, 3, 5, 7, 8, 74 or 75; answers that are
     there are kept.
     """
-    gate = parse_gate(settings.gate)
+    gate = parse_gate(settings.gate, own_scores=bool(settings.env))
+    if settings.env:
+        return evaluate_live(settings, target, gate)
     for name in settings.metrics:
         check_figure(name, "--metrics")
     for name, compare_only in WITHOUT_A_MODEL.items():

@@ -22,6 +22,17 @@ from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source, find_model
 from agentlite.workspace.run_folder import Plan, RunTarget
 
+OF_AN_ENVIRONMENT = (
+    "env",
+    "tasks",
+    "dev",
+    "test",
+    "extra_tools",
+    "max_turns",
+    "call_seconds",
+    "world_memory",
+    "max_failures",
+)
 # they change which steps are asked and how completions are scored, not the completions
 NOT_OF_THE_ANSWER = (
     "model",
@@ -52,6 +63,7 @@ NOT_OF_THE_ANSWER = (
     "num_samples",
     "temperature",
     "retriever",
+    *OF_AN_ENVIRONMENT,
 )
 OF_A_MODEL = (
     "engine",
@@ -101,6 +113,12 @@ class EvalSubject(NamedTuple):
 
 def load_data(settings: EvalSettings, run: Path) -> EvalData:
     """The records that are asked, and all of the split. Raises UserError where none is asked."""
+    if settings.split == "all":
+        raise UserError(
+            "is for the tasks of --env.",
+            "Name one of train, dev and test.",
+            location="--split all",
+        )
     folder = run_folder.find_stage(settings.data, run)
     prepared = run_folder.finished(folder, "prep")
     path = find_rows(folder, settings.split)

@@ -1,0 +1,266 @@
+"""What `rollout` and `eval --env` share: tasks, a model, and what it does in their worlds."""
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentlite.config import gpu_profiles
+from agentlite.config.settings import CPU_MODEL, GPU_MODEL, RolloutSettings
+from agentlite.core import console
+from agentlite.core.errors import REJECTS, USAGE, UserError
+from agentlite.core.records import digest
+from agentlite.core.row_files import Appender
+from agentlite.data.curation.split import split_of
+from agentlite.engine import check_libraries
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import loading_of
+from agentlite.environments.gold import GOLD, gold_answers, gold_turns
+from agentlite.environments.kinds import Environment, environment
+from agentlite.environments.rollout import Answers, RolloutSetup, roll
+from agentlite.environments.tasks import EnvironmentTask
+from agentlite.environments.trajectories import (
+    RolloutKey,
+    Trajectory,
+    read_trajectories,
+    read_turns,
+)
+from agentlite.environments.world import WorldLimits
+from agentlite.rendering import choose, settled
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.lineage import setting_of, system_of
+from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.run_folder import StageFolder
+
+TRAJECTORIES = "trajectories.jsonl"
+# how it is done, not what comes out
+NOT_OF_THE_PLAN = ("batch_size", "max_failures", "world_memory")
+
+
+class Acting(NamedTuple):
+    """A model and the tasks that it is to do. `file`: where its trajectories are kept; each turn
+    is in a file beside it until all are whole.
+    """
+
+    settings: RolloutSettings
+    tasks: list[EnvironmentTask]
+    source: Source
+    setup: RolloutSetup
+    file: str = TRAJECTORIES
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Digests of the model and of the environment's files. BFCL's come with a package: its
+        category is among the settings.
+        """
+        inputs, acting = {"model": self.source.digest}, self.setup.environment
+        if acting.tasks_file is not None:
+            inputs["env"] = file_digest(Path(acting.named.file))
+            inputs["tasks"] = file_digest(acting.tasks_file)
+        return inputs
+
+    @property
+    def turns_file(self) -> str:
+        return self.file.replace(".jsonl", ".turns.jsonl")
+
+    def forget_turns(self, stage: StageFolder) -> None:
+        """Each of them is in its trajectory."""
+        (stage.folder / self.turns_file).unlink(missing_ok=True)
+
+
+def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Acting:
+    """Raises UserError 2, 5 or 7 for an environment, tasks, settings or a model that cannot be
+    used; no model is loaded.
+    """
+    tasks_file = Path(settings.tasks) if settings.tasks else None
+    acting = environment(settings.env, tasks_file, settings.extra_tools)
+    tasks = _chosen(settings, acting)
+    source = find_model(_written_for(settings), run, begun)
+    return Acting(settings, tasks, source, _setup(settings, acting, source, run))
+
+
+def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentTask]:
+    """The tasks of the split, or the first of a seeded order of them. Raises UserError 2 where
+    there is none, two have one id, or the right calls are needed and not known.
+    """
+    tasks = list(acting.tasks())
+    location = settings.tasks or f"--env {settings.env}"
+    if not tasks:
+        raise UserError("holds no task.", "Write one line for each.", location=location)
+    twice = [name for name, times in Counter(task.id for task in tasks).items() if times > 1]
+    if twice:
+        raise UserError(
+            f"{len(twice)} tasks are there twice, {twice[0]} among them.",
+            'Leave one of each out, or give each its own "id".',
+            location=location,
+        )
+    if settings.split != "all":
+        every = [_with_split(settings, task) for task in tasks]
+        tasks = [task for task in every if task.split == settings.split]
+    if not tasks:
+        raise UserError(
+            f"none of {len(every)} tasks is in split {settings.split}.",
+            "Raise the share of the split with --dev or --test, or take all: --split all.",
+            location=location,
+        )
+    unknown = next((task.id for task in tasks if task.gold is None), None)
+    if settings.model == GOLD and unknown is not None:
+        raise UserError(
+            f"the right calls of task {unknown} are not known.",
+            'Write them under "gold", a list of calls for each turn of the user: '
+            '[[{"name": ..., "arguments": {...}}]].',
+            location=location,
+        )
+    order = sorted(tasks, key=lambda task: digest(f"{settings.seed} {task.id}"))
+    return order[: settings.limit]
+
+
+def _with_split(settings: RolloutSettings, task: EnvironmentTask) -> EnvironmentTask:
+    """The split does not depend on --seed, so that other rollouts never reach the test tasks."""
+    fractions = {"test": settings.test, "dev": settings.dev}
+    return task._replace(split=split_of(task.group or task.id, fractions, seed=0))
+
+
+def _written_for(settings: RolloutSettings) -> str:
+    """The model in whose protocol the dialogs are written."""
+    if settings.model != GOLD:
+        return settings.model
+    return GPU_MODEL if gpu_profiles.has_gpu() else CPU_MODEL
+
+
+def _setup(
+    settings: RolloutSettings, acting: Environment, source: Source, run: Path
+) -> RolloutSetup:
+    """Raises UserError 2 where an answer leaves no room for a prompt."""
+    name = _written_for(settings)
+    room = settings.max_length - settings.max_new_tokens
+    if room <= 0:
+        raise UserError(
+            f"leaves no room for a prompt: max_length is {settings.max_length}.",
+            "Lower it, or raise --max-length.",
+            location="max_new_tokens",
+        )
+    template = load_template(source.base)
+    trained = setting_of(name, "protocol", run)
+    mixture = settled(trained, template) if trained else choose("auto", template)
+    # of a model that was trained in several: the one it has seen most of
+    heaviest = max(mixture.weights, key=lambda name: mixture.weights[name])
+    return RolloutSetup(
+        acting,
+        mixture.protocols[heaviest],
+        template,
+        # no model reads the dialogs of the gold: how long one may be is for prep to say
+        sys.maxsize if settings.model == GOLD else room,
+        settings.max_turns,
+        WorldLimits(settings.call_seconds, settings.world_memory),
+        system_of(name, run),
+    )
+
+
+def act(acting: Acting, stage: StageFolder, command: str) -> list[Trajectory]:
+    """All trajectories, in the order of the tasks: those that are there and those that are missing,
+    which are appended turn by turn. Raises UserError 2 where no prompt fits, 4 where too many
+    worlds are lost.
+    """
+    settings, setup = acting.settings, acting.setup
+    path = stage.folder / acting.file
+    stage.set_aside_changed(acting.file)
+    order = [
+        (task, RolloutKey(task.id, number))
+        for task in acting.tasks
+        for number in range(settings.num_samples)
+    ]
+    with (
+        Appender(path) as ended,
+        Appender(stage.folder / acting.turns_file) as turns,
+        console.progress(command, len(order)) as advance,
+    ):
+        there = {one.key: one for one in read_trajectories(path)}
+        done = {key: there[key] for _, key in order if key in there}
+        if waiting := [(task, key.sample) for task, key in order if key not in done]:
+            stage.reopen()
+            stage.expect(acting.file, len(there) + len(waiting))
+            already = f", {len(done)} there already" if done else ""
+            console.notice(
+                f"{command}: {len(order)} rollouts of {settings.model} in {settings.env}{already}"
+            )
+            answers = _model(acting)
+            earlier = read_turns(stage.folder / acting.turns_file)
+            for one in roll(setup, waiting, earlier, answers, settings.batch_size):
+                if isinstance(one, Trajectory):
+                    ended.append(msgspec.to_builtins(one))
+                    done[one.key] = one
+                    _refuse_lost(settings, done, len(order))
+                    advance(len(done))
+                else:
+                    turns.append(msgspec.to_builtins(one))
+    _refuse_too_long(settings, done)
+    return [done[key] for _, key in order]
+
+
+def _model(acting: Acting) -> Answers:
+    """What answers a batch of prompts: the model, which is loaded, or the gold."""
+    protocol = acting.setup.protocol
+    if acting.settings.model == GOLD:
+        turns = {task.id: gold_turns(task) for task in acting.tasks}
+        return partial(gold_answers, turns, protocol=protocol)
+    check_libraries(acting.settings.engine)
+    from agentlite.engine.act import answers
+    from agentlite.engine.load import load_for_inference
+
+    settings = acting.settings
+    decoding = Decoding(
+        settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed
+    ).under(acting.setup.template)
+    loaded = load_for_inference(acting.source, loading_of(settings))
+    return partial(answers, loaded, protocol=protocol, decoding=decoding)
+
+
+def _refuse_lost(
+    settings: RolloutSettings, done: Mapping[RolloutKey, Trajectory], count: int
+) -> None:
+    """Ends the run where more worlds are lost than may be."""
+    lost = [one for one in done.values() if one.ended == "world"]
+    if len(lost) > settings.max_failures * count:
+        raise UserError(
+            f"{len(lost)} of {len(done)} rollouts have lost their world; the first: "
+            f"{lost[0].problem} (task {lost[0].task}).",
+            "Correct the environment and add --force; or raise --call-seconds or --max-failures.",
+            location=settings.env,
+            exit_code=REJECTS,
+        )
+
+
+def _refuse_too_long(settings: RolloutSettings, done: Mapping[RolloutKey, Trajectory]) -> None:
+    """Where not one first prompt leaves room for an answer, nothing was measured."""
+    if all(one.ended == "length" and not one.turns for one in done.values()):
+        raise UserError(
+            f"every task's first prompt, with its tools, is longer than "
+            f"{settings.max_length - settings.max_new_tokens} tokens.",
+            f"Raise --max-length, as in --max-length {4 * settings.max_length} --force; or offer "
+            "fewer tools.",
+            location=settings.env,
+            exit_code=USAGE,
+        )
+
+
+def figures_of(done: Sequence[Trajectory]) -> dict[str, Any]:
+    """Counts, and the mean of each score over the rollouts whose world was not lost."""
+    names = sorted({name for one in done for name in one.scores})
+    scored = [one for one in done if one.scores]
+    return {
+        "tasks": len({one.task for one in done}),
+        "rollouts": len(done),
+        "ended": dict(Counter(one.ended for one in done)),
+        "turns": sum(len(one.turns) for one in done),
+        "calls": sum(one.calls for one in done),
+        "failed_calls": sum(one.failed_calls for one in done),
+        "scores": {
+            name: fmean(one.scores[name] for one in scored if name in one.scores) for name in names
+        },
+    }

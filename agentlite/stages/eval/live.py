@@ -1,0 +1,235 @@
+"""models + an environment -> what each does in the tasks, live: metrics of each, a comparison."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from agentlite.config import resolve
+from agentlite.config.pipeline import TRAINED
+from agentlite.config.settings import EvalSettings, RolloutSettings
+from agentlite.core import console
+from agentlite.core.conditions import Condition
+from agentlite.core.errors import UserError
+from agentlite.core.records import Step
+from agentlite.core.row_files import write_json
+from agentlite.environments.trajectories import Trajectory, read_trajectories
+from agentlite.report import write_report
+from agentlite.report.headline import headline
+from agentlite.scoring.gates import failures
+from agentlite.scoring.metrics.model_metrics import (
+    Comparison,
+    Metrics,
+    SamplingOfPasses,
+    as_printed,
+    means,
+    read_metrics,
+)
+from agentlite.scoring.metrics.pass_hat_k import passes
+from agentlite.scoring.metrics.summarize import Scores, by_slice, compare, summaries
+from agentlite.stages.acting import NOT_OF_THE_PLAN, TRAJECTORIES, Acting, act, prepare
+from agentlite.stages.eval.subjects import slug
+from agentlite.workspace import folder_lock, run_folder
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
+
+SAMPLES = "samples.jsonl"
+# they change which tasks are done and how often, not what a model does in one of them
+NOT_OF_A_ROLLOUT = (*NOT_OF_THE_PLAN, "limit", "num_samples", "temperature")
+# the score that says whether a task is done: the first that the environment has
+DONE = ("bfcl", "env")
+# options of evaluations on recorded dialogs
+OF_RECORDS = ("endpoint", "predictions", "retrieve", "general", "judge", "sheet", "kagent")
+
+
+class LiveModel(NamedTuple):
+    """A model that has acted in every task."""
+
+    folder: Path
+    metrics: Metrics
+    scores: Scores
+    status: str
+    seconds: float
+
+
+class RolloutScore(NamedTuple):
+    """Its figures: the scores of the world, and the share of its calls that failed."""
+
+    metrics: Mapping[str, float]
+    slices: Mapping[str, str]
+
+
+def evaluate_live(settings: EvalSettings, target: RunTarget, gate: Sequence[Condition]) -> Result:
+    """Lets each model act once in every task of the split, greedily, and `num_samples` times more
+    for pass^k. Raises UserError 2, 3, 4, 5, 7, 74 or 75; what was done is kept.
+    """
+    _refuse_options(settings)
+    base = target.folder / environment_folder(settings.env)
+    begun = target.begun and target.begun / base.name
+    models = {
+        name: prepare(_rollouts(settings, name), target.run, begun and begun / slug(name))
+        for name in dict.fromkeys(settings.model or (TRAINED,))
+    }
+    if target.dry_run:
+        figures = {name: _missing(base / slug(name), one) for name, one in models.items()}
+        return Result("eval", "dry run", str(base), figures, [], 0.0)
+    with console.stdout_to_stderr():
+        done = {
+            name: _evaluated(settings, acting, base / slug(name), target.force)
+            for name, acting in models.items()
+        }
+        with folder_lock.in_turn(target.run):
+            comparison = _write_comparison(base, done, settings.seed)
+            write_report(target.run)
+    return Result(
+        "eval",
+        "done" if any(one.status == "done" for one in done.values()) else "up to date",
+        str(target.folder),
+        {name: as_printed(one.metrics, settings.metrics) for name, one in done.items()},
+        [str(one.folder.relative_to(target.folder) / "metrics.json") for one in done.values()],
+        round(sum(one.seconds for one in done.values()), 1),
+        target.next("agentlite report"),
+        failures(gate, means(list(done.values())[-1].metrics)),
+        headline(
+            {one.folder.name: msgspec.to_builtins(one.metrics) for one in done.values()},
+            msgspec.to_builtins(comparison.differences) if comparison else [],
+        ),
+    )
+
+
+def environment_folder(env: str) -> str:
+    """`bfcl:multi_turn_base` -> bfcl-multi_turn_base; `worlds/shop.py:Shop` -> shop.py-Shop."""
+    return slug(Path(env).name)
+
+
+def _refuse_options(settings: EvalSettings) -> None:
+    given = next((name for name in OF_RECORDS if getattr(settings, name)), None)
+    if given:
+        raise UserError(
+            "is for recorded dialogs, and --env has none.",
+            "Leave one of the two out.",
+            location=f"--{given}",
+        )
+
+
+def _rollouts(settings: EvalSettings, model: str) -> RolloutSettings:
+    """One greedy rollout of each task, with everything else as the user set it."""
+    shared = {
+        name: getattr(settings, name)
+        for name in RolloutSettings.__struct_fields__
+        if name in EvalSettings.__struct_fields__
+    }
+    return RolloutSettings(**{**shared, "model": model, "num_samples": 1, "temperature": 0.0})
+
+
+def _missing(folder: Path, acting: Acting) -> dict[str, Any]:
+    known = {one.key for one in read_trajectories(folder / TRAJECTORIES)}
+    missing = sum((task.id, 0) not in known for task in acting.tasks)
+    return {"tasks": len(acting.tasks), "missing": missing}
+
+
+def _evaluated(settings: EvalSettings, acting: Acting, folder: Path, force: bool) -> LiveModel:
+    protocol = acting.setup.protocol.name
+    plan = Plan(
+        "eval",
+        {**resolve.plain_settings(acting.settings, NOT_OF_A_ROLLOUT), "protocol": protocol},
+        acting.inputs,
+        run_folder.versions(),
+    )
+    with run_folder.open_stage(folder, plan, force=force) as stage:
+        done = act(acting, stage, f"eval {acting.settings.model}")
+        drawn: list[Trajectory] = []
+        if settings.num_samples:
+            often = replace(
+                acting.settings,
+                num_samples=settings.num_samples,
+                temperature=settings.temperature,
+            )
+            sampling = acting._replace(settings=often, file=SAMPLES)
+            drawn = act(
+                sampling, stage, f"eval {acting.settings.model}, {settings.num_samples} samples"
+            )
+            sampling.forget_turns(stage)
+        acting.forget_turns(stage)
+        metrics = live_metrics(done, drawn, settings)
+        path = folder / "metrics.json"
+        if stage.status != "done" or read_metrics(path) != metrics:
+            stage.outcome = "done"
+            write_json(path, metrics)
+            outputs = [TRAJECTORIES, path.name, *([SAMPLES] if drawn else [])]
+            figures = {name: one.mean for name, one in metrics.metrics.items() if one}
+            stage.finish(outputs, {"tasks": len(done), **figures})
+        scores = {Step(one.task, one.sample): _score(one).metrics for one in done}
+        return LiveModel(folder, metrics, scores, stage.outcome, stage.done.seconds)
+
+
+def live_metrics(
+    done: Sequence[Trajectory], drawn: Sequence[Trajectory], settings: EvalSettings
+) -> Metrics:
+    """A rollout whose world was lost has no score, and is measured by none. `drawn`: the rollouts
+    for pass^k, which asks for a score that says whether the task is done.
+    """
+    scored = [_score(one) for one in done]
+    right: dict[Step, list[bool]] = {}
+    for one in drawn:
+        if (name := next((name for name in DONE if name in one.scores), None)) is not None:
+            right.setdefault(Step(one.task, 0), []).append(one.scores[name] >= 1)
+    problems = Counter(turn.problem for one in done for turn in one.turns if turn.problem)
+    return Metrics(
+        prompts=len(done),
+        metrics={**summaries(scored, settings.seed)},
+        dialogs={},
+        dialogs_are="live",
+        by=by_slice(scored, [], settings.seed),
+        problems=dict(sorted(problems.items())),
+        passes=passes(right, settings.seed) if right else UNSET,
+        passes_are=SamplingOfPasses(settings.temperature) if right else UNSET,
+    )
+
+
+def _score(one: Trajectory) -> RolloutScore:
+    errors = {"tool_errors": one.failed_calls / one.calls} if one.calls else {}
+    return RolloutScore({**one.scores, **errors}, {"ended": one.ended})
+
+
+def _write_comparison(base: Path, done: Mapping[str, LiveModel], seed: int) -> Comparison | None:
+    """compare.json: these models and those that have acted in the same tasks before. None for one
+    model alone.
+    """
+    now = {one.folder.name: one.scores for one in done.values()}
+    first = run_folder.read_plan(next(iter(done.values())).folder)
+    by_model = {**_earlier(base, first, now), **now}
+    if len(by_model) < 2:
+        return None
+    comparison = compare(by_model, seed)
+    digests = {name: file_digest(base / name / TRAJECTORIES) for name in by_model}
+    write_json(base / "compare.json", replace(comparison, predictions=digests))
+    return comparison
+
+
+def _earlier(base: Path, plan: Plan, now: Mapping[str, Scores]) -> dict[str, Scores]:
+    """The other finished models in `base`, in the same environment, that have done all tasks that
+    those of `now` have done.
+    """
+
+    def world(one: Plan) -> list[Any]:
+        names = ("env", "split", "extra_tools", "max_turns")
+        files = [one.inputs.get(name) for name in ("env", "tasks")]
+        return [*files, *(one.settings.get(name) for name in names)]
+
+    wanted = set().union(*now.values())
+    found: dict[str, Scores] = {}
+    for folder in run_folder.stages_in(base):
+        other = run_folder.read(folder)
+        if folder.name in now or not other.done or not other.plan or other.trusted().changed():
+            continue
+        if world(other.plan) == world(plan):
+            rollouts = read_trajectories(folder / TRAJECTORIES)
+            scores = {Step(one.task, one.sample): _score(one).metrics for one in rollouts}
+            if wanted <= scores.keys():
+                found[folder.name] = scores
+    return found

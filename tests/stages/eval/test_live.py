@@ -1,0 +1,190 @@
+"""`agentlite eval --env`: each model acts in every task, is measured and compared, and resumes."""
+
+import json
+
+import pytest
+from support.shop import call, scripted, shop, tasks
+
+import agentlite
+from agentlite.core.errors import UserError
+from agentlite.core.row_files import Appender, read_rows
+from agentlite.engine import act
+from agentlite.environments.rollout import RolloutAnswer
+from agentlite.stages.eval.live import environment_folder
+from agentlite.workspace import run_folder
+
+
+@pytest.fixture
+def acting(monkeypatch):
+    """Two models in place of one in memory: the second one buys, the first one only talks."""
+
+    def answers(loaded, prompts, protocol, decoding):
+        if loaded == "hf-internal-testing/tiny-random-LlamaForCausalLM":
+            yield from (RolloutAnswer(n, "I cannot.", "turn", 3) for n in range(len(prompts)))
+        elif decoding.temperature == 0:
+            yield from scripted(prompts)
+        else:  # a sample that is right in half of the draws
+            for n, prompt in enumerate(prompts):
+                item = prompt.key.task if prompt.key.sample else "melon"
+                said = (call("buy", item=item), "One.", call("buy", item=item), "Two.")
+                yield RolloutAnswer(n, said[prompt.turn], "turn", 3)
+
+    monkeypatch.setattr(act, "answers", answers)
+    monkeypatch.setattr(
+        "agentlite.engine.load.load_for_inference", lambda source, loading: source.name
+    )
+    monkeypatch.setattr("agentlite.stages.acting.check_libraries", lambda _: None)
+
+
+GOOD, TALKER = "smollm2-135m", "tiny"
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch, acting):
+    """TALKER is a folder with the same tokenizer."""
+    find = agentlite.stages.acting.find_model
+
+    def found(name, run, begun=None):
+        source = find(GOOD, run, begun)
+        if name == TALKER:
+            talker = "hf-internal-testing/tiny-random-LlamaForCausalLM"
+            return source._replace(name=talker, digest="talker")
+        return source
+
+    monkeypatch.setattr("agentlite.stages.acting.find_model", found)
+    shop(tmp_path, tasks())
+    return tmp_path
+
+
+def evaluate(folder, *models, **options):
+    made = {"env": f"{folder / 'shop.py'}:Shop", "tasks": str(folder / "tasks.jsonl")}
+    defaults = {"split": "all", "call_seconds": 60.0, "batch_size": 3}
+    run = str(folder / "run")
+    return agentlite.evaluate(run=run, model=models, **{**made, **defaults, **options})
+
+
+BASE = "run/eval/shop.py-Shop"
+
+
+def test_two_models_are_measured_live_and_set_side_by_side(models):
+    result = evaluate(models, TALKER, GOOD, gate="env>=1,tool_errors<=0")
+    assert result.status == "done" and not result.failed
+    talker, good = result.figures[TALKER], result.figures[GOOD]
+    assert talker["metrics"]["env"]["mean"] == 0 and "tool_errors" not in talker["metrics"]
+    assert good["metrics"]["env"]["mean"] == 1 and good["metrics"]["env"]["count"] == 4
+    assert good["by"]["ended"]["user"]["prompts"] == 4 == good["prompts"]
+    compared = json.loads((models / BASE / "compare.json").read_bytes())
+    assert compared["models"] == [TALKER, GOOD] and compared["prompts"] == 4
+    [row] = compared["differences"]
+    assert (row["metric"], row["mean"], row["count"]) == ("env", 1.0, 4)
+    assert result.sentences[0] == f"{GOOD} completes 4 of 4 tasks; {TALKER} for 0."
+    page = (models / "run/report.md").read_text(encoding="utf-8")
+    assert "Evaluation on shop.py-Shop" in page and result.sentences[0] in page
+    assert (models / "run/report.html").stat().st_size > 10_000
+    assert evaluate(models, TALKER, GOOD).status == "up to date"
+
+
+def test_a_model_that_comes_later_is_compared_with_those_that_are_there(models):
+    evaluate(models, TALKER, limit=2)
+    assert not (models / BASE / "compare.json").exists()
+    evaluate(models, GOOD)  # in more tasks than the first
+    assert not (models / BASE / "compare.json").exists()
+    evaluate(models, TALKER)
+    compared = json.loads((models / BASE / "compare.json").read_bytes())
+    assert {*compared["models"]} == {TALKER, GOOD}
+    # in other tasks there is nothing to compare
+    shop(models, tasks(stock=5))
+    with pytest.raises(UserError) as found:
+        evaluate(models, GOOD)
+    assert found.value.exit_code == 3
+
+
+def test_more_tasks_are_added_to_those_that_are_done(models):
+    evaluate(models, GOOD, limit=2)
+    path = models / BASE / GOOD / "trajectories.jsonl"
+    first = path.read_bytes()
+    assert evaluate(models, GOOD, limit=3).figures[GOOD]["prompts"] == 3
+    assert path.read_bytes().startswith(first) and len(first.splitlines()) == 2
+    assert run_folder.is_finished(path.parent)
+
+
+def test_samples_say_how_often_all_of_k_are_right(models):
+    figures = evaluate(models, GOOD, num_samples=2).figures[GOOD]
+    assert figures["passes"]["pass^1"]["mean"] == 0.5 and figures["passes"]["pass^2"]["mean"] == 0
+    assert figures["metrics"]["env"]["mean"] == 1  # of the greedy rollouts alone
+    rows = list(read_rows(models / BASE / GOOD / "samples.jsonl"))
+    assert len(rows) == 8
+    assert evaluate(models, GOOD, num_samples=2).status == "up to date"
+
+
+@pytest.mark.parametrize("rows", [0, 1, 9, 20, 23])
+def test_killed_at_any_turn_and_run_again_it_measures_the_same(models, monkeypatch, rows):
+    whole = evaluate(models, GOOD, out="whole").figures
+    append, written = Appender.append, []
+
+    def stops(self, row):
+        if len(written) == rows:
+            raise KeyboardInterrupt
+        append(self, row)
+        written.append(row)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Appender, "append", stops)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(models, GOOD)
+    assert not run_folder.is_finished(models / BASE / GOOD)
+    assert evaluate(models, GOOD).figures == whole
+    assert not [*(models / BASE / GOOD).glob("*.turns.jsonl")]
+
+
+def test_a_rollout_whose_world_is_lost_is_counted_and_not_scored(models):
+    rows = tasks()
+    rows[0]["broken"] = True
+    shop(models, rows)
+    with pytest.raises(UserError) as found:
+        evaluate(models, GOOD)
+    assert found.value.exit_code == 4 and "the shop is closed" in found.value.problem
+    figures = evaluate(models, GOOD, max_failures=0.5).figures[GOOD]
+    assert (figures["prompts"], figures["metrics"]["env"]["count"]) == (4, 3)
+    assert figures["by"]["ended"]["world"]["prompts"] == 1
+
+
+def test_a_dry_run_counts_what_is_missing_and_writes_nothing(models):
+    figures = evaluate(models, GOOD, dry_run=True).figures
+    assert figures == {GOOD: {"tasks": 4, "missing": 4}} and not (models / "run").exists()
+    evaluate(models, GOOD, limit=3)
+    assert evaluate(models, GOOD, dry_run=True).figures == {GOOD: {"tasks": 4, "missing": 1}}
+
+
+@pytest.mark.parametrize(
+    ("options", "location", "problem"),
+    [
+        ({"predictions": ("x.jsonl",)}, "--predictions", "is for recorded dialogs"),
+        ({"judge": "http://x/v1"}, "--judge", "is for recorded dialogs"),
+        ({"split": "dev", "dev": 0.0}, None, "none of 4 tasks is in split dev"),
+        ({"max_length": 300, "max_new_tokens": 290}, None, "longer than 10 tokens"),
+        ({"env": "shop"}, "--env", "names no environment"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(models, options, location, problem):
+    with pytest.raises(UserError) as found:
+        evaluate(models, GOOD, **options)
+    assert problem in found.value.problem and found.value.exit_code == 2
+    assert location in (None, found.value.location)
+
+
+def test_all_records_of_a_prep_are_not_a_split(models):
+    with pytest.raises(UserError, match="is for the tasks of --env"):
+        agentlite.evaluate(run=str(models / "run"), split="all")
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("bfcl:multi_turn_base", "bfcl-multi_turn_base"),
+        ("shop.py:Shop", "shop.py-Shop"),
+        ("/home/me/my worlds/shop.py:Shop", "shop.py-Shop"),
+    ],
+)
+def test_an_environment_has_a_folder_of_its_name(name, folder):
+    assert environment_folder(name) == folder
