@@ -142,7 +142,7 @@ def _evaluated(settings: EvalSettings, acting: Acting, folder: Path, force: bool
     )
     with run_folder.open_stage(folder, plan, force=force) as stage:
         done = act(acting, stage, f"eval {acting.settings.model}")
-        drawn: list[Trajectory] = []
+        sampled: list[Trajectory] = []
         if settings.num_samples:
             often = replace(
                 acting.settings,
@@ -150,17 +150,17 @@ def _evaluated(settings: EvalSettings, acting: Acting, folder: Path, force: bool
                 temperature=settings.temperature,
             )
             sampling = acting._replace(settings=often, file=SAMPLES)
-            drawn = act(
+            sampled = act(
                 sampling, stage, f"eval {acting.settings.model}, {settings.num_samples} samples"
             )
             sampling.forget_turns(stage)
         acting.forget_turns(stage)
-        metrics = live_metrics(done, drawn, settings)
+        metrics = live_metrics(done, sampled, settings)
         path = folder / "metrics.json"
         if stage.status != "done" or read_metrics(path) != metrics:
             stage.outcome = "done"
             write_json(path, metrics)
-            outputs = [TRAJECTORIES, path.name, *([SAMPLES] if drawn else [])]
+            outputs = [TRAJECTORIES, path.name, *([SAMPLES] if sampled else [])]
             figures = {name: one.mean for name, one in metrics.metrics.items() if one}
             stage.finish(outputs, {"tasks": len(done), **figures})
         scores = {Step(one.task, one.sample): _score(one).metrics for one in done}
@@ -168,14 +168,14 @@ def _evaluated(settings: EvalSettings, acting: Acting, folder: Path, force: bool
 
 
 def live_metrics(
-    done: Sequence[Trajectory], drawn: Sequence[Trajectory], settings: EvalSettings
+    done: Sequence[Trajectory], sampled: Sequence[Trajectory], settings: EvalSettings
 ) -> Metrics:
-    """A rollout whose world was lost has no score, and is measured by none. `drawn`: the rollouts
+    """A rollout whose world was lost has no score, and is measured by none. `sampled`: the rollouts
     for pass^k, which asks for a score that says whether the task is done.
     """
     scored = [_score(one) for one in done]
     right: dict[Step, list[bool]] = {}
-    for one in drawn:
+    for one in sampled:
         if (name := next((name for name in DONE if name in one.scores), None)) is not None:
             right.setdefault(Step(one.task, 0), []).append(one.scores[name] >= 1)
     problems = Counter(turn.problem for one in done for turn in one.turns if turn.problem)
