@@ -344,7 +344,7 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """what to do about unanswered questions: stop, and ask them again when the same command is run
     again; or finish without candidates for them"""
     candidates: Annotated[StageName, Flag(name="--from"), DATA, COMMON] = ""
-    """finished pairs or grpo whose candidates are ranked again, without a model"""
+    """finished pairs or grpo whose candidates are ranked again, or a rollout, without a model"""
     preferences: Annotated[tuple[File, ...], REPEAT, DATA] = ()
     """file of prompts with chosen and rejected answers, which become pairs"""
     max_rejects: Annotated[Share, DATA] = 0.01

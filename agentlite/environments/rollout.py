@@ -93,6 +93,8 @@ class _Rollout:
         self.world: World = setup.environment.world(setup.limits)
         self.messages: list[dict[str, Any]] = []
         self.turns: list[ModelTurn] = []
+        self.tools: dict[str, dict[str, Any]] = {}  # by name: all that were ever on offer
+        self.offered: list[tuple[str, ...]] = []  # their names, by turn
         self.in_a_row = 0  # turns with calls since the user spoke
         self.ended: EndedBy | None = None
         self.problem = ""
@@ -136,6 +138,9 @@ class _Rollout:
         """Carries out the calls of an answer; or hands an answer without any to the user. What
         cannot be read as a call, or was cut, is words.
         """
+        offered = {tool.name: tool.schema for tool in self.world.tools}
+        self.tools |= offered
+        self.offered.append(tuple(offered))
         turn = ModelTurn(*self.key, len(self.turns), answer.text, answer.ended, answer.new_tokens)
         parsed = self.setup.protocol.read(answer.text, self.world.tools)
         try:
@@ -191,13 +196,17 @@ class _Rollout:
                     scores = self.world.scores()
                 except WorldError as error:
                     self._end("world", str(error))
-        tools = [tool.schema for tool in self.world.tools]
+        turns = self.turns
+        if len({*self.offered}) > 1:
+            both = zip(turns, self.offered, strict=True)
+            turns = [replace(turn, offered=names) for turn, names in both]
+        tools = self.tools or {tool.name: tool.schema for tool in self.world.tools}
         return Trajectory(
             *self.key,
             self.task.split,
             self.messages,
-            tools,
-            self.turns,
+            list(tools.values()),
+            turns,
             self.ended,
             scores,
             self.problem,

@@ -25,7 +25,8 @@ class RolloutKey(NamedTuple):
 class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
     """What a model said at a turn, raw; what its calls returned; what the user said to it.
 
-    `problem`: why the protocol could not read a call in the text; "" where it could.
+    `problem`: why the protocol could not read a call in the text; "" where it could. `offered`: the
+    names of the tools on offer, in a dialog in which they changed; None in any other.
     """
 
     task: str
@@ -37,6 +38,7 @@ class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
     results: tuple[tuple[str, bool], ...] = ()
     user: str | None = None
     problem: str = ""
+    offered: tuple[str, ...] | None = None
 
     @property
     def key(self) -> RolloutKey:
@@ -44,7 +46,7 @@ class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
-    """A rollout that has ended: its dialog and tools as OpenAI writes them, and its scores.
+    """A rollout that has ended: its dialog, all its tools as OpenAI writes them, and its scores.
 
     `split`: that of its task; "" where all tasks were taken.
 
@@ -64,6 +66,11 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def key(self) -> RolloutKey:
         return RolloutKey(self.task, self.sample)
+
+    def tools_at(self, turn: ModelTurn) -> list[dict[str, Any]]:
+        """The tools on offer at a turn."""
+        names = turn.offered
+        return [one for one in self.tools if names is None or one["function"]["name"] in names]
 
     @property
     def calls(self) -> int:

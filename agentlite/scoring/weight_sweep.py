@@ -1,6 +1,6 @@
 """Many weightings of the same candidates side by side, and what their components tell."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from math import sqrt
 from operator import mul
@@ -36,6 +36,8 @@ HOW = (
 )
 
 Choices = Sequence[PairChoice | Reason]
+# changed weights and the names of user functions -> every weight
+Settle = Callable[[Mapping[str, float], Iterable[str]], dict[str, float]]
 
 
 class WeightingRow(Struct, frozen=True, kw_only=True):
@@ -312,11 +314,14 @@ def _calling(situation: str, totals: TotalsByDecision) -> list[str]:
     return [f"{text}; {next(words for name, words in NOT_DONE.items() if name != decision)}."]
 
 
-def read_grid(path: Path, user_functions: Iterable[str] = ()) -> dict[str, dict[str, float]]:
+def read_grid(
+    path: Path, user_functions: Iterable[str] = (), settle: Settle = settle_weights
+) -> dict[str, dict[str, float]]:
     """The weightings of a YAML file with every weight: a mapping name -> weights, or a list, named
     by the weights that it changes.
 
-    `user_functions`: components besides the built-in ones. Raises UserError 2 with file and name.
+    `user_functions`: components besides the built-in ones. `settle`: what fills a weighting up with
+    the defaults. Raises UserError 2 with file and name.
     """
     user_functions = list(user_functions)
     grid: dict[str, dict[str, float]] = {}
@@ -332,7 +337,7 @@ def read_grid(path: Path, user_functions: Iterable[str] = ()) -> dict[str, dict[
             )
         try:
             changed = {str(key): _number(key, weight) for key, weight in (weights or {}).items()}
-            grid[name] = settle_weights(changed, user_functions)
+            grid[name] = settle(changed, user_functions)
         except UserError as error:
             locations = filter(None, (location, error.location))
             raise UserError(error.problem, error.fix, location=": ".join(locations)) from error

@@ -54,3 +54,10 @@ def test_the_gold_of_bfcl_is_right_by_its_own_verdict(category):
     ]
     assert len(done) == len(tasks)
     assert not [one.task for one in done if one.scores["bfcl"] != 1.0]
+    # functions that are held back come later, and each turn says what was on offer
+    for one in done:
+        offered = [len(one.tools_at(turn)) for turn in one.turns]
+        if category == "multi_turn_miss_func":
+            assert offered == sorted(offered) and offered[0] < offered[-1] == len(one.tools)
+        else:
+            assert {*offered} == {len(one.tools)} and one.turns[0].offered is None

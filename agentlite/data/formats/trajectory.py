@@ -29,6 +29,7 @@ class TurnOutcome(Struct, frozen=True):
     ended: str
     results: list[tuple[str, bool]] = []
     problem: str = ""
+    offered: list[str] | None = None
 
     @property
     def failed(self) -> bool:
@@ -63,6 +64,8 @@ def read(row: dict[str, Any]) -> Record:
         raise RowError("E201", misfit(error)) from error
     if outcome.ended in UNUSABLE:
         raise RowError("F313", f"ended by '{outcome.ended}': {outcome.problem or 'no reason'}")
+    if any(turn.offered is not None for turn in outcome.turns):
+        raise RowError("F313", "the tools on offer changed on the way: no row can say that")
     record = openai.read({"messages": row["messages"], "tools": row["tools"]})
     if not record.turns or all(turn.failed for turn in outcome.turns):
         raise RowError("F313", "no turn of the model that did not fail")

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from agentlite.core.errors import UserError, nearest
@@ -119,14 +119,18 @@ def total(components: Mapping[str, float], weights: Mapping[str, float]) -> floa
 
 
 def settle_weights(
-    changed: Mapping[str, float], user_functions: Iterable[str] = ()
+    changed: Mapping[str, float],
+    user_functions: Iterable[str] = (),
+    *,
+    defaults: Mapping[str, float] = WEIGHTS,
+    penalties: Collection[str] = PENALTIES,
 ) -> dict[str, float]:
     """The weight of every component and penalty: as `changed` has it, or the default, which is 1
     for a user function. Raises UserError 2.
     """
-    weights = {**WEIGHTS, **dict.fromkeys(user_functions, 1.0)}
+    weights = {**defaults, **dict.fromkeys(user_functions, 1.0)}
     for name, weight in changed.items():
-        _refuse(name, weight, weights)
+        _refuse(name, weight, weights, penalties)
         weights[name] = float(weight)
     if not any(weights.values()):
         raise UserError(
@@ -137,7 +141,7 @@ def settle_weights(
     return weights
 
 
-def _refuse(name: str, weight: float, names: Iterable[str]) -> None:
+def _refuse(name: str, weight: float, names: Iterable[str], penalties: Collection[str]) -> None:
     """Raises UserError 2 for a weight of no component, or one that would turn a component into its
     opposite.
     """
@@ -147,13 +151,13 @@ def _refuse(name: str, weight: float, names: Iterable[str]) -> None:
         raise UserError(
             f"{weight} is not a weight.", "Give a finite number.", location=f"weights.{name}"
         )
-    if name in PENALTIES and weight > 0:
+    if name in penalties and weight > 0:
         raise UserError(
             f"{weight:g} would reward a fault.",
             f"Weights of penalties are 0 or less: {-weight:g}.",
             location=f"weights.{name}",
         )
-    if name not in PENALTIES and weight < 0:
+    if name not in penalties and weight < 0:
         raise UserError(
             f"{weight:g} would punish what is right.",
             "Weights of components are 0 or more.",

@@ -26,8 +26,9 @@ from agentlite.stages.pairs.candidates import (
     is_sampled,
     set_aside_changed,
 )
-from agentlite.stages.pairs.rank import compare_grid, rank
+from agentlite.stages.pairs.rank import RULE, compare_grid, rank
 from agentlite.stages.pairs.recorded import take_recorded
+from agentlite.stages.pairs.rollouts import is_rollout, pair_rollouts
 from agentlite.stages.pairs.sample import (
     CANDIDATES,
     chosen_records,
@@ -49,7 +50,6 @@ from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 # they change how candidates are scored and paired, not the candidates
-RULE = ("margin", "balance", "gold")
 RANKING = ("weights", "rewards", *RULE)
 # how it is done, not what comes out
 NOT_OF_THE_PLAN = (
@@ -86,6 +86,8 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
     with console.stdout_to_stderr():
         if settings.preferences:
             return take_recorded(settings, target)
+        if settings.candidates and is_rollout(settings.candidates, target.run):
+            return pair_rollouts(settings, target)
         if settings.grid or settings.candidates:
             stored = find_stored(settings.candidates or "pairs", target.run)
             if settings.grid:

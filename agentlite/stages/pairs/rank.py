@@ -16,6 +16,7 @@ from agentlite.scoring.preference_pairs import PairRule, build_pairs, group, wri
 from agentlite.scoring.rewards import settle_weights
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.scoring.weight_sweep import (
+    Settle,
     compare_weightings,
     read_grid,
     report_components,
@@ -24,6 +25,9 @@ from agentlite.scoring.weight_sweep import (
 from agentlite.stages.pairs.candidates import Stored
 from agentlite.stages.pairs.score import ScoredCandidates, rescore_hint, stored_scores
 from agentlite.workspace.run_folder import Result
+
+# the rule by which pairs are made
+RULE = ("margin", "balance", "gold")
 
 
 def rank(settings: PairsSettings, folder: Path, ranked: ScoredCandidates) -> dict[str, Any]:
@@ -54,7 +58,7 @@ def compare_grid(settings: PairsSettings, stored: Stored) -> Result:
     """Many weightings of the same candidates side by side; nothing is written."""
     tally = Tally(settings.max_failures, stored.folder, rescore_hint(stored.folder.name))
     ranked = stored_scores(settings, stored, None, tally)
-    weightings = _weightings(settings.grid, ranked.user_components)
+    weightings = read_weightings(settings.grid, ranked.user_components)
     groups = group(ranked.candidates, ranked.scores)
     with console.waiting(
         f"pairs: ranking {len(ranked.candidates)} candidates by {len(weightings)} weightings"
@@ -74,16 +78,18 @@ def pair_rule(settings: PairsSettings) -> PairRule:
     return PairRule(settings.margin, settings.balance, "failed" if settings.gold else "never")
 
 
-def _weightings(grid: Sequence[str], user_components: set[str]) -> dict[str, dict[str, float]]:
+def read_weightings(
+    grid: Sequence[str], user_components: set[str], settle: Settle = settle_weights
+) -> dict[str, dict[str, float]]:
     """By name: the weightings of files, and those written out. Raises UserError 2 for a name that
     is there twice.
     """
     by_name: dict[str, dict[str, float]] = {}
     for given in grid:
         new = (
-            {given: settle_weights(resolve.parse_weights(given, given), user_components)}
+            {given: settle(resolve.parse_weights(given, given), user_components)}
             if "=" in given
-            else read_grid(resolve.find_file(given), user_components)
+            else read_grid(resolve.find_file(given), user_components, settle)
         )
         for name in by_name.keys() & new.keys():
             raise UserError(

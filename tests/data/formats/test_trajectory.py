@@ -87,6 +87,7 @@ def test_what_comes_behind_the_last_turn_of_the_model_is_left_out(ended):
         (row([USER, WORDS], [turn()], "unwritten"), "F313", "unwritten"),
         (row([USER, WORDS], [turn(ended="cut")]), "F313", "no turn"),
         (row([USER], [], "length"), "F313", "no turn"),
+        (row([USER, WORDS], [{**turn(), "offered": ["buy"]}]), "F313", "tools on offer changed"),
         (row([USER, WORDS], [turn(), turn()]), "E201", "1 assistant messages, but 2 turns"),
         (row([USER, WORDS], 3), "E201", "turns"),
         (row([USER, WORDS], [turn()], scores={"env": "1"}), "E201", "scores"),

@@ -20,7 +20,7 @@ from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages import pairs
 from agentlite.stages.pairs import candidates as stored
 from agentlite.stages.pairs import sample, score
-from agentlite.stages.pairs.rank import _weightings, pair_rule, rank
+from agentlite.stages.pairs.rank import pair_rule, rank, read_weightings
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source
 from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder, open_stage
@@ -393,11 +393,11 @@ def test_the_rule_of_the_pairs_is_that_of_the_settings(gold, rule):
 
 
 def test_weightings_of_a_grid_each_have_a_name_of_their_own(tmp_path):
-    found = _weightings(["exact=1", "exact=.5"], set())
+    found = read_weightings(["exact=1", "exact=.5"], set())
     assert [weights["exact"] for weights in found.values()] == [1.0, 0.5]
     assert [*found] == ["exact=1", "exact=.5"]
     with pytest.raises(UserError, match="'exact=1' is there twice"):
-        _weightings(["exact=1", "exact=1"], set())
+        read_weightings(["exact=1", "exact=1"], set())
 
 
 def test_the_hint_names_the_command_that_scores_again():

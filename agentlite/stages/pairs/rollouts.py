@@ -1,0 +1,237 @@
+"""Rollouts of a task -> a pair: the turn at which the best one and the worst one part."""
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentlite.config import resolve
+from agentlite.config.settings import PairsSettings
+from agentlite.core import console
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Candidate, PreferencePair, Record, Score, Side, to_row
+from agentlite.core.row_files import write_json, write_rows
+from agentlite.data.formats import to_record
+from agentlite.environments.trajectories import Trajectory, read_trajectories
+from agentlite.rendering import Protocol, encode_answer, prompt_at, render, settled
+from agentlite.rendering.template import Template
+from agentlite.scoring.preference_pairs import build_pairs, group, write_pairs
+from agentlite.scoring.rewards import settle_weights
+from agentlite.scoring.weight_sweep import compare_weightings, report_components, sentences
+from agentlite.stages.pairs.rank import RULE, pair_rule, read_weightings
+from agentlite.workspace import run_folder
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.lineage import lineage
+from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
+
+TRAJECTORIES = "trajectories.jsonl"
+# what is counted of every rollout: weights of these are 0 or less
+COUNTED = ("turns", "calls", "failed_calls")
+UNUSABLE = ("world", "unwritten")
+# why the best and the worst rollout of a task make no pair
+SAME_TURNS, OTHER_PROMPTS, UNREADABLE = "same turns", "other results", "not written"
+
+
+class ScoredRollouts(NamedTuple):
+    """The rollouts of a stage as candidates: one step per task, and their scores."""
+
+    plan: Plan
+    by_key: dict[tuple[str, int], Trajectory]
+    candidates: list[Candidate]
+    scores: dict[Any, Score]
+    names: list[str]
+
+    def settle(self, changed: Mapping[str, float], _: object = ()) -> dict[str, float]:
+        """Each score of the environment weighs 1 and what is counted 0, unless `changed`. Raises
+        UserError 2.
+        """
+        defaults = dict.fromkeys(self.names, 1.0) | dict.fromkeys(COUNTED, 0.0)
+        return settle_weights(changed, defaults=defaults, penalties=COUNTED)
+
+
+class PartedPair(NamedTuple):
+    """The dialog up to the turn at which two rollouts part, which is the chosen one's."""
+
+    record: Record
+    pair: PreferencePair
+
+
+def is_rollout(name: str, run: Path) -> bool:
+    folder = run_folder.find_stage(name, run)
+    return run_folder.is_stage(folder) and run_folder.read_plan(folder).command == "rollout"
+
+
+def pair_rollouts(settings: PairsSettings, target: RunTarget) -> Result:
+    """Ranks the rollouts of each task by the weighted sum of their scores. Raises UserError 2 or
+    3.
+    """
+    folder = run_folder.find_stage(settings.candidates, target.run)
+    run_folder.finished(folder, "rollout")
+    if settings.rewards:
+        raise UserError(
+            "scores single answers, and rollouts have the scores of their environment.",
+            "Leave it out; a class can return more scores with get_scores().",
+            location="--rewards",
+        )
+    rollouts = _read(folder)
+    if settings.grid:
+        return _compare_grid(settings, folder, rollouts)
+    weights = rollouts.settle(settings.weights)
+    kept = resolve.plain_settings(settings)
+    ranking = {key: kept[key] for key in ("weights", *RULE, "candidates", "max_length")}
+    of_rollout = {key: rollouts.plan.settings[key] for key in ("model", "protocol", "split")}
+    inputs = {"trajectories": file_digest(folder / TRAJECTORIES)}
+    plan = Plan("pairs", {**ranking, **of_rollout}, inputs, run_folder.versions())
+    if target.dry_run:
+        status = "new" if target.force else run_folder.compare(target.folder, plan)
+        figures = {"folder": status, "rollouts": len(rollouts.candidates)}
+        return Result("pairs", "dry run", str(target.folder), figures, [], 0.0)
+    with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
+        if stage.status != "done":
+            outputs = ["records.jsonl", "pairs.jsonl", "stats.json"]
+            stage.finish(outputs, _rank(settings, target, stage.folder, rollouts, weights))
+        data = "" if target.out == "pairs" else f" --data {target.out} --out dpo-{target.out}"
+        return stage.result(target.next(f"agentlite dpo{data}"))
+
+
+def _read(folder: Path) -> ScoredRollouts:
+    """Rollouts without a score, or whose dialog is not whole, are left out. Raises UserError 2
+    where none is left.
+    """
+    plan = run_folder.read_plan(folder)
+    protocol, model = str(plan.settings["protocol"]), str(plan.settings["model"])
+    usable = [
+        one
+        for one in read_trajectories(folder / TRAJECTORIES)
+        if one.scores and one.turns and one.ended not in UNUSABLE
+    ]
+    if not usable:
+        raise UserError(
+            "holds no rollout with a score.",
+            "Give the class a get_reward() or get_scores(), and run `agentlite rollout` again.",
+            location=str(folder / TRAJECTORIES),
+        )
+    candidates, scores = [], {}
+    for one in usable:
+        text = "\n".join(turn.text for turn in one.turns)
+        new = sum(turn.new_tokens for turn in one.turns)
+        candidate = Candidate(one.task, 0, protocol, model, one.sample, text, "turn", new)
+        counted = dict.fromkeys(COUNTED, 0.0) | {
+            "turns": float(len(one.turns)),
+            "calls": float(one.calls),
+            "failed_calls": float(one.failed_calls),
+        }
+        score = Score(one.task, 0, protocol, model, one.sample, {**one.scores, **counted})
+        candidates.append(candidate)
+        scores[candidate.key] = score
+    by_key = {(one.task, one.sample): one for one in usable}
+    return ScoredRollouts(plan, by_key, candidates, scores, list(usable[0].scores))
+
+
+def _rank(
+    settings: PairsSettings,
+    target: RunTarget,
+    folder: Path,
+    rollouts: ScoredRollouts,
+    weights: Mapping[str, float],
+) -> dict[str, Any]:
+    """Writes the files. Returns the key figures."""
+    groups = group(rollouts.candidates, rollouts.scores)
+    pairing = build_pairs(groups, weights, pair_rule(settings))
+    model = str(rollouts.plan.settings["model"])
+    template = load_template(find_model(model, target.run).base)
+    protocol = settled(str(rollouts.plan.settings["protocol"]), template)
+    part = partial(_parted, template=template, max_length=settings.max_length)
+    parted, reasons = [], Counter({name: n for name, n in pairing.reasons.items() if n})
+    for pair in pairing.pairs:
+        best, worst = (
+            rollouts.by_key[pair.record_id, side.sample] for side in (pair.chosen, pair.rejected)
+        )
+        try:
+            [[_, only]] = protocol.protocols.items()
+            parted.append(part(pair, best, worst, protocol=only))
+        except RowError as error:
+            reasons[error.reason if error.code == "E219" else f"{UNREADABLE} ({error.code})"] += 1
+    report = report_components(groups, weights, {})
+    write_rows(
+        folder / "records.jsonl",
+        map(to_row, {one.record.id: one.record for one in parted}.values()),
+    )
+    write_pairs(folder / "pairs.jsonl", [one.pair for one in parted])
+    write_json(
+        folder / "stats.json",
+        {"weights": weights, "no_pair": dict(reasons), "components": report},
+    )
+    for sentence in sentences(report):
+        console.notice(f"pairs: {sentence}")
+    margins = [one.pair.margin for one in parted]
+    return {
+        "tasks": len(groups),
+        "rollouts": len(rollouts.candidates),
+        "steps": len(groups),
+        "pairs": len(parted),
+        "no_pair": dict(reasons),
+        "mean_margin": round(sum(margins) / len(margins), 4) if margins else 0.0,
+        "lineage": lineage(model, target.run),
+    }
+
+
+def _parted(
+    pair: PreferencePair,
+    best: Trajectory,
+    worst: Trajectory,
+    *,
+    protocol: Protocol,
+    template: Template,
+    max_length: int,
+) -> PartedPair:
+    """What the model said at the first turn that differs, the totals being those of the whole
+    rollouts. Raises RowError: E219 where no turn differs or the dialogs before it do, E217 for a
+    pair that is too long, and those of rendering.
+    """
+    both = zip(best.turns, worst.turns, strict=False)
+    turns = next(
+        ((one, other) for one, other in both if one.text.strip() != other.text.strip()), None
+    )
+    if turns is None:
+        raise RowError("E219", SAME_TURNS)
+    chosen, rejected = turns
+    places = [at for at, one in enumerate(best.messages) if one["role"] == "assistant"]
+    end = places[chosen.turn]
+    same_tools = best.tools_at(chosen) == worst.tools_at(rejected)
+    if best.messages[:end] != worst.messages[:end] or not same_tools:
+        raise RowError("E219", OTHER_PROMPTS)
+    dialog = {"messages": best.messages[: end + 1], "tools": best.tools_at(chosen)}
+    record = to_record(dialog, "openai", split=False)
+    record = msgspec.structs.replace(record, split=best.split)
+    place = len(record.messages) - 1
+    prompt = prompt_at(record, place, render(record, protocol, template), protocol, template)
+    longest = len(prompt.ids) + max(
+        len(encode_answer(turn.text, turn.ended, template, prompt.ids))
+        for turn in (chosen, rejected)
+    )
+    if longest > max_length:
+        raise RowError("E217", f"{longest} tokens, max_length is {max_length}")
+    ends = [
+        Side(turn.text, turn.ended, side.model, side.sample, side.total)
+        for turn, side in ((chosen, pair.chosen), (rejected, pair.rejected))
+    ]
+    return PartedPair(record, PreferencePair(record.id, place, protocol.name, *ends))
+
+
+def _compare_grid(settings: PairsSettings, folder: Path, rollouts: ScoredRollouts) -> Result:
+    """Many weightings side by side; nothing is written."""
+    weightings = read_weightings(settings.grid, set(), rollouts.settle)
+    groups = group(rollouts.candidates, rollouts.scores)
+    rows = compare_weightings(groups, weightings, pair_rule(settings))
+    report = report_components(groups, next(iter(weightings.values())), {})
+    figures = {
+        "weightings": msgspec.to_builtins(rows),
+        "components": msgspec.to_builtins(report),
+        "sentences": sentences(report),
+    }
+    return Result("pairs", "compared", str(folder), figures, [], 0.0)

@@ -1,0 +1,155 @@
+"""`agentlite pairs --from rollout`: a pair is the turn at which the best and the worst part."""
+
+import json
+
+import pytest
+from support.shop import call, shop, tasks
+
+import agentlite
+from agentlite.config.settings import DpoSettings
+from agentlite.core.errors import UserError
+from agentlite.core.row_files import read_rows
+from agentlite.engine import act
+from agentlite.environments.rollout import RolloutAnswer
+from agentlite.stages.dpo import read_preferences
+from agentlite.workspace.model_source import load_template
+
+MODEL = "smollm2-135m"
+
+
+def turns(item, sample):
+    """Five ways through the shop: all buy one first and part then, but for the last one."""
+    buy, wrong = call("buy", item=item), call("buy", item="melon")
+    return {
+        0: (buy, "One.", buy, "Two."),  # 1
+        1: (buy, "One.", "I cannot.", "No."),  # 0.5
+        2: (buy, "One.", wrong, buy, "Two."),  # 1, by another call
+        3: (wrong, "None.", "I cannot.", "No."),  # 0
+        4: (buy, "One.", buy, "Two."),  # as 0
+    }[sample]
+
+
+@pytest.fixture
+def rollout(tmp_path, monkeypatch):
+    def answers(loaded, prompts, protocol, decoding):
+        for n, prompt in enumerate(prompts):
+            text = turns(prompt.key.task, prompt.key.sample)[prompt.turn]
+            yield RolloutAnswer(n, text, "turn", len(text))
+
+    monkeypatch.setattr(act, "answers", answers)
+    monkeypatch.setattr("agentlite.engine.load.load_for_inference", lambda *_: None)
+    monkeypatch.setattr("agentlite.stages.acting.check_libraries", lambda _: None)
+    shop(tmp_path, tasks())
+
+    def run(samples=5, **options):
+        return agentlite.rollout(
+            env=f"{tmp_path / 'shop.py'}:Shop",
+            tasks=str(tmp_path / "tasks.jsonl"),
+            model=MODEL,
+            num_samples=samples,
+            call_seconds=60.0,
+            run=str(tmp_path / "run"),
+            **options,
+        )
+
+    return run
+
+
+def pairs(folder, **options):
+    return agentlite.pairs(run=str(folder / "run"), **{"candidates": "rollout", **options})
+
+
+def read(folder, name="pairs"):
+    base = folder / "run" / name
+    records = {row["id"]: row for row in read_rows(base / "records.jsonl")}
+    return [(row, records[row["record_id"]]) for row in read_rows(base / "pairs.jsonl")]
+
+
+def test_the_pair_is_the_first_turn_that_differs_with_the_dialog_before_it(tmp_path, rollout):
+    rollout()
+    result = pairs(tmp_path)
+    assert result.figures["pairs"] == 4 == result.figures["tasks"]
+    assert result.next == f"agentlite dpo --run {tmp_path / 'run'}"
+    for pair, record in read(tmp_path):
+        item = record["messages"][0]["content"].removeprefix("Buy a ").rstrip(".")
+        # the best is the first of those that score 1; the worst bought nothing, from the start
+        assert pair["chosen"]["text"] == call("buy", item=item)
+        assert pair["rejected"]["text"] == call("buy", item="melon")
+        assert (pair["chosen"]["total"], pair["rejected"]["total"]) == (1.0, 0.0)
+        assert pair["turn"] == 1 and len(record["messages"]) == 2
+
+
+def test_a_pair_may_begin_after_several_turns_and_dpo_reads_it(tmp_path, rollout):
+    rollout(2)
+    assert pairs(tmp_path).figures["mean_margin"] == 0.5
+    for pair, record in read(tmp_path):
+        assert pair["rejected"]["text"] == "I cannot." and pair["turn"] == 5
+        roles = [message["role"] for message in record["messages"]]
+        assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    settings = DpoSettings(data="pairs", model=MODEL, max_length=2048)
+    template = load_template(MODEL)
+    rows = list(read_preferences(settings, tmp_path / "run/pairs", template))
+    assert len(rows) == 4
+    for row in rows:
+        assert "1 in the cart" in template.tokenizer.decode(row.prompt)
+
+
+def test_weights_of_what_is_counted_choose_the_shorter_way(tmp_path, rollout):
+    rollout(3)
+    # 0 and 2 both score 1: only a weight on failed calls tells them apart
+    result = pairs(tmp_path, weights={"env": 0.0, "failed_calls": -1.0})
+    for pair, _ in read(tmp_path):
+        assert (pair["chosen"]["sample"], pair["rejected"]["sample"]) == (0, 2)
+    assert result.figures["pairs"] == 4
+    grid = pairs(tmp_path, grid=("env=1", "failed_calls=-1"), out="pairs")
+    counts = {row["name"]: row["pairs"] for row in grid.figures["weightings"]}
+    assert counts == {"env=1": 4, "failed_calls=-1": 4} and grid.status == "compared"
+
+
+def test_rollouts_that_score_the_same_or_say_the_same_make_no_pair(tmp_path, rollout):
+    rollout(1)
+    figures = pairs(tmp_path).figures
+    assert figures["pairs"] == 0 and sum(figures["no_pair"].values()) == 4
+
+
+def test_rollouts_whose_results_differ_before_they_part_have_no_prompt_in_common(tmp_path, rollout):
+    shop(tmp_path, tasks(changes=True))
+    rollout(2)
+    figures = pairs(tmp_path, weights={"calls": -1.0}).figures
+    assert figures["pairs"] == 0 and figures["no_pair"] == {"other results": 4}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"weights": {"env": -1.0}}, "would punish what is right"),
+        ({"weights": {"turns": 0.5}}, "would reward a fault"),
+        ({"weights": {"tool_accuracy": 1.0}}, "no component 'tool_accuracy'"),
+        ({"rewards": ("mine.py:f",)}, "scores single answers"),
+        ({"weights": {"env": 0.0}}, "all are zero"),
+    ],
+)
+def test_a_mistake_is_refused(tmp_path, rollout, options, problem):
+    rollout(2)
+    with pytest.raises(UserError) as found:
+        pairs(tmp_path, **options)
+    assert problem in found.value.problem and found.value.exit_code == 2
+
+
+def test_a_second_run_is_up_to_date_and_other_weights_are_another_plan(tmp_path, rollout):
+    rollout(2)
+    pairs(tmp_path)
+    first = (tmp_path / "run/pairs/pairs.jsonl").read_bytes()
+    assert pairs(tmp_path).status == "up to date"
+    with pytest.raises(UserError) as found:
+        pairs(tmp_path, weights={"turns": -0.1})
+    assert found.value.exit_code == 3
+    assert (tmp_path / "run/pairs/pairs.jsonl").read_bytes() == first
+    stats = json.loads((tmp_path / "run/pairs/stats.json").read_bytes())
+    assert stats["weights"] == {"env": 1.0, "turns": 0.0, "calls": 0.0, "failed_calls": 0.0}
+
+
+def test_pairs_that_are_too_long_are_counted(tmp_path, rollout):
+    rollout(2)
+    figures = pairs(tmp_path, max_length=60).figures
+    assert figures["pairs"] == 0 and figures["no_pair"]["not written (E217)"] == 4
