@@ -214,6 +214,13 @@ def test_an_identity_number_has_the_one_last_digit_that_its_others_make(
         assert "identity" not in find(saying(f"ID {number[:-1]}{last}"))
 
 
+@pytest.mark.parametrize("other", ["+1 212-555-0123", "+12125550123", "(212) 555-0123"])
+def test_a_phone_is_the_same_with_and_without_its_country(other: str) -> None:
+    record, counts = mask(saying(f"Call me: phone 212-555-0123, or phone {other}."))
+    assert record.messages[0].content == "Call me: phone <PHONE_1>, or phone <PHONE_1>."
+    assert counts == {"phone": 1}
+
+
 def test_an_identity_number_holds_a_day_that_there_was() -> None:
     weights = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
     for born, found in {"20000229": 1, "20010229": 0, "19991301": 0, "19990431": 0}.items():

@@ -1,0 +1,33 @@
+"""Which protocol of a mixture a record gets depends on the calls of a turn, not of the dialog."""
+
+import pytest
+
+from agentlite.core.records import Call, Message, Record
+from agentlite.rendering import choose
+
+
+def dialog(number: int, *calls: int) -> Record:
+    """A turn of the assistant for each count of calls."""
+    turns = [Message("user", f"Question {number}")]
+    for turn, count in enumerate(calls):
+        made = tuple(Call("f", {}, f"{turn}-{one}") for one in range(count))
+        turns.append(Message("assistant", "", made))
+        turns += [Message("tool", "1", call_id=call.id) for call in made]
+    return Record(messages=(*turns, Message("assistant", "Done.")))
+
+
+@pytest.mark.parametrize(
+    ("calls", "both"),
+    [
+        ((), True),
+        ((1,), True),
+        ((1, 1), True),
+        ((1, 1, 1, 1), True),
+        ((2,), False),
+        ((1, 2), False),
+    ],
+)
+def test_react_gets_its_share_of_dialogs_whose_turns_hold_one_call_each(smollm2, calls, both):
+    mixture = choose("hermes=1,react=1", smollm2)
+    names = {mixture.of(dialog(number, *calls)).name for number in range(60)}
+    assert names == ({"hermes", "react"} if both else {"hermes"})

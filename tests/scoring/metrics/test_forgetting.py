@@ -1,0 +1,30 @@
+"""What is forgotten has a positive sign: losses that rose, answers that are wrong now."""
+
+import pytest
+
+from agentlite.scoring.metrics.forgetting import GeneralResults, forgetting
+
+
+def results(loss, right, right_zh):
+    return GeneralResults(
+        {f"r{n}": loss for n in range(8)},
+        {f"e{n}": n < right for n in range(8)},
+        {f"z{n}": n < right_zh for n in range(8)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("after", "forgotten"),
+    [
+        ((1.5, 6, 6), (0.5, 0.0, 0.0)),
+        ((1.0, 2, 6), (0.0, 0.5, 0.0)),
+        ((1.0, 6, 2), (0.0, 0.0, 0.5)),
+        ((0.5, 8, 7), (-0.5, -0.25, -0.125)),
+    ],
+)
+def test_each_figure_says_how_much_was_lost_in_its_own_data(after, forgotten):
+    found = forgetting(results(1.0, 6, 6), results(*after), seed=0)
+    figures = (found.forgetting, found.questions_forgotten, found.questions_forgotten_zh)
+    assert tuple(one.mean for one in figures) == forgotten
+    shares = (found.general_questions.mean, found.general_questions_zh.mean)
+    assert shares == (after[1] / 8, after[2] / 8)

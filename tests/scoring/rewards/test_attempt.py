@@ -1,0 +1,25 @@
+"""How many words may stand beside a call: 150, or twice as many as the record itself has."""
+
+import pytest
+
+from agentlite.core.records import Call, Gold, Parsed
+from agentlite.scoring.rewards.attempt import MOST_WORDS, Attempt
+
+
+@pytest.mark.parametrize(
+    ("words", "recorded", "excess"),
+    [
+        (MOST_WORDS, 0, False),
+        (MOST_WORDS + 1, 0, True),
+        (MOST_WORDS + 1, 75, True),
+        (MOST_WORDS + 10, MOST_WORDS + 5, False),
+        (2 * MOST_WORDS + 10, MOST_WORDS + 5, False),
+        (2 * MOST_WORDS + 11, MOST_WORDS + 5, True),
+    ],
+)
+def test_excess_words_are_more_than_a_thought_needs_and_twice_the_recorded(words, recorded, excess):
+    attempt = Attempt(
+        Parsed("word " * words, (Call("f"),)), Gold(), (), reference="word " * recorded
+    )
+    assert attempt.excess_words == (words if excess else 0)
+    assert not Attempt(Parsed("word " * words), Gold(), ()).excess_words  # without a call
