@@ -54,7 +54,7 @@ agentlite sft --out sft-r64 --lora-r 64 --set sft.trl.weight_decay=0.01
 agentlite pairs -n 8 --gold
 agentlite pairs --from pairs --weights tool_accuracy=.5 --out pairs-b
 agentlite pairs --from pairs --grid weights.yaml
-agentlite pairs --from rollout --weights env=1,failed_calls=-.1 --out pairs-shop
+agentlite pairs --from rollout --weights env=1,failed_calls=-.1
 agentlite pairs --preferences answers.jsonl
 cat prompts.jsonl | agentlite pairs --data - --model sft --json
 """,
@@ -97,7 +97,7 @@ agentlite rollout --env shop.py:Shop --tasks tasks.jsonl --model dpo -n 4
 agentlite eval
 agentlite eval --model smollm2-135m --model sft
 agentlite eval --gate 'tool_selection_accuracy>=0.8'
-agentlite eval --env shop.py:Shop --tasks tasks.jsonl --model smollm2-135m --model sft
+agentlite eval --env shop.py:Shop --tasks tasks.jsonl --model sft
 agentlite eval --predictions others.jsonl --json
 agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft
 """,

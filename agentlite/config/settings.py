@@ -93,13 +93,13 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """finished rollout whose dialogs are read too: its name in the workspace, or a path"""
     keep: Annotated[str, Metavar("[best,]SCORE>=FLOAT,..."), READ, COMMON] = ""
     """which rollouts to keep: by their scores, and best for one per task [all]"""
-    format: Annotated[tuple[str, ...], Metavar("[SOURCE=]FORMAT"), REPEAT, READ, COMMON] = ("auto",)
+    format: Annotated[tuple[str, ...], Metavar("[SOURCE=]FORMAT"), REPEAT, READ] = ("auto",)
     """format of the raw rows (see --formats); auto recognizes each row"""
     repair: Annotated[tuple[Literal["literal", "json", "encoding"], ...], READ] = ()
     """repairs to make: Python literals, invalid JSON, Windows-1252 text; each is reported"""
     retry_rejects: Annotated[File, READ] = ""
     """edited copy of rejects.jsonl, whose rows replace the rejected ones"""
-    max_rejects: Annotated[Share, READ, COMMON] = 0.01
+    max_rejects: Annotated[Share, READ] = 0.01
     """share of rejected rows above which prep stops"""
     tools: Annotated[tuple[File, ...], REPEAT, READ] = ()
     """file of the tools that rows name by id: SAGE's agent_tools, or OpenAI tools"""
@@ -491,7 +491,7 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
     """maximum tokens of an answer"""
     max_length: Annotated[Count, SAMPLING, COMMON] = 8192
     """maximum tokens of all turns and the answer together"""
-    max_turns: Annotated[Count, SAMPLING, COMMON] = 20
+    max_turns: Annotated[Count, SAMPLING] = 20
     """maximum turns with calls between two turns of the user"""
     call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
     """seconds that one call of a tool may take"""
@@ -527,7 +527,7 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     again; or count them as wrong"""
     predictions: Annotated[tuple[File, ...], REPEAT, DATA, COMMON] = ()
     """answers made elsewhere, to be scored without a model"""
-    compare: Annotated[tuple[Folder, ...], REPEAT, DATA, COMMON] = ()
+    compare: Annotated[tuple[Folder, ...], REPEAT, DATA] = ()
     """finished evaluations to compare; writes nothing"""
     kagent: Annotated[File, DATA] = ""
     """rows of KAgentBench by which --predictions are scored; writes nothing"""

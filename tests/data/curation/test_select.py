@@ -168,7 +168,7 @@ def test_a_step_that_is_skipped_leaves_everything() -> None:
     records = [asking(0), asking(0)]
     assert selected(records).kept == [0]
     assert [*selected(records, skip=("copies",)).kept] == [0, 1]
-    assert [*STEPS][:5] == ["copies", "contradictions", "leaks", "sample", "split"]
+    assert [*STEPS][:6] == ["best", "copies", "contradictions", "leaks", "sample", "split"]
 
 
 @pytest.mark.parametrize("names", [("none",), ("equal",), ("near", "calls", "equal"), ()])
