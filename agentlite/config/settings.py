@@ -422,6 +422,22 @@ class DpoSettings(TrainerSettings, frozen=True, kw_only=True):
 class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """Train an adapter on answers it samples itself, each against the others of its group."""
 
+    env: Annotated[str, Metavar("ENVIRONMENT"), ENVIRONMENT, COMMON] = ""
+    """environment to act in, in place of recorded prompts: bfcl:multi_turn_base, shop.py:Shop"""
+    tasks: Annotated[File, ENVIRONMENT] = ""
+    """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
+    dev: Annotated[Share, ENVIRONMENT] = 0.1
+    """share of the dev tasks"""
+    test: Annotated[Share, ENVIRONMENT] = 0.2
+    """share of the test tasks"""
+    extra_tools: Annotated[Whole | None, ENVIRONMENT] = None
+    """number of tools on offer that the gold of BFCL does not call [all that BFCL offers]"""
+    max_turns: Annotated[Count, ENVIRONMENT] = 20
+    """maximum turns with calls between two turns of the user"""
+    call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
+    """seconds that one call of a tool may take"""
+    world_memory: Annotated[Positive, ENVIRONMENT] = 4.0
+    """GiB of memory that each process of an environment may take (Linux)"""
     split: Annotated[Literal["train", "dev"], DATA] = "train"
     limit: Annotated[Count | None, DATA] = None
     learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 1e-5
@@ -438,13 +454,15 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     reward_seconds: Annotated[Positive, REWARDS] = 10.0
     reward_memory: Annotated[Positive, REWARDS] = 16.0
     max_failures: Annotated[Share, REWARDS] = 0.1
-    """share of answers for which your own functions may fail"""
-    beta: Annotated[NonNegative, LOSS, COMMON] = 0.1
+    """share of answers for which your own functions, or the environment, may fail"""
+    beta: Annotated[NonNegative, LOSS] = 0.1
     """KL penalty coefficient: how strongly the policy is kept close to the start"""
     loss_type: Annotated[Literal["grpo", "dr_grpo", "bnpo", "dapo", "cispo"], LOSS] = "dapo"
     """loss as TRL names it; cispo with its clip (epsilon_high) at 5"""
     scale_rewards: Annotated[Literal["group", "batch", "none"], LOSS] = "group"
     """whose standard deviation divides the advantages"""
+    credit: Annotated[Literal["trajectory", "turn", "state"], LOSS] = "trajectory"
+    """with --env, what shares an advantage: whole rollouts, turns, or turns from the same state"""
     skip_solved: Annotated[bool, SAMPLING] = False
     """leave out prompts whose first group all score the same"""
     max_flat_steps: Annotated[Whole, TRAINING] = 20

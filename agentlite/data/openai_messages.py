@@ -18,11 +18,12 @@ LATER = "x"  # stands where the assistant goes on
 
 class Opened(NamedTuple):
     """A dialog that waits for the assistant: its record, whose last turn stands for what comes; the
-    prompt's ids.
+    prompt's text and its ids.
     """
 
     record: Record
     ids: list[int]
+    text: str = ""
 
 
 class Turn(NamedTuple):
@@ -49,7 +50,9 @@ def opened(
     )
     check_dialog(record)
     row = render_last(record, protocol, template)
-    return Opened(record, encode_prompt(row, record.turns[-1], template))
+    turn = record.turns[-1]
+    text = row.text[: next(span.start for span in row.spans if span.turn == turn and span.prompted)]
+    return Opened(record, encode_prompt(row, turn, template), text)
 
 
 def least_tokens(

@@ -27,7 +27,8 @@ from agentlite.engine import coordinate
 from agentlite.workspace import digests, hub, run_folder
 
 MANIFEST, LOGS = "manifest.json", "logs"
-LOGGED = ("metrics.jsonl", "rollouts.jsonl")  # a checkpoint has a copy of them
+# a checkpoint has a copy of them
+LOGGED = ("metrics.jsonl", "rollouts.jsonl", "trajectories.jsonl")
 ASIDE, DROPPED = ".saving", ".dropped"  # what a kill may leave, and the next start takes away
 KEPT = 2
 TRIES = 3  # saves in a row that may fail for want of space

@@ -18,6 +18,7 @@ What is simpler here than in general GRPO, since settings that would break it ar
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,6 +82,7 @@ CISPO_EPSILON = 5.0
 # whole answers, leaves out a long one for a single token.
 MAX_IMPORTANCE = 2.0
 LOOK_EVERY = 5  # steps between two looks at what may be wrong
+GAP_TOKENS = 1024  # the last of a row, since a long one's logits would fill the memory
 GAP_PROMPTS = 4  # so many prompts' first answers are read again to compare sampler and trainer
 # What the mean difference of their log-probabilities may be: rounding, and no more.
 MAX_GAP = {"torch.float32": 1e-3}
@@ -99,19 +101,37 @@ class SampledAnswer(NamedTuple):
 
 
 class AnswerReward(NamedTuple):
-    """Every part of an answer's score; none where a reward function failed."""
+    """Every part of an answer's score; none where a reward function failed or a world was lost."""
 
     parts: Mapping[str, float] | None
 
 
+class LearnedRow(NamedTuple):
+    """A row of a step: a prompt, what follows, a mask of the same length that is 1 on what was
+    sampled, the logarithms of its probabilities (0 elsewhere), and what it earns. `advantages`:
+    of each id, where they are not one for the whole row.
+    """
+
+    prompt: Sequence[int]
+    ids: Sequence[int]
+    mask: Sequence[int]
+    log_probabilities: Sequence[float]
+    reward: AnswerReward
+    advantages: Sequence[float] = ()
+
+
+Draw = Callable[[Sequence[local_sampler.SampleRequest], Decoding], list[local_sampler.Sample]]
 Judge = Callable[[Sequence[SampledAnswer]], Sequence[AnswerReward]]
+# what samples for each group of a step, the groups' prompts, the step -> a group of rows for each
+Live = Callable[[Draw, Sequence[int], int], list[LearnedRow]]
 
 
 class GrpoTask(NamedTuple):
     """What GRPO learns from: the prompts' ids, the stop strings of each, what an answer earns, and
     how parts weigh.
 
-    `halt` and `settle`: of watch.Watch.
+    `halt` and `settle`: of watch.Watch. `live`: where the prompts are tasks of an environment, in
+    whose worlds the model acts.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -121,6 +141,7 @@ class GrpoTask(NamedTuple):
     decoding: Decoding
     halt: list[Exception]
     settle: Callable[[], None] = lambda: None
+    live: Live | None = None
 
 
 def train(
@@ -147,7 +168,8 @@ def train(
     ]  # taken out by the first trainer, so that a second one finds its memory free
     todo = ready[0][1]
     plan = schedule(settings, len(todo.prompts))
-    look, flat = _Look(folder, plan.steps), _Flat(folder, settings.max_flat_steps)
+    look = _Look(folder, plan.steps, live=todo.live is not None)
+    flat = _Flat(folder, settings.max_flat_steps)
 
     def at_step(step: int, row: Mapping[str, float]) -> None:
         if step == 1 and settings.beta:
@@ -283,7 +305,7 @@ def make_trainer(
 
     plan = schedule(settings, len(task.prompts))
     order = prompt_order(len(task.prompts), plan, settings.group_size, settings.seed)
-    trl_trainer = trainer.warming_up(adapter.uncast(GRPOTrainer))(
+    trl_trainer = trainer.warming_up(_credited(adapter.uncast(GRPOTrainer)))(
         model=adapter.adapted(loaded, settings),
         reward_funcs=[_reward(name) for name in task.weights],
         args=arguments(settings, folder, task, micro),
@@ -293,6 +315,26 @@ def make_trainer(
     )
     adapter.keep_reference(trl_trainer.model)
     return trl_trainer
+
+
+def _credited(trl_class: Any) -> Any:
+    """TRL gives all ids of a row one advantage; its loss, and Unsloth's, takes a row's own too."""
+
+    class Credited(trl_class):  # type: ignore[misc]  # a class made at run time
+        turn_advantages: Sequence[Sequence[float]] = ()
+
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            import torch
+
+            output = super()._generate_and_score_completions(inputs)
+            if any(self.turn_advantages):
+                each = torch.zeros(output["completion_ids"].shape, dtype=torch.float32)
+                for row, of_row in enumerate(self.turn_advantages):
+                    each[row, : len(of_row)] = torch.tensor(of_row)
+                output["advantages"] = each.to(output["advantages"].device)
+            return output
+
+    return Credited
 
 
 def _vllm(settings: GrpoSettings) -> dict[str, object]:
@@ -328,48 +370,72 @@ def _rollout(
     def rollout(prompts: list[str], trl_trainer: Any) -> dict[str, object]:
         step = trl_trainer.state.global_step
         groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
-        seeds = [
-            tuple(f"{settings.seed} {step} {batch_index} {n}" for n in range(settings.group_size))
-            for batch_index in range(len(groups))
-        ]
-        requests = [
-            local_sampler.SampleRequest(task.prompts[index], seed, task.stops[index])
-            for index, seed in zip(groups, seeds, strict=True)
-        ]
         model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
         llm = trl_trainer.vllm_generation.llm if settings.vllm else None
-        samples = sorted(draw(Loaded(model, loaded.tokenizer), requests, task.decoding, llm))
-        answered = [
-            SampledAnswer(groups[sample.prompt], step, batch_index, sample)
-            for batch_index, sample in enumerate(samples)
-        ]
-        trl_trainer._metrics["train"]["surprisal"].append(_surprisal(answered))
+        sample = partial(draw, Loaded(model, loaded.tokenizer), llm=llm)
+        rows = (
+            task.live(sample, groups, step)
+            if task.live
+            else _answered(task, settings, groups, step, sample)
+        )
+        trl_trainer.turn_advantages = [row.advantages for row in rows]
+        trl_trainer._metrics["train"]["surprisal"].append(_surprisal(rows))
         if step % LOOK_EVERY == 0:
-            firsts = [one for one in answered if one.sample.sample == 0][:GAP_PROMPTS]
+            firsts = rows[:: settings.group_size][:GAP_PROMPTS]
             _log_gap(trl_trainer, firsts, task, settings.top_p if settings.vllm else 1.0)
         return {
-            "prompt_ids": [list(task.prompts[one.prompt]) for one in answered],
-            "completion_ids": [one.sample.ids for one in answered],
-            "logprobs": [list(one.sample.log_probabilities) for one in answered]
-            if settings.vllm
-            else None,
-            "verdicts": list(task.judge(answered)),
+            "prompt_ids": [list(row.prompt) for row in rows],
+            "completion_ids": [list(row.ids) for row in rows],
+            "logprobs": [list(row.log_probabilities) for row in rows] if settings.vllm else None,
+            "verdicts": [row.reward for row in rows],
+            **({"env_mask": [list(row.mask) for row in rows]} if task.live else {}),
         }
 
     return rollout
 
 
-def _surprisal(answers: Sequence[SampledAnswer]) -> float:
+def _answered(
+    task: GrpoTask, settings: GrpoSettings, groups: Sequence[int], step: int, sample: Draw
+) -> list[LearnedRow]:
+    """A group of answers to each of the step's prompts, judged."""
+    seeds = [
+        tuple(f"{settings.seed} {step} {batch_index} {n}" for n in range(settings.group_size))
+        for batch_index in range(len(groups))
+    ]
+    requests = [
+        local_sampler.SampleRequest(task.prompts[index], seed, task.stops[index])
+        for index, seed in zip(groups, seeds, strict=True)
+    ]
+    answered = [
+        SampledAnswer(groups[one.prompt], step, batch_index, one)
+        for batch_index, one in enumerate(sorted(sample(requests, task.decoding)))
+    ]
+    return [
+        LearnedRow(
+            task.prompts[one.prompt],
+            one.sample.ids,
+            [1] * len(one.sample.ids),
+            one.sample.log_probabilities,
+            reward,
+        )
+        for one, reward in zip(answered, task.judge(answered), strict=True)
+    ]
+
+
+def _surprisal(rows: Sequence[LearnedRow]) -> float:
     """The mean of -log p of the tokens that were sampled, in nats."""
-    likely = [one for answer in answers for one in answer.sample.log_probabilities]
+    likely = [
+        one
+        for row in rows
+        for one, sampled in zip(row.log_probabilities, row.mask, strict=True)
+        if sampled
+    ]
     return -sum(likely) / len(likely)
 
 
-def _log_gap(
-    trl_trainer: Any, answers: Sequence[SampledAnswer], task: GrpoTask, top_p: float
-) -> None:
+def _log_gap(trl_trainer: Any, rows: Sequence[LearnedRow], task: GrpoTask, top_p: float) -> None:
     """By how much the log-probabilities that the sampler drew by differ from the trainer's."""
-    gaps = sampler_gaps(trl_trainer.model, answers, task, top_p)
+    gaps = sampler_gaps(trl_trainer.model, rows, task, top_p)
     measured = trl_trainer._metrics["train"]
     measured["sampler_gap/mean"].append(sum(gaps) / len(gaps))
     measured["sampler_gap/p99"].append(gaps[int(0.99 * (len(gaps) - 1))])
@@ -377,10 +443,10 @@ def _log_gap(
 
 
 def sampler_gaps(
-    model: Any, answers: Sequence[SampledAnswer], task: GrpoTask, top_p: float = 1.0
+    model: Any, rows: Sequence[LearnedRow], task: GrpoTask, top_p: float = 1.0
 ) -> list[float]:
-    """|sampler's - trainer's log-probability| of every token, ascending. `top_p`: below 1 where the
-    sampler's are those of the tokens that reach it, as vLLM's are.
+    """|sampler's - trainer's log-probability| of every sampled token, ascending. `top_p`: below 1
+    where the sampler's are those of the tokens that reach it, as vLLM's are.
 
     The trainer's is that of a forward pass over prompt and answer, without cache, padding and
     other rows: what the loss is made of. A mask, a position or a weight that differs in the sampler
@@ -389,19 +455,20 @@ def sampler_gaps(
     import torch
 
     gaps: list[float] = []
-    for one in answers:
-        prompt, sample = task.prompts[one.prompt], one.sample
-        ids = torch.tensor([[*prompt, *sample.ids]], device=model.device)
+    for row in rows:
+        ids = torch.tensor([[*row.prompt, *row.ids]], device=model.device)
+        kept = min(len(row.ids), GAP_TOKENS)
         with torch.no_grad():
-            logits = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1]
+            logits = model(input_ids=ids, use_cache=False, logits_to_keep=kept + 1).logits[0, :-1]
         scaled = (logits.float() / (task.decoding.temperature or 1.0)).log_softmax(-1)
-        chosen = scaled.gather(-1, ids[0, len(prompt) :, None])[:, 0]
+        chosen = scaled.gather(-1, ids[0, -kept:, None])[:, 0]
         if top_p < 1:
             likeliest = scaled.exp().sort(-1, descending=True).values
             before = likeliest.cumsum(-1) - likeliest
             chosen -= likeliest.masked_fill(before >= top_p, 0).sum(-1).log()
-        sampled = torch.tensor(sample.log_probabilities, device=chosen.device)
-        gaps += (sampled - chosen).abs().tolist()
+        sampled = torch.tensor(row.log_probabilities[-kept:], device=chosen.device)
+        learned = torch.tensor(row.mask[-kept:], device=chosen.device) == 1
+        gaps += (sampled - chosen).abs()[learned].tolist()
     return sorted(gaps)
 
 
@@ -434,14 +501,14 @@ def draw(
 class _Look:
     """Tells in a plain sentence, every few steps, what makes them teach nothing."""
 
-    def __init__(self, folder: Path, steps: int):
-        self.folder, self.steps = folder, steps
+    def __init__(self, folder: Path, steps: int, live: bool = False):
+        self.folder, self.steps, self.live = folder, steps, live
         self.rows: list[Mapping[str, float]] = []
 
     def __call__(self, step: int, row: Mapping[str, float]) -> None:
         self.rows.append(row)
         if step % LOOK_EVERY == 0 or step == self.steps:
-            for sentence in complaints(self.rows):
+            for sentence in complaints(self.rows, self.live):
                 console.notice(
                     f"{self.folder.name}, steps {step - len(self.rows) + 1} to {step}: {sentence}"
                 )
@@ -477,8 +544,10 @@ class _Flat:
         )
 
 
-def complaints(rows: Sequence[Mapping[str, float]]) -> list[str]:
-    """What is wrong with some steps, each with a way out; nothing if they are well."""
+def complaints(rows: Sequence[Mapping[str, float]], live: bool = False) -> list[str]:
+    """What is wrong with some steps, each with a way out; nothing if they are well. `live`: whether
+    the prompts are tasks, of which those that teach nothing are passed over.
+    """
     flat, cut, kl = (
         training_log.mean(rows, "flat"),
         training_log.mean(rows, "reward/timeout"),
@@ -486,10 +555,10 @@ def complaints(rows: Sequence[Mapping[str, float]]) -> list[str]:
     )
     sentences = []
     if flat >= 0.5:
+        leave_out = "" if live else ", or leave such prompts out (--skip-solved)"
         sentences.append(
             f"in {flat:.0%} of groups all candidates score the same: raise temperature or group "
-            "size, or leave "
-            "such prompts out (--skip-solved)"
+            f"size{leave_out}"
         )
     if cut >= 0.5:
         how_many = "every completion is" if cut == 1 else f"{cut:.0%} of completions are"

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from agentlite.core.records import Message
+from agentlite.core.records import Ending, Message
 from agentlite.environments.rollout import RolloutAnswer, RolloutPrompt
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.rendering import Protocol
+from agentlite.rendering import Protocol, encode_answer
+from agentlite.rendering.template import Template
 
 GOLD = "gold"  # the name of that model
 # what is said to the user behind the calls, and where no call is right: the data has no words
@@ -25,10 +26,16 @@ def gold_turns(task: EnvironmentTask) -> list[Message]:
 
 
 def gold_answers(
-    turns: Mapping[str, Sequence[Message]], prompts: Sequence[RolloutPrompt], protocol: Protocol
+    turns: Mapping[str, Sequence[Message]],
+    prompts: Sequence[RolloutPrompt],
+    protocol: Protocol,
+    template: Template,
 ) -> Iterator[RolloutAnswer]:
     """The answer to each prompt, by its place in its rollout. `turns`: of each task."""
     for index, prompt in enumerate(prompts):
         of_task = turns[prompt.key.task]
         message = of_task[prompt.turn] if prompt.turn < len(of_task) else DONE
-        yield RolloutAnswer(index, protocol.write(message, prompt.opened.record.tools), "turn", 0)
+        text = protocol.write(message, prompt.opened.record.tools)
+        ended: Ending = "stop" if text.endswith(protocol.stops) else "turn"
+        ids = tuple(encode_answer(text, ended, template, prompt.ids))
+        yield RolloutAnswer(index, text, ended, len(ids), ids)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Ending
+from agentlite.core.records import Call, Ending, canonical, digest
 from agentlite.data.openai_messages import Opened, opened, wire_calls, wire_message
 from agentlite.environments.kinds import Environment
 from agentlite.environments.tasks import EnvironmentTask
@@ -19,7 +19,7 @@ from agentlite.rendering.template import Template
 class RolloutSetup(NamedTuple):
     """What all rollouts of a run have in common. `room`: tokens of a prompt, at most. `max_turns`:
     turns with calls between two of the user's, as BFCL counts them. `system`: the text of a dialog
-    without a system turn.
+    without a system turn. `states`: whether each turn has the state of its world.
     """
 
     environment: Environment
@@ -29,23 +29,50 @@ class RolloutSetup(NamedTuple):
     max_turns: int
     limits: WorldLimits
     system: str = ""
+    states: bool = False
 
 
 class RolloutPrompt(NamedTuple):
-    """What a model is asked with at a turn of a rollout."""
+    """What a model is asked with at a turn of a rollout. `ids`: all that it reads, with its own
+    earlier turns as it sampled them.
+    """
 
     key: RolloutKey
     turn: int
     opened: Opened
+    ids: list[int]
 
 
 class RolloutAnswer(NamedTuple):
-    """`prompt`: the index of what it answers."""
+    """`prompt`: the index of what it answers. `ids`: as they were sampled, the end included; none
+    from a server.
+    """
 
     prompt: int
     text: str
     ended: Ending
     new_tokens: int
+    ids: tuple[int, ...] = ()
+    log_probabilities: tuple[float, ...] = ()
+
+
+class _Seen(NamedTuple):
+    """What a model has read and written in a rollout so far, as text and as ids."""
+
+    text: str
+    ids: list[int]
+
+
+class _OpenPrompt(NamedTuple):
+    """A prompt; `new`: of its ids those behind the answer before, all if the prompt `opens` a
+    row. `state`: a digest of the world's.
+    """
+
+    text: str
+    ids: list[int]
+    new: tuple[int, ...]
+    opens: bool
+    state: str = ""
 
 
 Answers = Callable[[Sequence[RolloutPrompt]], Iterable[RolloutAnswer]]
@@ -96,6 +123,8 @@ class _Rollout:
         self.tools: dict[str, dict[str, Any]] = {}  # by name: all that were ever on offer
         self.offered: list[tuple[str, ...]] = []  # their names, by turn
         self.in_a_row = 0  # turns with calls since the user spoke
+        self.waiting: _OpenPrompt | None = None  # at this turn
+        self.seen: _Seen | None = None  # up to the end of the last answer
         self.ended: EndedBy | None = None
         self.problem = ""
 
@@ -129,10 +158,37 @@ class _Rollout:
         except RowError as error:
             self._end("unwritten", f"{error.code} {error.reason}")
             return None
-        if len(dialog.ids) > self.setup.room:
+        self.waiting = self._continued(dialog)
+        if len(self.waiting.ids) > self.setup.room:
             self._end("length")
             return None
-        return RolloutPrompt(self.key, len(self.turns), dialog)
+        if self.setup.states:
+            try:
+                self.waiting = self.waiting._replace(state=digest(canonical(self.world.state())))
+            except WorldError as error:
+                self._end("world", str(error))
+                return None
+        return RolloutPrompt(self.key, len(self.turns), dialog, self.waiting.ids)
+
+    def _continued(self, dialog: Opened) -> _OpenPrompt:
+        """Ids that were sampled are read again as they are, as long as the template writes their
+        text unchanged. Where it does not (it drops old thoughts, or orders the keys of a call), the
+        model reads what a server would show it, and a new row begins.
+        """
+        if self.seen is None or not dialog.text.startswith(self.seen.text):
+            return _OpenPrompt(dialog.text, dialog.ids, tuple(dialog.ids), opens=True)
+        behind = dialog.text[len(self.seen.text) :]
+        new = self.setup.template.encode(behind, self.seen.ids)
+        return _OpenPrompt(dialog.text, [*self.seen.ids, *new], tuple(new), opens=False)
+
+    def _see(self, answer: RolloutAnswer) -> None:
+        """The answer behind its prompt. Not if the ids of its end are not those of its text."""
+        assert self.waiting
+        template, self.seen = self.setup.template, None
+        ended = answer.ended == "turn"
+        if answer.ids and (not ended or answer.ids[-1] == template.token_id(template.turn_end)):
+            text = self.waiting.text + answer.text + (template.turn_end if ended else "")
+            self.seen = _Seen(text, [*self.waiting.ids, *answer.ids])
 
     def take(self, answer: RolloutAnswer) -> ModelTurn:
         """Carries out the calls of an answer; or hands an answer without any to the user. What
@@ -141,7 +197,19 @@ class _Rollout:
         offered = {tool.name: tool.schema for tool in self.world.tools}
         self.tools |= offered
         self.offered.append(tuple(offered))
-        turn = ModelTurn(*self.key, len(self.turns), answer.text, answer.ended, answer.new_tokens)
+        assert self.waiting
+        turn = ModelTurn(
+            *self.key,
+            len(self.turns),
+            answer.text,
+            answer.ended,
+            answer.new_tokens,
+            opens=self.waiting.opens,
+            prompt_ids=self.waiting.new,
+            ids=answer.ids,
+            state=self.waiting.state,
+        )
+        self._see(answer)
         parsed = self.setup.protocol.read(answer.text, self.world.tools)
         try:
             if parsed.calls and not parsed.problem and answer.ended != "cut":
@@ -222,8 +290,8 @@ def _carried_on(
     one = _Rollout(setup, task, sample)
     one.begin()
     for turn in earlier:
-        answer = RolloutAnswer(0, turn.text, turn.ended, turn.new_tokens)
-        if one.ended or one.take(answer) != turn:
+        answer = RolloutAnswer(0, turn.text, turn.ended, turn.new_tokens, turn.ids)
+        if one.prompt() is None or one.take(answer) != turn:
             one.world.code.stop()
             return _carried_on(setup, task, sample, ())
     return one

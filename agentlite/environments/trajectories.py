@@ -9,10 +9,17 @@ from msgspec import Struct
 
 from agentlite.core.records import Ending
 from agentlite.core.row_files import read_rows
+from agentlite.workspace import run_folder
 
 # the user has nothing more to say; the limit of turns; no room for another answer; the dialog
 # cannot be written in the model's protocol; the world is lost
 EndedBy = Literal["user", "turns", "length", "unwritten", "world"]
+
+
+# what is counted of every rollout: weights of these are 0 or less
+COUNTED = ("turns", "calls", "failed_calls")
+TRAJECTORIES = "trajectories.jsonl"
+READ = -1  # in place of a turn's number: an id that was not sampled
 
 
 class RolloutKey(NamedTuple):
@@ -27,6 +34,11 @@ class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
 
     `problem`: why the protocol could not read a call in the text; "" where it could. `offered`: the
     names of the tools on offer, in a dialog in which they changed; None in any other.
+
+    `ids`: of the text as it was sampled, its end included; none from a server. `prompt_ids`: what
+    the model read before it: the whole prompt if the turn `opens` a row, and otherwise what came
+    behind the ids of the turn before. `state`: a digest of the world's before it, where that was
+    asked for.
     """
 
     task: str
@@ -39,10 +51,29 @@ class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
     user: str | None = None
     problem: str = ""
     offered: tuple[str, ...] | None = None
+    opens: bool = True
+    prompt_ids: tuple[int, ...] = ()
+    ids: tuple[int, ...] = ()
+    state: str = ""
 
     @property
     def key(self) -> RolloutKey:
         return RolloutKey(self.task, self.sample)
+
+
+class TokenRow(NamedTuple):
+    """Turns of a rollout that the model read as one text: its first prompt, and the ids behind it.
+    `turns`: of each of these the number of the turn it was sampled at, or READ.
+    """
+
+    prompt: tuple[int, ...]
+    ids: tuple[int, ...]
+    turns: tuple[int, ...]
+
+    @property
+    def mask(self) -> list[int]:
+        """1 where an id was sampled."""
+        return [int(turn != READ) for turn in self.turns]
 
 
 class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +103,26 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
         names = turn.offered
         return [one for one in self.tools if names is None or one["function"]["name"] in names]
 
+    def token_rows(self) -> list[TokenRow]:
+        """All ids that the model read and sampled. A rollout is one row, or several where the
+        template writes a turn otherwise once it is history.
+        """
+        rows: list[TokenRow] = []
+        for turn in self.turns:
+            if turn.opens or not rows:
+                rows.append(TokenRow(turn.prompt_ids, turn.ids, (turn.turn,) * len(turn.ids)))
+            else:
+                prompt, ids, turns = rows[-1]
+                turns += (READ,) * len(turn.prompt_ids) + (turn.turn,) * len(turn.ids)
+                rows[-1] = TokenRow(prompt, ids + turn.prompt_ids + turn.ids, turns)
+        return rows
+
+    @property
+    def components(self) -> dict[str, float]:
+        """The scores of the environment, and what is counted of every rollout."""
+        counted = (len(self.turns), self.calls, self.failed_calls)
+        return {**self.scores, **dict(zip(COUNTED, map(float, counted), strict=True))}
+
     @property
     def calls(self) -> int:
         return sum(len(turn.results) for turn in self.turns)
@@ -79,6 +130,22 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def failed_calls(self) -> int:
         return sum(failed for turn in self.turns for _, failed in turn.results)
+
+
+def is_rollout(folder: Path) -> bool:
+    """Whether a stage has trajectories: one of `rollout`, or of `grpo` in an environment."""
+    return run_folder.is_stage(folder) and (
+        (folder / TRAJECTORIES).exists() or run_folder.read_plan(folder).command == "rollout"
+    )
+
+
+def finished_rollout(folder: Path) -> Path:
+    """The trajectories of a stage. Raises UserError 2 or 3 for one that is missing, half done,
+    changed, or none of these.
+    """
+    command = run_folder.read_plan(folder).command if is_rollout(folder) else "rollout"
+    run_folder.finished(folder, command)
+    return folder / TRAJECTORIES
 
 
 def read_trajectories(path: Path) -> Iterator[Trajectory]:

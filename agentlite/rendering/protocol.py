@@ -35,7 +35,7 @@ class Protocol:
     unless the record has one of that name. `parse_plain`: reads a call whose input is plain text,
     which the tools make clear, where `parse` has a problem with it; None for any other text.
     `prompt_opens_thought`: the model's template ends a prompt with `<think>`, so that a completion
-    begins inside a thought.
+    begins inside a thought. `answer_head`: what the template has the model write before its words.
     """
 
     name: str
@@ -56,6 +56,7 @@ class Protocol:
     answer: Callable[[str], str] = lambda text: text
     parse_plain: Callable[[str, Sequence[Tool]], Parsed | None] | None = None
     prompt_opens_thought: bool = False
+    answer_head: str = ""
 
     def write(self, message: Message, tools: Sequence[Tool]) -> str:
         """What the assistant writes at a turn: words, where there are no tools."""
@@ -70,6 +71,7 @@ class Protocol:
         is nothing but words. Nothing is called in the thoughts that it begins with: they stay
         words.
         """
+        text = text.removeprefix(self.answer_head)
         rest = behind_thoughts(text)
         parsed = self._read(text if rest is None else rest.lstrip(), tools)
         thoughts = "" if rest is None else text[: len(text) - len(rest)].strip()

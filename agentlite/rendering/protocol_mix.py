@@ -158,7 +158,7 @@ def reader_for(protocol: Protocol, template: Template) -> Protocol:
     if template.prompt_opens_thought:
         protocol = dataclasses.replace(protocol, prompt_opens_thought=True)
     if not protocol.native:
-        return protocol
+        return dataclasses.replace(protocol, answer_head=template.answer_head)
     several = template.takes_several_calls
     candidates = (
         dataclasses.replace(protocol, parse=parse, several=several) for parse in protocol.readers

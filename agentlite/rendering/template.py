@@ -298,6 +298,21 @@ class Template:
         words = (self._without_marks(text[shared:]) for text in (prompt, head))
         return prompt[shared:] if all(THOUGHT_WORDS.fullmatch(text) for text in words) else ""
 
+    @cached_property
+    def answer_head(self) -> str:
+        """What the model has to write between a prompt and its words: a channel, say, with the
+        marks around its name. "" where words come at once, or a thought does.
+        """
+        user, answer = {"role": "user", "content": "x"}, "probe answer"
+        try:
+            prompt = self.render([user], prompt=True)
+            whole = self.render([user, {"role": "assistant", "content": answer}])
+        except UserError:  # no row can be rendered: check() says why
+            return ""
+        head = whole[len(prompt) : whole.rfind(answer)] if whole.startswith(prompt) else ""
+        marked = any(token in head for token in self.control_tokens)
+        return "" if THOUGHT_WORDS.fullmatch(head) or not marked else head
+
     def _without_marks(self, text: str) -> str:
         for token in self.control_tokens:
             text = text.replace(token, "")

@@ -25,6 +25,7 @@ from agentlite.environments.kinds import Environment, environment
 from agentlite.environments.rollout import Answers, RolloutSetup, roll
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import (
+    TRAJECTORIES,
     RolloutKey,
     Trajectory,
     read_trajectories,
@@ -37,7 +38,6 @@ from agentlite.workspace.lineage import setting_of, system_of
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import StageFolder
 
-TRAJECTORIES = "trajectories.jsonl"
 # how it is done, not what comes out
 NOT_OF_THE_PLAN = ("batch_size", "max_failures", "world_memory")
 
@@ -208,17 +208,18 @@ def _model(acting: Acting) -> Answers:
     protocol = acting.setup.protocol
     if acting.settings.model == GOLD:
         turns = {task.id: gold_turns(task) for task in acting.tasks}
-        return partial(gold_answers, turns, protocol=protocol)
+        return partial(gold_answers, turns, protocol=protocol, template=acting.setup.template)
     check_libraries(acting.settings.engine)
     from agentlite.engine.act import answers
     from agentlite.engine.load import load_for_inference
+    from agentlite.engine.local_sampler import sample
 
     settings = acting.settings
     decoding = Decoding(
         settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed
     ).under(acting.setup.template)
     loaded = load_for_inference(acting.source, loading_of(settings))
-    return partial(answers, loaded, protocol=protocol, decoding=decoding)
+    return partial(answers, partial(sample, loaded), protocol=protocol, decoding=decoding)
 
 
 def _refuse_lost(

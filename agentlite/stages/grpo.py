@@ -16,6 +16,7 @@ from agentlite.rendering import Prompt, prompts, settled
 from agentlite.scoring.rewards import refuse_without_gold, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, reading
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
+from agentlite.stages.grpo_live import train_live
 from agentlite.stages.grpo_rollouts import Rollouts
 from agentlite.stages.training import evaluated_on, train_stage
 from agentlite.workspace.lineage import adapter_shape
@@ -35,27 +36,15 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 4, 5, 6, 7, 74 or 75; Stopped after a
     signal.
     """
+    _refuse_sizes(settings)
+    vllm_sampler.refuse(settings)
+    if settings.env:
+        return train_live("grpo", settings, target, NOT_OF_THE_PLAN)
     weights = settle_weights(
         settings.weights, [text.rpartition(":")[2] for text in settings.rewards]
     )
     source = find_model(settings.model, target.run, target.begun)
     prepared = find_prompts(settings.data, settings.split, settings.model, source, target.run)
-    answers = settings.batch_size * settings.gradient_accumulation
-    if answers % settings.group_size:
-        fits = [str(size) for size in range(2, answers + 1) if answers % size == 0]
-        raise UserError(
-            f"a step holds {answers} answers (batch_size x gradient_accumulation), no whole groups "
-            "of it.",
-            f"Take one of {', '.join(fits)}.",
-            location="grpo.group_size",
-        )
-    if settings.max_new_tokens >= settings.max_length:
-        raise UserError(
-            f"leaves no room for a prompt: max_length is {settings.max_length}.",
-            "Lower it, or raise --max-length.",
-            location="grpo.max_new_tokens",
-        )
-    vllm_sampler.refuse(settings)
 
     def train(folder: Path) -> dict[str, object]:
         with console.waiting("grpo: writing the prompts"):
@@ -108,6 +97,25 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
         not_of_the_plan=NOT_OF_THE_PLAN,
         evaluate=evaluated_on(settings.data),
     )
+
+
+def _refuse_sizes(settings: GrpoSettings) -> None:
+    """Raises UserError 2 where a step is not whole groups, or an answer leaves no room."""
+    answers = settings.batch_size * settings.gradient_accumulation
+    if answers % settings.group_size:
+        fits = [str(size) for size in range(2, answers + 1) if answers % size == 0]
+        raise UserError(
+            f"a step holds {answers} answers (batch_size x gradient_accumulation), no whole groups "
+            "of it.",
+            f"Take one of {', '.join(fits)}.",
+            location="grpo.group_size",
+        )
+    if settings.max_new_tokens >= settings.max_length:
+        raise UserError(
+            f"leaves no room for a prompt: max_length is {settings.max_length}.",
+            "Lower it, or raise --max-length.",
+            location="grpo.max_new_tokens",
+        )
 
 
 def key_figure(figures: Mapping[str, object]) -> str:

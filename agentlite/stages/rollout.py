@@ -10,7 +10,8 @@ from agentlite.config.settings import RolloutSettings
 from agentlite.core import console
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.gold import GOLD
-from agentlite.stages.acting import NOT_OF_THE_PLAN, TRAJECTORIES, act, figures_of, prepare
+from agentlite.environments.trajectories import TRAJECTORIES
+from agentlite.stages.acting import NOT_OF_THE_PLAN, act, figures_of, prepare
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import lineage
 from agentlite.workspace.run_folder import Plan, Result, RunTarget

@@ -744,7 +744,7 @@ def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_s
     monkeypatch.setattr(grpo, "draw", drawn)
     compared: list[list[int]] = []  # the answers whose probabilities are looked at again
     monkeypatch.setattr(
-        grpo, "_log_gap", lambda _, ones, *__: compared.append([one.batch_index for one in ones])
+        grpo, "_log_gap", lambda _, rows, *__: compared.append([row.ids for row in rows])
     )
     settings = GrpoSettings(model="tiny", group_size=3, seed=7)
     task = grpo.GrpoTask([[5], [6, 6], [7, 7, 7]], [("a",), (), ("c",)], judge, {}, Decoding(9), [])
@@ -769,7 +769,8 @@ def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_s
         assert [one.stops for one in asked[-1]] == [("c",), ("a",), ("c",)]
         assert found["logprobs"] is None  # only vLLM's are learned from
     assert measured["surprisal"] == [1.5, 1.5]
-    assert compared == [[0, 3, 6]]  # the first of each group, every fifth step
+    # the first of each group, every fifth step
+    assert compared == [[[0, 0], [1, 0], [2, 0]]]
     # no two answers of a run are sampled by the same numbers, also those to the same prompt
     seeds = [seed for requests in asked for request in requests for seed in request.seeds]
     assert len(seeds) == len({*seeds}) == 18

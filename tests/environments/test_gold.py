@@ -47,7 +47,7 @@ def test_the_gold_of_bfcl_is_right_by_its_own_verdict(category):
             setup,
             [(task, 0) for task in tasks],
             {},
-            lambda prompts: gold_answers(turns, prompts, protocol),
+            lambda prompts: gold_answers(turns, prompts, protocol, template),
             8,
         )
         if isinstance(one, Trajectory)

@@ -17,7 +17,7 @@ from agentlite.core.conditions import Condition
 from agentlite.core.errors import UserError
 from agentlite.core.records import Step
 from agentlite.core.row_files import write_json
-from agentlite.environments.trajectories import Trajectory, read_trajectories
+from agentlite.environments.trajectories import TRAJECTORIES, Trajectory, read_trajectories
 from agentlite.report import write_report
 from agentlite.report.headline import headline
 from agentlite.scoring.gates import failures
@@ -31,7 +31,7 @@ from agentlite.scoring.metrics.model_metrics import (
 )
 from agentlite.scoring.metrics.pass_hat_k import passes
 from agentlite.scoring.metrics.summarize import Scores, by_slice, compare, summaries
-from agentlite.stages.acting import NOT_OF_THE_PLAN, TRAJECTORIES, Acting, act, prepare
+from agentlite.stages.acting import NOT_OF_THE_PLAN, Acting, act, prepare
 from agentlite.stages.eval.subjects import slug
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.digests import file_digest

@@ -14,6 +14,7 @@ from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.engine import check_libraries
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.remote import served
+from agentlite.environments.trajectories import is_rollout
 from agentlite.rendering import prompts, settled
 from agentlite.scoring.preference_pairs import read_candidates
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
@@ -28,7 +29,7 @@ from agentlite.stages.pairs.candidates import (
 )
 from agentlite.stages.pairs.rank import RULE, compare_grid, rank
 from agentlite.stages.pairs.recorded import take_recorded
-from agentlite.stages.pairs.rollouts import is_rollout, pair_rollouts
+from agentlite.stages.pairs.rollouts import pair_rollouts
 from agentlite.stages.pairs.sample import (
     CANDIDATES,
     chosen_records,
@@ -86,7 +87,9 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
     with console.stdout_to_stderr():
         if settings.preferences:
             return take_recorded(settings, target)
-        if settings.candidates and is_rollout(settings.candidates, target.run):
+        if settings.candidates and is_rollout(
+            run_folder.find_stage(settings.candidates, target.run)
+        ):
             return pair_rollouts(settings, target)
         if settings.grid or settings.candidates:
             stored = find_stored(settings.candidates or "pairs", target.run)

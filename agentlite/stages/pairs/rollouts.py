@@ -15,11 +15,16 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Candidate, PreferencePair, Record, Score, Side, to_row
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.data.formats import to_record
-from agentlite.environments.trajectories import Trajectory, read_trajectories
+from agentlite.environments.credit import rollout_weights
+from agentlite.environments.trajectories import (
+    TRAJECTORIES,
+    Trajectory,
+    finished_rollout,
+    read_trajectories,
+)
 from agentlite.rendering import Protocol, encode_answer, prompt_at, render, settled
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import build_pairs, group, write_pairs
-from agentlite.scoring.rewards import settle_weights
 from agentlite.scoring.weight_sweep import compare_weightings, report_components, sentences
 from agentlite.stages.pairs.rank import RULE, pair_rule, read_weightings
 from agentlite.workspace import run_folder
@@ -28,9 +33,6 @@ from agentlite.workspace.lineage import lineage
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
-TRAJECTORIES = "trajectories.jsonl"
-# what is counted of every rollout: weights of these are 0 or less
-COUNTED = ("turns", "calls", "failed_calls")
 UNUSABLE = ("world", "unwritten")
 # why the best and the worst rollout of a task make no pair
 SAME_TURNS, OTHER_PROMPTS, UNREADABLE = "same turns", "other results", "not written"
@@ -46,11 +48,8 @@ class ScoredRollouts(NamedTuple):
     names: list[str]
 
     def settle(self, changed: Mapping[str, float], _: object = ()) -> dict[str, float]:
-        """Each score of the environment weighs 1 and what is counted 0, unless `changed`. Raises
-        UserError 2.
-        """
-        defaults = dict.fromkeys(self.names, 1.0) | dict.fromkeys(COUNTED, 0.0)
-        return settle_weights(changed, defaults=defaults, penalties=COUNTED)
+        """Raises UserError 2."""
+        return rollout_weights(self.names, changed)
 
 
 class PartedPair(NamedTuple):
@@ -60,17 +59,12 @@ class PartedPair(NamedTuple):
     pair: PreferencePair
 
 
-def is_rollout(name: str, run: Path) -> bool:
-    folder = run_folder.find_stage(name, run)
-    return run_folder.is_stage(folder) and run_folder.read_plan(folder).command == "rollout"
-
-
 def pair_rollouts(settings: PairsSettings, target: RunTarget) -> Result:
     """Ranks the rollouts of each task by the weighted sum of their scores. Raises UserError 2 or
     3.
     """
     folder = run_folder.find_stage(settings.candidates, target.run)
-    run_folder.finished(folder, "rollout")
+    finished_rollout(folder)
     if settings.rewards:
         raise UserError(
             "scores single answers, and rollouts have the scores of their environment.",
@@ -120,12 +114,7 @@ def _read(folder: Path) -> ScoredRollouts:
         text = "\n".join(turn.text for turn in one.turns)
         new = sum(turn.new_tokens for turn in one.turns)
         candidate = Candidate(one.task, 0, protocol, model, one.sample, text, "turn", new)
-        counted = dict.fromkeys(COUNTED, 0.0) | {
-            "turns": float(len(one.turns)),
-            "calls": float(one.calls),
-            "failed_calls": float(one.failed_calls),
-        }
-        score = Score(one.task, 0, protocol, model, one.sample, {**one.scores, **counted})
+        score = Score(one.task, 0, protocol, model, one.sample, one.components)
         candidates.append(candidate)
         scores[candidate.key] = score
     by_key = {(one.task, one.sample): one for one in usable}

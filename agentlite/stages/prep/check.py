@@ -23,6 +23,7 @@ from agentlite.data.ingest import Ingested
 from agentlite.data.reject_report import places, report
 from agentlite.data.rejects import Reject
 from agentlite.engine import check_libraries
+from agentlite.environments.trajectories import finished_rollout
 from agentlite.stages.tool_retrieval import check_packages
 from agentlite.workspace import run_folder
 
@@ -51,9 +52,7 @@ def with_rollouts(settings: PrepSettings, run: Path) -> PrepSettings:
     a rollout that is not finished.
     """
     folders = [run_folder.find_stage(name, run) for name in settings.trajectories]
-    for folder in folders:
-        run_folder.finished(folder, "rollout")
-    files = [str(folder / "trajectories.jsonl") for folder in folders]
+    files = [str(finished_rollout(folder)) for folder in folders]
     return replace(settings, sources=(*settings.sources, *files))
 
 

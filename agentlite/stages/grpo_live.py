@@ -1,0 +1,130 @@
+"""an environment + a model -> an adapter trained on its own rollouts, each beside its group's."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentlite.config.settings import GrpoSettings, RolloutSettings
+from agentlite.core import console
+from agentlite.core.errors import REJECTS, UserError
+from agentlite.engine import grpo
+from agentlite.engine.planning.dry_run import dry_run_memory
+from agentlite.environments.credit import rollout_weights
+from agentlite.environments.trajectories import TRAJECTORIES
+from agentlite.environments.world import WorldError
+from agentlite.stages.acting import Acting, prepare
+from agentlite.stages.grpo_trajectories import LiveRollouts
+from agentlite.stages.training import train_stage
+from agentlite.workspace.run_folder import Result, RunTarget
+
+OF_RECORDS = ("rewards", "skip_solved")  # options for recorded prompts
+TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
+
+
+def train_live(
+    command: str, settings: GrpoSettings, target: RunTarget, not_of_the_plan: Sequence[str]
+) -> Result:
+    """Trains in the tasks of an environment, or carries on. Raises UserError 2, 3, 4, 5, 6, 7, 74
+    or 75; Stopped after a signal.
+    """
+    _refuse_options(settings)
+    acting = prepare(_rollouts(settings), target.run, target.begun)
+    acting = acting._replace(setup=acting.setup._replace(states=settings.credit == "state"))
+
+    def train(folder: Path) -> dict[str, object]:
+        weights = rollout_weights(_score_names(settings, acting), settings.weights)
+        console.notice(
+            f"grpo: {len(acting.tasks)} tasks of {settings.env}, groups of {settings.group_size}"
+        )
+        with LiveRollouts(folder, settings, acting, weights) as rollouts:
+            figures = grpo.train(acting.source, settings, folder, rollouts.task)
+            rollouts.say_what_is_wrong()
+        return {"tasks": len(acting.tasks), **figures, "ended": dict(rollouts.ended)}
+
+    def forecast() -> dict[str, object]:
+        planned = grpo.schedule(settings, len(acting.tasks))
+        memory = dry_run_memory(command, settings, acting.source.base, settings.max_length)
+        return {
+            "tasks": len(acting.tasks),
+            "steps": planned.steps,
+            "rollouts": planned.rows,
+            "memory_gib": memory,
+        }
+
+    tasks = f" --tasks {settings.tasks}" if settings.tasks else ""
+    return train_stage(
+        command,
+        settings,
+        target,
+        acting.source,
+        protocol=acting.setup.protocol.name,
+        inputs={name: digest for name, digest in acting.inputs.items() if name != "model"},
+        check=lambda: grpo.check(settings),
+        forecast=forecast,
+        train=train,
+        outputs=(TRAJECTORIES,),
+        not_of_the_plan=(*not_of_the_plan, "world_memory"),
+        evaluate=f" --env {settings.env}{tasks}",
+    )
+
+
+def _refuse_options(settings: GrpoSettings) -> None:
+    given = next((name for name in OF_RECORDS if getattr(settings, name)), None)
+    if given:
+        raise UserError(
+            "is for recorded prompts, and --env has none.",
+            "Leave one of the two out. A class can return scores of its own with get_scores(); "
+            "tasks that teach nothing are passed over by themselves.",
+            location="--" + given.replace("_", "-"),
+        )
+    if settings.credit != "trajectory" and settings.scale_rewards == "batch":
+        raise UserError(
+            f"compares turns within a group, with --credit {settings.credit}.",
+            "Take group or none.",
+            location="--scale-rewards",
+        )
+
+
+def _rollouts(settings: GrpoSettings) -> RolloutSettings:
+    """A group for each task; those of a step go on together."""
+    shared = {
+        name: getattr(settings, name)
+        for name in RolloutSettings.__struct_fields__
+        if name in GrpoSettings.__struct_fields__
+    }
+    together = settings.batch_size * settings.gradient_accumulation
+    return RolloutSettings(**{**shared, "num_samples": settings.group_size, "batch_size": together})
+
+
+def _score_names(settings: GrpoSettings, acting: Acting) -> list[str]:
+    """By the world of one of the first tasks, before anything is done in it. Raises UserError 2
+    where it has no score, or no state that is needed; 4 where none of them can be built.
+    """
+    problems: list[str] = []
+    for task in acting.tasks[:TRIED]:
+        try:
+            with acting.setup.environment.world(acting.setup.limits) as world:
+                world.reset(task.row)
+                names, state = [*world.scores()], world.state() if acting.setup.states else ""
+            break
+        except WorldError as error:
+            problems.append(f"the world of task {task.id} is lost: {error}.")
+    else:
+        raise UserError(
+            problems[0],
+            "Correct the environment, or raise --call-seconds.",
+            location=settings.env,
+            exit_code=REJECTS,
+        )
+    if not names:
+        raise UserError(
+            "has no score to learn from.",
+            "Give the class a get_reward() or get_scores().",
+            location=settings.env,
+        )
+    if state is None:
+        raise UserError(
+            "has no state() by which turns could be compared.",
+            "Give the class a state() that returns JSON, or take --credit turn.",
+            location=settings.env,
+        )
+    return names

@@ -1,0 +1,324 @@
+"""trajectories.jsonl of a GRPO run in an environment: its rollouts, as rows that are learned."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from agentlite.config.settings import GrpoSettings
+from agentlite.core import console
+from agentlite.core.errors import REJECTS, UserError
+from agentlite.core.row_files import Appender, PatientAppender, write_rows
+from agentlite.engine import checkpoints, grpo
+from agentlite.engine.act import answers
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import Loaded
+from agentlite.environments.credit import turn_advantages
+from agentlite.environments.rollout import RolloutAnswer, RolloutPrompt, roll
+from agentlite.environments.trajectories import (
+    READ,
+    TRAJECTORIES,
+    RolloutKey,
+    TokenRow,
+    Trajectory,
+    read_trajectories,
+)
+from agentlite.stages.acting import Acting
+
+HOW_TO_GO_ON = "Correct the environment and add --force; or raise --call-seconds or --max-failures."
+
+
+class Visit(NamedTuple):
+    """The last step that a task was done in, how often it was, and whether all rollouts of the last
+    group earned the same.
+    """
+
+    step: int
+    times: int
+    flat: bool
+
+
+NEVER = Visit(-1, 0, flat=False)
+
+
+class LiveRollouts:
+    """trajectories.jsonl: every rollout of the training. `size` rollouts are a step.
+
+    Those of steps after the newest checkpoint are dropped: these steps are taken again.
+    """
+
+    def __init__(
+        self, folder: Path, settings: GrpoSettings, acting: Acting, weights: dict[str, float]
+    ):
+        self.folder, self.settings, self.acting, self.weights = folder, settings, acting, weights
+        self.size = settings.batch_size * settings.gradient_accumulation
+        self.halt: list[Exception] = []
+        self.decoding = Decoding(
+            settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed
+        ).under(acting.setup.template)
+        self._carry_on()
+
+    def _carry_on(self) -> None:
+        path = self.folder / TRAJECTORIES
+        checkpoint = checkpoints.newest(self.folder)
+        checkpoints.restore_log(path.name, self.folder, checkpoint)
+        with Appender(path):  # makes it, or cuts a torn line
+            pass
+        taken = checkpoints.step_of(checkpoint) if checkpoint else 0
+        kept = [one for one in read_trajectories(path) if self._step(one) < taken]
+        write_rows(path, map(msgspec.to_builtins, kept))
+        self.file = PatientAppender(path)
+        self.ended: Counter[str] = Counter()
+        self.visits: dict[str, Visit] = {}
+        self.lost = ""
+        self.recent: list[Trajectory] = []
+        for start in range(0, len(kept), self.size):
+            self._count(kept[start : start + self.size])
+
+    def _step(self, one: Trajectory) -> int:
+        return one.sample // self.size
+
+    def __enter__(self) -> "LiveRollouts":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.file.__exit__(*error)
+
+    def task(self, loaded: Loaded) -> grpo.GrpoTask:
+        self.file.__exit__(None, None, None)
+        self._carry_on()
+        prompts: list[list[int]] = [[] for _ in self.acting.tasks]  # each is made turn by turn
+        return grpo.GrpoTask(
+            prompts,
+            [],
+            lambda _: [],
+            self.weights,
+            self.decoding,
+            self.halt,
+            self.file.settle,
+            self.live,
+        )
+
+    def live(self, sample: grpo.Draw, groups: Sequence[int], step: int) -> list[grpo.LearnedRow]:
+        """A group of rollouts for each of the step's tasks. Where too many worlds were lost, the
+        step is the last one. Raises UserError 2 where no model has said anything.
+        """
+        setup, size = self.acting.setup, self.settings.group_size
+        waiting = [
+            (self.acting.tasks[index], step * self.size + place * size + number)
+            for place, index in enumerate(self._rested(groups, step))
+            for number in range(size)
+        ]
+        likely: dict[tuple[RolloutKey, int], Sequence[float]] = {}
+
+        def answering(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
+            for one in answers(sample, prompts, setup.protocol, self.decoding):
+                prompt = prompts[one.prompt]
+                likely[prompt.key, prompt.turn] = one.log_probabilities
+                yield one
+
+        ended = {
+            one.key: one
+            for one in roll(setup, waiting, {}, answering, self.size)
+            if isinstance(one, Trajectory)
+        }
+        done = [ended[RolloutKey(task.id, number)] for task, number in waiting]
+        for one in done:
+            self.file.append(msgspec.to_builtins(one))
+        self._count(done)
+        self.recent += done
+        if (step + 1) % grpo.LOOK_EVERY == 0:
+            self.say_what_is_wrong()
+        rows = [
+            self._row(one, likely, advantages)
+            for one, advantages in zip(done, self._advantages(done), strict=True)
+        ]
+        if not any(any(row.mask) for row in rows):
+            raise _nothing_sampled(done, self.settings)
+        return rows if self.settings.credit == "trajectory" else _of_one_prompt_length(rows)
+
+    def _advantages(self, done: Sequence[Trajectory]) -> list[list[float]]:
+        """Of each turn, or none where TRL gives a whole rollout one."""
+        settings, size = self.settings, self.settings.group_size
+        if settings.credit == "trajectory":
+            return [[] for _ in done]
+        scaled = settings.scale_rewards == "group"
+        return [
+            of_one
+            for start in range(0, len(done), size)
+            for of_one in turn_advantages(
+                done[start : start + size], self.weights, settings.credit, scaled
+            )
+        ]
+
+    def _row(
+        self,
+        one: Trajectory,
+        likely: Mapping[tuple[RolloutKey, int], Sequence[float]],
+        advantages: Sequence[float],
+    ) -> grpo.LearnedRow:
+        """A rollout is a row. Of one that is several, since the template rewrites its history, one
+        is drawn, so that a step has as many rows as planned.
+        """
+        components = {name: one.components.get(name, 0.0) for name in self.weights}
+        reward = grpo.AnswerReward(None if one.ended == "world" else components)
+        if not one.turns:
+            template = self.acting.setup.template
+            end = template.token_id(template.turn_end)
+            return grpo.LearnedRow([end], [end], [0], [0.0], reward, [0.0])
+        chance = random.Random(f"{self.settings.seed} {one.task} {one.sample}")
+        row: TokenRow = chance.choice(one.token_rows())
+        of_ids = {turn: iter(likely[one.key, turn]) for turn in {*row.turns} - {READ}}
+        return grpo.LearnedRow(
+            row.prompt,
+            row.ids,
+            row.mask,
+            [0.0 if turn == READ else next(of_ids[turn]) for turn in row.turns],
+            reward,
+            [0.0 if turn == READ else advantages[turn] for turn in row.turns] if advantages else [],
+        )
+
+    def _count(self, done: Sequence[Trajectory]) -> None:
+        """What later steps need to know of these rollouts, and what is wrong with them."""
+        groups: dict[tuple[str, int], list[Trajectory]] = {}
+        for one in done:
+            groups.setdefault((one.task, self._step(one)), []).append(one)
+            self.ended[one.ended] += 1
+            if one.ended == "world":
+                self.lost = self.lost or f"{one.problem} (task {one.task})"
+        for (task, step), group in groups.items():
+            known = [one for one in group if one.ended != "world"]
+            totals = {
+                round(sum(w * one.components.get(name, 0.0) for name, w in self.weights.items()), 9)
+                for one in known
+            }
+            times = self.visits[task].times + 1 if task in self.visits else 1
+            self.visits[task] = Visit(step, times, len(totals) < 2)
+        if self.ended["world"] > max(1, self.settings.max_failures * self.ended.total()):
+            self.halt.append(
+                UserError(
+                    f"{self.ended['world']} of {self.ended.total()} rollouts have lost their "
+                    f"world; the first: {self.lost}.",
+                    HOW_TO_GO_ON,
+                    location=self.settings.env,
+                    exit_code=REJECTS,
+                )
+            )
+
+    def say_what_is_wrong(self) -> None:
+        """With the rollouts since it was last said."""
+        for sentence in complaints(self.recent):
+            console.notice(f"{self.folder.name}: {sentence}")
+        self.recent = []
+
+    def _rested(self, groups: Sequence[int], step: int) -> list[int]:
+        """The tasks of a step. One whose last group all earned the same rests for two epochs: in
+        its place comes the one that was done least and longest ago of those that do not rest.
+        """
+        tasks = self.acting.tasks
+        rest = 2 * len(tasks) * self.settings.group_size / self.size
+        chosen: list[int] = []
+        for index in groups:
+            visit = self.visits.get(tasks[index].id, NEVER)
+            if visit.flat and step - visit.step < rest:
+                others = {*range(len(tasks))} - {*groups} - {*chosen}
+                awake = [
+                    (seen.times, seen.step, other)
+                    for other in others
+                    for seen in [self.visits.get(tasks[other].id, NEVER)]
+                    if not (seen.flat and step - seen.step < rest)
+                ]
+                index = min(awake)[-1] if awake else index
+            chosen.append(index)
+        return chosen
+
+
+def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedRow]:
+    """Prompts cut to the shortest, with the rest of each at the head of what follows, not learned.
+    So nothing is padded on the left: Unsloth moves rows that are, and would not move their
+    advantages.
+    """
+    shortest = min(len(row.prompt) for row in rows)
+    cut = []
+    for row in rows:
+        more = len(row.prompt) - shortest
+        cut.append(
+            row._replace(
+                prompt=row.prompt[:shortest],
+                ids=[*row.prompt[shortest:], *row.ids],
+                mask=[0] * more + [*row.mask],
+                log_probabilities=[0.0] * more + [*row.log_probabilities],
+                advantages=[0.0] * more + [*row.advantages],
+            )
+        )
+    return cut
+
+
+def _nothing_sampled(done: Sequence[Trajectory], settings: GrpoSettings) -> UserError:
+    ended = Counter(one.ended for one in done).most_common(1)[0][0]
+    first = next(one for one in done if one.ended == ended)
+    if ended == "length":
+        return UserError(
+            "every first prompt of a step, with its tools, is longer than "
+            f"{settings.max_length - settings.max_new_tokens} tokens.",
+            f"Raise --max-length, as in --max-length {4 * settings.max_length}, or offer fewer "
+            "tools.",
+            location=settings.env,
+        )
+    return UserError(
+        f"not one rollout of a step has begun; the first: {first.problem} (task {first.task}).",
+        HOW_TO_GO_ON,
+        location=settings.env,
+        exit_code=REJECTS,
+    )
+
+
+def complaints(done: Sequence[Trajectory]) -> list[str]:
+    """What is wrong with the rollouts of some steps, each with a way out; nothing if they are
+    well.
+    """
+    if not done:
+        return []
+    shares = {name: sum(map(holds, done)) / len(done) for name, (holds, _) in WRONG.items()}
+    return [
+        f"{shares[name]:.0%} of the rollouts {name}: {fix}"
+        for name, (_, fix) in WRONG.items()
+        if shares[name] >= 0.5
+    ]
+
+
+def _repeats(one: Trajectory) -> bool:
+    called = [turn.text for turn in one.turns if turn.results]
+    return any(call == following for call, following in pairwise(called))
+
+
+WRONG: dict[str, tuple[Callable[[Trajectory], bool], str]] = {
+    "call no tool": (
+        lambda one: one.ended != "world" and not one.calls,
+        "train with sft on right calls first (rollout --model gold, prep --from)",
+    ),
+    "end at the limit of turns": (
+        lambda one: one.ended == "turns",
+        "raise --max-turns, or give each turn a price (--weights turns=-0.05)",
+    ),
+    "end without room for an answer": (
+        lambda one: one.ended == "length",
+        "raise --max-length, or offer fewer tools",
+    ),
+    "repeat a call that they have just made": (
+        _repeats,
+        "let its result say what is wrong, or give each call a price (--weights calls=-0.05)",
+    ),
+    "have a turn that was cut off": (
+        lambda one: any(turn.ended == "cut" for turn in one.turns),
+        "raise --max-new-tokens",
+    ),
+    "have a call that cannot be read": (
+        lambda one: any(turn.problem for turn in one.turns),
+        "train with sft first, so that calls are written in the protocol",
+    ),
+}
