@@ -166,6 +166,22 @@ def test_where_many_tokens_are_as_likely_top_p_keeps_as_many_as_it_says(top_p, d
     assert probabilities.sum(-1) == pytest.approx(1.0, abs=1e-4)  # before top-p
 
 
+def test_a_row_of_likely_tokens_cuts_no_other_rows_short():
+    """In a batch whose first row reaches top-p at once, and whose second by thousands of tokens."""
+    flat, sure = torch.zeros(1, 4000), torch.full((1, 4000), -20.0)
+    sure[0, 7] = 20.0
+    both = torch.cat([sure, flat])
+    for number in (0.1, 0.5, 0.95):
+        uniform = torch.tensor([number, number], dtype=torch.float64)
+        together, _ = local_sampler.choose_tokens(both, uniform, decoding(top_p=0.9))
+        alone = [
+            local_sampler.choose_tokens(row, uniform[:1], decoding(top_p=0.9))[0].item()
+            for row in (sure, flat)
+        ]
+        assert together.tolist() == alone and alone[0] == 7
+    assert len({*range(4000)}) > local_sampler.SHORTLIST
+
+
 def test_batches_hold_every_prompt_once_the_longest_first():
     assert local_sampler.plan_batches([3, 9, 5, 9], 3) == [[1, 3, 2], [0]]
 

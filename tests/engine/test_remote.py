@@ -193,6 +193,10 @@ def test_a_prompt_that_is_refused_stays_open_unless_it_is_to_count_as_wrong(call
     theirs.replies[:] = [yes]
     [found] = agentlite.evaluate(**given).figures.values()
     assert "unanswered" not in found and len(theirs.asked) == count + 1
+    folder = next((caller / "eval" / "prep").glob("refuses*"))
+    # the answer stands in place of the problem, and not behind it
+    rows = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
+    assert len(rows) == 2 and not [row for row in rows if row.get("problem")]
 
 
 def test_a_server_that_refuses_all_is_no_model_that_is_wrong(caller, theirs):

@@ -17,7 +17,10 @@ from support.samples import ROOT
 
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows
+from agentlite.data.formats import to_record
 from agentlite.retrieval.index import VECTORS, read
+from agentlite.retrieval.tool_pool import ToolFile, ToolPool
+from agentlite.stages.retriever import _new_examples
 
 DOES = (
     "rain",
@@ -481,6 +484,17 @@ def test_tools_of_a_file_are_searched_too_and_what_is_wrong_with_them_is_counted
     done = agentlite(*asked, "--epochs", 2.5, "--batch-size", 2)
     figures = json.loads(done.stdout)["figures"]
     assert figures["pairs"] > 2 and figures["steps"] == math.ceil(figures["pairs"] * 2.5 / 2)
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_an_example_that_asks_what_is_held_out_is_not_learned(split):
+    held, other = (to_record(row("ships", town), "openai") for town in ("Oslo", "Rome"))
+    records = {"train": [], "dev": [], "test": []} | {split: [held]}
+    read = ToolFile(ToolPool(), [held, other], [])
+    read.pool.add(held.tools[0])
+    assert _new_examples(read, records) == [other]
+    [problem] = read.problems
+    assert problem["problem"].startswith("1 examples ask what dev or test ask")
 
 
 def test_without_training_there_is_an_index_by_the_model_as_it_is(workspace, tiny_encoder):

@@ -1,0 +1,39 @@
+"""Merged weights answer as the model and its adapter do, wherever the adapter sits."""
+
+import pytest
+import torch
+
+from agentlite.engine.load import Loading, load
+from agentlite.engine.merge import merge
+from agentlite.workspace.model_source import Source
+
+pytestmark = pytest.mark.torch
+IDS = torch.tensor([[11, 7, 300, 42, 5]])
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [["embed_tokens"], ["lm_head"], ["embed_tokens", "lm_head"], ["q_proj"], ["q_proj", "lm_head"]],
+    ids=str,
+)
+def test_an_adapter_on_tied_embeddings_is_merged_where_it_sits(tiny_model, tmp_path, targets):
+    """Embeddings and head are one matrix in the base: an adapter on one must leave the other."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    how = Loading("hf", 64)
+    model = load(Source("tiny", str(tiny_model), None, ""), how, trainable=True).model
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    tuned = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, target_modules=targets))
+    chance = torch.Generator().manual_seed(3)
+    for name, weight in tuned.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight, std=0.3, generator=chance)
+    tuned.save_pretrained(str(tmp_path / "adapter"))
+    with torch.no_grad():
+        expected = tuned.eval()(IDS).logits
+    source = Source("tuned", str(tiny_model), tmp_path / "adapter", "")
+    merge(source, tmp_path / "merged")
+    found = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype="auto")
+    with torch.no_grad():
+        assert torch.allclose(found.eval()(IDS).logits, expected, atol=1e-3)
