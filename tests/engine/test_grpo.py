@@ -260,9 +260,11 @@ def test_an_answer_whose_reward_failed_moves_nothing(tiny_model, tmp_path):
         loaded, grpo(), tmp_path, task(judge), grpo_trainer.schedule(grpo(), 5)
     )
     trainer.model.train()
-    made_of = trainer._generate_and_score_completions([trainer.train_dataset[0]] * 4)
-    assert made_of["advantages"][2] == 0
-    assert made_of["advantages"].isfinite().all()
+    # a dict each, as TRL has them: it writes the rewards into it
+    inputs = [dict(trainer.train_dataset[0]) for _ in range(4)]
+    advantages = trainer._generate_and_score_completions(inputs)["advantages"]
+    assert advantages[2] == 0 and advantages.isfinite().all()
+    assert advantages.count_nonzero() == 3
 
 
 def test_a_halt_ends_the_run_with_the_step_saved(tiny_model, tmp_path):
