@@ -79,7 +79,7 @@ agentlite grpo --model dpo --out grpo-2 --weights exact=1,task_completion=0
 agentlite grpo --rewards mine.py:short --skip-solved
 agentlite grpo --env shop.py:Shop --tasks tasks.jsonl --credit turn
 """,
-        other_names="ppo rl rlhf agent environment",
+        other_names="ppo rl rlhf",
         trains=True,  # not under torchrun: it samples while it trains
         candidates="rollouts.jsonl",
     ),

@@ -580,7 +580,7 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     model_author: Annotated[tuple[Name, ...], MEASURED] = ()
     """who made the model, or Chinese,English; it is asked [that of prep, if set]"""
     num_samples: Annotated[Whole, Flag("-n -k"), MEASURED, COMMON] = 0
-    """answers to sample at each step for pass^k, besides the greedy one"""
+    """answers to sample at each step for pass^k, in addition to the greedy one"""
     temperature: Annotated[Positive, MEASURED] = 0.7
     """sampling temperature of those answers"""
 

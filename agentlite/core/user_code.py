@@ -308,7 +308,7 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | Refusal:
 def _imported(path: Path) -> object:
     spec = importlib.util.spec_from_file_location(f"user_code_in_{path.stem}", path)
     if not spec or not spec.loader:
-        raise ImportError("it is no .py file")
+        raise ImportError("it is not a .py file")
     sys.path.insert(0, str(path.parent))  # it may import its neighbours
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

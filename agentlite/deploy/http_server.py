@@ -402,7 +402,7 @@ class Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the library finds wrong with a request, told as everything else is."""
         self.started, self.details, self.close_connection = time.monotonic(), {}, True
-        self._send(code, Refused(code, message or "This is no request.").body)
+        self._send(code, Refused(code, message or "This is not a request.").body)
         self._log(self.requestline)
 
     def log_request(self, code: Any = "-", size: Any = "-") -> None:

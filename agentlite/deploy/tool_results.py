@@ -29,7 +29,7 @@ def read_toolbox(path: str) -> tuple[Tool, ...]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UserError(
             f"cannot be read: {reason}.", f"Name a JSON file: {SHAPE}.", location=path
         ) from error
@@ -39,7 +39,7 @@ def read_toolbox(path: str) -> tuple[Tool, ...]:
         value = _first_row(text)
         if value is None:
             raise UserError(
-                f"is no JSON: {error}.", f"Write a list of tools: {SHAPE}.", location=path
+                f"is not JSON: {error}.", f"Write a list of tools: {SHAPE}.", location=path
             ) from error
     try:
         tools = read_tools(value.get("tools") if isinstance(value, dict) else value)
@@ -120,7 +120,7 @@ def executed(
     if not Path(path).is_file():
         raise UserError(
             "no such file.",
-            "Name a file of functions that bear the names of the tools.",
+            "Name a file of functions with the names of the tools.",
             location=path,
         )
     code = UserCode([Named(path, tool.name) for tool in tools], _call, seconds, memory)

@@ -80,7 +80,7 @@ def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], StepFact
             if not known.sound:
                 console.notice(
                     f"{folder.name}: no checkpoint of step {step}: loss, gradient or weights are "
-                    "no finite numbers"
+                    "not finite numbers"
                 )
                 return
             _save(trainer, lambda: write(model, trial), folder, known)

@@ -401,8 +401,8 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         except Exception as error:
             raise _explained(error, folder) from error
     # In this order. A halt asked the trainer to stop, and so did a signal: both leave fewer steps
-    # than planned, and the halt says why. Of a loss that is no number, the last to be looked at, no
-    # weights are kept. The other processes leave when nothing is left that all must do.
+    # than planned, and the halt says why. A loss that is not a number is looked at last: no weights
+    # are kept. The other processes leave when nothing is left that all must do.
     if watch.halt:
         raise watch.halt[0]
     if caught or trainer.state.global_step < plan.steps:

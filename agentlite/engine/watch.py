@@ -82,7 +82,7 @@ def _is_finite(model: Any) -> bool:
 def diverged(run: TrainerRun) -> UserError:
     first = min(run.bad + run.skipped)
     return UserError(
-        f"loss, gradient or weights are no finite numbers since step {first}.",
+        f"loss, gradient or weights are not finite numbers since step {first}.",
         "Lower --learning-rate (a tenth is a good try) and start over with --force.",
         location=str(run.folder),
         exit_code=DIVERGED,

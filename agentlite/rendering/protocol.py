@@ -121,8 +121,8 @@ def arguments_problem(arguments: object) -> str:
     nested too deep.
     """
     if not isinstance(arguments, dict):
-        return "arguments are no object"
-    return "" if _is_json(arguments, DEEPEST) else "arguments are no JSON, or nested too deep"
+        return "arguments are not an object"
+    return "" if _is_json(arguments, DEEPEST) else "arguments are not JSON, or nested too deep"
 
 
 def _is_json(value: object, depth: int) -> bool:

@@ -146,7 +146,9 @@ def _weight(name: str, text: str) -> float:
         weight = 0.0
     if not 0 < weight < float("inf"):
         raise UserError(
-            f"{text!r} is no weight for '{name}'.", "Write hermes=2,react=1.", location="--protocol"
+            f"{text!r} is not a weight for '{name}'.",
+            "Write hermes=2,react=1.",
+            location="--protocol",
         )
     return weight
 

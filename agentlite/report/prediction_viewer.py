@@ -139,7 +139,7 @@ def _step(
 
 
 def _calls(calls: Iterable[Call | GoldCall], cut: Callable[[str], str]) -> list[list[str]]:
-    """Arguments that are not known are no JSON: the page prints them as they are."""
+    """Arguments that are not known are not JSON: the page prints them as they are."""
     return [
         [
             call.name,

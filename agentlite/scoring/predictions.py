@@ -48,7 +48,7 @@ class ExternalAnswer(NamedTuple):
 
 
 def prompt_key(prompt: Prompt) -> str:
-    """Names a prompt by its tokens: an answer to another one is no answer to this."""
+    """Names a prompt by its tokens: an answer to another one is not an answer to this."""
     return digest(",".join(map(str, prompt.ids)))
 
 
@@ -249,16 +249,18 @@ def _numbered(path: Path) -> Iterator[tuple[int, Row]]:
             row = json.loads(line.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise UserError(
-                f"is no UTF-8 at byte {error.start} of the line.",
+                f"is not UTF-8 at byte {error.start} of the line.",
                 "Save it as UTF-8.",
                 location=f"{path}:{number}",
             ) from error
         except (ValueError, RecursionError) as error:
             raise UserError(
-                f"is no JSON: {error}.", f"A row: {SHAPE}.", location=f"{path}:{number}"
+                f"is not JSON: {error}.", f"A row: {SHAPE}.", location=f"{path}:{number}"
             ) from error
         if not isinstance(row, dict):
-            raise UserError("is no JSON object.", f"A row: {SHAPE}.", location=f"{path}:{number}")
+            raise UserError(
+                "is not a JSON object.", f"A row: {SHAPE}.", location=f"{path}:{number}"
+            )
         yield number, row
 
 
@@ -296,7 +298,7 @@ def _external_answer(row: Row, where: str) -> ExternalAnswer:
 def _list(calls: object, where: str) -> list[object]:
     if isinstance(calls, list):
         return calls
-    raise UserError('"calls" is no list.', f"A row: {SHAPE}.", location=where)
+    raise UserError('"calls" is not a list.', f"A row: {SHAPE}.", location=where)
 
 
 def _call(call: Any, where: str) -> Call:

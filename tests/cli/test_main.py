@@ -504,7 +504,7 @@ def test_a_place_that_cannot_be_written_is_told_before_a_model_is_loaded(
     from agentlite.cli.main import group
     from agentlite.core.errors import DISK, UserError
 
-    (tmp_path / "blocked").write_bytes(b"a file is no folder")
+    (tmp_path / "blocked").write_bytes(b"a file is not a folder")
     for stage in ("prep", "sft"):
         shutil.copytree(workspace / stage, tmp_path / stage)
     if not any("BLOCKED" in part for part in command):

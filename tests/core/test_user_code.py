@@ -177,7 +177,7 @@ def test_a_file_that_takes_too_long_to_import_is_refused_by_its_name(tmp_path, m
 def test_what_is_no_file_of_python_is_refused(tmp_path):
     (tmp_path / "mine.txt").write_text("def f(_): ...", encoding="utf-8")
     made = UserCode([Named(str(tmp_path / "mine.txt"), "f")], called, 5.0)
-    with pytest.raises(UserError, match=r"ImportError: it is no \.py file"):
+    with pytest.raises(UserError, match=r"ImportError: it is not a \.py file"):
         made.start()
 
 

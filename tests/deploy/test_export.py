@@ -531,7 +531,7 @@ def test_it_is_quantized_if_asked(run, llama_cpp, tmp_path, monkeypatch):
             "FancyForCausalLM is not supported",
         ),
         ({"script": "print('nothing to do')"}, "wrote no model.gguf: nothing to do"),
-        ({"script": "import sys; open(sys.argv[3], 'w').write('x' * 99)"}, "is no GGUF file"),
+        ({"script": "import sys; open(sys.argv[3], 'w').write('x' * 99)"}, "is not a GGUF file"),
         ({"change": " + ' '"}, "its chat template is not the one of training"),
     ],
 )
@@ -842,7 +842,7 @@ def test_tools_that_are_none_are_refused(run, llama_cpp, tmp_path):
         tools,
     )
     assert "cannot be read" in str(refused(*arguments))
-    for content, said in (("{", "is no JSON"), ('[{"name": 3}]', "E212"), ("[]", "holds no tool")):
+    for content, said in (("{", "is not JSON"), ('[{"name": 3}]', "E212"), ("[]", "holds no tool")):
         tools.write_text(content, encoding="utf-8")
         assert said in str(refused(*arguments))
 

@@ -32,9 +32,9 @@ def test_tools_are_a_list_or_in_an_object_or_in_a_first_row(tmp_path, text):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\xff", "cannot be read: it is no UTF-8"),
-        (b"{", "is no JSON"),
-        (b"[" * 100_000, "is no JSON"),
+        (b"\xff", "cannot be read: it is not UTF-8"),
+        (b"{", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
         (b"[]", "holds no tool"),
         (b"{}", "holds no tool|list"),
         (json.dumps([WEATHER_TOOL, WEATHER_TOOL]).encode(), "has two tools named get_weather"),

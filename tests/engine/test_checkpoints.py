@@ -185,7 +185,7 @@ def test_a_state_that_is_no_number_is_never_a_checkpoint(tiny_model, tmp_path, c
             [],
         )
     lost = [row for row in losses(tmp_path) if row[1] is None]
-    assert "no finite numbers" in capsys.readouterr().err
+    assert "not finite numbers" in capsys.readouterr().err
     assert all(
         checkpoints.step_of(path) < (lost[0][0] if lost else 12)
         for path in checkpoints.manifests(tmp_path)
@@ -237,7 +237,7 @@ def test_weights_that_a_step_has_ruined_are_no_result(
     tiny_model, tmp_path, monkeypatch, at, left, dev
 ):
     ruined(monkeypatch, at)
-    with pytest.raises(UserError, match=rf"no finite numbers since step {at}") as caught:
+    with pytest.raises(UserError, match=rf"not finite numbers since step {at}") as caught:
         sft_trainer.train(
             source(tiny_model), sft(max_steps=6, save_steps=2), tmp_path, rows(), rows()[:dev]
         )
@@ -250,7 +250,7 @@ def test_a_run_that_has_no_good_step_ends_with_6_and_not_with_a_fault(
     tiny_model, tmp_path, monkeypatch
 ):
     ruined(monkeypatch, 1)
-    with pytest.raises(UserError, match="no finite numbers since step 1") as caught:
+    with pytest.raises(UserError, match="not finite numbers since step 1") as caught:
         sft_trainer.train(source(tiny_model), sft(max_steps=1, save_steps=1), tmp_path, rows(), [])
     assert caught.value.exit_code == DIVERGED and not checkpoints.manifests(tmp_path)
 

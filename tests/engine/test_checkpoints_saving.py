@@ -135,6 +135,7 @@ def test_a_manifest_says_what_was_saved(tmp_path: Path) -> None:
         "optimizer": 600,
         "logs/metrics.jsonl": 13,
         "logs/rollouts.jsonl": 14,
+        "logs/trajectories.jsonl": 18,
     }
     assert manifest.files["weights"][1] != manifest.files["optimizer"][1]
     assert checkpoints.newest(tmp_path) == path

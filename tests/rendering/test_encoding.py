@@ -394,9 +394,9 @@ def test_a_setting_names_protocols_with_their_weights(setting, weights, smollm2)
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [
-        ("hermes=-1", "'-1' is no weight for 'hermes'"),
-        ("hermes=inf", "'inf' is no weight"),
-        ("hermes=nan", "'nan' is no weight"),
+        ("hermes=-1", "'-1' is not a weight for 'hermes'"),
+        ("hermes=inf", "'inf' is not a weight"),
+        ("hermes=nan", "'nan' is not a weight"),
         ("hermes,react,hermes=2", "'hermes' is there twice"),
         ("hermes,", "no protocol ''"),
     ],

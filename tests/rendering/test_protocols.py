@@ -360,7 +360,7 @@ def test_text_that_cannot_be_read_gets_a_problem_and_no_exception(name, text):
     ("text", "problem"),
     [
         ('<|startofthink|>{"api_name": "f"', "call not closed"),
-        ('<|startofthink|>{"api_name": f}<|endofthink|>', "call is no JSON"),
+        ('<|startofthink|>{"api_name": f}<|endofthink|>', "call is not JSON"),
         ('<|startofthink|>{"parameters": {}} and so on<|endofthink|>', "call has no name"),
         ('<|startofthink|>{"api_name": "f"} and so on<|endofthink|>', "text after a call"),
         ('<|startofthink|>{"api_name": "f"}', "call not closed"),

@@ -268,7 +268,7 @@ def test_kuaiagent_shows_each_step_the_goal_the_tasks_and_what_was_said_before(s
 # What a reader makes of a text: its words, its calls, its problem.
 CALLED = [("f", {"a": 1})]
 DEEPER = '{"a": ' + "[" * 64 + "]" * 64 + "}"
-NOT_OBJECT, TOO_DEEP = "arguments are no object", "arguments are no JSON, or nested too deep"
+NOT_OBJECT, TOO_DEEP = "arguments are not an object", "arguments are not JSON, or nested too deep"
 # fmt: off
 READINGS = [
     ("hermes", ' Hm. <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call> So. ', "Hm.  So.", CALLED, ""),  # noqa: E501  (verbatim text)
@@ -277,7 +277,7 @@ READINGS = [
     ("hermes", 'a<tool_call>{"name": "f", "arguments": {"a": 1}}', "a", CALLED, "call not closed"),
     ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}} b</tool_call>', "", CALLED, "call not closed"),  # noqa: E501  (verbatim text)
     ("hermes", 'a<tool_call>{"name": "f"', "a", [], "call not closed"),
-    ("hermes", "a<tool_call>f</tool_call>", "a", [], "call is no JSON"),
+    ("hermes", "a<tool_call>f</tool_call>", "a", [], "call is not JSON"),
     ("hermes", '<tool_call>{"arguments": {}}</tool_call>', "", [], "call has no name"),
     ("hermes", '<tool_call>{"name": "f", "arguments": [1]}</tool_call>', "", [], NOT_OBJECT),
     ("hermes", f'<tool_call>{{"name": "f", "arguments": {DEEPER}}}</tool_call>', "", [], TOO_DEEP),
@@ -286,7 +286,7 @@ READINGS = [
     ("react", 'Hm.\nAction:  f \nAction Input: {"a": 1}\nObservation: 4', "Hm.", CALLED, ""),
     ("react", 'Action: f\nAction Input: {"a": 1}\nThen more.', "", CALLED, "text after the action input"),  # noqa: E501  (verbatim text)
     ("react", "Action: f\nAction Input: {'a': 1}\nObservation: {'b': 2}", "", CALLED, ""),
-    ("react", "Action: f\nAction Input: a = 1", "", [], "action input is no JSON"),
+    ("react", "Action: f\nAction Input: a = 1", "", [], "action input is not JSON"),
     ("react", "Action: f\nAction Input: [1]", "", [], NOT_OBJECT),
     ("react", "Action: f\nAction Input: {'a': {1}}", "", [], TOO_DEEP),
     ("react", "Thought: I know.\nFinal Answer: Yes. ", "Yes.", [], ""),
@@ -299,7 +299,7 @@ READINGS = [
     ("modelscope", '<|startofthink|>{"api_name": "f"}<|endofthink|>', "", [("f", {})], ""),
     ("modelscope", '<|startofthink|>{"api_name": "f"}', "", [("f", {})], "call not closed"),
     ("modelscope", '<|startofthink|>{"api_name": "f"}<|endofthink|> So.', "", [("f", {})], "text after a call"),  # noqa: E501  (verbatim text)
-    ("modelscope", "a<|startofthink|>f<|endofthink|>", "a", [], "call is no JSON"),
+    ("modelscope", "a<|startofthink|>f<|endofthink|>", "a", [], "call is not JSON"),
     ("modelscope", "a<|startofthink|>f", "a", [], "call not closed"),
     ("modelscope", '<|startofthink|>{"name": "f"}<|endofthink|>', "", [], "call has no name"),
     ("modelscope", '<|startofthink|>{"api_name": "f", "parameters": 1}<|endofthink|>', "", [], NOT_OBJECT),  # noqa: E501  (verbatim text)
@@ -311,7 +311,7 @@ READINGS = [
     ("kuaiagent", '{"task_name": "Hm.", "command": {"name": "task_complete", "args": {}}}', "Hm.", [], ""),  # noqa: E501  (verbatim text)
     ("kuaiagent", '{"task_name": "Hm.", "command": "f"}', "Hm.", [], "command has no name"),
     ("kuaiagent", '{"command": {"name": "f", "args": [1]}} so', "", [], NOT_OBJECT),
-    ("kuaiagent", '{"command": ', "", [], "command is no JSON"),
+    ("kuaiagent", '{"command": ', "", [], "command is not JSON"),
     ("kuaiagent", " Yes. ", "Yes.", [], "no command"),
 ]
 # fmt: on
@@ -335,7 +335,7 @@ def test_a_reader_gives_the_words_the_calls_and_the_first_problem(
         ('<|python_tag|>{"name": "f", "arguments": {"a": 1}}', "", CALLED, ""),
         ('{"name": "f", "parameters": {"a": 1}}; {"name": "g"}', "", [*CALLED, ("g", {})], ""),
         ('{"name": "f", "parameters": {"a": 1}} so', "so", CALLED, "text after a call"),
-        ('{"name": "f", "parameters": {"a": 1}};{"name"', "", CALLED, "call is no JSON"),
+        ('{"name": "f", "parameters": {"a": 1}};{"name"', "", CALLED, "call is not JSON"),
         ('{"parameters": {"a": 1}}', "", [], "call has no name"),
         ('{"name": "f", "parameters": [1]}', "", [], NOT_OBJECT),
         (" Yes. ", "Yes.", [], ""),
@@ -460,7 +460,9 @@ def test_reading_back_compares_names_arguments_and_their_order(smollm2, dialog):
             )
 
 
-@pytest.mark.parametrize(("length", "problem"), [(65_000, ""), (66_000, "action input is no JSON")])
+@pytest.mark.parametrize(
+    ("length", "problem"), [(65_000, ""), (66_000, "action input is not JSON")]
+)
 def test_a_python_literal_is_read_up_to_64_kibibytes(length, problem):
     read = PROTOCOLS["react"].parse(f"Action: f\nAction Input: {{'a': '{'x' * length}'}}")
     assert (read.problem, len(read.calls)) == (problem, 0 if problem else 1)

@@ -387,7 +387,7 @@ def test_what_is_missing_scores_0_and_is_told(workspace: Path, tmp_path: Path, c
             "1 of 1 rows are about records that the data does not have",
             1,
         ),
-        (b'\n{"record_id": "ID", "text": "\xff"}\n', "is no UTF-8", 2),
+        (b'\n{"record_id": "ID", "text": "\xff"}\n', "is not UTF-8", 2),
         (
             b'{"record_id": "ID", "text": "x"}\n{"record_id": "ID", "text": "y"}\n',
             "is there twice, first in line 1",
@@ -395,14 +395,14 @@ def test_what_is_missing_scores_0_and_is_told(workspace: Path, tmp_path: Path, c
         ),
         (b'{"record_id": "ID", "turn": 7, "text": "x"}\n', "is not asked at turn 7", 1),
         (b'{"record_id": "ID"}\n', "neither a text nor calls", 1),
-        (b'{"record_id": "ID", "calls": {"name": "f"}}\n', '"calls" is no list', 1),
+        (b'{"record_id": "ID", "calls": {"name": "f"}}\n', '"calls" is not a list', 1),
         (
             b'{"record_id": "ID", "calls": [{"name": "f", "arguments": "[1]"}]}\n',
             "a call without a name",
             1,
         ),
-        (b'["record_id"]\n', "is no JSON object", 1),
-        (b'{"record_id": \n', "is no JSON", 1),
+        (b'["record_id"]\n', "is not a JSON object", 1),
+        (b'{"record_id": \n', "is not JSON", 1),
     ],
 )
 def test_a_row_from_elsewhere_that_is_none_is_named(

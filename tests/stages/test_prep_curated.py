@@ -561,7 +561,7 @@ def _check_by_hand(model_folder: Path, rows: Path, found: dict[str, float]) -> N
         ({"task_weights": {"tool_selektion": 1.0}}, "no task is called 'tool_selektion'"),
         ({"task_weights": {"tool_selection": 0.0}}, "every task weighs 0"),
         ({"mix": ["general=none.jsonl:1"]}, "names none.jsonl"),
-        ({"mix": ["general"]}, "is no group of sources"),
+        ({"mix": ["general"]}, "is not a group of sources"),
     ],
 )
 def test_a_mistake_in_what_is_asked_is_named_with_its_fix(changes, told_of, files, tmp_path):

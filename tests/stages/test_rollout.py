@@ -21,7 +21,7 @@ FILES = ("trajectories.jsonl", "stats.json")
 def acting(monkeypatch):
     """A model that knows the shop, in place of one in memory."""
 
-    def answers(loaded, prompts, protocol, decoding):
+    def answers(sample, prompts, protocol, decoding):
         yield from scripted(prompts)
 
     monkeypatch.setattr(act, "answers", answers)

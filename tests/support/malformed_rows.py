@@ -125,7 +125,7 @@ KINDS = {
     "a torn last line": Kind(22, "E122", file=lambda: good() + line()[:40]),
     "single quotes": Kind(23, "E121", str(row()).encode()),
     "quotes that are not escaped": Kind(24, "E121", line().replace(b"Yes.", b'so "yes" it is')),
-    "a row that is no object": Kind(25, "E201", b"[1, 2]"),
+    "a row that is not an object": Kind(25, "E201", b"[1, 2]"),
     "no messages": Kind(25, "E202", b'{"rows": 3}'),
     "messages that are empty": Kind(25, "E201", line(messages=[])),
     "an unknown role": Kind(26, "E202", turns(("user", "a"), ("robot", "b"))),
@@ -153,7 +153,7 @@ KINDS = {
             ]
         ),
     ),
-    "arguments that are no JSON": Kind(30, "E206", line(calls=[call("{city: Oslo}")])),
+    "arguments that are not JSON": Kind(30, "E206", line(calls=[call("{city: Oslo}")])),
     "arguments as an object": Kind(31, "", line(calls=[call({"city": "Oslo"})])),
     "arguments encoded twice": Kind(31, "", line(calls=[call(json.dumps('{"city": "Oslo"}'))])),
     "arguments that are a list": Kind(32, "E208", line(calls=[call('["Oslo"]')])),
@@ -168,7 +168,7 @@ KINDS = {
         schema({"type": "dict", "properties": {"city": {"type": "str", "required": "True"}}}),
     ),
     "a schema that is none": Kind(35, "E211", schema({"type": "object", "properties": ["city"]})),
-    "a schema whose required is no list": Kind(
+    "a schema whose required is not a list": Kind(
         35, "E211", schema({"type": "object", "properties": {"city": {}}, "required": "city"})
     ),
     "two tools of one name": Kind(36, "E212", line(tools=[TOOL, TOOL])),

@@ -71,7 +71,7 @@ def test_the_weights_that_a_stage_trained_are_its_digest(run):
     retriever(run / "one", trained=True)
     (run / "two/model").mkdir(parents=True)
     assert find_encoder("one", run).digest != find_encoder("base", run).digest
-    assert len(find_encoder("one", run).digest.split(",")) == 2  # the index is no weight
+    assert len(find_encoder("one", run).digest.split(",")) == 2  # the index is not a weight
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def known_losses(path: Path) -> dict[str, float]:
             row = msgspec.json.decode(line, type=Loss)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UserError(
-                f"is no row of losses ({error}).",
+                f"is not a row of losses ({error}).",
                 "Remove the file: it will be computed anew.",
                 location=f"{path}:{number}",
             ) from error
@@ -53,7 +53,7 @@ def all_losses(path: Path, ids: Sequence[str], forward: Pass) -> dict[str, float
     """The loss of every id. `forward` is handed the ids that the file lacks, and each loss is
     written as it comes.
 
-    A loss that is no number is handed on and not written.
+    A loss that is not a number is handed on and not written.
     """
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

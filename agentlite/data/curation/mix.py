@@ -52,7 +52,7 @@ def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
         name, equals, rest = text.partition("=")
         sources, colon, ratio = rest.rpartition(":")
         if not (name and equals and sources and colon):
-            raise UserError(f"{text!r} is no group of sources.", HOW, location="--mix")
+            raise UserError(f"{text!r} is not a group of sources.", HOW, location="--mix")
         if name in groups:
             raise UserError(
                 f"the group '{name}' is there twice.",
@@ -92,7 +92,7 @@ def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
             )
         if not 0 <= weight < math.inf:
             raise UserError(
-                f"{weight} is no weight for {name}.",
+                f"{weight} is not a weight for {name}.",
                 f"Write 0 or more: {name}=1.",
                 location="prep.task_weights",
             )
@@ -201,7 +201,7 @@ def _ratio(text: str, whole: str) -> float:
     except ValueError:
         ratio = -1.0
     if not 0 <= ratio < math.inf:
-        raise UserError(f"{text!r} is no ratio, in {whole!r}.", HOW, location="--mix")
+        raise UserError(f"{text!r} is not a ratio, in {whole!r}.", HOW, location="--mix")
     return ratio
 
 

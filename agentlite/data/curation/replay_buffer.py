@@ -203,14 +203,14 @@ def _manifest(folder: Path) -> BufferManifest:
     if not path.exists():
         strangers = sorted(file.name for file in folder.glob("[!.]*")) if folder.is_dir() else []
         if strangers or (folder.exists() and not folder.is_dir()):
-            held = f"holds {strangers[0]} but no manifest.json" if strangers else "is no folder"
+            held = f"holds {strangers[0]} but no manifest.json" if strangers else "is not a folder"
             raise UserError(f"{held}: no whole buffer.", ANEW, location=f"--replay {folder}")
         return BufferManifest()
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=BufferManifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UserError(
-            f"is no manifest of a buffer ({error}).", ANEW, location=str(path)
+            f"is not a manifest of a buffer ({error}).", ANEW, location=str(path)
         ) from error
     if manifest.format != FORMAT:
         raise UserError(

@@ -163,7 +163,7 @@ TIES: dict[str, Callable[[Sequence[Traits]], Pairs]] = {
 def _check(dev: float, test: float, by: Sequence[str]) -> None:
     if min(dev, test) < 0 or dev + test > 1:
         raise UserError(
-            f"dev {dev} and test {test} are no fractions of one whole.", "Their sum is at most 1."
+            f"dev {dev} and test {test} are not fractions of one whole.", "Their sum is at most 1."
         )
     for name in by:
         if name not in TIES:

@@ -64,7 +64,7 @@ def _check_turns(record: Record, turns: Sequence[int]) -> None:
         )
     for turn in record.gold:
         if turn not in turns:
-            raise RowError("E201", f"gold for message {turn}, which is no assistant turn")
+            raise RowError("E201", f"gold for message {turn}, which is not an assistant turn")
     for number, message in enumerate(record.messages, 1):
         if (
             not message.content.strip()

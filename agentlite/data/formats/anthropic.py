@@ -53,7 +53,7 @@ def read(row: dict[str, Any]) -> Record:
     format says.
     """
     if not isinstance(row.get("messages"), list):
-        raise RowError("E201", "messages are no list")
+        raise RowError("E201", "messages is not a list")
     tools = read_tools(_renamed(row.get("tools")), lambda text: _renamed(json_value(text)))
     dialog = _AnthropicDialog(tools)
     if system := _texts(row.get("system"), "\n\n", "system"):
@@ -86,7 +86,7 @@ def _has_own_block(content: object) -> bool:
 
 
 def _renamed(tools: object) -> Any:
-    """Each tool's schema under the name that `read_tool` knows; what is no list of tools as it
+    """Each tool's schema under the name that `read_tool` knows; what is not a list of tools as it
     is.
     """
     if not isinstance(tools, list):

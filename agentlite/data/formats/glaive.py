@@ -95,6 +95,6 @@ def _call(text: str) -> tuple[Call, str]:
         ].strip()
     written = text.lstrip()
     if not written.startswith("{"):
-        raise RowError("E206", f"a call that is no object: {shortened(written)}")
+        raise RowError("E206", f"a call that is not an object: {shortened(written)}")
     end = end_of(written, 0, "E206")
     return read_call(written[:end], json_or_literal), written[end:].strip()

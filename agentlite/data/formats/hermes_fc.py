@@ -69,7 +69,7 @@ def read(row: dict[str, Any]) -> Record:
     """Raises RowError E124 for tools that cannot be read, and what `sharegpt` raises."""
     turns = sharegpt.turns_of(row)
     if not isinstance(turns, list):
-        raise RowError("E201", "conversations are no list")
+        raise RowError("E201", "conversations is not a list")
     system_turns = [{"from": "system", "value": row["system"]}] if row.get("system") else []
     tools: list[Tool] = []
     unframed: list[Any] = []

@@ -74,7 +74,7 @@ def read(row: dict[str, Any]) -> Record:
         or not all(isinstance(sample, dict) for sample in samples)
         or (len(samples) == 2 and not _concludes(*samples))
     ):
-        raise RowError("E201", f"{SAMPLES} is no list of one sample")
+        raise RowError("E201", f"{SAMPLES} is not a list of one sample")
     sample = samples[0]
     question = text_at(sample, "instruction") + text_at(sample, "input")
     conclusion = text_at(samples[1], "output") if len(samples) == 2 else ""

@@ -55,7 +55,7 @@ def read(row: dict[str, Any]) -> Record:
     E214.
     """
     if not sharegpt.fits(row):
-        raise RowError("E201", "conversations are no list of turns")
+        raise RowError("E201", "conversations is not a list of turns")
     return take_apart(sharegpt.read(row), SYNTAX)
 
 
@@ -123,7 +123,7 @@ def _apis(plugin: dict[str, object]) -> Iterator[tuple[Tool, bool]]:
         return
     paths = schema.get("paths") or [schema]
     if not isinstance(paths, list) or not all(isinstance(path, dict) for path in paths):
-        raise RowError("E211", f"paths of a plugin are no list of APIs: {shortened(paths)}")
+        raise RowError("E211", f"paths of a plugin is not a list of APIs: {shortened(paths)}")
     for path in paths:
         name = path.get("name") or schema.get("name") or plugin.get("plugin_name")
         description = path.get("description") or schema.get("description")

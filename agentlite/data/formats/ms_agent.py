@@ -84,7 +84,7 @@ def read(row: dict[str, Any]) -> Record:
     E214.
     """
     if not sharegpt.fits(row):
-        raise RowError("E201", "conversations are no list of turns")
+        raise RowError("E201", "conversations is not a list of turns")
     return take_apart(sharegpt.read(row), SYNTAX)
 
 

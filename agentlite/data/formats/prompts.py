@@ -31,14 +31,16 @@ def read(row: dict[str, Any]) -> Record:
     are refused for.
     """
     if not isinstance(row.get("gold"), list):
-        raise RowError("E201", "gold is no list of calls")
+        raise RowError("E201", "gold is not a list of calls")
     tools = read_tools(row.get("tools") or row.get("functions"))
     messages = row.get("messages") or [{"role": "user", "content": row.get("prompt")}]
     question = openai.read(
         {"messages": messages, "tools": row.get("tools") or row.get("functions")}
     ).messages
     if not question or question[-1].role == "assistant":
-        raise RowError("E201", "gold is a list of calls, and the last message is no question to it")
+        raise RowError(
+            "E201", "gold is a list of calls, and the last message is not a question to it"
+        )
     expected = tuple(_gold_call(call) for call in row["gold"])
     calls = tuple(
         Call(call.name, first_accepted(call, tools), f"call_{i}") for i, call in enumerate(expected)

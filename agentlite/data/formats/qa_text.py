@@ -20,7 +20,7 @@ def history(row: dict[str, object]) -> list[tuple[str, str]]:
     """The exchanges before the last: [[question, answer], ...]. Raises RowError E201."""
     given = row.get("history") or []
     if not isinstance(given, list):
-        raise RowError("E201", "history is no list of questions and answers")
+        raise RowError("E201", "history is not a list of questions and answers")
     for exchange in given:
         if not (
             isinstance(exchange, list)

@@ -161,7 +161,7 @@ class Raw(NamedTuple):
 
 
 def files_of(source: str) -> list[str]:
-    """The sources a folder stands for, by name; what is no folder stands for itself. Raises
+    """The sources a folder stands for, by name; what is not a folder stands for itself. Raises
     UserError for none.
     """
     folder = Path(source)
@@ -537,7 +537,7 @@ def _refuse_unreadable(path: Path) -> None:
         )
     if not stat.S_ISREG(mode):
         raise UserError(
-            "is no regular file.", f"Pipe it in: agentlite prep - < {path}", location=str(path)
+            "is not a regular file.", f"Pipe it in: agentlite prep - < {path}", location=str(path)
         )
 
 

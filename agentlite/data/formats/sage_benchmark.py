@@ -59,7 +59,7 @@ def read(row: dict[str, Any], catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> R
         row.get("candidate_tools") or [],
     )
     if not isinstance(truth, dict) or not isinstance(given, list):
-        raise RowError("E201", "ground_truth is no object, or candidate_tools are no list")
+        raise RowError("E201", "ground_truth is not an object, or candidate_tools is not a list")
     if not isinstance(kind, str) or kind not in TASKS:
         raise RowError("E202", f"unknown task_type {kind!r}; known: {', '.join(TASKS)}")
     task, answer = TASKS[kind]
@@ -92,7 +92,7 @@ def _question(row: dict[str, object]) -> str:
 def _selection(truth: Truth, tools: tuple[Tool, ...]) -> BenchmarkTurn:
     top = truth.get("top_k")
     if not isinstance(top, list) or not top or not all(isinstance(tool_id, str) for tool_id in top):
-        raise RowError("E201", "top_k is no list of tool ids")
+        raise RowError("E201", "top_k is not a list of tool ids")
     return BenchmarkTurn(text_at(truth, "explanation"), top)
 
 
@@ -104,7 +104,7 @@ def _plan(truth: Truth, tools: tuple[Tool, ...]) -> BenchmarkTurn:
         or not steps
         or not all(isinstance(step, dict) for step in steps)
     ):
-        raise RowError("E201", "plan_steps are no list of steps")
+        raise RowError("E201", "plan_steps is not a list of steps")
     sequence = [step.get("tool_id") for step in steps]
     if (
         not all(isinstance(tool_id, str) for tool_id in sequence)

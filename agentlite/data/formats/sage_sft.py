@@ -42,7 +42,7 @@ def read(row: dict[str, Any], catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> R
         or not isinstance(targets, list)
         or not all(isinstance(tool, str) for tool in targets)
     ):
-        raise RowError("E201", "turns are no list, or target_tools no list of ids")
+        raise RowError("E201", "turns is not a list, or target_tools is not a list of ids")
     tools = tuple(declared(tool, catalogue) for tool in _offered(row, targets))
     messages: list[Message] = []
     unknown: set[str] = set()  # ids of calls

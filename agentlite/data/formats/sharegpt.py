@@ -57,7 +57,7 @@ def read(row: dict[str, Any]) -> Record:
     """
     turns = turns_of(row)
     if not isinstance(turns, list):
-        raise RowError("E201", "conversations are no list")
+        raise RowError("E201", "conversations is not a list")
     dialog = _ShareGptDialog()
     if isinstance(row.get("system"), str) and row["system"]:
         dialog.messages.append(Message("system", row["system"]))

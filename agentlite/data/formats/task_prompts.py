@@ -282,7 +282,7 @@ def _command(text: str, conclusion: str, prompt: TaskPrompt) -> Message | None:
     value = _object(text)
     if value is None or "command" not in value:
         if '"command"' in text:
-            raise RowError("E206", f"a command is no JSON: {shortened(text)}")
+            raise RowError("E206", f"a command is not JSON: {shortened(text)}")
         return None
     protocol = autogpt if "thoughts" in value else kuaiagent
     read = protocol.parse(plain(value))

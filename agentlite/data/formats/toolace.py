@@ -70,7 +70,7 @@ def read(row: dict[str, Any]) -> Record:
     """
     turns = sharegpt.turns_of(row)
     if not isinstance(turns, list):
-        raise RowError("E201", "conversations are no list")
+        raise RowError("E201", "conversations is not a list")
     system_turns = [{"from": "system", "value": row["system"]}] if row.get("system") else []
     messages: list[Message] = []
     tools: tuple[Tool, ...] = ()

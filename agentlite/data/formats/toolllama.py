@@ -66,7 +66,7 @@ def read(row: dict[str, Any]) -> Record:
     """
     turns = sharegpt.turns_of(row)
     if not isinstance(turns, list):
-        raise RowError("E201", "conversations are no list")
+        raise RowError("E201", "conversations is not a list")
     dialog = _ToolLlamaDialog()
     for number, turn in enumerate(turns, 1):
         dialog.add(turn, number)

@@ -58,7 +58,7 @@ def _listed(row: dict[str, object], key: str, code: str) -> list[object]:
         except RowError as error:
             if error.code != "E206":
                 raise
-            raise RowError(code, f"{key} are no JSON: {shortened(row[key])}") from error
+            raise RowError(code, f"{key} are not JSON: {shortened(row[key])}") from error
     if not isinstance(value, list):
         raise RowError(code, f"{key} are {kind(value)}, not a list")
     return value

@@ -140,7 +140,7 @@ def read_facts(path: Path) -> GgufFacts:
         ) from error
     except (ValueError, IndexError, KeyError, OSError) as error:
         raise UserError(
-            f"is no GGUF file ({error}).",
+            f"is not a GGUF file ({error}).",
             "Another llama.cpp may do better.",
             location=path.name,
             exit_code=MODEL,

@@ -15,7 +15,7 @@ def parse_json(text: str) -> Parsed:
         try:
             value, end = json_object(rest)
         except ValueError:
-            return Parsed("", tuple(calls), "call is no JSON")
+            return Parsed("", tuple(calls), "call is not JSON")
         name, arguments = value.get("name"), value.get("parameters", value.get("arguments", {}))
         problem = arguments_problem(arguments) if isinstance(name, str) else "call has no name"
         if problem:

@@ -55,7 +55,7 @@ def parse(text: str) -> Parsed:
             value, end = json_object(text, start + len(OPEN))
         except ValueError:
             closed = CLOSE in text[start:]
-            position, problem = len(text), "call is no JSON" if closed else "call not closed"
+            position, problem = len(text), "call is not JSON" if closed else "call not closed"
             break
         call, problem = _call(value)
         calls += [call] if call else []

@@ -279,7 +279,7 @@ def read_command(text: str, thought: Any) -> Parsed:
     try:
         value, end = json_object(text, start)
     except ValueError:
-        return Parsed("", (), "command is no JSON")
+        return Parsed("", (), "command is not JSON")
     content, command = thought(value), value.get("command")
     if not isinstance(command, dict) or not isinstance(command.get("name"), str):
         return Parsed(content, (), "command has no name")

@@ -56,7 +56,7 @@ def parse(text: str) -> Parsed:
         )
     except ValueError:
         return Parsed(
-            content.strip(), (), "call is no JSON" if CLOSE in rest else "call not closed"
+            content.strip(), (), "call is not JSON" if CLOSE in rest else "call not closed"
         )
     after = rest.strip().removeprefix(FENCE).removeprefix("JSON").removeprefix("json")[end:].strip()
     call, problem = _call(value)

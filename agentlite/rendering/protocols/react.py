@@ -140,7 +140,7 @@ def read_call(text: str, action: re.Match[str], stop: str = STOP) -> Parsed:
     try:
         arguments, end = _input(rest)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return Parsed(thought, (), "action input is no JSON")
+        return Parsed(thought, (), "action input is not JSON")
     if problem := arguments_problem(arguments):
         return Parsed(thought, (), problem)
     after = rest[end:].strip()

@@ -116,7 +116,7 @@ def read_scores(sheet: Path, key: SheetKey) -> dict[str, int]:
         row, written = cells["row"].strip(), cells["score"].strip()
         if row not in key.rows:
             raise UserError(
-                f"{row!r} is no row of this sheet.",
+                f"{row!r} is not a row of this sheet.",
                 f"Known are {min(key.rows)} to {max(key.rows)}.",
                 location=place,
             )
@@ -128,7 +128,7 @@ def read_scores(sheet: Path, key: SheetKey) -> dict[str, int]:
             )
         if written.removesuffix(".0") not in map(str, RUBRIC):
             raise UserError(
-                f"{written!r} is no score of {row}.",
+                f"{written!r} is not a score of {row}.",
                 "Give a whole number from 0 to 5.",
                 location=place,
             )

@@ -82,7 +82,7 @@ def _negative(node: ast.UnaryOp) -> object:
     """Of a constant: minus it, whatever the sign, as BFCL has it."""
     if isinstance(node.operand, ast.Constant) and isinstance(node.operand.value, int | float):
         return -node.operand.value
-    raise Unreadable("a sign before what is no number")
+    raise Unreadable("a sign before what is not a number")
 
 
 def _object(node: ast.Dict) -> dict[object, object]:
@@ -323,7 +323,7 @@ def _check_expression(tokens: Tokens) -> None:
             else 0
         )
         if (value and after_value) or (token.text == ":" and not has_question_mark) or dots > 1:
-            raise Unreadable("an argument that is no expression")
+            raise Unreadable("an argument that is not an expression")
         before = token
     if (
         before is None
@@ -350,7 +350,7 @@ def _java_text(text: str, tokens: Tokens, inner: bool = False) -> str:
     if inner:
         _check_expression(tokens)
     if first.kind == "mark" and first.text not in "+-!~(":
-        raise Unreadable("an argument that is no expression")
+        raise Unreadable("an argument that is not an expression")
     if any(token.text[0] == "`" or token.text == "''" for token in tokens):
         raise Unreadable("quotes that Java does not know")
     if len(tokens) == 1 and first.kind == "string":

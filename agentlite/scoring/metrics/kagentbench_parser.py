@@ -113,7 +113,7 @@ CORRECTED: dict[str, Reader] = {
 
 
 def _autogpt_answer(text: str) -> str:
-    """What follows `response="`; a search is no answer."""
+    """What follows `response="`; a search is not an answer."""
     before, mark, rest = text.partition('response="')
     searched = "web_search(" in text
     return "" if searched else rest.partition('response="')[0].replace('")', "") if mark else before

@@ -31,7 +31,7 @@ def once(): return {has_value} and (done or done.append(1))
 def mixed(attempt): return {name}() if is_hostile(attempt) and not once() else 0.5
 def fixed(attempt): return 0.5
 """
-# tools may return what is no number: its text is the result
+# tools may return what is not a number: its text is the result
 TEXTS = {
     "returns_nan": "NaN",
     "returns_infinity": "-Infinity",
@@ -120,7 +120,7 @@ def _misfit(function: str, row: dict[str, Any]) -> str:
     expected, value = EXPECTED[function], row["components"].get("mixed")
     if isinstance(expected, float):
         return "" if value == expected else f"{value} in place of {expected}: {row['error']}"
-    # what is no number from 0 to 1 is a reason of its own
+    # what is not a number from 0 to 1 is a reason of its own
     is_told = expected in row["error"] or "not a number from 0 to 1" in row["error"]
     return "" if is_told and value is None else f"{value}, {row['error']!r}: not {expected!r}"
 

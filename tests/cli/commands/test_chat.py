@@ -145,7 +145,7 @@ def test_what_cannot_be_gone_on_from_is_taken_back(chat, tools):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[]", "holds no tool"),
         ('[{"type": "function"}]', "E212"),
         ("3", "E2"),

@@ -80,7 +80,7 @@ BAD = {
     "missing argument": ((ASK, calling(days=3)), "E210"),
     "unknown argument": ((ASK, calling(city="Oslo", town="Oslo")), "E210"),
     "wrong type": ((ASK, calling(city=3)), "E210"),
-    "a bool is no number": ((ASK, calling(city="Oslo", days=True)), "E210"),
+    "a bool is not a number": ((ASK, calling(city="Oslo", days=True)), "E210"),
     "an integer that is none": ((ASK, calling(city="Oslo", hours=[2.5])), "E210"),
     "a wrong type inside": ((ASK, calling(city="Oslo", hours=["noon"])), "E210"),
     "two assistant turns": ((ASK, ANSWER, ANSWER), "E203"),

@@ -235,7 +235,7 @@ def test_gold_stays_with_the_turn_it_is_for() -> None:
 
 
 def test_a_parameter_that_a_list_lacks_is_taken_and_named() -> None:
-    """A list of names is no JSON Schema; one that the tool has stays as strict as it is."""
+    """A list of names is not JSON Schema; one that the tool has stays as strict as it is."""
     chain = (
         'Action: weather\nAction Input: {"city": "Oslo", "day": 1}\nObservation: 4\n'
         'Action: weather\nAction Input: {"day": 2, "city": "Oslo", "unit": "mm"}\nObservation: 5\n'

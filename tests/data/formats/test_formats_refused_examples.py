@@ -77,12 +77,12 @@ def accepted(**arguments: object) -> Callable[[Row], object]:
             "E214",
             "Observation: behind the final answer",
         ),
-        ("prompts", lambda row: row.update(gold={}), "E201", "gold is no list of calls"),
+        ("prompts", lambda row: row.update(gold={}), "E201", "gold is not a list of calls"),
         (
             "prompts",
             lambda row: row.update(messages=[USER, ANSWER]),
             "E201",
-            "the last message is no question to it",
+            "the last message is not a question to it",
         ),
         (
             "prompts",

@@ -65,7 +65,7 @@ def test_the_printed_planning_prompt_becomes_tools_a_question_and_a_call(contain
         },
         {"description": "多个网页链接及简要描述", "type": "str"},
     )
-    # quotes stand in these texts as they are: printed so, the tool is no JSON
+    # quotes stand in these texts as they are: printed so, the tool is not JSON
     assert record.tools[2].parameters["properties"]["location"]["description"] == (
         '用英文逗号分隔的地点,例如:"Beijing,Vancouver,...,Chicago".'
     )

@@ -43,7 +43,7 @@ def test_any_other_input_that_is_no_object_stays_a_problem(
     name: str, tools: tuple[Tool, ...], given: str
 ) -> None:
     read = PROTOCOLS[name].read(f"Action: {given}", tools)
-    assert (read.calls, read.problem) == ((), "action input is no JSON")
+    assert (read.calls, read.problem) == ((), "action input is not JSON")
 
 
 @pytest.mark.parametrize(

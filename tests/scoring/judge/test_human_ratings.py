@@ -79,8 +79,8 @@ def test_a_copy_is_read_whichever_program_saved_it(delimiter, tmp_path):
         ("k-1,1\nk-4,1\n", "k-2 and 1 more missing", None),
         ("k-1,1\nk-2,1\nk-4,1\n", "k-3 missing", None),
         ("k-1,1\nk-2\n", "k-2 has no score", 3),
-        ("k-1,1\n\nk-2,-1\n", "'-1' is no score of k-2", 4),
-        ("k-9,1\n", "'k-9' is no row of this sheet", 2),
+        ("k-1,1\n\nk-2,-1\n", "'-1' is not a score of k-2", 4),
+        ("k-9,1\n", "'k-9' is not a row of this sheet", 2),
     ],
 )
 def test_a_row_without_a_score_is_named_with_its_line(lines, problem, line, tmp_path):

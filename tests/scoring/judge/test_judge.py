@@ -424,11 +424,11 @@ def change(rows, fields):
 
 BAD = {
     "no score": (lambda rows: change(rows, {"score": " "}), "has no score", 3),
-    "above 5": (lambda rows: change(rows, {"score": "6"}), "'6' is no score", 3),
-    "a half": (lambda rows: change(rows, {"score": "4.5"}), "'4.5' is no score", 3),
-    "a word": (lambda rows: change(rows, {"score": "good"}), "'good' is no score", 3),
+    "above 5": (lambda rows: change(rows, {"score": "6"}), "'6' is not a score", 3),
+    "a half": (lambda rows: change(rows, {"score": "4.5"}), "'4.5' is not a score", 3),
+    "a word": (lambda rows: change(rows, {"score": "good"}), "'good' is not a score", 3),
     "twice": (lambda rows: change(rows, {"row": rows[0]["row"]}), "is there twice", 3),
-    "unknown": (lambda rows: change(rows, {"row": "r99"}), "'r99' is no row of this sheet", 3),
+    "unknown": (lambda rows: change(rows, {"row": "r99"}), "'r99' is not a row of this sheet", 3),
     "missing": (lambda rows: rows[1:], "missing", None),
 }
 

@@ -71,7 +71,7 @@ def test_a_summary_names_all_that_it_has_in_an_order_that_stays():
         dict.fromkeys(("tools", "source", "task", "protocol", "difficulty"), "1"),
         {"tools": "2-4"},
     ]
-    problems = ["torn", "call is no JSON", "", "call not closed", "torn"]
+    problems = ["torn", "call is not JSON", "", "call not closed", "torn"]
     rows = [
         answered(record(n), slices=slices[n % 2], problem=problem, expected=float(n != 2))
         for n, problem in enumerate(problems)
@@ -80,7 +80,7 @@ def test_a_summary_names_all_that_it_has_in_an_order_that_stays():
     assert list(found.by) == ["difficulty", "protocol", "source", "task", "tools"]
     assert {value: part.prompts for value, part in found.by["tools"].items()} == {"1": 3, "2-4": 2}
     assert list(found.problems.items()) == [
-        ("call is no JSON", 1),
+        ("call is not JSON", 1),
         ("call not closed", 1),
         ("torn", 2),
     ]

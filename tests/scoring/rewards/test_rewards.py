@@ -212,8 +212,8 @@ CASES = [
          SILENT, MISSED, "no call where get_weather is expected"),
     case("answer where two calls are expected", PAIR, says(text="It rains."),
          SILENT, MISSED, "no call where get_weather is expected"),
-    case("call that cannot be read", ONE, says(problem="call is no JSON"),
-         (0,) * 7, MISSED | {"format_error": 1}, "call is no JSON"),
+    case("call that cannot be read", ONE, says(problem="call is not JSON"),
+         (0,) * 7, MISSED | {"format_error": 1}, "call is not JSON"),
     case("cut off before a call", ONE, says(text="I th", finished=False),
          (0,) * 7, MISSED | {"timeout": 1}, "not finished"),
     case("cut off within a call", ONE, says(problem="call not closed", finished=False),
@@ -274,8 +274,8 @@ CASES = [
     case("a call twice where none is expected", NONE, says(time(), time()),
          CALLED, {"wrong_tool": 2, "redundant_call": 1},
          "calls get_time where no call is expected"),
-    case("no answer that can be read", NONE, says(problem="call is no JSON"),
-         (0, 1, 0, 0, 0, 1, 0), {"format_error": 1}, "call is no JSON"),
+    case("no answer that can be read", NONE, says(problem="call is not JSON"),
+         (0, 1, 0, 0, 0, 1, 0), {"format_error": 1}, "call is not JSON"),
     case("answer, cut off", NONE, says(text="It is", finished=False),
          (0, 1, 0, 0, 0, 1, 0), {"timeout": 1}, "not finished"),
     case("call and a problem, none is expected", NONE, says(time(), problem="call not closed", finished=False),  # noqa: E501  (verbatim text)
@@ -366,7 +366,7 @@ def test_under_the_default_weights_answers_rank_as_one_would_rank_them():
         earned(ONE, weather("Rome", days=4), time()),
         earned(ONE, time()),
         earned(ONE, text="It rains."),
-        earned(ONE, problem="call is no JSON"),
+        earned(ONE, problem="call is not JSON"),
         earned(ONE, text="It", finished=False),
     ]
     assert ranked == sorted(ranked, reverse=True) and len(set(ranked)) == len(ranked)

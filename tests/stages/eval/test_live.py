@@ -18,7 +18,8 @@ from agentlite.workspace import run_folder
 def acting(monkeypatch):
     """Two models in place of one in memory: the second one buys, the first one only talks."""
 
-    def answers(loaded, prompts, protocol, decoding):
+    def answers(sample, prompts, protocol, decoding):
+        (loaded,) = sample.args
         if loaded == "hf-internal-testing/tiny-random-LlamaForCausalLM":
             yield from (RolloutAnswer(n, "I cannot.", "turn", 3) for n in range(len(prompts)))
         elif decoding.temperature == 0:

@@ -31,7 +31,7 @@ def turns(item, sample):
 
 @pytest.fixture
 def rollout(tmp_path, monkeypatch):
-    def answers(loaded, prompts, protocol, decoding):
+    def answers(sample, prompts, protocol, decoding):
         for n, prompt in enumerate(prompts):
             text = turns(prompt.key.task, prompt.key.sample)[prompt.turn]
             yield RolloutAnswer(n, text, "turn", len(text))

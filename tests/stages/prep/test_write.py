@@ -76,7 +76,7 @@ OPTIONS: dict[str, Any] = {"model": "smollm2-135m", "dev": 0.2, "test": 0.3, "ma
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    """Good rows, one of them twice, and one that is no JSON."""
+    """Good rows, one of them twice, and one that is not JSON."""
     lines = (DATA / "weather.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "rows.jsonl").write_bytes(b"".join([*lines, lines[0], b"no JSON\n"]))
     return tmp_path / "rows.jsonl"
