@@ -169,7 +169,7 @@ class LiveRollouts:
         if not one.turns:
             template = self.acting.setup.template
             end = template.token_id(template.turn_end)
-            return grpo.LearnedRow([end], [end], [0], [0.0], reward, [0.0])
+            return grpo.LearnedRow([end], [end], [0], [0.0], reward)
         chance = random.Random(f"{self.settings.seed} {one.task} {one.sample}")
         row: TokenRow = chance.choice(one.token_rows())
         of_ids = {turn: iter(likely[one.key, turn]) for turn in {*row.turns} - {READ}}
@@ -242,9 +242,11 @@ def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedR
     So nothing is padded on the left: Unsloth moves rows that are, and would not move their
     advantages.
     """
-    shortest = min(len(row.prompt) for row in rows)
+    shortest = min(len(row.prompt) for row in rows if any(row.mask))
     cut = []
     for row in rows:
+        if not any(row.mask):  # of a rollout without a turn: it teaches nothing
+            row = row._replace(prompt=[*row.prompt] * shortest, advantages=[0.0])
         more = len(row.prompt) - shortest
         cut.append(
             row._replace(

@@ -212,6 +212,47 @@ def test_lost_worlds_move_nothing_and_too_many_end_the_run(talk, tiny_model):
     assert all(abs(row["loss"]) < 1e9 and row["grad_norm"] == row["grad_norm"] for row in rows)
 
 
+@pytest.mark.parametrize("credit", ["trajectory", "turn", "state"])
+def test_a_rollout_without_a_turn_takes_nothing_from_those_beside_it(
+    talk, tiny_model, monkeypatch, credit
+):
+    from agentlite.engine import grpo
+    from agentlite.stages.grpo_trajectories import LiveRollouts
+
+    written(talk, [*TASKS, {"id": "broken", "prompt": "Break.", "broken": True}])
+    live, steps, advantages = LiveRollouts.live, [], []
+    make = grpo.make_trainer
+
+    def listening(self, *given):
+        steps.append(live(self, *given))
+        return steps[-1]
+
+    def made(*given):
+        trainer = make(*given)
+        generate = trainer._generate_and_score_completions
+
+        def scored(inputs):
+            output = generate(inputs)
+            advantages.append(output["advantages"])
+            return output
+
+        trainer._generate_and_score_completions = scored
+        return trainer
+
+    monkeypatch.setattr(LiveRollouts, "live", listening)
+    monkeypatch.setattr(grpo, "make_trainer", made)
+    train(talk, tiny_model, max_failures=0.9, credit=credit)
+    empty = [(step, row) for step, rows in enumerate(steps) for row in rows if not any(row.mask)]
+    assert empty
+    for step, _ in empty:
+        rows, found = steps[step], advantages[step]
+        assert found.dim() == (1 if credit == "trajectory" else 2)
+        assert len(found.reshape(len(rows), -1).any(-1).nonzero()) == 2  # the other group learns
+        if credit != "trajectory":
+            assert len({len(row.prompt) for row in rows}) == 1 and len(rows[0].prompt) > 20
+            assert all(len(row.advantages) == len(row.ids) for row in rows)
+
+
 def test_a_dry_run_names_steps_and_memory(talk, tiny_model):
     figures = train(talk, tiny_model, dry_run=True).figures
     assert (figures["tasks"], figures["steps"], figures["rollouts"]) == (3, 4, 16)
