@@ -471,7 +471,12 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """sample with vLLM (needs CUDA and vLLM); with Unsloth it shares the weights"""
 
     def in_memory(self, gpu: bool) -> InMemory:
-        """Every answer of a step is sampled before the first is learned from."""
+        """Every answer of a step is sampled before the first is learned from. Rollouts share no
+        prompt beyond their first turn.
+        """
+        if self.env:
+            rollouts = self.batch_size * self.gradient_accumulation
+            return InMemory(self.batch_size, reference=True, prompts=rollouts, samples=1)
         prompts = max(1, self.batch_size * self.gradient_accumulation // self.group_size)
         return InMemory(self.batch_size, reference=True, prompts=prompts, samples=self.group_size)
 

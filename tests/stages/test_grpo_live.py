@@ -6,6 +6,7 @@ from itertools import groupby
 import pytest
 
 import agentlite
+from agentlite.config.settings import GrpoSettings
 from agentlite.core.errors import UserError
 from agentlite.engine import checkpoints, training_log
 from agentlite.environments.trajectories import read_trajectories
@@ -257,6 +258,9 @@ def test_a_dry_run_names_steps_and_memory(talk, tiny_model):
     figures = train(talk, tiny_model, dry_run=True).figures
     assert (figures["tasks"], figures["steps"], figures["rollouts"]) == (3, 4, 16)
     assert figures["memory_gib"] and not (talk / "run").exists()
+    # each rollout has a prompt of its own, once its first turn is over
+    acting, recorded = GrpoSettings(env="talk.py:Talk"), GrpoSettings()
+    assert acting.in_memory(True).prompts == 4 * recorded.in_memory(True).prompts == 16
 
 
 def test_what_is_wrong_with_rollouts_is_said_in_a_sentence(talk, tiny_model):
