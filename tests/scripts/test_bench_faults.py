@@ -85,7 +85,9 @@ def test_prep_eval_and_pairs_lose_nothing_and_believe_nothing_that_was_harmed(tm
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
 def test_hostile_rewards_and_tools_cost_only_their_own_answers(tmp_path):
     assert clean(*sweep(tmp_path, "children", "--few", "2")) == 6
-    told = sweep(tmp_path, "children", "--only", "pairs", "--few", "4", program=BELIEVING)
+    # by a seed whose sample holds functions that write into the connection
+    believing = {"program": BELIEVING, "seed": "1"}
+    told = sweep(tmp_path, "children", "--only", "pairs", "--few", "4", **believing)
     assert told[0] == 1 and any(told[1][-1][count] for count in COUNTS), told[2]
 
 
