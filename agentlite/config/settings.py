@@ -485,7 +485,8 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
     """Let a model act in an environment: it calls, sees the results, and hears from its user."""
 
     env: Annotated[str, Metavar("ENVIRONMENT"), DATA, COMMON] = ""
-    """environment: bfcl:multi_turn_base, or a class in a file, such as shop.py:Shop"""
+    """environment: bfcl:multi_turn_base, a class in a file (shop.py:Shop), an MCP server
+    (mcp:COMMAND or mcp:URL)"""
     tasks: Annotated[File, DATA, COMMON] = ""
     """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
     model: Annotated[Model, DATA, COMMON] = TRAINED

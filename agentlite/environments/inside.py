@@ -19,10 +19,21 @@ HOOKS = ("reset", "get_reward", "get_scores", "next_user", "tools", "call", "sta
 world: Any = None
 
 
+class LostWorldError(Exception):
+    """There is nothing left to call: it costs the rollout. The text says why."""
+
+
 def answer(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str]:
     """Does what a request says, `[what, *arguments]`, and returns the answer, which JSON can hold,
     and a problem, "" where there is none. An exception in `call` is a result; any other goes up.
     """
+    try:
+        return _answered(make, request)
+    except LostWorldError as lost:
+        return None, f"failed: {lost}"
+
+
+def _answered(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str]:
     global world
     what, *arguments = request
     if what == "reset":
@@ -67,7 +78,7 @@ def _called(name: str, arguments: dict[str, Any]) -> list[Any]:
             result = getattr(world, name)(**arguments)
         else:
             return [f"Error: no tool {name}. The tools: {', '.join(known)}.", True]
-    except (MemoryError, SchemaError):
+    except (MemoryError, SchemaError, LostWorldError):
         raise
     except Exception as error:
         text = one_line(str(error))

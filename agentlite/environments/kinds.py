@@ -1,33 +1,34 @@
-"""An environment by its name, `bfcl:CATEGORY` or `file.py:Class`: its class, and its tasks."""
+"""An environment by its name, `bfcl:CATEGORY`, `mcp:SERVER` or `file.py:Class`: class and tasks."""
 
-from collections.abc import Iterator
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from agentlite.core.errors import UserError, nearest
-from agentlite.core.user_code import Named
-from agentlite.environments import bfcl_tasks, bfcl_world
+from agentlite.core.user_code import Named, one_line
+from agentlite.environments import bfcl_tasks, bfcl_world, mcp_world
+from agentlite.environments.mcp_client import is_url
+from agentlite.environments.mcp_tasks import mcp_tasks
 from agentlite.environments.tasks import EnvironmentTask, read_tasks
 from agentlite.environments.world import LIMITS, World, WorldLimits
 
 CLASS = "class {}:"
+KINDS = ("bfcl", "mcp")
 
 
 class Environment(NamedTuple):
-    """`tasks_file`: None where the environment brings its own tasks. `extra_tools`: how many tools
-    its tasks offer that their gold does not call; all if None.
+    """`tasks`: in their own order; raises UserError with the place of one that cannot be read.
+    `files`: what a run in it depends on, by what it is.
     """
 
     name: str
     named: Named
-    tasks_file: Path | None = None
-    extra_tools: int | None = None
-
-    def tasks(self) -> Iterator[EnvironmentTask]:
-        """In their own order. Raises UserError with the place of a task that cannot be read."""
-        if self.tasks_file is None:
-            return bfcl_tasks.tasks(self.name.partition(":")[2], self.extra_tools)
-        return read_tasks(self.tasks_file)
+    tasks: Callable[[], Iterator[EnvironmentTask]]
+    files: Mapping[str, Path]
 
     def world(self, limits: WorldLimits = LIMITS) -> World:
         return World(self.named, limits)
@@ -36,33 +37,29 @@ class Environment(NamedTuple):
 def environment(
     name: str, tasks_file: Path | None = None, extra_tools: int | None = None
 ) -> Environment:
-    """Raises UserError 2 for a name of no kind, a file that is not there, a missing `tasks_file`
-    and one too many, and `extra_tools` where the tools are the methods of a class.
+    """Raises UserError 2 for a name of no kind, a file or a command that is not there, a missing
+    `tasks_file` and one too many, and `extra_tools` where the world says which tools it has.
     """
     kind, _, rest = name.partition(":")
-    if kind == "bfcl" and rest:
-        if rest not in bfcl_tasks.CATEGORIES:
-            fix = nearest(rest, bfcl_tasks.CATEGORIES, prefix="bfcl:")
-            raise UserError(f"BFCL has no dialogs '{rest}'.", fix, location=f"--env {name}")
-        if tasks_file is not None:
-            raise UserError(
-                f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
-            )
-        named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__, CLASS)
-        return Environment(name, named, extra_tools=extra_tools)
-    file, _, made_by = name.rpartition(":")
-    if not file.endswith(".py") or not made_by.isidentifier():
+    if not rest.strip() or (kind not in KINDS and not _is_class(name)):
         raise UserError(
             f"'{name}' names no environment.",
-            "Name `bfcl:multi_turn_base`, or a class in a file: `shop.py:Shop`.",
+            "Name `bfcl:multi_turn_base`, a class in a file, as `shop.py:Shop`, or an MCP server: "
+            "`mcp:COMMAND` or `mcp:URL`.",
             location="--env",
         )
-    if not Path(file).is_file():
-        raise UserError("there is no such file.", f"--env {file}:{made_by}", location=file)
+    if kind == "bfcl":
+        return _bfcl(name, rest, tasks_file, extra_tools)
+    if kind == "mcp":
+        _check_server(rest)
+    elif not Path(file := name.rpartition(":")[0]).is_file():
+        raise UserError("there is no such file.", f"--env {name}", location=file)
     if extra_tools is not None:
+        whose = "its server's" if kind == "mcp" else "its methods"
+        own = "" if kind == "mcp" else ", or write a method `tools` that returns those on offer"
         raise UserError(
-            f"the tools of {name} are its methods: it has no others.",
-            "Leave --extra-tools out, or write a method `tools` that returns those on offer.",
+            f"the tools of {name} are {whose}: it has no others.",
+            f"Leave --extra-tools out{own}.",
             location="--extra-tools",
         )
     if tasks_file is None:
@@ -72,4 +69,64 @@ def environment(
             "tasks.jsonl",
             location="--env",
         )
-    return Environment(name, Named(file, made_by, CLASS), tasks_file)
+    if kind == "mcp":
+        named = Named(mcp_world.__file__, mcp_world.McpWorld.__name__, CLASS)
+        tasks = partial(mcp_tasks, rest, tasks_file)
+        return Environment(name, named, tasks, {"tasks": tasks_file})
+    file, _, made_by = name.rpartition(":")
+    files = {"env": Path(file), "tasks": tasks_file}
+    return Environment(name, Named(file, made_by, CLASS), partial(read_tasks, tasks_file), files)
+
+
+def _is_class(name: str) -> bool:
+    file, _, made_by = name.rpartition(":")
+    return file.endswith(".py") and made_by.isidentifier()
+
+
+def _bfcl(
+    name: str, category: str, tasks_file: Path | None, extra_tools: int | None
+) -> Environment:
+    """`extra_tools`: how many tools its tasks offer that their gold does not call; all if None."""
+    if category not in bfcl_tasks.CATEGORIES:
+        fix = nearest(category, bfcl_tasks.CATEGORIES, prefix="bfcl:")
+        raise UserError(f"BFCL has no dialogs '{category}'.", fix, location=f"--env {name}")
+    if tasks_file is not None:
+        raise UserError(
+            f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
+        )
+    named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__, CLASS)
+    # they come with a package: the category, which is a setting, says which
+    return Environment(name, named, partial(bfcl_tasks.tasks, category, extra_tools), {})
+
+
+def _check_server(server: str) -> None:
+    """Raises UserError 2 for a command that is not installed and an address that is none."""
+    location = f"--env mcp:{server}"
+    if not is_url(server):
+        try:
+            program = next(iter(shlex.split(server)), "")
+        except ValueError as error:
+            raise UserError(
+                f"not a command: {one_line(str(error))}.",
+                "Write it as in a shell: --env 'mcp:python server.py'.",
+                location=location,
+            ) from error
+        if shutil.which(program) is None:
+            raise UserError(
+                f"there is no command '{program}'.",
+                "Name one that is installed, or the path of a program that may be run: "
+                "--env 'mcp:python server.py'.",
+                location=location,
+            )
+        return
+    try:
+        address = urlsplit(server)
+        usable = bool(address.hostname) and address.port != 0
+    except ValueError:
+        usable = False
+    if not usable or address.username or address.password:
+        raise UserError(
+            "not the address of a server.",
+            "Write it without a name or a password: --env mcp:http://localhost:8000/mcp.",
+            location="--env",
+        )

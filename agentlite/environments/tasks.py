@@ -1,6 +1,6 @@
 """Tasks of an environment: what the user asks first, and the row that its world is reset with."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,17 +26,20 @@ class EnvironmentTask(NamedTuple):
     split: str = ""
 
 
-def read_tasks(path: Path) -> Iterator[EnvironmentTask]:
+def read_tasks(
+    path: Path, completed: Callable[[EnvironmentTask], EnvironmentTask] = lambda task: task
+) -> Iterator[EnvironmentTask]:
     """JSON lines as TRL has them: `prompt`, a text or messages; and columns of the environment's.
+    `completed`: the task as its kind of environment takes it, or RowError.
 
     Raises UserError 2 with the line of one that cannot be read.
     """
     for number, row in enumerate(read_rows(path), 1):
         try:
-            yield task_of(row)
+            yield completed(task_of(row))
         except RowError as error:
             raise UserError(
-                f"{error}.",
+                f"{error.reason}.",
                 'A task is {"prompt": "..."}, or a list of messages there, with the columns that '
                 "the environment's reset takes.",
                 location=f"{path}:{number}",

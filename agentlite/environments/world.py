@@ -107,4 +107,4 @@ class World:
         try:
             return read_tools(tools)
         except RowError as error:
-            raise WorldError(f"a tool cannot be read: {error}") from error
+            raise WorldError(f"a tool cannot be read: {error.reason}") from error

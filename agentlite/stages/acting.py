@@ -55,14 +55,11 @@ class Acting(NamedTuple):
 
     @property
     def inputs(self) -> dict[str, str]:
-        """Digests of the model and of the environment's files. BFCL's come with a package: its
-        category is among the settings.
-        """
-        inputs, acting = {"model": self.source.digest}, self.setup.environment
-        if acting.tasks_file is not None:
-            inputs["env"] = file_digest(Path(acting.named.file))
-            inputs["tasks"] = file_digest(acting.tasks_file)
-        return inputs
+        """Digests of the model and of the environment's files."""
+        files = self.setup.environment.files
+        return {"model": self.source.digest} | {
+            name: file_digest(path) for name, path in files.items()
+        }
 
     @property
     def turns_file(self) -> str:

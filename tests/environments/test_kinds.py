@@ -43,6 +43,14 @@ def shop(tmp_path, monkeypatch):
         ("shop.py:Shop", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
         ("bfcl:", None, "--env", "names no environment", "bfcl:multi_turn_base"),
         ("bfcl:multi_turn_bass", None, "--env bfcl:", "no dialogs", "'bfcl:multi_turn_base'"),
+        ("mcp:", "tasks.jsonl", "--env", "names no environment", "mcp:COMMAND"),
+        ("mcp: ", "tasks.jsonl", "--env", "names no environment", "mcp:URL"),
+        ("mcp:cat", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
+        ("mcp:no-such-one", "tasks.jsonl", "--env mcp:", "no command 'no-such-one'", "mcp:python"),
+        ("mcp:cat '", "tasks.jsonl", "--env mcp:", "not a command", "mcp:python"),
+        ("mcp:http://", "tasks.jsonl", "--env", "not the address", "mcp:http://localhost"),
+        ("mcp:http://me:pw@host/mcp", "tasks.jsonl", "--env", "not the address", "password"),
+        ("mcp:http://host:99999/mcp", "tasks.jsonl", "--env", "not the address", "mcp:http"),
         ("bfcl:multi_turn_base", "tasks.jsonl", "--tasks", "its own tasks", "Leave --tasks out"),
     ],
 )
@@ -53,6 +61,24 @@ def test_a_name_that_is_none_is_refused_with_the_way_to_write_one(
         environment(name, shop / tasks if tasks else None)
     assert found.value.location.startswith(location) and found.value.exit_code == 2
     assert problem in found.value.problem and fix in found.value.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "whose", "fix"),
+    [
+        ("shop.py:Shop", "its methods", "write a method `tools`"),
+        ("mcp:cat", "its server's", "out."),
+    ],
+)
+def test_other_tools_are_offered_by_bfcl_alone(shop, name, whose, fix):
+    with pytest.raises(UserError, match=f"the tools of {name} are {whose}") as found:
+        environment(name, shop / "tasks.jsonl", extra_tools=4)
+    assert fix in found.value.fix
+
+
+def test_a_server_is_no_file_that_the_run_depends_on(shop):
+    assert environment("mcp:cat", shop / "tasks.jsonl").files == {"tasks": shop / "tasks.jsonl"}
+    assert [*environment("shop.py:Shop", shop / "tasks.jsonl").files] == ["env", "tasks"]
 
 
 def test_the_worlds_of_a_file_are_reset_with_their_tasks(shop):

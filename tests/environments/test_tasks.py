@@ -55,3 +55,4 @@ def test_a_line_that_is_no_task_is_named(tmp_path, line, problem):
     with pytest.raises(UserError) as found:
         read(tmp_path, '{"prompt": "Wet?"}', line)
     assert found.value.location.endswith("tasks.jsonl:2") and problem in found.value.problem
+    assert "E2" not in found.value.problem  # a sentence, without the code of a reject

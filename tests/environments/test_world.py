@@ -272,7 +272,7 @@ def test_a_class_that_cannot_be_imported_is_an_error_of_the_user(tmp_path, text,
             'def go(self, where):\n        """Goes."""\n        return where',
             "SchemaError: go: the parameter where has no type hint",
         ),
-        ("def tools(self): return [{}]", "a tool cannot be read: "),
+        ("def tools(self): return [{}]", "a tool cannot be read: a tool without a name: {}"),
     ],
 )
 def test_a_method_that_is_no_tool_is_named(tmp_path, body, reason):

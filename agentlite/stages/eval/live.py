@@ -17,6 +17,7 @@ from agentlite.core.conditions import Condition
 from agentlite.core.errors import UserError
 from agentlite.core.records import Step
 from agentlite.core.row_files import write_json
+from agentlite.environments.gold_calls import GOLD_CALLS
 from agentlite.environments.trajectories import TRAJECTORIES, Trajectory, read_trajectories
 from agentlite.report import write_report
 from agentlite.report.headline import headline
@@ -38,10 +39,11 @@ from agentlite.workspace.digests import file_digest
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 SAMPLES = "samples.jsonl"
+LONGEST_NAME = 100  # characters of a folder's
 # they change which tasks are done and how often, not what a model does in one of them
 NOT_OF_A_ROLLOUT = (*NOT_OF_THE_PLAN, "limit", "num_samples", "temperature")
 # the score that says whether a task is done: the first that the environment has
-DONE = ("bfcl", "env")
+DONE = ("bfcl", "env", GOLD_CALLS)
 # options of evaluations on recorded dialogs
 OF_RECORDS = ("endpoint", "predictions", "retrieve", "general", "judge", "sheet", "kagent")
 
@@ -102,8 +104,10 @@ def evaluate_live(settings: EvalSettings, target: RunTarget, gate: Sequence[Cond
 
 
 def environment_folder(env: str) -> str:
-    """`bfcl:multi_turn_base` -> bfcl-multi_turn_base; `worlds/shop.py:Shop` -> shop.py-Shop."""
-    return slug(Path(env).name)
+    """`bfcl:multi_turn_base` -> bfcl-multi_turn_base; `worlds/shop.py:Shop` -> shop.py-Shop. Of an
+    MCP server's command or URL, the beginning.
+    """
+    return slug(env if env.startswith("mcp:") else Path(env).name)[:LONGEST_NAME]
 
 
 def _refuse_options(settings: EvalSettings) -> None:

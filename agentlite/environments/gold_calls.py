@@ -1,0 +1,38 @@
+"""The score of a world that knows which calls are right, and not what they change."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from agentlite.core.records import canonical
+
+GOLD_CALLS = "gold_calls"
+
+
+def gold_calls(
+    gold: Iterable[Mapping[str, Any]] | None, made: Iterable[Mapping[str, Any]]
+) -> dict[str, float]:
+    """The share of the right calls that were made, in any order; none is made twice by one call.
+    Where no call is right: whether none was made. No score where they are not known.
+    """
+    if gold is None:
+        return {}
+    due, done = Counter(map(call_key, gold)), Counter(map(call_key, made))
+    if not due:
+        return {GOLD_CALLS: float(not done)}
+    return {GOLD_CALLS: (due & done).total() / due.total()}
+
+
+def call_key(call: Mapping[str, Any]) -> str:
+    """Equal for calls of one name with equal arguments, as JSON has it: the order of keys does not
+    matter, and 1.0 is 1.
+    """
+    return canonical([call["name"], _plain_numbers(call["arguments"])])
+
+
+def _plain_numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain_numbers(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain_numbers(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

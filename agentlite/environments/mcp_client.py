@@ -1,0 +1,288 @@
+"""A client of MCP servers over stdio or streamable HTTP: their tools, and calls of them.
+
+It runs in a world's process. Nothing here has a time limit of its own: that of the world holds.
+"""
+
+import contextlib
+import json
+import os
+import shlex
+import subprocess
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+from typing import Any, Protocol
+
+from agentlite.core.records import plain
+from agentlite.core.user_code import LONGEST_ANSWER, one_line
+from agentlite.environments.inside import LostWorldError
+
+VERSION = "2025-06-18"  # of the protocol; the server names the one that both use
+ENDING = 2.0  # seconds that a server may take to end once its input is closed
+MOST_LOGGED = 1 << 16  # bytes of a server's stderr that are kept: its last words
+NO_METHOD = -32601
+UNSEEN = {"image": "image", "audio": "sound"}  # content that a text cannot hold
+JsonRpc = dict[str, Any]
+
+
+class McpTransport(Protocol):
+    """Brings messages to a server and back. Raises LostWorldError where it cannot."""
+
+    def send(self, message: JsonRpc) -> None:
+        """One that has no answer."""
+
+    def ask(self, message: JsonRpc) -> Iterable[JsonRpc]:
+        """What the server sends from here on, the answer among it."""
+
+    def close(self) -> None: ...
+
+
+class McpClient:
+    """A session with a server. `server`: a command, or a URL."""
+
+    def __init__(self, server: str):
+        self.numbers = count(1)
+        self.transport: McpTransport = Http(server) if is_url(server) else Stdio(server)
+        about = {"name": "agentlite", "version": "0"}
+        ours = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": about}
+        theirs = self._ask("initialize", ours)
+        if isinstance(self.transport, Http):
+            self.transport.headers["mcp-protocol-version"] = str(theirs.get("protocolVersion"))
+        self.transport.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def tools(self) -> list[dict[str, Any]]:
+        """In OpenAI's shape, from all pages. A tool that is none stays as it is, to be refused."""
+        found: list[dict[str, Any]] = []
+        cursor: dict[str, Any] = {}
+        while True:
+            page = self._ask("tools/list", cursor)
+            found += map(_openai_tool, page.get("tools") or ())
+            if not page.get("nextCursor"):
+                return found
+            cursor = {"cursor": page["nextCursor"]}
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """The text of the result; it begins with `Error` if the call failed."""
+        try:
+            result = self._ask("tools/call", {"name": name, "arguments": arguments})
+        except _RefusedError as refused:
+            return f"Error: {refused}"
+        text = _text(result)
+        failed = result.get("isError") is True and not text.startswith("Error")
+        return f"Error: {text}" if failed else text
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def _ask(self, method: str, parameters: Mapping[str, Any]) -> JsonRpc:
+        """Raises LostWorldError, and _RefusedError for an error in place of a result."""
+        number = next(self.numbers)
+        question = {"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}
+        for message in self.transport.ask(question):
+            if "method" in message:
+                if "id" in message:
+                    self.transport.send(_reply(message))
+            elif message.get("id") == number:
+                if isinstance(result := message.get("result"), dict):
+                    return result
+                error = message.get("error")
+                why = error.get("message") if isinstance(error, dict) else None
+                if not why:
+                    raise LostWorldError(f"the server answered {method} without a result")
+                if method == "tools/call":
+                    raise _RefusedError(why)
+                raise LostWorldError(f"the server refused {method}: {one_line(str(why))}")
+        raise LostWorldError(f"the server did not answer {method}")
+
+
+class _RefusedError(Exception):
+    """The server says why it does not make a call."""
+
+
+def is_url(server: str) -> bool:
+    return server.startswith(("http://", "https://"))
+
+
+def _reply(request: JsonRpc) -> JsonRpc:
+    """To what a server asks: it may ask whether the client is there, and nothing else."""
+    if request["method"] == "ping":
+        return {"jsonrpc": "2.0", "id": request["id"], "result": {}}
+    error = {"code": NO_METHOD, "message": "agentlite has tools alone"}
+    return {"jsonrpc": "2.0", "id": request["id"], "error": error}
+
+
+def _openai_tool(tool: Any) -> dict[str, Any]:
+    if not isinstance(tool, dict):
+        return {"function": tool}
+    function = {"name": tool.get("name"), "description": tool.get("description") or ""}
+    if schema := tool.get("inputSchema"):
+        function["parameters"] = schema
+    return {"type": "function", "function": function}
+
+
+def _text(result: JsonRpc) -> str:
+    """What a model can read of a result: its texts; of anything else, what it is."""
+    blocks = result.get("content")
+    texts = list(map(_block_text, blocks)) if isinstance(blocks, list) else []
+    if not texts and "structuredContent" in result:
+        return plain(result["structuredContent"])
+    return "\n".join(texts)
+
+
+def _block_text(block: Any) -> str:
+    kind = block.get("type") if isinstance(block, dict) else None
+    if kind == "text":
+        return str(block.get("text", ""))
+    if kind in UNSEEN:
+        return f"[{UNSEEN[kind]}: {block.get('mimeType')}]"
+    if kind == "resource_link":
+        return f"[resource: {block.get('uri')}]"
+    if kind == "resource" and isinstance(resource := block.get("resource"), dict):
+        text = resource.get("text")
+        return text if isinstance(text, str) else f"[resource: {resource.get('uri')}]"
+    return plain(block)
+
+
+def _messages(text: str | bytes) -> list[JsonRpc]:
+    """Those in a text, which may be one or a list; none where it is something else, as a server
+    that prints what it does writes.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    values = value if isinstance(value, list) else [value]
+    return [one for one in values if isinstance(one, dict) and one.get("jsonrpc") == "2.0"]
+
+
+class Stdio:
+    """A server that is a process: a line of JSON for each message."""
+
+    def __init__(self, command: str):
+        try:
+            self.process = subprocess.Popen(
+                shlex.split(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        except (OSError, ValueError) as error:
+            raise LostWorldError(f"the server cannot be started: {error}") from error
+        self.logged = b""
+        self.listener = threading.Thread(target=self._listen, daemon=True)
+        self.listener.start()
+
+    def send(self, message: JsonRpc) -> None:
+        assert self.process.stdin
+        try:
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+        except OSError as error:
+            raise self._lost() from error
+
+    def ask(self, message: JsonRpc) -> Iterator[JsonRpc]:
+        assert self.process.stdout
+        self.send(message)
+        while line := self.process.stdout.readline(LONGEST_ANSWER + 1):
+            if len(line) > LONGEST_ANSWER:
+                limit = LONGEST_ANSWER >> 20
+                raise LostWorldError(f"the server wrote more than {limit} MiB in one line")
+            yield from _messages(line)
+        raise self._lost()
+
+    def close(self) -> None:
+        """Most servers end with their input. The guard of the world ends the others."""
+        assert self.process.stdin
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(ENDING)
+
+    def _listen(self) -> None:
+        """A server logs to stderr, which is not shown: there is one for each rollout."""
+        assert self.process.stderr
+        while piece := os.read(self.process.stderr.fileno(), MOST_LOGGED):
+            self.logged = (self.logged + piece)[-MOST_LOGGED:]
+
+    def _lost(self) -> LostWorldError:
+        try:
+            ended = f"ended with exit code {self.process.wait(ENDING)}"
+        except subprocess.TimeoutExpired:
+            ended = "closed its output"
+        self.listener.join(ENDING)
+        lines = self.logged.decode("utf-8", "replace").split("\n")
+        last = one_line(next((line for line in reversed(lines) if line.strip()), ""))
+        return LostWorldError(f"the server {ended}{f': {last}' if last else ''}")
+
+
+class Http:
+    """A server at a URL: a POST for each message, answered with JSON or with a stream of events."""
+
+    def __init__(self, url: str):
+        import httpx
+
+        self.url, self.errors = url, (httpx.HTTPError, httpx.InvalidURL)
+        self.client = httpx.Client(timeout=None)
+        self.headers = {"accept": "application/json, text/event-stream"}
+
+    def send(self, message: JsonRpc) -> None:
+        for _ in self._post(message):
+            pass
+
+    def ask(self, message: JsonRpc) -> Iterator[JsonRpc]:
+        return self._post(message)
+
+    def close(self) -> None:
+        with contextlib.suppress(*self.errors):
+            if "mcp-session-id" in self.headers:
+                self.client.delete(self.url, headers=self.headers)
+        self.client.close()
+
+    def _post(self, message: JsonRpc) -> Iterator[JsonRpc]:
+        try:
+            with self.client.stream(
+                "POST", self.url, json=message, headers=self.headers
+            ) as response:
+                if session := response.headers.get("mcp-session-id"):
+                    self.headers["mcp-session-id"] = session
+                kind = response.headers.get("content-type", "").partition(";")[0].strip()
+                if response.is_success and kind == "text/event-stream":
+                    for event in _events(_lines(response.iter_bytes())):
+                        yield from _messages(event)
+                    return
+                content = b"\n".join(_lines(response.iter_bytes()))
+        except self.errors as error:
+            why = one_line(str(error)) or type(error).__name__
+            raise LostWorldError(f"the server cannot be reached: {why}") from error
+        # an error of JSON-RPC may come with a status of HTTP's
+        messages = _messages(content)
+        if not messages and not response.is_success:
+            raise LostWorldError(f"the server answered {response.status_code}")
+        if not messages and content.strip():
+            raise LostWorldError(f"the server answered with {kind or 'no type'}, not with JSON")
+        yield from messages
+
+
+def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Raises LostWorldError where they are longer than an answer may be."""
+    line, length = b"", 0
+    for piece in pieces:
+        length += len(piece)
+        if length > LONGEST_ANSWER:
+            limit = LONGEST_ANSWER >> 20
+            raise LostWorldError(f"the server answered with more than {limit} MiB")
+        *whole, line = (line + piece).split(b"\n")
+        yield from whole
+    yield line
+
+
+def _events(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The data of each event. A blank line ends one."""
+    data: list[bytes] = []
+    for line in lines:
+        field, _, value = line.rstrip(b"\r").partition(b":")
+        if field == b"data":
+            data.append(value.removeprefix(b" "))
+        elif not field and data:
+            yield b"\n".join(data)
+            data = []

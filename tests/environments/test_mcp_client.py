@@ -1,0 +1,131 @@
+"""The tools and calls of a server, over stdio and HTTP: a fault is a result, or the world's end."""
+
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+from support.mcp_servers import command, served
+
+from agentlite.environments.inside import LostWorldError
+from agentlite.environments.mcp_client import McpClient
+
+pytestmark = pytest.mark.long  # a process for each server
+
+
+@contextlib.contextmanager
+def session(kind: str, over: str):
+    with contextlib.ExitStack() as stack:
+        server = command(kind) if over == "stdio" else stack.enter_context(served(kind))
+        client = McpClient(server)
+        stack.callback(client.close)
+        yield client
+
+
+@pytest.mark.parametrize("over", ["stdio", "http"])
+def test_a_server_of_the_package_lists_its_tools_and_carries_out_calls(over):
+    pytest.importorskip("mcp")
+    with session("shop", over) as client:
+        tools = {tool["function"]["name"]: tool["function"] for tool in client.tools()}
+        assert [*tools] == ["buy", "process", "stock"]
+        assert tools["buy"]["description"] == "Puts items into the cart."
+        assert tools["buy"]["parameters"]["required"] == ["item"]
+        assert client.call("buy", {"item": "apple", "count": 2}) == "2 in the cart"
+        assert client.call("buy", {"item": "pear"}) == "3 in the cart"
+        assert client.call("buy", {"item": "melon"}).startswith("Error")
+        assert client.call("buy", {}).startswith("Error")
+        assert client.call("sell", {}).startswith("Error: Unknown tool")
+        assert client.call("buy", {"item": "fig"}) == "4 in the cart"
+
+
+RESULTS = {
+    "well": "bought",
+    "noise": "bought",
+    "logs": "bought",
+    "asks": "{} -32601",
+    "refuses": "Error: Unknown item",
+    "is error": "Error: out of apples",
+    "structured": '{"left": 2}',
+    "odd content": "",
+    "images": "two parts\n[image: image/png]\n[sound: audio/wav]\n[resource: file:///a.txt]\n"
+    'of b\n[resource: file:///c.bin]\n{"type": "hologram"}',
+}
+
+
+@pytest.mark.parametrize("fault", RESULTS)
+def test_what_a_server_answers_is_text(fault):
+    with session(fault, "stdio") as client:
+        assert [client.call("buy", {"item": "apple"}) for _ in range(2)] == [RESULTS[fault]] * 2
+
+
+@pytest.mark.parametrize("fault", ["well", "events", "images", "is error", "400"])
+def test_what_a_server_answers_over_http_is_the_same_text(fault):
+    expected = RESULTS["refuses" if fault == "400" else "well" if fault == "events" else fault]
+    with session(fault, "http") as client:
+        assert [client.call("buy", {"item": "apple"}) for _ in range(2)] == [expected] * 2
+
+
+def test_tools_come_in_pages():
+    with session("pages", "stdio") as client:
+        names = [tool["function"]["name"] for tool in client.tools()]
+        assert names == ["buy0", "buy1", "buy2"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("does not start", "the server ended with exit code 1: no such shop"),
+        ("no session", "the server refused initialize: closed today"),
+        ("dies", "the server ended with exit code 3: out of apples"),
+        ("closes", "the server closed its output"),
+        ("endless", "the server wrote more than 16 MiB in one line"),
+        ("no result", "the server answered tools/call without a result"),
+    ],
+)
+def test_a_server_that_breaks_says_why(fault, reason):
+    with pytest.raises(LostWorldError, match=reason), session(fault, "stdio") as client:
+        client.call("buy", {"item": "apple"})
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("no session", "the server refused initialize: closed today"),
+        ("drops", "the server cannot be reached: "),
+        ("500", "the server answered 500"),
+        ("404", "the server answered 404"),
+        ("moved", "the server answered 307"),
+        ("page", "the server answered with text/html, not with JSON"),
+        ("silent events", "the server did not answer tools/call"),
+        ("too much", "the server answered with more than 16 MiB"),
+        ("no result", "the server answered tools/call without a result"),
+    ],
+)
+def test_a_server_that_breaks_over_http_says_why(fault, reason):
+    with pytest.raises(LostWorldError, match=reason), session(fault, "http") as client:
+        client.call("buy", {"item": "apple"})
+
+
+@pytest.mark.parametrize(
+    ("server", "reason"),
+    [
+        ("no-such-command-at-all", "the server cannot be started: .*No such file"),
+        (str(Path(__file__).parent), "the server cannot be started: .*Permission denied"),
+        ('python "', "the server cannot be started: No closing quotation"),
+        ("http://127.0.0.1:9/mcp", "the server cannot be reached: .*refused"),
+        ("http://[/mcp", "the server cannot be reached: "),
+    ],
+)
+def test_a_server_that_is_not_there_is_named(server, reason):
+    with pytest.raises(LostWorldError, match=reason):
+        McpClient(server)
+
+
+def test_a_server_that_stays_is_not_waited_for():
+    client = McpClient(command("stays"))
+    before = time.monotonic()
+    client.close()
+    assert time.monotonic() - before < 20
+    assert client.transport.process.poll() is None  # the guard of its world ends it
+    client.transport.process.kill()
+    client.transport.process.wait()
