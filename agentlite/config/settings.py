@@ -486,7 +486,7 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
 
     env: Annotated[str, Metavar("ENVIRONMENT"), DATA, COMMON] = ""
     """environment: bfcl:multi_turn_base, a class in a file (shop.py:Shop), an MCP server
-    (mcp:COMMAND or mcp:URL)"""
+    (mcp:COMMAND, mcp:URL), or the dialogs of a prep (recorded:prep)"""
     tasks: Annotated[File, DATA, COMMON] = ""
     """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
     model: Annotated[Model, DATA, COMMON] = TRAINED

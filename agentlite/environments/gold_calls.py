@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agentlite.core.records import canonical
+from agentlite.core.records import Call, canonical
 
 GOLD_CALLS = "gold_calls"
 
@@ -21,6 +21,11 @@ def gold_calls(
     if not due:
         return {GOLD_CALLS: float(not done)}
     return {GOLD_CALLS: (due & done).total() / due.total()}
+
+
+def wire(calls: Iterable[Call]) -> list[dict[str, Any]]:
+    """As a world gets them."""
+    return [{"name": call.name, "arguments": call.arguments} for call in calls]
 
 
 def call_key(call: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""An environment by its name, `bfcl:CATEGORY`, `mcp:SERVER` or `file.py:Class`: class and tasks."""
+"""An environment by its name, `KIND:REST` or `file.py:Class`: the class of its worlds; tasks."""
 
 import shlex
 import shutil
@@ -9,15 +9,19 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from agentlite.core.errors import UserError, nearest
+from agentlite.core.records import SPLITS
+from agentlite.core.row_files import find_rows
 from agentlite.core.user_code import Named, one_line
-from agentlite.environments import bfcl_tasks, bfcl_world, mcp_world
+from agentlite.environments import bfcl_tasks, bfcl_world, mcp_world, recorded_world
 from agentlite.environments.mcp_client import is_url
 from agentlite.environments.mcp_tasks import mcp_tasks
+from agentlite.environments.recorded_tasks import recorded_tasks
 from agentlite.environments.tasks import EnvironmentTask, read_tasks
 from agentlite.environments.world import LIMITS, World, WorldLimits
+from agentlite.workspace import run_folder
 
 CLASS = "class {}:"
-KINDS = ("bfcl", "mcp")
+KINDS = ("bfcl", "mcp", "recorded")
 
 
 class Environment(NamedTuple):
@@ -35,33 +39,42 @@ class Environment(NamedTuple):
 
 
 def environment(
-    name: str, tasks_file: Path | None = None, extra_tools: int | None = None
+    name: str,
+    tasks_file: Path | None = None,
+    extra_tools: int | None = None,
+    run: Path = Path(),
 ) -> Environment:
-    """Raises UserError 2 for a name of no kind, a file or a command that is not there, a missing
-    `tasks_file` and one too many, and `extra_tools` where the world says which tools it has.
+    """`run`: the workspace in which a stage is named. Raises UserError 2 for a name of no kind, a
+    file or a command that is not there, a missing `tasks_file` and one too many, and `extra_tools`
+    where the world says which tools it has; 2 or 3 for a prep that is not finished.
     """
     kind, _, rest = name.partition(":")
     if not rest.strip() or (kind not in KINDS and not _is_class(name)):
         raise UserError(
             f"'{name}' names no environment.",
-            "Name `bfcl:multi_turn_base`, a class in a file, as `shop.py:Shop`, or an MCP server: "
-            "`mcp:COMMAND` or `mcp:URL`.",
+            "Name `bfcl:multi_turn_base`, a class in a file, as `shop.py:Shop`, an MCP server, "
+            "`mcp:COMMAND` or `mcp:URL`, or a finished prep, `recorded:prep`.",
             location="--env",
         )
+    if kind in ("bfcl", "recorded") and tasks_file is not None:
+        raise UserError(
+            f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
+        )
     if kind == "bfcl":
-        return _bfcl(name, rest, tasks_file, extra_tools)
+        return _bfcl(name, rest, extra_tools)
+    if extra_tools is not None:
+        raise UserError(
+            f"{name} offers the tools that it has.",
+            "Leave --extra-tools out: it is for BFCL's. A class may have a method `tools` that "
+            "returns those on offer.",
+            location="--extra-tools",
+        )
+    if kind == "recorded":
+        return _recorded(name, run_folder.find_stage(rest, run))
     if kind == "mcp":
         _check_server(rest)
     elif not Path(file := name.rpartition(":")[0]).is_file():
         raise UserError("there is no such file.", f"--env {name}", location=file)
-    if extra_tools is not None:
-        whose = "its server's" if kind == "mcp" else "its methods"
-        own = "" if kind == "mcp" else ", or write a method `tools` that returns those on offer"
-        raise UserError(
-            f"the tools of {name} are {whose}: it has no others.",
-            f"Leave --extra-tools out{own}.",
-            location="--extra-tools",
-        )
     if tasks_file is None:
         raise UserError(
             f"{name} needs tasks.",
@@ -83,20 +96,22 @@ def _is_class(name: str) -> bool:
     return file.endswith(".py") and made_by.isidentifier()
 
 
-def _bfcl(
-    name: str, category: str, tasks_file: Path | None, extra_tools: int | None
-) -> Environment:
+def _bfcl(name: str, category: str, extra_tools: int | None) -> Environment:
     """`extra_tools`: how many tools its tasks offer that their gold does not call; all if None."""
     if category not in bfcl_tasks.CATEGORIES:
         fix = nearest(category, bfcl_tasks.CATEGORIES, prefix="bfcl:")
         raise UserError(f"BFCL has no dialogs '{category}'.", fix, location=f"--env {name}")
-    if tasks_file is not None:
-        raise UserError(
-            f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
-        )
     named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__, CLASS)
     # they come with a package: the category, which is a setting, says which
     return Environment(name, named, partial(bfcl_tasks.tasks, category, extra_tools), {})
+
+
+def _recorded(name: str, folder: Path) -> Environment:
+    run_folder.finished(folder, "prep")
+    paths = {split: find_rows(folder, split) for split in SPLITS}
+    files = {split: path for split, path in paths.items() if path.exists()}
+    named = Named(recorded_world.__file__, recorded_world.RecordedWorld.__name__, CLASS)
+    return Environment(name, named, partial(recorded_tasks, files), files)
 
 
 def _check_server(server: str) -> None:

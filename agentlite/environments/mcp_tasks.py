@@ -1,12 +1,11 @@
 """Tasks for an MCP server: rows of a file -> what `McpWorld.reset` takes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call
 from agentlite.data.formats.tool_calls import read_call
+from agentlite.environments.gold_calls import wire
 from agentlite.environments.tasks import EnvironmentTask, read_tasks
 
 
@@ -33,7 +32,3 @@ def _with_server(server: str, task: EnvironmentTask) -> EnvironmentTask:
         "gold": None if task.gold is None else wire(call for turn in task.gold for call in turn),
     }
     return task._replace(row=row)
-
-
-def wire(calls: Iterable[Call]) -> list[dict[str, Any]]:
-    return [{"name": call.name, "arguments": call.arguments} for call in calls]

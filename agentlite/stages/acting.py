@@ -75,7 +75,7 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Acting:
     used; no model is loaded.
     """
     tasks_file = Path(settings.tasks) if settings.tasks else None
-    acting = environment(settings.env, tasks_file, settings.extra_tools)
+    acting = environment(settings.env, tasks_file, settings.extra_tools, run)
     tasks = _chosen(settings, acting)
     source = find_model(_written_for(settings), run, begun)
     return Acting(settings, tasks, source, _setup(settings, acting, source, run))
@@ -102,7 +102,8 @@ def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentT
     if not tasks:
         raise UserError(
             f"none of {len(every)} tasks is in split {settings.split}.",
-            "Raise the share of the split with --dev or --test, or take all: --split all.",
+            "Raise the share of the split with --dev or --test (of prep, for recorded dialogs), or "
+            "take all: --split all.",
             location=location,
         )
     unknown = next((task.id for task in tasks if task.gold is None), None)
@@ -118,7 +119,11 @@ def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentT
 
 
 def _with_split(settings: RolloutSettings, task: EnvironmentTask) -> EnvironmentTask:
-    """The split does not depend on --seed, so that other rollouts never reach the test tasks."""
+    """The split does not depend on --seed, so that other rollouts never reach the test tasks. A
+    recorded dialog has the split of its prep.
+    """
+    if task.split:
+        return task
     fractions = {"test": settings.test, "dev": settings.dev}
     return task._replace(split=split_of(task.group or task.id, fractions, seed=0))
 

@@ -45,6 +45,9 @@ def shop(tmp_path, monkeypatch):
         ("bfcl:multi_turn_bass", None, "--env bfcl:", "no dialogs", "'bfcl:multi_turn_base'"),
         ("mcp:", "tasks.jsonl", "--env", "names no environment", "mcp:COMMAND"),
         ("mcp: ", "tasks.jsonl", "--env", "names no environment", "mcp:URL"),
+        ("recorded:", None, "--env", "names no environment", "recorded:prep"),
+        ("recorded:prep", "tasks.jsonl", "--tasks", "its own tasks", "Leave --tasks out"),
+        ("recorded:prep", None, "prep", "no such stage", "agentlite prep"),
         ("mcp:cat", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
         ("mcp:no-such-one", "tasks.jsonl", "--env mcp:", "no command 'no-such-one'", "mcp:python"),
         ("mcp:cat '", "tasks.jsonl", "--env mcp:", "not a command", "mcp:python"),
@@ -64,16 +67,13 @@ def test_a_name_that_is_none_is_refused_with_the_way_to_write_one(
 
 
 @pytest.mark.parametrize(
-    ("name", "whose", "fix"),
-    [
-        ("shop.py:Shop", "its methods", "write a method `tools`"),
-        ("mcp:cat", "its server's", "out."),
-    ],
+    ("name", "tasks"),
+    [("shop.py:Shop", "tasks.jsonl"), ("mcp:cat", "tasks.jsonl"), ("recorded:prep", None)],
 )
-def test_other_tools_are_offered_by_bfcl_alone(shop, name, whose, fix):
-    with pytest.raises(UserError, match=f"the tools of {name} are {whose}") as found:
-        environment(name, shop / "tasks.jsonl", extra_tools=4)
-    assert fix in found.value.fix
+def test_other_tools_are_offered_by_bfcl_alone(shop, name, tasks):
+    with pytest.raises(UserError, match=f"{name} offers the tools that it has") as found:
+        environment(name, shop / tasks if tasks else None, extra_tools=4)
+    assert "Leave --extra-tools out" in found.value.fix
 
 
 def test_a_server_is_no_file_that_the_run_depends_on(shop):

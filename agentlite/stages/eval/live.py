@@ -104,10 +104,10 @@ def evaluate_live(settings: EvalSettings, target: RunTarget, gate: Sequence[Cond
 
 
 def environment_folder(env: str) -> str:
-    """`bfcl:multi_turn_base` -> bfcl-multi_turn_base; `worlds/shop.py:Shop` -> shop.py-Shop. Of an
-    MCP server's command or URL, the beginning.
+    """`bfcl:multi_turn_base` -> bfcl-multi_turn_base; `worlds/shop.py:Shop` -> shop.py-Shop. Of
+    other kinds the whole name, if it is not too long.
     """
-    return slug(env if env.startswith("mcp:") else Path(env).name)[:LONGEST_NAME]
+    return slug(env if env.startswith(("mcp:", "recorded:")) else Path(env).name)[:LONGEST_NAME]
 
 
 def _refuse_options(settings: EvalSettings) -> None:
