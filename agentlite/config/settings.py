@@ -500,6 +500,12 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
     """share of the test tasks"""
     extra_tools: Annotated[Whole | None, ENVIRONMENT] = None
     """number of tools on offer that the gold of BFCL does not call [all that BFCL offers]"""
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS] = ()
+    endpoint_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    endpoint_seconds: Annotated[Positive, ENDPOINTS] = 600.0
+    endpoint_tries: Annotated[Count, ENDPOINTS] = 5
+    """tries of a request before its rollout counts as unanswered"""
+    concurrency: Annotated[Count, ENDPOINTS] = 4
     engine: Annotated[Engine, ENGINE] = "unsloth"
     """library: unsloth, or plain transformers with PEFT"""
     attn_implementation: Annotated[Attention, ENGINE] = "auto"
@@ -522,7 +528,7 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
     world_memory: Annotated[Positive, ENVIRONMENT] = 4.0
     """GiB of memory that each process of an environment may take (Linux)"""
     max_failures: Annotated[Share, ENVIRONMENT] = 0.1
-    """share of rollouts whose environment may break down"""
+    """share of rollouts whose environment, or server of the model, may break down"""
     batch_size: Annotated[Count, Flag("-b --bs"), SAMPLING, COMMON] = 8
     """rollouts that are sampled together"""
     load_in_4bit: Annotated[bool, ENGINE] = False

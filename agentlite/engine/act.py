@@ -1,11 +1,13 @@
-"""Rollouts that wait for their model -> its answers, all of a batch together."""
+"""Rollouts that wait for their model, in memory or behind servers -> its answers."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.local_sampler import Sample, SampleRequest
+from agentlite.engine.remote import RemoteRequest, replies
 from agentlite.environments.rollout import RolloutAnswer, RolloutPrompt
-from agentlite.rendering import Protocol
+from agentlite.rendering import Prompt, Protocol
+from agentlite.workspace.model_source import Source, load_template
 
 
 def answers(
@@ -35,6 +37,35 @@ def answers(
             len(one.ids),
             tuple(one.ids),
             one.log_probabilities,
+        )
+
+
+def remote_answers(
+    prompts: Sequence[RolloutPrompt], source: Source, protocol: Protocol, decoding: Decoding
+) -> Iterator[RolloutAnswer]:
+    """One to each prompt by the servers of `source`, as they come, with the seeds of `answers`: its
+    calls in the protocol, or the problem for which there is none. Raises UserError 8 when no server
+    answers any more.
+    """
+    template = load_template(source.base)
+    parameters = {
+        "max_tokens": decoding.max_new_tokens,
+        "temperature": decoding.temperature,
+        "top_p": decoding.top_p,
+    }
+    requests = []
+    for one in prompts:
+        record = one.opened.record
+        prompt = Prompt(record, record.turns[-1], protocol.name, one.ids, "", "turn")
+        requests.append(RemoteRequest(prompt, _seed(decoding, one) if decoding.temperature else ""))
+    for reply in replies(source.endpoints, requests, template, parameters):
+        stopped = reply.ended == "turn" and reply.text.endswith(protocol.stops)
+        yield RolloutAnswer(
+            reply.request,
+            reply.text,
+            "stop" if stopped else reply.ended,
+            reply.new_tokens,
+            problem=reply.problem,
         )
 
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from agentlite.config.settings import EvalSettings, PairsSettings
+from agentlite.config.settings import EvalSettings, PairsSettings, RolloutSettings
 from agentlite.core.endpoint_pool import Question, ask_all
 from agentlite.core.errors import RowError
 from agentlite.core.openai_client import Endpoint, Reply, check
@@ -44,7 +44,10 @@ class RemoteReply(NamedTuple):
 
 
 def served(
-    name: str, settings: PairsSettings | EvalSettings, base: Source, begun: str = ""
+    name: str,
+    settings: PairsSettings | EvalSettings | RolloutSettings,
+    base: Source,
+    begun: str = "",
 ) -> Source:
     """A model behind the servers of `--endpoint`, under the template of `base`. Its digest is their
     addresses. Raises UserError 2 for an address that is none.

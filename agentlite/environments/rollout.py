@@ -10,7 +10,7 @@ from agentlite.core.records import Call, Ending, canonical, digest
 from agentlite.data.openai_messages import Opened, opened, wire_calls, wire_message
 from agentlite.environments.kinds import Environment
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.trajectories import EndedBy, ModelTurn, RolloutKey, Trajectory
+from agentlite.environments.trajectories import LOST, EndedBy, ModelTurn, RolloutKey, Trajectory
 from agentlite.environments.world import World, WorldError, WorldLimits
 from agentlite.rendering import Protocol
 from agentlite.rendering.template import Template
@@ -45,7 +45,7 @@ class RolloutPrompt(NamedTuple):
 
 class RolloutAnswer(NamedTuple):
     """`prompt`: the index of what it answers. `ids`: as they were sampled, the end included; none
-    from a server.
+    from a server. `problem`: why there is no answer; "" where there is one.
     """
 
     prompt: int
@@ -54,6 +54,7 @@ class RolloutAnswer(NamedTuple):
     new_tokens: int
     ids: tuple[int, ...] = ()
     log_probabilities: tuple[float, ...] = ()
+    problem: str = ""
 
 
 class _Seen(NamedTuple):
@@ -102,7 +103,11 @@ def roll(
             prompts = [prompt for one in live if (prompt := one.prompt())]
             acting = {one.key: one for one in live}
             for answer in answers(prompts) if prompts else ():
-                yield acting[prompts[answer.prompt].key].take(answer)
+                rollout = acting[prompts[answer.prompt].key]
+                if answer.problem:
+                    rollout.end("unanswered", answer.problem)
+                else:
+                    yield rollout.take(answer)
             for one in [one for one in live if one.ended]:
                 live.remove(one)
                 yield one.finish()
@@ -133,7 +138,7 @@ class _Rollout:
         try:
             first = self.world.reset(self.task.row)
         except WorldError as error:
-            self._end("world", str(error))
+            self.end("world", str(error))
             return
         self.messages = [wire_message(message) for message in self.task.messages]
         if self.setup.system and not any(one["role"] == "system" for one in self.messages):
@@ -156,17 +161,17 @@ class _Rollout:
         try:
             dialog = opened(self.messages, tools, self.setup.protocol, self.setup.template)
         except RowError as error:
-            self._end("unwritten", f"{error.code} {error.reason}")
+            self.end("unwritten", f"{error.code} {error.reason}")
             return None
         self.waiting = self._continued(dialog)
         if len(self.waiting.ids) > self.setup.room:
-            self._end("length")
+            self.end("length")
             return None
         if self.setup.states:
             try:
                 self.waiting = self.waiting._replace(state=digest(canonical(self.world.state())))
             except WorldError as error:
-                self._end("world", str(error))
+                self.end("world", str(error))
                 return None
         return RolloutPrompt(self.key, len(self.turns), dialog, self.waiting.ids)
 
@@ -205,7 +210,7 @@ class _Rollout:
             answer.ended,
             answer.new_tokens,
             opens=self.waiting.opens,
-            prompt_ids=self.waiting.new,
+            prompt_ids=self.waiting.new if answer.ids else (),
             ids=answer.ids,
             state=self.waiting.state,
         )
@@ -219,7 +224,7 @@ class _Rollout:
                 words = parsed.content if readable else answer.text
                 turn = replace(turn, problem=parsed.problem, user=self._heard(words))
         except WorldError as error:
-            self._end("world", str(error))
+            self.end("world", str(error))
         self.turns.append(turn)
         return turn
 
@@ -238,7 +243,7 @@ class _Rollout:
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
         self.in_a_row += 1
         if self.in_a_row > self.setup.max_turns:
-            self._end("turns")
+            self.end("turns")
         return tuple(results)
 
     def _heard(self, words: str) -> str | None:
@@ -246,24 +251,24 @@ class _Rollout:
         self.in_a_row = 0
         reply = self.world.next_user(words)
         if reply is None:
-            self._end("user")
+            self.end("user")
         else:
             self.messages.append({"role": "user", "content": reply})
         return reply
 
-    def _end(self, ended: EndedBy, problem: str = "") -> None:
+    def end(self, ended: EndedBy, problem: str = "") -> None:
         self.ended, self.problem = ended, problem
 
     def finish(self) -> Trajectory:
-        """The scores of a world that is lost are not known."""
+        """The scores of a rollout that was lost are not known."""
         assert self.ended
         scores: dict[str, float] = {}
         with self.world:
-            if self.ended != "world":
+            if self.ended not in LOST:
                 try:
                     scores = self.world.scores()
                 except WorldError as error:
-                    self._end("world", str(error))
+                    self.end("world", str(error))
         turns = self.turns
         if len({*self.offered}) > 1:
             both = zip(turns, self.offered, strict=True)

@@ -12,9 +12,9 @@ from agentlite.core.row_files import read_rows
 from agentlite.workspace import run_folder
 
 # the user has nothing more to say; the limit of turns; no room for another answer; the dialog
-# cannot be written in the model's protocol; the world is lost
-EndedBy = Literal["user", "turns", "length", "unwritten", "world"]
-
+# cannot be written in the model's protocol; the world is lost; the model's server has no answer
+EndedBy = Literal["user", "turns", "length", "unwritten", "world", "unanswered"]
+LOST: tuple[EndedBy, ...] = ("world", "unanswered")  # no score: it says nothing about the model
 
 # what is counted of every rollout: weights of these are 0 or less
 COUNTED = ("turns", "calls", "failed_calls")
@@ -81,7 +81,8 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
 
     `split`: that of its task; "" where all tasks were taken.
 
-    `problem`: why the world was lost, or the dialog could not be written; "" where neither was.
+    `problem`: why the world was lost, the dialog could not be written, or there is no answer; ""
+    where none of them was.
     """
 
     task: str

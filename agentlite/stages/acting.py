@@ -11,20 +11,23 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentlite.config import gpu_profiles
+from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, RolloutSettings
 from agentlite.core import console
-from agentlite.core.errors import REJECTS, USAGE, UserError
+from agentlite.core.errors import NETWORK, REJECTS, USAGE, UserError
 from agentlite.core.records import digest
 from agentlite.core.row_files import Appender
 from agentlite.data.curation.split import split_of
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import loading_of
+from agentlite.engine.remote import served
 from agentlite.environments.gold import GOLD, gold_answers, gold_turns
 from agentlite.environments.kinds import Environment, environment
 from agentlite.environments.rollout import Answers, RolloutSetup, roll
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import (
+    LOST,
     TRAJECTORIES,
     RolloutKey,
     Trajectory,
@@ -33,13 +36,23 @@ from agentlite.environments.trajectories import (
 )
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import choose, settled
+from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import setting_of, system_of
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import StageFolder
 
 # how it is done, not what comes out
-NOT_OF_THE_PLAN = ("batch_size", "max_failures", "world_memory")
+NOT_OF_THE_PLAN = (
+    "batch_size",
+    "max_failures",
+    "world_memory",
+    "endpoint",
+    "endpoint_key",
+    "endpoint_seconds",
+    "endpoint_tries",
+    "concurrency",
+)
 
 
 class Acting(NamedTuple):
@@ -74,10 +87,16 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Acting:
     """Raises UserError 2, 5 or 7 for an environment, tasks, settings or a model that cannot be
     used; no model is loaded.
     """
+    if settings.endpoint and settings.model in (GOLD, TRAINED):
+        raise UserError(
+            "which of its models?",
+            "Add --model NAME, as the server calls it.",
+            location="--endpoint",
+        )
     tasks_file = Path(settings.tasks) if settings.tasks else None
     acting = environment(settings.env, tasks_file, settings.extra_tools, run)
     tasks = _chosen(settings, acting)
-    source = find_model(_written_for(settings), run, begun)
+    source = _source(settings, run, begun)
     return Acting(settings, tasks, source, _setup(settings, acting, source, run))
 
 
@@ -128,9 +147,18 @@ def _with_split(settings: RolloutSettings, task: EnvironmentTask) -> Environment
     return task._replace(split=split_of(task.group or task.id, fractions, seed=0))
 
 
+def _source(settings: RolloutSettings, run: Path, begun: Path | None) -> Source:
+    """The model; behind servers, with the template in which its dialogs are written."""
+    if not settings.endpoint:
+        return find_model(_written_for(settings), run, begun)
+    plan = run_folder.read(begun).plan if begun else None
+    servers = plan.inputs.get("model", "") if plan else ""
+    return served(settings.model, settings, find_model(_written_for(settings), run), servers)
+
+
 def _written_for(settings: RolloutSettings) -> str:
     """The model in whose protocol the dialogs are written."""
-    if settings.model != GOLD:
+    if settings.model != GOLD and not settings.endpoint:
         return settings.model
     return GPU_MODEL if gpu_profiles.has_gpu() else CPU_MODEL
 
@@ -183,7 +211,10 @@ def act(acting: Acting, stage: StageFolder, command: str) -> list[Trajectory]:
         console.progress(command, len(order)) as advance,
     ):
         there = {one.key: one for one in read_trajectories(path)}
-        done = {key: there[key] for _, key in order if key in there}
+        # those without an answer go on where they were: their turns are kept
+        done = {
+            key: there[key] for _, key in order if key in there and there[key].ended != "unanswered"
+        }
         if waiting := [(task, key.sample) for task, key in order if key not in done]:
             stage.reopen()
             stage.expect(acting.file, len(there) + len(waiting))
@@ -193,7 +224,8 @@ def act(acting: Acting, stage: StageFolder, command: str) -> list[Trajectory]:
             )
             answers = _model(acting)
             earlier = read_turns(stage.folder / acting.turns_file)
-            for one in roll(setup, waiting, earlier, answers, settings.batch_size):
+            together = max(settings.batch_size, settings.concurrency * len(settings.endpoint))
+            for one in roll(setup, waiting, earlier, answers, together):
                 if isinstance(one, Trajectory):
                     ended.append(msgspec.to_builtins(one))
                     done[one.key] = one
@@ -211,32 +243,43 @@ def _model(acting: Acting) -> Answers:
     if acting.settings.model == GOLD:
         turns = {task.id: gold_turns(task) for task in acting.tasks}
         return partial(gold_answers, turns, protocol=protocol, template=acting.setup.template)
-    check_libraries(acting.settings.engine)
-    from agentlite.engine.act import answers
+    from agentlite.engine.act import answers, remote_answers
     from agentlite.engine.load import load_for_inference
     from agentlite.engine.local_sampler import sample
 
-    settings = acting.settings
+    settings, source = acting.settings, acting.source
     decoding = Decoding(
         settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed
-    ).under(acting.setup.template)
-    loaded = load_for_inference(acting.source, loading_of(settings))
+    )
+    if source.endpoints:
+        return partial(remote_answers, source=source, protocol=protocol, decoding=decoding)
+    check_libraries(settings.engine)
+    decoding = decoding.under(acting.setup.template)
+    loaded = load_for_inference(source, loading_of(settings))
     return partial(answers, partial(sample, loaded), protocol=protocol, decoding=decoding)
 
 
 def _refuse_lost(
     settings: RolloutSettings, done: Mapping[RolloutKey, Trajectory], count: int
 ) -> None:
-    """Ends the run where more worlds are lost than may be."""
-    lost = [one for one in done.values() if one.ended == "world"]
-    if len(lost) > settings.max_failures * count:
+    """Ends the run where more worlds or answers are lost than may be."""
+    lost = [one for one in done.values() if one.ended in LOST]
+    if len(lost) <= settings.max_failures * count:
+        return
+    first = f"the first: {lost[0].problem} (task {lost[0].task})."
+    if lost[0].ended == "unanswered":
         raise UserError(
-            f"{len(lost)} of {len(done)} rollouts have lost their world; the first: "
-            f"{lost[0].problem} (task {lost[0].task}).",
-            "Correct the environment and add --force; or raise --call-seconds or --max-failures.",
-            location=settings.env,
-            exit_code=REJECTS,
+            f"{len(lost)} of {len(done)} rollouts have no answer to a turn; {first}",
+            "The same command goes on with these at that turn; or raise --max-failures.",
+            location=" ".join(settings.endpoint),
+            exit_code=NETWORK,
         )
+    raise UserError(
+        f"{len(lost)} of {len(done)} rollouts have lost their world; {first}",
+        "Correct the environment and add --force; or raise --call-seconds or --max-failures.",
+        location=settings.env,
+        exit_code=REJECTS,
+    )
 
 
 def _refuse_too_long(settings: RolloutSettings, done: Mapping[RolloutKey, Trajectory]) -> None:

@@ -20,7 +20,7 @@ EXAMPLE = (
     '"problem": ""}'
 )
 KEYS = ("task", "sample", "messages", "tools", "turns", "ended", "scores")
-UNUSABLE = ("world", "unwritten")  # ends of a rollout whose dialog is not whole
+UNUSABLE = ("world", "unanswered", "unwritten")  # ends of a rollout whose dialog is not whole
 
 
 class TurnOutcome(Struct, frozen=True):

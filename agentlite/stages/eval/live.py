@@ -45,7 +45,7 @@ NOT_OF_A_ROLLOUT = (*NOT_OF_THE_PLAN, "limit", "num_samples", "temperature")
 # the score that says whether a task is done: the first that the environment has
 DONE = ("bfcl", "env", GOLD_CALLS)
 # options of evaluations on recorded dialogs
-OF_RECORDS = ("endpoint", "predictions", "retrieve", "general", "judge", "sheet", "kagent")
+OF_RECORDS = ("predictions", "retrieve", "general", "judge", "sheet", "kagent")
 
 
 class LiveModel(NamedTuple):

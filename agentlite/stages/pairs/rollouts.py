@@ -17,6 +17,7 @@ from agentlite.core.row_files import write_json, write_rows
 from agentlite.data.formats import to_record
 from agentlite.environments.credit import rollout_weights
 from agentlite.environments.trajectories import (
+    LOST,
     TRAJECTORIES,
     Trajectory,
     finished_rollout,
@@ -33,7 +34,7 @@ from agentlite.workspace.lineage import lineage
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
-UNUSABLE = ("world", "unwritten")
+UNUSABLE = (*LOST, "unwritten")
 # why the best and the worst rollout of a task make no pair
 SAME_TURNS, OTHER_PROMPTS, UNREADABLE = "same turns", "other results", "not written"
 

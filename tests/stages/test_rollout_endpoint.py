@@ -1,0 +1,165 @@
+"""A model behind a server acts: its calls are carried out; a server that fails costs a rollout."""
+
+import contextlib
+import json
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from support.shop import ITEMS, shop, tasks
+
+import agentlite
+from agentlite.core.errors import UserError
+from agentlite.core.row_files import read_rows
+
+pytestmark = pytest.mark.long  # a process for each world
+
+
+class Server:
+    """Knows the shop. `broken`: the items about which it is silent after their second turn."""
+
+    def __init__(self):
+        self.bodies, self.broken, self.asked = [], set(), Counter()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                message = server.answer(body)
+                choice = {"index": 0, "message": message, "finish_reason": "stop"}
+                usage = {"prompt_tokens": 9, "completion_tokens": 7}
+                content = json.dumps({"choices": [choice], "usage": usage}).encode()
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
+
+    def answer(self, body):
+        """As `script` of the shop, in OpenAI's own format."""
+        messages = body["messages"]
+        turn = sum(message["role"] == "assistant" for message in messages)
+        item = next((one for one in ITEMS if f"Buy a {one}." in str(messages)), "")
+        if not item:  # a probe
+            return {"role": "assistant", "content": "Yes."}
+        self.bodies.append(body)
+        self.asked[item, turn] += 1
+        if item in self.broken and turn >= 2:
+            return {"role": "assistant", "content": None}
+        words = {2: "One is in your cart.", 4: "Now there are two."}.get(turn)
+        name, given = ("search", {"query": item}) if turn == 0 else ("buy", {"item": item})
+        function = {"name": name, "arguments": json.dumps(given)}
+        call = {"id": f"x{turn}", "type": "function", "function": function}
+        calls = {} if words else {"tool_calls": [call]}
+        return {"role": "assistant", "content": words, **calls}
+
+
+@pytest.fixture
+def server():
+    one = Server()
+    yield one
+    one.http.shutdown()
+    one.http.server_close()
+
+
+def rollout(folder, server, name="run", **options):
+    made = {"env": f"{folder / 'shop.py'}:Shop", "tasks": str(folder / "tasks.jsonl")}
+    served = {"model": "keeper", "endpoint": (server.url,), "endpoint_tries": 1}
+    defaults = {"call_seconds": 60.0, "batch_size": 2}
+    return agentlite.rollout(run=str(folder / name), **{**made, **served, **defaults, **options})
+
+
+def rows(folder, name="run"):
+    return list(read_rows(folder / name / "rollout/trajectories.jsonl"))
+
+
+def test_a_served_model_does_every_task(tmp_path, server):
+    shop(tmp_path, tasks())
+    result = rollout(tmp_path, server, num_samples=2)
+    assert result.figures["ended"] == {"user": 8} and result.figures["scores"] == {"env": 1.0}
+    assert (result.figures["calls"], result.figures["failed_calls"]) == (24, 0)
+    for row in rows(tmp_path):
+        assert [turn["ids"] for turn in row["turns"]] == [[]] * 5
+        assert {tuple(turn["prompt_ids"]) for turn in row["turns"]} == {()}
+    # each is asked in OpenAI's own format, with the tools, and with a seed of its own
+    bodies = server.bodies
+    assert {body["model"] for body in bodies} == {"keeper"} and len(bodies) == 40
+    assert all(len(body["tools"]) == 2 and body["max_tokens"] == 256 for body in bodies)
+    assert len({body["seed"] for body in bodies}) == 40
+    last = max(bodies, key=lambda body: len(body["messages"]))["messages"]
+    assert [one["role"] for one in last] == [
+        "user", "assistant", "tool", "assistant", "tool", "assistant", "user", "assistant", "tool",
+    ]  # fmt: skip
+    assert last[1]["tool_calls"][0]["id"] == last[2]["tool_call_id"]
+    assert rollout(tmp_path, server, num_samples=2).status == "up to date"
+    prepared = agentlite.prep(
+        run=str(tmp_path / "run"), trajectories=("rollout",), model="smollm2-135m", out="prep"
+    )
+    assert prepared.figures["read"] == 8 and prepared.figures["kept"] > 0
+
+
+def test_a_rollout_without_an_answer_is_counted_and_named_and_no_other_is_lost(tmp_path, server):
+    shop(tmp_path, tasks())
+    server.broken = {"pear"}
+    result = rollout(tmp_path, server, max_failures=0.5)
+    assert result.figures["ended"] == {"user": 3, "unanswered": 1}
+    assert result.figures["scores"] == {"env": 1.0}
+    (lost,) = [row for row in rows(tmp_path) if row["ended"] == "unanswered"]
+    assert lost["task"] == "pear" and "no text" in lost["problem"]
+    assert len(lost["turns"]) == 2 and lost["scores"] == {}
+
+
+def test_too_many_end_the_run_and_the_same_command_goes_on_at_that_turn(tmp_path, server):
+    shop(tmp_path, tasks())
+    rollout(tmp_path, server, "whole")
+    server.asked.clear()
+    server.broken = {"pear"}
+    with pytest.raises(UserError, match=r"1 of . rollouts have no answer") as found:
+        rollout(tmp_path, server, max_failures=0)
+    assert found.value.exit_code == 8 and found.value.location == server.url
+    server.broken = set()
+    assert rollout(tmp_path, server, max_failures=0).status == "done"
+    assert rows(tmp_path) == rows(tmp_path, "whole")
+    # what was answered is not asked for again
+    assert server.asked.pop(("pear", 2)) == 2 and set(server.asked.values()) == {1}
+
+
+def test_a_server_that_is_gone_ends_the_run_and_what_was_done_is_kept(tmp_path, server):
+    shop(tmp_path, tasks())
+    server.http.shutdown()
+    server.http.server_close()
+    with pytest.raises(UserError) as found:
+        rollout(tmp_path, server)
+    assert found.value.exit_code == 8
+
+
+@pytest.mark.parametrize("model", ["gold", "sft"])
+def test_the_name_of_the_model_is_asked_for(tmp_path, server, model):
+    shop(tmp_path, tasks())
+    with pytest.raises(UserError, match="which of its models") as found:
+        rollout(tmp_path, server, model=model)
+    assert found.value.exit_code == 2
+
+
+def test_a_served_model_is_measured_live(tmp_path, server):
+    shop(tmp_path, tasks())
+    with contextlib.chdir(tmp_path):
+        result = agentlite.evaluate(
+            run="run",
+            env="shop.py:Shop",
+            tasks="tasks.jsonl",
+            split="all",
+            model=("keeper",),
+            endpoint=(server.url,),
+            call_seconds=60.0,
+        )
+    assert result.figures["keeper"]["metrics"]["env"]["mean"] == 1.0
+    assert all("seed" not in body and body["temperature"] == 0 for body in server.bodies)
