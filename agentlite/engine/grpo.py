@@ -37,6 +37,7 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded, Loading, SharedEngine, load, loading_of, prepare
 from agentlite.engine.planning.estimate import load_of, vllm_share
 from agentlite.engine.planning.model_shape import find_shape
+from agentlite.engine.read_before import ReadBefore
 from agentlite.engine.watch import Watch
 from agentlite.workspace.model_source import Source
 
@@ -374,7 +375,7 @@ def _rollout(
         llm = trl_trainer.vllm_generation.llm if settings.vllm else None
         sample = partial(draw, Loaded(model, loaded.tokenizer), llm=llm)
         rows = (
-            task.live(sample, groups, step)
+            task.live(partial(sample, before=ReadBefore()), groups, step)
             if task.live
             else _answered(task, settings, groups, step, sample)
         )
@@ -490,12 +491,14 @@ def draw(
     requests: Sequence[local_sampler.SampleRequest],
     decoding: Decoding,
     llm: Any = None,
+    before: ReadBefore | None = None,
 ) -> list[local_sampler.Sample]:
     """By vLLM, where an engine is given or the model shares its weights with one; else by the model
-    itself."""
+    itself. vLLM knows by itself what it has read before.
+    """
     if llm := llm or getattr(loaded.model, "vllm_engine", None):
         return vllm_sampler.sample(llm, loaded, requests, decoding)
-    return local_sampler.sample(loaded, requests, decoding)
+    return local_sampler.sample(loaded, requests, decoding, before)
 
 
 class _Look:

@@ -16,9 +16,9 @@ from agentlite.core.records import Ending
 from agentlite.engine import on_gpu
 from agentlite.engine.decoding import Decoding, ends_of, until_stop, window
 from agentlite.engine.load import Loaded, free_memory, is_out_of_memory
+from agentlite.engine.read_before import ReadBefore
+from agentlite.engine.shared_cache import Branch, SharedCache
 
-# The owner of a column of the cache: the number of a sample (0, 1, ...), or one of these.
-PADDING, PROMPT, NOBODY = -2, -1, -3
 SHORTLIST = 256  # top-p sorts this many of the likeliest tokens; all where they do not reach it
 ROW_TOKENS = 16384  # of prompts and answers in one call of `generate`: a 7B model then fits 12 GB
 
@@ -46,15 +46,31 @@ class Sample(NamedTuple):
     log_probabilities: tuple[float, ...] = ()
 
 
-def sample(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
+def sample(
+    loaded: Loaded,
+    requests: Sequence[SampleRequest],
+    decoding: Decoding,
+    before: ReadBefore | None = None,
+) -> list[Sample]:
     """One batch, in halves if it does not fit into memory: the samples are the same. The model is
     left in the mode it was in. The requests say how many samples, which seeds and which stops, not
-    `decoding`.
+    `decoding`. With `before`, what the last call has read and sampled is not read again.
 
     Raises UserError 7 if one sample of one prompt does not fit.
     """
+    if before:
+        before.begin_call()
+    return _sample_or_halves(loaded, requests, decoding, before)
+
+
+def _sample_or_halves(
+    loaded: Loaded,
+    requests: Sequence[SampleRequest],
+    decoding: Decoding,
+    before: ReadBefore | None,
+) -> list[Sample]:
     try:
-        return _sample(loaded, requests, decoding)
+        return _sample(loaded, requests, decoding, before)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
@@ -70,7 +86,7 @@ def sample(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding
     return [
         one._replace(prompt=one.prompt + half.prompts, sample=one.sample + half.samples)
         for half in halves
-        for one in sample(loaded, half.requests, decoding)
+        for one in _sample_or_halves(loaded, half.requests, decoding, before)
     ]
 
 
@@ -95,7 +111,12 @@ def _halves(requests: Sequence[SampleRequest]) -> list[_Half]:
     return []
 
 
-def _sample(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
+def _sample(
+    loaded: Loaded,
+    requests: Sequence[SampleRequest],
+    decoding: Decoding,
+    before: ReadBefore | None,
+) -> list[Sample]:
     import torch
 
     was_training = loaded.model.training
@@ -103,7 +124,7 @@ def _sample(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decodin
     loaded.model.eval()
     try:
         with torch.inference_mode():
-            return method(loaded, requests, decoding)
+            return method(loaded, requests, decoding, before)
     finally:
         loaded.model.train(was_training)
         if was_training and on_gpu() and hasattr(loaded.model, "for_inference"):
@@ -135,7 +156,12 @@ def _shares(model: Any) -> bool:
     return not (on_gpu() and hasattr(model, "for_inference")) and set(layers) == {"full_attention"}
 
 
-def _shared(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
+def _shared(
+    loaded: Loaded,
+    requests: Sequence[SampleRequest],
+    decoding: Decoding,
+    before: ReadBefore | None = None,
+) -> list[Sample]:
     """Every step of every sample of every prompt in one call; prompts that are done leave the
     batch.
     """
@@ -143,30 +169,37 @@ def _shared(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decodin
         [_Answer(index, number, seed, request.stops) for number, seed in enumerate(request.seeds)]
         for index, request in enumerate(requests)
     ]
-    batch = _Batch(loaded, requests)
+    cache = SharedCache(loaded, [one.prompt for one in requests], before)
     ends = ends_of(loaded.model, decoding.turn_end)
     active = answers
     # the first token of every sample comes from the same logits: those at the end of its prompt
-    logits = [batch.logits[index].expand(len(row), -1) for index, row in enumerate(active)]
-    for step in range(decoding.max_new_tokens):
+    logits = [cache.logits[index].expand(len(row), -1) for index, row in enumerate(active)]
+    for left in reversed(range(decoding.max_new_tokens)):
         _extend([answer for row in active for answer in row], logits, decoding)
-        going = [[one for one in row if not one.is_done(loaded.tokenizer, ends)] for row in active]
-        batch.keep([index for index, row in enumerate(going) if row])
+        going = [
+            [one for one in row if left and not one.is_done(loaded.tokenizer, ends)]
+            for row in active
+        ]
+        if before:
+            for index, (row, on) in enumerate(zip(active, going, strict=True)):
+                for one in (one for one in row if one not in on):
+                    before.keep(cache.columns(index, one))
+        cache.keep([index for index, row in enumerate(going) if row])
         active = [row for row in going if row]
-        if not active or step + 1 == decoding.max_new_tokens:
+        if not active:
             break
-        logits = batch.step(active)
+        logits = cache.step(active)
     return [_sample_of(one, loaded, ends) for row in answers for one in row]
 
 
-class _Answer:
+class _Answer(Branch):
     """A sample that is being extended, token by token."""
 
     def __init__(self, prompt: int, sample: int, seed: str, stops: tuple[str, ...]):
-        self.prompt, self.sample, self.stops = prompt, sample, stops
+        super().__init__(sample)
+        self.prompt, self.stops = prompt, stops
         self.random = random.Random(seed)
         self.window = window(stops)
-        self.ids: list[int] = []
         self.log_probabilities: list[float] = []
 
     def is_done(self, tokenizer: Any, ends: set[int]) -> bool:
@@ -175,90 +208,6 @@ class _Answer:
         return bool(
             self.stops and until_stop(_text(tokenizer, self.ids[-self.window :]), self.stops)
         )
-
-
-class _Batch:
-    """The cache of the prompts that still have samples to extend, and the owner of each column.
-
-    `owner` (prompts, columns) grows with the cache: PADDING or PROMPT in the first columns, then
-    for each step one column for each place in the widest row of active samples: the sample's number
-    there, or NOBODY.
-    """
-
-    def __init__(self, loaded: Loaded, requests: Sequence[SampleRequest]):
-        import torch
-        from transformers import DynamicCache
-
-        self.model, device = loaded.model, loaded.model.device
-        width, pad = max(len(one.prompt) for one in requests), loaded.tokenizer.pad_token_id
-        rows = [[pad] * (width - len(one.prompt)) + list(one.prompt) for one in requests]
-        owners = [
-            [PADDING] * (width - len(one.prompt)) + [PROMPT] * len(one.prompt) for one in requests
-        ]
-        self.owner = torch.tensor(owners, device=device)
-        mask = (self.owner == PROMPT).long()
-        self.length = mask.sum(1)
-        self.cache = DynamicCache(config=self.model.config)
-        output = self.model(
-            input_ids=torch.tensor(rows, device=device),
-            attention_mask=mask,
-            use_cache=True,
-            logits_to_keep=1,
-            # padding on the left does not count: the first token of a prompt is at position 0
-            position_ids=(mask.cumsum(1) - 1).clamp(min=0),
-            past_key_values=self.cache,
-        )
-        self.logits = output.logits[:, -1:]
-
-    def keep(self, rows: Sequence[int]) -> None:
-        """Drops the other rows from the cache. Without any left it is not used again."""
-        if 0 < len(rows) < len(self.owner):
-            import torch
-
-            index = torch.tensor(rows, device=self.owner.device)
-            self.cache.batch_select_indices(index)
-            self.owner, self.length = self.owner[index], self.length[index]
-
-    def step(self, active: Sequence[Sequence[_Answer]]) -> list[Any]:
-        """The logits that follow each answer's last token: for every prompt a tensor (samples,
-        vocabulary).
-
-        A row of the input holds the last token of each active sample of a prompt. A prompt with
-        fewer active samples than the widest row is filled up on the right; the columns of these
-        blanks belong to NOBODY, and so no sample sees them, now or later.
-        """
-        import torch
-
-        width, device = max(map(len, active)), self.owner.device
-        blanks = [width - len(row) for row in active]
-        ids = torch.tensor(
-            [[a.ids[-1] for a in row] + [0] * n for row, n in zip(active, blanks, strict=True)]
-        )
-        sample = torch.tensor(
-            [[a.sample for a in row] + [NOBODY] * n for row, n in zip(active, blanks, strict=True)]
-        )
-        # how many tokens of its own come before the last one: its position, from the prompt's end
-        before = torch.tensor(
-            [[len(a.ids) - 1 for a in row] + [0] * n for row, n in zip(active, blanks, strict=True)]
-        )
-        ids, sample, before = ids.to(device), sample.to(device), before.to(device)
-        # The new tokens get their columns first: a token sees itself. Several tokens of one row are
-        # at the same step of different samples, so no causal order holds between them: the mask
-        # alone, (prompts, new tokens, columns), says who sees what.
-        self.owner = torch.cat([self.owner, sample], dim=1)
-        seen = (self.owner[:, None, :] == PROMPT) | (self.owner[:, None, :] == sample[:, :, None])
-        # as transformers wants it: 0 where seen, the least number elsewhere; one for all heads
-        mask = torch.zeros(seen.shape, dtype=self.model.dtype, device=device)
-        mask = mask.masked_fill(~seen, torch.finfo(mask.dtype).min)[:, None]
-        output = self.model(
-            input_ids=ids,
-            attention_mask=mask,
-            # the position in the sample's own text, not the column: other samples do not count
-            position_ids=self.length[:, None] + before,
-            past_key_values=self.cache,
-            use_cache=True,
-        )
-        return [output.logits[row, : len(answers)] for row, answers in enumerate(active)]
 
 
 def _extend(answers: Sequence[_Answer], logits: Sequence[Any], decoding: Decoding) -> None:
@@ -343,12 +292,17 @@ def rows_at_once(length: int) -> int:
     return max(1, ROW_TOKENS // length)
 
 
-def _rows(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
+def _rows(
+    loaded: Loaded,
+    requests: Sequence[SampleRequest],
+    decoding: Decoding,
+    before: ReadBefore | None = None,
+) -> list[Sample]:
     """Every sample is a row of the model's own `generate`, its prompt padded on the left.
 
-    A prompt is read once for each of its samples. The tokens are still drawn here, each from its
-    sample's own random stream: in float32 a sample is the same as in `_shared`. In 16 bit another
-    batch rounds otherwise, which may move a drawn token.
+    A prompt is read once for each of its samples, whatever was read before. The tokens are still
+    drawn here, each from its sample's own random stream: in float32 a sample is the same as in
+    `_shared`. In 16 bit another batch rounds otherwise, which may move a drawn token.
     """
     answers = [
         _Answer(index, number, seed, request.stops)

@@ -246,6 +246,7 @@ def _model(acting: Acting) -> Answers:
     from agentlite.engine.act import answers, remote_answers
     from agentlite.engine.load import load_for_inference
     from agentlite.engine.local_sampler import sample
+    from agentlite.engine.read_before import ReadBefore
 
     settings, source = acting.settings, acting.source
     decoding = Decoding(
@@ -256,7 +257,8 @@ def _model(acting: Acting) -> Answers:
     check_libraries(settings.engine)
     decoding = decoding.under(acting.setup.template)
     loaded = load_for_inference(source, loading_of(settings))
-    return partial(answers, partial(sample, loaded), protocol=protocol, decoding=decoding)
+    draw = partial(sample, loaded, before=ReadBefore())
+    return partial(answers, draw, protocol=protocol, decoding=decoding)
 
 
 def _refuse_lost(
