@@ -245,6 +245,59 @@ def test_a_model_in_memory_acts_and_is_repeatable(tmp_path, tiny_model):
     assert len(texts) == len(rows) == 8  # each rollout has a random stream of its own
 
 
+TALK = """
+class Talk:
+    def reset(self, **row):
+        self.left = 3
+
+    def look(self, place: str) -> str:
+        \"\"\"Look.
+
+        Args:
+            place: Where.
+        \"\"\"
+        return place
+
+    def next_user(self, words):
+        self.left -= 1
+        return f"And then? {len(words)} letters." * self.left or None
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rows", [1, 4, 9])
+def test_a_model_in_memory_that_is_stopped_between_turns_says_the_same(
+    tmp_path, tiny_model, monkeypatch, rows
+):
+    """What it had read is gone then: a turn reads its whole prompt again."""
+    (tmp_path / "talk.py").write_text(TALK)
+    (tmp_path / "tasks.jsonl").write_text('{"prompt": "Tell me."}\n{"prompt": "Where?"}\n')
+    options = {
+        "env": f"{tmp_path / 'talk.py'}:Talk",
+        "model": str(tiny_model),
+        "engine": "hf",
+        "max_new_tokens": 8,
+    }
+    rollout(tmp_path, "whole", **options)
+    assert [len(row["turns"]) for row in read_rows(tmp_path / "whole/rollout" / FILES[0])] == [
+        3
+    ] * 4
+    append, written = Appender.append, []
+
+    def stops(self, row):
+        if len(written) == rows:
+            raise KeyboardInterrupt
+        append(self, row)
+        written.append(row)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Appender, "append", stops)
+        with pytest.raises(KeyboardInterrupt):
+            rollout(tmp_path, **options)
+    assert rollout(tmp_path, **options).status == "done"
+    assert contents(tmp_path) == contents(tmp_path, "whole")
+
+
 @pytest.mark.long
 def test_the_gold_goes_through_recorded_dialogs_as_they_were(tmp_path):
     """Real rows through prep: what tools and users say in the rollout is what they said there."""
