@@ -40,7 +40,7 @@ def as_command(plan: Plan, run: Path, folder: Path) -> str:
 
 
 def _of_evaluation(plan: Plan, run: Path, data: str) -> dict[str, Any]:
-    """Its plan is of the answers of one model, and names neither the data nor the other models."""
+    """Its plan covers the answers of one model. The data and the other models are not in it."""
     usual, model = _settled("eval", {}, run)["model"], plan.settings.get("model", "")
     return {
         "model": usual if model in (usual or [TRAINED]) else [model],

@@ -126,7 +126,7 @@ def _listed(run: Path, stage: StoredStage) -> ListedStage:
 
 
 def _state(stage: StoredStage) -> StageState:
-    """What the files say, whether or not a process is at work."""
+    """The state by the files, whether or not a process is at work."""
     if stage.given_up:
         return StageState("failed", "the same command starts over")
     if problem := stage.problem():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agentlite.config.resolve import Resolved
     from agentlite.workspace.run_folder import Result
 
-ARGUMENTS = ("sources",)  # settings that are no options, but words of their own
+ARGUMENTS = ("sources",)  # settings that are not options but arguments
 PASSED_ON = ("trl", "peft")  # mappings, which only --set and YAML files can write
 # names of agentlite.data.write_formats.SHAPES
 Shape = Literal["openai", "sharegpt", "ms-swift", "llamafactory"]

@@ -23,7 +23,7 @@ SWITCHES = {
 GRAPHED = ("llama", "qwen3")  # the model_type of those whose decoding has such graphs
 
 
-# nobody is told what is done here; who wants to be counted says so in the environment
+# no library reports what is done here; who wants to be counted says so in the environment
 PRIVATE = {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "UNSLOTH_DISABLE_STATISTICS": "1"}
 QUIET = {"HF_HUB_VERBOSITY": "error"}  # it would print each try of a request
 

@@ -270,7 +270,7 @@ def read_value(value: object, kind: Any, place: Place) -> Any:
 
 
 def _misfit(value: object, kind: Any, error: msgspec.ValidationError, place: Place) -> UserError:
-    """What is wrong with the value of a setting, what may stand there, and how it is written."""
+    """Says why the value of a setting is wrong, which values are allowed, and how to write them."""
     example = as_typed(place.example) if place.example is not msgspec.NODEFAULT else ""
     if known := choices(kind):
         given = value if isinstance(value, list) else [value]
@@ -329,7 +329,7 @@ def parse_weights(text: str, location: str) -> dict[str, float]:
             raise UserError(f"{wrong}.", fix, location=location) from None
         if name in weights:
             raise UserError(
-                f"'{name}' is there twice.", "Give each component one weight.", location=location
+                f"'{name}' appears twice.", "Give each component one weight.", location=location
             )
         weights[name] = number
     return weights

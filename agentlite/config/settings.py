@@ -564,7 +564,7 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     data: Annotated[StageName, DATA, COMMON] = "prep"
     """finished prep: its name in the workspace, or a path"""
     split: Annotated[Literal["train", "dev", "test", "all"], DATA] = "test"
-    """records of prep, or tasks of --env, to use; all is for tasks"""
+    """records of prep, or tasks of --env, to use; all is only for tasks"""
     retrieve: Annotated[Count | None, DATA] = None
     retriever: Annotated[StageName, DATA] = "retriever"
     retrieve_by: Annotated[RankBy, DATA] = "tuned"

@@ -30,7 +30,8 @@ def read(path: Path) -> Any:
         )
     if found.st_size > LONGEST_FILE:
         raise UserError(
-            f"is longer than {LONGEST_FILE >> 20} MiB: no file of settings.", location=str(path)
+            f"is longer than {LONGEST_FILE >> 20} MiB: too long for a file of settings.",
+            location=str(path),
         )
     return loader(path.read_text(encoding="utf-8"))
 
@@ -51,7 +52,7 @@ def _strict(base: Any) -> Any:
             for key, _ in node.value:
                 name = (key.tag, str(key.value))
                 if name in names and key.tag != f"{TAG}merge":
-                    raise _mistake(f"the key '{key.value}' stands twice", key)
+                    raise _mistake(f"the key '{key.value}' appears twice", key)
                 names.add(name)
             return super().construct_mapping(node, deep)
 

@@ -1,4 +1,4 @@
-"""What PyYAML says of a file of settings -> the line of the mistake, and what is wrong there."""
+"""PyYAML's error about a settings file -> the line of the mistake, and the mistake in words."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def yaml_error(path: Path, error: Exception) -> UserError:
     line = text[number] if text else ""
     column, indented = at, len(line) - len(line.lstrip())
     if "\t" in line[:indented]:
-        words, fix = "a tab stands in the indentation", "Use spaces."
+        words, fix = "the indentation contains a tab", "Use spaces."
     elif problem.startswith("mapping values") and ":" not in line[:column]:
         (words, fix), column = INDENTATION, indented
     shown = [f"  | {one}" for one in pointed(line, column, column + 1)]

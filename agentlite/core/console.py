@@ -19,7 +19,7 @@ HIDDEN = re.compile(
     r"(?<=://)[^\s/@]+(?=@)|\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{16,}|(?<=Bearer )[^\s'\"]{8,}"
 )
 EVERY_SECONDS = 30.0
-FIRST_SECONDS = 2.0  # a wait that is longer is told
+FIRST_SECONDS = 2.0  # a longer wait is reported
 COLOURS = {
     "ok": "green",
     "done": "green",
@@ -45,8 +45,8 @@ def notice(text: str) -> None:
 
 def open_streams() -> None:
     """A stream that was closed before we were started would lend its number to the next file that
-    is opened, and what is printed would go into that one. What is said to it now is said to
-    nobody."""
+    is opened, and what is printed would go into that one. Nobody reads what is written to it
+    now."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -101,7 +101,7 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
 def _lines(title: str, total: int | None) -> Advance:
     last = time.monotonic() + FIRST_SECONDS - EVERY_SECONDS
     first = begun = (
-        # done, and when, as first told: what was before (loading, an earlier run) is no measure
+        # done, and when, as first told: what was before (loading, an earlier run) does not count
         0.0
     )
 

@@ -51,7 +51,7 @@ def ask_all(
 def refuse_unanswered(problems: Sequence[str], count: int, location: str, effect: str) -> None:
     """Raises UserError 8 where questions have no answer. `problems`: of each such question;
     `count`: of all that are asked; `effect`: what `--unanswered wrong` would make of them, "" where
-    that is no way out.
+    that does not help.
     """
     if problems:
         by_problem = Counter(problems).most_common(3)

@@ -127,7 +127,7 @@ def types_of(schema: Schema) -> set[type]:
 
 
 def is_one_of(value: object, types: set[type]) -> bool:
-    """Strictly: a bool is no int. But an int will do as a float."""
+    """Strictly: a bool is not an int. But an int is accepted as a float."""
     return type(value) in types or (type(value) is int and float in types)
 
 

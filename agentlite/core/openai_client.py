@@ -50,7 +50,7 @@ class Endpoint(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """`problem`: why there is neither text nor a call; `detail`: how the endpoint explained it, in
+    """`problem`: why there is no text and no call; `detail`: how the endpoint explained it, in
     printable characters.
 
     `silent`: every try failed. Tokens as the endpoint counts them, or 0. `calls` and `finish` in

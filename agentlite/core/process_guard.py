@@ -26,7 +26,7 @@ def fork_under_guard(parent_sentinel: int, *sockets: int) -> None:
 
     The guard ends when the worker has ended, when the parent of the guard has (`parent_sentinel`
     becomes readable), or at STOP; by then it has killed every descendant, and it ends as the worker
-    did. `sockets` are the worker's. What the worker prints goes to the guard's stderr.
+    did. `sockets` are the worker's. The worker's output goes to the guard's stderr.
     """
     prctl = ctypes.CDLL(None).prctl
     prctl(SUBREAPER, 1, 0, 0, 0)

@@ -69,7 +69,7 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class GoldCall(Struct, frozen=True, forbid_unknown_fields=True):
-    """A call that is due; under the name ANY_TOOL, any will do.
+    """An expected call; under the name ANY_TOOL, any call is right.
 
     `arguments` lists the accepted values of each parameter; "" among them: may be left out. It is
     ANY_ARGUMENTS where the data names the tool alone: all that fit the tool's schema are right.
@@ -80,8 +80,8 @@ class GoldCall(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Gold(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the messages cannot say about a turn: the calls due, with their accepted values; none
-    due if empty.
+    """The expected calls of a turn, with their accepted values, which messages cannot hold. Empty:
+    no call is expected.
 
     `optimal_steps`: in how many steps the whole dialog can be done, where that is known. `known`:
     False at a turn that nobody has answered: its message is a stand-in, and is never trained.
@@ -93,7 +93,7 @@ class Gold(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
 
     @property
     def names_tools(self) -> bool:
-        """Whether calls are due and each says of which tool. Where any tool will do, a call has no
+        """Whether calls are expected and each names its tool. Where any tool will do, a call has no
         name or argument to be compared with.
         """
         return bool(self.calls) and all(call.name != ANY_TOOL for call in self.calls)
@@ -162,7 +162,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
         ]
 
     def expected(self, turn: int) -> Gold:
-        """The calls due at a turn. Where `gold` is silent, the assistant turn itself is the
+        """The calls expected at a turn. Where `gold` is silent, the assistant turn itself is the
         gold.
         """
         if turn in self.gold:

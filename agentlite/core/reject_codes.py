@@ -54,7 +54,7 @@ CODES: dict[str, Code] = {
     ),
     "E117": Code("A number of thousands of digits.", "Write it as text."),
     "E118": Code(
-        "A key stands twice in one object; readers would silently keep one of the values.",
+        "A key appears twice in one object; readers would silently keep one of the values.",
         "Take one of them out.",
     ),
     "E119": Code("Nested deeper than 64.", "Flatten it, or write the inner part as text."),
@@ -115,7 +115,7 @@ CODES: dict[str, Code] = {
     ),
     "E212": Code(
         "A tool without a name, two of one name, or a name the protocol uses itself.",
-        "Give each tool a name of its own.",
+        "Give each tool its own name.",
     ),
     "E214": Code(
         "A chain of thoughts and actions that cannot be taken apart, or a text that the chat "
@@ -218,16 +218,13 @@ CODES: dict[str, Code] = {
         "pairs --preferences holds out the dev and test records of --data.",
     ),
     "F332": Code(
-        "Asks or calls what a record on another side does, where more of its group, or one that "
-        "bears a split, stays.",
-        (
-            "Nothing to fix: learned, it would spoil what is measured. prep.split_by names what "
-            "must "
-            "not be on two sides."
-        ),
+        "Asks or calls the same as a record in another split. That one is kept, because its row "
+        "names the split or because more of the group is there.",
+        "Nothing to fix: the test would be too easy if this were learned. prep.split_by names what "
+        "must not be in two splits.",
     ),
     "F333": Code(
-        "Calls tools of two sides, and prep.split_by names tools.",
+        "Calls tools of two splits, and prep.split_by includes tools.",
         "Without tools in prep.split_by it is kept.",
     ),
     "F341": Code(

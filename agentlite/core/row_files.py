@@ -220,7 +220,7 @@ class PatientAppender(Appender):
 
     def __exit__(self, *error: object) -> None:
         try:
-            with suppress(UserError) if any(error) else nullcontext():  # that error is told
+            with suppress(UserError) if any(error) else nullcontext():  # that error is reported
                 self.settle()
         finally:
             super().__exit__(*error)

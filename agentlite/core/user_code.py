@@ -248,8 +248,8 @@ def _line(number: int, value: object, problem: str) -> bytes:
 
 
 def end_with_parent(leads: bool = False) -> None:
-    """What hangs, or waits for more to do, would outlive a parent that is killed. `leads`: its
-    group ends as well.
+    """A process that hangs, or waits for more to do, would outlive a parent that is killed.
+    `leads`: its group ends as well.
     """
     parent = multiprocessing.parent_process()
     assert parent
@@ -295,7 +295,7 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | Refusal:
         candidate = getattr(modules[file], function, None)
         if not callable(candidate):
             kind = "class" if define.startswith("class") else "function"
-            what = f"no {kind}" if candidate is None else f"no {kind}, but another thing, called"
+            what = f"no {kind}" if candidate is None else f"no {kind}, but something else, called"
             return Refusal(
                 f"has {what} {function}.",
                 f"Define `{define.format(function)}` in it, or name another.",

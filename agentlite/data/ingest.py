@@ -147,7 +147,7 @@ class Ingested:
         """A row for each that was read and is not a reject: where it is from, what was done to it,
         where it ended, and how many `times` it is there, if that is not once.
         """
-        taken = 0  # index of the next record: only rows that were filtered bear a code already
+        taken = 0  # index of the next record: only rows that were filtered have a code already
         for row in self._provenance.read(range(len(self._provenance))):
             if "code" in row:
                 yield {**row, "end": ENDS[row["code"][0]]}

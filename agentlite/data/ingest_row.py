@@ -235,7 +235,7 @@ def is_dropped(personal: Counter[str], settings: PrepSettings) -> bool:
 def reader_options(
     settings: PrepSettings, catalogue: Mapping[str, Tool] = NO_CATALOGUE
 ) -> dict[str, dict[str, object]]:
-    """What readers need besides the row, by format."""
+    """Settings that readers need in addition to the row, by format."""
     return {
         "sage_sft": {"catalogue": catalogue},
         "sage_benchmark": {"catalogue": catalogue},

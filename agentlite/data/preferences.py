@@ -154,7 +154,7 @@ def _prompt_turns(prompt: Any) -> list[Any]:
         return [{"role": "user", "content": prompt}]
     if isinstance(prompt, list):
         return prompt
-    raise RowError("E202", "is not a preference: neither a prompt nor messages before its answers")
+    raise RowError("E202", "is not a preference: no prompt or messages come before its answers")
 
 
 def _is_system(turn: object) -> bool:
@@ -167,4 +167,4 @@ def _turns(answer: Any) -> list[Any]:
     turns = [answer] if isinstance(answer, Mapping) else answer
     if isinstance(turns, list) and turns and all(isinstance(turn, Mapping) for turn in turns):
         return turns
-    raise RowError("E202", f"an answer is {kind(answer)}, neither text nor messages")
+    raise RowError("E202", f"an answer is {kind(answer)}, not text or messages")

@@ -61,7 +61,7 @@ def edited_rows(path: Path) -> dict[str, list[bytes]]:
         if not isinstance(row.get("location"), str) or content is None:
             raise UserError(
                 "is not a row of rejects: it needs the keys location, and raw or raw_base64.",
-                "Edit `raw` alone, in a copy of rejects.jsonl.",
+                "Edit only `raw`, in a copy of rejects.jsonl.",
                 location=f"{path}:{number}",
             )
         edited.setdefault(row["location"], []).append(content)

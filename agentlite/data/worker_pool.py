@@ -22,12 +22,12 @@ from agentlite.workspace.model_source import load_template
 AT_ONCE = 1 << 20  # bytes of rows that a process is handed
 AHEAD = 3  # chunks a process that are read before the first of them is taken
 LOCATION = 200  # bytes that a row takes in a chunk, whatever its content
-OVERHEAD = 1000  # bytes that a row takes in memory besides its content
+OVERHEAD = 1000  # bytes that a row takes in memory in addition to its content
 REMEMBERED = 32 << 20  # bytes of the last rows that are compared with each new one
 
 
 class Taken:
-    """What became of a raw row, once it is known; equal rows share it."""
+    """The outcome of a raw row, once it is known; equal rows share it."""
 
     __slots__ = ("location", "row", "size")
 

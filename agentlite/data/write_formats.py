@@ -107,7 +107,7 @@ SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt", "tool": "ob
 
 
 def _sharegpt_turns(message: Message) -> list[Row]:
-    """What is said, and then what is called, if anything is."""
+    """The text of a turn, and then its calls, if there are any."""
     silent = {} if message.loss or message.role != "assistant" else {"loss": False}
     messages = {"from": SHAREGPT[message.role], "value": message.content, **silent}
     if not message.calls:

@@ -73,7 +73,7 @@ class ChatModel:
             self.loaded = load_for_inference(self.source, self.loading)
 
     def opened(self, messages: Sequence[object], tools: Sequence[object]) -> Opened:
-        """Raises RowError for what is no dialog that waits for the assistant."""
+        """Raises RowError for anything but a dialog that waits for the assistant."""
         return opened(self.with_system(messages), tools, self.protocol, self.template)
 
     def least_tokens(

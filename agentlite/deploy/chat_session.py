@@ -45,8 +45,8 @@ class ChatSession:
         return {"messages": messages, **({"tools": self.tools} if self.tools else {})}
 
     def say(self, text: str, decoding: Decoding) -> None:
-        """One turn of the person's, and all that follows. What cannot be gone on from is taken
-        back, and told.
+        """One turn of the person's, and all that follows. A turn that cannot be continued is taken
+        back, and the reason is printed.
         """
         self.messages.append({"role": "user", "content": text})
         try:

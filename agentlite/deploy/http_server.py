@@ -45,7 +45,7 @@ GONE = 499  # the status in the log where the client hung up, as nginx writes it
 class Server(ThreadingHTTPServer):
     """`token`: what clients must send as their key; "" for none.
 
-    Raises UserError 2 for an address that cannot be had, or that other machines reach without a
+    Raises UserError 2 for an address that is missing, or that other machines reach without a
     token; port 0 is one that is free.
     """
 
@@ -84,7 +84,7 @@ class Server(ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no port"
             raise UserError(
-                f"port {port} cannot be had: {reason}.",
+                f"cannot listen on port {port}: {reason}.",
                 "Give another one, or --port 0 for any that is free.",
                 location="--port",
             ) from error
@@ -144,7 +144,7 @@ def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
         reason = error.strerror if isinstance(error, OSError) else "not a host name"
         raise UserError(
             f"{host!r} is not an address of this machine: {reason}.",
-            "Leave it out for this machine alone, or give 0.0.0.0 for every network.",
+            "Leave it out to serve this machine only, or give 0.0.0.0 for every network.",
             location="--host",
         ) from error
     return found[0][0], (found[0][4][0], port, *found[0][4][2:])
@@ -221,7 +221,7 @@ class Handler(BaseHTTPRequestHandler):
             origin = self.headers.get("Origin")
             if host not in LOCAL or (origin and _name_of(origin) not in LOCAL):
                 raise Refused(
-                    403, "This server answers programs on its own machine alone.", code="forbidden"
+                    403, "This server only answers programs on its own machine.", code="forbidden"
                 )
         given = self.headers.get("Authorization", "").encode("utf-8", "replace")
         expected = f"Bearer {self.server.token}".encode()
@@ -400,7 +400,7 @@ class Handler(BaseHTTPRequestHandler):
                 left -= len(piece)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the library finds wrong with a request, told as everything else is."""
+        """Sends the library's errors about a request in the same form as all others."""
         self.started, self.details, self.close_connection = time.monotonic(), {}, True
         self._send(code, Refused(code, message or "This is not a request.").body)
         self._log(self.requestline)

@@ -123,8 +123,8 @@ class CompletionBody(NamedTuple):
 
 
 def read_request(body: bytes, model: str) -> Request:
-    """Raises Refused, 400 or 404, for what is no request, or asks for something that is not done
-    here.
+    """Raises Refused, 400 or 404, for a body that is not a request, or asks for something that this
+    server cannot do.
     """
     request = read_as(Request, body, model, OFF_IN_CHAT)
     _check_choice(request)
@@ -154,7 +154,7 @@ def read_as(kind: type[R], body: bytes, model: str, off: Mapping[str, tuple[obje
     if request.model not in ("", model):
         raise Refused(
             404,
-            f"The model `{request.model}` does not exist: this server has `{model}` alone.",
+            f"The model `{request.model}` does not exist: this server only has `{model}`.",
             param="model",
             code="model_not_found",
             kind="not_found_error",
@@ -233,7 +233,8 @@ def finished_calls(turn: Turn, request: Request) -> tuple[Call, ...]:
 
 
 def content_of(turn: Turn, request: Request) -> str:
-    """The words beside the calls. What cannot be read is given as the model wrote it."""
+    """The text of an answer without its calls. Text that cannot be read is given as the model wrote
+    it."""
     raw = not request.offered or turn.parsed.problem or turn.ended == "cut"
     return until_stops(turn.text if raw else turn.parsed.content, request.stops)
 
@@ -290,8 +291,8 @@ def words_chunk(about: CompletionBody, index: int, text: str) -> bytes:
 def last_chunks(
     about: CompletionBody, index: int, request: Request, turn: Turn, sent: str
 ) -> Iterator[bytes]:
-    """What is left to say once an answer is whole. `sent`: the text that was streamed already. Of a
-    call the name comes first, then its arguments.
+    """The parts that are left to send once an answer is whole. `sent`: the text that was streamed
+    already. Of a call the name comes first, then its arguments.
     """
     calls, content = finished_calls(turn, request), content_of(turn, request)
     if rest := content.removeprefix(sent):

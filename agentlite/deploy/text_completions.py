@@ -52,7 +52,8 @@ def words_chunk(about: CompletionBody, index: int, text: str) -> bytes:
 def last_chunks(
     about: CompletionBody, index: int, request: TextRequest, turn: Turn, sent: str
 ) -> Iterator[bytes]:
-    """What is left to say once an answer is whole. `sent`: the text that was streamed already."""
+    """The parts that are left to send once an answer is whole. `sent`: the text that was streamed
+    already."""
     rest = until_stops(turn.text, request.stops).removeprefix(sent)
     yield event(_body(about, [_choice(index, rest, finish(turn))]))
 

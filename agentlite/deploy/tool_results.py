@@ -56,7 +56,7 @@ def read_toolbox(path: str) -> tuple[Tool, ...]:
     ]
     if twice:
         raise UserError(
-            f"has two tools named {twice[0]}.", "Give each a name of its own.", location=path
+            f"has two tools named {twice[0]}.", "Give each its own name.", location=path
         )
     return tools
 
@@ -112,10 +112,10 @@ def _key(call: Call) -> str:
 def executed(
     path: str, tools: Sequence[Tool], seconds: float, memory: float = MEMORY
 ) -> Iterator[Observe]:
-    """Results of the user's functions, which bear the names of the tools; run in a child process
+    """Results of the user's functions, which have the names of the tools; run in a child process
     with limits of time (s) and memory (GiB).
 
-    What goes wrong in one is its result. Raises UserError 2 where the file has no such function.
+    An error in one is its result. Raises UserError 2 where the file has no such function.
     """
     if not Path(path).is_file():
         raise UserError(

@@ -169,10 +169,10 @@ def refuse_other_start(value: float, allowed: float, what: str) -> None:
     """Before its first step a policy is its own reference. Raises UserError 5 if what was measured
     says otherwise.
     """
-    if not abs(value) <= allowed:  # a NaN is no agreement either
+    if not abs(value) <= allowed:  # a NaN does not agree either
         raise UserError(
             f"policy and reference differ before the first step: {what} is {value:.4g}, not 0.",
-            "The libraries compare with something else than the adapter it started from: try "
+            "The libraries compare with something other than the adapter it started from: try "
             "--engine hf, "
             "and please report it.",
             exit_code=MODEL,

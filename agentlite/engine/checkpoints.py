@@ -4,8 +4,8 @@ The order of a save: the trainer writes into checkpoints/.saving/checkpoint-N; t
 and listed with their digests; manifest.json, which holds that list, is written and synced; the
 folder is renamed to checkpoints/checkpoint-N, and checkpoints/ is synced, so that the new name
 outlasts a power cut. Only then do older checkpoints go. A kill at any moment leaves a whole
-checkpoint under its name, or a .saving that the next start removes. What harms a checkpoint later
-is found by its list, before anything of it is loaded.
+checkpoint under its name, or a .saving that the next start removes. Later damage to a checkpoint is
+found by its list, before anything of it is loaded.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ class CheckpointManifest(run_folder.Sealed, frozen=True, forbid_unknown_fields=T
 
 
 class StepFacts(NamedTuple):
-    """What is known of a step that is to be saved. `sound`: its loss and gradients are numbers."""
+    """The facts about a step that is to be saved. `sound`: its loss and gradients are numbers."""
 
     dev_loss: float | None = None
     sound: bool = True
@@ -274,7 +274,7 @@ _sound: set[tuple[Path, int]] = set()  # read through and found whole by this pr
 
 
 def _problem(checkpoint: Path, folder: Path) -> str:
-    """What is wrong with a checkpoint, "" if nothing is."""
+    """Why a checkpoint cannot be used, "" if it can."""
     try:
         key = (checkpoint.resolve(), (checkpoint / MANIFEST).stat().st_mtime_ns)
         manifest = _read(checkpoint)
@@ -284,7 +284,7 @@ def _problem(checkpoint: Path, folder: Path) -> str:
         run_folder.refuse_other_version(checkpoint / MANIFEST, error)
         return f"its {MANIFEST} cannot be read ({error})"
     if not manifest.seal or not manifest.is_as_written:
-        return f"its {MANIFEST} is not as it was saved"
+        return f"its {MANIFEST} has changed since it was saved"
     if manifest.step != step_of(checkpoint):
         return f"is that of step {manifest.step}, by its {MANIFEST}"
     if manifest.plan != _plan(folder):
@@ -300,7 +300,7 @@ def _problem(checkpoint: Path, folder: Path) -> str:
             if not path.is_file():
                 return f"has no {name}"
             if path.stat().st_size != size or digests.content_digest(path) != expected:
-                return f"{name} is not as it was saved"
+                return f"{name} has changed since it was saved"
         _sound.add(key)
     return ""
 

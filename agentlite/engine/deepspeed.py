@@ -102,7 +102,8 @@ def _of_one_process(command: str, settings: TrainerSettings, source: Source) -> 
     if distributed.count() > 1 and not settings.deepspeed:
         yield Mistake(
             "deepspeed",
-            f"this is one of {distributed.count()} processes, and nothing says how they share.",
+            f"this is one of {distributed.count()} processes, and no DeepSpeed configuration "
+            "says how they share the work.",
             "Add --engine hf --deepspeed deepspeed/zero2.json, or start it without torchrun.",
         )
 
@@ -119,12 +120,12 @@ def _of_deepspeed(command: str, settings: TrainerSettings, source: Source) -> It
         )
     if settings.engine != "hf":
         yield Mistake(
-            "deepspeed", f"goes with the engine hf, not with {settings.engine}.", "Add --engine hf."
+            "deepspeed", f"needs the engine hf, not {settings.engine}.", "Add --engine hf."
         )
     if bits := _bits(settings):
         yield Mistake(
             "deepspeed",
-            f"weights in {bits} bit cannot be shared out.",
+            f"weights in {bits} bit cannot be divided among processes.",
             f"Add --load-in-{bits}bit false.",
         )
     if importlib.util.find_spec("deepspeed") is None:
@@ -146,7 +147,7 @@ def _of_deepspeed(command: str, settings: TrainerSettings, source: Source) -> It
     ):
         yield Mistake(
             "segment_weights",
-            "under ZeRO-3 a part of the gradients of weighed tokens is lost.",
+            "ZeRO-3 loses a part of the gradients of tokens with weights.",
             "Take --deepspeed deepspeed/zero2.json.",
         )
     if _part(config, "bf16").get("enabled") is True and gpu_has_bf16() is False:

@@ -65,8 +65,8 @@ def train(
 
 
 def check(settings: DpoSettings) -> None:
-    """Needs neither rows nor the model. Raises UserError 2 for what this machine, TRL or PEFT
-    cannot do; 5 where a library is missing.
+    """Needs no rows and no model. Raises UserError 2 for settings that this machine, TRL or PEFT
+    cannot use; 5 where a library is missing.
     """
     prepare(loading_of(settings))
     from trl import DPOConfig

@@ -198,8 +198,8 @@ def train(
 
 
 def check(settings: GrpoSettings) -> None:
-    """Needs neither prompts nor the model. Raises UserError 2 for what this machine, TRL or PEFT
-    cannot do; 5 where a library is missing.
+    """Needs no prompts and no model. Raises UserError 2 for settings that this machine, TRL or PEFT
+    cannot use; 5 where a library is missing.
     """
     vllm_sampler.refuse(settings)
     prepare(loading_of(settings))
@@ -528,7 +528,7 @@ class _Flat:
         self.flat: dict[int, bool] = {}
 
     def __call__(self, step: int, row: Mapping[str, float]) -> UserError | None:
-        """What ends the run, once there are too many."""
+        """The error that ends the run, once there are too many."""
         if not self.flat:
             self.flat = {
                 one["step"]: one.get("flat") == 1 for one in training_log.logged(self.folder)
@@ -541,7 +541,7 @@ class _Flat:
             f"for {many} steps all answers to each prompt scored the same: nothing is learned.",
             "Raise --temperature or --group-size, leave such prompts out (--skip-solved) or weigh "
             "other "
-            "parts (--weights), with --force; or go on all the same: --max-flat-steps 0.",
+            "parts (--weights), with --force; or continue anyway: --max-flat-steps 0.",
             location=str(self.folder),
             exit_code=DIVERGED,
         )

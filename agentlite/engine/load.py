@@ -126,7 +126,7 @@ def prepare(loading: Loading) -> None:
         refuse_few_bits()
     if has_gpu():
         reason = _why_no_gpu()
-        console.notice(f"the GPU is not used, but the CPU: {reason.cause}. {reason.fix}")
+        console.notice(f"the CPU is used, not the GPU: {reason.cause}. {reason.fix}")
 
 
 def refuse_few_bits() -> None:
@@ -158,7 +158,7 @@ def _refuse_patched_libraries(engine: Engine) -> None:
         raise UserError(
             "this process has loaded Unsloth, which has replaced parts of transformers and TRL "
             "that the engine hf needs as they were.",
-            "Use engine hf in a process of its own, as every command does, or stay with unsloth.",
+            "Use engine hf in a separate process, as every command does, or stay with unsloth.",
             location="engine",
             exit_code=MODEL,
         )
@@ -410,7 +410,7 @@ def explained(error: Exception, name: str) -> Exception:
         )
     if "trust_remote_code" in str(error):
         return UserError(
-            "it is made of code of its own, which is never run here.",
+            "it needs its own code, which agentlite never runs.",
             "Choose a model that transformers knows by itself.",
             location=name,
             exit_code=MODEL,

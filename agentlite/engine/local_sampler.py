@@ -269,7 +269,7 @@ def read(
     stops: tuple[str, ...],
     numbers: tuple[int, int],
 ) -> Sample:
-    """Sampled ids as text, and how it ended. What comes after a stop string is cut off.
+    """Sampled ids as text, and how it ended. Text after a stop string is cut off.
 
     `numbers`: that of the prompt and that of the sample.
     """

@@ -36,12 +36,14 @@ def train(
 
 
 def check(settings: SftSettings) -> None:
-    """Needs neither rows nor the model. Raises UserError 2 for what this machine, TRL or PEFT
-    cannot do, or what does not go together; 5 where a library is missing.
+    """Needs no rows and no model. Raises UserError 2 for settings that this machine, TRL or PEFT
+    cannot use, or that do not go together; 5 where a library is missing.
     """
     if settings.segment_weights != "none" and settings.packing:
         raise UserError(
-            "packed rows cannot be weighed.", "Leave --packing out.", location="sft.segment_weights"
+            "the tokens of packed rows cannot have weights.",
+            "Leave --packing out.",
+            location="sft.segment_weights",
         )
 
     prepare(loading_of(settings))

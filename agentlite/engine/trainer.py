@@ -325,7 +325,7 @@ def train(
     several processes the first returns.
 
     Where a micro-batch does not fit into memory, the steps since the last checkpoint are taken
-    again in smaller ones, with as many rows a step. Raises UserError 6, 7 (one row alone does not
+    again in smaller ones, with as many rows per step. Raises UserError 6, 7 (one row alone does not
     fit) or 74, what `watch` raises, and Stopped after a signal.
     """
     micro = _fitting(folder, plan)
@@ -437,8 +437,8 @@ def _restore_metrics(folder: Path, checkpoint: Path | None) -> None:
     if not checkpoint and run_folder.is_finished(folder):
         changed = run_folder.read(folder).trusted().changed()
         raise UserError(
-            f"was finished, but {changed[0]} is not as it was left, and there is no checkpoint to "
-            "make it from.",
+            f"was finished, but {changed[0]} has changed since the stage wrote it, and there "
+            "is no checkpoint to make it from.",
             "Put it back as it was, or train anew with --force.",
             location=str(folder),
             exit_code=OTHER_PLAN,
@@ -463,7 +463,7 @@ def _explained(error: Exception, folder: Path) -> Exception:
         )
     if type(error).__name__ == "UnpicklingError":  # torch reads data alone, and this is more
         return UserError(
-            "its newest checkpoint holds more than data: code, which is never run.",
+            "its newest checkpoint contains code, which is never run.",
             "Remove that checkpoint to carry on from the one before, or start over with --force.",
             location=str(folder),
             exit_code=MODEL,

@@ -15,7 +15,7 @@ def open_journal(folder: Path) -> AbstractContextManager["Journal | None"]:
 
 
 class Journal:
-    """metrics.jsonl: one row a step. A row waits until its dev loss may have come."""
+    """metrics.jsonl: one row per step. A row waits until its dev loss may have come."""
 
     def __init__(self, folder: Path):
         self.appender = PatientAppender(folder / "metrics.jsonl")

@@ -22,7 +22,7 @@ class Watch:
     `measures`: what the library logs -> its name in metrics.jsonl. `at_step` sees the number of
     each optimizer step and its row, and may raise. An exception in `halt` ends the run once the
     step that is under way is saved. `settle` writes what waits for room on the disk, before a save,
-    and raises UserError 74 where there is none.
+    and raises UserError 74 if there is no room.
     """
 
     measures: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class TrainerRun(NamedTuple):
     caught: list[int]
     watch: Watch
     model: Any
-    bad: list[int]  # the last steps, if something in them is no finite number
+    bad: list[int]  # the last steps, if something in them is not a finite number
     skipped: list[int]  # the last steps, if float16's loss scaling took them for nothing
 
     def facts(self, step: int) -> checkpoints.StepFacts:

@@ -4,7 +4,7 @@ The loss is the sum of weight x loss of each token, divided by the number of tra
 
 The fused losses of Unsloth and Liger take no weights. So the hidden states are computed as ever,
 and the logits of the trained tokens alone, a few hundred at a time and again on the way back:
-exact, and no dearer in memory.
+exact, and without more memory.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def check_head(model: Any) -> None:
     for name in SCALED:
         if getattr(config, name, None) not in (None, 1, 1.0):
             raise UserError(
-                f"its logits are changed by {name}: they cannot be weighed token by token.",
+                f"its logits are changed by {name}: its tokens cannot have weights.",
                 "Leave --segment-weights out.",
                 location=config.model_type,
                 exit_code=MODEL,

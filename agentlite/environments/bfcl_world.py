@@ -152,7 +152,7 @@ class BfclWorld:
                 self.problem = "empty_turn_model_response"
             elif self.mine.differs_from(self.gold):
                 self.problem = "instance_state_mismatch"
-            # the results of all turns until now: a call may have been made before it was due
+            # the results of all turns until now: a call may have been made before it was expected
             elif Counter(responses) - Counter(self.results):
                 self.problem = "execution_response_mismatch"
         self.satisfied += not self.problem

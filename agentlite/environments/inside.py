@@ -14,7 +14,7 @@ from agentlite.core.records import plain
 from agentlite.core.user_code import one_line
 from agentlite.environments.tool_schema import SchemaError, tool_schema
 
-# methods that are no tools: the first two are TRL's
+# methods that are not tools: the first two are TRL's
 HOOKS = ("reset", "get_reward", "get_scores", "next_user", "tools", "call", "state", "close")
 world: Any = None
 
@@ -25,7 +25,7 @@ class LostWorldError(Exception):
 
 def answer(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str]:
     """Does what a request says, `[what, *arguments]`, and returns the answer, which JSON can hold,
-    and a problem, "" where there is none. An exception in `call` is a result; any other goes up.
+    and a problem, or "". An exception in `call` is a result; any other goes up.
     """
     try:
         return _answered(make, request)

@@ -107,7 +107,7 @@ def _reply(request: JsonRpc) -> JsonRpc:
     """To what a server asks: it may ask whether the client is there, and nothing else."""
     if request["method"] == "ping":
         return {"jsonrpc": "2.0", "id": request["id"], "result": {}}
-    error = {"code": NO_METHOD, "message": "agentlite has tools alone"}
+    error = {"code": NO_METHOD, "message": "agentlite only uses tools"}
     return {"jsonrpc": "2.0", "id": request["id"], "error": error}
 
 

@@ -9,7 +9,7 @@ from agentlite.environments.mcp_client import McpClient
 
 
 class McpWorld:
-    """What tools return comes from the server; what the user says next, from the task."""
+    """The results of tools come from the server; the user's next messages, from the task."""
 
     def reset(
         self,

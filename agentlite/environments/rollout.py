@@ -33,8 +33,8 @@ class RolloutSetup(NamedTuple):
 
 
 class RolloutPrompt(NamedTuple):
-    """What a model is asked with at a turn of a rollout. `ids`: all that it reads, with its own
-    earlier turns as it sampled them.
+    """The request to a model at a turn of a rollout. `ids`: all that it reads, with its own earlier
+    turns as it sampled them.
     """
 
     key: RolloutKey
@@ -154,7 +154,7 @@ class _Rollout:
             self.messages.append({"role": "user", "content": text})
 
     def prompt(self) -> RolloutPrompt | None:
-        """None where there is none to ask with: the rollout has ended."""
+        """None if the rollout has ended."""
         if self.ended:
             return None
         tools = [tool.schema for tool in self.world.tools]
@@ -196,8 +196,8 @@ class _Rollout:
             self.seen = _Seen(text, [*self.waiting.ids, *answer.ids])
 
     def take(self, answer: RolloutAnswer) -> ModelTurn:
-        """Carries out the calls of an answer; or hands an answer without any to the user. What
-        cannot be read as a call, or was cut, is words.
+        """Carries out the calls of an answer; or hands an answer without any to the user. Text that
+        cannot be read as a call, or was cut, counts as words.
         """
         offered = {tool.name: tool.schema for tool in self.world.tools}
         self.tools |= offered

@@ -51,7 +51,7 @@ def task_of(row: dict[str, Any]) -> EnvironmentTask:
     given = row.get("prompt", [])
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if not isinstance(messages, list):
-        raise RowError("E201", "prompt is neither a text nor a list of messages")
+        raise RowError("E201", "prompt is not a text or a list of messages")
     name = row.get("id")
     first = tuple(map(_message, messages))
     return EnvironmentTask(
@@ -75,5 +75,5 @@ def _message(message: Any) -> Message:
         raise RowError("E201", "a message of prompt has no role and text")
     role = ROLES.get(message.get("role", ""))
     if role not in ("system", "user"):
-        raise RowError("E201", "a message of prompt is neither the system's nor the user's")
+        raise RowError("E201", "a message of prompt has another role than system or user")
     return Message(role, message["content"])

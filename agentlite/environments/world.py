@@ -65,7 +65,8 @@ class World:
             self.code.stop()
 
     def reset(self, row: dict[str, Any]) -> str | None:
-        """A fresh world for a task's row. What it says is added to the first user message.
+        """A fresh world for a task's row. The text that it returns is added to the first user
+        message.
 
         Raises WorldError, and UserError 2 where the class cannot be imported.
         """

@@ -2,7 +2,7 @@
 
 A template is a program from the internet. The sandbox keeps it from doing anything, but it could
 run for ever or grow without end. So every loop, call and filter checks the clock; whatever makes
-texts longer reckons their length before; and all long texts of one rendering are added up.
+texts longer computes their length before; and all long texts of one rendering are added up.
 """
 
 import json

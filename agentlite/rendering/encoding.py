@@ -103,7 +103,7 @@ def _weighed(row: Rendered, record: Record, template: Template, table: Table) ->
             weights += [0.0] * len(starts)
             continue
         # `starts` and segments are both offsets in characters of this span's text. The end of the
-        # turn is no words of the assistant: outside of every segment, it weighs 1.
+        # turn is not part of the assistant's words: outside of every segment, it weighs 1.
         completion = text.removesuffix(template.turn_end)
         parts = [
             *segments(completion, table, _question(record, span.turn)),

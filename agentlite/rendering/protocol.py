@@ -67,9 +67,9 @@ class Protocol:
         return self.assistant(message)
 
     def read(self, text: str, tools: Sequence[Tool]) -> Parsed:
-        """The calls of a completion; the protocol's way to answer is no call. Without tools there
-        is nothing but words. Nothing is called in the thoughts that it begins with: they stay
-        words.
+        """The calls of a completion; the protocol's way to answer does not count as a call. Without
+        tools there is nothing but words. Nothing is called in the thoughts that it begins with:
+        they stay words.
         """
         text = text.removeprefix(self.answer_head)
         rest = behind_thoughts(text)
@@ -126,7 +126,7 @@ def arguments_problem(arguments: object) -> str:
 
 
 def _is_json(value: object, depth: int) -> bool:
-    """A Python literal may also hold sets, bytes, or keys that are no strings."""
+    """A Python literal may also hold sets, bytes, or keys that are not strings."""
     if isinstance(value, dict):
         return depth > 0 and all(
             isinstance(k, str) and _is_json(inner, depth - 1) for k, inner in value.items()

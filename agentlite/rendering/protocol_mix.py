@@ -89,7 +89,7 @@ def native_problem(template: Template) -> str:
     if reading_problem(reader_for(PROTOCOLS["chat"], template), template):
         return "writes calls that cannot be read back"
     lost = [] if template.keeps_text_with_calls else ["drops words beside a call"]
-    lost += [] if template.takes_several_calls else ["holds one call a turn"]
+    lost += [] if template.takes_several_calls else ["holds one call per turn"]
     return " and ".join(lost)
 
 
@@ -121,7 +121,7 @@ def settled(setting: str, template: Template, seed: int = 0) -> Mixture:
 
 
 def protocol_weights(setting: str) -> dict[str, float]:
-    """Raises UserError for a name that is no protocol's, or a weight that is none."""
+    """Raises UserError for an unknown protocol or an invalid weight."""
     weights: dict[str, float] = {}
     for part in setting.split(","):
         name, _, weight = part.strip().partition("=")
@@ -131,7 +131,7 @@ def protocol_weights(setting: str) -> dict[str, float]:
             )
         if name in weights:
             raise UserError(
-                f"'{name}' is there twice.",
+                f"'{name}' appears twice.",
                 "Name each protocol once: hermes=2,react=1.",
                 location="--protocol",
             )

@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """One training row. A dialog is one, or one a step where the template rewrites its history."""
+    """One training row: a dialog, or one of its steps where the template rewrites its history."""
 
     text: str
     spans: tuple[Span, ...]
@@ -437,7 +437,7 @@ def _refuse_several(index: int, message: Message, protocol: Protocol) -> None:
     if len(message.calls) > 1 and not protocol.several:
         reason = (
             f"messages[{index}] holds {len(message.calls)} calls; protocol {protocol.name} "
-            "holds one a turn"
+            "holds one per turn"
         )
         raise RowError("E204", reason)
 

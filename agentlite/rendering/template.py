@@ -35,7 +35,7 @@ SYSTEM_INTO_USER = """\
 """
 # The same where a template takes every text as a list of parts.
 PARTS_INTO_USER = SYSTEM_INTO_USER.replace("'\\n\\n'", "[{'type': 'text', 'text': '\\n\\n'}]")
-# Besides control tokens, what a prompt may have that a turn does not: the marks of a thought.
+# Apart from control tokens, what a prompt may have that a turn does not: the marks of a thought.
 THOUGHT_WORDS = re.compile(r"(?:\s|</?think>|thought)*")
 # What a tokenizer puts before a text that does not begin with a blank.
 PREFIXES = {
@@ -47,7 +47,7 @@ PREFIXES = {
 
 @contextmanager
 def tokenizer_errors(name: str) -> Iterator[None]:
-    """What a tokenizer cannot do is the model's fault. Raises UserError 5."""
+    """An error of a tokenizer is the model's fault. Raises UserError 5."""
     try:
         yield
     except BaseException as error:

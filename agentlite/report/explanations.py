@@ -27,7 +27,7 @@ EXPLANATIONS = {
     "hallucinated_tools": "Of the calls that were made, the share of tools that were not on offer.",
     "repeated_calls": "Of the calls that were made, the share that repeats an earlier one.",
     "plan_success_rate": "The dialog calls the right tools in the right order.",
-    "plan_partial": "The share of the expected calls that stand at their place in the dialog.",
+    "plan_partial": "The share of the expected calls that are at their place in the dialog.",
     "step_efficiency": "Expected calls per call made; 0 unless all expected ones were made.",
     "end_to_end_success": "Every step of the dialog is right.",
     "forgetting": "How much harder general texts became to predict; 0.02 is 2 %.",

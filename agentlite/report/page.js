@@ -1,5 +1,5 @@
 "use strict";
-// The reader of single predictions. What records and models say is only ever set as text, never as markup.
+// The reader of single predictions. The texts of records and models are only ever set as text, never as markup.
 
 const PAGE = 100;
 const MARKS = { full: "●", partial: "◐", none: "○", unreadable: "✕", unmeasured: "·" };

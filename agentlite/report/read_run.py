@@ -69,7 +69,7 @@ class ReportedStage(Struct, frozen=True):
         return self.stored.is_as_left(name)
 
     def json(self, name: str) -> Json:
-        """One of its files; {} where there is none that can be trusted."""
+        """One of its files; {} if it is missing or cannot be trusted."""
         return read_json(self.folder / name) if self.is_as_left(name) else {}
 
     def rows(self, name: str) -> list[Row]:

@@ -77,7 +77,7 @@ def likeliest(scores: Scores, pool: ToolPool, k: int) -> list[int]:
 
 
 def _first_of_names(row: Scores, pool: ToolPool, k: int) -> list[int]:
-    """Looks at a few of the likeliest entries, and at more only where they bear too few names.
+    """Looks at a few of the likeliest entries, and at more only where they have too few names.
     Equal ones come in their order, on any machine.
     """
     import numpy

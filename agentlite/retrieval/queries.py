@@ -10,11 +10,11 @@ SHORTEST = 16  # bytes: "yes, please" asks nothing by itself
 
 
 class Query(NamedTuple):
-    """What a user asks, at which step it is first answered, and the names that are due until the
-    next question.
+    """A question of a user, the step at which it is first answered, and the tools expected until
+    the next question.
 
-    `tool_indices`: these tools in `entries` of the pool, as the record offers them; a name may be
-    due that it does not.
+    `tool_indices`: these tools in `entries` of the pool, as the record offers them; a tool may be
+    expected that it does not offer.
     """
 
     step: Step
@@ -36,7 +36,8 @@ def questions(record: Record) -> list[str]:
 
 
 def queries(records: Iterable[Record], pool: ToolPool) -> list[Query]:
-    """Those for which some tool is due. Where any call will do, none is right."""
+    """Those for which some tool is expected. Where any call is right, there is no right tool to
+    find."""
     return [query for record in records for query in _queries(record, pool)]
 
 

@@ -83,7 +83,7 @@ class ToolFile(NamedTuple):
 
 
 def text_of(tool: Tool) -> str:
-    """What a tool is found by: its name, what it does, and what it is told."""
+    """The text by which a tool is found: its name, its description and its parameters."""
     properties = tool.parameters.get("properties")
     parameters = (
         [_parameter(name, schema) for name, schema in properties.items()]
@@ -162,8 +162,8 @@ def _add(tool: Tool, category: str, location: str, read: ToolFile) -> None:
             {
                 "location": location,
                 "code": "no description",
-                "problem": f"{tool.name} says nothing of what "
-                "it does: it is found by its name and parameters alone",
+                "problem": f"{tool.name} has no description: "
+                "it is found only by its name and parameters",
             }
         )
 

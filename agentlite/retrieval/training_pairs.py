@@ -27,7 +27,7 @@ class TrainingPair(NamedTuple):
     """A query, the right tool and wrong ones, by their places in the pool, those that look right
     first.
 
-    `right`: the names that are due for an equal question anywhere.
+    `right`: the tools that are expected for an equal question anywhere.
     """
 
     text: str
@@ -39,9 +39,9 @@ class TrainingPair(NamedTuple):
 def pairs(
     queries: Sequence[Query], pool: ToolPool, rankers: dict[str, Ranker], count: int, seed: int
 ) -> list[TrainingPair]:
-    """A pair for each tool that is due, with `count` wrong tools and some to spare, none if `count`
-    is 0: by turns the likeliest of each ranker and one of the right tool's group, then any. Never
-    one that is due for an equal question, or that only bears another name.
+    """A pair for each expected tool, with `count` wrong tools and some to spare, none if `count` is
+    0: by turns the likeliest of each ranker and one of the right tool's group, then any. Never one
+    that is expected for an equal question, or that is the same under another name.
     """
     if not queries:
         return []
@@ -65,8 +65,8 @@ def batches(
     found: Sequence[TrainingPair], pool: ToolPool, size: int, steps: int, count: int, seed: int
 ) -> list[TrainingPair]:
     """The pairs of `steps` batches of `size`, one after the other, with `count` wrong tools each:
-    epoch after epoch in a new order, each pair as soon as no tool of its batch is right for it, nor
-    its own for another one.
+    epoch after epoch in a new order, each pair as soon as no tool of its batch is right for it, and
+    its own for no other one.
 
     Where too few go together, as where most questions want one tool, a batch is filled with what
     comes next.
@@ -116,7 +116,7 @@ def from_row(row: Row) -> TrainingPair:
 
 
 def _right(queries: Iterable[Query]) -> dict[str, set[str]]:
-    """What is due for a question, wherever it is asked."""
+    """The tools expected for a question, wherever it is asked."""
     found: dict[str, set[str]] = defaultdict(set)
     for query in queries:
         found[normal(query.text)].update(query.names)

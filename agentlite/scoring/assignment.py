@@ -1,4 +1,4 @@
-"""What each pair of a row and a column is worth -> the pairs with the highest sum."""
+"""The value of each pair of a row and a column -> the pairs with the highest sum."""
 
 from collections.abc import Sequence
 

@@ -137,7 +137,7 @@ def slices(record: Record, protocol: str) -> dict[str, str]:
 
 
 def difficulty(record: Record) -> str:
-    """As the record says, or by the calls that are due in it."""
+    """As the record says, or by its expected calls."""
     told = next(
         (record.meta[key] for key in DIFFICULTY if isinstance(record.meta.get(key), str)), ""
     )
@@ -186,7 +186,7 @@ def read_external(
     """Texts or calls from elsewhere, by step. `records`: all of the data, by id; `steps`: those
     that are asked. Rows about records that are never asked are noted.
 
-    Raises UserError with file and line for a row that is none, is there twice, or is about a step
+    Raises UserError with file and line for a row that is none, appears twice, or is about a step
     the data does not have.
     """
     found: dict[Step, ExternalAnswer] = {}
@@ -207,7 +207,7 @@ def read_external(
         step = _step(row, record, where)
         if step in lines:
             raise UserError(
-                f"record {step.record_id}, turn {step.turn} is there twice, first in line "
+                f"record {step.record_id}, turn {step.turn} appears twice, first in line "
                 f"{lines[step]}.",
                 "Keep one of the two.",
                 location=where,
@@ -289,7 +289,7 @@ def _step(row: Row, record: Record, where: str) -> Step:
 def _external_answer(row: Row, where: str) -> ExternalAnswer:
     text, calls = row.get("text", ""), row.get("calls")
     if not isinstance(text, str) or ("text" not in row and calls is None):
-        raise UserError("has neither a text nor calls.", f"A row: {SHAPE}.", location=where)
+        raise UserError("has no text and no calls.", f"A row: {SHAPE}.", location=where)
     return ExternalAnswer(
         text, None if calls is None else tuple(_call(call, where) for call in _list(calls, where))
     )

@@ -129,8 +129,8 @@ class PairChoice(NamedTuple):
 
 def gold_candidates(prompts: Iterable[Prompt]) -> Iterator[Candidate]:
     """The gold answer of every step that has one. A step whose calls have unknown arguments has
-    none: its text would teach the empty ones that stand in for them. Nor has a step that nobody has
-    answered.
+    none: its text would teach the empty ones that stand in for them. A step without an answer has
+    none either.
     """
     for prompt in prompts:
         record, turn = prompt.record, prompt.turn

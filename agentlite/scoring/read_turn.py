@@ -18,8 +18,7 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
 
     The protocol forgives what a program that runs the calls would not see: words behind a call, a
     result that the model has made up, a call in another syntax. Here that is a problem, since a
-    model would learn it, or seem to be right by it. What the record itself has at the turn is never
-    one.
+    model would learn it, or seem to be right by it. The record's own text at the turn never is.
     """
     if not record.tools:
         return _read_without_tools(text, protocol, record.messages[turn].content)

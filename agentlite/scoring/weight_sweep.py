@@ -320,8 +320,8 @@ def read_grid(
     """The weightings of a YAML file with every weight: a mapping name -> weights, or a list, named
     by the weights that it changes.
 
-    `user_functions`: components besides the built-in ones. `settle`: what fills a weighting up with
-    the defaults. Raises UserError 2 with file and name.
+    `user_functions`: components that are not built in. `settle`: fills a weighting up with the
+    defaults. Raises UserError 2 with file and name.
     """
     user_functions = list(user_functions)
     grid: dict[str, dict[str, float]] = {}
@@ -333,7 +333,7 @@ def read_grid(
             )
         if name in grid:
             raise UserError(
-                "is there twice.", "Give each weighting a name of its own.", location=location
+                "appears twice.", "Give each weighting its own name.", location=location
             )
         try:
             changed = {str(key): _number(key, weight) for key, weight in (weights or {}).items()}

@@ -101,8 +101,8 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Acting:
 
 
 def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentTask]:
-    """The tasks of the split, or the first of a seeded order of them. Raises UserError 2 where
-    there is none, two have one id, or the right calls are needed and not known.
+    """The tasks of the split, or the first of a seeded order of them. Raises UserError 2 if there
+    are none, two have one id, or the right calls are needed and not known.
     """
     tasks = list(acting.tasks())
     location = settings.tasks or f"--env {settings.env}"
@@ -111,7 +111,7 @@ def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentT
     twice = [name for name, times in Counter(task.id for task in tasks).items() if times > 1]
     if twice:
         raise UserError(
-            f"{len(twice)} tasks are there twice, {twice[0]} among them.",
+            f"{len(twice)} tasks appear twice, {twice[0]} among them.",
             'Leave one of each out, or give each its own "id".',
             location=location,
         )

@@ -72,7 +72,7 @@ def _refuse_options(settings: GrpoSettings) -> None:
     if given:
         raise UserError(
             "is for recorded prompts, and --env has none.",
-            "Leave one of the two out. A class can return scores of its own with get_scores(); "
+            "Leave one of the two out. A class can return its own scores with get_scores(); "
             "tasks that teach nothing are passed over by themselves.",
             location="--" + given.replace("_", "-"),
         )

@@ -183,7 +183,7 @@ class LiveRollouts:
         )
 
     def _count(self, done: Sequence[Trajectory]) -> None:
-        """What later steps need to know of these rollouts, and what is wrong with them."""
+        """The facts about these rollouts that later steps need, and what is wrong with them."""
         groups: dict[tuple[str, int], list[Trajectory]] = {}
         for one in done:
             groups.setdefault((one.task, self._step(one)), []).append(one)

@@ -41,7 +41,7 @@ def train_stage(
     `inputs`: digests of what is read, without the model. `check` builds what the libraries are
     configured with, before anything is read, where settings are passed on to them. `forecast`:
     the figures of a dry run. `train` fills the folder and returns the figures; `outputs` are the
-    files it writes besides the weights and metrics.jsonl. `not_of_the_plan`: settings that change
+    files it writes next to the weights and metrics.jsonl. `not_of_the_plan`: settings that change
     how it is done, not what comes out. `evaluate`: options of the command that is suggested next.
 
     Raises UserError 2, 3, 5, 75 and what `train` raises.

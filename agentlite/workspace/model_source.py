@@ -168,7 +168,7 @@ def _stage_model(name: str, folder: Path) -> Source:
         base = find_model(str(plan.settings["model"]), folder.parent, folder)
     except UserError as error:
         raise UserError(
-            f"is an adapter on {plan.settings['model']}, which cannot be had: {error.problem}",
+            f"is an adapter on {plan.settings['model']}, which cannot be found: {error.problem}",
             error.fix or "Put it back: an adapter cannot be used without its base.",
             location=str(folder),
             exit_code=error.exit_code,

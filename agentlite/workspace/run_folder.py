@@ -173,7 +173,7 @@ class StoredStage(Struct, frozen=True):
         if self.refusal:
             return f"{Path(self.refusal.location).name} {self.refusal.problem.rstrip('.')}"
         changed = self.changed(names)
-        return f"{changed[0]} is not as it was left" if changed else ""
+        return f"{changed[0]} has changed since the stage wrote it" if changed else ""
 
 
 class StageFolder:
@@ -258,8 +258,8 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[StageFolder
             _report_other_versions(folder, plan)
             if changed := read(folder).trusted().changed():
                 notice(
-                    f"{folder}: was finished, and {changed[0]} is not as it was left; making again "
-                    "what is missing"
+                    f"{folder}: was finished, and {changed[0]} has changed since the stage "
+                    "wrote it; making again what is missing"
                 )
         yield StageFolder(folder, plan, status)
 
@@ -409,7 +409,7 @@ def finished(folder: Path, command: str) -> Done:
     stored = read(folder).trusted()
     if changed := stored.changed():
         raise UserError(
-            f"{changed[0]} is not as the stage left it.",
+            f"{changed[0]} has changed since the stage wrote it.",
             f"Run `agentlite {command}` again with --force.",
             location=where,
         )
@@ -480,7 +480,10 @@ def set_aside(path: Path) -> None:
     if path.exists():
         aside = path.with_name(f"{path.name}.broken")
         path.replace(aside)
-        notice(f"{path}: is not as it was left; set aside as {aside.name}, and made again")
+        notice(
+            f"{path}: has changed since the stage wrote it; set aside as {aside.name}, "
+            "and made again"
+        )
 
 
 def clear(folder: Path) -> None:

@@ -108,7 +108,7 @@ def _sampling(model: Path, toy: bool) -> list[GpuStep]:
     return [
         GpuStep(
             f"sampling-{engine}",
-            f"tokens a second, {name}",
+            f"tokens per second, {name}",
             240,
             [*words, "--engine", engine],
             "model",

@@ -1,4 +1,4 @@
-"""Eight cells on one NVIDIA card: what training takes under a cap, its tokens a second, MFU, and
+"""Eight cells on one NVIDIA card: what training takes under a cap, its tokens per second, MFU, and
 the planner's error.
 
     .venv/bin/python scripts/bench/gpu.py --list

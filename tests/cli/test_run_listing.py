@@ -81,7 +81,7 @@ def test_a_stage_is_done_failed_broken_or_half_done(tmp_path):
     assert listed(tmp_path) == {
         "done": ("done", "", "3 of 5 rows kept"),
         "failed": ("failed", "the same command starts over", ""),
-        "broken": ("broken", "out is not as it was left", "3 of 5 rows kept"),
+        "broken": ("broken", "out has changed since the stage wrote it", "3 of 5 rows kept"),
         "sealed": ("broken", "plan.json was changed since it was written", ""),
         "half": ("half", "", ""),
     }

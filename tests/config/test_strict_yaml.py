@@ -14,8 +14,8 @@ from agentlite.core.errors import USAGE, UserError
 from agentlite.scoring.weight_sweep import read_grid
 
 MISTAKES = {  # the text of a section -> its line, the column, and what is said
-    "  seed: 1\n  seed: 2\n": (3, 2, "the key 'seed' stands twice"),
-    "  trl: {a: 1, b: 2, a: 1}\n": (2, 20, "the key 'a' stands twice"),
+    "  seed: 1\n  seed: 2\n": (3, 2, "the key 'seed' appears twice"),
+    "  trl: {a: 1, b: 2, a: 1}\n": (2, 20, "the key 'a' appears twice"),
     "  seed: 1:30\n": (2, 8, "1:30 would be read as 90"),
     "  num_epochs: 1:30.5\n": (2, 14, "1:30.5 would be read as 90.5"),
     "  seed: 010\n": (2, 8, "010 would be read as 8"),

@@ -23,7 +23,7 @@ def refused(content: bytes, folder: Path) -> UserError:
     [
         ("prep:\n  dev: 0.1\n   test: 0.2\n", 3, "the indentation is wrong", "test: 0.2"),
         ("prep:\n  dev: 0.1\n test: 0.2\n", 3, "the indentation is wrong", "test: 0.2"),
-        ("prep:\n\ttest: 0.2\n", 2, "a tab stands in the indentation", None),
+        ("prep:\n\ttest: 0.2\n", 2, "the indentation contains a tab", None),
         ('prep:\n  system: "a\n  test: 1\n', 2, "a quote or a bracket is not closed", '"a'),
         ("prep:\n  mix: [a, b\n  test: 1\n", 2, "a bracket is not closed", "[a, b"),
         ("prep:\n  system: a: b\n", 2, "a text with a colon has no quotes", ": b"),

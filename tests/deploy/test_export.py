@@ -760,7 +760,7 @@ def test_an_adapter_without_its_base_is_refused(run, tiny_model, tmp_path):
     )
     path.write_text(json.dumps({**plan, "seal": ""}), encoding="utf-8")
     error = refused("sft", "--run", tmp_path / "run", "--merged", tmp_path / "m")
-    assert f"is an adapter on {tmp_path / 'gone'}, which cannot be had" in str(error)
+    assert f"is an adapter on {tmp_path / 'gone'}, which cannot be found" in str(error)
 
 
 def test_quantized_weights_take_no_adapter(run, tiny_model, tmp_path):
@@ -775,7 +775,7 @@ def test_quantized_weights_take_no_adapter(run, tiny_model, tmp_path):
 
 
 def test_one_target_is_asked_for():
-    assert "what is to be written?" in str(refused("sft"))
+    assert "no target is named." in str(refused("sft"))
     assert "--merged and --adapter at once" in str(
         refused("sft", "--merged", "a", "--adapter", "b")
     )

@@ -405,7 +405,7 @@ def test_a_client_that_hangs_up_is_not_worked_for(server, client, monkeypatch, s
 
 
 def test_a_port_in_use_is_told_before_anything_is_loaded(server, chat_model):
-    with pytest.raises(UserError, match=r"cannot be had.*\n.*--port 0"):
+    with pytest.raises(UserError, match=r"cannot listen on port.*\n.*--port 0"):
         Server(chat_model, server.server_address[1])
 
 

@@ -510,7 +510,7 @@ def test_a_connection_stays_open_for_the_next_request_unless_the_client_says_clo
 
 def test_a_port_that_cannot_be_had_is_named(server, model):
     for port, reason in ((server.server_address[1], "in use"), (70000, "no port")):
-        with pytest.raises(UserError, match=f"port {port} cannot be had: .*{reason}") as refused:
+        with pytest.raises(UserError, match=f"cannot listen on port {port}: .*{reason}") as refused:
             Server(model, port)  # type: ignore[arg-type]
         assert refused.value.location == "--port" and refused.value.exit_code == 2
     assert server.url == f"http://127.0.0.1:{server.server_address[1]}/v1"

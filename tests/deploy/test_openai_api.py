@@ -118,7 +118,7 @@ def test_another_model_is_not_found():
         request(model="gpt")
     assert refused.value.status == 404
     assert refused.value.body["error"] == {
-        "message": "The model `gpt` does not exist: this server has `sft` alone.",
+        "message": "The model `gpt` does not exist: this server only has `sft`.",
         "type": "not_found_error",
         "param": "model",
         "code": "model_not_found",

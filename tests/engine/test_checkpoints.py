@@ -53,11 +53,11 @@ def edit(path: Path, **values: Any) -> None:
 HARM: dict[str, tuple[Callable[[Path], object], str]] = {
     "a bit of the weights": (
         lambda one: flip(one / "adapter_model.safetensors"),
-        "is not as it was saved",
+        "has changed since it was saved",
     ),
     "a bit of the optimizer": (
         lambda one: flip(one / "optimizer.pt"),
-        "optimizer.pt is not as it was saved",
+        "optimizer.pt has changed since it was saved",
     ),
     "a file too short": (
         lambda one: (one / "rng_state.pth").write_bytes(b"1"),
@@ -74,7 +74,7 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
     "a list with more in it": (lambda one: edit(one / "manifest.json", more=1), "cannot be read"),
     "a list that was edited": (
         lambda one: edit(one / "manifest.json", step=3),
-        "manifest.json is not as it was saved",
+        "manifest.json has changed since it was saved",
     ),
     "another step's": (lambda one: made(one, step=3), "is that of step 3"),
     "another run's": (lambda one: made(one, plan="0" * 16), "under another plan.json"),
@@ -359,7 +359,8 @@ def test_a_finished_run_without_checkpoints_is_not_trained_again_over_what_is_th
     shutil.rmtree(folder / "checkpoints")
     adapter = (folder / "adapter" / "adapter_model.safetensors").read_bytes()
     with pytest.raises(
-        UserError, match=r"metrics\.jsonl is not as it was left, and there is no checkpoint"
+        UserError,
+        match=r"metrics\.jsonl has changed since the stage wrote it, and there is no checkpoint",
     ) as caught:
         sft_trainer.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
     assert caught.value.exit_code == OTHER_PLAN and "--force" in caught.value.fix

@@ -118,7 +118,7 @@ def test_a_run_on_the_cpu_beside_a_card_says_why(
     monkeypatch.setattr(load, "load_libraries", lambda engine: None)
     monkeypatch.setattr(load, "_why_no_gpu", lambda: unusable_gpu.Unusable("the cause", "The fix."))
     load.prepare(Loading("hf", 9))
-    notice = "the GPU is not used, but the CPU: the cause. The fix."
+    notice = "the CPU is used, not the GPU: the cause. The fix."
     assert (notice in capsys.readouterr().err) is with_card
 
 

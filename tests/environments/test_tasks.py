@@ -42,13 +42,13 @@ def test_the_gold_is_the_right_calls_of_each_user_turn_and_the_question_the_grou
         ('{"prompt": "Wet?", "gold": 3}', "gold is not a list"),
         ('{"prompt": "Wet?", "gold": [{"name": "rain"}]}', "gold is not a list"),
         ('{"prompt": "Wet?", "gold": [[{"arguments": {}}]]}', "a call without a name"),
-        ('{"prompt": 3}', "neither a text nor a list"),
-        ('{"prompt": null}', "neither a text nor a list"),
+        ('{"prompt": 3}', "not a text or a list"),
+        ('{"prompt": null}', "not a text or a list"),
         ('{"prompt": ["Wet?"]}', "no role and text"),
         ('{"prompt": [{"role": "user"}]}', "no role and text"),
         ('{"prompt": [{"role": "user", "content": 3}]}', "no role and text"),
-        ('{"prompt": [{"role": "assistant", "content": "x"}]}', "neither the system's nor"),
-        ('{"prompt": [{"role": 1, "content": "x"}]}', "neither the system's nor"),
+        ('{"prompt": [{"role": "assistant", "content": "x"}]}', "another role than system or user"),
+        ('{"prompt": [{"role": 1, "content": "x"}]}', "another role than system or user"),
     ],
 )
 def test_a_line_that_is_no_task_is_named(tmp_path, line, problem):

@@ -397,7 +397,7 @@ def test_a_setting_names_protocols_with_their_weights(setting, weights, smollm2)
         ("hermes=-1", "'-1' is not a weight for 'hermes'"),
         ("hermes=inf", "'inf' is not a weight"),
         ("hermes=nan", "'nan' is not a weight"),
-        ("hermes,react,hermes=2", "'hermes' is there twice"),
+        ("hermes,react,hermes=2", "'hermes' appears twice"),
         ("hermes,", "no protocol ''"),
     ],
 )

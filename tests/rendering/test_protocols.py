@@ -425,7 +425,7 @@ def test_chat_is_refused_where_the_template_takes_no_tools_and_auto_avoids_it(te
     ("changed", "problem"),
     [
         ("{{ message.content }}{% for", "drops words beside a call"),
-        ("{% for call in message.tool_calls %}", "holds one call a turn"),
+        ("{% for call in message.tool_calls %}", "holds one call per turn"),
     ],
 )
 def test_auto_avoids_a_template_that_would_lose_a_part_of_a_turn(templates, changed, problem):

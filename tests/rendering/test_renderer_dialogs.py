@@ -290,7 +290,7 @@ READINGS = [
     ("react", "Action: f\nAction Input: [1]", "", [], NOT_OBJECT),
     ("react", "Action: f\nAction Input: {'a': {1}}", "", [], TOO_DEEP),
     ("react", "Thought: I know.\nFinal Answer: Yes. ", "Yes.", [], ""),
-    ("react", " Yes. ", "Yes.", [], "neither an action nor a final answer"),
+    ("react", " Yes. ", "Yes.", [], "no action and no final answer"),
     ("toolllama", 'Thought: Hm.\nAction: f\nAction Input: {"a": 1}', "Hm.", CALLED, ""),
     ("toolllama", 'Action: f\nAction Input: {"a": 1}\nObservation: 4', "", CALLED, "text after the action input"),  # noqa: E501  (verbatim text)
     ("toolllama", "Final Answer: Yes.", "Final Answer: Yes.", [], "no action"),

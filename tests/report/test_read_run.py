@@ -85,8 +85,8 @@ def test_a_file_of_a_stage_is_read_only_as_it_was_left(tmp_path):
     run = read_run(tmp_path)
     assert run.stages[0].json("metrics.json") == {}
     assert run.unread == [
-        "metrics.json is not as it was left, so not read: sft. Run `agentlite sft` again with "
-        "--force."
+        "metrics.json has changed since the stage wrote it, so not read: sft. Run "
+        "`agentlite sft` again with --force."
     ]
     assert run.stage("sft") is run.stages[0] and run.stage("dpo") is None
 

@@ -210,7 +210,7 @@ def test_what_was_changed_after_it_was_finished_is_named_and_not_read(run):
     )
     report = read_report(run)
     assert (
-        "metrics.json is not as it was left, so not read: sft." in report
+        "metrics.json has changed since the stage wrote it, so not read: sft." in report
         and "| sft | 62.5" not in report
     )
 
@@ -314,5 +314,8 @@ def test_a_retriever_is_shown_beside_what_else_brings_tools_before_the_rows_that
         run / "retriever" / "done.json",
         {"outputs": {"metrics.json": "0" * 64}, "figures": {}, "seconds": 9.0},
     )
-    assert "metrics.json is not as it was left, so not read: retriever" in read_report(run)
+    assert (
+        "metrics.json has changed since the stage wrote it, so not read: retriever"
+        in read_report(run)
+    )
     assert "Retrieval by retriever" not in read_report(run)

@@ -390,11 +390,11 @@ def test_what_is_missing_scores_0_and_is_told(workspace: Path, tmp_path: Path, c
         (b'\n{"record_id": "ID", "text": "\xff"}\n', "is not UTF-8", 2),
         (
             b'{"record_id": "ID", "text": "x"}\n{"record_id": "ID", "text": "y"}\n',
-            "is there twice, first in line 1",
+            "appears twice, first in line 1",
             2,
         ),
         (b'{"record_id": "ID", "turn": 7, "text": "x"}\n', "is not asked at turn 7", 1),
-        (b'{"record_id": "ID"}\n', "neither a text nor calls", 1),
+        (b'{"record_id": "ID"}\n', "no text and no calls", 1),
         (b'{"record_id": "ID", "calls": {"name": "f"}}\n', '"calls" is not a list', 1),
         (
             b'{"record_id": "ID", "calls": [{"name": "f", "arguments": "[1]"}]}\n',

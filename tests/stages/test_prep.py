@@ -740,7 +740,7 @@ def test_auto_keeps_every_row_where_the_template_would_drop_a_part_of_it(
     assert (result.figures["kept"], result.figures["rejected"]) == (30, 0)
     plan = json.loads((tmp_path / "prep" / "plan.json").read_text())
     assert plan["settings"]["protocol"] == "hermes"
-    assert "drops words beside a call and holds one call a turn" in capsys.readouterr().err
+    assert "drops words beside a call and holds one call per turn" in capsys.readouterr().err
 
 
 @pytest.mark.long

@@ -211,11 +211,11 @@ def test_a_rollout_that_is_not_finished_is_not_learned_from(tmp_path):
         ([{"id": "a"}], {"model": "gold"}, "the right calls of task a are not known"),
         ([{"id": "a"}], {"extra_tools": 2}, "offers the tools that it has"),
         ([], {}, "holds no task"),
-        ([{"id": "a"}, {"id": "a"}], {}, "1 tasks are there twice, a among them"),
+        ([{"id": "a"}, {"id": "a"}], {}, "1 tasks appear twice, a among them"),
         ([{"id": "a"}], {"env": "shop"}, "names no environment"),
         ([{"id": "a"}], {"env": ""}, "names no environment"),
         ([{"id": "a"}], {"max_new_tokens": 8192}, "leaves no room for a prompt"),
-        ([{"prompt": 3}], {}, "prompt is neither a text nor a list of messages"),
+        ([{"prompt": 3}], {}, "prompt is not a text or a list of messages"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_any_model_is_loaded(

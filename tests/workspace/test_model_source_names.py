@@ -176,7 +176,7 @@ def test_an_adapter_whose_base_is_gone_says_so(run):
     for path in (run.parent / "base").iterdir():
         path.unlink()
     (run.parent / "base").rmdir()
-    with pytest.raises(UserError, match="is an adapter on base, which cannot be had") as refused:
+    with pytest.raises(UserError, match="is an adapter on base, which cannot be found") as refused:
         find_model("sft", run)
     assert refused.value.exit_code == MODEL and refused.value.location == str(run / "sft")
 

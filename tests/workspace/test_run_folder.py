@@ -337,7 +337,10 @@ def test_a_done_without_its_files_is_told_when_they_are_made_again(tmp_path, cap
     (tmp_path / "sft" / "out.jsonl").unlink()
     with open_stage(tmp_path / "sft", PLAN, force=False) as stage:
         assert stage.status == "half"
-    assert "was finished, and out.jsonl is not as it was left" in capsys.readouterr().err
+    assert (
+        "was finished, and out.jsonl has changed since the stage wrote it"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(("code", "kept"), [(2, False), (4, True), (74, True)])
@@ -360,7 +363,7 @@ def test_a_mistake_before_the_first_checkpoint_gives_a_folder_up_and_a_full_disk
 def test_a_done_without_its_files_is_not_believed(tmp_path):
     finish(tmp_path / "sft")
     (tmp_path / "sft" / "out.jsonl").unlink()
-    with pytest.raises(UserError, match=r"out\.jsonl is not as the stage left it"):
+    with pytest.raises(UserError, match=r"out\.jsonl has changed since the stage wrote it"):
         finished(tmp_path / "sft", "sft")
 
 
@@ -431,7 +434,7 @@ def test_what_was_changed_is_named_output_by_output(tmp_path, damage):
     changed = ["b"] if damage else []
     assert stored.changed() == changed == stored.changed(["b"]) == stored.changed(["c", "a", "b"])
     assert stored.changed(["a", "c"]) == []
-    assert stored.problem() == ("b is not as it was left" if damage else "")
+    assert stored.problem() == ("b has changed since the stage wrote it" if damage else "")
     assert stored.problem(["a"]) == ""
     assert stored.is_as_left("a") and stored.is_as_left("b") is not bool(damage)
     assert not stored.is_as_left("missing")

@@ -35,8 +35,8 @@ def chat(
     debug: bool,
     **options: Any,
 ) -> None:
-    """Raises UserError 2, 5, 7, 8 or 74. What the model says is the result, or with --json the
-    whole dialog.
+    """Raises UserError 2, 5, 7, 8 or 74. The result is the model's answer, or the whole dialog with
+    --json.
     """
     from agentlite.core.errors import UserError
     from agentlite.deploy.chat_model import ChatModel
@@ -47,12 +47,14 @@ def chat(
     offered = read_toolbox(tools) if tools else ()
     if (replay or execute) and not offered:
         raise UserError(
-            "results of which tools?",
+            "needs the tools that the model may call.",
             "Add --tools FILE.",
             location="--exec" if execute else "--replay",
         )
     if replay and execute:
-        raise UserError("is there beside --exec.", "Leave one of them out.", location="--replay")
+        raise UserError(
+            "cannot be used with --exec.", "Leave one of them out.", location="--replay"
+        )
     chat_model = ChatModel(model, Path(run), **options)
     asides = Asides()
     with _results(replay, execute, offered, seconds, memory, asides.typed) as observe:
@@ -206,7 +208,7 @@ def _results(
     memory: float,
     typed: Callable[[Any], str],
 ) -> Iterator[Callable[[Any], str]]:
-    """Where the results of calls come from. What was not recorded is `typed`."""
+    """The source of the results of calls. A result that was not recorded is `typed`."""
     from agentlite.deploy.tool_results import executed, recorded
 
     if execute:

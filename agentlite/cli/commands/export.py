@@ -122,7 +122,7 @@ def _target(targets: Mapping[str, str | None]) -> tuple[str, Path]:
         problem = (
             f"{' and '.join(f'--{kind}' for kind in targets_given)} at once."
             if targets_given
-            else "what is to be written?"
+            else "no target is named."
         )
         raise UserError(
             problem,
@@ -165,7 +165,7 @@ COMMAND = Command(
             section=FORMS,
             help="write the base model with the adapter merged into its weights",
         ),
-        Option(["--adapter"], Folder, section=FORMS, help="write the adapter alone, for PEFT"),
+        Option(["--adapter"], Folder, section=FORMS, help="write only the adapter, for PEFT"),
         Option(
             ["--gguf"], File, section=FORMS, help="write a GGUF file, by llama.cpp's own converter"
         ),

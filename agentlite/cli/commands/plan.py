@@ -164,7 +164,7 @@ def _plan(
     present(report(request, resolved, Path(run)), as_json)
 
 
-PLANNED = "What is planned"
+PLANNED = "What to plan"
 NOT_PLANNED = {"out", "force", "dry_run", "print_config"}
 COMMAND = StageCommand(
     "plan",

@@ -41,5 +41,7 @@ def findings(run: Path) -> list[Finding]:
             found += check(facts)
         except Exception as error:
             name = check.__name__.replace("_", " ")
-            found.append(Finding(name, "warning", f"cannot be told: {error}", "Please report it."))
+            found.append(
+                Finding(name, "warning", f"this check failed: {error}", "Please report it.")
+            )
     return [replace(one, detail=hidden(one.detail), fix=hidden(one.fix)) for one in found]

@@ -55,7 +55,7 @@ def hub(facts: ProbedFacts) -> Iterator[Finding]:
         yield Finding(
             "hub",
             "warning",
-            f"neither {here} nor {' nor '.join(sorted(others))} answers ({why})",
+            f"no answer from {here} or {' or '.join(sorted(others))} ({why})",
             f"Behind a proxy, set HTTPS_PROXY; HF_ENDPOINT names another mirror. {ELSE}",
         )
 

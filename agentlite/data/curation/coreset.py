@@ -166,7 +166,7 @@ def _unlike(pool: CoresetPool, target: int) -> Choice:
 
 
 def _hybrid(pool: CoresetPool, target: int) -> Choice:
-    """What is chosen by diversity is unlike what was chosen by loss, too."""
+    """The records chosen by diversity also differ from those chosen by loss."""
     hard = _hardest(pool, round(BY_LOSS * target))["loss"]
     return {"loss": hard, "diversity": _farthest(pool, target - len(hard), hard)}
 

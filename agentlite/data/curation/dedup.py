@@ -35,9 +35,9 @@ def call_copies(records: Sequence[Traits], *, seed: int) -> Copies:
     """Records that call the same tools in the same order with the same arguments, are offered the
     same, and ask alike.
 
-    Alike are first queries with a Jaccard index of .5. Equal calls alone are no copy: another
-    question that leads to them is what a model is to learn from. Without arguments nothing is the
-    same.
+    Alike are first queries with a Jaccard index of .5. Equal calls alone do not make a copy:
+    another question that leads to them is what a model is to learn from. Without arguments nothing
+    is the same.
     """
     groups: dict[int, list[int]] = defaultdict(list)
     for index, record in enumerate(records):
@@ -64,7 +64,7 @@ def near_copies(
     their `near_text`.
 
     Only with the same tools on offer and called in the same order: what is called is what is
-    learned. Nor are they copies that contradict each other, or whose first questions are less than
+    learned. They are not copies that contradict each other, or whose first questions are less than
     half alike, by pairs of characters: short questions may have one long answer. `sketched`: those
     of each `near_text`; `text`: reads it again, for the few that are compared.
     """
@@ -88,7 +88,7 @@ def borne(records: Sequence[Traits], copies: Mapping[int, int]) -> dict[int, str
 
 
 def near_text(record: Record) -> str:
-    """A dialog's text as near copies are told by it: without case, blanks and punctuation."""
+    """A dialog's text by which near copies are found: without case, blanks and punctuation."""
     return normal(dialog_text(record))
 
 

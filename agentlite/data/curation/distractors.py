@@ -14,8 +14,8 @@ def add_distractors(records: Sequence[Record], *, n: int, seed: int) -> list[Rec
     """The records in their own order; each that has one tool gets 0 to `n` tools of the others, in
     a seeded order.
 
-    0 is among them, so that a single tool is no sign of a call not being due. A foreign tool has
-    another name than its own, and is due in no record with the same first query.
+    0 is among them, so that a single tool does not show that no call is expected. A foreign tool
+    has another name than its own, and is expected in no record with the same first query.
     """
     pool = _tools_by_name([record for record in records if "made" not in record.meta])
     names = sorted(pool)

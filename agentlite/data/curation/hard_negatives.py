@@ -142,17 +142,17 @@ def hard_negatives(
 
 
 def without_right_tool(record: Record, expected: Iterable[str], answer: str) -> Record | str:
-    """The dialog up to its first call, the tools that are due gone, and the answer in place of the
+    """The dialog up to its first call, without the expected tools, and the answer in place of the
     call; or why not.
 
-    Not made where another offered tool could do it. That is assumed of a tool that is due for the
-    same question in any record (`due`), does much (a search, a shell), takes all the arguments of a
-    call that is due, or shares a telling word of its name or much of its description with the right
-    one.
+    Not made where another offered tool could do it. That is assumed of a tool that is expected for
+    the same question in any record (`due`), does much (a search, a shell), takes all the arguments
+    of an expected call, or shares a telling word of its name or much of its description with the
+    right one.
     """
     turn = next((turn for turn in record.prompted_turns if record.expected(turn).calls), None)
     if turn is None:
-        return "no call is due"
+        return "no call is expected"
     if any(message.calls for message in record.messages[:turn]):
         return "a call is given before"
     gone = set(expected) | expected_tools(record)
@@ -183,9 +183,9 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
     Parameters inside of parameters keep their names.
     """
     if not expected_tools(record):
-        return "no call is due"
+        return "no call is expected"
     if any(map(is_id_alone, record.tools)):
-        return "a tool is known by its name alone"
+        return "a tool has a name only"
     names = {tool.name for tool in record.tools}
     if any(
         _is_telling(name) and name in message.content
@@ -208,8 +208,8 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
 
 
 def _variant(record: Record, made: str, **changes: object) -> Record:
-    """What meta says of the messages or the tools is no longer true of a variant; how it is written
-    still is.
+    """The entries of meta about the messages or the tools no longer hold for a variant; those about
+    how it is written still do.
     """
     meta = {
         key: record.meta[key] for key in ("protocol", "joined", "cut_from") if key in record.meta

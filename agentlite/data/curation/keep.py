@@ -21,7 +21,7 @@ class Keep(NamedTuple):
 
 @cache
 def parse_keep(text: str) -> Keep:
-    """Raises UserError 2 for a part that is neither `best` nor a condition."""
+    """Raises UserError 2 for a part that is not `best` and not a condition."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     conditions = [
         parse_condition(part, "--keep", "--keep 'env>=1', or --keep best")

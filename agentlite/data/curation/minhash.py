@@ -110,7 +110,7 @@ class MinHashIndex:
     """Which of the texts that were added are likely to be near another one. `kind`: only texts of
     one kind are.
 
-    What a text costs is bounded, however many others share its bands.
+    The cost of a text is bounded, however many others share its bands.
     """
 
     def __init__(self, threshold: float, worth: Container[bytes] | None = None):

@@ -55,7 +55,7 @@ def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
             raise UserError(f"{text!r} is not a group of sources.", HOW, location="--mix")
         if name in groups:
             raise UserError(
-                f"the group '{name}' is there twice.",
+                f"the group '{name}' appears twice.",
                 "Put + between its sources.",
                 location="--mix",
             )
@@ -86,7 +86,7 @@ def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
             raise UserError(wrong, nearest(name, TASKS), location="prep.task_weights")
         if tasks[0] in full:
             raise UserError(
-                f"{tasks[0]} is there twice.",
+                f"{tasks[0]} appears twice.",
                 "Give each task one weight.",
                 location="prep.task_weights",
             )
@@ -124,7 +124,7 @@ def draw(
     many of the others as their ratios say; of one with too few, what there is. Inside a group,
     weighted tasks have their shares of the largest draw that can have them; tasks without a weight
     stay whole. A limit makes all of this smaller in proportion. Chosen by a hash of seed and id:
-    neither order nor other records decide, but by how many there are.
+    the order does not matter, and of the other records only their number.
 
     Raises UserError for a group of a source that is not read, or for weights that are none.
     """

@@ -274,7 +274,7 @@ def _may_hold_keys(text: bytes) -> bool:
 
 
 def _long_runs(text: bytes) -> Iterator[tuple[int, int]]:
-    """Where many word characters stand in a row and are no name in small letters."""
+    """The places with many word characters in a row that are not a name in small letters."""
     runs, end = text.translate(RUNS), 0
     while (start := runs.find(b"a" * LONG, end)) >= 0:
         end = runs.index(b" ", start)  # JSON ends with a bracket

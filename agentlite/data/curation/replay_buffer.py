@@ -72,7 +72,7 @@ class BufferCounts(NamedTuple):
 def find_buffer(folder: Path, key: str) -> BufferState:
     """What a run finds; reads no rows. A folder that is missing or empty is an empty buffer.
 
-    Raises UserError for a folder that is no buffer, is of another format, or is not whole.
+    Raises UserError for a folder that is not a buffer, is of another format, or is not whole.
     """
     manifest = _manifest(folder)
     mine = next((run for run in manifest.runs if run.key == key), None)
@@ -204,7 +204,7 @@ def _manifest(folder: Path) -> BufferManifest:
         strangers = sorted(file.name for file in folder.glob("[!.]*")) if folder.is_dir() else []
         if strangers or (folder.exists() and not folder.is_dir()):
             held = f"holds {strangers[0]} but no manifest.json" if strangers else "is not a folder"
-            raise UserError(f"{held}: no whole buffer.", ANEW, location=f"--replay {folder}")
+            raise UserError(f"{held}: not a complete buffer.", ANEW, location=f"--replay {folder}")
         return BufferManifest()
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=BufferManifest)
@@ -232,12 +232,13 @@ def _rows(folder: Path, name: str, is_done: bool) -> list[Row]:
     if not path.exists() and is_done:
         raise UserError(
             "later runs have changed the buffer: what was there before this one is gone.",
-            "What this run drew is in its folder. To draw again, give another --replay FOLDER.",
+            "The rows that this run drew are in its folder. To draw again, give another "
+            "--replay FOLDER.",
             location=f"--replay {folder}",
         )
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != name:
-        raise UserError("is not as it was written.", ANEW, location=str(path))
+        raise UserError("has changed since it was written.", ANEW, location=str(path))
     return [msgspec.json.decode(line) for line in content.splitlines()]
 
 

@@ -16,7 +16,7 @@ TELLING = 16
 SEEDS, MANY = (
     100,
     10_000,
-)  # seeds that are tried, for as many records at most: among more, it is no bad luck
+)  # seeds that are tried, for as many records at most: among more, it is not bad luck
 Pairs = Iterator[tuple[int, int]]
 
 
@@ -47,8 +47,8 @@ class Split(NamedTuple):
 def assign_splits(
     records: Sequence[Traits], *, dev: float, test: float, seed: int, by: Sequence[str]
 ) -> Split:
-    """A side for each record: the one it bears, or else by a hash of its query, or of its tools
-    where `by` names them.
+    """A side for each record: the one its row names, or else by a hash of its query, or of its
+    tools where `by` names them.
 
     No side depends on other records. What does is whether a record stays: of a group that is tied
     by the keys in `by` and reaches over two sides, only one side does (a borne one, test before dev
@@ -139,7 +139,7 @@ def same_parent(records: Sequence[Traits]) -> Pairs:
 
 
 def same_tools(records: Sequence[Traits]) -> Pairs:
-    """Ties records in which one tool is due."""
+    """Ties records that expect the same tool."""
     yield from _same(record.tools for record in records)
 
 
@@ -163,7 +163,7 @@ TIES: dict[str, Callable[[Sequence[Traits]], Pairs]] = {
 def _check(dev: float, test: float, by: Sequence[str]) -> None:
     if min(dev, test) < 0 or dev + test > 1:
         raise UserError(
-            f"dev {dev} and test {test} are not fractions of one whole.", "Their sum is at most 1."
+            f"dev {dev} and test {test} are not shares of one whole.", "Their sum is at most 1."
         )
     for name in by:
         if name not in TIES:

@@ -26,9 +26,9 @@ MOST = 10
 
 
 class Sized(NamedTuple):
-    """What a record measures: its protocol; the tokens of its training rows, all, trained, and of
+    """The measures of a record: its protocol; the tokens of its training rows, all, trained, and of
     the longest row; its assistant turns; the script of its first question; the names of the tools
-    on offer, and of those due, call by call; the figures of its words.
+    on offer, and of those expected, call by call; the figures of its words.
     """
 
     protocol: str

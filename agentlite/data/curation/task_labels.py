@@ -1,4 +1,4 @@
-"""Record -> the task it trains, and the rule that says so: by what is due in it, hardly by words.
+"""Record -> the task it trains, and the rule that says so: by its expected calls, hardly by words.
 
 SAGE's classifier takes "if" inside "notify" for timing, every wish to search for retrieval, a long
 chat for a plan, and reads English only.
@@ -46,7 +46,7 @@ NAMES: dict[str, Task] = {
 
 
 class ExpectedCalls(NamedTuple):
-    """A question, and what is due at each turn until the next question."""
+    """A question, and the calls expected at each turn until the next question."""
 
     question: str
     dues: tuple[Gold, ...]
@@ -140,7 +140,7 @@ RULES: dict[str, TaskRule] = {
     "never a call": TaskRule("timing_decision", _never_called),
     "a tool is sought": TaskRule("tool_retrieval", _tool_sought),
     "a call after a call": TaskRule("multi_step_planning", _call_after_call),
-    "many tools due": TaskRule("multi_step_planning", _many_expected),
+    "many tools expected": TaskRule("multi_step_planning", _many_expected),
     "asks back first": TaskRule("timing_decision", _asks_back),
     "a condition": TaskRule("timing_decision", _conditional),
     "many tools on offer": TaskRule("tool_retrieval", _many_offered),

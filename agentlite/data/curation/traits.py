@@ -73,7 +73,7 @@ def first_query(record: Record) -> str:
 
 
 def expected_tools(record: Record) -> set[str]:
-    """Names of the tools that are due at any turn."""
+    """Names of the tools that are expected at any turn."""
     return {call.name for turn in record.turns for call in record.expected(turn).calls} - {ANY_TOOL}
 
 

@@ -128,7 +128,7 @@ SYNTAXES = (modelscope.SYNTAX, toolllama.SYNTAX, ms_agent.SYNTAX, hermes_fc.SYNT
 
 
 def check_format(name: str) -> None:
-    """Raises UserError 2 for a name that is no format's."""
+    """Raises UserError 2 for a name that no format has."""
     if name not in FORMATS:
         raise UserError(f"unknown format {name!r}.", nearest(name, FORMATS), location="--format")
 
@@ -140,9 +140,9 @@ def to_record(
     *,
     split: bool = True,
 ) -> Record:
-    """A row of a named format, or of the first that fits. `options`: what
-    its reader needs besides the row, by format. `split`: calls and results that texts hold become
-    turns, and no result may be trained; a dialog that is only to be continued stays as it is.
+    """A row of a named format, or of the first that fits. `options`: what its reader needs in
+    addition to the row, by format. `split`: calls and results that texts hold become turns, and no
+    result may be trained; a dialog that is only to be continued stays as it is.
 
     Raises RowError for the row, UserError for the name.
     """
@@ -164,7 +164,7 @@ def to_record(
 
 
 def _stated_split(record: Record) -> str:
-    """The split that a row of any format names; "" for none, or for a name that is no split's."""
+    """The split that a row of any format names; "" for none, or for a name that no split has."""
     stated = stated_in(record.meta, "split")
     return SPLIT_NAMES.get(stated.strip().lower(), "") if isinstance(stated, str) else ""
 

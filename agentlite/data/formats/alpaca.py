@@ -15,7 +15,7 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201 for another shape, E216 for what is no text."""
+    """Raises RowError E201 for another shape, E216 for a value that is not text."""
     if not fits(row):
         raise RowError("E201", "a row of alpaca has an instruction and an output")
     question = "\n".join(filter(None, (row["instruction"], text_at(row, "input"))))

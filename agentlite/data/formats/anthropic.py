@@ -176,7 +176,7 @@ def _blocks(content: object, known: tuple[str, ...], place: str) -> list[Block]:
     if content is None or isinstance(content, str):
         return [{"type": "text", "text": content or ""}]
     if not isinstance(content, list):
-        raise RowError("E216", f"content is {kind_of(content)}, neither text nor blocks ({place})")
+        raise RowError("E216", f"content is {kind_of(content)}, not text or blocks ({place})")
     for block in content:
         kind = block.get("type") if isinstance(block, dict) else kind_of(block)
         if kind not in known or not isinstance(block, dict):

@@ -60,7 +60,8 @@ CATEGORIES = (
 
 
 def files(category: str) -> list[Path]:
-    """The file of the questions and, where calls are due, that of the answers. Raises UserError."""
+    """The file of the questions and, where calls are expected, that of the answers. Raises
+    UserError."""
     if category not in CATEGORIES:
         known = f"Known: {', '.join(CATEGORIES)}."
         fix = f"{nearest(category, CATEGORIES, other='')} {known}".lstrip()
@@ -163,8 +164,8 @@ def _question(turns: list[list[dict[str, Any]]]) -> list[Message]:
 
 
 def tools_of(row: dict[str, Any]) -> tuple[Tool, ...]:
-    """The tools on offer. Values of Java and JavaScript functions are told, and are to be given, as
-    text.
+    """The tools on offer. Models see values of Java and JavaScript functions as text, and must give
+    them as text.
     """
     language = LANGUAGES.get(_category(row["id"]), "")
     return tuple(_tool(function, language) for function in row["function"])

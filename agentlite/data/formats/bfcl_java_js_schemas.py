@@ -15,9 +15,7 @@ Parameter = dict[str, Any]
 
 
 def as_text(parameter: Parameter, language: str) -> Parameter:
-    """A parameter as models are told it: a string; what it has to be a literal of stands in
-    `format`.
-    """
+    """A parameter as models see it: a string; what it has to be a literal of stands in `format`."""
     kept = {key: value for key, value in parameter.items() if key != "items"}
     name, inner = parameter["type"], (parameter.get("items") or {}).get("type")
     kind = f"{language} {name}<{inner}>" if inner else f"{language} {name}"

@@ -16,8 +16,8 @@ def is_of(source: str, named: str) -> bool:
 
 @functools.cache
 def format_of(formats: tuple[str, ...], source: str) -> str | None:
-    """The format of a source's rows; None where each row shows it itself. What names the source
-    goes before what names none.
+    """The format of a source's rows; None where each row shows it itself. A format given for the
+    source goes before one given for all.
     """
     named = [text.rpartition("=") for text in formats]
     found = [name for of, equals, name in named if equals and is_of(source, of)]

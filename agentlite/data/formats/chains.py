@@ -28,11 +28,11 @@ class PromptParts(NamedTuple):
 class Syntax(NamedTuple):
     """How a protocol writes a chain of calls and results as text.
 
-    `is_prompt`: whether a text lists tools in it. `is_chain`: whether an answer is written in it;
-    a protocol whose labels are plain words takes a lone call for one only where the record has
+    `is_prompt`: whether a text lists tools in it. `is_chain`: whether an answer is written in it; a
+    protocol whose labels are plain words takes a lone call for one only where the record has
     `tools` or results. `messages`: the turns of an answer, where these tools are on offer; it adds
-    the calls to those made before, by id, with what they hold besides a name and arguments.
-    `result`: the result that a user's turn is, None if it is a question.
+    the calls to those made before, by id, with all other fields of them. `result`: the result that
+    a user's turn is, None if it is a question.
     """
 
     is_prompt: Callable[[str], bool]

@@ -33,7 +33,7 @@ def json_value(text: str) -> Any:
     its way.
 
     E116 NaN or infinity, E117 a number too long, E118 a key twice in one object, E119 nested too
-    deep, E113 half a surrogate pair, E121 anything else that is no single JSON value.
+    deep, E113 half a surrogate pair, E121 anything else that is not a single JSON value.
     """
     if (value := _canonical(text)) is not _OTHERWISE:
         return _not_too_deep(text, value)
@@ -73,7 +73,7 @@ def literal_value(text: str) -> object:
     """
     if len(text) > LONGEST_LITERAL:
         raise RowError(
-            "E206", f"neither JSON nor a Python literal of at most {LONGEST_LITERAL >> 10} KiB"
+            "E206", f"not JSON, and not a Python literal of at most {LONGEST_LITERAL >> 10} KiB"
         )
     try:
         with warnings.catch_warnings(action="ignore"):  # of escapes that Python does not know
@@ -81,7 +81,7 @@ def literal_value(text: str) -> object:
             value = ast.literal_eval(tree)
         plain = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
-        raise RowError("E206", f"neither JSON nor a Python literal: {shortened(text)}") from error
+        raise RowError("E206", f"not JSON, and not a Python literal: {shortened(text)}") from error
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             _object([(str(key.value), None) for key in node.keys if isinstance(key, ast.Constant)])
@@ -106,7 +106,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise RowError("E118", f"the key {twice!r} stands twice in one object", at=twice)
+        raise RowError("E118", f"the key {twice!r} appears twice in one object", at=twice)
     return value
 
 

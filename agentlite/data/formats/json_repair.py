@@ -52,7 +52,7 @@ def repair(content: bytes, methods: Sequence[str]) -> tuple[dict[str, Any], list
 
 
 def _decoded(content: bytes, methods: Sequence[str], used: list[str]) -> str:
-    """Raises UnicodeDecodeError for what is neither UTF-8 nor, if the methods allow it,
+    """Raises UnicodeDecodeError for bytes that are not UTF-8, or, if the methods allow it, not
     Windows-1252.
     """
     try:
@@ -100,8 +100,8 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def _inside(value: object, methods: Sequence[str], used: list[str]) -> Any:
-    """The same value; texts that should be JSON are. What cannot be read stays, and is refused for
-    what it is.
+    """The same value; texts that should be JSON are. A text that cannot be read stays, and is
+    refused later.
     """
     if isinstance(value, list):
         return [_inside(inner, methods, used) for inner in value]
@@ -130,7 +130,7 @@ def _text(key: str, text: str, methods: Sequence[str], used: list[str]) -> objec
 
 
 def _guessed(text: str) -> object:
-    """By json-repair; what it could make nothing of is no repair."""
+    """By json-repair; an empty result does not count as a repair."""
     import json_repair
 
     value = json_value(

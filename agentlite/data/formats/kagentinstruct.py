@@ -64,8 +64,8 @@ def _concludes(ending: object, sample: object) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201 unless the row holds one sample, or one and its conclusion; E216 for
-    what is no text; of a template that is known, E124, E206, E211 or E212.
+    """Raises RowError E201 unless the row holds one sample, or one and its conclusion; E216 for a
+    value that is not text; of a template that is known, E124, E206, E211 or E212.
     """
     samples = row.get(SAMPLES)
     if (

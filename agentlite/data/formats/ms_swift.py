@@ -72,9 +72,7 @@ def _exchanges(row: dict[str, Any]) -> list[tuple[str, str]]:
     if _has_exchanges(row):
         return [(text_at(turn, "human"), text_at(turn, "assistant")) for turn in turns_of(row)]
     if not isinstance(row.get("response"), str):
-        raise RowError(
-            "E201", "neither messages, nor exchanges of human and assistant, nor a response"
-        )
+        raise RowError("E201", "no messages, no exchanges of human and assistant, and no response")
     return [*history(row), (text_at(row, "query"), row["response"])]
 
 

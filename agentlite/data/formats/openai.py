@@ -85,7 +85,7 @@ def read(row: dict[str, Any]) -> Record:
 
 
 def _extra_by_turn(messages: list[dict[str, object]]) -> dict[str, dict[str, object]]:
-    """What messages say under keys that are not known, by the number of the message."""
+    """The values of messages under unknown keys, by the number of the message."""
     return {
         str(number): more
         for number, message in enumerate(messages, 1)

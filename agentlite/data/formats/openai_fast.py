@@ -57,7 +57,7 @@ def read(content: bytes) -> Record | None:
 
 
 def _is_all(content: bytes, row: _Row, extra: int) -> bool:
-    """Whether nothing of the line got lost: a key that stands twice, or what is written otherwise
+    """Whether nothing of the line got lost: a key that appears twice, or what is written otherwise
     than we write it.
     """
     return len(msgspec.json.encode(row)) - extra == len(msgspec.json.format(content, indent=-1))
@@ -70,7 +70,7 @@ def _tool(content: bytes) -> tuple[Tool, int]:
             _KNOWN.clear()
         ((value,),) = json_value(f"[[{content.decode()}]]")  # as deep as in its row
         if not isinstance(value, dict) or "input_schema" in value:  # Anthropic's
-            raise RowError("E212", "no tool as OpenAI writes it")
+            raise RowError("E212", "not a tool as OpenAI writes it")
         _KNOWN[content] = (
             read_tool(value),
             len(content) - len(msgspec.json.format(content, indent=-1)),

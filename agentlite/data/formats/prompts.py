@@ -27,8 +27,8 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """An empty `gold` says that no call is due. Raises RowError E201, or what the messages or tools
-    are refused for.
+    """An empty `gold` says that no call is expected. Raises RowError E201, or the error of the
+    messages or tools.
     """
     if not isinstance(row.get("gold"), list):
         raise RowError("E201", "gold is not a list of calls")

@@ -9,7 +9,7 @@ from agentlite.core.records import Message
 
 
 def text_at(row: dict[str, Any], key: str) -> str:
-    """The text under a key, "" where there is none. Raises RowError E216 for what is no text."""
+    """The text under a key, "" without it. Raises RowError E216 for a value that is not text."""
     value = row.get(key)
     if value is not None and not isinstance(value, str):
         raise RowError("E216", f"{key} is {kind(value)}, not text")

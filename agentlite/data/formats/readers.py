@@ -1,6 +1,6 @@
 """bytes -> raw rows of JSONL, JSON arrays, Parquet and BFCL, packed or not.
 
-What a file holds is seen by its content, not by its name; gzip and zstd are unpacked on the way.
+The content of a file decides how it is read, not its name; gzip and zstd are unpacked on the way.
 """
 
 import contextlib
@@ -212,7 +212,7 @@ def read_lines(source: str, stdin: BinaryIO) -> Iterator[RawLine]:
     """The rows of a path, of stdin ("-") or of "bfcl:<category>", in their order; blank lines are
     not rows.
 
-    A row that cannot be read bears its error and the rest goes on. Raises UserError for a file that
+    A row that cannot be read holds its error and the rest goes on. Raises UserError for a file that
     cannot be read, or that has no row.
     """
     paths = raw_files(source)
@@ -299,7 +299,8 @@ def _unpacked(file: BinaryIO, name: str) -> Unpacked | None:
 
 
 def _bracketed(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator[RawLine]:
-    """A file that begins with [: one array of rows, or rows that are arrays, which are no rows."""
+    """A file that begins with [: one array of rows, or rows that are arrays, which cannot be
+    read."""
     rest = file.read()
     try:
         whole = json.loads(_unmarked(first))
@@ -314,7 +315,7 @@ def _bracketed(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator
 
 
 def _is_opening(line: bytes) -> bool:
-    """Whether an object begins on a line and does not end there, nor inside a text on it."""
+    """Whether an object begins on a line and ends on a later one."""
     text = _unmarked(line).rstrip()
     return (
         text.startswith(b"{") and text.endswith((b"{", b"[", b",")) and line.endswith(b"\n")
@@ -434,8 +435,8 @@ def _too_long(file: BinaryIO, line: bytes, location: str) -> RawLine:
 
 
 def _array(content: bytes, name: str, line: int) -> Iterator[RawLine]:
-    """The elements of a JSON array that begins at `line`. What cannot be taken apart, from a broken
-    element on, or stands behind the array, is one row.
+    """The elements of a JSON array that begins at `line`. The rest from a broken element on, and
+    text after the array, are one row.
     """
     try:
         text = _unmarked(content).decode("utf-8")
@@ -459,12 +460,12 @@ def _array(content: bytes, name: str, line: int) -> Iterator[RawLine]:
         line += text.count("\n", start, following)
         start = following
         if separator not in (",", "]", ""):
-            yield _unread(f"{name}:{line}", text[start:], "no comma behind an element of the array")
+            yield _unread(f"{name}:{line}", text[start:], "no comma after an element of the array")
             return
     if start == len(text):
         yield _unread(f"{name}:{line}", "", "looks cut: the array is not closed")
     elif rest := text[start + 1 :].strip():
-        yield _unread(f"{name}:{line}", rest, "something stands behind the array")
+        yield _unread(f"{name}:{line}", rest, "something follows the end of the array")
 
 
 def _unread(location: str, text: str, problem: str | Exception, start: int = 0) -> RawLine:

@@ -130,7 +130,7 @@ def _timing(truth: Truth, tools: tuple[Tool, ...]) -> BenchmarkTurn:
     if not expected:
         return BenchmarkTurn(text_at(truth, "direct_answer") or NO_CALL_ANSWER, [])
     if not tools:
-        raise RowError("E201", "a call is due, and the row names no tool to call")
+        raise RowError("E201", "a call is expected, but the row names no tool")
     reasons = _reasoning(truth.get("reasoning_chain"))
     if len(tools) == 1:
         return BenchmarkTurn(reasons, [tools[0].name])

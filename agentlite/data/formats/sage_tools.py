@@ -116,7 +116,7 @@ def unknown_call(tool_id: str, tools: Iterable[Tool]) -> GoldCall:
 
 
 def split_of(row: dict[str, object]) -> str:
-    """The split that the row bears. Raises RowError E201 for one that is not known."""
+    """The split that the row names. Raises RowError E201 for one that is not known."""
     split = row.get("split") or ""
     if split and split not in SPLITS:
         raise RowError("E201", f"unknown split {split!r}; known: {', '.join(SPLITS)}")

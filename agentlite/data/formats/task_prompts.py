@@ -162,7 +162,7 @@ def _prompt(text: str, declared: Sequence[Tool]) -> TaskPrompt | None:
 
 
 def _parts(text: str) -> tuple[str, dict[str, list[str]] | None]:
-    """What stands before the first part, and each part; None for them if one is there twice."""
+    """What stands before the first part, and each part; None for them if one appears twice."""
     found = list(LABEL.finditer(text))
     parts: dict[str, list[str]] = {key: [] for key in PARTS}
     ends = [label.start() for label in found[1:]] + [len(text)]
@@ -261,7 +261,7 @@ def _history(text: str) -> tuple[Message, ...]:
 
 def _turn(speaker: str, words: str) -> Message:
     if speaker not in ("user", "assistant") or not isinstance(words, str):
-        raise ValueError("no turn of a dialog")
+        raise ValueError("not a turn of a dialog")
     return Message("user", words) if speaker == "user" else Message("assistant", words, loss=False)
 
 
@@ -271,7 +271,7 @@ def _listed(text: str) -> Iterator[dict[str, Any]]:
     except RowError as error:
         raise ValueError(error.reason) from error
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise TypeError("no list of objects")
+        raise TypeError("not a list of objects")
     yield from values
 
 

@@ -144,7 +144,7 @@ def _answer(text: str, names: set[str], made: int, loss: bool) -> Message:
 
 
 def _calls(text: str, made: int) -> Iterator[Call]:
-    """Names may hold blanks, dots and slashes, so this is no Python. Raises RowError E206, or that
+    """Names may hold blanks, dots and slashes, so this is not Python. Raises RowError E206, or that
     of a value.
     """
     for number, call in enumerate(split_at(",", text), made):

@@ -56,7 +56,8 @@ class ExportedModel(NamedTuple):
 
 
 def find_subject(name: str, run: Path) -> ExportedModel:
-    """Raises UserError 2, 5 or 8 for what is no model, is not finished, or has lost its base."""
+    """Raises UserError 2, 5 or 8 where there is no model, it is not finished, or its base is
+    missing."""
     source = find_model(name, run)
     template = load_template(source.base)
     folder = find_stage(name, run)
@@ -137,7 +138,7 @@ def refuse_quantized(source: Source) -> None:
         raise UserError(
             "its weights are quantized: an adapter cannot be merged into them.",
             (
-                "Export the adapter alone: --adapter FOLDER; or train on the plain weights (with "
+                "Export only the adapter: --adapter FOLDER; or train on the plain weights (with "
                 "load_in_4bit)."
             ),
             location=source.base,

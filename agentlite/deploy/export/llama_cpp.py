@@ -30,7 +30,7 @@ class LlamaCpp(NamedTuple):
 
 
 class GgufFacts(NamedTuple):
-    """What a GGUF file says of how it is prompted."""
+    """The metadata of a GGUF file about its prompts."""
 
     chat_template: str
     eos: int
@@ -129,7 +129,7 @@ def _run(command: list[str], written: Path) -> None:
 
 
 def read_facts(path: Path) -> GgufFacts:
-    """Raises UserError 5 for a file that is no GGUF."""
+    """Raises UserError 5 for a file that is not GGUF."""
     try:
         from gguf import GGUFReader
 

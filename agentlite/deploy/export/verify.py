@@ -49,11 +49,11 @@ def prove(template: Template, goldens: Sequence[Golden], writers: Mapping[str, W
         for golden, expected in written:
             if difference := _difference(golden, expected, Rewritten(template, write)):
                 fix = (
-                    "Nothing was exported: a server would prompt it otherwise than it was "
-                    "trained. Please report it."
+                    "Nothing was exported: a server would prompt the model differently from "
+                    "its training. Please report it."
                 )
                 raise UserError(
-                    f"{by} writes the dialog '{golden.name}' otherwise than in training: "
+                    f"{by} writes the dialog '{golden.name}' differently from training: "
                     f"{difference}",
                     fix,
                     location=template.name,
@@ -131,9 +131,8 @@ def prove_tokens(
             text = message.content
             if ids(text) != template.encode(text):
                 raise UserError(
-                    f"the exported tokenizer cuts a text of the dialog '{golden.name}' otherwise "
-                    "than in"
-                    " training.",
+                    f"the exported tokenizer cuts a text of the dialog '{golden.name}' differently "
+                    "from its training.",
                     "Nothing was exported. Please report it.",
                     location=template.name,
                     exit_code=MODEL,

@@ -105,7 +105,8 @@ def _whole(machine: Machine) -> float:
 
 
 def vllm_share(load: Load, total: float) -> float:
-    """What of a card of `total` bytes vLLM is given where it shares the weights, in hundredths."""
+    """The share of a card of `total` bytes that vLLM gets where it shares the weights, in
+    hundredths."""
     return math.ceil(100 * vllm_total(load) / total) / 100
 
 

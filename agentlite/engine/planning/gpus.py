@@ -15,8 +15,8 @@ LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 class Machine(NamedTuple):
-    """`capacity` in bytes: of the card, or of the host where there is none. `bf16`: whether the
-    card computes in bfloat16."""
+    """`capacity` in bytes: of the card, or of the host without a card. `bf16`: whether the card
+    computes in bfloat16."""
 
     gpu: bool
     card: GpuSpeed

@@ -166,8 +166,8 @@ def reading(load: Load) -> float:
 
 
 def vllm(load: Load) -> float:
-    """What an engine takes beside weights and cache: a forward pass over PREFILL tokens, its graphs
-    as Unsloth reckons them, and the adapter once more, in 16 bit.
+    """The memory of an engine beyond weights and cache: a forward pass over PREFILL tokens, its
+    graphs as Unsloth estimates them, and the adapter once more, in 16 bit.
     """
     if not load.vllm:
         return 0.0

@@ -15,7 +15,7 @@ from agentlite.rendering.protocol import PromptExchange, Protocol
 from agentlite.rendering.protocols import kuaiagent
 from agentlite.rendering.protocols.kuaiagent import DONE
 
-# the thoughts besides "text"; in a message each is a line that begins with its name: "Plan: ..."
+# the thoughts other than "text"; in a message each is a line that begins with its name: "Plan: ..."
 MORE = ("reasoning", "plan", "criticism", "speak")
 LABEL = re.compile(rf"^({'|'.join(map(str.capitalize, MORE))}):[ \t]*", re.MULTILINE)
 PLAN = """You are AutoGPT, an agent that reaches its goals alone.

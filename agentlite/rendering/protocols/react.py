@@ -130,7 +130,7 @@ def parse(text: str) -> Parsed:
         return read_call(text, action)
     if final:
         return Parsed(answer.strip())
-    return Parsed(text.strip(), (), "neither an action nor a final answer")
+    return Parsed(text.strip(), (), "no action and no final answer")
 
 
 def read_call(text: str, action: re.Match[str], stop: str = STOP) -> Parsed:

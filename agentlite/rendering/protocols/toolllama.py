@@ -59,7 +59,7 @@ def results(messages: Sequence[Message]) -> str:
 
 
 def parse(text: str) -> Parsed:
-    """The first action. Words without one are no step."""
+    """The first action. Words without one are not a step."""
     action = react.ACTION.search(text)
     return (
         react.read_call(text, action, stop="") if action else Parsed(text.strip(), (), "no action")

@@ -66,7 +66,7 @@ def write_sheet(answers: Mapping[str, Sequence[Item]], sheet: Path, seed: int) -
     if len(shown) < sum(map(len, answers.values())):
         raise UserError(
             "a model has two answers of one name.",
-            "Give each a name of its own.",
+            "Give each its own name.",
             location=str(sheet),
         )
     order = sorted(shown)
@@ -103,7 +103,7 @@ def read_key(sheet: Path) -> SheetKey:
         ) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UserError(
-            f"no key of a sheet ({error}).", "Write the sheet again.", location=str(path)
+            f"not the key of a sheet ({error}).", "Write the sheet again.", location=str(path)
         ) from error
 
 
@@ -121,7 +121,7 @@ def read_scores(sheet: Path, key: SheetKey) -> dict[str, int]:
                 location=place,
             )
         if row in scores:
-            raise UserError(f"{row} is there twice.", "Leave one of them.", location=place)
+            raise UserError(f"{row} appears twice.", "Leave one of them.", location=place)
         if not written:
             raise UserError(
                 f"{row} has no score.", "Give every row a whole number from 0 to 5.", location=place

@@ -38,11 +38,11 @@ def check(category: str, calls: Sequence[Call], gold: Gold, tools: Sequence[Tool
 
 
 def no_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
-    return f"calls {calls[0].name} where no call is due" if calls else ""
+    return f"calls {calls[0].name} where no call is expected" if calls else ""
 
 
 def any_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
-    return "" if calls else "makes no call where one is due"
+    return "" if calls else "makes no call where one is expected"
 
 
 def one_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
@@ -60,7 +60,7 @@ def chosen_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str
 
 
 def parallel_calls(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
-    """In any order; each due call takes the first one left that does for it."""
+    """In any order; each expected call takes the first one left that satisfies it."""
     if problem := _miscounted(calls, gold):
         return problem
     left = list(calls)
@@ -88,7 +88,7 @@ def _miscounted(calls: Sequence[Call], gold: Gold) -> str:
     return (
         ""
         if len(calls) == len(gold.calls)
-        else f"{len(calls)} calls where {len(gold.calls)} are due"
+        else f"{len(calls)} calls where {len(gold.calls)} are expected"
     )
 
 
@@ -97,7 +97,7 @@ def _named(name: str, tools: Sequence[Tool]) -> Tool | None:
 
 
 def call_problem(call: Call, expected: GoldCall, tool: Tool | None) -> str:
-    """Why a call does not do for the due one, in a few words; "" if it does."""
+    """Why a call does not satisfy the expected one, in a few words; "" if it does."""
     if tool is None:
         return f"{expected.name} is not on offer"
     if call.name != tool.name:

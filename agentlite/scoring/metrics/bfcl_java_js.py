@@ -1,8 +1,8 @@
 """Java and JavaScript literals -> values, by the declared type, as BFCL reads them.
 
-A schema says what it declares in `format`: "Java ArrayList<String>". Text that is no literal of the
-type stays text, so that it can name a variable. Oddities of BFCL are kept: elements of a Java array
-keep their quotes, those of a list do not.
+A schema says what it declares in `format`: "Java ArrayList<String>". Text that is not a literal of
+the type stays text, so that it can name a variable. Oddities of BFCL are kept: elements of a Java
+array keep their quotes, those of a list do not.
 """
 
 import re
@@ -15,7 +15,7 @@ Read = Callable[[str, str], Any]  # (text, the type of the elements) -> value
 
 
 class DeclaredType(NamedTuple):
-    """What a declared type is in JSON Schema, and how its literals are read."""
+    """The JSON Schema of a declared type, and how its literals are read."""
 
     json: str
     read: Read

@@ -18,7 +18,7 @@ UNNAMED = "*"  # stands for the name of an argument that has none; no parameter 
 
 
 class Unreadable(Exception):
-    """Text that is no call, and why."""
+    """Text that is not a call, and why."""
 
 
 def read_text(text: str, category: str) -> Parsed:
@@ -44,7 +44,7 @@ def read_python(text: str) -> list[Call]:
             body = ast.parse(text.strip().strip("'"), mode="eval").body
         elements = [body] if isinstance(body, ast.Call) else getattr(body, "elts", None)
         if elements is None or not all(isinstance(element, ast.Call) for element in elements):
-            raise Unreadable("no list of calls")
+            raise Unreadable("not a list of calls")
         return [_call(element) for element in elements]
     except (SyntaxError, ValueError) as error:
         raise Unreadable("no Python") from error
@@ -88,7 +88,7 @@ def _negative(node: ast.UnaryOp) -> object:
 def _object(node: ast.Dict) -> dict[object, object]:
     keys = [_value(key) if key else None for key in node.keys]
     if not all(isinstance(key, str | int | float) for key in keys):
-        raise Unreadable("a key that is neither text nor number")
+        raise Unreadable("a key that is not a text or a number")
     return dict(zip(keys, map(_value, node.values), strict=True))
 
 
@@ -229,7 +229,7 @@ def _foreign_call(text: str, write: Write) -> Call:
     for part in _parts(tokens[1:end], gaps=write is _script_text):
         for name, value in _argument(text, part, write):
             if name in arguments:
-                raise Unreadable("an argument that is there twice")
+                raise Unreadable("an argument that appears twice")
             arguments[name] = value
     rest = text[tokens[end].end :].strip()
     if rest.strip("; \n"):
@@ -305,8 +305,8 @@ def _argument(text: str, part: Tokens, write: Write) -> Iterator[tuple[str, str]
 
 
 def _check_expression(tokens: Tokens) -> None:
-    """Raises Unreadable where two values stand side by side, or an operator lacks one: most of what
-    is no value.
+    """Raises Unreadable where two values stand side by side, or an operator lacks one: most texts
+    that are not values.
     """
     before: Token | None = None
     has_question_mark = False

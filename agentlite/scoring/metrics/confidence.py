@@ -25,9 +25,7 @@ class Interval(NamedTuple):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """The mean of `count` values and its 95 % interval. `std` is the sample's; None where there is
-    none.
-    """
+    """The mean of `count` values and its 95 % interval. `std` is the sample's, or None."""
 
     mean: float
     std: float | None

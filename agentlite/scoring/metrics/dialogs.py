@@ -23,7 +23,8 @@ class Dialog(NamedTuple):
 
 
 class DialogCalls(NamedTuple):
-    """The tools due and those called, in order, a list a step; and whether each step was right."""
+    """The tools expected and those called, in order, one list per step; and whether each step was
+    right."""
 
     expected: list[list[str]]
     called: list[list[str]]
@@ -52,8 +53,8 @@ def plan_success_rate(taken: DialogCalls) -> float:
 
 
 def plan_partial(taken: DialogCalls) -> float:
-    """The share of the calls due, in order, that stand at their place in the order of those made;
-    as SAGE counts.
+    """The share of the expected calls, in order, that stand at their place in the order of those
+    made; as SAGE counts.
     """
     expected, called = (
         [*chain.from_iterable(map(sorted, names))] for names in (taken.expected, taken.called)
@@ -62,8 +63,8 @@ def plan_partial(taken: DialogCalls) -> float:
 
 
 def step_efficiency(taken: DialogCalls) -> float:
-    """Calls due per call made, at most 1; 0 unless every tool that was due was called as often as
-    due.
+    """Expected calls per call made, at most 1; 0 unless every expected tool was called as often as
+    expected.
     """
     expected, called = (
         Counter(chain.from_iterable(names)) for names in (taken.expected, taken.called)
@@ -72,7 +73,8 @@ def step_efficiency(taken: DialogCalls) -> float:
 
 
 def end_to_end_success(taken: DialogCalls) -> float:
-    """1 if every step was right: its calls with their arguments, or no call where none was due."""
+    """1 if every step was right: its calls with their arguments, or no call where none was
+    expected."""
     return float(all(taken.right))
 
 
@@ -81,7 +83,7 @@ METRICS: dict[str, Metric] = {
     metric.__name__: metric
     for metric in (plan_success_rate, plan_partial, step_efficiency, end_to_end_success)
 }
-# the others are of dialogs in which a call is due, and each that is due says of which tool
+# the others are of dialogs in which a call is expected, and each names its tool
 ALWAYS = {"end_to_end_success"}
 
 

@@ -1,9 +1,9 @@
 """KAgentBench: planning, tool use, reflection, concluding, profile, and the overall.
 
 `as_published` scores as the benchmark's own script does, its defects included, to compare with
-published figures. `corrected` reads ReAct's input as JSON with all its arguments, reads no thought
-where there is none, takes an empty text for an empty one, and punishes in reflection a model that
-repeats the last task, not a gold that does.
+published figures. `corrected` reads ReAct's input as JSON with all its arguments, finds no thought
+in an answer without one, takes an empty text for an empty one, and punishes in reflection a model
+that repeats the last task, not a gold that does.
 """
 
 import json
@@ -40,7 +40,7 @@ WEIGHTS = {
 
 
 class StepTask(Struct, frozen=True):
-    """What is done at a step, as the gold has it; `golden_result`: the text that is due at the
+    """The action of a step, as the gold has it; `golden_result`: the text that is expected at the
     others.
     """
 
@@ -141,7 +141,7 @@ def _by_id(path: Path) -> dict[tuple[str, str], tuple[str, dict[str, Any]]]:
             key = str(row["type"]), str(row["id"])
             if key in found:
                 raise UserError(
-                    f"{key[1]} ({key[0]}) is there twice.", "Leave one of them.", location=place
+                    f"{key[1]} ({key[0]}) appears twice.", "Leave one of them.", location=place
                 )
             found[key] = place, row
     return found

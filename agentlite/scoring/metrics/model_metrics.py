@@ -176,7 +176,7 @@ def figures_by_name(metrics: Metrics) -> dict[str, Summary | None]:
             continue
         named = figures if isinstance(figures, dict) else msgspec.structs.asdict(figures)
         for name, figure in named.items():
-            if not isinstance(figure, int):  # a count is no figure
+            if not isinstance(figure, int):  # a count is not a figure
                 by_name[name] = figure
     return by_name
 

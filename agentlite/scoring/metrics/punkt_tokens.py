@@ -1,7 +1,7 @@
 """Text -> tokens: Punkt's sentences and the words of nltk's `word_tokenize`, without its data.
 
-Punkt was trained on English newspapers. What it learned of which words are written small is left
-out here; its abbreviations and the words that begin a sentence are those below.
+Punkt was trained on English newspapers. Its list of words that are written small is left out
+here; its abbreviations and the words that begin a sentence are those below.
 """
 
 import re

@@ -74,7 +74,7 @@ def summaries(ranked: Sequence[QueryRanking], ks: Sequence[int], seed: int) -> d
 
 
 def headline(names: Iterable[str]) -> list[str]:
-    """What is told first: recall at the k nearest to 5, and what stands beside it."""
+    """The main figures: recall at the k nearest to 5, and those printed next to it."""
     ks = (int(name.partition("@")[2]) for name in names if name.startswith("recall@"))
     k = min(ks, key=lambda k: abs(k - 5))
     return [f"recall@{k}", f"comp@{k}", f"ndcg@{k}", "mrr", "map"]

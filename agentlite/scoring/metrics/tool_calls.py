@@ -45,8 +45,8 @@ SIGNS = re.compile(r"[\d)]\s*[*^+]\s*[-\d(]|[\d)]\s*[-/]\s*\(|\)\s*[-/]\s*\d")
 
 
 def tool_selection_accuracy(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | None:
-    """1 if the tools called are those due, each as often as due, and the text can be read. Only
-    where a call is due.
+    """1 if the tools called are those expected, each as often as expected, and the text can be
+    read. Only where a call is expected.
     """
     if not gold.names_tools:
         return None
@@ -58,7 +58,7 @@ def tool_selection_accuracy(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -
 
 def exact_call(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | None:
     """1 if the calls, names and arguments, satisfy the gold, and the text can be read. Only where a
-    call is due.
+    call is expected.
     """
     if not gold.names_tools:
         return None
@@ -66,8 +66,8 @@ def exact_call(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | Non
 
 
 def call_decision(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float:
-    """1 if it called exactly when a call was due. Text that cannot be read is never a right "no
-    call".
+    """1 if it called exactly when a call was expected. Text that cannot be read is never a right
+    "no call".
     """
     return float(bool(parsed.calls) if gold.calls else not parsed.calls and not parsed.problem)
 
@@ -110,11 +110,11 @@ def score_step(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> dict[str, f
 def calls_problem(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
     """Why the calls of a step do not satisfy its gold, in a few words; "" if they do.
 
-    As many calls as are due, in any order, so that each gold call has a call of its own that
+    As many calls as expected, in any order, so that each gold call has a call of its own that
     satisfies it.
     """
     if len(calls) != len(gold.calls):
-        return f"{len(calls)} calls where {len(gold.calls)} are due"
+        return f"{len(calls)} calls where {len(gold.calls)} are expected"
     by_name = {tool.name: tool for tool in tools}
     problems = [
         [call_problem(call, expected, by_name.get(expected.name)) for call in calls]

@@ -41,13 +41,13 @@ class AnsweredStep(NamedTuple):
 
 
 class CallCounts(NamedTuple):
-    """Of one step, or of many. A call or parameter is right if it is due; those that may be left
-    out are not missed. Where any arguments are right, no parameter is counted; where any tool is,
-    no call is compared.
+    """Of one step, or of many. A call or parameter is right if it is expected; those that may be
+    left out are not missed. Where any arguments are right, no parameter is counted; where any tool
+    is, no call is compared.
     """
 
     called: int = 0
-    compared: int = 0  # of these, with the calls due
+    compared: int = 0  # of these, with the expected calls
     expected: int = 0
     right: int = 0
     supplied: int = 0  # parameters
@@ -152,8 +152,8 @@ def _summary(figure: Figure, resampled: Sequence[float]) -> Summary:
 def _paired(
     calls: Sequence[Call], expected: Sequence[GoldCall]
 ) -> list[tuple[GoldCall, Call | None]]:
-    """Each due call with a call of the same tool, so that most parameters agree; due calls that
-    take any arguments have what the others leave.
+    """Each expected call with a call of the same tool, so that most parameters agree; expected
+    calls that take any arguments have what the others leave.
     """
     worth = [
         [
@@ -226,8 +226,8 @@ def _text(value: object) -> str:
 
 
 def _repeated(answer: AnsweredStep) -> int:
-    """Calls made again, in this turn or since an earlier one; but what is due may be made as often
-    as it is due.
+    """Calls made again, in this turn or since an earlier one; but an expected call may be made as
+    often as it is expected.
     """
     if len(answer.parsed.calls) < 2 and not answer.earlier:
         return 0

@@ -95,7 +95,7 @@ def refuse_without_gold(
     compared = [name for name in weights if weights[name] and _needs_gold(name)]
     if lacking and compared:
         raise UserError(
-            f"{lacking} of {len(records)} prompts have no gold, with which answers are compared: "
+            f"{lacking} of {len(records)} prompts have no gold to compare answers with: "
             f"{', '.join(compared)}.",
             "Write the gold (`gold`, the expected calls, or the right answer as last turn), or do "
             "without it: --config recipes/no-gold.yaml sets those weights to 0, and "

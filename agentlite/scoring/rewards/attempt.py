@@ -34,8 +34,8 @@ class Attempt(Struct, frozen=True, dict=True):
     `messages`: the dialog before the step; `reference`: the words that the record has at it. An
     answer is compared with them where they are there. `meta`: what else the row holds; the keys
     that its format does not know are under "extra". Where `gold.known` is False, nobody knows what
-    is right: there is neither gold nor a reference. With a `trace` the whole dialog is scored:
-    its calls are those of the trace, and `parsed` is the last text.
+    is right: there is no gold and no reference. With a `trace` the whole dialog is scored: its
+    calls are those of the trace, and `parsed` is the last text.
     """
 
     parsed: Parsed
@@ -119,7 +119,7 @@ def words_of(text: str) -> set[str]:
 
 
 def word_count(text: str) -> int:
-    """The number of words. Marks and letters without blanks between them are no way around it: ten
+    """The number of words. Marks and letters without blanks between them do not get around it: ten
     characters are a word at least.
     """
     return max(len(WORD.findall(text)), len("".join(text.split())) // 10)

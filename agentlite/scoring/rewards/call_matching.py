@@ -60,7 +60,7 @@ class CallUse(NamedTuple):
     @property
     def matches(self) -> Iterator[tuple[GoldCall, CallMatch | None]]:
         """Every expected call with the call assigned to it, if there is one: assigned so that the
-        sum of the grades is highest. What repeats another call is assigned to none.
+        sum of the grades is highest. A call that repeats another one is assigned to none.
         """
         distinct = [i for i in range(len(self.made)) if i not in self.repeated]
         # a call without one right argument is still assigned where nothing better is left

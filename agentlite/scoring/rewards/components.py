@@ -46,8 +46,8 @@ def efficiency(attempt: Attempt) -> float:
 
 
 def timing_quality(attempt: Attempt) -> float:
-    """1 if it called where a call is expected, and answered where none is. Neither an empty text is
-    an answer, nor one that shares no word with the dialog.
+    """1 if it called where a call is expected, and answered where none is. An empty text is not an
+    answer, and a text that shares no word with the dialog is not one either.
     """
     if attempt.gold.calls:
         return float(bool(attempt.made))

@@ -64,7 +64,7 @@ def _named(texts: Iterable[str]) -> list[Named]:
 
 
 def _value(function: Callable[..., object], attempt: Attempt) -> tuple[float, str]:
-    """What a function returned, and a problem unless it is a number from 0 to 1."""
+    """The value that a function returned, and a problem unless it is a number from 0 to 1."""
     value = function(attempt)
     if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1:
         return float(value), ""

@@ -51,7 +51,7 @@ def _read_sheets(settings: EvalSettings, run: Path, gate: Sequence[Condition]) -
         )
     if not settings.sheet:
         raise UserError(
-            "whose answers these are is beside the sheet.",
+            "needs the sheet, whose key names the models.",
             "Add --sheet FILE, as it was written.",
             location="--ratings",
         )
@@ -62,7 +62,7 @@ def _read_sheets(settings: EvalSettings, run: Path, gate: Sequence[Condition]) -
 
 
 def _score_kagent(settings: EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:
-    """KAgentBench's own scores, as they are published and with its known defects mended."""
+    """KAgentBench's own scores, as they are published and with its known defects corrected."""
     if not settings.predictions:
         raise UserError(
             "there is nothing to score.",
@@ -102,7 +102,7 @@ def _compare_folders(settings: EvalSettings, run: Path, gate: Sequence[Condition
             (one, name) for one in digests for name in digests if digests[one] != digests[name]
         )
         raise UserError(
-            f"{first} and {other} answered other questions.",
+            f"{first} and {other} answered different questions.",
             "Compare models on the same prep.",
             location="--compare",
         )

@@ -126,7 +126,7 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
     records = [record for record in every.values() if record.prompted_turns]
     if not records:
         raise UserError(
-            "holds no record with tools, nor one whose gold says that no call is expected.",
+            "holds no record with tools, and none whose gold says that no call is expected.",
             "Run prep with a larger share: --test 0.2.",
             location=str(path),
             exit_code=USAGE,

@@ -39,7 +39,7 @@ def find_stored(name: str, run: Path) -> Stored:
         # sampled whole, though not scored: its candidates are as good as any
         if changed := _changed(folder):
             raise UserError(
-                "is not as it was sampled.",
+                "has changed since it was sampled.",
                 "Run pairs again with --force.",
                 location=str(folder / f"{changed[0]}.jsonl"),
             )

@@ -82,7 +82,7 @@ def read_weightings(
     grid: Sequence[str], user_components: set[str], settle: Settle = settle_weights
 ) -> dict[str, dict[str, float]]:
     """By name: the weightings of files, and those written out. Raises UserError 2 for a name that
-    is there twice.
+    appears twice.
     """
     by_name: dict[str, dict[str, float]] = {}
     for given in grid:
@@ -93,8 +93,8 @@ def read_weightings(
         )
         for name in by_name.keys() & new.keys():
             raise UserError(
-                f"'{name}' is there twice.",
-                "Give each weighting a name of its own.",
+                f"'{name}' appears twice.",
+                "Give each weighting its own name.",
                 location=given,
             )
         by_name |= new

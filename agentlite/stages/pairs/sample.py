@@ -28,7 +28,7 @@ CANDIDATES = "candidates.jsonl"
 def chosen_records(
     settings: PairsSettings, prepared: Prompts, weights: Mapping[str, float]
 ) -> list[Record]:
-    """A sample of the records with a step to ask. Raises UserError 2 where there is none, or where
+    """A sample of the records with a step to ask. Raises UserError 2 if there is none, or if
     `weights` need gold that is not there.
     """
     records = [record for record in prepared.records() if record.prompted_turns]

@@ -29,7 +29,7 @@ from agentlite.workspace import run_folder
 
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
 # of the renderer's reasons: E204 and E214
-NOT_HELD = re.compile("holds one a turn|^the chat template drops or changes a text")
+NOT_HELD = re.compile("holds one per turn|^the chat template drops or changes a text")
 RETRY = (
     "Correct them in the source, or in a copy of {file} for --retry-rejects COPY; --fix makes the "
     "safe repairs."
@@ -175,8 +175,8 @@ def note_for_tests(ingested: Ingested) -> None:
     """Says how many records are for tests alone, whatever split their rows name."""
     if count := ingested.for_tests:
         console.notice(
-            f"prep: {count} records are for tests alone: any call is right in them, so there is "
-            "none to learn"
+            f"prep: {count} records are only for tests: any call is right in them, so there is "
+            "nothing to learn"
         )
 
 
@@ -254,7 +254,7 @@ def _not_held(rejects: Sequence[Reject]) -> str:
 
 
 def _too_long(rejects: Sequence[Reject]) -> str:
-    """What helps against the rejects that are just too long, if there are any."""
+    """The fix for the rejects that are only too long, if there are any."""
     lengths = [int(match[1]) for one in rejects if (match := TOO_LONG.match(one.reason))]
     if not lengths:
         return ""

@@ -283,7 +283,7 @@ def _judge_save(
     of = [_of(one, found.name) for one in (here, before, after)]
     if of[0] not in of[1:]:
         tally.silent += 1
-        tally.note(f"{where}: {found.name} is not as it was saved")
+        tally.note(f"{where}: {found.name} has changed since it was saved")
     checkpoints = (name for name in before if name.startswith("checkpoint-"))
     gone = [name for name in checkpoints if after.get(name) == before[name] != here.get(name)]
     if gone:

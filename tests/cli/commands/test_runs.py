@@ -84,7 +84,7 @@ def test_states_are_told_apart(run):
     found = {name: (one["state"], one["detail"]) for name, one in told(run).items()}
     assert found["half"] == ("half", "step 3 of 3")
     assert found["failed"][0] == "failed"
-    assert found["broken"] == ("broken", "metrics.jsonl is not as it was left")
+    assert found["broken"] == ("broken", "metrics.jsonl has changed since the stage wrote it")
     assert found["unread"] == ("broken", "plan.json cannot be read (Input data was truncated)")
     assert found["sft"] == ("done", "")
 

@@ -171,7 +171,7 @@ STAYS = [
         "another tool could do it",
     ),  # is described alike
     (asking("Wet?", (WEATHER,), city="Oslo"), "no other tool on offer"),
-    (replace(asking("Wet?", (WEATHER, LIGHT)), gold={1: Gold(), 3: Gold()}), "no call is due"),
+    (replace(asking("Wet?", (WEATHER, LIGHT)), gold={1: Gold(), 3: Gold()}), "no call is expected"),
 ]
 
 
@@ -257,4 +257,4 @@ def test_unknown_arguments_stay_unknown_under_masked_names() -> None:
 
 def test_no_name_is_masked_where_a_tool_is_known_by_it_alone() -> None:
     row = json.loads(FORMATS["sage_sft"].example)
-    assert with_masked_names(to_record(row), 0) == "a tool is known by its name alone"
+    assert with_masked_names(to_record(row), 0) == "a tool has a name only"

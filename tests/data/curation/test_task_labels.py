@@ -45,7 +45,11 @@ TABLE = [
         "multi_step_planning",
         "a call after a call",
     ),
-    (dialog("?All three", "!weather,book,mail", ".Done."), "multi_step_planning", "many tools due"),
+    (
+        dialog("?All three", "!weather,book,mail", ".Done."),
+        "multi_step_planning",
+        "many tools expected",
+    ),
     (
         dialog("?Book it", ".For when?", "?Monday", "!book", ".Done."),
         "timing_decision",
@@ -118,7 +122,7 @@ def test_from_20_tools_on_there_are_many_and_from_3_that_are_due_at_once_it_is_a
         tools = (TOOLS[0], *(Tool(f"tool_{number}") for number in range(count - 1)))
         asked = replace(dialog("?Weather?", "!weather", ".Wet."), tools=tools)
         assert classified(asked)[1] == rule
-    for due, rule in (("weather,book", "a call"), ("weather,book,mail", "many tools due")):
+    for due, rule in (("weather,book", "a call"), ("weather,book,mail", "many tools expected")):
         assert classified(dialog("?Please.", f"!{due}", ".Done."))[1] == rule
     assert classified(dialog("?Please.", "!mail,mail,mail", ".Done."))[1] == "a call"
 

@@ -427,7 +427,7 @@ BAD = {
     "above 5": (lambda rows: change(rows, {"score": "6"}), "'6' is not a score", 3),
     "a half": (lambda rows: change(rows, {"score": "4.5"}), "'4.5' is not a score", 3),
     "a word": (lambda rows: change(rows, {"score": "good"}), "'good' is not a score", 3),
-    "twice": (lambda rows: change(rows, {"row": rows[0]["row"]}), "is there twice", 3),
+    "twice": (lambda rows: change(rows, {"row": rows[0]["row"]}), "appears twice", 3),
     "unknown": (lambda rows: change(rows, {"row": "r99"}), "'r99' is not a row of this sheet", 3),
     "missing": (lambda rows: rows[1:], "missing", None),
 }
@@ -466,7 +466,7 @@ def test_another_encoding_another_file_and_a_lost_key_are_told(sheet):
     with pytest.raises(UserError, match="columns row and score"):
         read_scores(other, key)
     key_path(sheet).write_text("{}")
-    with pytest.raises(UserError, match="no key of a sheet"):
+    with pytest.raises(UserError, match="not the key of a sheet"):
         read_key(sheet)
     key_path(sheet).unlink()
     with pytest.raises(UserError, match="cannot be read"):

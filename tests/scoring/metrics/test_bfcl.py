@@ -186,7 +186,7 @@ def test_where_no_call_is_due_any_is_wrong_and_where_any_is_due_none_is():
         assert check(category, [], Gold(), (WEATHER,)) == ""
         assert (
             check(category, [Call("nothing")], Gold(), (WEATHER,))
-            == "calls nothing where no call is due"
+            == "calls nothing where no call is expected"
         )
     expected = Gold((GoldCall(ANY_TOOL),))
     assert check("live_relevance", [], expected, (WEATHER,)) and not check(

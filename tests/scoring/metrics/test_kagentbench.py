@@ -396,7 +396,7 @@ SAID = {
 BAD = {
     "missing": ([ROW], [], "no prediction for k1"),
     "unknown": ([ROW], [SAID, SAID | {"id": "k2"}], "said.jsonl:2: k2 (plantooluse) is not in"),
-    "twice": ([ROW], [SAID, SAID], "said.jsonl:2: k1 (plantooluse) is there twice"),
+    "twice": ([ROW], [SAID, SAID], "said.jsonl:2: k1 (plantooluse) appears twice"),
     "no text": (
         [ROW],
         [{"id": "k1", "type": "plantooluse"}],

@@ -325,7 +325,7 @@ def test_a_folder_stands_for_itself_or_for_all_evaluations_in_it(tmp_path):
         with pytest.raises(UserError, match="holds no finished evaluation"):
             compare_folders._finished(Path(name), run)
     (two / "dialogs.jsonl").write_bytes(b"\n")
-    with pytest.raises(UserError, match="is not as the stage left it"):
+    with pytest.raises(UserError, match="has changed since the stage wrote it"):
         compare_folders._finished(run, run)
 
 

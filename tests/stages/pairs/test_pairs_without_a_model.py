@@ -239,7 +239,7 @@ def test_unscored_candidates_that_were_changed_are_refused(tmp_path, name):
     sampled(tmp_path / "half", finish=False)
     with open(tmp_path / f"half/{name}.jsonl", "ab") as file:
         file.write(b"\n")
-    with pytest.raises(UserError, match="is not as it was sampled") as refused:
+    with pytest.raises(UserError, match="has changed since it was sampled") as refused:
         stored.find_stored("half", tmp_path)
     assert refused.value.location.endswith(f"{name}.jsonl")
 
@@ -396,7 +396,7 @@ def test_weightings_of_a_grid_each_have_a_name_of_their_own(tmp_path):
     found = read_weightings(["exact=1", "exact=.5"], set())
     assert [weights["exact"] for weights in found.values()] == [1.0, 0.5]
     assert [*found] == ["exact=1", "exact=.5"]
-    with pytest.raises(UserError, match="'exact=1' is there twice"):
+    with pytest.raises(UserError, match="'exact=1' appears twice"):
         read_weightings(["exact=1", "exact=1"], set())
 
 
