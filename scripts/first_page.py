@@ -1,6 +1,7 @@
 """docs/first.md: the README's first half hour with what each command prints. Renews the output.
 
-usage: .venv/bin/python scripts/first_page.py      (about ten minutes on two cores)
+usage: .venv/bin/python scripts/first_page.py [COUNT]    (about ten minutes on two cores)
+  COUNT: only the first commands; the output of the others stays as it is
 """
 
 import os
@@ -75,7 +76,7 @@ def renewed(page: str, shown: dict[str, str]) -> str:
 
 
 def main() -> None:
-    lines = commands()
+    lines = commands()[: int(sys.argv[1]) if len(sys.argv) > 1 else None]
     with tempfile.TemporaryDirectory() as folder:
         shown = [shortened(output) for output in outputs(lines, Path(folder))]
     PAGE.write_text(

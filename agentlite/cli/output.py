@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from agentlite.cli import summary_tables
+from agentlite.cli.summary_tables import Line, number
 from agentlite.core import console
 from agentlite.core.records import from_row
 from agentlite.core.row_files import encode
@@ -15,6 +17,7 @@ from agentlite.scoring.metrics import retrieval_loss
 from agentlite.scoring.metrics.dialogs import HOW
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES
 from agentlite.scoring.weight_sweep import WeightingRow
+from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Result
 
 OWN = "agentlite"  # the shape of rows as they are on disk
@@ -100,6 +103,10 @@ def _table(result: Result, stream: Any) -> None:
             {name: value for name, value in result.figures.items() if name not in TABLED}, stream
         )
         retrieval_tables.show(result.figures, stream)
+    elif result.command == "prep":
+        _prep(result, stream)
+    elif result.command == "rollout" and result.status != "dry run":
+        _lines(summary_tables.of_rollout(result.figures), stream)
     else:
         _figures(result.figures, stream)
     if result.sentences:
@@ -122,18 +129,39 @@ def _models(figures: dict[str, Any], stream: Any) -> None:
         console.print_table(_turned(table(whole)), stream)
 
 
+def _prep(result: Result, stream: Any) -> None:
+    """A short table; stats.json has every figure. Several sources have a table of their own."""
+    folder = Path(result.folder)
+    limit = None
+    if result.status != "dry run":
+        limit = run_folder.read_plan(folder).settings["max_length"]
+    _lines(summary_tables.of_prep(result.figures, limit), stream)
+    if len(files := result.figures.get("by_file", {})) > 1:
+        print(file=stream)
+        console.print_table(_files(files), stream)
+    if result.status != "dry run":
+        print(f"All figures: {folder / 'stats.json'}", file=stream)
+
+
+def _lines(lines: list[Line], stream: Any) -> None:
+    width = max(len(line.figure) for line in lines)
+    rows = [[line.name, line.figure.rjust(width), line.words] for line in lines]
+    colours = [line.colour for line in lines]
+    console.print_table([["", "", ""], *rows], stream, words=3, colours=colours)
+
+
 def _figures(figures: dict[str, Any], stream: Any) -> None:
     """Numbers as a table, what consists of several as a line each, files as a table of their
     own.
     """
     single = {name: value for name, value in figures.items() if not isinstance(value, dict)}
     console.print_table(
-        [["", ""], *([name, _number(value)] for name, value in single.items())], stream
+        [["", ""], *([name, number(value)] for name, value in single.items())], stream
     )
     files = figures.get("by_file", {})
     for name, value in figures.items():
         if isinstance(value, dict) and name != "by_file" and not (name == "by_source" and files):
-            print(f"{name}: {_number(value)}", file=stream)
+            print(f"{name}: {number(value)}", file=stream)
     if files:
         console.print_table(_files(files), stream)
 
@@ -142,7 +170,7 @@ def _files(files: dict[str, dict[str, object]]) -> list[list[str]]:
     """What became of the rows of each source."""
     heads = [name for name in next(iter(files.values())) if name != "formats"]
     rows = [
-        [source, _number(counts["formats"]), *(str(counts[name]) for name in heads)]
+        [source, number(counts["formats"]), *(str(counts[name]) for name in heads)]
         for source, counts in files.items()
     ]
     return [["source", "formats", *heads], *rows]
@@ -151,14 +179,6 @@ def _files(files: dict[str, dict[str, object]]) -> list[list[str]]:
 def _turned(rows: list[list[str]]) -> list[list[str]]:
     """Models as columns: a terminal is higher than wide."""
     return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _number(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_number(inner)}" for name, inner in value.items()) or "-"
-    if isinstance(value, list):
-        return " -> ".join(map(str, value))
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _weightings(rows: list[WeightingRow]) -> list[list[str]]:

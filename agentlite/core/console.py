@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any, Protocol
 
 from agentlite.core import distributed
@@ -166,9 +167,15 @@ def _bar(title: str, total: int | None) -> Iterator[Advance]:
         yield lambda done, note="": bars.update(task, completed=done, note=note)
 
 
-def print_table(rows: Sequence[Sequence[str]], stream: Any = None, words: int = 1) -> None:
+def print_table(
+    rows: Sequence[Sequence[str]],
+    stream: Any = None,
+    words: int = 1,
+    colours: Sequence[str] = (),
+) -> None:
     """The first row is the heading. The first columns, as many as `words`, stand left; those of
-    numbers right. A cell that begins with the name of a state has its colour."""
+    numbers right. A cell that begins with the name of a state has its colour. `colours`: of each
+    row below the heading, "" for none."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -177,13 +184,20 @@ def print_table(rows: Sequence[Sequence[str]], stream: Any = None, words: int = 
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(heading))
     for index, name in enumerate(heading):
         table.add_column(name, justify="left" if index < words else "right", overflow="fold")
-    for row in body:
+    for row, colour in zip_longest(body, colours, fillvalue=""):
         table.add_row(
-            *(Text(cell, COLOURS.get(cell.partition(" ")[0].rstrip(","), "")) for cell in row)
+            *(
+                Text(cell, colour or COLOURS.get(cell.partition(" ")[0].rstrip(","), ""))
+                for cell in row
+            )
         )
     stream = stream or sys.stdout
     width = None if stream.isatty() else 120
-    Console(file=stream, width=width, highlight=False).print(table)
+    console = Console(file=stream, width=width, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    # words in the last column are padded with blanks
+    print(*map(str.rstrip, captured.get().splitlines()), sep="\n", file=stream)
 
 
 @contextmanager

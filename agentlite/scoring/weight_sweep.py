@@ -29,7 +29,7 @@ from agentlite.scoring.rewards import settle_weights
 
 TOGETHER = 0.95  # |r| from which two components measure the same
 FEW = 30  # candidates below which a correlation tells nothing
-SITUATIONS = {"expected": "Where a call is expected", "not_expected": "Where no call is expected"}
+SITUATIONS = {"expected": "where a call is expected", "not_expected": "where no call is expected"}
 NOT_DONE = {"calling": "none called", "abstaining": "none abstained"}
 HOW = (
     "Write a line for each: `brief: {efficiency: 0.3}`; `defaults: {}` is the one without changes."
@@ -257,22 +257,26 @@ def _abstaining(
 
 
 def sentences(report: ComponentsReport) -> list[str]:
-    """A report for a terminal. Components without a weight are left to the JSON."""
+    """A report for a terminal, in at most three sentences: components that say the same, those that
+    decide nothing, and what calling earns. Components without a weight are left to the JSON.
+    """
     weighed = {name: component for name, component in report.components.items() if component.weight}
     constant = [name for name in report.constant if name in weighed]
     everywhere = [name for name in constant if not weighed[name].std]
     within = [name for name in constant if weighed[name].std]
-    return [
-        *_moving(report, [*weighed]),
-        *_deciding_nothing(everywhere, "the same for every candidate"),
-        *_deciding_nothing(within, "the same for all candidates of a step"),
+    calling = [
         *_calling("expected", report.abstaining.expected),
         *_calling("not_expected", report.abstaining.not_expected),
+    ]
+    return [
+        *_moving(report, [*weighed]),
+        *_deciding_nothing(everywhere, within),
+        *([f"{text[0].upper()}{text[1:]}." for text in ["; ".join(calling)]] if calling else []),
     ]
 
 
 def _moving(report: ComponentsReport, weighed: Sequence[str]) -> list[str]:
-    """A sentence for each set of components that say the same, where enough candidates say so."""
+    """The sets of components that say the same, where enough candidates say so."""
     if report.candidates < FEW:
         return []
     sets = [{name} for name in weighed]
@@ -280,22 +284,29 @@ def _moving(report: ComponentsReport, weighed: Sequence[str]) -> list[str]:
         if {*pair.components} <= {*weighed}:
             joined = [one for one in sets if one & {*pair.components}]
             sets = [one for one in sets if one not in joined] + [set().union(*joined)]
-    return [
-        f"{', '.join(others)} and {last} move with or against each other (|r| >= {TOGETHER} among "
-        f"{report.candidates} candidates): the weight of one of them is enough."
-        for one in sets
-        if len(one) > 1
-        for *others, last in [[name for name in weighed if name in one]]
-    ]
-
-
-def _deciding_nothing(names: Sequence[str], what: str) -> list[str]:
-    if not names:
+    same = [_listed([name for name in weighed if name in one]) for one in sets if len(one) > 1]
+    if not same:
         return []
+    first, *others = same
+    text = f"{first} move with or against each other (|r| >= {TOGETHER} among "
+    text += "".join([f"{report.candidates} candidates)", *(f", and so do {one}" for one in others)])
+    return [f"{text}: the weight of one of them is enough."]
+
+
+def _deciding_nothing(everywhere: Sequence[str], within: Sequence[str]) -> list[str]:
+    parts = [
+        f"{_listed(names)} {'is' if len(names) == 1 else 'are'} the same for {where}"
+        for names, where in ((everywhere, "every candidate"), (within, "all candidates of a step"))
+        if names
+    ]
+    weights = "its weight decides" if len([*everywhere, *within]) == 1 else "their weights decide"
+    return [f"{', and '.join(parts)}: {weights} nothing."] if parts else []
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`a`, `a, b and c`."""
     *others, last = names
-    if not others:
-        return [f"{last} is {what}: its weight decides nothing."]
-    return [f"{', '.join(others)} and {last} are {what}: their weights decide nothing."]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _calling(situation: str, totals: TotalsByDecision) -> list[str]:
@@ -310,8 +321,8 @@ def _calling(situation: str, totals: TotalsByDecision) -> list[str]:
     text = f"{SITUATIONS[situation]}, {decision} earns {first.mean:.2f} on average"
     text += f" (n = {first.count})"
     for other, figure in second:
-        return [f"{text} and {other} {figure.mean:.2f} (n = {figure.count})."]
-    return [f"{text}; {next(words for name, words in NOT_DONE.items() if name != decision)}."]
+        return [f"{text} and {other} {figure.mean:.2f} (n = {figure.count})"]
+    return [f"{text}, and {next(words for name, words in NOT_DONE.items() if name != decision)}"]
 
 
 def read_grid(

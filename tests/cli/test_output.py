@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,10 +15,10 @@ from agentlite.core.records import Message, Record, to_row
 from agentlite.scoring.weight_sweep import WeightingRow
 from agentlite.workspace.run_folder import Result
 
-PREP = Result(
-    "prep",
+SFT = Result(
+    "sft",
     "done",
-    "runs/default/prep",
+    "runs/default/sft",
     {
         "read": 12,
         "share": 0.123456,
@@ -45,10 +46,10 @@ def cells(text: str) -> list[list[str]]:
 
 
 def test_a_table_says_what_was_done_and_what_comes_next(capsys):
-    out, err = shown(PREP, capsys)
+    out, err = shown(SFT, capsys)
     assert err == ""
     lines = cells(out)
-    assert out.startswith("prep: done in 13 s, runs/default/prep\n")
+    assert out.startswith("sft: done in 13 s, runs/default/sft\n")
     assert ["read", "12"] in lines and ["share", "0.1235"] in lines
     assert "rejects: E206 2, E104 1\n" in out and "none: -\n" in out
     assert ["source", "formats", "read", "kept"] in lines
@@ -82,20 +83,20 @@ def test_whole_dialogs_have_a_table_of_their_own_where_any_has_several_steps(
 
 
 def test_what_was_up_to_date_took_no_time_and_may_have_no_next_command(capsys):
-    result = Result("prep", "up to date", "f", {"by_source": {"a": 1}}, [], 12.6)
+    result = Result("sft", "up to date", "f", {"by_source": {"a": 1}}, [], 12.6)
     out, _ = shown(result, capsys)
-    assert out.startswith("prep: up to date, f\n") and "next" not in out
+    assert out.startswith("sft: up to date, f\n") and "next" not in out
     assert "by_source: a 1\n" in out  # where no table of files says it
 
 
 def test_json_is_one_object_with_every_field_and_nothing_else(capsys):
-    out, err = shown(PREP, capsys, as_json=True)
+    out, err = shown(SFT, capsys, as_json=True)
     assert err == "" and out.count("\n") == 1
     assert json.loads(out) == {
-        "command": "prep",
+        "command": "sft",
         "status": "done",
-        "folder": "runs/default/prep",
-        "figures": PREP.figures,
+        "folder": "runs/default/sft",
+        "figures": SFT.figures,
         "outputs": ["train.jsonl"],
         "seconds": 12.6,
         "next": "agentlite sft",
@@ -110,10 +111,10 @@ def test_records_have_stdout_to_themselves_and_a_dry_run_has_none(
     as_json, status, capsys, monkeypatch
 ):
     monkeypatch.setattr(output, "_write_records", lambda folder, shape: print("record", shape))
-    result = Result("prep", status, "f", {"read": 1}, [], 1.0)
+    result = Result("pairs", status, "f", {"read": 1}, [], 1.0)
     out, err = shown(result, capsys, shape="openai", as_json=as_json)
     assert out == ("" if status == "dry run" else "record openai\n")
-    assert ("prep: " in err) is not as_json
+    assert ("pairs: " in err) is not as_json
 
 
 @pytest.mark.parametrize(
@@ -124,8 +125,11 @@ def test_shown_records_go_where_the_table_goes(options, stream, capsys, monkeypa
     monkeypatch.setattr(
         "agentlite.stages.prep.show.rendered", lambda folder, count: ["⟦shown⟧"] * count
     )
-    assert shown(PREP, capsys, show=2, **options)[stream].count("⟦shown⟧") == 2
-    dry = Result("prep", "dry run", "f", {}, [], 1.0)
+    plan = SimpleNamespace(settings={"max_length": 9})
+    monkeypatch.setattr("agentlite.cli.output.run_folder.read_plan", lambda folder: plan)
+    done = Result("prep", "done", "f", {"read": 1, "kept": 1}, [], 1.0)
+    assert shown(done, capsys, show=2, **options)[stream].count("⟦shown⟧") == 2
+    dry = Result("prep", "dry run", "f", {"read": 1, "kept": 1}, [], 1.0)
     assert "shown" not in "".join(shown(dry, capsys, show=2))
 
 
@@ -195,7 +199,7 @@ def test_weightings_stand_in_rows_with_the_components_that_count(capsys):
     ],
 )
 def test_a_figure_in_words(value, text):
-    assert output._number(value) == text
+    assert output.number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -211,3 +215,17 @@ def test_a_figure_in_words(value, text):
 )
 def test_one_weighting_is_a_setting_and_several_are_a_grid(flags, expected):
     assert _weightings(flags) == expected
+
+
+def test_prep_prints_a_short_table_and_where_the_rest_is(capsys, monkeypatch):
+    plan = SimpleNamespace(settings={"max_length": 9})
+    monkeypatch.setattr("agentlite.cli.output.run_folder.read_plan", lambda folder: plan)
+    files = {"a": {"formats": {"openai": 2}, "read": 2}, "b": {"formats": {}, "read": 1}}
+    figures = {"read": 3, "kept": 1, "rejects": {"E206": 2}, "groups": 1, "by_file": files}
+    out, _ = shown(Result("prep", "done", "f", figures, [], 1.0, "agentlite sft"), capsys)
+    assert ["rejected", "2", "E206:"] in [line[:3] for line in cells(out)]
+    assert ["a", "openai", "2", "2"] in cells(out) and "groups" not in out
+    assert out.endswith("All figures: f/stats.json\nnext: agentlite sft\n")
+    one = {**figures, "by_file": {"a": files["a"]}}
+    assert "formats" not in shown(Result("prep", "dry run", "f", one, [], 1.0), capsys)[0]
+    assert not [line for line in out.splitlines() if line != line.rstrip()]

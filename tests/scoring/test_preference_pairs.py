@@ -457,12 +457,11 @@ def test_the_report_sets_calling_beside_abstaining_where_a_call_is_due_and_where
             "abstaining": {"mean": 1.0, "count": 1},
         },
     }
-    assert sentences(report)[-2:] == [
+    assert sentences(report)[-1] == (
         "Where a call is expected, calling earns 0.75 on average (n = 2) and abstaining -0.30 "
-        "(n = 1).",
-        "Where no call is expected, abstaining earns 1.00 on average (n = 1) and calling -0.50 "
-        "(n = 1).",
-    ]
+        "(n = 1); where no call is expected, abstaining earns 1.00 on average (n = 1) and calling "
+        "-0.50 (n = 1)."
+    )
 
 
 def test_a_side_that_nobody_took_is_none_and_said_so():
@@ -472,7 +471,7 @@ def test_a_side_that_nobody_took_is_none_and_said_so():
     assert report.abstaining.not_expected == TotalsByDecision(None, None)
     assert (
         sentences(report)[-1]
-        == "Where a call is expected, calling earns 0.75 on average (n = 2); none abstained."
+        == "Where a call is expected, calling earns 0.75 on average (n = 2), and none abstained."
     )
 
 

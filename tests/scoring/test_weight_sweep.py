@@ -74,6 +74,30 @@ def test_three_components_that_are_the_same_are_named_in_one_sentence():
     ]
 
 
+def test_a_report_is_at_most_three_sentences_whatever_it_says():
+    """Two sets that move together, one component constant everywhere, one within each step, and
+    calls both where they are expected and where they are not."""
+    names = ("a", "b", "c", "d", "fixed", "level")
+    steps = []
+    for number in range(20):
+        first, second = number % 3 / 4, number % 5 / 8
+        same = {"fixed": 0.5, "level": number / 20}
+        one = {"a": first, "b": first, "c": second, "d": second, **same}
+        other = {"a": 1 - first, "b": 1 - first, "c": 1 - second * 2, "d": 1 - second * 2, **same}
+        steps.append([said("x", **one), said("y", **other, missed_call=1.0)])
+    groups = grouped(*steps)
+    weights = dict.fromkeys(names, 1.0)
+    expected = {step: number % 2 == 0 for number, step in enumerate(groups)}
+    report = report_components(groups, weights, expected)
+    moving, nothing, calling = sentences(report)
+    assert "a and b move with or against each other" in moving and "so do c and d:" in moving
+    assert nothing == (
+        "fixed is the same for every candidate, and level is the same for all candidates of a "
+        "step: their weights decide nothing."
+    )
+    assert calling.startswith("Where a call is expected, ") and "; where no call" in calling
+
+
 @pytest.mark.parametrize(("difference", "pairs"), [(0.05, 1), (0.049, 0), (0.051, 1)])
 def test_a_pair_needs_a_twentieth_unless_another_margin_is_given(difference, pairs):
     groups = grouped([said("a", exact=0.4 + difference), said("b", exact=0.4)])

@@ -1,0 +1,125 @@
+"""The figures of prep and rollout as short tables that a person can judge."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from agentlite.core.reject_codes import CODES
+from agentlite.environments.trajectories import LOST, EndedBy
+
+SPLITS = ("train", "dev", "test")
+MOST_TOOLS = 5  # that are named, the most called first
+# in stats.json for whoever looks closer; of the last, the table says more
+DETAILS = {
+    *("groups", "proxy_loss", "lexical_diversity", "by_source", "by_script", "train_rows", "turns"),
+    *("rejected", "duplicates", "filtered", "split_missed", "new_tools"),
+}
+
+
+ENDINGS: dict[EndedBy, str] = {
+    "user": "ended with an answer to the user",
+    "turns": "ended at --max-turns",
+    "length": "ended at --max-length",
+    "unwritten": "ended because the chat template cannot write the dialog",
+    "world": "lost their world: the environment broke down",
+    "unanswered": "have a turn without an answer from the server",
+}
+
+
+class Line(NamedTuple):
+    """`colour`: of the whole line, where something is wrong; "" elsewhere."""
+
+    name: str
+    figure: str
+    words: str
+    colour: str = ""
+
+
+def of_prep(figures: Mapping[str, Any], limit: int | None) -> list[Line]:
+    """What was kept, what was left out and why, and the size of the rest. A dry run has fewer
+    figures, and so fewer lines. `limit`: the maximum tokens of a row.
+    """
+    shown = [*_rows(figures), *_left_out(figures), *_splits(figures)]
+    if length := figures.get("length"):
+        of = f" of at most {limit:,}" if limit else ""
+        words = f"tokens in a typical row; the longest has {length['100%']:,}{of}"
+        shown.append(Line("length", f"{length['50%']:,}", words))
+        share = f"{figures['tokens']['trained_share']:.0%} of all tokens are the assistant's"
+        shown.append(Line("learned", f"{figures['trained_tokens']:,}", f"tokens in train; {share}"))
+    if tools := figures.get("tools"):
+        shown.append(Line("tools", f"{tools['offered']:,}", _tools(tools)))
+    for name in ("task", "protocol"):
+        if counts := figures.get(f"by_{name}"):
+            names = ", ".join(f"{one} {count:,}" for one, count in counts.items())
+            shown.append(Line(name, f"{len(counts)}", names))
+    known = {"read", "kept", *SPLITS, "rejects", "left_out", "length", "tokens", "trained_tokens"}
+    known |= {"tools", "by_task", "by_protocol", "by_file", *DETAILS}
+    for name, value in figures.items():
+        if name not in known:
+            count, words = ("", number(value)) if isinstance(value, dict) else (number(value), "")
+            shown.append(Line(name.replace("_", " "), count, words))
+    return shown
+
+
+def of_rollout(figures: Mapping[str, Any]) -> list[Line]:
+    """The mean of each score, how the rollouts ended, and the calls."""
+    tasks, rollouts = figures["tasks"], figures["rollouts"]
+    shown = [Line("rollouts", f"{rollouts:,}", f"of {tasks:,} tasks, {figures['turns']:,} turns")]
+    lost = sum(count for name, count in figures["ended"].items() if name in LOST)
+    for name, mean in figures["scores"].items():
+        shown.append(Line(f"score {name}", f"{mean:.2f}", f"mean of {rollouts - lost:,} rollouts"))
+    for ended, count in figures["ended"].items():
+        shown.append(Line("", f"{count:,}", ENDINGS[ended], "red" if ended in LOST else ""))
+    calls, failed = figures["calls"], figures["failed_calls"]
+    words = f"of them failed: {failed:,}" + (f" ({failed / calls:.0%})" if calls else "")
+    # a model that calls nothing, or nothing that works, learns nothing here
+    return [*shown, Line("calls", f"{calls:,}", words, "yellow" if failed * 2 >= calls else "")]
+
+
+def number(value: object) -> str:
+    """A figure, or several with their names."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {number(inner)}" for name, inner in value.items()) or "-"
+    if isinstance(value, list):
+        return " -> ".join(map(str, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _rows(figures: Mapping[str, Any]) -> Iterator[Line]:
+    files = figures.get("by_file", {})
+    of = f"from {len(files)} sources" if len(files) > 1 else f"from {', '.join(files)}"
+    formats = sorted({name for file in files.values() for name in file["formats"]})
+    yield Line("rows", f"{figures['read']:,}", f"{of} ({', '.join(formats)})" if formats else of)
+    kept = figures["kept"]
+    share = f"{kept / figures['read']:.0%} of the rows" if figures["read"] else ""
+    yield Line("kept", f"{kept:,}", share, "" if kept else "red")
+
+
+def _left_out(figures: Mapping[str, Any]) -> Iterator[Line]:
+    """A line for each reason, with what its code means."""
+    for name, colour in (("rejects", "red"), ("left_out", "")):
+        title = "rejected" if name == "rejects" else "left out"
+        for code, count in figures.get(name, {}).items():
+            meaning = CODES[code].meaning.partition(":")[0].rstrip(".")
+            yield Line(title, f"{count:,}", f"{code}: {meaning}", colour)
+            title = ""
+    if not figures.get("rejects"):
+        yield Line("rejected", "0", "")
+
+
+def _splits(figures: Mapping[str, Any]) -> Iterator[Line]:
+    total = sum(figures.get(split, 0) for split in SPLITS)
+    for split in SPLITS if total else ():
+        words, colour = f"{figures[split] / total:.0%} of the records", ""
+        if missed := figures.get("split_missed", {}).get(split):
+            words, colour = f"{words}; {missed['wanted']:,} were asked for", "yellow"
+        if split == "test" and (new := figures.get("new_tools")):
+            words += f"; {new:,} call only tools that train never calls"
+        yield Line(split, f"{figures[split]:,}", words, colour)
+
+
+def _tools(tools: Mapping[str, Any]) -> str:
+    at_once = tools["offered_at_once"]["50%"]
+    called = [f"{name} {count:,}" for name, count in tools["most_called"].items()][:MOST_TOOLS]
+    more = [f"{tools['called'] - MOST_TOOLS:,} more"] if tools["called"] > MOST_TOOLS else []
+    words = f"on offer, typically {at_once} at a time; {tools['calls']:,} calls"
+    return f"{words}: {', '.join([*called, *more])}" if called else words

@@ -1,0 +1,118 @@
+"""prep's and rollout's tables: each reason with its meaning, and wrong lines in colour."""
+
+from typing import Any, get_args
+
+import pytest
+
+from agentlite.cli.summary_tables import ENDINGS, Line, of_prep, of_rollout
+from agentlite.environments.trajectories import EndedBy
+
+FIGURES: dict[str, Any] = {
+    "read": 81,
+    "kept": 73,
+    "rejected": 6,
+    "duplicates": 2,
+    "filtered": 0,
+    "train": 46,
+    "dev": 5,
+    "test": 22,
+    "groups": 73,
+    "new_tools": 3,
+    "train_rows": 46,
+    "trained_tokens": 3012,
+    "rejects": {"E217": 5, "E121": 1},
+    "left_out": {"D401": 2},
+    "by_task": {"tool_selection": 46, "timing_decision": 27},
+    "by_protocol": {"hermes": 73},
+    "length": {"50%": 583, "90%": 660, "99%": 691, "100%": 1691},
+    "proxy_loss": {"50%": 0.6},
+    "tokens": {"all": 42946, "trained": 4698, "trained_share": 0.1094},
+    "tools": {
+        "offered": 9,
+        "called": 7,
+        "calls": 1080,
+        "most_called": {"a": 1000, "b": 20, "c": 19, "d": 18, "e": 13, "f": 6, "g": 4},
+        "offered_at_once": {"50%": 5},
+    },
+    "by_file": {"d.jsonl": {"formats": {"openai": 80}, "read": 81, "kept": 73}},
+}
+
+
+def named(figures: dict[str, Any], limit: int | None = 2048) -> dict[str, list[Line]]:
+    """The lines by their names; a line without one belongs to the name above."""
+    found: dict[str, list[Line]] = {}
+    for line in of_prep(figures, limit):
+        found.setdefault(line.name or [*found][-1], []).append(line)
+    return found
+
+
+def test_a_person_sees_what_was_kept_and_why_the_rest_was_not():
+    found = named(FIGURES)
+    assert found["rows"] == [Line("rows", "81", "from d.jsonl (openai)")]
+    assert found["kept"] == [Line("kept", "73", "90% of the rows")]
+    assert [(line.figure, line.words[:5], line.colour) for line in found["rejected"]] == [
+        ("5", "E217:", "red"),
+        ("1", "E121:", "red"),
+    ]
+    (left_out,) = found["left out"]
+    assert left_out.words == "D401: The same dialog, tools and gold as another record"
+    assert left_out.colour == ""
+
+
+def test_the_split_has_shares_and_a_missed_one_is_marked():
+    found = named(FIGURES | {"split_missed": {"dev": {"wanted": 15, "got": 5}}})
+    assert found["train"] == [Line("train", "46", "63% of the records")]
+    assert found["dev"] == [Line("dev", "5", "7% of the records; 15 were asked for", "yellow")]
+    (test,) = found["test"]
+    assert test.words == "30% of the records; 3 call only tools that train never calls"
+
+
+def test_lengths_stand_against_the_limit_and_tools_are_named_by_their_calls():
+    found = named(FIGURES)
+    assert found["length"][0].words == (
+        "tokens in a typical row; the longest has 1,691 of at most 2,048"
+    )
+    assert found["learned"][0] == Line(
+        "learned", "3,012", "tokens in train; 11% of all tokens are the assistant's"
+    )
+    assert found["tools"][0].words == (
+        "on offer, typically 5 at a time; 1,080 calls: a 1,000, b 20, c 19, d 18, e 13, 2 more"
+    )
+    assert [line.name for line in of_prep(FIGURES, None)][-2:] == ["task", "protocol"]
+
+
+@pytest.mark.parametrize("figure", ["repaired", "personal", "cut", "buffer", "made"])
+def test_a_figure_of_what_seldom_happens_has_a_line_of_its_own(figure):
+    value = 7 if figure in ("cut", "buffer") else {"json": 7, "other": {"x": 1}}
+    (line,) = named(FIGURES | {figure: value})[figure]
+    assert "7" in line.figure + line.words and "{" not in line.words
+
+
+def test_nothing_rejected_is_said_and_nothing_kept_is_red():
+    figures = {"read": 3, "kept": 0, "by_file": {}}
+    found = named(figures, None)
+    assert found["rejected"] == [Line("rejected", "0", "")]
+    assert found["kept"][0].colour == "red" and "train" not in found
+
+
+def test_a_rollout_says_its_scores_how_it_ended_and_which_calls_failed():
+    figures = {
+        "tasks": 4,
+        "rollouts": 8,
+        "ended": {"user": 5, "turns": 1, "world": 2},
+        "turns": 12,
+        "calls": 16,
+        "failed_calls": 8,
+        "scores": {"env": 0.5},
+    }
+    assert of_rollout(figures) == [
+        Line("rollouts", "8", "of 4 tasks, 12 turns"),
+        Line("score env", "0.50", "mean of 6 rollouts"),
+        Line("", "5", "ended with an answer to the user"),
+        Line("", "1", "ended at --max-turns"),
+        Line("", "2", "lost their world: the environment broke down", "red"),
+        Line("calls", "16", "of them failed: 8 (50%)", "yellow"),
+    ]
+    assert of_rollout({**figures, "failed_calls": 7})[-1].colour == ""
+    assert of_rollout({**figures, "calls": 0, "failed_calls": 0})[-1].words == "of them failed: 0"
+    assert ENDINGS.keys() == {*get_args(EndedBy)}
