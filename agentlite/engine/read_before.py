@@ -4,10 +4,13 @@ A dialog's next prompt begins with the ids of its last one and of its answer. Th
 are kept in main memory until the next call of the sampler, which reads what comes behind them.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-MOST_BYTES = 8 * 2**30  # of keys and values kept; what is above is read again
+# An eighth of the machine's memory for the keys and values of a call, and as much for those of the
+# call before. What is above is read again.
+MOST_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8
 
 
 class Columns(NamedTuple):
