@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.faulty_server import FaultyServer
 from support.processes import agentlite
 from support.samples import ROOT
 
@@ -21,6 +22,7 @@ LINES = [
     for line in block.splitlines()
     if line
 ]
+PAGES_SERVER = "http://localhost:8000/v1"
 # What a random model cannot show: no rollout of its is good, and none better than another.
 NEEDS_A_MODEL = ("--keep best", "prep-best", "pairs", "dpo")
 # For a random model: enough to see that it runs.
@@ -33,8 +35,16 @@ SHORT = {
 }
 
 
-def ran(line: str, folder: Path, more: list[str]) -> str:
-    program, *words = shlex.split(line)
+@pytest.fixture(scope="module")
+def server():
+    """The page's server, which answers words to everything."""
+    one = FaultyServer()
+    yield one
+    one.close()
+
+
+def ran(line: str, folder: Path, server: FaultyServer, more: list[str]) -> str:
+    program, *words = shlex.split(line.replace(PAGES_SERVER, server.url))
     assert program == "agentlite"
     done = agentlite(*words, *more, cwd=folder)
     assert done.returncode == 0, f"{line}\n{done.stderr.decode()}"
@@ -52,7 +62,7 @@ def begin(folder: Path) -> list[str]:
     return LINES[1:]
 
 
-def test_every_command_runs(tiny_model, tmp_path):
+def test_every_command_runs(tiny_model, tmp_path, server):
     for line in begin(tmp_path):
         if any(part in line for part in NEEDS_A_MODEL):
             continue
@@ -61,15 +71,16 @@ def test_every_command_runs(tiny_model, tmp_path):
         more = [word.format(model=tiny_model) for word in SHORT[command]]
         if "gold" in line:
             more = ["--model", str(tiny_model)] if command == "prep" else []
-        ran(line, tmp_path, more)
+        ran(line, tmp_path, server, more)
     figures = json.loads((tmp_path / "runs/default/grpo/done.json").read_text())["figures"]
     assert figures["tasks"] == 48 and figures["steps"] == 1
+    assert sum(PAGES_SERVER in line for line in LINES) == 2 and server.asked
 
 
 @pytest.mark.skipif(not os.environ.get("AGENTLITE_TEST_ALL"), reason="half an hour; with --all")
-def test_the_page_as_it_stands_makes_a_model_that_buys_what_it_should(tmp_path):
+def test_the_page_as_it_stands_makes_a_model_that_buys_what_it_should(tmp_path, server):
     for line in begin(tmp_path):
-        ran(line, tmp_path, [])
+        ran(line, tmp_path, server, [])
     metrics = {
         path.parent.name: json.loads(path.read_text())["metrics"]["env"]["mean"]
         for path in (tmp_path / "runs/default/eval/shop.py-Shop").glob("*/metrics.json")
