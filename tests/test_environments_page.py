@@ -24,7 +24,7 @@ LINES = [
 ]
 PAGES_SERVER = "http://localhost:8000/v1"
 # What a random model cannot show: no rollout of its is good, and none better than another.
-NEEDS_A_MODEL = ("--keep best", "prep-best", "pairs", "dpo")
+NEEDS_A_MODEL = ("--keep best", "prep-best", "agentlite pairs", "agentlite dpo")
 # For a random model: enough to see that it runs.
 SHORT = {
     "prep": ["--model", "{model}"],
