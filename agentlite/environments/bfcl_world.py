@@ -181,6 +181,11 @@ class BfclWorld:
             "state": float(ended and not self.mine.differs_from(self.gold)),
         }
 
+    def get_turn_scores(self) -> list[dict[str, float]]:
+        """`turn_right`: whether a turn and all before it are right, as they are judged so far."""
+        right = self.satisfied
+        return [{"turn_right": float(at < right)} for at in range(len(self.gold_turns))]
+
     def state(self) -> dict[str, Any]:
         return self.mine.state
 

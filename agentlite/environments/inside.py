@@ -7,7 +7,7 @@ import inspect
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentlite.core.records import plain
@@ -15,7 +15,17 @@ from agentlite.core.user_code import one_line
 from agentlite.environments.tool_schema import SchemaError, tool_schema
 
 # methods that are not tools: the first two are TRL's
-HOOKS = ("reset", "get_reward", "get_scores", "next_user", "tools", "call", "state", "close")
+HOOKS = (
+    "reset",
+    "get_reward",
+    "get_scores",
+    "get_turn_scores",
+    "next_user",
+    "tools",
+    "call",
+    "state",
+    "close",
+)
 world: Any = None
 
 
@@ -49,6 +59,8 @@ def _answered(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str
         return [words if words is None else str(words), _tools()], ""
     if what == "scores":
         return _scores(), ""
+    if what == "turn_scores":
+        return _turn_scores(), ""
     if what == "state":
         return json.loads(plain(world.state())) if hasattr(world, "state") else None, ""
     if hasattr(world, "close"):
@@ -100,4 +112,14 @@ def _scores() -> dict[str, float]:
     scores = dict(world.get_scores()) if hasattr(world, "get_scores") else {}
     if hasattr(world, "get_reward"):
         scores["env"] = world.get_reward()
+    return _numbers(scores)
+
+
+def _turn_scores() -> list[dict[str, float]]:
+    """The same of each turn of the user's; [] where the world does not say."""
+    turns = world.get_turn_scores() if hasattr(world, "get_turn_scores") else []
+    return [_numbers(scores) for scores in turns]
+
+
+def _numbers(scores: Mapping[Any, Any]) -> dict[str, float]:
     return {str(name): float(value) for name, value in scores.items()}

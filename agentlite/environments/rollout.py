@@ -263,10 +263,11 @@ class _Rollout:
         """The scores of a rollout that was lost are not known."""
         assert self.ended
         scores: dict[str, float] = {}
+        by_turn: list[dict[str, float]] = []
         with self.world:
             if self.ended not in LOST:
                 try:
-                    scores = self.world.scores()
+                    scores, by_turn = self.world.scores(), self.world.turn_scores()
                 except WorldError as error:
                     self.end("world", str(error))
         turns = self.turns
@@ -283,6 +284,7 @@ class _Rollout:
             self.ended,
             scores,
             self.problem,
+            by_turn,
         )
 
 

@@ -82,7 +82,7 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
     `split`: that of its task; "" where all tasks were taken.
 
     `problem`: why the world was lost, the dialog could not be written, or there is no answer; ""
-    where none of them was.
+    where none of them was. `by_turn`: the scores of each turn of the user's, where the world says.
     """
 
     task: str
@@ -94,6 +94,7 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
     ended: EndedBy
     scores: dict[str, float]
     problem: str = ""
+    by_turn: list[dict[str, float]] = []
 
     @property
     def key(self) -> RolloutKey:
@@ -123,6 +124,16 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
         """The scores of the environment, and what is counted of every rollout."""
         counted = (len(self.turns), self.calls, self.failed_calls)
         return {**self.scores, **dict(zip(COUNTED, map(float, counted), strict=True))}
+
+    @property
+    def user_turns(self) -> list[list[ModelTurn]]:
+        """The turns of the model, by turn of the user's: the user hears one without a call."""
+        groups: list[list[ModelTurn]] = []
+        for at, turn in enumerate(self.turns):
+            if at == 0 or not self.turns[at - 1].results:
+                groups.append([])
+            groups[-1].append(turn)
+        return groups
 
     @property
     def calls(self) -> int:

@@ -92,6 +92,10 @@ class World:
         """By name; `env` is what `get_reward` gives."""
         return dict(self._ask("scores"))
 
+    def turn_scores(self) -> list[dict[str, float]]:
+        """Those of each turn of the user's; [] where the world does not say."""
+        return list(self._ask("turn_scores"))
+
     def state(self) -> Any:
         """Equal states are the same place; None where the world has no `state`."""
         return self._ask("state")

@@ -171,6 +171,7 @@ def test_a_dialog_that_is_cut_before_its_last_turn_is_ended_by_force(rows):
         world.carry_out(read_call(call))
     assert world.get_scores() == {"bfcl": 0.0, "progress": 0.0, "state": 0.0}
     assert world.verdict == "force_terminated"
+    assert world.get_turn_scores() == [{"turn_right": 0.0}] * 4
     world.reset(**row)
     *before, last = row["ground_truth"]
     for calls in before:
@@ -181,6 +182,7 @@ def test_a_dialog_that_is_cut_before_its_last_turn_is_ended_by_force(rows):
         world.carry_out(read_call(call))
     # the limit of steps in the last turn: BFCL judges such a dialog
     assert world.get_scores() == {"bfcl": 1.0, "progress": 1.0, "state": 1.0}
+    assert world.get_turn_scores() == [{"turn_right": 1.0}] * 4
 
 
 def test_functions_that_were_held_back_come_with_their_question(rows):
@@ -209,6 +211,8 @@ def test_of_a_dialog_the_turns_before_the_first_wrong_one_count(rows):
             world.next_user("")
         assert world.get_scores()["progress"] == wrong / 4
         assert world.get_scores()["bfcl"] == 0
+        right = [one["turn_right"] for one in world.get_turn_scores()]
+        assert right == [1.0] * wrong + [0.0] * (4 - wrong)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,9 @@ class Open:
     def get_scores(self):
         return {"share": True}
 
+    def get_turn_scores(self):
+        return iter([{"share": True}, {}])
+
     def state(self):
         return {"place": (1, 2)}
 
@@ -60,6 +63,7 @@ def test_a_class_without_hooks_has_no_user_no_state_and_no_scores():
     assert inside.answer(Bare, ["next_user", "Bye."])[0][0] is None
     assert inside.answer(Bare, ["state"]) == (None, "")
     assert inside.answer(Bare, ["scores"]) == ({}, "")
+    assert inside.answer(Bare, ["turn_scores"]) == ([], "")
     assert inside.answer(Bare, ["close"]) == (None, "")
 
 
@@ -68,6 +72,7 @@ def test_hooks_are_used_where_a_class_has_them():
     assert inside.answer(Open, ["call", "a", {"b": 1}]) == (['{"a": {"b": 1}}', False], "")
     assert inside.answer(Open, ["state"]) == ({"place": [1, 2]}, "")
     assert inside.answer(Open, ["scores"]) == ({"share": 1.0}, "")
+    assert inside.answer(Open, ["turn_scores"]) == ([{"share": 1.0}, {}], "")
     inside.answer(Open, ["close"])
     assert Open.closed
 
