@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from agentlite.core.row_files import replacing
+from agentlite.core.row_files import replacing, write_json
+from agentlite.report.bfcl_scores import as_json, bfcl_table
 from agentlite.report.markdown import markdown
 from agentlite.report.page import page
 from agentlite.report.read_run import read_run
@@ -10,7 +11,7 @@ from agentlite.report.read_run import read_run
 
 def write_report(run: Path) -> Path:
     """Writes report.html and report.md into `run` from its finished stages; returns the path of
-    report.md.
+    report.md. Where models have acted in BFCL's dialogs, bfcl.json has v4's table.
 
     Both name the stages that were not read. Raises UserError where there is no run, or a finished
     stage left a broken file.
@@ -19,4 +20,8 @@ def write_report(run: Path) -> Path:
     for name, text in (("report.html", page(workspace)), ("report.md", markdown(workspace))):
         with replacing(run / name) as file:
             file.write(text.encode("utf-8", "replace"))
+    if table := bfcl_table(workspace):
+        write_json(run / "bfcl.json", as_json(table))
+    else:
+        (run / "bfcl.json").unlink(missing_ok=True)
     return run / "report.md"

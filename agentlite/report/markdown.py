@@ -1,13 +1,16 @@
 """A workspace -> report.md: the models side by side, and the stages they were made by."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from agentlite.report import retrieval_tables, tables
+from agentlite.report.bfcl_scores import SENTENCE, BfclTable, bfcl_table, figures_of, missing
 from agentlite.report.headline import headline
 from agentlite.report.read_run import Evaluation, ReportedStage, WorkspaceRun
+from agentlite.report.rollouts import RolloutFile, file_of, files_of, in_words, read_rollouts
 from agentlite.report.tables import Figures
 
 WIDEST = 8  # a table with more figures than that is turned
+WORST = 5  # rollouts in a list
 
 
 def markdown(run: WorkspaceRun) -> str:
@@ -16,6 +19,11 @@ def markdown(run: WorkspaceRun) -> str:
         blocks.append(tables.NO_EVALUATION)
     for evaluation in run.evaluations:
         blocks += _evaluation(run, evaluation)
+    if table := bfcl_table(run):
+        blocks += _bfcl(table)
+    for stage in run.stages:
+        if files := file_of(stage):
+            blocks += [f"## Rollouts of {_cell(stage.name)}", *_rollouts(files)]
     blocks += _retrievers(run)
     if run.stages:
         blocks.append("## Stages")
@@ -44,6 +52,9 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Iterator[str]:
     problems = tables.problems(metrics)
     yield f"### {problems.title}"
     yield as_table(problems.cells) if problems.rows else tables.ALL_READABLE
+    if files := files_of(evaluation):
+        yield "### Rollouts"
+        yield from _rollouts(files)
     yield "### How it was measured"
     yield "\n\n".join(map(described, evaluation.models.values()))
 
@@ -51,6 +62,22 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Iterator[str]:
 def _titled(figures: Figures) -> Iterator[str]:
     yield f"### {_cell(figures.title)}"
     yield as_table((figures.turned if len(figures.names) > WIDEST else figures).cells)
+
+
+def _bfcl(table: BfclTable) -> Iterator[str]:
+    yield "## BFCL v4"
+    yield SENTENCE
+    yield as_table(figures_of(table).cells)
+    yield "\n".join(f"- {_cell(sentence)}" for sentence in [*missing(table), *table.left_out])
+
+
+def _rollouts(files: Sequence[RolloutFile]) -> Iterator[str]:
+    """How many failed, and the worst ones in a line each."""
+    found = read_rollouts(files, WORST)
+    unread = f" {found.unread} rows are not rollouts." if found.unread else ""
+    yield f"{found.failed} of {found.total} rollouts failed.{unread} The page shows them in full."
+    if worst := [one for one in found.shown if one.rollout.failed]:
+        yield "\n".join(f"- {_cell(in_words(one))}" for one in worst)
 
 
 def _retrievers(run: WorkspaceRun) -> Iterator[str]:

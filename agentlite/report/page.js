@@ -1,5 +1,5 @@
 "use strict";
-// The reader of single predictions. The texts of records and models are only ever set as text, never as markup.
+// The readers of predictions and of rollouts. The texts of records, models and worlds are only ever set as text, never as markup.
 
 const PAGE = 100;
 const MARKS = { full: "●", partial: "◐", none: "○", unreadable: "✕", unmeasured: "·" };
@@ -152,7 +152,7 @@ function answer(said, step, data, metric) {
 }
 
 function detail(step, data, metric) {
-  return node("div", { className: "detail" },
+  return [
     node("p", { className: "quiet" }, node("a", { href: `#${encodeURIComponent(step.anchor)}`, textContent: `${step.id} / ${step.turn}` }),
       ["", ...Object.values(step.slices)].join("  ·  ")),
     node("h4", { textContent: "Prompt" }),
@@ -161,86 +161,258 @@ function detail(step, data, metric) {
     node("h4", { textContent: "Expected and given" }),
     step.expected?.length === 0 ? node("p", { textContent: "No call is expected." }) : null,
     step.recorded && !step.expected?.length && step.recorded[1] ? turn(step.recorded) : null,
-    ...step.said.map((said) => answer(said, step, data, metric)));
+    ...step.said.map((said) => answer(said, step, data, metric)),
+  ];
 }
 
-function reader(place, data) {
-  const steps = data.steps.map((step, index) => read(step, index, data));
-  const chosen = { model: -1, metric: hardest(data), outcome: "any", problem: "", slice: null, text: "" };
+// A list of items, filters over it, and the chosen one in full. `chosen`: the values of the filters, which `keeps` reads; `filters`
+// makes their controls. `marks` and `title` of an item stand in the list, `detail` makes the rest; `failed`: where "next failure" stops.
+function viewer(place, { items, chosen, keeps, filters, marks, title, detail, failed, counted, none }) {
   const list = node("div", { className: "list" });
   const count = node("p", { className: "quiet" });
   const panes = node("div", { className: "panes" }, list, node("div", { className: "detail" }));
   let shown = [], length = PAGE, current = null;
 
-  function open(step) {
-    current = step;
-    panes.lastChild.replaceWith(step ? detail(step, data, chosen.metric) : node("div", { className: "detail" }));
-    for (const row of list.children) row.setAttribute("aria-current", row.step === step);
+  function open(item) {
+    current = item;
+    panes.lastChild.replaceWith(node("div", { className: "detail" }, ...(item ? detail(item) : [])));
+    for (const row of list.children) row.setAttribute("aria-current", row.item === item);
   }
-  function row(step) {
-    const marks = step.said.map((said) => MARKS[outcome(said, chosen.metric)]).join("");
-    return node("button", { type: "button", step, onclick: () => open(step) },
-      node("span", { className: "marks", textContent: marks }), node("span", { textContent: step.question }));
+  function row(item) {
+    return node("button", { type: "button", item, onclick: () => open(item) },
+      node("span", { className: "marks", textContent: marks(item) }), node("span", { textContent: title(item) }));
   }
   function draw() {
-    shown = steps.filter((step) => keeps(step, chosen));
+    shown = items.filter(keeps);
     const left = shown.length - length;
     list.replaceChildren(...shown.slice(0, length).map(row));
-    if (!shown.length) list.append(node("p", { className: "quiet", textContent: "No prompt matches." }));
+    if (!shown.length) list.append(node("p", { className: "quiet", textContent: none }));
     if (left > 0) list.append(node("button", { type: "button", textContent: `${left} more`, onclick: () => { length += PAGE; draw(); } }));
-    count.textContent = `${shown.length} of ${steps.length} prompts.  Marks: ${data.models.join(", ")}, by ${data.metrics[chosen.metric]}.`;
+    count.textContent = counted(shown.length);
     open(shown.includes(current) ? current : shown[0] ?? null);
   }
   function nextFailure() {
-    const failed = (step) => step.said.some((said) => (chosen.model < 0 || said.model === chosen.model)
-      && ["none", "partial", "unreadable"].includes(outcome(said, chosen.metric)));
     const from = shown.indexOf(current) + 1;
     goTo([...shown.slice(from), ...shown.slice(0, from)].find(failed));
   }
-  function goTo(step) {
-    if (!step) return;
-    current = step;
-    while (length <= shown.indexOf(step)) length += PAGE;
+  function goTo(item) {
+    if (!item) return;
+    current = item;
+    while (length <= shown.indexOf(item)) length += PAGE;
     draw();
-    list.children[shown.indexOf(step)].scrollIntoView({ block: "nearest" });
+    list.children[shown.indexOf(item)].scrollIntoView({ block: "nearest" });
   }
   function followLink() {
-    const linked = shown.find((step) => `#${step.anchor}` === decodeURIComponent(location.hash));
+    const linked = items.find((item) => `#${item.anchor}` === decodeURIComponent(location.hash));
+    if (!linked) return;
+    if (!shown.includes(linked)) { reset(); draw(); }
     goTo(linked);
-    if (linked) place.scrollIntoView();
+    place.scrollIntoView();
   }
   list.onkeydown = (event) => {
     const side = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
     const next = side && document.activeElement[side];
-    if (next?.step) { event.preventDefault(); next.focus(); open(next.step); }
+    if (next?.item) { event.preventDefault(); next.focus(); open(next.item); }
   };
   function choose(change) { Object.assign(chosen, change); length = PAGE; draw(); }
 
-  const problems = [...new Set(steps.flatMap((step) => step.said.map((said) => said.problem)))].filter(Boolean).sort();
-  const slices = [...new Set(steps.flatMap((step) => Object.entries(step.slices).map((pair) => JSON.stringify(pair))))].sort();
   const search = node("input", { type: "search", oninput: () => choose({ text: search.value.toLowerCase() }) });
-  const controls = node("div", { className: "controls" },
-    select("model", [[-1, "any model"], ...data.models.map((name, at) => [at, name])], -1, (value) => choose({ model: Number(value) })),
-    select("by", data.metrics.map((name, at) => [at, name]), chosen.metric, (value) => choose({ metric: Number(value) })),
-    select("outcome", Object.entries(OUTCOMES), "any", (value) => choose({ outcome: value })),
-    problems.length ? select("problem", [["", "any"], ...problems.map((name) => [name, name])], "", (value) => choose({ problem: value })) : null,
-    select("slice", [["", "all"], ...slices.map((pair) => [pair, JSON.parse(pair).join(": ")])], "",
-      (value) => choose({ slice: value ? JSON.parse(value) : null })),
-    node("label", {}, "text", search),
+  const controls = node("div", { className: "controls" }, ...filters(choose), node("label", {}, "text", search),
     node("button", { type: "button", textContent: "next failure", onclick: nextFailure }));
+  // Without filters, as at first, so that what a link names is in the list.
+  const first = { ...chosen };
+  const values = [...controls.querySelectorAll("select, input")].map((control) => [control, control.value]);
+  function reset() { Object.assign(chosen, first); for (const [control, value] of values) control.value = value; }
   place.replaceChildren(controls, count, panes);
   draw();
   followLink();
   addEventListener("hashchange", followLink);
 }
 
+function predictions(place, data) {
+  const items = data.steps.map((step, index) => read(step, index, data));
+  const chosen = { model: -1, metric: hardest(data), outcome: "any", problem: "", slice: null, text: "" };
+  const problems = [...new Set(items.flatMap((step) => step.said.map((said) => said.problem)))].filter(Boolean).sort();
+  const slices = [...new Set(items.flatMap((step) => Object.entries(step.slices).map((pair) => JSON.stringify(pair))))].sort();
+  viewer(place, {
+    items, chosen, none: "No prompt matches.",
+    keeps: (step) => keeps(step, chosen),
+    marks: (step) => step.said.map((said) => MARKS[outcome(said, chosen.metric)]).join(""),
+    title: (step) => step.question,
+    detail: (step) => detail(step, data, chosen.metric),
+    failed: (step) => step.said.some((said) => (chosen.model < 0 || said.model === chosen.model)
+      && ["none", "partial", "unreadable"].includes(outcome(said, chosen.metric))),
+    counted: (count) => `${count} of ${items.length} prompts.  Marks: ${data.models.join(", ")}, by ${data.metrics[chosen.metric]}.`,
+    filters: (choose) => [
+      select("model", [[-1, "any model"], ...data.models.map((name, at) => [at, name])], -1, (value) => choose({ model: Number(value) })),
+      select("by", data.metrics.map((name, at) => [at, name]), chosen.metric, (value) => choose({ metric: Number(value) })),
+      select("outcome", Object.entries(OUTCOMES), "any", (value) => choose({ outcome: value })),
+      ...(problems.length ? [select("problem", [["", "any"], ...problems.map((name) => [name, name])], "", (value) => choose({ problem: value }))] : []),
+      select("slice", [["", "all"], ...slices.map((pair) => [pair, JSON.parse(pair).join(": ")])], "",
+        (value) => choose({ slice: value ? JSON.parse(value) : null })),
+    ],
+  });
+}
+
+// --- rollouts: conversations of a model with a user and a world ---
+
+const LONG = 600; // characters of a text that is shown unfolded
+const figure = (value) => (Number.isInteger(value) ? String(value) : value.toFixed(2));
+const figures = (scores) => Object.entries(scores).map(([name, value]) => `${name} ${figure(value)}`).join("  ·  ");
+
+function modelTurn([words, calls, results, user, problem, text, ended, tokens]) {
+  return { words, calls, results, user, problem, text, ended, tokens };
+}
+
+function readRollout([task, model, sample, ended, problem, failed, values, byTurn, prompt, turns, tools, faults, best], data) {
+  const messages = data.prompts[prompt];
+  const asked = messages.findLast((message) => message[0] === "user") ?? messages.at(-1);
+  const run = sample === null ? "greedy" : `rollout ${sample}`;
+  return {
+    task, model, run, ended, problem, failed, values, byTurn, messages, faults, turns: turns.map(modelTurn), tools: tools.map((at) => data.tools[at]),
+    anchor: [data.name, data.models[model], task, sample ?? "greedy"].join("/"), question: asked ? asked[1].replace(/\s+/g, " ").slice(0, 300) : task,
+    best: best && {
+      model: best[0], run: best[1] === null ? "greedy" : `rollout ${best[1]}`, turn: best[2], by: best[3],
+      said: best[4] && modelTurn(best[4]), ended: best[5], mean: best[6], own: best[7],
+      anchor: [data.name, data.models[best[0]], task, best[1] ?? "greedy"].join("/"),
+    },
+  };
+}
+
+function rolloutOutcome(rollout, metric) {
+  if (!rollout.values.some((value) => value !== null) && rollout.problem) return "unreadable";
+  const value = rollout.values[metric] ?? null;
+  return value === null ? "unmeasured" : value >= 1 ? "full" : value > 0 ? "partial" : "none";
+}
+
+// A text as it is; a long one is folded, its beginning and its length in sight.
+function long(text, className = "") {
+  if (text.length <= LONG && text.split("\n").length <= 12) return node("pre", { className, textContent: text || "(nothing)" });
+  return node("details", { className }, node("summary", { textContent: `${text.slice(0, 160).replace(/\s+/g, " ")} …  (${text.length.toLocaleString("en")} characters)` }),
+    node("pre", { textContent: text }));
+}
+
+function spoken(role, ...parts) {
+  return node("div", { className: `turn ${role}` }, node("span", { className: "quiet", textContent: role }), node("div", {}, ...parts));
+}
+
+// What a model wrote: its thoughts folded, its words, its calls; and the text as it was sampled.
+function modelSaid(turn) {
+  const thought = /^\s*<think>([\s\S]*?)(?:<\/think>|$)/.exec(turn.words);
+  const words = thought ? turn.words.slice(thought[0].length).trim() : turn.words;
+  const plainWords = turn.text.trim() === words.trim() && !turn.calls.length;
+  return [
+    thought && thought[1].trim() ? node("details", { className: "thoughts" }, node("summary", { textContent: "thoughts" }), node("pre", { textContent: thought[1].trim() })) : null,
+    words ? long(words, "words") : null,
+    ...turn.calls.map((call) => long(inline(call), "call")),
+    words || turn.calls.length ? null : node("pre", { className: "quiet", textContent: "(nothing)" }),
+    turn.problem ? node("p", {}, node("em", { textContent: `cannot be read: ${turn.problem}` })) : null,
+    turn.ended === "cut" ? node("p", {}, node("em", { textContent: "cut at the limit of new tokens" })) : null,
+    plainWords ? null : node("details", { className: "raw" }, node("summary", { className: "quiet", textContent: `as it was sampled  ·  ${turn.tokens} tokens` }), node("pre", { textContent: turn.text })),
+  ];
+}
+
+function resultsOf(turn) {
+  return turn.results.map(([text, failed]) => spoken(failed ? "failed" : "result", long(text)));
+}
+
+function sides(mine, best, data, rollout) {
+  const side = (title, turn, ended) => node("div", {}, node("span", { className: "quiet", textContent: title }),
+    ...(turn ? [...modelSaid(turn), ...resultsOf(turn), turn.user === null ? null : spoken("user", long(turn.user))].filter(Boolean)
+      : [node("p", { className: "quiet", textContent: `has ended (${ended})` })]));
+  return node("div", { className: "compared parted" }, side("this rollout", mine, rollout.ended),
+    side(`the best: ${data.models[best.model]}, ${best.run}`, best.said, best.ended));
+}
+
+function parted(rollout, data, ids) {
+  const best = rollout.best;
+  if (!best) return null;
+  const name = node("a", { href: `#${encodeURIComponent(best.anchor)}`, textContent: `${data.models[best.model]}, ${best.run}` });
+  const scores = `  (mean of its scores ${figure(best.mean)}, here ${figure(best.own)})`;
+  const mine = rollout.turns[best.turn], theirs = best.said;
+  if (!mine && !theirs) return node("p", { className: "note" }, "Every turn is that of the best rollout of this task: ", ids.has(best.anchor) ? name : name.textContent, ".");
+  const why = { answer: "they say different things", result: "the same call or words, and something else comes back", end: "one of them has ended before it" }[best.by];
+  return node("div", { className: "note" },
+    node("p", {}, "Leaves the best rollout of this task, ", ids.has(best.anchor) ? name : name.textContent, `${scores}, at turn ${best.turn + 1}: ${why}.`),
+    sides(mine, best, data, rollout));
+}
+
+function conversation(rollout) {
+  const made = rollout.messages.map(([role, content, calls]) =>
+    spoken(role, long([content, ...calls.map(inline)].filter(Boolean).join("\n"))));
+  let heard = 0, begins = true;
+  rollout.turns.forEach((turn, at) => {
+    if (begins) {
+      const end = rollout.turns.findIndex((one, index) => index >= at && !one.results.length);
+      const results = rollout.turns.slice(at, end < 0 ? undefined : end + 1).flatMap((one) => one.results);
+      const failures = results.filter(([, failed]) => failed).length;
+      const counts = `${results.length} call${results.length === 1 ? "" : "s"}${failures ? `, ${failures} failed` : ""}`;
+      const scores = figures(rollout.byTurn[heard] ?? {});
+      made.push(node("h5", { textContent: [`Turn ${heard + 1} of the user's`, scores, counts].filter(Boolean).join("  ·  ") }));
+      heard += 1;
+    }
+    const number = node("span", { className: "quiet", textContent: `turn ${at + 1}` });
+    const marked = rollout.best?.turn === at ? node("em", { textContent: "  leaves the best here" }) : null;
+    made.push(spoken("assistant", node("p", {}, number, ...(marked ? [marked] : [])), ...modelSaid(turn).filter(Boolean)), ...resultsOf(turn));
+    if (turn.user !== null) made.push(spoken("user", long(turn.user)));
+    begins = !turn.results.length;
+  });
+  return made;
+}
+
+function rolloutDetail(rollout, data, metric, ids) {
+  const scores = Object.fromEntries(data.metrics.map((name, at) => [name, rollout.values[at]]).filter(([, value]) => value !== null));
+  const calls = rollout.turns.flatMap((turn) => turn.results), failures = calls.filter(([, failed]) => failed).length;
+  const missing = rollout.byTurn.slice(rollout.turns.filter((turn) => !turn.results.length).length + (rollout.turns.at(-1)?.results.length ? 1 : 0));
+  return [
+    node("p", { className: "quiet" }, node("a", { href: `#${encodeURIComponent(rollout.anchor)}`, textContent: `${rollout.task} / ${data.models[rollout.model]} / ${rollout.run}` })),
+    node("p", {}, node("span", { className: "marks", textContent: MARKS[rolloutOutcome(rollout, metric)] }), ` ${figures(scores) || "no score"}`,
+      node("span", { className: "quiet", textContent: `  ·  ${rollout.turns.length} turns, ${failures} of ${calls.length} calls failed  ·  ended by ${rollout.ended}` })),
+    rollout.problem ? node("p", {}, node("em", { textContent: rollout.problem })) : null,
+    ...rollout.faults.map(([reply, kind, reason]) => node("p", {}, node("em", { textContent: `The simulated user's reply ${reply} is wrong (${kind}): ${reason}` }))),
+    parted(rollout, data, ids),
+    node("h4", { textContent: "Conversation" }), ...conversation(rollout),
+    node("p", { className: "end" }, node("b", { textContent: `Ended by ${rollout.ended}. ` }), data.endings[rollout.ended] ?? ""),
+    missing.length ? node("p", { className: "quiet", textContent: `Turns of the user's that were not reached: ${missing.map((one) => figures(one)).join(" | ")}` }) : null,
+    node("h4", { textContent: `Tools (${rollout.tools.length})` }), ...rollout.tools.map(tool),
+  ].filter(Boolean);
+}
+
+function rollouts(place, data) {
+  const items = data.rollouts.map((one) => readRollout(one, data));
+  const ids = new Set(items.map((one) => one.anchor));
+  const chosen = { model: -1, metric: 0, outcome: "any", ended: "", task: "", text: "" };
+  const ended = [...new Set(items.map((one) => one.ended))].sort(), tasks = [...new Set(items.map((one) => one.task))].sort();
+  const said = (one) => [one.question, one.problem, ...one.turns.flatMap((turn) => [turn.text, turn.user ?? "", ...turn.results.map(([text]) => text)])];
+  const outcomes = { any: "any outcome", failed: "failed only", full: "● right", partial: "◐ partly right", none: "○ wrong", unreadable: "✕ lost", unmeasured: "· not measured" };
+  viewer(place, {
+    items, chosen, none: "No rollout matches.",
+    keeps: (one) => (chosen.model < 0 || one.model === chosen.model) && (!chosen.ended || one.ended === chosen.ended) && (!chosen.task || one.task === chosen.task)
+      && (chosen.outcome === "any" || (chosen.outcome === "failed" ? one.failed : rolloutOutcome(one, chosen.metric) === chosen.outcome))
+      && (!chosen.text || one.task.toLowerCase().includes(chosen.text) || said(one).some((text) => text.toLowerCase().includes(chosen.text))),
+    marks: (one) => MARKS[rolloutOutcome(one, chosen.metric)],
+    title: (one) => `${data.models[one.model]}, ${one.run}: ${one.question}`,
+    detail: (one) => rolloutDetail(one, data, chosen.metric, ids),
+    failed: (one) => one.failed,
+    counted: (count) => `${count} of ${items.length} rollouts, the worst first.${data.metrics.length ? `  Marks: by ${data.metrics[chosen.metric]}.` : ""}`,
+    filters: (choose) => [
+      ...(data.models.length > 1 ? [select("model", [[-1, "any model"], ...data.models.map((name, at) => [at, name])], -1, (value) => choose({ model: Number(value) }))] : []),
+      ...(data.metrics.length > 1 ? [select("by", data.metrics.map((name, at) => [at, name]), 0, (value) => choose({ metric: Number(value) }))] : []),
+      select("outcome", Object.entries(outcomes), "any", (value) => choose({ outcome: value })),
+      select("ended by", [["", "anything"], ...ended.map((name) => [name, name])], "", (value) => choose({ ended: value })),
+      select("task", [["", "any task"], ...tasks.map((name) => [name, name])], "", (value) => choose({ task: value })),
+    ],
+  });
+}
+
 async function start() {
   for (const packed of document.querySelectorAll(".packed")) {
     const place = packed.parentElement.querySelector(".reader");
     try {
-      reader(place, await unpack(packed.textContent));
+      const data = await unpack(packed.textContent);
+      (data.rollouts ? rollouts : predictions)(place, data);
     } catch (error) {
-      place.replaceChildren(node("p", { className: "note", textContent: `The predictions cannot be shown here (${error.message}); predictions.jsonl has them.` }));
+      place.replaceChildren(node("p", { className: "note", textContent: `They cannot be shown here (${error.message}); ${packed.dataset.file} has them.` }));
       console.error(error);
     }
   }

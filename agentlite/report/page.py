@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from agentlite.report import charts, retrieval_tables, tables
+from agentlite.report import bfcl_scores, charts, retrieval_tables, tables
 from agentlite.report.explanations import EXPLANATIONS
 from agentlite.report.headline import headline
 from agentlite.report.prediction_viewer import pack
 from agentlite.report.predictions import MOST, confusion, read_answers
 from agentlite.report.provenance import commands, is_given, origins
 from agentlite.report.read_run import Evaluation, Json, ReportedStage, WorkspaceRun
+from agentlite.report.rollout_viewer import pack_rollouts
+from agentlite.report.rollouts import file_of, files_of, read_rollouts
 from agentlite.report.tables import Figures
 
 FILES = Path(__file__).parent
@@ -30,11 +32,16 @@ def page(run: WorkspaceRun) -> str:
         lstrip_blocks=True,
     )
     environment.globals |= {"tables": tables, "charts": charts, "is_given": is_given}
+    environment.globals |= {"bfcl_scores": bfcl_scores}
     environment.globals |= {"explanations": EXPLANATIONS, "zip": zip}
     style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    acted = [stage for stage in run.stages if file_of(stage)]
+    budget = READER_BUDGET // max(1, len(run.evaluations) + len(acted))
     sections = {
         "run": run,
-        "evaluations": [_evaluation(run, evaluation) for evaluation in run.evaluations],
+        "evaluations": [_evaluation(run, evaluation, budget) for evaluation in run.evaluations],
+        "bfcl": bfcl_scores.bfcl_table(run),
+        "acted": [_rollouts(stage, budget) for stage in acted],
         "retrievers": [
             _retriever(stage)
             for stage in run.stages
@@ -64,8 +71,9 @@ def _links(sections: Json) -> list[tuple[str, str]]:
             "Models": "models",
             "Differences": "differences",
             "Slices": "models",
-            "Tools": "models",
-            "Predictions": "models",
+            "Tools": "answered",
+            "Predictions": "answered",
+            "Rollouts": "rollouts",
         }
         on = f" on {evaluation['evaluation'].name}" if len(sections["evaluations"]) > 1 else ""
         links += [
@@ -74,6 +82,8 @@ def _links(sections: Json) -> list[tuple[str, str]]:
             if evaluation.get(content)
         ]
     contents = {
+        "BFCL": "bfcl",
+        "Rollouts": "acted",
         "Retrieval": "retrievers",
         "Training": "trained",
         "Lineage": "origins",
@@ -93,16 +103,22 @@ class PageRows(NamedTuple):
     bars: list[float]
 
 
-def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Json:
+def _evaluation(run: WorkspaceRun, evaluation: Evaluation, budget: int) -> Json:
     if not evaluation.models:
         return {"evaluation": evaluation}
     metrics, models = evaluation.metrics, tables.models(evaluation.metrics)
-    answers = read_answers(run, evaluation)
-    confused = confusion(answers, list(metrics))
+    prompts = max(figures.get("prompts", 0) for figures in metrics.values())
+    if evaluation.is_live:
+        acted = read_rollouts(files_of(evaluation))
+        subject = {
+            "prompts": f"{prompts} tasks",
+            "rollouts": pack_rollouts(evaluation.name, acted, budget),
+        }
+    else:
+        subject = _answers(run, evaluation, models.names, prompts, budget)
     return {
+        **subject,
         "evaluation": evaluation,
-        "prompts": len(answers.by_step)
-        or max(figures.get("prompts", 0) for figures in metrics.values()),
         "is_bfcl": run.is_bfcl(evaluation),
         "headline": headline(metrics, tables.differences(evaluation)),
         "models": _by_metric(models),
@@ -111,12 +127,29 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Json:
         "slices": tables.slices(metrics),
         "groups": [figures.turned for figures in tables.groups(metrics)],
         "metrics": list(metrics),
+        "problems": tables.problems(metrics),
+    }
+
+
+def _answers(
+    run: WorkspaceRun, evaluation: Evaluation, names: list[str], prompts: int, budget: int
+) -> Json:
+    """What the models answered to recorded prompts."""
+    answers = read_answers(run, evaluation)
+    confused = confusion(answers, list(evaluation.metrics))
+    return {
+        "answered": True,
+        "prompts": f"{len(answers.by_step) or prompts} prompts",
         "confusion": confused[:MOST],
         "tools": len(confused),
-        "problems": tables.problems(metrics),
         "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
-        "reader": pack(answers, list(metrics), models.names, READER_BUDGET // len(run.evaluations)),
+        "reader": pack(answers, list(evaluation.metrics), names, budget),
     }
+
+
+def _rollouts(stage: ReportedStage, budget: int) -> Json:
+    rollouts = read_rollouts(file_of(stage))
+    return {"stage": stage, "reader": pack_rollouts(stage.name, rollouts, budget)}
 
 
 def _by_metric(models: Figures) -> list[Json]:

@@ -1,71 +1,26 @@
-"""Predictions -> the packed text that the page's viewer reads: JSON, deflated, in base64."""
+"""Predictions -> the packed text that the page's viewer reads."""
 
-import base64
-import json
-import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from agentlite.core.records import ANY_ARGUMENTS, Call, GoldCall, Record, Step
+from agentlite.report.packing import Packed, compact, pack_within
 from agentlite.report.predictions import Answers
 from agentlite.report.read_run import Json
 
-LONGEST = (20_000, 4_000, 1_000)  # characters of a text, as many as fit
-compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-class Packed(NamedTuple):
-    """`notes`: sentences about what had to be left out."""
-
-    text: str
-    notes: list[str]
-
 
 def pack(answers: Answers, models: Sequence[str], metrics: Sequence[str], budget: int) -> Packed:
-    """At most `budget` characters: texts are cut shorter until they fit; if that is not enough, the
-    last steps are left out.
-    """
+    """At most `budget` characters; the last steps are left out if that is needed."""
     steps = list(answers.by_step)
-    shown, cutter = len(steps), Cutter(LONGEST[0])
-    text = _packed(_contents(answers, steps, models, metrics, cutter))
-    while len(text) > budget and shown:
-        shorter = [limit for limit in LONGEST if limit < cutter.longest]
-        if not shorter:
-            shown = int(0.95 * shown * budget / len(text))
-        cutter = Cutter(shorter[0] if shorter else cutter.limit)
-        text = _packed(_contents(answers, steps[:shown], models, metrics, cutter))
-    cut = (
-        f"{cutter.count} texts are cut after {cutter.limit:,} characters; each says how much of "
-        "it is missing."
+    fitted = pack_within(
+        budget,
+        len(steps),
+        lambda count, cut: _contents(answers, steps[:count], models, metrics, cut),
     )
     left_out = (
-        f"The first {shown:,} of {len(steps):,} prompts: with the others this page would be too "
-        "large."
+        f"The first {fitted.rows:,} of {len(steps):,} prompts: with the others this page would be "
+        "too large."
     )
-    return Packed(
-        text, [*([cut] if cutter.count else []), *([left_out] if shown < len(steps) else [])]
-    )
-
-
-class Cutter:
-    """Cuts long texts, notes in each how much is missing, and counts them."""
-
-    def __init__(self, limit: int):
-        self.limit, self.count, self.longest = limit, 0, 0
-
-    def __call__(self, text: str) -> str:
-        """Also keeps the length of the longest text that was left, in `longest`."""
-        self.longest = max(self.longest, min(len(text), self.limit))
-        if len(text) <= self.limit:
-            return text
-        self.count += 1
-        return f"{text[: self.limit]} … [{len(text) - self.limit:,} more characters]"
-
-
-def _packed(contents: Json) -> str:
-    return base64.b64encode(zlib.compress(compact(contents).encode("utf-8", "replace"))).decode(
-        "ascii"
-    )
+    return Packed(fitted.text, [*fitted.notes, *([left_out] if fitted.rows < len(steps) else [])])
 
 
 def _contents(

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 KINDS = [name for name in STAGES if name != "eval"]
 KINDS.insert(KINDS.index("retriever") + 1, "prep --retrieve")
 # the files of a stage that a report shows; of an evaluation it shows all
-SHOWN = ("metrics.jsonl", "stats.json", "metrics.json")
+SHOWN = ("metrics.jsonl", "stats.json", "metrics.json", "trajectories.jsonl")
 
 
 class ReportedStage(Struct, frozen=True):
@@ -95,6 +95,11 @@ class Evaluation(Struct, frozen=True, dict=True):
         return {
             name: read_json(model.folder / "metrics.json") for name, model in self.models.items()
         }
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the models acted in an environment, in place of answering recorded prompts."""
+        return any(figures.get("dialogs_are") == "live" for figures in self.metrics.values())
 
     @cached_property
     def is_current(self) -> bool:

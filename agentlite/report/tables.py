@@ -1,11 +1,13 @@
 """The tables and sentences that both reports print, so that they cannot differ."""
 
 import json
+import math
+import re
 from typing import Any, NamedTuple
 
 from agentlite.report.read_run import Evaluation, Json
 from agentlite.scoring.metrics import dialogs
-from agentlite.scoring.metrics.model_metrics import GROUPS
+from agentlite.scoring.metrics.model_metrics import COUNTS, GROUPS
 from agentlite.scoring.metrics.tool_calls import METRICS
 
 TABLED = ("ranking", "differences", "latency_ms")  # of a retriever's figures
@@ -16,6 +18,7 @@ SLICES = {
     "task": "By task",
     "source": "By source",
     "protocol": "By protocol",
+    "user_turn": "By turn of the user's",
     "ended": "By what ended the rollout",
     "difficulty": "By difficulty: as the records say, or by the expected calls",
 }
@@ -26,6 +29,10 @@ BFCL_SENTENCE = (
 MEAN_SENTENCE = (
     "Each figure is a mean with its 95 % interval and the number of prompts or dialogs it was "
     "measured on."
+)
+ROLLOUTS_SENTENCE = (
+    "The worst ones first. The best rollout of a task has the highest mean of its scores, then the "
+    "fewest turns; each other one shows the turn at which it leaves that one."
 )
 NO_EVALUATION = "No evaluation is finished."
 ALL_READABLE = "None: every answer could be read."
@@ -85,7 +92,7 @@ def slices(metrics: dict[str, Json]) -> list[Figures]:
         }
         rows = [
             ([value, model], by_model[model][value])
-            for value in sorted({value for values in by_model.values() for value in values})
+            for value in sorted({one for values in by_model.values() for one in values}, key=_order)
             for model in metrics
             if value in by_model[model]
         ]
@@ -152,8 +159,10 @@ def is_summary(figure: object) -> bool:
 
 
 def is_share(figure: Json) -> bool:
-    """Whether it lies in [0, 1] with its interval; a perplexity does not."""
-    return all(0 <= figure.get(key, 0) <= 1 for key in ("mean", "low", "high"))
+    """Whether it lies in [0, 1] with its interval. A count is not a share wherever it lies."""
+    return not figure.get("is_count") and all(
+        0 <= figure.get(key, 0) <= 1 for key in ("mean", "low", "high")
+    )
 
 
 def differences(evaluation: Evaluation) -> list[Json]:
@@ -173,10 +182,12 @@ def outdated(evaluation: Evaluation) -> str:
 
 
 def gain(row: Json) -> str:
-    return f"{100 * row['mean']:+.1f} points"
+    return f"{row['mean']:+.2f}" if row["metric"] in COUNTS else f"{100 * row['mean']:+.1f} points"
 
 
 def reach(row: Json) -> str:
+    if row["metric"] in COUNTS:
+        return f"[{row['low']:+.2f}, {row['high']:+.2f}]"
     return f"[{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
 
 
@@ -227,10 +238,27 @@ def _of_metrics(title: str, labels: list[str], rows: list[tuple[list[str], Json]
         labels,
         names,
         [
-            (label, [figures.get("metrics", {}).get(name, ABSENT) for name in names])
+            (
+                label,
+                [_counted(name, figures.get("metrics", {}).get(name, ABSENT)) for name in names],
+            )
             for label, figures in rows
         ],
     )
+
+
+def _counted(name: str, figure: Any) -> Any:
+    """Marks a count. Wilson's interval is of shares: a count that was always 0 or 1 has none."""
+    if name not in COUNTS or not is_summary(figure):
+        return figure
+    ends = ("low", "high") if figure.get("interval") == "wilson" else ()
+    return {key: value for key, value in figure.items() if key not in ends} | {"is_count": True}
+
+
+def _order(value: str) -> tuple[float, str]:
+    """Values that begin with a number are in its order: 2, 2-4, 10."""
+    number = re.match(r"\d{1,9}", value)
+    return (float(number[0]) if number else math.inf, value)
 
 
 def _group(name: str, by_model: dict[str, Json]) -> Figures:

@@ -28,7 +28,6 @@ from agentlite.report.prediction_viewer import pack
 from agentlite.report.predictions import NO_CALL, UNREADABLE, Answers, confusion, read_answers
 from agentlite.report.provenance import commands, origins
 from agentlite.report.read_run import read_run
-from agentlite.scoring.metrics.bfcl import GROUPS as BFCL_GROUPS
 from agentlite.scoring.metrics.bfcl import RULES as BFCL_RULES
 from agentlite.scoring.metrics.model_metrics import GROUPS
 
@@ -79,12 +78,7 @@ def test_every_figure_of_the_markdown_stands_in_the_page(run):
 
 
 def test_every_figure_of_an_evaluation_is_explained_beside_it(run):
-    named = {
-        name
-        for group in GROUPS.values()
-        for name in group.names
-        if name not in BFCL_RULES and name.removeprefix("bfcl_") not in BFCL_GROUPS
-    }
+    named = {name for group in GROUPS.values() for name in group.names if name not in BFCL_RULES}
     assert named == EXPLANATIONS.keys()
     text = seen(read_page(run))
     shown = [name for name in EXPLANATIONS if f" {name} " in text]

@@ -13,8 +13,9 @@ from support.generated_run import stage
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, Message, Record, Step, to_row
 from agentlite.report import write_report
+from agentlite.report.packing import Cutter
 from agentlite.report.page import _by_metric, _by_pair, _links, _statistics, _versions
-from agentlite.report.prediction_viewer import Cutter, pack
+from agentlite.report.prediction_viewer import pack
 from agentlite.report.predictions import Answers, confusion, read_answers
 from agentlite.report.provenance import commands, is_given, origins
 from agentlite.report.read_run import read_json, read_run
@@ -293,16 +294,21 @@ def test_a_page_links_to_the_sections_that_have_content(tmp_path):
         ("settings", "Settings"),
         ("commands", "Commands"),
     ]
-    one = {"evaluation": read_run(tmp_path), "models": [1], "differences": []}
+    one = {"evaluation": read_run(tmp_path), "models": [1], "differences": [], "answered": True}
     names = ["models-1", "slices-1", "tools-1", "predictions-1"]
     assert [anchor for anchor, _ in _links({**EMPTY, "evaluations": [one]})] == names
+    live = {**one, "answered": False, "rollouts": [1]}
+    names = ["models-1", "slices-1", "rollouts-1", "rollouts"]
+    assert [name for name, _ in _links({**EMPTY, "evaluations": [live], "acted": [1]})] == names
+    one["answered"] = False
     several = _links({**EMPTY, "evaluations": [{**one, "models": []}, {**one, "differences": [1]}]})
     on = f" on {tmp_path.name}"
     assert several[:2] == [("models-2", f"Models{on}"), ("differences-2", f"Differences{on}")]
 
 
 EMPTY = dict.fromkeys(
-    ["evaluations", "retrievers", "trained", "origins", "statistics", "commands"], ()
+    ["evaluations", "bfcl", "acted", "retrievers", "trained", "origins", "statistics", "commands"],
+    (),
 )
 
 

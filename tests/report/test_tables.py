@@ -245,3 +245,23 @@ def test_a_table_of_more_than_eight_figures_is_turned(count, turned):
 
 def test_a_bar_after_a_backslash_does_not_end_a_cell():
     assert as_table([["\\|"]]).splitlines()[0] == "| \\\\\\| |"
+
+
+def test_a_count_is_a_number_also_where_it_lies_between_0_and_1():
+    figure = {"mean": 0.5, "low": 0.25, "high": 0.75, "count": 8, "interval": "bootstrap"}
+    always = {"mean": 1.0, "low": 0.7, "high": 1.0, "count": 8, "interval": "wilson"}
+    metrics = {"user_errors": figure, "tool_errors": figure, "calls_made": always}
+    head, row = tables.models({"m": {"metrics": metrics}}).cells
+    cells = dict(zip(head, row, strict=True))
+    assert cells["tool_errors"] == "50.0 % [25.0, 75.0] n=8"
+    assert cells["user_errors"] == "0.5 [0.25, 0.75] n=8" and cells["calls_made"] == "1 n=8"
+    row = {"metric": "user_errors", "mean": 0.5, "low": -0.25, "high": 1.25}
+    assert (tables.gain(row), tables.reach(row)) == ("+0.50", "[-0.25, +1.25]")
+    assert tables.gain({**row, "metric": "tool_errors"}) == "+50.0 points"
+
+
+def test_values_of_a_slice_are_in_the_order_of_their_numbers():
+    part = {"metrics": {"env": {"mean": 0.5, "count": 1}}}
+    metrics = {"m": {"by": {"user_turn": dict.fromkeys(["10", "2", "1", "x"], part)}}}
+    [table] = tables.slices(metrics)
+    assert [labels[0] for labels, _ in table.rows] == ["1", "2", "10", "x"]

@@ -17,7 +17,25 @@ from agentlite.scoring.metrics.self_cognition import SelfCognitionMetrics
 
 BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept it
 # the figures of a rollout, beside those that an environment has of its own
-LIVE = ("env", "progress", "state", "tool_errors")
+LIVE = (
+    "env",
+    "gold_calls",
+    "progress",
+    "state",
+    "turn_right",
+    "calls_made",
+    "tool_errors",
+    "user_errors",
+)
+# the score that says whether a task is done: the first that an environment has
+DONE = (BFCL, "env", "gold_calls")
+# figures that are not shares, also where they lie between 0 and 1
+COUNTS = ("calls_made", "user_errors")
+# what can end a rollout -> the figure that says how often it did
+ENDINGS = {
+    name: f"ended_by_{name}"
+    for name in ("user", "turns", "length", "unwritten", "world", "unanswered")
+}
 # the metrics of one figure in a listing, and the words for them
 HEADLINE = {"tool_selection_accuracy": "right tool", "exact_call": "exact"}
 
@@ -81,6 +99,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
     dialogs: dict[str, Summary | None]
     dialogs_are: str
     timing: TimingMetrics | UnsetType = UNSET
+    endings: dict[str, Summary] | UnsetType = UNSET
     by: dict[str, dict[str, SliceMetrics]]
     problems: dict[str, int]
     unanswered: int | UnsetType = UNSET
@@ -137,6 +156,7 @@ class FigureGroup(NamedTuple):
 
 GROUPS: dict[str, FigureGroup] = {
     "metrics": FigureGroup("Models", (*tool_calls.METRICS, "toolrl", "tool_n1", BFCL, *LIVE)),
+    "endings": FigureGroup("What ended the rollouts", tuple(ENDINGS.values())),
     "timing": FigureGroup(
         "Call or no call",
         ("timing_precision", "recall", "f1", "balanced_accuracy", "specificity"),
@@ -146,7 +166,12 @@ GROUPS: dict[str, FigureGroup] = {
     "dialogs": FigureGroup("Whole dialogs, teacher-forced", tuple(dialogs.METRICS)),
     "bfcl": FigureGroup(
         "BFCL-style subset, by groups and categories",
-        ("bfcl_overall", *(f"bfcl_{group}" for group in bfcl.GROUPS), *sorted(bfcl.RULES)),
+        (
+            "bfcl_overall",
+            *(f"bfcl_{group}" for group in bfcl.GROUPS),
+            *bfcl.GROUPS["multi_turn"].categories,
+            *sorted(bfcl.RULES),
+        ),
     ),
     "forgetting": FigureGroup(
         "What was forgotten of general talk", ForgettingMetrics.__struct_fields__

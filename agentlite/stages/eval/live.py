@@ -1,7 +1,8 @@
 """models + an environment -> what each does in the tasks, live: metrics of each, a comparison."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +18,21 @@ from agentlite.core.conditions import Condition
 from agentlite.core.errors import UserError
 from agentlite.core.records import Step
 from agentlite.core.row_files import write_json
-from agentlite.environments.gold_calls import GOLD_CALLS
-from agentlite.environments.trajectories import TRAJECTORIES, Trajectory, read_trajectories
+from agentlite.environments.trajectories import (
+    TRAJECTORIES,
+    ModelTurn,
+    Trajectory,
+    read_trajectories,
+)
 from agentlite.report import write_report
+from agentlite.report.bfcl_scores import bfcl_table
 from agentlite.report.headline import headline
+from agentlite.report.read_run import read_run
 from agentlite.scoring.gates import failures
+from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.scoring.metrics.model_metrics import (
+    DONE,
+    ENDINGS,
     Comparison,
     Metrics,
     SamplingOfPasses,
@@ -42,8 +52,6 @@ SAMPLES = "samples.jsonl"
 LONGEST_NAME = 100  # characters of a folder's
 # they change which tasks are done and how often, not what a model does in one of them
 NOT_OF_A_ROLLOUT = (*NOT_OF_THE_PLAN, "limit", "num_samples", "temperature")
-# the score that says whether a task is done: the first that the environment has
-DONE = ("bfcl", "env", GOLD_CALLS)
 # options of evaluations on recorded dialogs
 OF_RECORDS = ("predictions", "retrieve", "general", "judge", "sheet", "kagent")
 
@@ -59,7 +67,7 @@ class LiveModel(NamedTuple):
 
 
 class RolloutScore(NamedTuple):
-    """Its figures: the scores of the world, and the share of its calls that failed."""
+    """The figures of a rollout, or of what followed on a turn of the user's."""
 
     metrics: Mapping[str, float]
     slices: Mapping[str, str]
@@ -87,15 +95,16 @@ def evaluate_live(settings: EvalSettings, target: RunTarget, gate: Sequence[Cond
         with folder_lock.in_turn(target.run):
             comparison = _write_comparison(base, done, settings.seed)
             write_report(target.run)
+            measured = _with_bfcl(done, target.run)
     return Result(
         "eval",
         "done" if any(one.status == "done" for one in done.values()) else "up to date",
         str(target.folder),
-        {name: as_printed(one.metrics, settings.metrics) for name, one in done.items()},
+        {name: as_printed(one, settings.metrics) for name, one in measured.items()},
         [str(one.folder.relative_to(target.folder) / "metrics.json") for one in done.values()],
         round(sum(one.seconds for one in done.values()), 1),
         target.next("agentlite report"),
-        failures(gate, means(list(done.values())[-1].metrics)),
+        failures(gate, means(list(measured.values())[-1])),
         headline(
             {one.folder.name: msgspec.to_builtins(one.metrics) for one in done.values()},
             msgspec.to_builtins(comparison.differences) if comparison else [],
@@ -128,6 +137,24 @@ def _rollouts(settings: EvalSettings, model: str) -> RolloutSettings:
         if name in EvalSettings.__struct_fields__
     }
     return RolloutSettings(**{**shared, "model": model, "num_samples": 1, "temperature": 0.0})
+
+
+def _with_bfcl(done: Mapping[str, LiveModel], run: Path) -> dict[str, Metrics]:
+    """The metrics of each model, with v4's groups over all categories that were measured in this
+    run, if there are any.
+    """
+    table = bfcl_table(read_run(run))
+    measured = {name: one.metrics for name, one in done.items()}
+    for name, one in done.items() if table else ():
+        digest = run_folder.read_plan(one.folder).inputs["model"]
+        if table and (of_model := table.find(one.folder.name, digest)):
+            measured[name] = replace(
+                one.metrics,
+                bfcl=msgspec.convert(of_model.figures, dict[str, Summary | None]),
+                bfcl_is=of_model.scores.name,
+                bfcl_not_measured=of_model.scores.not_measured,
+            )
+    return measured
 
 
 def _missing(folder: Path, acting: Acting) -> dict[str, Any]:
@@ -183,12 +210,14 @@ def live_metrics(
         if (name := next((name for name in DONE if name in one.scores), None)) is not None:
             right.setdefault(Step(one.task, 0), []).append(one.scores[name] >= 1)
     problems = Counter(turn.problem for one in done for turn in one.turns if turn.problem)
+    by_turn = [turn for one in done for turn in _turn_scores(one)]
     return Metrics(
         prompts=len(done),
         metrics={**summaries(scored, settings.seed)},
         dialogs={},
         dialogs_are="live",
-        by=by_slice(scored, [], settings.seed),
+        endings=_endings(done, settings.seed),
+        by=by_slice([*scored, *by_turn], [], settings.seed),
         problems=dict(sorted(problems.items())),
         passes=passes(right, settings.seed) if right else UNSET,
         passes_are=SamplingOfPasses(settings.temperature) if right else UNSET,
@@ -196,8 +225,34 @@ def live_metrics(
 
 
 def _score(one: Trajectory) -> RolloutScore:
-    errors = {"tool_errors": one.failed_calls / one.calls} if one.calls else {}
-    return RolloutScore({**one.scores, **errors}, {"ended": one.ended})
+    """The scores of the world, and the share of its calls that failed."""
+    return RolloutScore({**one.scores, **_tool_errors(one.turns)}, {"ended": one.ended})
+
+
+def _turn_scores(one: Trajectory) -> Iterator[RolloutScore]:
+    """Of each turn of the user's: what the world says of it, its calls, and the share of them that
+    failed. A turn that a rollout did not reach has what the world says, and no calls.
+    """
+    turns = zip_longest(one.by_turn, one.user_turns, fillvalue=())
+    for number, (scores, followed) in enumerate(turns, 1):
+        figures = {**dict(scores), **_tool_errors(followed)}
+        if followed:
+            figures["calls_made"] = float(sum(len(turn.results) for turn in followed))
+        yield RolloutScore(figures, {"user_turn": str(number)})
+
+
+def _tool_errors(turns: Sequence[ModelTurn]) -> dict[str, float]:
+    """{} where there is no call."""
+    failed = [failed for turn in turns for _, failed in turn.results]
+    return {"tool_errors": sum(failed) / len(failed)} if failed else {}
+
+
+def _endings(done: Sequence[Trajectory], seed: int) -> dict[str, Summary]:
+    """How often each thing ended a rollout, also if it never did."""
+    return {
+        figure: summary([float(one.ended == name) for one in done], seed)
+        for name, figure in ENDINGS.items()
+    }
 
 
 def _write_comparison(base: Path, done: Mapping[str, LiveModel], seed: int) -> Comparison | None:

@@ -1,6 +1,7 @@
 """`agentlite eval --env`: each model acts in every task, is measured and compared, and resumes."""
 
 import json
+from typing import get_args
 
 import pytest
 from support.shop import call, scripted, shop, tasks
@@ -10,6 +11,8 @@ from agentlite.core.errors import UserError
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.engine import act
 from agentlite.environments.rollout import RolloutAnswer
+from agentlite.environments.trajectories import EndedBy
+from agentlite.scoring.metrics.model_metrics import ENDINGS
 from agentlite.stages.eval.live import environment_folder
 from agentlite.workspace import run_folder
 
@@ -148,6 +151,77 @@ def test_a_rollout_whose_world_is_lost_is_counted_and_not_scored(models):
     figures = evaluate(models, GOOD, max_failures=0.5).figures[GOOD]
     assert (figures["prompts"], figures["metrics"]["env"]["count"]) == (4, 3)
     assert figures["by"]["ended"]["world"]["prompts"] == 1
+
+
+BY_TURN = """
+    def get_turn_scores(self):
+        return [{"turn_right": float(len(self.cart) > turn)} for turn in range(2)]
+"""
+
+
+def test_figures_by_turn_of_the_users_and_what_ended_the_rollouts(models):
+    """By hand: GOOD searches and buys, then buys again; TALKER is heard twice; one world ends at
+    the first purchase.
+    """
+    rows = tasks()
+    rows[0]["ends"] = True
+    shop(models, rows)
+    with (models / "shop.py").open("a", encoding="utf-8") as file:
+        file.write(BY_TURN)
+    result = evaluate(models, TALKER, GOOD, max_failures=0.5)
+    good, talker = (result.figures[name] for name in (GOOD, TALKER))
+
+    def seen(figures, turn):
+        metrics = figures["by"]["user_turn"][turn]["metrics"]
+        return {name: (one["mean"], one["count"]) for name, one in metrics.items()}
+
+    # the purchase that ended its world is no call: it has no result
+    assert seen(good, "1") == {
+        "calls_made": ((1 + 2 + 2 + 2) / 4, 4),
+        "tool_errors": (0.0, 4),
+        "turn_right": (1.0, 3),
+    }
+    assert seen(good, "2") == {
+        "calls_made": (1.0, 3),
+        "tool_errors": (0.0, 3),
+        "turn_right": (1.0, 3),
+    }
+    for turn in ("1", "2"):
+        assert seen(talker, turn) == {"calls_made": (0.0, 4), "turn_right": (0.0, 4)}
+    ended = {name: one["mean"] for name, one in good["endings"].items() if one["mean"]}
+    assert ended == {"ended_by_user": 0.75, "ended_by_world": 0.25}
+    assert {one["count"] for one in good["endings"].values()} == {4}
+    assert talker["endings"]["ended_by_user"]["mean"] == 1
+    for name in ("report.md", "report.html"):
+        text = (models / "run" / name).read_text(encoding="utf-8")
+        assert "By turn of the user" in text and "What ended the rollouts" in text
+        assert "1.75" in text and "75.0 %" in text  # a count, and a share
+    gated = evaluate(models, GOOD, gate="ended_by_world<=0.1", max_failures=0.5)
+    assert gated.failed and "ended_by_world" in gated.failed[0]
+
+
+def test_bfcls_categories_come_together_in_the_figures_and_for_the_gate(models):
+    run = str(models / "run")
+    shared = {"model": (TALKER,), "split": "all", "limit": 1, "max_length": 8192, "run": run}
+    first = agentlite.evaluate(env="bfcl:multi_turn_miss_func", **shared).figures[TALKER]
+    assert first["bfcl"]["bfcl_multi_turn"]["count"] == 1
+    gate = "bfcl_multi_turn>=0.5"
+    result = agentlite.evaluate(env="bfcl:multi_turn_base", gate=gate, **shared)
+    figures = result.figures[TALKER]
+    assert figures["bfcl"]["bfcl_multi_turn"]["count"] == 2
+    assert figures["bfcl"]["bfcl_overall"]["mean"] == 0 == figures["metrics"]["bfcl"]["mean"]
+    assert figures["bfcl_is"] == "BFCL-style subset"
+    assert "multi_turn_miss_param" in figures["bfcl_not_measured"]
+    assert "multi_turn_miss_func" not in figures["bfcl_not_measured"]
+    assert len(result.failed) == 1 and "bfcl_multi_turn" in result.failed[0]
+    # a talker calls nothing: the first turn is wrong, and so are all behind it
+    assert figures["by"]["user_turn"]["1"]["metrics"]["turn_right"]["mean"] == 0
+    told = json.loads((models / "run/bfcl.json").read_bytes())
+    assert told["models"][TALKER]["bfcl"] == figures["bfcl"]
+
+
+def test_each_thing_that_ends_a_rollout_has_its_figure():
+    assert {*ENDINGS} == {*get_args(EndedBy)}
 
 
 def test_a_dry_run_counts_what_is_missing_and_writes_nothing(models):

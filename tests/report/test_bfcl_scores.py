@@ -1,0 +1,170 @@
+"""BFCL's categories over all evaluations of a run: v4's multi-turn group and overall, by hand."""
+
+import ast
+import importlib.util
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.generated_rollouts import rollout, says, write_live
+from support.generated_run import stage
+
+from agentlite.core.row_files import write_json
+from agentlite.report import write_report
+from agentlite.report.bfcl_scores import bfcl_table, figures_of, missing
+from agentlite.report.explanations import EXPLANATIONS
+from agentlite.report.read_run import read_run
+from agentlite.scoring.metrics.bfcl import GROUPS, SUBSET
+
+MULTI_TURN = {
+    "multi_turn_base": [1, 1, 1, 0],
+    "multi_turn_miss_func": [1, 0],
+    "multi_turn_miss_param": [0, 0],
+    "multi_turn_long_context": [1],
+}
+
+
+def live(run, verdicts, model="sft"):
+    for category, values in verdicts.items():
+        done = [
+            rollout(str(n), [says("Hm.")], {"bfcl": float(value)}) for n, value in enumerate(values)
+        ]
+        write_live(run, {model: done}, env=f"bfcl:{category}")
+    return run
+
+
+def recorded(run, verdicts, model="sft", digest=None):
+    """An evaluation on recorded prompts of BFCL's."""
+    figures = {
+        name: {"mean": sum(values) / len(values), "count": len(values), "low": 0.1, "high": 0.9}
+        for name, values in verdicts.items()
+    }
+    plan = {"command": "eval", "settings": {}, "inputs": {"model": digest or model * 4}}
+    metrics = {"metrics": {}, "bfcl": {"bfcl_overall": {"mean": 0.99, "count": 9}, **figures}}
+    stage(run / "eval/prep" / model, plan, {}, {}, metrics)
+    return run
+
+
+def table_of(run):
+    return bfcl_table(read_run(run))
+
+
+def test_four_categories_make_the_multi_turn_group_by_hand(tmp_path):
+    [one] = table_of(live(tmp_path, MULTI_TURN)).models.values()
+    # (3/4 + 1/2 + 0 + 1) / 4: each category weighs the same, however many dialogs it has
+    assert one.figures["bfcl_multi_turn"]["mean"] == pytest.approx(0.5625)
+    assert one.figures["bfcl_overall"]["mean"] == pytest.approx(0.5625)
+    assert one.figures["bfcl_multi_turn"]["count"] == 9
+    assert one.figures["multi_turn_base"]["mean"] == 0.75 and one.figures["bfcl_live"] is None
+    assert one.scores.name == SUBSET
+    assert not [name for name in one.scores.not_measured if name.startswith("multi_turn")]
+    assert {"multiple", "live_simple", "irrelevance", "memory_kv"} <= {*one.scores.not_measured}
+
+
+def test_the_overall_has_the_weights_of_v4_by_hand(tmp_path):
+    run = recorded(live(tmp_path, MULTI_TURN), {"multiple": [1, 0], "irrelevance": [1, 1, 1, 0]})
+    [one] = table_of(run).models.values()
+    # non-live 1/2, irrelevance 3/4, multi-turn 0.5625 by 10, 10 and 30
+    assert one.figures["bfcl_overall"]["mean"] == pytest.approx((5 + 7.5 + 16.875) / 50)
+    assert one.figures["multiple"] == {"mean": 0.5, "count": 2, "low": 0.1, "high": 0.9}
+
+
+def test_the_weights_and_the_mean_are_those_of_the_package(tmp_path):
+    """Read from its source: to import that file takes packages that are not needed here."""
+    package = importlib.util.find_spec("bfcl_eval")
+    if package is None:
+        pytest.skip("bfcl-eval is not installed")
+    helper = Path(package.origin).parent / "eval_checker/eval_runner_helper.py"
+    source = helper.read_text(encoding="utf-8")
+    name = "calculate_unweighted_accuracy"
+    parts = [node for node in ast.parse(source).body if getattr(node, "name", "") == name]
+    theirs: dict[str, Any] = {}
+    exec(compile(ast.Module(parts, []), str(helper), "exec"), theirs)
+    one = next(iter(table_of(live(tmp_path, MULTI_TURN)).models.values()))
+    entries = [
+        {"accuracy": sum(values) / len(values), "total_count": len(values), "display_accuracy": 0}
+        for values in MULTI_TURN.values()
+    ]
+    group = theirs[name](entries)
+    assert one.figures["bfcl_multi_turn"]["mean"] == pytest.approx(group["accuracy"])
+    order = "overall_accuracy_multi_turn, overall_accuracy_agentic, ], [10, 10, 10, 30, 40]"
+    assert order in " ".join(source.split())
+    assert [group.weight for group in GROUPS.values()] == [10, 10, 10, 30, 40]
+
+
+def test_categories_that_were_not_measured_are_named_in_both_reports(tmp_path):
+    run = live(tmp_path / "run", {"multi_turn_base": [1, 0]})
+    live(run, {"multi_turn_base": [0, 0], "multi_turn_miss_func": [1, 0]}, "base")
+    write_report(run)
+    page = re.sub(r"<[^>]+>", " ", (run / "report.html").read_text(encoding="utf-8"))
+    report = (run / "report.md").read_text(encoding="utf-8")
+    for name, first in (("sft", "multi_turn_miss_func, multi_turn_miss_param"),):
+        assert f"Of {name} these categories were not measured:" in page and first in page
+    part = report[report.index("## BFCL v4") :]
+    assert "| bfcl_multi_turn | 25.0 %" in part and "| multi_turn_miss_func | 50.0 %" in part
+    assert [row[0] for row in figures_of(table_of(run)).cells][1:] == [
+        "bfcl_overall",
+        "bfcl_non_live",
+        "bfcl_live",
+        "bfcl_irrelevance",
+        "bfcl_multi_turn",
+        "multi_turn_base",
+        "multi_turn_miss_func",
+        "bfcl_agentic",
+    ]
+    for name in ("bfcl_multi_turn", "multi_turn_base", "bfcl_overall"):
+        assert EXPLANATIONS[name] in page.replace("&#39;", "'")
+    told = json.loads((run / "bfcl.json").read_bytes())
+    assert told["weights"]["bfcl_multi_turn"] == 30 and {*told["models"]} == {"base", "sft"}
+    assert told["models"]["sft"]["bfcl"]["bfcl_multi_turn"]["mean"] == 0.5
+    assert told["models"]["sft"]["measured_in"] == {"multi_turn_base": "eval/bfcl-multi_turn_base"}
+    assert len(missing(table_of(run))) == 2
+
+
+def test_without_a_multi_turn_category_there_is_no_such_table(tmp_path):
+    run = recorded(tmp_path / "run", {"multiple": [1, 0]})
+    write_json(run / "bfcl.json", {})  # of an evaluation that is gone
+    assert table_of(run) is None
+    write_report(run)
+    assert not (run / "bfcl.json").exists()
+    assert "BFCL v4" not in (run / "report.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [({"extra_tools": 4}, "--extra-tools"), ({"max_turns": 5}, "--max-turn")],
+)
+def test_what_was_not_asked_as_bfcl_asks_is_left_out_and_named(tmp_path, settings, option):
+    run = live(tmp_path / "run", {"multi_turn_base": [1], "multi_turn_miss_func": [1]})
+    path = run / "eval/bfcl-multi_turn_base/sft/plan.json"
+    plan = json.loads(path.read_bytes())
+    write_json(path, {**plan, "settings": {**plan["settings"], **settings}})
+    table = table_of(run)
+    [one] = table.models.values()
+    assert [*one.categories] == ["multi_turn_miss_func"]
+    [sentence] = table.left_out
+    assert "bfcl-multi_turn_base of sft is left out" in sentence and option in sentence
+    write_report(run)
+    assert option in (run / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_model_that_was_trained_again_is_not_mixed_with_what_it_was(tmp_path):
+    run = recorded(live(tmp_path, MULTI_TURN), {"multiple": [1, 0]}, digest="earlier")
+    table = table_of(run)
+    assert {*table.models} == {"sft (sftsft)", "sft (earlie)"}
+    assert table.find("sft", "sft" * 4).figures["bfcl_overall"]["mean"] == pytest.approx(0.5625)
+    assert table.find("sft", "earlier").figures["bfcl_overall"]["mean"] == 0.5
+    assert table.find("sft", "unknown") is None
+
+
+def test_of_a_category_that_was_measured_twice_the_larger_counts(tmp_path):
+    run = live(tmp_path, {"multi_turn_base": [1, 0, 0, 0]})
+    other = run / "again/bfcl-multi_turn_base"
+    (run / "again").mkdir()
+    live(run / "x", {"multi_turn_base": [1, 1]})
+    (run / "x/eval/bfcl-multi_turn_base").rename(other)
+    one = table_of(run).find("sft", "sft" * 4)
+    assert one.figures["multi_turn_base"]["mean"] == 0.25
+    assert one.categories["multi_turn_base"].where == "eval/bfcl-multi_turn_base"
