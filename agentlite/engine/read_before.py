@@ -34,7 +34,7 @@ class ReadBefore:
         self.bytes = 0
 
     def begin_call(self) -> None:
-        """What no prompt of this call begins with is of dialogs that have ended."""
+        """Forgets what the last call did not need again: it belongs to dialogs that have ended."""
         self.last, self.now, self.bytes = [*self.now.values()], {}, 0
 
     def longest(self, prompt: Sequence[int]) -> Columns:
