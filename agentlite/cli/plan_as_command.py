@@ -32,6 +32,9 @@ def as_command(plan: Plan, run: Path, folder: Path) -> str:
     if servers:
         name = plan.settings["model"].partition("@")[0]
         settings |= {"endpoint": servers, "model": [name] if inner else name}
+    for role in ("tool", "user"):
+        if simulated := plan.inputs.get(f"{role}_model", "").split():
+            settings[f"{role}_endpoint"] = simulated
     words = ["agentlite", plan.command, *settings.get("sources", ())]
     words += ["--out", out] if out != plan.command else []
     for key in _to_set(plan.command, settings, run):

@@ -63,6 +63,7 @@ DATA = Section("Data and model")
 ENGINE = Section("Engine and memory")
 ENVIRONMENT = Section("Environment")
 ENDPOINTS = Section("Endpoints")
+SIMULATED = Section("Simulated tools and users")
 REWARDS = Section("Rewards")
 SAMPLING = Section("Sampling")
 TRAINING = Section("Training")
@@ -486,7 +487,8 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
 
     env: Annotated[str, Metavar("ENVIRONMENT"), DATA, COMMON] = ""
     """environment: bfcl:multi_turn_base, a class in a file (shop.py:Shop), an MCP server
-    (mcp:COMMAND, mcp:URL), or the dialogs of a prep (recorded:prep)"""
+    (mcp:COMMAND, mcp:URL), tools that a model stands for (mock:tools.json), or the dialogs of a
+    prep (recorded:prep)"""
     tasks: Annotated[File, DATA, COMMON] = ""
     """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
     model: Annotated[Model, DATA, COMMON] = TRAINED
@@ -498,6 +500,8 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
     """share of the dev tasks"""
     test: Annotated[Share, DATA] = 0.2
     """share of the test tasks"""
+    hint: Annotated[Literal["none", "gold"], DATA] = "none"
+    """gold: show the model which right calls are left to make; what is kept does not have them"""
     extra_tools: Annotated[Whole | None, ENVIRONMENT] = None
     """number of tools on offer that the gold of BFCL does not call [all that BFCL offers]"""
     endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS] = ()
@@ -506,6 +510,22 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
     endpoint_tries: Annotated[Count, ENDPOINTS] = 5
     """tries of a request before its rollout counts as unanswered"""
     concurrency: Annotated[Count, ENDPOINTS] = 4
+    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
+    """OpenAI-compatible server of the model that answers the calls of mock:tools.json; several
+    share the work"""
+    tool_model: Annotated[Name, SIMULATED] = ""
+    """name of that model on its server"""
+    tool_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"
+    """environment variable with the API key of --tool-endpoint"""
+    user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
+    """OpenAI-compatible server of the model that plays the user of tasks with a user; several share
+    the work"""
+    user_model: Annotated[Name, SIMULATED] = ""
+    """name of that model on its server"""
+    user_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"
+    """environment variable with the API key of --user-endpoint"""
+    user_turns: Annotated[Count, SIMULATED] = 10
+    """maximum turns of a user that a model plays, behind its first"""
     engine: Annotated[Engine, ENGINE] = "unsloth"
     """library: unsloth, or plain transformers with PEFT"""
     attn_implementation: Annotated[Attention, ENGINE] = "auto"
@@ -528,7 +548,7 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
     world_memory: Annotated[Positive, ENVIRONMENT] = 4.0
     """GiB of memory that each process of an environment may take (Linux)"""
     max_failures: Annotated[Share, ENVIRONMENT] = 0.1
-    """share of rollouts whose environment, or server of the model, may break down"""
+    """share of rollouts whose environment, or server of a model, may break down"""
     batch_size: Annotated[Count, Flag("-b --bs"), SAMPLING, COMMON] = 8
     """rollouts that are sampled together"""
     load_in_4bit: Annotated[bool, ENGINE] = False
@@ -580,6 +600,13 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
     world_memory: Annotated[Positive, ENVIRONMENT] = 4.0
     max_failures: Annotated[Share, ENVIRONMENT] = 0.1
+    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
+    tool_model: Annotated[Name, SIMULATED] = ""
+    tool_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"
+    user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
+    user_model: Annotated[Name, SIMULATED] = ""
+    user_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"
+    user_turns: Annotated[Count, SIMULATED] = 10
 
     metrics: Annotated[tuple[str, ...], Metavar("METRIC,..."), MEASURED] = ()
     """metrics to print, by their names in metrics.json [all]"""

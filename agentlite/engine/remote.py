@@ -43,36 +43,55 @@ class RemoteReply(NamedTuple):
     problem: str = ""
 
 
+class Served(NamedTuple):
+    """A model behind servers. `digest`: their addresses, for a plan."""
+
+    endpoints: tuple[Endpoint, ...]
+    digest: str
+
+
+def behind(
+    urls: Sequence[str],
+    model: str,
+    key: str,
+    option: str,
+    settings: PairsSettings | EvalSettings | RolloutSettings,
+    begun: str = "",
+) -> Served:
+    """A model behind the servers that an option names. Raises UserError 2 for an address that is
+    none.
+
+    `begun`: the digest in the plan of the stage that is carried on. It stays as it is where it has
+    one of the addresses: servers that are named together have the same model, so one can be added
+    or left out later.
+    """
+    addresses = sorted({*urls})
+    endpoints = tuple(
+        Endpoint(
+            url,
+            model,
+            key,
+            settings.endpoint_seconds,
+            settings.endpoint_tries,
+            concurrency=settings.concurrency,
+        )
+        for url in addresses
+    )
+    for endpoint in endpoints:
+        check(endpoint, option)
+    return Served(endpoints, begun if {*begun.split()} & {*addresses} else " ".join(addresses))
+
+
 def served(
     name: str,
     settings: PairsSettings | EvalSettings | RolloutSettings,
     base: Source,
     begun: str = "",
 ) -> Source:
-    """A model behind the servers of `--endpoint`, under the template of `base`. Its digest is their
-    addresses. Raises UserError 2 for an address that is none.
-
-    `begun`: the digest in the plan of the stage that is carried on. It stays as it is where it has
-    one of the addresses: servers that are named together have the same model, so one can be added
-    or left out later.
-    """
-    urls = sorted({*settings.endpoint})
-    endpoints = tuple(
-        Endpoint(
-            url,
-            name,
-            settings.endpoint_key,
-            settings.endpoint_seconds,
-            settings.endpoint_tries,
-            concurrency=settings.concurrency,
-        )
-        for url in urls
-    )
-    for endpoint in endpoints:
-        check(endpoint, "--endpoint")
-    digest = begun if {*begun.split()} & {*urls} else " ".join(urls)
-    first = urlsplit(digest.split()[0])
-    return Source(f"{name}@{first.netloc}", base.base, None, digest, endpoints)
+    """A model behind the servers of `--endpoint`, under the template of `base`; see `behind`."""
+    model = behind(settings.endpoint, name, settings.endpoint_key, "--endpoint", settings, begun)
+    first = urlsplit(model.digest.split()[0])
+    return Source(f"{name}@{first.netloc}", base.base, None, model.digest, model.endpoints)
 
 
 def replies(

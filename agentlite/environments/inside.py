@@ -51,7 +51,8 @@ def _answered(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str
         time.tzset()
         world = make()
         first = world.reset(**arguments[0])
-        return [first if isinstance(first, str) else None, _tools()], ""
+        words = first if isinstance(first, str) else None
+        return [words, _tools(), hasattr(world, "next_user")], ""
     if what == "call":
         return _called(*arguments), ""
     if what == "next_user":

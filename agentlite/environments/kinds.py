@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from agentlite.core.errors import UserError, nearest
@@ -15,27 +15,32 @@ from agentlite.core.user_code import Named, one_line
 from agentlite.environments import bfcl_tasks, bfcl_world, mcp_world, recorded_world
 from agentlite.environments.mcp_client import is_url
 from agentlite.environments.mcp_tasks import mcp_tasks
+from agentlite.environments.mock_tasks import mock_tasks, read_tools_file
+from agentlite.environments.mock_world import MockWorld
 from agentlite.environments.recorded_tasks import recorded_tasks
 from agentlite.environments.tasks import EnvironmentTask, read_tasks
 from agentlite.environments.world import LIMITS, World, WorldLimits
 from agentlite.workspace import run_folder
 
 CLASS = "class {}:"
-KINDS = ("bfcl", "mcp", "recorded")
+KINDS = ("bfcl", "mcp", "mock", "recorded")
 
 
 class Environment(NamedTuple):
-    """`tasks`: in their own order; raises UserError with the place of one that cannot be read.
-    `files`: what a run in it depends on, by what it is.
+    """`named`: the class of its worlds; None where a model stands for the tools. `tasks`: in their
+    own order; raises UserError with the place of one that cannot be read. `files`: what a run in it
+    depends on, by what it is. `users`: what says what a user says: the record, the class, or the
+    task; a model may play the user in the last two.
     """
 
     name: str
-    named: Named
+    named: Named | None
     tasks: Callable[[], Iterator[EnvironmentTask]]
     files: Mapping[str, Path]
+    users: Literal["record", "class", "task"] = "task"
 
-    def world(self, limits: WorldLimits = LIMITS) -> World:
-        return World(self.named, limits)
+    def world(self, limits: WorldLimits = LIMITS) -> World | MockWorld:
+        return MockWorld() if self.named is None else World(self.named, limits)
 
 
 def environment(
@@ -53,7 +58,8 @@ def environment(
         raise UserError(
             f"'{name}' names no environment.",
             "Name `bfcl:multi_turn_base`, a class in a file, as `shop.py:Shop`, an MCP server, "
-            "`mcp:COMMAND` or `mcp:URL`, or a finished prep, `recorded:prep`.",
+            "`mcp:COMMAND` or `mcp:URL`, a list of tools, `mock:tools.json`, or a finished prep, "
+            "`recorded:prep`.",
             location="--env",
         )
     if kind in ("bfcl", "recorded") and tasks_file is not None:
@@ -73,7 +79,7 @@ def environment(
         return _recorded(name, run_folder.find_stage(rest, run))
     if kind == "mcp":
         _check_server(rest)
-    elif not Path(file := name.rpartition(":")[0]).is_file():
+    elif not Path(file := rest if kind == "mock" else name.rpartition(":")[0]).is_file():
         raise UserError("there is no such file.", f"--env {name}", location=file)
     if tasks_file is None:
         raise UserError(
@@ -86,9 +92,14 @@ def environment(
         named = Named(mcp_world.__file__, mcp_world.McpWorld.__name__, CLASS)
         tasks = partial(mcp_tasks, rest, tasks_file)
         return Environment(name, named, tasks, {"tasks": tasks_file})
+    if kind == "mock":
+        tools = read_tools_file(Path(rest))
+        files = {"tools": Path(rest), "tasks": tasks_file}
+        return Environment(name, None, partial(mock_tasks, tools, tasks_file), files)
     file, _, made_by = name.rpartition(":")
     files = {"env": Path(file), "tasks": tasks_file}
-    return Environment(name, Named(file, made_by, CLASS), partial(read_tasks, tasks_file), files)
+    named = Named(file, made_by, CLASS)
+    return Environment(name, named, partial(read_tasks, tasks_file), files, users="class")
 
 
 def _is_class(name: str) -> bool:
@@ -103,7 +114,7 @@ def _bfcl(name: str, category: str, extra_tools: int | None) -> Environment:
         raise UserError(f"BFCL has no dialogs '{category}'.", fix, location=f"--env {name}")
     named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__, CLASS)
     # they come with a package: the category, which is a setting, says which
-    return Environment(name, named, partial(bfcl_tasks.tasks, category, extra_tools), {})
+    return Environment(name, named, partial(bfcl_tasks.tasks, category, extra_tools), {}, "record")
 
 
 def _recorded(name: str, folder: Path) -> Environment:
@@ -111,7 +122,7 @@ def _recorded(name: str, folder: Path) -> Environment:
     paths = {split: find_rows(folder, split) for split in SPLITS}
     files = {split: path for split, path in paths.items() if path.exists()}
     named = Named(recorded_world.__file__, recorded_world.RecordedWorld.__name__, CLASS)
-    return Environment(name, named, partial(recorded_tasks, files), files)
+    return Environment(name, named, partial(recorded_tasks, files), files, "record")
 
 
 def _check_server(server: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from agentlite.core.errors import RowError
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments.gold_calls import wire
-from agentlite.environments.tasks import EnvironmentTask, read_tasks
+from agentlite.environments.tasks import EnvironmentTask, read_tasks, user_turns_of
 
 
 def mcp_tasks(server: str, path: Path) -> Iterator[EnvironmentTask]:
@@ -20,14 +20,12 @@ def _with_server(server: str, task: EnvironmentTask) -> EnvironmentTask:
     """Raises RowError E201 and E206."""
     if not task.messages:
         raise RowError("E201", "a task of an MCP server has no prompt")
-    user_turns, first = task.row.get("user_turns", []), task.row.get("reset_calls", [])
-    if not isinstance(user_turns, list) or not all(isinstance(one, str) for one in user_turns):
-        raise RowError("E201", "user_turns is not a list of texts")
+    first = task.row.get("reset_calls", [])
     if not isinstance(first, list):
         raise RowError("E201", "reset_calls is not a list of calls")
     row = {
         "server": server,
-        "user_turns": user_turns,
+        "user_turns": user_turns_of(task),
         "reset_calls": wire(map(read_call, first)),
         "gold": None if task.gold is None else wire(call for turn in task.gold for call in turn),
     }

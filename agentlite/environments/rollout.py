@@ -1,25 +1,43 @@
 """A model acts in worlds: it answers, its calls are carried out, its user goes on, until an end."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Ending, canonical, digest
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Call, Ending, Parsed, canonical, digest, plain
 from agentlite.data.openai_messages import Opened, opened, wire_calls, wire_message
+from agentlite.environments.gold_calls import call_key, wire
 from agentlite.environments.kinds import Environment
+from agentlite.environments.mock_world import MockWorld
+from agentlite.environments.simulated_user import SimulatedUser
+from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, Simulators
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, EndedBy, ModelTurn, RolloutKey, Trajectory
-from agentlite.environments.world import World, WorldError, WorldLimits
+from agentlite.environments.user_audit import UserProfile
+from agentlite.environments.world import CallResult, World, WorldError, WorldLimits
 from agentlite.rendering import Protocol
 from agentlite.rendering.template import Template
+
+HINT = (
+    "\n\n[A note that the user does not see. The right calls that are left to make now: {}. Make "
+    "them, and do not mention this note.]"
+)
+NO_HINT = (
+    "\n\n[A note that the user does not see. No call is left to make now. Answer the user, and do "
+    "not mention this note.]"
+)
 
 
 class RolloutSetup(NamedTuple):
     """What all rollouts of a run have in common. `room`: tokens of a prompt, at most. `max_turns`:
     turns with calls between two of the user's, as BFCL counts them. `system`: the text of a dialog
     without a system turn. `states`: whether each turn has the state of its world.
+
+    `users`: by task, the users that a model plays; each has `user_turns` turns behind its first.
+    `hint`: whether the model is shown which right calls are left to make.
     """
 
     environment: Environment
@@ -30,6 +48,9 @@ class RolloutSetup(NamedTuple):
     limits: WorldLimits
     system: str = ""
     states: bool = False
+    users: Mapping[str, UserProfile] = {}
+    user_turns: int = 10
+    hint: bool = False
 
 
 class RolloutPrompt(NamedTuple):
@@ -77,6 +98,7 @@ class _OpenPrompt(NamedTuple):
 
 
 Answers = Callable[[Sequence[RolloutPrompt]], Iterable[RolloutAnswer]]
+OpenTurn = Generator[SimulatorQuestion, SimulatorReply, ModelTurn]
 
 
 def roll(
@@ -85,10 +107,14 @@ def roll(
     earlier: Mapping[RolloutKey, Sequence[ModelTurn]],
     answers: Answers,
     batch_size: int,
+    simulators: Simulators | None = None,
 ) -> Iterator[ModelTurn | Trajectory]:
     """Every turn as it is done, and every trajectory as it ends; `batch_size` rollouts go on
     together. `waiting`: tasks with the numbers of their rollouts. `earlier`: the turns of rollouts
     that were stopped; their worlds are built again by the same calls.
+
+    `simulators`: the models that stand for tools and users, where the setup has any. A turn that
+    has a question for one of them comes twice: as it was answered, and when it is whole.
     """
     left = iter(waiting)
     live: list[_Rollout] = []
@@ -97,10 +123,10 @@ def roll(
             while len(live) < batch_size and (following := next(left, None)):
                 task, sample = following
                 stored = earlier.get(RolloutKey(task.id, sample), ())
-                live.append(_carried_on(setup, task, sample, stored))
+                live.append(_carried_on(setup, task, sample, stored, simulators))
             if not live:
                 return
-            prompts = [prompt for one in live if (prompt := one.prompt())]
+            prompts = [prompt for one in live if not one.question and (prompt := one.prompt())]
             acting = {one.key: one for one in live}
             for answer in answers(prompts) if prompts else ():
                 rollout = acting[prompts[answer.prompt].key]
@@ -108,12 +134,18 @@ def roll(
                     rollout.end("unanswered", answer.problem)
                 else:
                     yield rollout.take(answer)
+            # the calls of a turn one after the other, those of all rollouts at the same time
+            while simulators and (curious := [one for one in live if one.question]):
+                questions = [one.question for one in curious if one.question]
+                for number, reply in simulators.ask(questions):
+                    if turn := curious[number].hear(reply):
+                        yield turn
             for one in [one for one in live if one.ended]:
                 live.remove(one)
                 yield one.finish()
     finally:
         for one in live:
-            one.world.code.stop()
+            one.world.stop()
 
 
 class _Rollout:
@@ -122,12 +154,17 @@ class _Rollout:
     def __init__(self, setup: RolloutSetup, task: EnvironmentTask, sample: int):
         self.setup, self.task = setup, task
         self.key = RolloutKey(task.id, sample)
-        self.world: World = setup.environment.world(setup.limits)
+        self.world: World | MockWorld = setup.environment.world(setup.limits)
+        profile = setup.users.get(task.id)
+        self.user = None if profile is None else SimulatedUser(profile, setup.user_turns)
         self.messages: list[dict[str, Any]] = []
         self.turns: list[ModelTurn] = []
         self.tools: dict[str, dict[str, Any]] = {}  # by name: all that were ever on offer
         self.offered: list[tuple[str, ...]] = []  # their names, by turn
         self.in_a_row = 0  # turns with calls since the user spoke
+        self.made: list[list[Call]] = [[]]  # by turn of the user's
+        self.unfinished: OpenTurn | None = None  # a turn that waits for its question to be answered
+        self.question: SimulatorQuestion | None = None
         self.waiting: _OpenPrompt | None = None  # at this turn
         self.seen: _Seen | None = None  # up to the end of the last answer
         self.ended: EndedBy | None = None
@@ -140,6 +177,14 @@ class _Rollout:
         except WorldError as error:
             self.end("world", str(error))
             return
+        own_class = self.setup.environment.users == "class"
+        if self.user and own_class and isinstance(self.world, World) and self.world.has_user:
+            self.world.stop()
+            raise UserError(
+                "has a next_user of its own.",
+                "Leave --user-endpoint out; or take the method out of the class.",
+                location=self.setup.environment.name,
+            )
         self.messages = [wire_message(message) for message in self.task.messages]
         if self.setup.system and not any(one["role"] == "system" for one in self.messages):
             self.messages.insert(0, {"role": "system", "content": self.setup.system})
@@ -159,7 +204,7 @@ class _Rollout:
             return None
         tools = [tool.schema for tool in self.world.tools]
         try:
-            dialog = opened(self.messages, tools, self.setup.protocol, self.setup.template)
+            dialog = opened(self._shown(), tools, self.setup.protocol, self.setup.template)
         except RowError as error:
             self.end("unwritten", f"{error.code} {error.reason}")
             return None
@@ -174,6 +219,36 @@ class _Rollout:
                 self.end("world", str(error))
                 return None
         return RolloutPrompt(self.key, len(self.turns), dialog, self.waiting.ids)
+
+    def _shown(self) -> list[dict[str, Any]]:
+        """The dialog as the model reads it: with the hint behind the last words of the user's. It
+        is no part of what is kept.
+        """
+        last = max(
+            (n for n, one in enumerate(self.messages) if one["role"] == "user"), default=None
+        )
+        if not self.setup.hint or self.task.gold is None or last is None:
+            return self.messages
+        due = wire(self._due(self.task.gold))
+        shown = [*self.messages]
+        text = shown[last]["content"] + (HINT.format(plain(due)) if due else NO_HINT)
+        shown[last] = {"role": "user", "content": text}
+        return shown
+
+    def _due(self, gold: Sequence[Sequence[Call]]) -> list[Call]:
+        """The right calls of this turn of the user's that were not made in it. A user who says more
+        than was foreseen is still at the last turn.
+        """
+        turn = min(len(self.made), len(gold)) - 1
+        made = Counter(call_key(one) for calls in self.made[turn:] for one in wire(calls))
+        due = []
+        for call in gold[turn] if gold else ():
+            [key] = map(call_key, wire([call]))
+            if made[key]:
+                made[key] -= 1
+            else:
+                due.append(call)
+        return due
 
     def _continued(self, dialog: Opened) -> _OpenPrompt:
         """Ids that were sampled are read again as they are, as long as the template writes their
@@ -197,12 +272,15 @@ class _Rollout:
 
     def take(self, answer: RolloutAnswer) -> ModelTurn:
         """Carries out the calls of an answer; or hands an answer without any to the user. Text that
-        cannot be read as a call, or was cut, counts as words.
+        cannot be read as a call, or was cut, counts as words. Where that asks a question, the turn
+        is not whole before `hear` returns it.
         """
         offered = {tool.name: tool.schema for tool in self.world.tools}
         self.tools |= offered
         self.offered.append(tuple(offered))
         assert self.waiting
+        if self.setup.hint:  # the ids are of a prompt that is not kept
+            answer = answer._replace(ids=())
         turn = ModelTurn(
             *self.key,
             len(self.turns),
@@ -216,19 +294,46 @@ class _Rollout:
         )
         self._see(answer)
         parsed = self.setup.protocol.read(answer.text, self.world.tools)
+        self.turns.append(turn)
+        self.unfinished = self._followed(turn, parsed)
+        return self._go_on() or turn
+
+    def hear(self, reply: SimulatorReply) -> ModelTurn | None:
+        """The answer to this rollout's question. The turn, if it is whole now."""
+        if reply.problem:
+            self.question = None
+            self.end("unanswered", reply.problem)
+            return None
+        return self._go_on(reply)
+
+    def _go_on(self, reply: SimulatorReply | None = None) -> ModelTurn | None:
+        """Up to the next question, or to the end of the turn, which is returned."""
+        assert self.unfinished
         try:
-            if parsed.calls and not parsed.problem and answer.ended != "cut":
-                turn = replace(turn, results=self._carried_out(parsed.content, parsed.calls))
-            else:
-                readable = not parsed.problem and answer.ended != "cut"
-                words = parsed.content if readable else answer.text
-                turn = replace(turn, problem=parsed.problem, user=self._heard(words))
+            # a generator begins with next, and takes an answer with send
+            self.question = self.unfinished.send(reply) if reply else next(self.unfinished)
+        except StopIteration as whole:
+            self.question, self.unfinished = None, None
+            self.turns[-1] = whole.value
+            return self.turns[-1]
+        return None
+
+    def _followed(self, turn: ModelTurn, parsed: Parsed) -> OpenTurn:
+        """The turn with what came of it."""
+        try:
+            if parsed.calls and not parsed.problem and turn.ended != "cut":
+                results = yield from self._carried_out(parsed.content, parsed.calls)
+                return replace(turn, results=results)
+            readable = not parsed.problem and turn.ended != "cut"
+            heard = yield from self._heard(parsed.content if readable else turn.text)
+            return replace(turn, problem=parsed.problem, user=heard)
         except WorldError as error:
             self.end("world", str(error))
-        self.turns.append(turn)
-        return turn
+            return turn
 
-    def _carried_out(self, words: str, calls: Sequence[Call]) -> tuple[tuple[str, bool], ...]:
+    def _carried_out(
+        self, words: str, calls: Sequence[Call]
+    ) -> Generator[SimulatorQuestion, SimulatorReply, tuple[tuple[str, bool], ...]]:
         made = sum(len(turn.results) for turn in self.turns)
         numbered = [
             replace(call, id=f"call{made + number:05}") for number, call in enumerate(calls)
@@ -238,7 +343,8 @@ class _Rollout:
         )
         results = []
         for call in numbered:
-            result = self.world.call(call)
+            self.made[-1].append(call)
+            result = yield from self._result(call)
             results.append((result.text, result.failed))
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
         self.in_a_row += 1
@@ -246,12 +352,20 @@ class _Rollout:
             self.end("turns")
         return tuple(results)
 
-    def _heard(self, words: str) -> str | None:
+    def _result(self, call: Call) -> Generator[SimulatorQuestion, SimulatorReply, CallResult]:
+        if isinstance(self.world, MockWorld):
+            return (yield from self.world.call(call))
+        return self.world.call(call)
+
+    def _heard(self, words: str) -> Generator[SimulatorQuestion, SimulatorReply, str | None]:
         self.messages.append({"role": "assistant", "content": words})
         self.in_a_row = 0
-        reply = self.world.next_user(words)
+        self.made.append([])
+        reply = self.world.next_user(words)  # asked for a simulated user too: tools may change
+        if self.user:
+            reply = yield from self.user.reply(self.messages, [*self.tools])
         if reply is None:
-            self.end("user")
+            self.end("turns" if self.user and self.user.is_stopped else "user")
         else:
             self.messages.append({"role": "user", "content": reply})
         return reply
@@ -285,20 +399,36 @@ class _Rollout:
             scores,
             self.problem,
             by_turn,
+            self.user.turns if self.user else None,
+            self.world.faults,
         )
 
 
 def _carried_on(
-    setup: RolloutSetup, task: EnvironmentTask, sample: int, earlier: Sequence[ModelTurn]
+    setup: RolloutSetup,
+    task: EnvironmentTask,
+    sample: int,
+    earlier: Sequence[ModelTurn],
+    simulators: Simulators | None,
 ) -> _Rollout:
-    """A rollout where it was stopped. Its world is built again by the same calls; where one of them
-    returns something else, the rollout begins anew.
+    """A rollout where it was stopped. Its world is built again by the same calls, and the same
+    replies of simulators; where one of them returns something else, the rollout begins anew.
     """
     one = _Rollout(setup, task, sample)
     one.begin()
-    for turn in earlier:
-        answer = RolloutAnswer(0, turn.text, turn.ended, turn.new_tokens, turn.ids)
-        if one.prompt() is None or one.take(answer) != turn:
-            one.world.code.stop()
-            return _carried_on(setup, task, sample, ())
-    return one
+    for stored in earlier:
+        answer = RolloutAnswer(0, stored.text, stored.ended, stored.new_tokens, stored.ids)
+        if one.prompt() is None:
+            break
+        taken = turn = one.take(answer)
+        while simulators and one.question and (reply := simulators.known(one.question)):
+            turn = one.hear(reply) or turn
+        if one.question and stored == taken:
+            return one  # stopped at this question
+        # a turn that was stored while it waited is whole now
+        if stored not in (taken, turn):
+            break
+    else:
+        return one
+    one.world.stop()
+    return _carried_on(setup, task, sample, (), simulators)

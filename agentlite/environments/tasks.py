@@ -15,7 +15,8 @@ from agentlite.data.formats.tool_calls import read_call
 class EnvironmentTask(NamedTuple):
     """`id`: the task's own, or a digest of its row. `messages`: the first; none where the world's
     reset says what the user asks. `gold`: the right calls, by turn of the user; None where nobody
-    knows them. `group`: tasks of one group are in the same split.
+    knows them. `group`: tasks of one group are in the same split. `user`: what a model that plays
+    the user is to know, as the row has it.
     """
 
     id: str
@@ -24,6 +25,7 @@ class EnvironmentTask(NamedTuple):
     gold: tuple[tuple[Call, ...], ...] | None = None
     group: str = ""
     split: str = ""
+    user: Any = None
 
 
 def read_tasks(
@@ -60,7 +62,20 @@ def task_of(row: dict[str, Any]) -> EnvironmentTask:
         row,
         _gold(row["gold"]) if "gold" in row else None,
         normal(" ".join(message.content for message in first if message.role == "user")),
+        user=row.get("user"),
     )
+
+
+def user_turns_of(task: EnvironmentTask) -> list[str]:
+    """What the user says behind its first turn, as the column `user_turns` has it. Raises RowError
+    E201.
+    """
+    turns = task.row.get("user_turns", [])
+    if not isinstance(turns, list) or not all(isinstance(one, str) for one in turns):
+        raise RowError("E201", "user_turns is not a list of texts")
+    if turns and task.user is not None:
+        raise RowError("E201", "a task has user_turns or a user, and not both")
+    return turns
 
 
 def _gold(value: Any) -> tuple[tuple[Call, ...], ...]:

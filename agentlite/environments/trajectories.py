@@ -11,8 +11,9 @@ from agentlite.core.records import Ending
 from agentlite.core.row_files import read_rows
 from agentlite.workspace import run_folder
 
-# the user has nothing more to say; the limit of turns; no room for another answer; the dialog
-# cannot be written in the model's protocol; the world is lost; the model's server has no answer
+# the user has nothing more to say; the limit of turns, or of those of a simulated user; no room
+# for another answer; the dialog cannot be written in the model's protocol; the world is lost; the
+# server of a model has no answer
 EndedBy = Literal["user", "turns", "length", "unwritten", "world", "unanswered"]
 LOST: tuple[EndedBy, ...] = ("world", "unanswered")  # no score: it says nothing about the model
 
@@ -76,6 +77,24 @@ class TokenRow(NamedTuple):
         return [int(turn != READ) for turn in self.turns]
 
 
+class UserFault(NamedTuple):
+    """`reply`: the number of the simulated user's reply, from 1. `kind`: for counting."""
+
+    reply: int
+    kind: str
+    reason: str
+
+
+class SimulatedUserTurns(Struct, forbid_unknown_fields=True):
+    """What a model that plays the user was asked with, what it replied, raw, and what is wrong with
+    that.
+    """
+
+    prompt: str
+    replies: list[str] = []
+    faults: list[UserFault] = []
+
+
 class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
     """A rollout that has ended: its dialog, all its tools as OpenAI writes them, and its scores.
 
@@ -83,6 +102,7 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
 
     `problem`: why the world was lost, the dialog could not be written, or there is no answer; ""
     where none of them was. `by_turn`: the scores of each turn of the user's, where the world says.
+    `simulated_user`: None where no model played the user. `tool_faults`: why a model that stands for the tools gave no result, of each such call.
     """
 
     task: str
@@ -95,6 +115,8 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
     scores: dict[str, float]
     problem: str = ""
     by_turn: list[dict[str, float]] = []
+    simulated_user: SimulatedUserTurns | None = None
+    tool_faults: list[str] = []
 
     @property
     def key(self) -> RolloutKey:

@@ -34,6 +34,13 @@ class CallResult(NamedTuple):
     failed: bool
 
 
+def shortened(result: str) -> str:
+    """As much of a result as a model is shown."""
+    if len(result) <= MOST_TEXT:
+        return result
+    return f"{result[:MOST_TEXT]} ... ({len(result) - MOST_TEXT:,} more characters)"
+
+
 class WorldError(Exception):
     """The world cannot be built, has died or did not answer in time; the text says which."""
 
@@ -41,13 +48,16 @@ class WorldError(Exception):
 class World:
     """One world for one rollout. A context: at its end the process and all it started are gone.
 
-    `tools` are those on offer now; a reset or a user's turn may change them.
+    `tools` are those on offer now; a reset or a user's turn may change them. `has_user`: the world
+    says what its user says next; known after a reset.
     """
 
     def __init__(self, named: Named, limits: WorldLimits = LIMITS):
         self.named = named
         self.code = UserCode([named], inside.answer, *limits)
         self.tools: tuple[Tool, ...] = ()
+        self.has_user = False
+        self.faults: list[str] = []  # a mock world has some; here a call that fails has its result
 
     def __enter__(self) -> "World":
         return self
@@ -64,6 +74,10 @@ class World:
         finally:
             self.code.stop()
 
+    def stop(self) -> None:
+        """Ends its process without asking it."""
+        self.code.stop()
+
     def reset(self, row: dict[str, Any]) -> str | None:
         """A fresh world for a task's row. The text that it returns is added to the first user
         message.
@@ -71,16 +85,14 @@ class World:
         Raises WorldError, and UserError 2 where the class cannot be imported.
         """
         self.code.start()
-        first, tools = self._ask("reset", row)
+        first, tools, self.has_user = self._ask("reset", row)
         self.tools = self._read(tools)
         return str(first) if first is not None else None
 
     def call(self, call: Call) -> CallResult:
         """Raises WorldError where the world is lost; a call that fails is a result."""
         text, failed = self._ask("call", call.name, call.arguments)
-        if len(text) > MOST_TEXT:
-            text = f"{text[:MOST_TEXT]} ... ({len(text) - MOST_TEXT:,} more characters)"
-        return CallResult(text, failed)
+        return CallResult(shortened(text), failed)
 
     def next_user(self, answer: str) -> str | None:
         """What the user says to a turn without a call; None: the dialog is over."""

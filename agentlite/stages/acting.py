@@ -14,17 +14,19 @@ from agentlite.config import gpu_profiles
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, RolloutSettings
 from agentlite.core import console
-from agentlite.core.errors import NETWORK, REJECTS, USAGE, UserError
+from agentlite.core.errors import NETWORK, REJECTS, USAGE, RowError, UserError
 from agentlite.core.records import digest
 from agentlite.core.row_files import Appender
 from agentlite.data.curation.split import split_of
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import loading_of
-from agentlite.engine.remote import served
+from agentlite.engine.remote import Served, behind, served
 from agentlite.environments.gold import GOLD, gold_answers, gold_turns
 from agentlite.environments.kinds import Environment, environment
 from agentlite.environments.rollout import Answers, RolloutSetup, roll
+from agentlite.environments.simulated_user import read_profile
+from agentlite.environments.simulators import Role, Simulators
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import (
     LOST,
@@ -34,6 +36,7 @@ from agentlite.environments.trajectories import (
     read_trajectories,
     read_turns,
 )
+from agentlite.environments.user_audit import UserProfile
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import choose, settled
 from agentlite.workspace import run_folder
@@ -52,35 +55,52 @@ NOT_OF_THE_PLAN = (
     "endpoint_seconds",
     "endpoint_tries",
     "concurrency",
+    "tool_endpoint",
+    "tool_key",
+    "user_endpoint",
+    "user_key",
 )
 
 
 class Acting(NamedTuple):
     """A model and the tasks that it is to do. `file`: where its trajectories are kept; each turn
-    is in a file beside it until all are whole.
+    is in a file beside it until all are whole, and so are the replies of the models that stand for
+    tools and users: `simulators`, each with its servers and, for the plan, their addresses.
     """
 
     settings: RolloutSettings
     tasks: list[EnvironmentTask]
     source: Source
     setup: RolloutSetup
+    simulators: Mapping[Role, Served]
     file: str = TRAJECTORIES
 
     @property
     def inputs(self) -> dict[str, str]:
         """Digests of the model and of the environment's files."""
         files = self.setup.environment.files
-        return {"model": self.source.digest} | {
-            name: file_digest(path) for name, path in files.items()
+        return {
+            "model": self.source.digest,
+            **{f"{role}_model": served.digest for role, served in self.simulators.items()},
+            **{name: file_digest(path) for name, path in files.items()},
         }
 
     @property
     def turns_file(self) -> str:
         return self.file.replace(".jsonl", ".turns.jsonl")
 
+    @property
+    def replies_file(self) -> str:
+        return self.file.replace(".jsonl", ".replies.jsonl")
+
+    def open_simulators(self, folder: Path) -> Simulators:
+        endpoints = {role: served.endpoints for role, served in self.simulators.items()}
+        return Simulators(endpoints, folder / self.replies_file)
+
     def forget_turns(self, stage: StageFolder) -> None:
-        """Each of them is in its trajectory."""
+        """Each of them is in its trajectory, and so is what came of the replies."""
         (stage.folder / self.turns_file).unlink(missing_ok=True)
+        (stage.folder / self.replies_file).unlink(missing_ok=True)
 
 
 def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Acting:
@@ -93,11 +113,20 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Acting:
             "Add --model NAME, as the server calls it.",
             location="--endpoint",
         )
+    if settings.model == GOLD == settings.hint:
+        raise UserError(
+            "is for a model, and the gold makes the right calls anyway.",
+            "Leave it out.",
+            location="--hint",
+        )
     tasks_file = Path(settings.tasks) if settings.tasks else None
     acting = environment(settings.env, tasks_file, settings.extra_tools, run)
     tasks = _chosen(settings, acting)
     source = _source(settings, run, begun)
-    return Acting(settings, tasks, source, _setup(settings, acting, source, run))
+    simulators = _simulators(settings, acting, begun)
+    setup = _setup(settings, acting, source, run)
+    setup = setup._replace(users=_users(settings, acting, tasks))
+    return Acting(settings, tasks, source, setup, simulators)
 
 
 def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentTask]:
@@ -126,7 +155,7 @@ def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentT
             location=location,
         )
     unknown = next((task.id for task in tasks if task.gold is None), None)
-    if settings.model == GOLD and unknown is not None:
+    if GOLD in (settings.model, settings.hint) and unknown is not None:
         raise UserError(
             f"the right calls of task {unknown} are not known.",
             'Write them under "gold", a list of calls for each turn of the user: '
@@ -163,6 +192,85 @@ def _written_for(settings: RolloutSettings) -> str:
     return GPU_MODEL if gpu_profiles.has_gpu() else CPU_MODEL
 
 
+def _simulators(
+    settings: RolloutSettings, acting: Environment, begun: Path | None
+) -> dict[Role, Served]:
+    """The models that stand for the tools and play the user, where there are any. Raises UserError
+    2 for one that is missing, or that has nothing to do here.
+    """
+    tools, users = settings.tool_endpoint, settings.user_endpoint
+    if acting.named is None and not tools:
+        raise UserError(
+            "has tools, and no model that answers their calls.",
+            "Add --tool-endpoint URL --tool-model NAME.",
+            location=f"--env {settings.env}",
+        )
+    if acting.named is not None and (tools or settings.tool_model):
+        raise UserError(
+            f"{settings.env} answers its calls itself.",
+            "Leave it out: it is for --env mock:tools.json.",
+            location="--tool-endpoint",
+        )
+    if acting.users == "record" and (users or settings.user_model):
+        raise UserError(
+            f"{settings.env} has recorded users.", "Leave it out.", location="--user-endpoint"
+        )
+    plan = run_folder.read(begun).plan if begun else None
+    given: dict[Role, tuple[Sequence[str], str, str]] = {
+        "tool": (tools, settings.tool_model, settings.tool_key),
+        "user": (users, settings.user_model, settings.user_key),
+    }
+    found: dict[Role, Served] = {}
+    for role, (urls, model, key) in given.items():
+        if bool(urls) != bool(model):
+            raise UserError(
+                "which of its models?" if urls else "which server has it?",
+                f"Add --{role}-model NAME, as the server calls it."
+                if urls
+                else f"Add --{role}-endpoint URL.",
+                location=f"--{role}-endpoint" if urls else f"--{role}-model",
+            )
+        if urls:
+            servers = plan.inputs.get(f"{role}_model", "") if plan else ""
+            found[role] = behind(urls, model, key, f"--{role}-endpoint", settings, servers)
+    return found
+
+
+def _users(
+    settings: RolloutSettings, acting: Environment, tasks: Sequence[EnvironmentTask]
+) -> dict[str, UserProfile]:
+    """By task, the users that a model plays. A class may have a column `user` of its own. Raises
+    UserError 2 for a user that cannot be read, or that no model plays.
+    """
+    with_user = [task for task in tasks if task.user is not None]
+    if not settings.user_endpoint:
+        if with_user and acting.users == "task":
+            raise UserError(
+                f"no model plays the user of task {with_user[0].id}.",
+                "Add --user-endpoint URL --user-model NAME.",
+                location=settings.tasks,
+            )
+        return {}
+    if not with_user:
+        raise UserError(
+            "no task has a user to play.",
+            'Write it in a column: "user": {"goal": "...", "facts": {"city": "Oslo"}}.',
+            location=settings.tasks,
+        )
+    users = {}
+    for task in with_user:
+        try:
+            users[task.id] = read_profile(task.user)
+        except RowError as error:
+            raise UserError(
+                f"{error.reason} (task {task.id}).",
+                'Write it like {"goal": "...", "facts": {"city": "Oslo"}, "on_request": ["city"], '
+                '"style": "brief"}.',
+                location=settings.tasks,
+            ) from error
+    return users
+
+
 def _setup(
     settings: RolloutSettings, acting: Environment, source: Source, run: Path
 ) -> RolloutSetup:
@@ -189,6 +297,8 @@ def _setup(
         settings.max_turns,
         WorldLimits(settings.call_seconds, settings.world_memory),
         system_of(name, run),
+        user_turns=settings.user_turns,
+        hint=settings.hint == "gold",
     )
 
 
@@ -208,6 +318,7 @@ def act(acting: Acting, stage: StageFolder, command: str) -> list[Trajectory]:
     with (
         Appender(path) as ended,
         Appender(stage.folder / acting.turns_file) as turns,
+        acting.open_simulators(stage.folder) as simulators,
         console.progress(command, len(order)) as advance,
     ):
         there = {one.key: one for one in read_trajectories(path)}
@@ -224,8 +335,11 @@ def act(acting: Acting, stage: StageFolder, command: str) -> list[Trajectory]:
             )
             answers = _model(acting)
             earlier = read_turns(stage.folder / acting.turns_file)
-            together = max(settings.batch_size, settings.concurrency * len(settings.endpoint))
-            for one in roll(setup, waiting, earlier, answers, together):
+            servers = max(
+                map(len, (settings.endpoint, settings.tool_endpoint, settings.user_endpoint))
+            )
+            together = max(settings.batch_size, settings.concurrency * servers)
+            for one in roll(setup, waiting, earlier, answers, together, simulators):
                 if isinstance(one, Trajectory):
                     ended.append(msgspec.to_builtins(one))
                     done[one.key] = one
@@ -268,12 +382,13 @@ def _refuse_lost(
     lost = [one for one in done.values() if one.ended in LOST]
     if len(lost) <= settings.max_failures * count:
         return
+    servers = [*settings.endpoint, *settings.tool_endpoint, *settings.user_endpoint]
     first = f"the first: {lost[0].problem} (task {lost[0].task})."
     if lost[0].ended == "unanswered":
         raise UserError(
             f"{len(lost)} of {len(done)} rollouts have no answer to a turn; {first}",
             "The same command goes on with these at that turn; or raise --max-failures.",
-            location=" ".join(settings.endpoint),
+            location=" ".join(servers),
             exit_code=NETWORK,
         )
     raise UserError(
@@ -298,7 +413,12 @@ def _refuse_too_long(settings: RolloutSettings, done: Mapping[RolloutKey, Trajec
 
 
 def figures_of(done: Sequence[Trajectory]) -> dict[str, Any]:
-    """Counts, and the mean of each score over the rollouts whose world was not lost."""
+    """Counts, and the mean of each score over the rollouts whose world was not lost. Faults of the
+    models that stand for tools and users are counted where there are such models.
+    """
+    played = [one.simulated_user for one in done if one.simulated_user]
+    user_errors = Counter(fault.kind for user in played for fault in user.faults)
+    tool_faults = [fault for one in done for fault in one.tool_faults]
     names = sorted({name for one in done for name in one.scores})
     scored = [one for one in done if one.scores]
     return {
@@ -308,6 +428,9 @@ def figures_of(done: Sequence[Trajectory]) -> dict[str, Any]:
         "turns": sum(len(one.turns) for one in done),
         "calls": sum(one.calls for one in done),
         "failed_calls": sum(one.failed_calls for one in done),
+        **({"tool_faults": len(tool_faults)} if tool_faults else {}),
+        **({"user_errors": user_errors.total()} if played else {}),
+        **({"user_errors_by_kind": dict(sorted(user_errors.items()))} if user_errors else {}),
         "scores": {
             name: fmean(one.scores[name] for one in scored if name in one.scores) for name in names
         },

@@ -49,6 +49,9 @@ class Open:
     def get_turn_scores(self):
         return iter([{"share": True}, {}])
 
+    def next_user(self, words):
+        return None
+
     def state(self):
         return {"place": (1, 2)}
 
@@ -57,7 +60,7 @@ class Open:
 
 
 def test_a_class_without_hooks_has_no_user_no_state_and_no_scores():
-    assert inside.answer(Bare, ["reset", {"a": 1}]) == ([None, inside._tools()], "")
+    assert inside.answer(Bare, ["reset", {"a": 1}]) == ([None, inside._tools(), False], "")
     assert inside.world.row == {"a": 1} and time.localtime(0).tm_hour == 0
     assert inside.answer(Bare, ["call", "look", {}]) == (["Error in the data", True], "")
     assert inside.answer(Bare, ["next_user", "Bye."])[0][0] is None
@@ -68,7 +71,7 @@ def test_a_class_without_hooks_has_no_user_no_state_and_no_scores():
 
 
 def test_hooks_are_used_where_a_class_has_them():
-    assert inside.answer(Open, ["reset", {}]) == ([None, [{"name": "a"}]], "")
+    assert inside.answer(Open, ["reset", {}]) == ([None, [{"name": "a"}], True], "")
     assert inside.answer(Open, ["call", "a", {"b": 1}]) == (['{"a": {"b": 1}}', False], "")
     assert inside.answer(Open, ["state"]) == ({"place": [1, 2]}, "")
     assert inside.answer(Open, ["scores"]) == ({"share": 1.0}, "")

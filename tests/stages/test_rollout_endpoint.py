@@ -163,3 +163,51 @@ def test_a_served_model_is_measured_live(tmp_path, server):
         )
     assert result.figures["keeper"]["metrics"]["env"]["mean"] == 1.0
     assert all("seed" not in body and body["temperature"] == 0 for body in server.bodies)
+
+
+def with_gold():
+    rows = tasks()
+    for row in rows:
+        search = {"name": "search", "arguments": {"query": row["item"]}}
+        buy = {"name": "buy", "arguments": {"item": row["item"]}}
+        row["gold"] = [[search, buy], [buy]]
+    return rows
+
+
+def test_a_teacher_is_shown_the_right_calls_and_its_dialogs_do_not_have_them(tmp_path, server):
+    shop(tmp_path, with_gold())
+
+    def obedient(body):
+        server.bodies.append(body)
+        text = next(one for one in body["messages"][::-1] if one["role"] == "user")["content"]
+        _, found, calls = text.partition("left to make now: ")
+        if not found:
+            return {"role": "assistant", "content": "Done."}
+        first = json.JSONDecoder().raw_decode(calls)[0][0]
+        function = {**first, "arguments": json.dumps(first["arguments"])}
+        call = {"id": "x", "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    server.answer = obedient
+    result = rollout(tmp_path, server, hint="gold")
+    assert result.figures["scores"] == {"env": 1.0} and result.figures["calls"] == 12
+    assert all("A note that the user does not see" in str(body) for body in server.bodies)
+    assert "A note" not in json.dumps(rows(tmp_path))
+    with pytest.raises(UserError, match="other settings") as found:
+        rollout(tmp_path, server)
+    assert found.value.exit_code == 3
+    prepared = agentlite.prep(
+        run=str(tmp_path / "run"), trajectories=("rollout",), model="smollm2-135m", out="prep"
+    )
+    assert prepared.figures["kept"] == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [({"model": "gold", "endpoint": ()}, "makes the right calls anyway"), ({}, "are not known")],
+)
+def test_a_hint_needs_a_model_and_the_right_calls(tmp_path, server, options, problem):
+    shop(tmp_path, tasks() if not options else with_gold())
+    with pytest.raises(UserError, match=problem) as found:
+        rollout(tmp_path, server, hint="gold", **options)
+    assert found.value.exit_code == 2 and not server.bodies

@@ -10,6 +10,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Record
 
 BEST = "best"
+USER_ERRORS = "user_errors"
 
 
 class Keep(NamedTuple):
@@ -37,7 +38,8 @@ def refuse_unmet(record: Record, keep: Keep) -> None:
     """
     if "rollout" not in record.meta:
         return
-    scores: Mapping[str, float] = record.meta["rollout"]["scores"]
+    rollout = record.meta["rollout"]
+    scores: Mapping[str, float] = {**rollout["scores"], **counted_in(rollout)}
     for condition in keep.conditions:
         score = scores.get(condition.name)
         if score is None:
@@ -45,6 +47,11 @@ def refuse_unmet(record: Record, keep: Keep) -> None:
             raise RowError("F314", f"has no score {condition.name}; its scores: {known}")
         if not condition.holds(score):
             raise RowError("F314", f"{condition.name} is {score:g}, --keep asks for {condition}")
+
+
+def counted_in(rollout: Mapping[str, Any]) -> dict[str, float]:
+    """What is counted of a rollout and is no score: the faults of a simulated user."""
+    return {USER_ERRORS: rollout[USER_ERRORS]} if USER_ERRORS in rollout else {}
 
 
 def surpassed(records: Iterable[tuple[int, Record]]) -> dict[int, str]:

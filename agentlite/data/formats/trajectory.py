@@ -37,6 +37,12 @@ class TurnOutcome(Struct, frozen=True):
         return self.ended == "cut" or bool(self.problem) or any(bad for _, bad in self.results)
 
 
+class UserOutcome(Struct, frozen=True):
+    """What is wrong with the replies of a simulated user."""
+
+    faults: list[Any]
+
+
 class RolloutOutcome(Struct, frozen=True):
     """What became of a rollout: the fields of a row without its dialog."""
 
@@ -46,6 +52,7 @@ class RolloutOutcome(Struct, frozen=True):
     ended: str
     scores: dict[str, float]
     problem: str = ""
+    simulated_user: UserOutcome | None = None
 
 
 def fits(row: dict[str, Any]) -> bool:
@@ -76,5 +83,7 @@ def read(row: dict[str, Any]) -> Record:
     for place, turn in zip(record.turns, outcome.turns, strict=True):
         messages[place] = replace(messages[place], loss=not turn.failed)
     rollout = {key: row[key] for key in ("task", "sample", "scores", "ended")}
-    meta = meta_of(row, *KEYS, "problem", rollout=rollout)
+    if outcome.simulated_user:
+        rollout["user_errors"] = len(outcome.simulated_user.faults)
+    meta = meta_of(row, *KEYS, "problem", "simulated_user", "tool_faults", rollout=rollout)
     return replace(record, messages=tuple(messages), meta=meta)

@@ -30,7 +30,7 @@ LIVE = (
 # the score that says whether a task is done: the first that an environment has
 DONE = (BFCL, "env", "gold_calls")
 # figures that are not shares, also where they lie between 0 and 1
-COUNTS = ("calls_made", "user_errors")
+COUNTS = ("calls_made",)
 # what can end a rollout -> the figure that says how often it did
 ENDINGS = {
     name: f"ended_by_{name}"

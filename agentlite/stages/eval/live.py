@@ -116,7 +116,9 @@ def environment_folder(env: str) -> str:
     """`bfcl:multi_turn_base` -> bfcl-multi_turn_base; `worlds/shop.py:Shop` -> shop.py-Shop. Of
     other kinds the whole name, if it is not too long.
     """
-    return slug(env if env.startswith(("mcp:", "recorded:")) else Path(env).name)[:LONGEST_NAME]
+    return slug(env if env.startswith(("mcp:", "mock:", "recorded:")) else Path(env).name)[
+        :LONGEST_NAME
+    ]
 
 
 def _refuse_options(settings: EvalSettings) -> None:
@@ -225,8 +227,13 @@ def live_metrics(
 
 
 def _score(one: Trajectory) -> RolloutScore:
-    """The scores of the world, and the share of its calls that failed."""
-    return RolloutScore({**one.scores, **_tool_errors(one.turns)}, {"ended": one.ended})
+    """The scores of the world, the share of its calls that failed, and that of the replies of a
+    simulated user in which something is wrong.
+    """
+    figures = {**one.scores, **_tool_errors(one.turns)}
+    if (user := one.simulated_user) and user.replies:
+        figures["user_errors"] = len({fault.reply for fault in user.faults}) / len(user.replies)
+    return RolloutScore(figures, {"ended": one.ended})
 
 
 def _turn_scores(one: Trajectory) -> Iterator[RolloutScore]:
@@ -276,8 +283,16 @@ def _earlier(base: Path, plan: Plan, now: Mapping[str, Scores]) -> dict[str, Sco
     """
 
     def world(one: Plan) -> list[Any]:
-        names = ("env", "split", "extra_tools", "max_turns")
-        files = [one.inputs.get(name) for name in ("env", "tasks")]
+        names = (
+            "env",
+            "split",
+            "extra_tools",
+            "max_turns",
+            "tool_model",
+            "user_model",
+            "user_turns",
+        )
+        files = [one.inputs.get(name) for name in ("env", "tools", "tasks")]
         return [*files, *(one.settings.get(name) for name in names)]
 
     wanted = set().union(*now.values())

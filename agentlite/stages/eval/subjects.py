@@ -32,6 +32,13 @@ OF_AN_ENVIRONMENT = (
     "call_seconds",
     "world_memory",
     "max_failures",
+    "tool_endpoint",
+    "tool_model",
+    "tool_key",
+    "user_endpoint",
+    "user_model",
+    "user_key",
+    "user_turns",
 )
 # they change which steps are asked and how completions are scored, not the completions
 NOT_OF_THE_ANSWER = (

@@ -1,0 +1,66 @@
+"""A file of tools + rows of tasks -> what `MockWorld.reset` takes."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.json_schema import schema_problem
+from agentlite.core.records import plain
+from agentlite.core.user_code import one_line
+from agentlite.environments.gold_calls import wire
+from agentlite.environments.mock_world import read_mock_tools
+from agentlite.environments.tasks import EnvironmentTask, read_tasks, user_turns_of
+
+EXAMPLE = (
+    'Write [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", '
+    '"properties": {"city": {"type": "string"}}}, "returns": {"type": "string"}}}].'
+)
+
+
+def read_tools_file(path: Path) -> list[dict[str, Any]]:
+    """Raises UserError 2 for a file that is not a JSON list of tools, each with a name of its own
+    and schemas that can be checked.
+    """
+
+    def refused(reason: str) -> UserError:
+        return UserError(f"{reason}.", EXAMPLE, location=str(path))
+
+    try:
+        tools = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise refused(f"cannot be read as JSON: {one_line(str(error))}") from error
+    if not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools) or not tools:
+        raise refused("is not a list of tools")
+    try:
+        read = [one.tool for one in read_mock_tools(tools)]
+    except RowError as error:
+        raise refused(error.reason) from error
+    names = [tool.name for tool in read]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise refused(f"two tools are named {twice}")
+    for tool in read:
+        for what, schema in (("parameters", tool.parameters), ("returns", tool.returns)):
+            if problem := schema_problem(schema):
+                raise refused(f"{what} of {tool.name} are not a JSON Schema: {one_line(problem)}")
+    return tools
+
+
+def mock_tasks(tools: Sequence[dict[str, Any]], path: Path) -> Iterator[EnvironmentTask]:
+    """Raises UserError 2 with the line of a task that cannot be read."""
+    return read_tasks(path, lambda task: _with_tools(tools, task))
+
+
+def _with_tools(tools: Sequence[dict[str, Any]], task: EnvironmentTask) -> EnvironmentTask:
+    """Raises RowError E201."""
+    if not task.messages:
+        raise RowError("E201", "a task has no prompt")
+    world = task.row.get("world", "")
+    row = {
+        "tools": tools,
+        "world": world if isinstance(world, str) else plain(world),
+        "user_turns": user_turns_of(task),
+        "gold": None if task.gold is None else wire(call for turn in task.gold for call in turn),
+    }
+    return task._replace(row=row)

@@ -1,0 +1,103 @@
+"""Replies of the models that stand for tools and users: asked once, cached, the same for equals."""
+
+import json
+
+import pytest
+from support.scripted_server import ScriptedServer
+
+from agentlite.core.errors import UserError
+from agentlite.core.openai_client import Endpoint
+from agentlite.environments.simulators import SimulatorQuestion, Simulators
+
+
+@pytest.fixture
+def server():
+    one = ScriptedServer(lambda body: f"{body['messages'][0]['content']} ({len(one.bodies)})")
+    yield one
+    one.close()
+
+
+def simulators(folder, server, **options):
+    to = {"tries": 1, "pause": 0.01, "timeout": 20.0, **options}
+    endpoints = {role: [Endpoint(server.url, f"{role}-model", **to)] for role in ("tool", "user")}
+    return Simulators(endpoints, folder / "replies.jsonl")
+
+
+def question(text, role="tool"):
+    return SimulatorQuestion(role, ({"role": "user", "content": text},))
+
+
+def texts(asked):
+    return [reply.text for _, reply in sorted(asked, key=lambda one: one[0])]
+
+
+def test_equal_questions_are_asked_once_whoever_asks_and_whenever(tmp_path, server):
+    asked = [question("a"), question("b"), question("a"), question("a", "user")]
+    with simulators(tmp_path, server) as one:
+        assert one.known(asked[0]) is None
+        first = texts(one.ask(asked))
+        assert first[0] == first[2] != first[3] and len(server.bodies) == 3
+        assert texts(one.ask(asked)) == first and one.known(asked[0]).text == first[0]
+    with simulators(tmp_path, server) as one:  # another run
+        assert texts(one.ask(asked[::-1])) == first[::-1] and len(server.bodies) == 3
+    assert {body["model"] for body in server.bodies} == {"tool-model", "user-model"}
+    assert all(body["temperature"] == 0 and body["max_tokens"] for body in server.bodies)
+
+
+def test_a_torn_line_is_asked_again_and_no_other(tmp_path, server):
+    with simulators(tmp_path, server) as one:
+        texts(one.ask([question("a")]))
+        texts(one.ask([question("b")]))
+    path = tmp_path / "replies.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+    with simulators(tmp_path, server) as one:
+        assert len(list(one.ask([question("a"), question("b")]))) == 2
+    assert [body["messages"][0]["content"] for body in server.bodies] == ["a", "b", "b"]
+
+
+def test_each_reply_is_on_disk_before_it_is_given(tmp_path, server):
+    with simulators(tmp_path, server) as one:
+        for number, (_, reply) in enumerate(one.ask([question(text) for text in "abcd"]), 1):
+            lines = (tmp_path / "replies.jsonl").read_text(encoding="utf-8").splitlines()
+            assert reply.key in {json.loads(line)["key"] for line in lines} and number <= len(lines)
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "calls", "cut"),
+    [
+        ({"content": "It \ud83d rains."}, "It \ufffd rains.", False, False),
+        ({"content": "It rai", "finish_reason": "length"}, "It rai", False, True),
+        ({"content": None, "tool_calls": [{"id": "a"}]}, "", True, False),
+        ({"content": ""}, "", False, False),
+    ],
+)
+def test_a_reply_is_kept_as_it_is_read_again(tmp_path, server, message, text, calls, cut):
+    server.reply = lambda _: dict(message)
+    for _ in range(2):
+        with simulators(tmp_path, server) as one:
+            [(_, found)] = one.ask([question("a")])
+            assert (found.text, found.calls, found.cut) == (text, calls, cut)
+
+
+@pytest.mark.parametrize("fault", ["REFUSES", "HANGS", "DIES"])
+def test_a_question_without_a_reply_names_the_model_and_is_asked_again(tmp_path, server, fault):
+    reply, both = server.reply, [question("a"), question("b", "user")]
+    server.reply = lambda body: fault if body["messages"][0]["content"] == "b" else reply(body)
+    with simulators(tmp_path, server, timeout=0.5) as one:
+        found = dict(one.ask(both))
+        assert found[0].problem == "" and found[1].problem.startswith("the user model ")
+    server.reply = reply
+    with simulators(tmp_path, server) as one:
+        assert all(not found.problem for _, found in one.ask(both))
+    assert len(server.bodies) == 3
+
+
+def test_a_server_that_is_gone_ends_the_run_and_what_it_said_is_kept(tmp_path, server):
+    with simulators(tmp_path, server) as one:
+        kept = texts(one.ask([question("a")]))
+        server.close()
+        with pytest.raises(UserError) as found:
+            list(one.ask([question("b")]))
+        assert found.value.exit_code == 8 and server.url in found.value.location
+    with simulators(tmp_path, server) as one:
+        assert one.known(question("a")).text == kept[0] and one.known(question("b")) is None

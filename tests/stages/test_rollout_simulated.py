@@ -1,0 +1,457 @@
+"""`agentlite rollout` with models in place of tools and users: good ones, bad ones, dead ones."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+from support.samples import ROOT
+from support.scripted_server import ScriptedServer
+
+import agentlite
+from agentlite.core.errors import UserError
+from agentlite.core.records import canonical, digest
+from agentlite.core.row_files import Appender, read_rows
+from agentlite.environments.simulators import PARAMETERS
+
+ITEMS = ("apple", "pear", "plum")
+FILES = ("trajectories.jsonl", "stats.json")
+KEYS = {name: f"sk-Canary{name.lower()}" for name in ("AGENT_KEY", "TOOL_KEY", "USER_KEY")}
+
+
+def tool(name, **more):
+    parameters = {
+        "type": "object",
+        "properties": {"item": {"type": "string"}},
+        "required": ["item"],
+    }
+    return {"type": "function", "function": {"name": name, "parameters": parameters, **more}}
+
+
+LEFT = {"type": "object", "properties": {"left": {"type": "integer"}}, "required": ["left"]}
+TOOLS = [tool("get_stock", returns=LEFT), tool("buy")]
+
+
+def task(item, **columns):
+    calls = [{"name": name, "arguments": {"item": item}} for name in ("get_stock", "buy")]
+    facts = {"item": item, "address": f"{item} street"}
+    user = {"goal": f"Own a {item}.", "facts": facts, "on_request": ["address"]}
+    return {"id": item, "prompt": f"I want a {item}.", "gold": [calls], "user": user, **columns}
+
+
+def item_in(body):
+    return next((one for one in ITEMS if one in body["messages"][-1]["content"]), "")
+
+
+def agent(body):
+    """Looks, buys, asks for the address, says goodbye."""
+    messages = body["messages"]
+    item = next(one for one in ITEMS if f"I want a {one}." in str(messages))
+    turn = sum(message["role"] == "assistant" for message in messages)
+    if turn < 2:
+        function = {"name": ("get_stock", "buy")[turn], "arguments": json.dumps({"item": item})}
+        return {
+            "content": None,
+            "tool_calls": [{"id": "a", "type": "function", "function": function}],
+        }
+    return "Done. What is your address?" if turn == 2 else "It is on its way."
+
+
+def tools(body):
+    return '{"left": 3}' if "Tool: get" in tool_name(body) else f"You own a {item_in(body)}."
+
+
+def tool_name(body):
+    return "Tool: get" if '"name": "get_stock"' in body["messages"][0]["content"] else "Tool: buy"
+
+
+def user(body):
+    system, asked = (one["content"] for one in body["messages"][:2])
+    stop = system[system.index("[[end-") :][:14]
+    item = item_in(body)
+    return stop if "street" in asked or "Fig Road" in asked else f"It is {item} street."
+
+
+class Servers:
+    """One for the agent, one for the tools, one for the users."""
+
+    def __init__(self):
+        self.agent, self.tools, self.user = map(ScriptedServer, (agent, tools, user))
+
+    @property
+    def all(self):
+        return (self.agent, self.tools, self.user)
+
+
+@pytest.fixture
+def servers(monkeypatch):
+    one = Servers()
+    for name, key in KEYS.items():
+        monkeypatch.setenv(name, key)
+    yield one
+    for server in one.all:
+        server.close()
+
+
+def write(folder, *rows):
+    (folder / "tools.json").write_text(json.dumps(TOOLS), encoding="utf-8")
+    lines = (json.dumps(row) + "\n" for row in rows or map(task, ITEMS))
+    (folder / "tasks.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def options(folder, servers, name="run", **more):
+    simulated = {
+        "tool_endpoint": (servers.tools.url,),
+        "tool_model": "world",
+        "tool_key": "TOOL_KEY",
+        "user_endpoint": (servers.user.url,),
+        "user_model": "anna",
+        "user_key": "USER_KEY",
+    }
+    acting = {
+        "model": "keeper",
+        "endpoint": (servers.agent.url,),
+        "endpoint_key": "AGENT_KEY",
+        "endpoint_tries": 1,
+    }
+    made = {"env": f"mock:{folder / 'tools.json'}", "tasks": str(folder / "tasks.jsonl")}
+    return {"run": str(folder / name), **made, **simulated, **acting, **more}
+
+
+def rollout(folder, servers, name="run", **more):
+    return agentlite.rollout(**options(folder, servers, name, **more))
+
+
+def rows(folder, name="run"):
+    return {row["task"]: row for row in read_rows(folder / name / "rollout/trajectories.jsonl")}
+
+
+def contents(folder, name="run"):
+    return [(folder / name / "rollout" / file).read_bytes() for file in FILES]
+
+
+def asked(servers):
+    """How often each question came, at each server."""
+    return [Counter(json.dumps(body["messages"]) for body in one.bodies) for one in servers.all]
+
+
+def key_of(role, body):
+    model = {"tool": "world", "user": "anna"}[role]
+    return digest(canonical([role, model, PARAMETERS[role], body["messages"]]))
+
+
+def place_of(body):
+    """The task and the turn at which the agent is asked."""
+    item = next(one for one in ITEMS if f"I want a {one}." in str(body["messages"]))
+    return item, sum(message["role"] == "assistant" for message in body["messages"])
+
+
+def test_models_stand_for_the_tools_and_the_user(tmp_path, servers):
+    write(tmp_path)
+    figures = rollout(tmp_path, servers).figures
+    assert figures["ended"] == {"user": 3} and figures["scores"] == {"gold_calls": 1.0}
+    assert figures["user_errors"] == 0 and "tool_faults" not in figures
+    row = rows(tmp_path)["pear"]
+    said = [(one["role"], one["content"]) for one in row["messages"] if one["role"] != "assistant"]
+    assert said == [
+        ("user", "I want a pear."),
+        ("tool", '{"left": 3}'),
+        ("tool", "You own a pear."),
+        ("user", "It is pear street."),
+    ]
+    played = row["simulated_user"]
+    assert "Own a pear." in played["prompt"] and played["faults"] == []
+    assert played["replies"][0] == "It is pear street." and played["replies"][1] in played["prompt"]
+    assert "[[end-" not in json.dumps(row["messages"])
+    # each key goes to its own server, and nowhere else
+    assert [server.keys for server in servers.all] == [{f"Bearer {key}"} for key in KEYS.values()]
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(b"sk-Canary" in content for content in written)
+    assert rollout(tmp_path, servers).status == "up to date"
+    learned = agentlite.prep(
+        run=str(tmp_path / "run"),
+        trajectories=("rollout",),
+        keep="user_errors<=0,gold_calls>=1",
+        model="smollm2-135m",
+    )
+    assert learned.figures["kept"] == 3
+    records = [path for path in tmp_path.rglob("*") if path.stem in ("train", "dev", "test")]
+    assert records and not any(b"Stay in this role" in path.read_bytes() for path in records)
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_equal_calls_in_equal_places_are_asked_once(tmp_path, servers, samples):
+    write(tmp_path)
+    rollout(tmp_path, servers, num_samples=samples)
+    _, by_tool, by_user = asked(servers)
+    assert (by_tool.total(), by_user.total()) == (6, 6)
+    assert set((by_tool + by_user).values()) == {1}
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 9, 14, 20, 27, 33, 38])
+def test_stopped_at_any_row_it_asks_nothing_twice_and_ends_with_the_same_bytes(
+    tmp_path, servers, monkeypatch, count
+):
+    """Rows are turns, replies and trajectories: each is written when it has come."""
+    write(tmp_path)
+    rollout(tmp_path, servers, "whole")
+    for server in servers.all:
+        server.bodies.clear()
+    append, written = Appender.append, []
+
+    def stops(self, row):
+        if len(written) == count:
+            self.file.write(b'{"task": "torn')
+            raise KeyboardInterrupt
+        append(self, row)
+        written.append(row)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Appender, "append", stops)
+        with contextlib.suppress(KeyboardInterrupt):
+            rollout(tmp_path, servers)
+    assert len(written) == count
+    assert rollout(tmp_path, servers).status == "done"
+    assert contents(tmp_path) == contents(tmp_path, "whole")
+    replies = {row["key"] for row in written if "key" in row}
+    turns = {(row["task"], row["turn"]) for row in written if "turn" in row}
+    for role, server in (("tool", servers.tools), ("user", servers.user)):
+        keys = Counter(key_of(role, body) for body in server.bodies)
+        assert len(keys) == 6 and keys.total() <= 9  # those under way are asked again
+        assert all(keys[key] == 1 for key in replies & keys.keys())
+    at = Counter(place_of(body) for body in servers.agent.bodies)
+    assert len(at) == 12 and at.total() <= 15 and all(at[turn] == 1 for turn in turns)
+
+
+def test_killed_without_warning_it_goes_on_where_it_was(tmp_path, servers):
+    write(tmp_path)
+    rollout(tmp_path, servers, "whole")
+    for server in servers.all:
+        server.bodies.clear()
+    flags = []
+    for key, value in options(tmp_path, servers).items():
+        flags += [
+            f"--{key.replace('_', '-')}",
+            value[0] if isinstance(value, tuple) else str(value),
+        ]
+    command = [sys.executable, "-m", "agentlite", "rollout", *flags]
+    reply = servers.user.reply
+    servers.user.reply = lambda body: "HANGS" if "plum" in str(body) else reply(body)
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    deadline = time.monotonic() + 120
+    while not any("plum" in str(body) for body in servers.user.bodies):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    servers.user.reply = reply
+    rollout(tmp_path, servers)
+    assert contents(tmp_path) == contents(tmp_path, "whole")
+    by_agent, by_tool, by_user = asked(servers)
+    # the agent's answers and the results are not asked for again; a user's reply was under way
+    assert {*by_agent.values()} == {*by_tool.values()} == {1}
+    assert len(by_user) == 6 and 7 <= by_user.total() <= 9
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("lots", "not JSON"),
+        ('{"left": ', "not JSON"),
+        ('{"left": "many"}', "many"),
+        ({"content": None, "tool_calls": [{"id": "a"}]}, "calls a tool"),
+        ({"content": '{"left"', "finish_reason": "length"}, "cut off"),
+        ("", "empty"),
+    ],
+)
+def test_a_tool_model_that_talks_nonsense_is_counted_and_the_run_goes_on(
+    tmp_path, servers, said, reason
+):
+    write(tmp_path)
+    servers.tools.reply = lambda body: (
+        (dict(said) if isinstance(said, dict) else said)
+        if "get" in tool_name(body)
+        else tools(body)
+    )
+    figures = rollout(tmp_path, servers).figures
+    assert figures["ended"] == {"user": 3} and figures["failed_calls"] == 3
+    assert figures["tool_faults"] == 3
+    row = rows(tmp_path)["apple"]
+    assert row["tool_faults"][0].startswith("get_stock: ") and reason in row["tool_faults"][0]
+    assert row["turns"][0]["results"] == [["Error: the tool returned no result.", True]]
+    assert Counter(map(tool_name, servers.tools.bodies)) == {"Tool: get": 6, "Tool: buy": 3}
+
+
+@pytest.mark.parametrize("role", ["tools", "user"])
+@pytest.mark.parametrize("fault", ["REFUSES", "HANGS", "DIES"])
+def test_a_question_without_a_reply_costs_its_rollout_and_is_named(tmp_path, servers, role, fault):
+    write(tmp_path)
+    rollout(tmp_path, servers, "whole")
+    server = getattr(servers, role)
+    reply = server.reply
+    server.reply = lambda body: fault if item_in(body) == "pear" else reply(body)
+    slow = {"endpoint_seconds": 0.5} if fault == "HANGS" else {}
+    result = rollout(tmp_path, servers, max_failures=0.5, **slow)
+    assert result.figures["ended"] == {"user": 2, "unanswered": 1}
+    lost = rows(tmp_path)["pear"]
+    assert lost["problem"].startswith(f"the {role.removesuffix('s')} model ")
+    assert lost["scores"] == {} and len(lost["turns"]) == (1 if role == "tools" else 3)
+    with pytest.raises(UserError, match="have no answer") as found:
+        rollout(tmp_path, servers, "strict", max_failures=0, **slow)
+    assert found.value.exit_code == 8 and server.url in found.value.location
+    server.reply = reply
+    servers.agent.bodies.clear()
+    assert rollout(tmp_path, servers, "strict", max_failures=0).status == "done"
+    assert contents(tmp_path, "strict") == contents(tmp_path, "whole")
+
+
+@pytest.mark.parametrize("role", ["tools", "user"])
+def test_a_server_that_is_gone_ends_the_run(tmp_path, servers, role):
+    write(tmp_path)
+    getattr(servers, role).close()
+    with pytest.raises(UserError) as found:
+        rollout(tmp_path, servers)
+    assert found.value.exit_code == 8
+    assert found.value.location.startswith(getattr(servers, role).url)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "ended"),
+    [
+        ("Go on.", "no end", "turns"),
+        ("My address is Fig Road 7.", "contradiction", "turns"),
+        ("How can I help you today?", "assistant", "turns"),
+        ('<tool_call>{"name": "buy"}</tool_call>', "call", "turns"),
+        ("[[end]]", "stop word", "user"),
+        ("", "nothing", "user"),
+        ({"content": None, "tool_calls": [{"id": "a"}]}, "call", "user"),
+    ],
+)
+def test_a_bad_user_is_counted_and_the_run_goes_on(tmp_path, servers, said, kind, ended):
+    write(tmp_path)
+    servers.user.reply = lambda _: dict(said) if isinstance(said, dict) else said
+    figures = rollout(tmp_path, servers, user_turns=3).figures
+    assert figures["ended"] == {ended: 3} and figures["scores"] == {"gold_calls": 1.0}
+    assert figures["user_errors_by_kind"][kind] >= 3
+    assert figures["user_errors"] == sum(figures["user_errors_by_kind"].values())
+    faults = rows(tmp_path)["apple"]["simulated_user"]["faults"]
+    assert kind in [fault[1] for fault in faults]
+    stats = json.loads((tmp_path / "run/rollout/stats.json").read_text())
+    assert stats["user_errors"] == figures["user_errors"]
+
+
+def test_a_leak_is_counted(tmp_path, servers):
+    write(tmp_path)
+    servers.agent.reply = lambda body: "Hello."
+    servers.user.reply = lambda body: f"It is {item_in(body)} street."
+    figures = rollout(tmp_path, servers, user_turns=1).figures
+    assert figures["user_errors_by_kind"] == {"no end": 3, "unrequested": 3}
+
+
+def test_a_simulated_user_is_measured_live(tmp_path, servers):
+    write(tmp_path)
+    servers.user.reply = lambda body: (
+        "It is Fig Road 7." if "Fig Road" not in str(body) else user(body)
+    )
+    made = options(tmp_path, servers, split="all")
+    with contextlib.chdir(tmp_path):
+        made |= {"model": (made["model"],), "env": "mock:tools.json"}
+        result = agentlite.evaluate(**made)
+    metrics = result.figures["keeper"]["metrics"]
+    assert metrics["gold_calls"]["mean"] == 1.0 and metrics["user_errors"]["mean"] == 0.5
+    assert (tmp_path / "run/eval/mock-tools.json/compare.json").exists() is False
+    assert "user_errors" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"tool_endpoint": (), "tool_model": ""}, "no model that answers their calls"),
+        ({"tool_model": ""}, "which of its models"),
+        ({"user_model": ""}, "which of its models"),
+        ({"user_endpoint": ()}, "which server has it"),
+        ({"user_endpoint": (), "user_model": ""}, "no model plays the user of task"),
+        ({"user_endpoint": ("nowhere",)}, "not the address"),
+        ({"tool_endpoint": ("http://me:pw@localhost/v1",)}, "holds a name, a password"),
+        ({"env": "bfcl:multi_turn_base", "tasks": ""}, "answers its calls itself"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_asked(
+    tmp_path, servers, changed, problem
+):
+    write(tmp_path)
+    with pytest.raises(UserError, match=problem) as found:
+        rollout(tmp_path, servers, **changed)
+    assert found.value.exit_code == 2 and not any(server.bodies for server in servers.all)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("[]", "is not a list of tools"),
+        ("[1]", "is not a list of tools"),
+        ('[{"type": "function", "function": {}}]', "a tool without a name"),
+        (json.dumps(TOOLS[:1] * 2), "two tools are named get_stock"),
+        (
+            '[{"name": "a", "returns": {"type": "object", "required": ["b"], "$ref": "http://x"}}]',
+            "returns of a",
+        ),
+    ],
+)
+def test_a_file_of_tools_that_cannot_be_used_is_refused(tmp_path, servers, content, problem):
+    write(tmp_path)
+    (tmp_path / "tools.json").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=problem) as found:
+        rollout(tmp_path, servers)
+    assert found.value.exit_code == 2 and found.value.location.endswith("tools.json")
+
+
+SHOP = '''
+class Shop:
+    def reset(self, **row):
+        self.made = []
+
+    def get_stock(self, item: str) -> str:
+        """Counts.
+
+        Args:
+            item: Its name
+        """
+        return "3"
+
+    def buy(self, item: str) -> str:
+        """Buys.
+
+        Args:
+            item: Its name
+        """
+        self.made.append(item)
+        return "bought"
+
+    def get_reward(self):
+        return float(len(self.made))
+'''
+
+
+@pytest.mark.long
+def test_a_class_without_a_user_gets_one_and_a_class_with_one_is_refused(tmp_path, servers):
+    write(tmp_path)
+    shop, without = tmp_path / "shop.py", {"tool_endpoint": (), "tool_model": ""}
+    shop.write_text(SHOP)
+    without |= {"env": f"{shop}:Shop", "call_seconds": 60.0}
+    figures = rollout(tmp_path, servers, **without).figures
+    assert figures["ended"] == {"user": 3} and figures["scores"] == {"env": 1.0}
+    assert rows(tmp_path)["plum"]["messages"][-2]["content"] == "It is plum street."
+    # a column of that name is the class's own where nobody asks for a user
+    nobody = {**without, "user_endpoint": (), "user_model": ""}
+    assert "user_errors" not in rollout(tmp_path, servers, "nobody", **nobody).figures
+    shop.write_text(SHOP + "\n    def next_user(self, words):\n        return None\n")
+    with pytest.raises(UserError, match="has a next_user of its own") as found:
+        rollout(tmp_path, servers, "own", **without)
+    assert found.value.exit_code == 2
