@@ -439,6 +439,26 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """seconds that one call of a tool may take"""
     world_memory: Annotated[Positive, ENVIRONMENT] = 4.0
     """GiB of memory that each process of an environment may take (Linux)"""
+    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
+    """OpenAI-compatible server of the model that answers the calls of mock:tools.json; several
+    share the work"""
+    tool_model: Annotated[Name, SIMULATED] = ""
+    """name of that model on its server"""
+    tool_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"
+    """environment variable with the API key of --tool-endpoint"""
+    user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
+    """OpenAI-compatible server of the model that plays the user of tasks with a user; several share
+    the work"""
+    user_model: Annotated[Name, SIMULATED] = ""
+    """name of that model on its server"""
+    user_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"
+    """environment variable with the API key of --user-endpoint"""
+    user_turns: Annotated[Count, SIMULATED] = 10
+    """maximum turns of a user that a model plays, behind its first"""
+    endpoint_seconds: Annotated[Positive, SIMULATED] = 600.0
+    endpoint_tries: Annotated[Count, SIMULATED] = 5
+    """tries of a request before its rollout counts as unanswered"""
+    concurrency: Annotated[Count, SIMULATED] = 4
     split: Annotated[Literal["train", "dev"], DATA] = "train"
     limit: Annotated[Count | None, DATA] = None
     learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 1e-5
@@ -511,21 +531,12 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
     """tries of a request before its rollout counts as unanswered"""
     concurrency: Annotated[Count, ENDPOINTS] = 4
     tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
-    """OpenAI-compatible server of the model that answers the calls of mock:tools.json; several
-    share the work"""
     tool_model: Annotated[Name, SIMULATED] = ""
-    """name of that model on its server"""
     tool_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"
-    """environment variable with the API key of --tool-endpoint"""
     user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
-    """OpenAI-compatible server of the model that plays the user of tasks with a user; several share
-    the work"""
     user_model: Annotated[Name, SIMULATED] = ""
-    """name of that model on its server"""
     user_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"
-    """environment variable with the API key of --user-endpoint"""
     user_turns: Annotated[Count, SIMULATED] = 10
-    """maximum turns of a user that a model plays, behind its first"""
     engine: Annotated[Engine, ENGINE] = "unsloth"
     """library: unsloth, or plain transformers with PEFT"""
     attn_implementation: Annotated[Attention, ENGINE] = "auto"

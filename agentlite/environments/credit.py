@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Literal
 
-from agentlite.environments.trajectories import COUNTED, ModelTurn, Trajectory
+from agentlite.environments.trajectories import COUNTED, LOST, ModelTurn, Trajectory
 from agentlite.scoring.rewards import settle_weights
 
 TurnCredit = Literal["turn", "state"]
@@ -29,10 +29,10 @@ def turn_advantages(
     counted at this turn and later. `turn` compares it with the returns of the same turn in the
     other rollouts. `state` compares it with those of all turns of the group that began in the same
     state, and adds the advantage of the whole rollout (GiGPO, arXiv 2505.10978, without a
-    discount). `scaled`: divided by the standard deviation of what is compared. A rollout whose
-    world was lost is not compared: its advantages are 0.
+    discount). `scaled`: divided by the standard deviation of what is compared. A rollout that
+    was lost is not compared: its advantages are 0.
     """
-    returns = [_returns(one, weights) if one.ended != "world" else [] for one in group]
+    returns = [_returns(one, weights) if one.ended not in LOST else [] for one in group]
     if credit == "turn":
         steps = _compared(returns, [[*range(len(of))] for of in returns], scaled)
     else:

@@ -46,12 +46,7 @@ from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import StageFolder
 
 # how it is done, not what comes out
-NOT_OF_THE_PLAN = (
-    "batch_size",
-    "max_failures",
-    "world_memory",
-    "endpoint",
-    "endpoint_key",
+OF_SERVERS = (
     "endpoint_seconds",
     "endpoint_tries",
     "concurrency",
@@ -59,6 +54,14 @@ NOT_OF_THE_PLAN = (
     "tool_key",
     "user_endpoint",
     "user_key",
+)
+NOT_OF_THE_PLAN = (
+    "batch_size",
+    "max_failures",
+    "world_memory",
+    "endpoint",
+    "endpoint_key",
+    *OF_SERVERS,
 )
 
 
@@ -97,10 +100,10 @@ class Acting(NamedTuple):
         endpoints = {role: served.endpoints for role, served in self.simulators.items()}
         return Simulators(endpoints, folder / self.replies_file)
 
-    def forget_turns(self, stage: StageFolder) -> None:
+    def forget_turns(self, folder: Path) -> None:
         """Each of them is in its trajectory, and so is what came of the replies."""
-        (stage.folder / self.turns_file).unlink(missing_ok=True)
-        (stage.folder / self.replies_file).unlink(missing_ok=True)
+        (folder / self.turns_file).unlink(missing_ok=True)
+        (folder / self.replies_file).unlink(missing_ok=True)
 
 
 def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Acting:

@@ -11,7 +11,7 @@ from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.environments.credit import rollout_weights
 from agentlite.environments.trajectories import TRAJECTORIES
 from agentlite.environments.world import WorldError
-from agentlite.stages.acting import Acting, prepare
+from agentlite.stages.acting import OF_SERVERS, Acting, prepare
 from agentlite.stages.grpo_trajectories import LiveRollouts
 from agentlite.stages.training import train_stage
 from agentlite.workspace.run_folder import Result, RunTarget
@@ -38,6 +38,7 @@ def train_live(
         with LiveRollouts(folder, settings, acting, weights) as rollouts:
             figures = grpo.train(acting.source, settings, folder, rollouts.task)
             rollouts.say_what_is_wrong()
+        acting.forget_turns(folder)
         return {"tasks": len(acting.tasks), **figures, "ended": dict(rollouts.ended)}
 
     def forecast() -> dict[str, object]:
@@ -62,7 +63,7 @@ def train_live(
         forecast=forecast,
         train=train,
         outputs=(TRAJECTORIES,),
-        not_of_the_plan=(*not_of_the_plan, "world_memory"),
+        not_of_the_plan=(*not_of_the_plan, "world_memory", *OF_SERVERS),
         evaluate=f" --env {settings.env}{tasks}",
     )
 

@@ -20,6 +20,7 @@ from agentlite.engine.load import Loaded
 from agentlite.environments.credit import turn_advantages
 from agentlite.environments.rollout import RolloutAnswer, RolloutPrompt, roll
 from agentlite.environments.trajectories import (
+    LOST,
     READ,
     TRAJECTORIES,
     RolloutKey,
@@ -72,6 +73,7 @@ class LiveRollouts:
         kept = [one for one in read_trajectories(path) if self._step(one) < taken]
         write_rows(path, map(msgspec.to_builtins, kept))
         self.file = PatientAppender(path)
+        self.simulators = self.acting.open_simulators(self.folder)
         self.ended: Counter[str] = Counter()
         self.visits: dict[str, Visit] = {}
         self.lost = ""
@@ -86,10 +88,11 @@ class LiveRollouts:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.simulators.__exit__(*error)
         self.file.__exit__(*error)
 
     def task(self, loaded: Loaded) -> grpo.GrpoTask:
-        self.file.__exit__(None, None, None)
+        self.__exit__(None, None, None)
         self._carry_on()
         prompts: list[list[int]] = [[] for _ in self.acting.tasks]  # each is made turn by turn
         return grpo.GrpoTask(
@@ -123,7 +126,7 @@ class LiveRollouts:
 
         ended = {
             one.key: one
-            for one in roll(setup, waiting, {}, answering, self.size)
+            for one in roll(setup, waiting, {}, answering, self.size, self.simulators)
             if isinstance(one, Trajectory)
         }
         done = [ended[RolloutKey(task.id, number)] for task, number in waiting]
@@ -165,7 +168,7 @@ class LiveRollouts:
         is drawn, so that a step has as many rows as planned.
         """
         components = {name: one.components.get(name, 0.0) for name in self.weights}
-        reward = grpo.AnswerReward(None if one.ended == "world" else components)
+        reward = grpo.AnswerReward(None if one.ended in LOST else components)
         if not one.turns:
             template = self.acting.setup.template
             end = template.token_id(template.turn_end)
@@ -188,21 +191,21 @@ class LiveRollouts:
         for one in done:
             groups.setdefault((one.task, self._step(one)), []).append(one)
             self.ended[one.ended] += 1
-            if one.ended == "world":
+            if one.ended in LOST:
                 self.lost = self.lost or f"{one.problem} (task {one.task})"
         for (task, step), group in groups.items():
-            known = [one for one in group if one.ended != "world"]
+            known = [one for one in group if one.ended not in LOST]
             totals = {
                 round(sum(w * one.components.get(name, 0.0) for name, w in self.weights.items()), 9)
                 for one in known
             }
             times = self.visits[task].times + 1 if task in self.visits else 1
             self.visits[task] = Visit(step, times, len(totals) < 2)
-        if self.ended["world"] > max(1, self.settings.max_failures * self.ended.total()):
+        lost = sum(self.ended[ended] for ended in LOST)
+        if lost > max(1, self.settings.max_failures * self.ended.total()):
             self.halt.append(
                 UserError(
-                    f"{self.ended['world']} of {self.ended.total()} rollouts have lost their "
-                    f"world; the first: {self.lost}.",
+                    f"{lost} of {self.ended.total()} rollouts are lost; the first: {self.lost}.",
                     HOW_TO_GO_ON,
                     location=self.settings.env,
                     exit_code=REJECTS,
@@ -300,7 +303,7 @@ def _repeats(one: Trajectory) -> bool:
 
 WRONG: dict[str, tuple[Callable[[Trajectory], bool], str]] = {
     "call no tool": (
-        lambda one: one.ended != "world" and not one.calls,
+        lambda one: one.ended not in LOST and not one.calls,
         "train with sft on right calls first (rollout --model gold, prep --from)",
     ),
     "end at the limit of turns": (

@@ -45,7 +45,7 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
             is_gold = settings.model == GOLD
             models = {"lineage": [GOLD] if is_gold else lineage(settings.model, target.run)}
             stage.finish([TRAJECTORIES, "stats.json"], {**figures, **models})
-            acting.forget_turns(stage)
+            acting.forget_turns(stage.folder)
         best = " --keep best" if settings.num_samples > 1 else ""
         learn = f"agentlite prep --from {target.out}{best} --out prep-{target.out}"
         return stage.result(target.next(learn))

@@ -88,6 +88,26 @@ def test_only_what_differs_is_written_and_only_where_it_is(tmp_path, monkeypatch
     )
 
 
+def test_servers_of_simulated_tools_and_users_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gpu_profiles, "card", lambda: None)
+    run = Path("runs/default")
+    settings = {"env": "mock:t.json", "model": "m", "tool_model": "world", "user_model": "anna"}
+    inputs = {
+        "model": "x",
+        "tool_model": "http://a:1/v1 http://b:1/v1",
+        "user_model": "http://c/v1",
+    }
+    words = as_command(Plan("rollout", settings, inputs, {}), run, run / "rollout").split(" --")
+    assert {
+        "tool-endpoint http://a:1/v1",
+        "tool-endpoint http://b:1/v1",
+        "user-endpoint http://c/v1",
+        "tool-model world",
+        "user-model anna",
+    } <= {*words}
+
+
 @pytest.mark.parametrize(
     ("inputs", "model", "line"),
     [

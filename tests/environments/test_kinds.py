@@ -54,6 +54,10 @@ def shop(tmp_path, monkeypatch):
         ("mcp:http://", "tasks.jsonl", "--env", "not the address", "mcp:http://localhost"),
         ("mcp:http://me:pw@host/mcp", "tasks.jsonl", "--env", "not the address", "password"),
         ("mcp:http://host:99999/mcp", "tasks.jsonl", "--env", "not the address", "mcp:http"),
+        ("mock:", "tasks.jsonl", "--env", "names no environment", "mock:tools.json"),
+        ("mock:no.json", "tasks.jsonl", "no.json", "no such file", "--env"),
+        ("mock:tasks.jsonl", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
+        ("mock:tasks.jsonl", "tasks.jsonl", "tasks.jsonl", "cannot be read as JSON", "returns"),
         ("bfcl:multi_turn_base", "tasks.jsonl", "--tasks", "its own tasks", "Leave --tasks out"),
     ],
 )

@@ -39,6 +39,7 @@ def test_the_world_gets_the_server_the_user_and_the_right_calls(tmp_path):
         ({"prompt": "A fig.", "reset_calls": {}}, "reset_calls is not a list of calls"),
         ({"prompt": "A fig.", "reset_calls": [{}]}, "a call without a name"),
         ({"prompt": "A fig.", "gold": "buy"}, "gold is not a list"),
+        ({"prompt": "A fig.", "user": {}, "user_turns": ["b"]}, "a task has user_turns or a user"),
     ],
 )
 def test_a_task_that_cannot_be_read_is_named_by_its_line(tmp_path, columns, problem):

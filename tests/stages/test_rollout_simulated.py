@@ -390,28 +390,6 @@ def test_what_cannot_be_done_is_refused_before_anything_is_asked(
     assert found.value.exit_code == 2 and not any(server.bodies for server in servers.all)
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("{", "cannot be read as JSON"),
-        ("[]", "is not a list of tools"),
-        ("[1]", "is not a list of tools"),
-        ('[{"type": "function", "function": {}}]', "a tool without a name"),
-        (json.dumps(TOOLS[:1] * 2), "two tools are named get_stock"),
-        (
-            '[{"name": "a", "returns": {"type": "object", "required": ["b"], "$ref": "http://x"}}]',
-            "returns of a",
-        ),
-    ],
-)
-def test_a_file_of_tools_that_cannot_be_used_is_refused(tmp_path, servers, content, problem):
-    write(tmp_path)
-    (tmp_path / "tools.json").write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match=problem) as found:
-        rollout(tmp_path, servers)
-    assert found.value.exit_code == 2 and found.value.location.endswith("tools.json")
-
-
 SHOP = '''
 class Shop:
     def reset(self, **row):

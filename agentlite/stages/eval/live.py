@@ -186,8 +186,8 @@ def _evaluated(settings: EvalSettings, acting: Acting, folder: Path, force: bool
             sampled = act(
                 sampling, stage, f"eval {acting.settings.model}, {settings.num_samples} samples"
             )
-            sampling.forget_turns(stage)
-        acting.forget_turns(stage)
+            sampling.forget_turns(folder)
+        acting.forget_turns(folder)
         metrics = live_metrics(done, sampled, settings)
         path = folder / "metrics.json"
         if stage.status != "done" or read_metrics(path) != metrics:
