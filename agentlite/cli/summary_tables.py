@@ -17,7 +17,7 @@ DETAILS = {
 
 ENDINGS: dict[EndedBy, str] = {
     "user": "ended with an answer to the user",
-    "turns": "ended at --max-turns",
+    "turns": "ended at --max-turns or --user-turns",
     "length": "ended at --max-length",
     "unwritten": "ended because the chat template cannot write the dialog",
     "world": "lost their world: the environment broke down",
@@ -61,7 +61,7 @@ def of_prep(figures: Mapping[str, Any], limit: int | None) -> list[Line]:
 
 
 def of_rollout(figures: Mapping[str, Any]) -> list[Line]:
-    """The mean of each score, how the rollouts ended, and the calls."""
+    """The mean of each score, how the rollouts ended, the calls, and the faults of simulators."""
     tasks, rollouts = figures["tasks"], figures["rollouts"]
     shown = [Line("rollouts", f"{rollouts:,}", f"of {tasks:,} tasks, {figures['turns']:,} turns")]
     lost = sum(count for name, count in figures["ended"].items() if name in LOST)
@@ -72,7 +72,14 @@ def of_rollout(figures: Mapping[str, Any]) -> list[Line]:
     calls, failed = figures["calls"], figures["failed_calls"]
     words = f"of them failed: {failed:,}" + (f" ({failed / calls:.0%})" if calls else "")
     # a model that calls nothing, or nothing that works, learns nothing here
-    return [*shown, Line("calls", f"{calls:,}", words, "yellow" if failed * 2 >= calls else "")]
+    shown.append(Line("calls", f"{calls:,}", words, "yellow" if failed * 2 >= calls else ""))
+    if faults := figures.get("tool_faults"):
+        shown.append(Line("tool faults", f"{faults:,}", "calls without a usable result", "yellow"))
+    if "user_errors" in figures:
+        errors, kinds = figures["user_errors"], number(figures.get("user_errors_by_kind", {}))
+        words = f"of the simulated user: {kinds}" if errors else "of the simulated user"
+        shown.append(Line("user errors", f"{errors:,}", words, "yellow" if errors else ""))
+    return shown
 
 
 def number(value: object) -> str:

@@ -221,8 +221,8 @@ class _Rollout:
         return RolloutPrompt(self.key, len(self.turns), dialog, self.waiting.ids)
 
     def _shown(self) -> list[dict[str, Any]]:
-        """The dialog as the model reads it: with the hint behind the last words of the user's. It
-        is no part of what is kept.
+        """The dialog as the model reads it: with the hint behind the last words of the user's. The
+        stored dialog does not have it.
         """
         last = max(
             (n for n, one in enumerate(self.messages) if one["role"] == "user"), default=None

@@ -28,7 +28,7 @@ PARAMETERS: Mapping[Role, Mapping[str, Any]] = {
 
 
 class SimulatorQuestion(NamedTuple):
-    """What a model is asked that stands for a tool or a user."""
+    """The request to a model that stands for a tool or a user."""
 
     role: Role
     messages: tuple[Mapping[str, str], ...]

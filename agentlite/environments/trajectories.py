@@ -86,9 +86,7 @@ class UserFault(NamedTuple):
 
 
 class SimulatedUserTurns(Struct, forbid_unknown_fields=True):
-    """What a model that plays the user was asked with, what it replied, raw, and what is wrong with
-    that.
-    """
+    """The prompt of a model that plays the user, its raw replies, and the faults of these."""
 
     prompt: str
     replies: list[str] = []

@@ -109,10 +109,16 @@ def test_a_rollout_says_its_scores_how_it_ended_and_which_calls_failed():
         Line("rollouts", "8", "of 4 tasks, 12 turns"),
         Line("score env", "0.50", "mean of 6 rollouts"),
         Line("", "5", "ended with an answer to the user"),
-        Line("", "1", "ended at --max-turns"),
+        Line("", "1", "ended at --max-turns or --user-turns"),
         Line("", "2", "lost their world: the environment broke down", "red"),
         Line("calls", "16", "of them failed: 8 (50%)", "yellow"),
     ]
     assert of_rollout({**figures, "failed_calls": 7})[-1].colour == ""
     assert of_rollout({**figures, "calls": 0, "failed_calls": 0})[-1].words == "of them failed: 0"
     assert ENDINGS.keys() == {*get_args(EndedBy)}
+    simulated = {"tool_faults": 2, "user_errors": 3, "user_errors_by_kind": {"call": 1, "cut": 2}}
+    assert of_rollout({**figures, **simulated})[-2:] == [
+        Line("tool faults", "2", "calls without a usable result", "yellow"),
+        Line("user errors", "3", "of the simulated user: call 1, cut 2", "yellow"),
+    ]
+    assert of_rollout({**figures, "user_errors": 0})[-1].colour == ""

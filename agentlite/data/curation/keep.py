@@ -50,7 +50,7 @@ def refuse_unmet(record: Record, keep: Keep) -> None:
 
 
 def counted_in(rollout: Mapping[str, Any]) -> dict[str, float]:
-    """What is counted of a rollout and is no score: the faults of a simulated user."""
+    """The figures of a rollout beside its scores: how many faults its simulated user has."""
     return {USER_ERRORS: rollout[USER_ERRORS]} if USER_ERRORS in rollout else {}
 
 
