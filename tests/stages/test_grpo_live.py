@@ -4,7 +4,6 @@ import json
 from itertools import groupby
 
 import pytest
-from support.scripted_server import ScriptedServer
 
 import agentlite
 from agentlite.config.settings import GrpoSettings
@@ -281,43 +280,3 @@ def test_its_rollouts_make_pairs_and_training_rows(talk, tiny_model):
     # prep reads them too; every turn of this model was cut off, and none is to be learned
     with pytest.raises(UserError, match="F313 16"):
         agentlite.prep(run=str(talk / "run"), trajectories="grpo", model=str(tiny_model))
-
-
-def test_a_model_plays_the_users_and_a_stopped_run_asks_them_nothing_twice(
-    talk, tiny_model, monkeypatch
-):
-    from agentlite.stages import grpo_trajectories
-
-    own, rest = TALK.partition("    def next_user")[::2]
-    (talk / "talk.py").write_text(own + "    def state" + rest.partition("    def state")[2])
-    users = [{**task, "user": {"goal": f"Know all about {task['id']}."}} for task in TASKS]
-    written(talk, users)
-    server = ScriptedServer(lambda body: f"And then? ({len(body['messages'][1]['content'])})")
-    made = {"user_endpoint": (server.url,), "user_model": "anna", "user_turns": 2}
-    train(talk, tiny_model, "whole", **made)
-    whole = len(server.bodies)
-    done = trajectories(talk, "whole")
-    assert [one.ended for one in done] == ["turns"] * 16 and whole > 4
-    assert all(len(one.simulated_user.replies) == 2 and len(one.turns) == 3 for one in done)
-    begun, roll = [], grpo_trajectories.roll
-    server.bodies.clear()
-
-    def stops(*given):
-        begun.append(given)
-        if len(begun) == 4:
-            raise KeyboardInterrupt
-        return roll(*given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(grpo_trajectories, "roll", stops)
-        with pytest.raises(KeyboardInterrupt):
-            train(talk, tiny_model, **made)
-    assert train(talk, tiny_model, **made).status == "done"
-    assert trajectories(talk) == done and len(server.bodies) == whole
-    assert not (talk / "run/grpo/trajectories.replies.jsonl").exists()
-    # a user without a reply costs its rollout
-    server.reply = lambda body: "REFUSES" if "figs" in str(body) else "And then?"
-    train(talk, tiny_model, "lost", max_failures=1.0, max_steps=1, **made)
-    lost = [one for one in trajectories(talk, "lost") if one.ended == "unanswered"]
-    assert {one.task for one in lost} <= {"figs"}
-    server.close()

@@ -332,17 +332,3 @@ def test_the_gold_goes_through_recorded_dialogs_as_they_were(tmp_path):
     with pytest.raises(UserError, match="other settings or inputs: input") as found:
         agentlite.rollout(**options)
     assert found.value.exit_code == 3
-
-
-def test_a_model_in_memory_that_was_shown_a_hint_leaves_no_ids(tmp_path, tiny_model):
-    shop(tmp_path, gold_tasks())
-    options = {"model": str(tiny_model), "engine": "hf", "max_new_tokens": 8, "num_samples": 1}
-    rollout(tmp_path, **options)
-    rollout(tmp_path, "shown", hint="gold", **options)
-    plain, shown = (
-        list(read_rows(tmp_path / name / "rollout/trajectories.jsonl")) for name in ("run", "shown")
-    )
-    assert all(turn["ids"] and turn["prompt_ids"] for row in plain for turn in row["turns"])
-    assert not any(turn["ids"] or turn["prompt_ids"] for row in shown for turn in row["turns"])
-    assert [row["messages"][0] for row in shown] == [row["messages"][0] for row in plain]
-    assert [row["turns"][0]["text"] for row in shown] != [row["turns"][0]["text"] for row in plain]
