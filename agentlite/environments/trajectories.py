@@ -100,7 +100,8 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
 
     `problem`: why the world was lost, the dialog could not be written, or there is no answer; ""
     where none of them was. `by_turn`: the scores of each turn of the user's, where the world says.
-    `simulated_user`: None where no model played the user. `tool_faults`: why a model that stands for the tools gave no result, of each such call.
+    `simulated_user`: None where no model played the user. `tool_faults`: why a model that stands
+    for the tools gave no result, of each such call.
     """
 
     task: str
