@@ -139,6 +139,10 @@ class MockWorld:
     def scores(self) -> dict[str, float]:
         return gold_calls(self.gold, self.made)
 
+    def turn_scores(self) -> list[dict[str, float]]:
+        """None: the right calls may be made in any turn."""
+        return []
+
     def state(self) -> Any:
         """How far the user is, and the calls that wrote, in order."""
         written = [one for one in self.history if not self.by_name[one["name"]].reads]
