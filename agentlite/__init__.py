@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from agentlite.workspace.run_folder import Result
 
 __version__ = "0.1.0"
-__all__ = ["dpo", "evaluate", "grpo", "pairs", "prep", "retriever", "rollout", "sft"]
+__all__ = ["ablate", "dpo", "evaluate", "grpo", "pairs", "prep", "retriever", "rollout", "sft"]
 
 
 def prep(*sources: str, run: str | None = None, **options: object) -> "Result":
@@ -53,6 +53,12 @@ def rollout(*, run: str | None = None, **options: object) -> "Result":
 def evaluate(*, run: str | None = None, **options: object) -> "Result":
     """Asks models at every step of the test records, scores what they say, compares them."""
     return _call("eval", run, options)
+
+
+def ablate(*, run: str | None = None, **options: object) -> "Result":
+    """Trains and evaluates every cell of a grid, and compares each with the first.
+    `candidates` is `--from`."""
+    return _call("ablate", run, options)
 
 
 def _call(command: str, run: str | None, options: dict[str, object]) -> "Result":

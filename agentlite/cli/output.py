@@ -11,7 +11,7 @@ from agentlite.cli.summary_tables import Line, number
 from agentlite.core import console
 from agentlite.core.records import from_row
 from agentlite.core.row_files import encode
-from agentlite.report import retrieval_tables
+from agentlite.report import ablation, retrieval_tables
 from agentlite.report.tables import TABLED, in_words, share, table
 from agentlite.scoring.metrics import retrieval_loss
 from agentlite.scoring.metrics.dialogs import HOW
@@ -94,6 +94,8 @@ def _table(result: Result, stream: Any) -> None:
             for name, one in result.figures.items()
         ]
         console.print_table([["model", "prompts", "missing", "memory, GiB"], *rows], stream)
+    elif result.command == "ablate":
+        _ablation(result, stream)
     elif result.status == "compared":
         weightings = msgspec.convert(result.figures["weightings"], list[WeightingRow])
         console.print_table(_weightings(weightings), stream)
@@ -113,6 +115,29 @@ def _table(result: Result, stream: Any) -> None:
         print("", *result.sentences, sep="\n", file=stream)
     if result.next:
         print(f"next: {result.next}", file=stream)
+
+
+def _ablation(result: Result, stream: Any) -> None:
+    """The table of the cells, and what became of those without figures; or how long each takes."""
+    figures = result.figures
+    if result.status != "dry run":
+        console.print_table(ablation.rows(figures, figures["costs"], differs=False), stream)
+        for sentence in ablation.notes(figures):
+            print(sentence, file=stream)
+        return
+    cells = figures["cells"]
+    rows = [
+        [name, one["differs"] or "the first", _time(one["seconds"])] for name, one in cells.items()
+    ]
+    rows += [["shared", "sampling, and the model before", _time(figures["shared_seconds"])]]
+    rows += [["all", f"by {figures['by']}", _time(figures["seconds"])]]
+    console.print_table([["cell", "what differs", "time, calculated"], *rows], stream, words=2)
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def _models(figures: dict[str, Any], stream: Any) -> None:

@@ -39,6 +39,8 @@ def as_command(plan: Plan, run: Path, folder: Path) -> str:
     words += ["--out", out] if out != plan.command else []
     for key in _to_set(plan.command, settings, run):
         words += _option(plan.command, key, settings[key])
+    for key in (key for key in settings if "." in key):  # of the stages that this one runs
+        words += ["--set", f"{key}={json.dumps(settings[key], ensure_ascii=False)}"]
     return RunTarget(run, out).next(shlex.join(words))
 
 

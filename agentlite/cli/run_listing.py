@@ -20,7 +20,8 @@ from agentlite.workspace.run_folder import StoredStage
 
 State = Literal["done", "half", "running", "failed", "broken"]
 CHECKPOINTS, FREED = "checkpoints", ".checkpoints-freed"
-ANSWERS = {"pairs": "candidates.jsonl", "eval": "answers.jsonl"}  # a line each, as they come
+# a line for each answer, or each command of a cell, as they come
+ANSWERS = {"pairs": "candidates.jsonl", "eval": "answers.jsonl", "ablate": "commands.jsonl"}
 
 
 class ListedStage(Struct, frozen=True):

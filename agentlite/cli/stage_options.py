@@ -278,7 +278,7 @@ def _run(name: str, options: dict[str, Any]) -> None:
     if fix:
         flags["repair"] = _with_safe_repairs(flags["repair"])
     given = Given(_weightings(flags), options["sets"], options["config"], options["profile"])
-    target = RunTarget(run, out, options["force"], options["dry_run"])
+    target = RunTarget(run, out, options["force"], options["dry_run"], given)
     resolved = settle(name, given, target)
     if options["print_config"]:
         click.echo(as_yaml(name, resolved))

@@ -104,6 +104,16 @@ agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft
 """,
         other_names="evaluate evaluation test bench benchmark",
     ),
+    "ablate": Stage(
+        "Train and evaluate every cell of a grid of weights and settings: one table, a verdict.",
+        """
+agentlite ablate --grid grids/rewards.yaml --dry-run
+agentlite ablate --grid grids/rewards.yaml --by dpo
+agentlite ablate --grid betas.yaml --by grpo --budget 2h
+agentlite ablate --grid wide.yaml --halving --set dpo.num_epochs=2
+""",
+        other_names="ablation grid sweep search hyperparameters tune-settings",
+    ),
 }
 TRAINERS = tuple(name for name, stage in STAGES.items() if stage.trains)
 TRAINED = "sft"  # the stage whose model is meant where the user names none

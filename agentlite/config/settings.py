@@ -4,12 +4,12 @@ import ast
 import functools
 import itertools
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
 
-from agentlite.config.pipeline import TRAINED
+from agentlite.config.pipeline import TRAINED, TRAINERS
 from agentlite.config.values import File, Folder, Metavar, Model, Name, StageName, Url, Variable
 
 # Every number has two bounds. The upper ones stand far above what anyone needs, and below what the
@@ -27,6 +27,10 @@ Scheduler = Literal[
     "cosine", "linear", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"
 ]
 RankBy = Literal["tuned", "hybrid", "bm25", "tfidf", "keyword"]
+if TYPE_CHECKING:
+    Trainer = str
+else:
+    Trainer = Literal[("", *TRAINERS)]
 
 
 class Flag(NamedTuple):
@@ -77,6 +81,7 @@ READ = Section("Input")
 LEARNED = Section("Cleaning and selection")
 ROWS = Section("Training rows")
 SPLITS = Section("Splits and output")
+CELLS = Section("Cells and time")
 
 
 # A setting is three things: its type (with its marks), its default, and under it its help, which
@@ -665,6 +670,36 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
         return InMemory(prompts=self.batch_size, samples=samples, greedy=True)
 
 
+class AblateSettings(Struct, frozen=True, kw_only=True):
+    """Train and evaluate every cell of a grid of reward weights and settings: one table."""
+
+    grid: Annotated[File, DATA, COMMON] = ""
+    """YAML file of the grid: reward weights, and the values of settings to cross"""
+    by: Annotated[Trainer, DATA, COMMON] = ""
+    """stage that trains each cell [as the grid says, or the one that learns from pairs]"""
+    data: Annotated[StageName, DATA, COMMON] = "prep"
+    """finished prep: its name in the workspace, or a path"""
+    model: Annotated[Model, DATA, COMMON] = ""
+    """model that every cell starts from: alias, path, hub id or earlier stage [that of --by]"""
+    candidates: Annotated[StageName, Flag(name="--from"), DATA, COMMON] = ""
+    """finished pairs or grpo with the candidates to rank [sampled once, or those of pairs if they
+    were sampled with the same settings]"""
+    split: Annotated[Literal["test", "dev"], MEASURED, COMMON] = "test"
+    """records of prep on which the cells of the table are measured"""
+    metric: Annotated[str, Metavar("METRIC"), MEASURED, COMMON] = "exact_call"
+    """metric that the verdict is about, and by which --halving chooses"""
+    budget: Annotated[str, Metavar("TIME"), CELLS, COMMON] = ""
+    """time that this run may take, such as 90min or 2h; cells that do not fit are not run [none]"""
+    halving: Annotated[bool, CELLS, COMMON] = False
+    """train all cells for a share of the steps, and only the better half, on dev, for longer"""
+    first_share: Annotated[float, Meta(gt=0, le=1), CELLS] = 0.25
+    """share of the steps in the first round of --halving; each round doubles it"""
+    retry: Annotated[bool, CELLS, COMMON] = False
+    """run the cells that failed again"""
+    seed: Annotated[Seed, MEASURED] = 0
+    """random seed of the intervals; that of training is a setting of its stage"""
+
+
 COMMANDS: dict[str, type[Struct]] = {
     "prep": PrepSettings,
     "retriever": RetrieverSettings,
@@ -674,6 +709,7 @@ COMMANDS: dict[str, type[Struct]] = {
     "grpo": GrpoSettings,
     "rollout": RolloutSettings,
     "eval": EvalSettings,
+    "ablate": AblateSettings,
 }
 CPU_MODEL, GPU_MODEL = "smollm2-135m", "Qwen/Qwen2.5-1.5B-Instruct"
 

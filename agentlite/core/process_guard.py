@@ -141,6 +141,14 @@ def _end_as(exit_code: int) -> None:
     os._exit(exit_code)
 
 
+def die_with_parent() -> None:
+    """In a process that was just forked: the system kills it when its parent ends, however that
+    ends. Linux only; elsewhere it is left to itself.
+    """
+    if AVAILABLE:
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+
+
 def limit_memory(gibibytes: float) -> None:
     """For this process, and each that it starts, on its own: of private memory, so that what a GPU
     driver only reserves does not count. Systems other than Linux have no such limit.

@@ -335,6 +335,7 @@ def train(
             return {
                 **_run(trainer, folder, plan, watch or Watch()),
                 **_smaller_batches(plan, micro),
+                **_gpu_memory(),
             }
         except UserError as error:
             smaller = micro.in_smaller()
@@ -366,6 +367,14 @@ def _fitting(folder: Path, plan: Schedule) -> Schedule:
     path, rows = folder / MICRO_BATCH, plan.batch_size * plan.gradient_accumulation
     size = json.loads(path.read_bytes())["batch_size"] if path.exists() else plan.batch_size
     return plan._replace(batch_size=size, gradient_accumulation=rows // size)
+
+
+def _gpu_memory() -> dict[str, float]:
+    """The most that this process has reserved of the GPU; nothing without one."""
+    import torch
+
+    peak = torch.cuda.max_memory_reserved() if on_gpu() else 0
+    return {"gpu_gib": round(peak / 2**30, 2)} if peak else {}
 
 
 def _smaller_batches(plan: Schedule, micro: Schedule) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """A workspace -> report.md: the models side by side, and the stages they were made by."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import quote
 
-from agentlite.report import retrieval_tables, tables
+from agentlite.report import ablation, retrieval_tables, tables
 from agentlite.report.bfcl_scores import SENTENCE, BfclTable, bfcl_table, figures_of, missing
 from agentlite.report.headline import headline
 from agentlite.report.read_run import Evaluation, ReportedStage, WorkspaceRun
@@ -24,6 +25,7 @@ def markdown(run: WorkspaceRun) -> str:
     for stage in run.stages:
         if files := file_of(stage):
             blocks += [f"## Rollouts of {_cell(stage.name)}", *_rollouts(files)]
+    blocks += _ablations(run)
     blocks += _retrievers(run)
     if run.stages:
         blocks.append("## Stages")
@@ -78,6 +80,16 @@ def _rollouts(files: Sequence[RolloutFile]) -> Iterator[str]:
     yield f"{found.failed} of {found.total} rollouts failed.{unread} The page shows them in full."
     if worst := [one for one in found.shown if one.rollout.failed]:
         yield "\n".join(f"- {_cell(in_words(one))}" for one in worst)
+
+
+def _ablations(run: WorkspaceRun) -> Iterator[str]:
+    for one in ablation.ablations(run):
+        yield f"## {_cell(one.title)}"
+        yield _cell(" ".join(one.table["verdict"]))
+        yield as_table(ablation.rows(one.table, one.costs))
+        if notes := ablation.notes(one.table):
+            yield "\n".join(f"- {_cell(sentence)}" for sentence in notes)
+        yield f"![Differences from the first cell]({quote(one.name)}/table.svg)"
 
 
 def _retrievers(run: WorkspaceRun) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from agentlite.report import bfcl_scores, charts, retrieval_tables, tables
+from agentlite.report import ablation, bfcl_scores, charts, retrieval_tables, tables
 from agentlite.report.explanations import EXPLANATIONS
 from agentlite.report.headline import headline
 from agentlite.report.prediction_viewer import pack
@@ -32,7 +32,7 @@ def page(run: WorkspaceRun) -> str:
         lstrip_blocks=True,
     )
     environment.globals |= {"tables": tables, "charts": charts, "is_given": is_given}
-    environment.globals |= {"bfcl_scores": bfcl_scores}
+    environment.globals |= {"ablation": ablation, "bfcl_scores": bfcl_scores}
     environment.globals |= {"explanations": EXPLANATIONS, "zip": zip}
     style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     acted = [stage for stage in run.stages if file_of(stage)]
@@ -42,6 +42,7 @@ def page(run: WorkspaceRun) -> str:
         "evaluations": [_evaluation(run, evaluation, budget) for evaluation in run.evaluations],
         "bfcl": bfcl_scores.bfcl_table(run),
         "acted": [_rollouts(stage, budget) for stage in acted],
+        "ablations": ablation.ablations(run),
         "retrievers": [
             _retriever(stage)
             for stage in run.stages
@@ -84,6 +85,7 @@ def _links(sections: Json) -> list[tuple[str, str]]:
     contents = {
         "BFCL": "bfcl",
         "Rollouts": "acted",
+        "Ablation": "ablations",
         "Retrieval": "retrievers",
         "Training": "trained",
         "Lineage": "origins",

@@ -107,6 +107,8 @@ def _command(name: str, settings: Json, words: list[str], profiled: set[tuple[st
             if key not in ("model", "protocol", "data", "split")
         }
     for key, value in settings.items():
+        if "." in key:  # of a stage that this one runs
+            words += ["--set", f"{key}={json.dumps(value, ensure_ascii=False)}"]
         if key in fields(name) and (value != _default(name, key) or (name, key) in profiled):
             words += _flag(name, key, value)
     return shlex.join(["agentlite", name, *words])

@@ -20,7 +20,14 @@ Json = dict[str, Any]
 KINDS = [name for name in STAGES if name != "eval"]
 KINDS.insert(KINDS.index("retriever") + 1, "prep --retrieve")
 # the files of a stage that a report shows; of an evaluation it shows all
-SHOWN = ("metrics.jsonl", "stats.json", "metrics.json", "trajectories.jsonl")
+SHOWN = (
+    "metrics.jsonl",
+    "stats.json",
+    "metrics.json",
+    "trajectories.jsonl",
+    "table.json",
+    "costs.json",
+)
 
 
 class ReportedStage(Struct, frozen=True):
@@ -161,7 +168,9 @@ def read_run(folder: Path) -> WorkspaceRun:
     ]
     members: dict[Path, list[StoredStage]] = {}
     for path in run_folder.stages_in(folder, "*/*/*"):
-        members.setdefault(path.parent, []).append(run_folder.read(path))
+        member = run_folder.read(path)
+        if member.plan is None or member.plan.command == "eval":  # others are of workspaces inside
+            members.setdefault(path.parent, []).append(member)
     return WorkspaceRun(
         folder,
         stages,

@@ -22,8 +22,9 @@ from agentlite.core.records import (
 from agentlite.core.row_files import Appender, Row, read_rows
 from agentlite.rendering import Prompt, Protocol
 from agentlite.scoring.metrics.bfcl import category_of, check
+from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.model_metrics import BFCL
-from agentlite.scoring.metrics.summarize import EXPECTED
+from agentlite.scoring.metrics.summarize import EXPECTED, Scores, scores
 from agentlite.scoring.metrics.tool_calls import score_step
 from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import COMPONENTS, Attempt
@@ -313,3 +314,17 @@ def _call(call: Any, where: str) -> Call:
             f"A row: {SHAPE}.",
             location=where,
         ) from error
+
+
+def read_scores(folder: Path) -> Scores:
+    """The metrics of each step and each dialog, from the folder of an evaluated model. Raises
+    UserError 2 for one that an earlier version wrote.
+    """
+    if not (folder / "dialogs.jsonl").exists():
+        raise UserError(
+            "an earlier version wrote it.",
+            "Run that eval again with --force.",
+            location=str(folder),
+        )
+    whole = (Dialog(**row) for row in read_rows(folder / "dialogs.jsonl"))
+    return scores(list(read_predictions(folder / "predictions.jsonl")), list(whole))

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from agentlite.config.resolve import refuse_grown
-from agentlite.config.yaml_errors import yaml_error
 from agentlite.core.errors import UserError
 from agentlite.core.records import Step
+from agentlite.scoring.grid_file import GridFile, read_grid_file
 from agentlite.scoring.preference_pairs import (
     UNIT,
     PairChoice,
@@ -328,15 +327,27 @@ def _calling(situation: str, totals: TotalsByDecision) -> list[str]:
 def read_grid(
     path: Path, user_functions: Iterable[str] = (), settle: Settle = settle_weights
 ) -> dict[str, dict[str, float]]:
-    """The weightings of a YAML file with every weight: a mapping name -> weights, or a list, named
-    by the weights that it changes.
+    """The weightings of a grid file with every weight, as settled_weightings has them."""
+    grid = settled_weightings(read_grid_file(path), path, user_functions, settle)
+    if not grid:
+        raise UserError("holds no weighting.", HOW, location=str(path))
+    return grid
+
+
+def settled_weightings(
+    file: GridFile,
+    path: Path,
+    user_functions: Iterable[str] = (),
+    settle: Settle = settle_weights,
+) -> dict[str, dict[str, float]]:
+    """By name, each weighting with every weight.
 
     `user_functions`: components that are not built in. `settle`: fills a weighting up with the
     defaults. Raises UserError 2 with file and name.
     """
     user_functions = list(user_functions)
     grid: dict[str, dict[str, float]] = {}
-    for name, weights in _entries(path):
+    for name, weights in file.weights:
         location = f"{path}, {name}"
         if not isinstance(weights, dict | None):
             raise UserError(
@@ -352,48 +363,7 @@ def read_grid(
         except UserError as error:
             locations = filter(None, (location, error.location))
             raise UserError(error.problem, error.fix, location=": ".join(locations)) from error
-    if not grid:
-        raise UserError("holds no weighting.", HOW, location=str(path))
     return grid
-
-
-def _entries(path: Path) -> list[tuple[str, object]]:
-    """The entries of the file with their names. A name may be there twice: YAML, read as a mapping,
-    would drop the first.
-    """
-    import yaml
-
-    from agentlite.config import strict_yaml
-
-    try:
-        loader = strict_yaml.read(path)
-        node = loader.get_single_node()
-        if isinstance(node, yaml.MappingNode):
-            entries = [
-                [loader.construct_object(half, deep=True) for half in entry] for entry in node.value
-            ]
-            refuse_grown(entries, str(path))
-            return [(str(name), weights) for name, weights in entries]
-        listed = loader.construct_document(node) if node else []
-        refuse_grown(listed, str(path))
-    except OSError as error:
-        raise UserError(
-            f"cannot read the weightings: {error.strerror}.", location=str(path)
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise yaml_error(path, error) from error
-    return [
-        (_name(weights), weights) for weights in (listed if isinstance(listed, list) else [listed])
-    ]
-
-
-def _name(weights: object) -> str:
-    """The weights that it changes: `tool_accuracy=0.5,efficiency=0`."""
-    if isinstance(weights, dict):
-        return (
-            ",".join(f"{component}={weight}" for component, weight in weights.items()) or "defaults"
-        )
-    return "defaults" if weights is None else str(weights)
 
 
 def _number(component: object, weight: Any) -> float:

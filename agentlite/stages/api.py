@@ -24,12 +24,13 @@ def call(command: str, run: str | None, options: dict[str, Any]) -> Result:
     settings = {key: value for key, value in options.items() if value is not None}
     folder = Path(run or os.environ.get("AGENTLITE_RUN") or DEFAULT_RUN)
     out, force = settings.pop("out", command), settings.pop("force", False)
-    target = RunTarget(folder, out, force, settings.pop("dry_run", False))
+    dry_run = settings.pop("dry_run", False)
     sets, files = (
         (value,) if isinstance(value := settings.pop(key, ()), str) else tuple(value)
         for key in ("set", "config")
     )
     given = Given(flags=settings, sets=sets, files=files, profile=settings.pop("profile", AUTO))
+    target = RunTarget(folder, out, force, dry_run, given)
     return execute(command, settle(command, given, target).settings, target)
 
 

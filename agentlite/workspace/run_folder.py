@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentlite.config.gpu_profiles import SWITCHES, has_gpu
-from agentlite.config.resolve import plain_defaults
+from agentlite.config.resolve import Given, plain_defaults
 from agentlite.core import distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import OTHER_PLAN, UserError
@@ -48,12 +48,15 @@ Outcome = Literal["done", "up to date", "dry run", "compared"]
 
 
 class RunTarget(NamedTuple):
-    """Where a command writes, and whether it may start over or only plans."""
+    """Where a command writes, whether it may start over or only plans, and the settings as the user
+    gave them, for a stage that runs others.
+    """
 
     run: Path
     out: str
     force: bool = False
     dry_run: bool = False
+    given: Given = Given()
 
     @property
     def folder(self) -> Path:

@@ -547,7 +547,7 @@ def test_a_mistake_in_a_grid_is_told_with_file_and_name(tmp_path, text, told):
 
 
 def test_a_grid_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(UserError, match=r"none\.yaml: cannot read the weightings"):
+    with pytest.raises(UserError, match=r"none\.yaml: cannot read the grid"):
         read_grid(tmp_path / "none.yaml")
 
 

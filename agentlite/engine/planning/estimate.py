@@ -195,7 +195,8 @@ def data_of(command: str, settings: Any, run: Path) -> RowLengths:
     stats.json. Where answers are sampled, their tokens are added to those of a row."""
     folder, pairs = run_folder.find_stage(settings.data, run), None
     if came_from := setting_of(settings.data, "data", run):
-        folder, pairs = run_folder.find_stage(str(came_from), run), folder
+        # pairs name their prep as it is called in the workspace that they are in
+        folder, pairs = run_folder.find_stage(str(came_from), folder.parent), folder
     prepared = run_folder.read(folder).trusted()
     is_prep = prepared.plan is not None and prepared.plan.command == "prep"
     if not is_prep or not prepared.done or not (folder / "stats.json").exists():

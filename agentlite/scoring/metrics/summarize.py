@@ -58,20 +58,34 @@ def summarize(predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: 
 def compare(by_model: Mapping[str, Scores], seed: int) -> Comparison:
     """What each model has over every earlier one, on the steps that all of them answered."""
     common = set.intersection(*(set(steps) for steps in by_model.values())) if by_model else set()
-    answers = [(model, {step: steps[step] for step in common}) for model, steps in by_model.items()]
+    differences = differences_of(combinations(by_model, 2), by_model, seed)
+    prompts = sum(step.turn != WHOLE for step in common)
+    return Comparison(prompts=prompts, models=list(by_model), differences=differences)
+
+
+def differences_of(
+    pairs: Iterable[tuple[str, str]],
+    by_model: Mapping[str, Scores],
+    seed: int,
+    metrics: Sequence[str] = (),
+) -> list[ModelDifference]:
+    """What the second model of each pair has over the first, on the steps that all models answered,
+    in `metrics`, or in all: one comparison, whose p are corrected together.
+    """
+    common = set.intersection(*(set(steps) for steps in by_model.values())) if by_model else set()
+    answers = {model: {step: steps[step] for step in common} for model, steps in by_model.items()}
     compared = [
         (name, first, second, values)
-        for (first, before), (second, after) in combinations(answers, 2)
-        for name, values in _common_values(before, after)
+        for first, second in pairs
+        for name, values in _common_values(answers[first], answers[second])
+        if not metrics or name in metrics
     ]
-    differences = [
+    return [
         ModelDifference(metric=name, first=first, second=second, **msgspec.structs.asdict(found))
         for (name, first, second, _), found in zip(
             compared, paired_differences([values for *_, values in compared], seed), strict=True
         )
     ]
-    prompts = sum(step.turn != WHOLE for step in common)
-    return Comparison(prompts=prompts, models=list(by_model), differences=differences)
 
 
 def scores(

@@ -9,14 +9,12 @@ import msgspec
 from agentlite.config.settings import EvalSettings
 from agentlite.core.conditions import Condition
 from agentlite.core.errors import UserError
-from agentlite.core.row_files import read_rows
 from agentlite.scoring.gates import failures
 from agentlite.scoring.judge.rate_answers import read_ratings
 from agentlite.scoring.metrics import kagentbench
-from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.model_metrics import as_printed, means, read_metrics
-from agentlite.scoring.metrics.summarize import Scores, compare, scores
-from agentlite.scoring.predictions import read_predictions
+from agentlite.scoring.metrics.summarize import Scores, compare
+from agentlite.scoring.predictions import read_scores
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Result
 
@@ -34,7 +32,7 @@ def earlier_scores(base: Path, digest: str, now: Mapping[str, Scores]) -> dict[s
         and (folder / "dialogs.jsonl").exists()
     }
     same = {
-        name: _read_scores(folder)
+        name: read_scores(folder)
         for name, folder in found.items()
         if run_folder.read_plan(folder).inputs.get("data") == digest
         and not run_folder.read(folder).trusted().changed()
@@ -108,7 +106,7 @@ def _compare_folders(settings: EvalSettings, run: Path, gate: Sequence[Condition
         )
     metrics = {name: read_metrics(folder / "metrics.json") for name, folder in names.items()}
     comparison = compare(
-        {name: _read_scores(folder) for name, folder in names.items()}, settings.seed
+        {name: read_scores(folder) for name, folder in names.items()}, settings.seed
     )
     return Result(
         "eval",
@@ -142,17 +140,6 @@ def _finished(given: Path, run: Path) -> list[Path]:
     for folder in found:
         run_folder.finished(folder, "eval")
     return found
-
-
-def _read_scores(folder: Path) -> Scores:
-    if not (folder / "dialogs.jsonl").exists():
-        raise UserError(
-            "an earlier version wrote it.",
-            "Run that eval again with --force.",
-            location=str(folder),
-        )
-    whole = (Dialog(**row) for row in read_rows(folder / "dialogs.jsonl"))
-    return scores(list(read_predictions(folder / "predictions.jsonl")), list(whole))
 
 
 def _short_names(folders: Sequence[Path]) -> dict[str, Path]:

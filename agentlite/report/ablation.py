@@ -1,0 +1,184 @@
+"""An ablation's table.json -> rows for a screen and report.md, and a picture of the differences."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import NamedTuple
+
+from agentlite.report import charts, tables
+from agentlite.report.read_run import Json, ReportedStage, WorkspaceRun
+from agentlite.scoring.metrics.model_metrics import HEADLINE
+
+WIDTH, NAMES, PLOT, LINE = 760, 240, 420, 22  # of the picture, in pixels: its columns, a row
+INK, SOFT, ACCENT, RULE, PAPER = "#1c1e20", "#666c72", "#14606f", "#c9ccc9", "#ffffff"
+
+
+class ReportedAblation(NamedTuple):
+    """A finished ablation: its name, its table, and its seconds and GiB by cell."""
+
+    name: str
+    table: Json
+    costs: Json
+
+    @property
+    def title(self) -> str:
+        cells = len(self.table["cells"])
+        return f"{self.name}: {cells} cells by {self.table['by']} on {self.table['split']}"
+
+
+def ablations(run: WorkspaceRun) -> list[ReportedAblation]:
+    """Those whose files are as they were left."""
+    return [
+        ReportedAblation(stage.name, table, stage.json("costs.json"))
+        for stage in run.stages
+        if (table := _table(stage))
+    ]
+
+
+def _table(stage: ReportedStage) -> Json:
+    return stage.json("table.json") if stage.plan.command == "ablate" else {}
+
+
+def rows(table: Json, costs: Json, *, differs: bool = True) -> list[list[str]]:
+    """A head, the model that all cells start from, and a row for each cell, in the order of the
+    grid.
+    """
+    metrics = table["metrics"]
+    first = table["cells"][0]["name"]
+    head = ["cell", *(["what differs"] if differs else [])]
+    head += [words(metric) for metric in metrics]
+    head += [f"{words(metric)}, points over {first}" for metric in metrics]
+    body = [
+        [
+            cell["name"],
+            *([cell["differs"] or "the first"] if differs else []),
+            *_figures(cell, metrics),
+            *(_gain(cell, metric, first) for metric in metrics),
+            *_costs(costs.get(cell["name"])),
+        ]
+        for cell in [*([table["start"]] if table["start"] else []), *table["cells"]]
+    ]
+    return [[*head, "time", "GiB"], *body]
+
+
+def words(metric: str) -> str:
+    return HEADLINE.get(metric, metric)
+
+
+def notes(table: Json) -> list[str]:
+    """A sentence for each cell that has no figures of its own, with the command of one that
+    failed.
+    """
+    sentences = []
+    for cell in table["cells"]:
+        if cell["state"] == "same":
+            sentences.append(f"{cell['name']} is the same as {cell['note']}: it was not run twice.")
+        elif cell["state"] != "done":
+            command = f" ({cell['command']})" if cell["command"] else ""
+            sentences.append(f"{cell['name']}: {cell['state']}, {cell['note']}{command}.")
+    return sentences
+
+
+def state(cell: Json) -> str:
+    """What stands in the place of figures: `as default`, `failed`."""
+    return f"as {cell['note']}" if cell["state"] == "same" else str(cell["state"])
+
+
+def _figures(cell: Json, metrics: Sequence[str]) -> list[str]:
+    if cell["figures"]:
+        return [tables.share(cell["figures"].get(metric)) for metric in metrics]
+    return [state(cell), *[tables.ABSENT for _ in metrics[1:]]]
+
+
+def _gain(cell: Json, metric: str, first: str) -> str:
+    found = cell["differences"].get(metric)
+    if not found:
+        return tables.ABSENT
+    beyond = ", beyond noise" if found["beyond_noise"] else ""
+    return f"{100 * found['mean']:+.1f} {tables.reach(found)}{beyond}"
+
+
+def _costs(cost: Json | None) -> list[str]:
+    if not cost:
+        return [tables.ABSENT, tables.ABSENT]
+    minutes = cost["seconds"] / 60
+    return [f"{minutes:.0f} min" if minutes >= 2 else f"{cost['seconds']:.0f} s", f"{cost['gib']}"]
+
+
+class MetricGains(NamedTuple):
+    """The differences of all cells over the first in one metric, on one scale around zero."""
+
+    metric: str
+    first: str
+    rows: list[tuple[str, Json | None]]
+    scale: tuple[float, float]
+
+
+def gains(table: Json) -> list[MetricGains]:
+    """For each metric, a row per cell but the first; None where it was not measured."""
+    first, *others = table["cells"]
+    cells = [*([table["start"]] if table["start"] else []), *others]
+    every = []
+    for metric in table["metrics"]:
+        found = [(cell["name"], cell["differences"].get(metric)) for cell in cells]
+        measured = [difference for _, difference in found if difference]
+        if measured:
+            scale = charts.scale(measured, around_zero=True)
+            every.append(MetricGains(metric, first["name"], found, scale))
+    return every
+
+
+def picture(table: Json) -> str:
+    """An SVG file: for each metric and each cell the difference from the first, with its interval;
+    a hollow dot is within noise.
+    """
+    lines: list[str] = []
+    y = 12
+    for one in gains(table):
+        title = f"{words(one.metric)}, points over {one.first}"
+        lines.append(_text(title, 0, y + 12, INK, bold=True))
+        y += LINE + 4
+        left, right = PLOT, WIDTH - 10
+        middle, reach = (left + right) / 2, (right - left) / 2
+        height = LINE * len(one.rows)
+        lines.append(f'<path d="M{middle} {y}v{height}" stroke="{RULE}"/>')
+        for name, found in one.rows:
+            lines.append(_text(_short(name), 0, y + 15, INK))
+            if found:
+                lines += _drawn(found, y + 11, middle, reach / one.scale[1])
+                lines.append(_text(_reading(found), NAMES, y + 15, SOFT))
+            else:
+                lines.append(_text(tables.ABSENT, NAMES, y + 15, SOFT))
+            y += LINE
+        y += 14
+    if not lines:
+        lines, y = [_text("No cell was compared with the first.", 0, 24, INK)], 40
+    inside = "\n".join(lines)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 0 {WIDTH + 10} {y}" '
+        f'width="{WIDTH + 10}" height="{y}" font-family="system-ui, sans-serif" font-size="13">\n'
+        f'<rect x="-10" width="{WIDTH + 10}" height="{y}" fill="{PAPER}"/>\n{inside}\n</svg>\n'
+    )
+
+
+def _drawn(found: Mapping[str, float], y: int, zero: float, per_unit: float) -> list[str]:
+    low, high, mean = (zero + found[end] * per_unit for end in ("low", "high", "mean"))
+    colour = ACCENT if found["beyond_noise"] else SOFT
+    fill = colour if found["beyond_noise"] else PAPER
+    return [
+        f'<path d="M{low:.1f} {y}H{high:.1f}" stroke="{colour}" stroke-width="1.5"/>',
+        f'<circle cx="{mean:.1f}" cy="{y}" r="4" fill="{fill}" stroke="{colour}" '
+        'stroke-width="1.5"/>',
+    ]
+
+
+def _reading(found: Json) -> str:
+    return f"{100 * found['mean']:+.1f} {tables.reach(found)}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 32 else f"{name[:31]}…"
+
+
+def _text(content: str, x: int, y: int, colour: str, *, bold: bool = False) -> str:
+    weight = ' font-weight="600"' if bold else ""
+    return f'<text x="{x}" y="{y}" fill="{colour}"{weight}>{escape(content)}</text>'
