@@ -346,7 +346,7 @@ def _fill(ablation: Ablation, journal: CommandJournal, budget: Budget) -> Ablati
         twins: dict[str, str] = {}
         for cell in going_on:
             results[cell.name] = _cell(ablation, journal, budget, cell, twins, settings.split)
-    unknown = CellResult(state="not run", note=_does_not_fit(first, budget))
+    unknown = CellResult(state="not run", note=_does_not_fit(first))
     return ablation_table(
         ablation.by,
         settings.split,
@@ -358,9 +358,8 @@ def _fill(ablation: Ablation, journal: CommandJournal, budget: Budget) -> Ablati
     )
 
 
-def _does_not_fit(seconds: float | None, budget: Budget) -> str:
-    left = max(0.0, budget.left)
-    return f"takes {estimate.in_words(seconds)}, and the budget has {estimate.in_words(left)} left"
+def _does_not_fit(seconds: float | None) -> str:
+    return f"it takes {estimate.in_words(seconds)}, and less is left of the budget"
 
 
 def _start(ablation: Ablation, journal: CommandJournal) -> CellResult:
@@ -399,7 +398,7 @@ def _cell(
     """
     left = _cell_seconds(ablation, journal, cell, split, steps, share)
     if left != 0 and not budget.allows(left):
-        return CellResult(state="not run", note=_does_not_fit(left, budget))
+        return CellResult(state="not run", note=_does_not_fit(left))
     number = f"cell {ablation.cells.index(cell) + 1} of {len(ablation.cells)}"
     round_of = f", {steps} steps" if steps else ""
     if left != 0:
