@@ -1,4 +1,4 @@
-"""A command of agentlite in a process of its own: its answer, its time and its memory."""
+"""The commands of cells, each in a process of its own: answers, time, memory, and a journal."""
 
 import contextlib
 import json

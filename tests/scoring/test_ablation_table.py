@@ -1,0 +1,67 @@
+"""The table of an ablation: what it compares, and what its verdict says."""
+
+from agentlite.core.records import Step
+from agentlite.scoring.ablation_table import AblationTable, CellResult, ablation_table
+from agentlite.scoring.metrics.confidence import summary
+from agentlite.scoring.metrics.summarize import differences_of
+
+METRIC = "exact_call"
+
+
+def cell(right: int, of: int = 100) -> CellResult:
+    """Answers the first `right` questions rightly."""
+    values = [float(number < right) for number in range(of)]
+    scores = {Step(f"r{number}", 1): {METRIC: value} for number, value in enumerate(values)}
+    return CellResult(state="done", figures={METRIC: summary(values, 0)}, scores=scores)
+
+
+def made(**results: CellResult) -> AblationTable:
+    words = dict.fromkeys(results, "beta")
+    return ablation_table("dpo", "test", METRIC, words, results, ("sft (start)", cell(40)), 0)
+
+
+def test_equal_cells_are_not_called_different() -> None:
+    table = made(first=cell(50), other=cell(51), third=cell(49))
+    assert table.verdict == [
+        "No cell is better than first beyond noise (exact_call); the highest is other (+1.0 points "
+        "[+0.0, +3.0])."
+    ]
+
+
+def test_the_verdict_names_better_and_worse_cells_and_those_without_figures() -> None:
+    failed = CellResult(state="failed", note="diverged")
+    waiting = CellResult(state="not run", note="no time")
+    table = made(first=cell(50), good=cell(80), bad=cell(20), torn=failed, late=waiting)
+    assert len(table.verdict) == 3
+    assert table.verdict[0].startswith("Better than first beyond noise (exact_call): good (+30.0")
+    assert table.verdict[1].startswith("Worse beyond noise: bad (-30.0")
+    assert table.verdict[2] == "1 cell failed, 1 cell was not run."
+
+
+def test_the_p_of_all_cells_are_corrected_together() -> None:
+    """A gain that is beyond noise by itself is within it among twenty others."""
+    alone = made(first=cell(50), good=cell(56)).cells[1].differences[METRIC]
+    others = {f"c{number}": cell(50 + number % 2) for number in range(20)}
+    among = made(first=cell(50), good=cell(56), **others).cells[1].differences[METRIC]
+    assert alone.p == among.p <= alone.p_holm < among.p_holm
+    assert alone.beyond_noise and not among.beyond_noise
+
+
+def test_a_cell_that_is_the_same_as_another_takes_its_figures_and_adds_no_comparison() -> None:
+    twin = CellResult(state="same", note="good")
+    table = made(first=cell(50), good=cell(57), twin=twin)
+    assert table.cells[2].figures == table.cells[1].figures
+    assert table.cells[2].differences == table.cells[1].differences
+    assert table.cells[1].differences == made(first=cell(50), good=cell(57)).cells[1].differences
+
+
+def test_without_the_first_cell_nothing_is_compared() -> None:
+    table = made(first=CellResult(state="failed", note="diverged"), other=cell(50))
+    assert not table.cells[1].differences and table.cells[1].figures
+    assert table.verdict == ["No cell can be compared with the first, first.", "1 cell failed."]
+
+
+def test_only_the_metrics_that_are_asked_for_are_compared() -> None:
+    scores = {Step("r", 1): {METRIC: 1.0, "call_decision": 0.0}}
+    found = differences_of([("a", "b")], {"a": scores, "b": scores}, 0, [METRIC])
+    assert [one.metric for one in found] == [METRIC]

@@ -1,0 +1,67 @@
+"""A grid file: weightings alone or sections, by what stands in it; and what is no grid."""
+
+from pathlib import Path
+
+import pytest
+
+from agentlite.core.errors import UserError
+from agentlite.scoring.grid_file import read_grid_file
+from agentlite.scoring.weight_sweep import read_grid
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    (tmp_path / "grid.yaml").write_text(text, encoding="utf-8")
+    return tmp_path / "grid.yaml"
+
+
+def test_one_file_serves_pairs_and_ablate(tmp_path: Path) -> None:
+    sections = written(
+        tmp_path,
+        "by: grpo\nweights:\n  a: {}\n  b: {exact: 1}\nsettings: {grpo.beta: [0.1, 0.2], x.y: 3}\n",
+    )
+    grid = read_grid_file(sections)
+    assert (grid.by, grid.weights) == ("grpo", [("a", {}), ("b", {"exact": 1})])
+    assert grid.settings == {"grpo.beta": [0.1, 0.2], "x.y": [3]}
+    by_sections = read_grid(sections)
+    assert by_sections == read_grid(written(tmp_path, "a: {}\nb: {exact: 1}\n"))
+    assert by_sections["b"]["exact"] == 1 and by_sections["a"]["exact"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "weights"),
+    [
+        ("weights: {exact: 1}", [("weights", {"exact": 1})]),  # a weighting that is called so
+        ("weights: {a: {exact: 1}}", [("a", {"exact": 1})]),
+        ("weights: [{exact: 1}]", [("exact=1", {"exact": 1})]),
+        ("- {exact: 1}\n- {}", [("exact=1", {"exact": 1}), ("defaults", {})]),
+        ("settings: {dpo.beta: [1]}", []),
+        ("", []),
+    ],
+)
+def test_what_stands_in_it_says_which_kind_it_is(
+    tmp_path: Path, text: str, weights: list[tuple[str, object]]
+) -> None:
+    assert read_grid_file(written(tmp_path, text)).weights == weights
+
+
+def test_a_grid_of_settings_alone_has_no_weightings_to_compare(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no weighting"):
+        read_grid(written(tmp_path, "settings: {dpo.beta: [0.1, 0.2]}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("settings: {beta: [1]}", "does not name a command and a setting"),
+        ("settings: [1]", "is not a mapping"),
+        ("settings: {dpo.beta: []}", "has no value"),
+        ("by: dpo\nwieghts: {}", "is not a section of a grid.\nDid you mean 'weights'?"),
+        ("by: dpo\nby: grpo\n", "is there twice"),
+        ("by: [", "invalid YAML"),
+    ],
+)
+def test_a_mistake_names_the_file(tmp_path: Path, text: str, problem: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(UserError) as caught:
+        read_grid_file(path)
+    assert problem in str(caught.value) and str(path) in str(caught.value)

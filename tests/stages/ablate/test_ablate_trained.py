@@ -1,0 +1,127 @@
+"""agentlite ablate with a model that is trained: the same table whatever is killed, and halving."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import processes
+from support.samples import WEATHER_TOOL
+
+import agentlite
+from agentlite.core.row_files import read_rows
+from agentlite.stages.ablate import commands
+from agentlite.stages.ablate.commands import CommandRun
+
+GRID = """
+weights: {default: {}, exact: {exact: 1, task_completion: 0}}
+settings:
+  dpo.beta: [0.05, 0.5]
+  dpo.max_steps: 3
+"""
+TRAIN = {"batch_size": 2, "gradient_accumulation": 1, "learning_rate": 1e-2}
+SHORT = {"max_new_tokens": 16, "max_length": 512}
+FILES = {"pairs": {**SHORT, "gold": True, "margin": 0.0}, "dpo": TRAIN, "eval": SHORT}
+
+
+def dialog(city: str) -> dict[str, Any]:
+    function = {"name": "get_weather", "arguments": json.dumps({"city": city})}
+    call = {"id": "a", "type": "function", "function": function}
+    messages = [
+        {"role": "user", "content": f"Is it wet in {city}?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    ]
+    return {"messages": messages, "tools": [WEATHER_TOOL]}
+
+
+@pytest.fixture(scope="module")
+def prepared(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a grid, settings and a workspace: a prep of short dialogs, and candidates."""
+    folder = tmp_path_factory.mktemp("home")
+    cities = "Oslo Paris Rome Lyon Graz Bonn Bern Turin Kyiv Riga Cork Gent Nice Lille".split()
+    rows = [json.dumps(dialog(city)) for city in cities]
+    (folder / "rows.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    (folder / "grid.yaml").write_text(GRID, encoding="utf-8")
+    (folder / "settings.yaml").write_text(json.dumps(FILES), encoding="utf-8")
+    agentlite.prep(
+        str(folder / "rows.jsonl"),
+        run=str(folder / "run"),
+        model=str(tiny_model),
+        protocol="hermes",
+        test=0.3,
+        dev=0.2,
+        split_by="query",
+    )
+    return folder
+
+
+def in_the_warm_python(words: Sequence[str], caught: Sequence[int]) -> CommandRun:
+    """As run_command, in a fork that has loaded torch."""
+    done = processes.run(
+        [sys.executable, "-m", "agentlite", *words, "--json"], capture_output=True, text=True
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return CommandRun(done.returncode, json.loads(done.stdout), 1.0, 1.0)
+
+
+def ablate(folder: Path, **options: Any) -> Any:
+    return agentlite.ablate(
+        run=str(folder / "run"),
+        grid=str(folder / "grid.yaml"),
+        config=str(folder / "settings.yaml"),
+        model=str(options.pop("model")),
+        **options,
+    )
+
+
+@pytest.mark.slow
+def test_a_grid_is_trained_to_its_table(
+    prepared: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "run_command", in_the_warm_python)
+    folder = shutil.copytree(prepared, tmp_path / "home")
+    result = ablate(folder, model=tiny_model)
+    cells = result.figures["cells"]
+    assert [cell["name"] for cell in cells] == [
+        "default, beta=0.05",
+        "default, beta=0.5",
+        "exact, beta=0.05",
+        "exact, beta=0.5",
+    ]
+    # a random model is never right: gold against a sample, whatever the weights
+    assert {cell["state"] for cell in cells} <= {"done", "same"}
+    assert all(cell["figures"]["exact_call"]["count"] for cell in cells)
+    ran = [row["command"].split()[1] for row in read_rows(folder / "run/ablate/commands.jsonl")]
+    assert ran.count("pairs") == 3  # candidates, and one ranking for each weighting
+    assert ran.count("eval") == 1 + ran.count("dpo")
+    assert ablate(folder, model=tiny_model).status == "up to date"
+    # halving takes nothing from the test records for the cells that it drops
+    halved = ablate(folder, model=tiny_model, halving=True, out="halved", set="dpo.max_steps=4")
+    dropped = [cell for cell in halved.figures["cells"] if cell["state"] == "dropped"]
+    assert dropped and not any(cell["figures"] for cell in dropped)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_what_was_killed_ends_with_the_same_table(
+    prepared: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    whole, killed = (shutil.copytree(prepared, tmp_path / name / "home") for name in "ab")
+    words = [sys.executable, "-m", "agentlite", "ablate", "--run", "run", "--grid", "grid.yaml"]
+    words += ["--config", "settings.yaml", "--model", str(tiny_model)]
+    settings = {"env": processes.environment(), "stdout": subprocess.DEVNULL}
+    subprocess.run(words, cwd=whole, check=True, **settings)
+    run = subprocess.Popen(words, cwd=killed, **settings)
+    cells = killed / "run/ablate/cells"
+    assert processes.waits_until(lambda: bool(list(cells.glob("*/dpo/metrics.jsonl"))), 200)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    subprocess.run(words, cwd=killed, check=True, **settings)
+    tables = {(folder / "run/ablate/table.json").read_bytes() for folder in (whole, killed)}
+    assert len(tables) == 1

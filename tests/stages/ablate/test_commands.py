@@ -1,0 +1,104 @@
+"""The process of a cell's command: how it ended, that a signal reaches it once, and that it never
+outlives the one that began it.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from support import processes
+
+from agentlite.engine.signals import Stopped
+from agentlite.stages.ablate.commands import CommandJournal, run_command
+
+
+def program(tmp_path: Path, script: str) -> Path:
+    """Stands in for Python, and so for agentlite."""
+    path = tmp_path / "program"
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def test_an_error_is_that_of_the_command(tmp_path: Path) -> None:
+    ended = run_command(["runs", str(tmp_path / "none")], [])
+    assert ended.exit_code == 2 and ended.problem.endswith("none: no such workspace.")
+    assert ended.seconds > 0 and ended.gib > 0
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("kill -9 $$", "killed by SIGKILL: out of memory?"),
+        ("kill -11 $$", "killed by SIGSEGV"),
+        ("exit 1", "ended with exit code 1"),
+        ("echo 'no JSON'; exit 3", "ended with exit code 3"),
+        ("echo '{}'", ""),
+    ],
+)
+def test_what_ends_without_a_word_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, problem: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(program(tmp_path, script)))
+    assert run_command(["sft"], []).problem == problem
+
+
+def test_a_signal_is_passed_on_once_and_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "told"
+    script = (
+        f"trap 'echo x >> {told}' TERM\ntouch {tmp_path}/up\n"
+        f"while [ ! -s {told} ]; do sleep .02; done\nsleep .3"
+    )
+    monkeypatch.setattr(sys, "executable", str(program(tmp_path, script)))
+    caught: list[int] = []
+
+    def note() -> None:
+        processes.waits_until((tmp_path / "up").exists)
+        caught.append(signal.SIGTERM)
+
+    threading.Thread(target=note).start()
+    with pytest.raises(Stopped) as stopped:
+        run_command(["sft"], caught)
+    assert stopped.value.exit_code == 128 + signal.SIGTERM
+    assert told.read_text(encoding="utf-8") == "x\n"
+    with pytest.raises(Stopped):  # nothing more is begun
+        run_command(["sft"], caught)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux kills it; others leave it to itself")
+def test_a_command_ends_with_the_process_that_began_it(tmp_path: Path) -> None:
+    script = program(
+        tmp_path,
+        f"cd {tmp_path}; echo $$ > partial; mv partial pid; exec sleep 60",
+    )
+    code = (
+        "import sys; from agentlite.stages.ablate.commands import run_command; "
+        f"sys.executable = {str(script)!r}; run_command(['sft'], [])"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], env=processes.environment())
+    assert processes.waits_until((tmp_path / "pid").exists, 60)
+    child = int((tmp_path / "pid").read_text(encoding="utf-8"))
+    assert processes.is_running(child)
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    assert processes.waits_until(lambda: not processes.is_running(child))
+
+
+def test_a_torn_line_of_the_journal_is_left_out(tmp_path: Path) -> None:
+    row = (
+        '{"cell": "a", "folder": "cells/a/dpo", "command": "agentlite dpo", "exit_code": 7, '
+        '"seconds": 2.0, "gib": 1.5, "problem": "out of memory"}'
+    )
+    (tmp_path / "commands.jsonl").write_text(f'{row}\n{{"cell": 3}}\n{row[:40]}', encoding="utf-8")
+    journal = CommandJournal(tmp_path, [], retry=False)
+    assert [one.exit_code for one in journal.rows] == [7]
+    assert journal.costs(["a", "b"]) == {"a": {"seconds": 2.0, "gib": 1.5}}
+    assert journal.earlier("cells/a/dpo", "agentlite dpo") == journal.rows[0]
+    assert journal.earlier("cells/a/dpo", "agentlite dpo --set dpo.beta=1") is None
+    assert CommandJournal(tmp_path, [], retry=True).earlier("cells/a/dpo", "agentlite dpo") is None
