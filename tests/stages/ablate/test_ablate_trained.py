@@ -44,7 +44,22 @@ def dialog(city: str) -> dict[str, Any]:
 def prepared(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a grid, settings and a workspace: a prep of short dialogs, and candidates."""
     folder = tmp_path_factory.mktemp("home")
-    cities = "Oslo Paris Rome Lyon Graz Bonn Bern Turin Kyiv Riga Cork Gent Nice Lille".split()
+    cities = [
+        "Oslo",
+        "Paris",
+        "Rome",
+        "Lyon",
+        "Graz",
+        "Bonn",
+        "Bern",
+        "Turin",
+        "Kyiv",
+        "Riga",
+        "Cork",
+        "Gent",
+        "Nice",
+        "Lille",
+    ]
     rows = [json.dumps(dialog(city)) for city in cities]
     (folder / "rows.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
     (folder / "grid.yaml").write_text(GRID, encoding="utf-8")
@@ -80,7 +95,6 @@ def ablate(folder: Path, **options: Any) -> Any:
     )
 
 
-@pytest.mark.slow
 def test_a_grid_is_trained_to_its_table(
     prepared: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +121,6 @@ def test_a_grid_is_trained_to_its_table(
     assert dropped and not any(cell["figures"] for cell in dropped)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_what_was_killed_ends_with_the_same_table(
     prepared: Path, tiny_model: Path, tmp_path: Path
