@@ -16,6 +16,7 @@ from agentlite.core.errors import UserError
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import DEFAULT_RUN, RunTarget
 
+ABLATE = "reward weights side by side, each trained and measured: how long it takes"
 MOST = 3  # stages that are not done, and are named
 ROWS = ("*.jsonl", "*.jsonl.gz", "*.parquet")  # what a user's data is mostly called
 
@@ -158,6 +159,7 @@ def _after(stages: Sequence[ListedStage]) -> list[NextStep]:
         NextStep(f"agentlite chat {model}{_tools()}", "talk to the model"),
         NextStep(f"agentlite export {model} --merged {model}-model", "a model for other programs"),
         NextStep("agentlite pairs", f"sample answers of {TRAINED}, as preferences for dpo"),
+        NextStep("agentlite ablate --grid grids/rewards.yaml --dry-run", ABLATE),
     ]
 
 

@@ -65,17 +65,17 @@ def words(metric: str) -> str:
 
 
 def notes(table: Json) -> list[str]:
-    """A sentence for each cell that has no figures of its own, with the command of one that
-    failed.
+    """A sentence for the cells that have no figures of their own: what they are the same as, or
+    why they have none, with the command of one that failed.
     """
-    sentences = []
+    alike: dict[str, list[str]] = {}
     for cell in table["cells"]:
-        if cell["state"] == "same":
-            sentences.append(f"{cell['name']} is the same as {cell['note']}: it was not run twice.")
-        elif cell["state"] != "done":
+        if cell["state"] != "done":
             command = f" ({cell['command']})" if cell["command"] else ""
-            sentences.append(f"{cell['name']}: {cell['state']}, {cell['note']}{command}.")
-    return sentences
+            reason = f"{cell['state']}, {cell['note'].rstrip('.')}{command}"
+            same = f"the same as {cell['note']}, so not run twice"
+            alike.setdefault(same if cell["state"] == "same" else reason, []).append(cell["name"])
+    return [f"{'; '.join(names)}: {reason}." for reason, names in alike.items()]
 
 
 def state(cell: Json) -> str:

@@ -90,6 +90,7 @@ def test_a_folder_that_init_made_is_entered(folder):
                 "agentlite chat sft",
                 "agentlite export sft --merged sft-model",
                 "agentlite pairs",
+                "agentlite ablate --grid grids/rewards.yaml --dry-run",
             ],
         ),
         (["eval eval/prep/smollm2-135m"], ["agentlite prep dialogs.jsonl"]),

@@ -307,7 +307,17 @@ def test_a_page_links_to_the_sections_that_have_content(tmp_path):
 
 
 EMPTY = dict.fromkeys(
-    ["evaluations", "bfcl", "acted", "retrievers", "trained", "origins", "statistics", "commands"],
+    [
+        "evaluations",
+        "bfcl",
+        "ablations",
+        "acted",
+        "retrievers",
+        "trained",
+        "origins",
+        "statistics",
+        "commands",
+    ],
     (),
 )
 

@@ -504,7 +504,9 @@ def _steps(
         row = journal.run(cell.name, one.folder, one.words, None, one.after)
         if row.exit_code:
             return CellResult(state="failed", note=row.problem, command=row.command)
-    planned = journal.ask([*training.words, "--out", f"{ablation.by}-planned", "--dry-run"])
+    planned = journal.ask(
+        training.folder, [*training.words, "--out", f"{ablation.by}-planned", "--dry-run"]
+    )
     if planned.exit_code:
         typed = journal.typed(training.words)
         return CellResult(state="failed", note=planned.problem, command=typed)

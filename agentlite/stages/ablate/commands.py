@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.core import console
-from agentlite.core.errors import DISK, LOCKED, OTHER_PLAN, UserError
+from agentlite.core.errors import DISK, GATE, LOCKED, OTHER_PLAN, UserError
 from agentlite.core.process_guard import die_with_parent
-from agentlite.core.row_files import Appender, whole_lines_end
+from agentlite.core.row_files import Appender, disk_errors, whole_lines_end
 from agentlite.engine.signals import Stopped
 from agentlite.workspace import run_folder
 
@@ -150,8 +150,11 @@ class CommandJournal:
         """The command as a user types it."""
         return shlex.join(["agentlite", *words])
 
-    def ask(self, words: Sequence[str]) -> CommandRun:
-        """Runs a command that leaves nothing, such as a dry run."""
+    def ask(self, folder: str, words: Sequence[str]) -> CommandRun:
+        """Runs a command that leaves nothing, such as a dry run of the stage in `folder`."""
+        # without the folder around it, `../prep` would lead nowhere
+        with disk_errors(self.folder / folder):
+            (self.folder / folder).parent.mkdir(parents=True, exist_ok=True)
         return run_command(words, self.caught)
 
     def run(
@@ -169,7 +172,7 @@ class CommandJournal:
         typed = self.typed(words)
         if earlier := self.earlier(folder, typed, after):
             return earlier
-        run = run_command(words, self.caught)
+        run = self.ask(folder, words)
         if run.exit_code == OTHER_PLAN:
             console.notice(f"ablate: {folder} was made with other settings: it is made again")
             run = run_command([*words, "--force"], self.caught)
@@ -185,10 +188,11 @@ class CommandJournal:
             cell=cell,
             folder=folder,
             command=typed,
-            exit_code=run.exit_code,
+            # a gate that is not passed is a finding about a model that was measured
+            exit_code=0 if run.exit_code == GATE else run.exit_code,
             seconds=run.seconds,
             gib=run.answer.get("figures", {}).get("gpu_gib", run.gib),
-            problem=run.problem,
+            problem="" if run.exit_code == GATE else run.problem,
             calculated=calculated,
         )
         self.rows.append(row)
