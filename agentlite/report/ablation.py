@@ -144,7 +144,7 @@ def picture(table: Json) -> str:
         for name, found in one.rows:
             lines.append(_text(_short(name), 0, y + 15, INK))
             if found:
-                lines += _drawn(found, y + 11, middle, reach / one.scale[1])
+                lines += _interval(found, y + 11, middle, reach / one.scale[1])
                 lines.append(_text(_reading(found), NAMES, y + 15, SOFT))
             else:
                 lines.append(_text(tables.ABSENT, NAMES, y + 15, SOFT))
@@ -160,7 +160,7 @@ def picture(table: Json) -> str:
     )
 
 
-def _drawn(found: Mapping[str, float], y: int, zero: float, per_unit: float) -> list[str]:
+def _interval(found: Mapping[str, float], y: int, zero: float, per_unit: float) -> list[str]:
     low, high, mean = (zero + found[end] * per_unit for end in ("low", "high", "mean"))
     colour = ACCENT if found["beyond_noise"] else SOFT
     fill = colour if found["beyond_noise"] else PAPER

@@ -94,13 +94,13 @@ class Ablation(NamedTuple):
         return self._named(PAIRED, cell, ranks=True)
 
     def _named(self, stem: str, cell: Cell, *, ranks: bool) -> str:
-        told = {
+        named = {
             key: value
             for key, value in cell.of(PAIRED).items()
             if f"{PAIRED}.{key}" in self.many and (ranks or not is_ranking(key))
         }
-        words = [f"{key}={_text(value)}" for key, value in told.items() if key != "weights"]
-        if "weights" in told:  # many numbers: the first cell with the same ones has a name for them
+        words = [f"{key}={_text(value)}" for key, value in named.items() if key != "weights"]
+        if "weights" in named:  # many numbers: the first cell with the same ones has a name for them
             same = (one for one in self.cells if one.of(PAIRED) == cell.of(PAIRED))
             words.insert(0, next(same).weighting)
         return folder_name("-".join([stem, *words]))
@@ -321,15 +321,15 @@ def _cells(
         sets = dict(zip(crossed, values, strict=True))
         parts = [name] if name and len(weightings) > 1 else []
         parts += [f"{_short(key, several)}={_text(sets[key])}" for key in several]
-        told = dict(zip(several, [_text(sets[key]) for key in several], strict=True))
+        named = dict(zip(several, [_text(sets[key]) for key in several], strict=True))
         if weightings:
             sets[weighted] = dict(weightings[name])
-            told["weights"] = name
-        first = first or told
+            named["weights"] = name
+        first = first or named
         differs = [
-            f"{_short(key, several)} {value}" for key, value in told.items() if value != first[key]
+            f"{_short(key, several)} {value}" for key, value in named.items() if value != first[key]
         ]
-        if weightings and told["weights"] != first["weights"]:
+        if weightings and named["weights"] != first["weights"]:
             mine, theirs = weightings[name], weightings[first["weights"]]
             changed = {
                 key: mine.get(key, "usual")

@@ -95,13 +95,13 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> CommandRun:
             process.wait()
             raise
         answer.seek(0)
-        said = answer.read()
+        printed = answer.read()
     if caught:
         raise Stopped(caught[0])
     scale = 1 if sys.platform == "darwin" else 1024
     return CommandRun(
         process.returncode,
-        _object(said),
+        _object(printed),
         round(time.monotonic() - started, 1),
         round(usage.ru_maxrss * scale / 2**30, 2),
     )
@@ -121,9 +121,9 @@ def _wait(process: subprocess.Popen[bytes], caught: Sequence[int]) -> Any:
         time.sleep(LOOK)
 
 
-def _object(said: bytes) -> dict[str, Any]:
+def _object(printed: bytes) -> dict[str, Any]:
     with contextlib.suppress(ValueError):
-        answer = json.loads(said)
+        answer = json.loads(printed)
         return answer if isinstance(answer, dict) else {}
     return {}
 
