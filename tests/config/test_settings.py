@@ -3,15 +3,17 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
 from agentlite.config.gpu_profiles import PROFILES
 from agentlite.config.resolve import Given, as_yaml, config_folder, resolve
-from agentlite.config.settings import COMMANDS, describe, fields, section_of
+from agentlite.config.settings import COMMANDS, AblateSettings, describe, fields, section_of
 from agentlite.core.errors import UserError
-from agentlite.scoring.weight_sweep import read_grid
+from agentlite.stages.ablate.cells import read_ablation
+from agentlite.workspace.run_folder import RunTarget
 
 
 def test_flag_beats_set_beats_file_beats_profile_beats_what_is_inherited_beats_default(tmp_path):
@@ -89,7 +91,8 @@ def test_every_setting_is_described_and_every_shipped_file_is_valid():
         assert all(describe(command, key) for key in fields(command))
     for path in config_folder().rglob("*.yaml"):
         if path.parent.name == "grids":
-            assert len(read_grid(path)) > 1
+            ablation = read_ablation(AblateSettings(grid=str(path)), RunTarget(Path("runs"), "a"))
+            assert len(ablation.cells) > 1
             continue
         for command in COMMANDS:
             required = {"sources": ["x"]} if command == "prep" else {}

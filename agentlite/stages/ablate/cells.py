@@ -87,20 +87,22 @@ class Ablation(NamedTuple):
         """The stage whose candidates the cell ranks: one for all that are sampled alike."""
         if self.sampled:
             return self._from("", self.sampled)
-        return self._named(CANDIDATES, cell, ranks=False)
+        return self._stage_name(CANDIDATES, cell, ranks=False)
 
     def pairs_of(self, cell: Cell) -> str:
         """The stage of its pairs: one for all cells that sample and rank alike."""
-        return self._named(PAIRED, cell, ranks=True)
+        return self._stage_name(PAIRED, cell, ranks=True)
 
-    def _named(self, stem: str, cell: Cell, *, ranks: bool) -> str:
-        named = {
+    def _stage_name(self, stem: str, cell: Cell, *, ranks: bool) -> str:
+        changes = {
             key: value
             for key, value in cell.of(PAIRED).items()
             if f"{PAIRED}.{key}" in self.many and (ranks or not is_ranking(key))
         }
-        words = [f"{key}={_text(value)}" for key, value in named.items() if key != "weights"]
-        if "weights" in named:  # many numbers: the first cell with the same ones has a name for them
+        words = [f"{key}={_text(value)}" for key, value in changes.items() if key != "weights"]
+        if (
+            "weights" in changes
+        ):  # many numbers: the first cell with the same ones has a name for them
             same = (one for one in self.cells if one.of(PAIRED) == cell.of(PAIRED))
             words.insert(0, next(same).weighting)
         return folder_name("-".join([stem, *words]))
@@ -321,15 +323,15 @@ def _cells(
         sets = dict(zip(crossed, values, strict=True))
         parts = [name] if name and len(weightings) > 1 else []
         parts += [f"{_short(key, several)}={_text(sets[key])}" for key in several]
-        named = dict(zip(several, [_text(sets[key]) for key in several], strict=True))
+        shown = dict(zip(several, [_text(sets[key]) for key in several], strict=True))
         if weightings:
             sets[weighted] = dict(weightings[name])
-            named["weights"] = name
-        first = first or named
+            shown["weights"] = name
+        first = first or shown
         differs = [
-            f"{_short(key, several)} {value}" for key, value in named.items() if value != first[key]
+            f"{_short(key, several)} {value}" for key, value in shown.items() if value != first[key]
         ]
-        if weightings and named["weights"] != first["weights"]:
+        if weightings and shown["weights"] != first["weights"]:
             mine, theirs = weightings[name], weightings[first["weights"]]
             changed = {
                 key: mine.get(key, "usual")
