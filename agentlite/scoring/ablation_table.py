@@ -44,7 +44,7 @@ class AblationTable(Struct, frozen=True, kw_only=True):
 
 
 class CellResult(Struct, frozen=True, kw_only=True):
-    """What became of a cell, before the cells are compared. `figures` and `scores` of a cell that
+    """How a cell ended, before the cells are compared. `figures` and `scores` of a cell that
     was evaluated.
     """
 
@@ -64,8 +64,8 @@ def ablation_table(
     start: tuple[str, CellResult] | None,
     seed: int,
 ) -> AblationTable:
-    """`differs` and `results` by the name of the cell, in the order of the grid. Cells that are the
-    same as another one are no comparison of their own: they take its figures.
+    """`differs` and `results` by the name of the cell, in the order of the grid. A cell
+    that is the same as another one takes its figures, and adds no comparison.
     """
     metrics = list(dict.fromkeys([*HEADLINE, metric]))
     every = {**({start[0]: start[1]} if start else {}), **results}

@@ -77,7 +77,7 @@ def _has_sections(node: Any) -> bool:
 def _refuse_unknown(names: list[str], path: Path) -> None:
     for name in names:
         if name not in SECTIONS or names.count(name) > 1:
-            problem = "is there twice." if name in SECTIONS else "is not a section of a grid."
+            problem = "is defined twice." if name in SECTIONS else "is not a section of a grid."
             fix = "" if name in SECTIONS else nearest(name, SECTIONS)
             raise UserError(problem, fix, location=f"{path}, {name}")
 

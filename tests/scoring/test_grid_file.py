@@ -56,7 +56,7 @@ def test_a_grid_of_settings_alone_has_no_weightings_to_compare(tmp_path: Path) -
         ("settings: [1]", "is not a mapping"),
         ("settings: {dpo.beta: []}", "has no value"),
         ("by: dpo\nwieghts: {}", "is not a section of a grid.\nDid you mean 'weights'?"),
-        ("by: dpo\nby: grpo\n", "is there twice"),
+        ("by: dpo\nby: grpo\n", "is defined twice"),
         ("by: [", "invalid YAML"),
     ],
 )

@@ -128,7 +128,7 @@ def _is_split(name: str) -> bool:
 
 
 def _seconds(text: str) -> float:
-    """`1h30min`, `2h`, `90min`, `0`; no text is no limit. Raises UserError 2."""
+    """`1h30min`, `2h`, `90min`, `0`; an empty text sets no limit. Raises UserError 2."""
     found = re.fullmatch(r"(?:([\d.]+)\s*h)?\s*(?:([\d.]+)\s*(?:min|m))?|0", text.strip())
     with contextlib.suppress(ValueError):
         if found:
