@@ -170,6 +170,32 @@ def test_several_rejected_answers_are_several_pairs() -> None:
     assert [one.turn for one in found] == [3, 3]
 
 
+CALLS = {"role": "tool_call", "content": written("Oslo")}
+RESULTS = {
+    "tool_response": {"role": "tool_response", "content": "4 mm"},
+    "tool": {"role": "tool", "content": "4 mm"},
+}
+
+
+@pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
+@pytest.mark.parametrize(
+    "chosen",
+    [[spoken(CHOSEN)], [CALLS], [spoken("I look once more."), CALLS]],
+    ids=["words", "a call", "words and a call"],
+)
+@pytest.mark.parametrize("before", [[], BEFORE], ids=["alone", "after others"])
+def test_an_answer_to_a_result_is_rejected_behind_that_result(
+    before: list[dict[str, Any]], chosen: list[dict[str, Any]], result: dict[str, Any]
+) -> None:
+    """`rejected_response` stands in place of the answer alone, of all turns that make it up."""
+    dialog = [*before, USER, CALLS, result]
+    row = {"messages": [*dialog, *chosen], "rejected_response": REJECTED, "tools": [TOOL]}
+    preference = only(row)
+    assert preference.rejected == Message("assistant", REJECTED)
+    assert preference.turn == len(dialog)
+    assert [message.role for message in preference.record.messages[-3:-1]] == ["assistant", "tool"]
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_examples_can_be_read(example: str) -> None:
     assert only(json.loads(example)).rejected.content == "No."

@@ -197,6 +197,28 @@ def test_a_result_that_is_a_turn_answers_the_action_before_it() -> None:
         assert record.messages[3].content == "Yes."
 
 
+@pytest.mark.parametrize("syntax", [name for name, one in SYNTAXES.items() if one.split])
+def test_a_result_that_is_a_turn_answers_the_call_that_has_none_in_the_text(syntax: str) -> None:
+    """Of the two calls in one text the first has its result there."""
+    written = SYNTAXES[syntax]
+    steps = [ChainStep("", "weather", "Oslo", "4 mm"), ChainStep("", "clock", "Bergen", "12:34")]
+    text = written.answer(steps, "Yes.").partition("12:34")[0]
+    text = text.removesuffix("<|startofexec|>").rstrip().removesuffix("<tool_response>").rstrip()
+    turns = [
+        {"role": "system", "content": written.system},
+        {"role": "user", "content": "Is it wet, and how late is it?"},
+        {"role": "assistant", "content": text},
+        {"role": "tool", "content": "12:34"},
+        {"role": "assistant", "content": "It is wet, at 12:34."},
+    ]
+    record = to_record({"messages": turns})
+    validate(record)
+    calls = {call.id: call.name for message in record.messages for call in message.calls}
+    results = [message for message in record.messages if message.role == "tool"]
+    answered = [(calls[one.call_id], one.content) for one in results]
+    assert answered == [("weather", "4 mm"), ("clock", "12:34")]
+
+
 def test_a_turn_that_is_not_learned_may_hold_what_cannot_be_taken_apart() -> None:
     torn = "Action: weather\nObservation: 4 mm\nFinal Answer: x"
     turns = [

@@ -159,6 +159,31 @@ def test_a_row_that_cannot_be_taken_says_why(code: str, row: Row) -> None:
     assert refused(lambda: validate(sage_sft.read(row))) == code
 
 
+@pytest.mark.parametrize("inside", [False, True], ids=["beside the turns", "in metadata"])
+@pytest.mark.parametrize(
+    ("candidates", "names"),
+    [
+        (None, {"rain_001"}),
+        ([], {"rain_001"}),
+        (["rain_001", "tide_table_002"], {"rain_001", "tide_table_002"}),
+        (["tide_table_002", "snow_003"], {"rain_001", "tide_table_002", "snow_003"}),
+    ],
+)
+def test_the_target_is_on_offer_once_whether_or_not_it_is_among_the_candidates(
+    candidates: list[str] | None, names: set[str], inside: bool
+) -> None:
+    named = {"candidate_tools": candidates}
+    row = dialog(SAID, RESULT, SAID, **({"metadata": named} if inside else named))
+    offered = [tool.name for tool in sage_sft.read(row).tools]
+    assert sorted(offered) == sorted(names)
+    orders = {
+        tuple(tool.name for tool in sage_sft.read({**row, "dialog_id": f"sft_{n}"}).tools)
+        for n in range(40)
+    }
+    # in some dialogs every tool comes first: the place does not tell which one is the target
+    assert {order[0] for order in orders} == names
+
+
 @given(damaged("sage_sft") | mangled("sage_sft"))
 def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
     assert sage_sft.fits(row) in (True, False)
