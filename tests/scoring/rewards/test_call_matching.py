@@ -2,9 +2,9 @@
 
 import pytest
 
-from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool
+from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Parsed, Tool
 from agentlite.scoring.rewards import WEIGHTS, Attempt, TraceStep, score_attempt
-from agentlite.scoring.rewards.call_matching import fit, needed
+from agentlite.scoring.rewards.call_matching import fit, needed, uses
 from agentlite.scoring.rewards.user_functions import UserFunctions
 
 
@@ -72,3 +72,28 @@ def test_where_the_gold_has_a_number_of_steps_it_goes_before_five():
 
 def test_a_function_has_ten_seconds_unless_told_otherwise():
     assert (UserFunctions([]).code.seconds, UserFunctions([], 0.5).code.seconds) == (10.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("expected", "made", "taken"),
+    [
+        (["*"], ["f"], ["f"]),
+        (["f", "*"], ["f", "g"], ["f", "g"]),  # f is spoken for
+        (["*", "g"], ["f", "g"], ["f", "g"]),
+        (["g", "*"], ["f", "g"], ["f", "g"]),
+        (["f", "*"], ["f", "f"], ["f", "f"]),  # the second f is not
+        (["*", "*"], ["g", "f"], ["f", "g"]),
+        (["f", "*"], ["f"], ["*", "f"]),
+        (["*"], ["no_such_tool"], ["*"]),
+        (["f", "*"], ["no_such_tool", "f"], ["*", "f"]),
+        (["*"], [], ["*"]),
+    ],
+)
+def test_any_tool_stands_for_a_tool_on_offer_that_no_other_expected_call_names(
+    expected, made, taken
+):
+    tools = [Tool(name, "", {"type": "object"}) for name in ("f", "g")]
+    gold = [GoldCall(ANY_TOOL if name == "*" else name, {}) for name in expected]
+    found = uses(gold, [Call(name, {"n": n}) for n, name in enumerate(made)], tools)
+    names = [one.name for use in found.values() for one in use.expected]
+    assert sorted("*" if name == ANY_TOOL else name for name in names) == taken
