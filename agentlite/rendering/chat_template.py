@@ -41,6 +41,7 @@ class Printed(dict[str, Any]):
 
 
 OF_DICTS = frozenset(dir(Printed()))
+OF_JINJA = ("_loop_vars", "_block_vars")  # jinja adds them to every call in a loop or a block
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
@@ -77,7 +78,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
                     args = ([*args[0]],)
                     self.count(_joined(args[0], text))
                 else:
-                    self.count(GROWTH[name](text, *args, **kwargs))
+                    named = {key: kwargs[key] for key in kwargs if key not in OF_JINJA}
+                    self.count(GROWTH[name](text, *args, **named))
         return super().call(context, function, *args, **kwargs)
 
     def getattr(self, obj: Any, attribute: str) -> Any:

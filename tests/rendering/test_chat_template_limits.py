@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agentlite.rendering import chat_template
 from agentlite.rendering.chat_template import (
@@ -141,6 +142,52 @@ def test_a_text_is_never_longer_than_was_reckoned_before_it_was_made(name, data)
 )
 def test_the_most_that_a_method_makes_is_reckoned(name, arguments, made):
     assert GROWTH[name](*arguments) == made
+
+
+CALLS = [
+    "'a'.ljust(3)",
+    "'a'.rjust(3, '-')",
+    "'a'.center(3)",
+    "'7'.zfill(3)",
+    "'{}, {b}'.format(1, b=2)",
+    "'{a}'.format_map({'a': 1})",
+    "'aXbX'.replace('X', '-')",
+    "'aXbX'.replace('X', '-', 1)",
+    "'ab'.translate({97: 'x'})",
+    "', '.join(['a', 'b'])",
+    "'a\\tb'.expandtabs(4)",
+    "'a b'.split(' ')",
+    "namespace(x=1).x",
+    "range(3) | list",
+    "'a b' | replace(' ', '-')",
+    "'a' | indent(2, true)",
+]
+PLACES = {
+    "alone": "{{ CALL }}",
+    "a loop": "{% for n in [1, 2] %}{{ CALL }}{% endfor %}",
+    "a loop with names": "{% for n in [1, 2] %}{% set s = n %}{{ CALL }}{{ s }}{% endfor %}",
+    "a loop in a loop": "{% for n in [1, 2] %}{% for m in [3] %}{{ CALL }}{% endfor %}{% endfor %}",
+    "a block": "{% block b %}{{ CALL }}{% endblock %}",
+    "a loop in a block": "{% block b %}{% for n in [1] %}{{ CALL }}{% endfor %}{% endblock %}",
+    "a macro": "{% macro m() %}{{ CALL }}{% endmacro %}{{ m() }}",
+    "a macro in a loop": "{% macro m() %}{{ CALL }}{% endmacro %}{% for n in [1] %}{{ m() }}"
+    "{% endfor %}",
+    "an assignment in a loop": "{% for n in [1] %}{% set s = CALL %}{{ s }}{% endfor %}",
+    "a condition in a loop": "{% for n in [1] %}{% if CALL %}{{ CALL }}{% endif %}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_gives_what_jinja_gives_wherever_it_stands(call, place):
+    """Jinja adds arguments of its own to a call in a loop or a block: they are no text's."""
+    source = PLACES[place].replace("CALL", call)
+    assert rendered(source) == ImmutableSandboxedEnvironment().from_string(source).render()
+
+
+def test_every_method_whose_text_may_grow_is_called_above():
+    methods = {name for name in GROWTH if hasattr(str, name)}
+    assert methods == {name for name in methods if any(f".{name}(" in call for call in CALLS)}
 
 
 printable = st.text(string.ascii_letters, max_size=8)
