@@ -328,6 +328,30 @@ def test_a_reader_gives_the_words_the_calls_and_the_first_problem(
     assert read_as(PROTOCOLS[name].parse(text)) == (content, calls, problem)
 
 
+ONE, OTHER = (f'<tool_call>{{"name": "{name}"}}</tool_call>' for name in "fg")
+ACTION = "Action: f\nAction Input: {}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "trailing"),
+    [
+        ("hermes", ONE, ""),
+        ("hermes", f"Hm. {ONE}\n{OTHER}\n", ""),
+        ("hermes", f"{ONE} so", "so"),
+        ("hermes", f"{ONE} then {OTHER}", "then"),
+        ("hermes", f"Hm. {ONE} then {OTHER} so", "then  so"),
+        ("react", f"{ACTION}\nObservation:", ""),
+        ("react", f"Hm.\n{ACTION}\nObservation: 4 mm", "4 mm"),
+        ("react", f"{ACTION}\nSo.", "So."),
+        ("ms-agent", f"{ACTION}\nObservation: 4 mm", "4 mm"),
+        ("toolllama", f"Hm.\n{ACTION}", ""),
+        ("toolllama", f"{ACTION}\nSo.", "So."),
+    ],
+)
+def test_what_follows_the_first_call_without_being_a_call_is_kept_apart(name, text, trailing):
+    assert PROTOCOLS[name].parse(text).trailing == trailing
+
+
 @pytest.mark.parametrize(
     ("text", "content", "calls", "problem"),
     [
@@ -466,3 +490,30 @@ def test_reading_back_compares_names_arguments_and_their_order(smollm2, dialog):
 def test_a_python_literal_is_read_up_to_64_kibibytes(length, problem):
     read = PROTOCOLS["react"].parse(f"Action: f\nAction Input: {{'a': '{'x' * length}'}}")
     assert (read.problem, len(read.calls)) == (problem, 0 if problem else 1)
+
+
+# a prompt opens a thought, which is written in a turn without its opening tag, whole, or not at all
+THINKING = """{%- for m in messages -%}<|im_start|>{{ m.role }}
+{{ WRITTEN }}<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt -%}<|im_start|>assistant
+<think>
+{% endif -%}"""
+WITHOUT_OPENING = "m.content.replace('<think>\\n', '')"
+DROPPED = "m.content.split('</think>')[-1].lstrip('\\n')"
+
+
+@pytest.mark.parametrize(
+    "written", [WITHOUT_OPENING, "m.content", DROPPED], ids=["opened before", "whole", "dropped"]
+)
+@pytest.mark.parametrize("thought", ["Hm.", ""], ids=["a thought", "none"])
+def test_a_thought_that_the_prompt_opens_is_there_once_and_closed_once(written, thought, smollm2):
+    text = THINKING.replace("WRITTEN", written)
+    template = Template("thinking", smollm2.tokenizer, text, smollm2.special)
+    said = f"<think>\n{thought}\n</think>\n\nYes." if thought else "Yes."
+    record = Record(messages=(Message("user", "Wet?"), Message("assistant", said)))
+    (row,) = render(record, PROTOCOLS["chat"], template)
+    (span,) = row.spans
+    prompt, answer = row.text[: span.start], row.text[span.start : span.end]
+    assert prompt.endswith("<|im_start|>assistant\n<think>\n")
+    assert answer == f"{thought}\n</think>\n\nYes.<|im_end|>"

@@ -129,3 +129,20 @@ def test_memory_is_bounded(smollm2, monkeypatch):
     text = " ".join(f"word{number}" for number in range(200))
     assert encode(text) == smollm2.tokenizer.encode(text, add_special_tokens=False).ids
     assert len(encode.__self__) <= 30
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_added_tokens_that_begin_alike_the_longest_is_taken(turned, smollm2):
+    tokenizer = changed(smollm2.tokenizer)
+    names = ["<tool", "<tool_call>", "<tool_call>s", "<|im_end|>", "<|im_end|><|im_start|>"]
+    names = names[::-1] if turned else names
+    tokenizer.add_tokens([AddedToken(name, normalized=False) for name in names])
+    encode = encoder(tokenizer)
+    assert isinstance(encode.__self__, TokenCache)
+    for text in (
+        "a<tool_call>b",
+        "<tool_calls>",
+        "<toolbox>",
+        "x<|im_end|><|im_start|>y<|im_end|>",
+    ):
+        assert encode(text) == tokenizer.encode(text, add_special_tokens=False).ids
