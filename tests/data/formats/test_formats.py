@@ -1365,3 +1365,15 @@ def test_null_arguments_in_the_gold_of_a_prompt_are_not_known() -> None:
     assert record.gold == {1: Gold((GoldCall("f", None),))} and record.unknown_arguments(1) == [0]
     known = to_record({**row, "gold": [{"name": "f"}]}, "prompts")
     assert known.gold == {1: Gold((GoldCall("f", {}),))}
+
+
+@pytest.mark.parametrize(
+    ("accepted", "split"), [([3], ""), ([3, "3"], ""), (["3"], "test"), ([[3]], "test")]
+)
+def test_a_bfcl_row_whose_answer_breaks_the_schema_is_for_tests_alone(
+    accepted: list[Any], split: str
+) -> None:
+    """It is judged by BFCL's own gold, and never learned."""
+    row = json.loads(FORMATS["bfcl"].example)
+    row["ground_truth"][0]["geo.area"]["w"] = accepted
+    assert to_record(row).split == split
