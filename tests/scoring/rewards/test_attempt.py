@@ -23,3 +23,21 @@ def test_excess_words_are_more_than_a_thought_needs_and_twice_the_recorded(words
     )
     assert attempt.excess_words == (words if excess else 0)
     assert not Attempt(Parsed("word " * words), Gold(), ()).excess_words  # without a call
+
+
+@pytest.mark.parametrize(
+    ("said", "recorded", "answers"),
+    [
+        ("Yes.", "", True),
+        ("!", "", False),
+        ("!", "?", False),
+        (" ! ", "!", True),  # the record itself says no more
+        ("", "", False),
+        (" ", " ", False),
+    ],
+)
+def test_an_answer_has_a_letter_or_is_what_the_record_has(said, recorded, answers):
+    assert Attempt(Parsed(said), Gold(), (), reference=recorded).answers is answers
+    assert not Attempt(Parsed(said, (Call("f"),)), Gold(), (), reference=recorded).answers
+    assert not Attempt(Parsed(said), Gold(), (), finished=False, reference=recorded).answers
+    assert not Attempt(Parsed(said, (), "no call"), Gold(), (), reference=recorded).answers
