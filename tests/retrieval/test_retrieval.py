@@ -465,3 +465,13 @@ def test_what_prep_added_was_not_retrieved_and_loses_nothing():
 def test_the_keyword_score_is_the_share_of_the_query():
     scores = BY_WORDS["keyword"](["weather of a city, and a week of it", "time"])
     assert scores(["weather city tomorrow"])[0].tolist() == pytest.approx([2 / 3, 0])
+
+
+def test_of_a_name_that_several_questions_find_the_version_is_that_of_the_first():
+    """Two versions of `a`: each question finds another one likelier."""
+    pool = ToolPool()
+    for name, about in (("a", "one"), ("a", "two"), ("b", "three")):
+        pool.add(Tool(name, about))
+    first, second = [0.9, 0.1, 0.5], [0.1, 0.9, 0.5]
+    assert index.likeliest(numpy.array([first, second]), pool, 2) == [0, 2]
+    assert index.likeliest(numpy.array([second, first]), pool, 2) == [1, 2]
