@@ -163,3 +163,14 @@ def test_nothing_fits_that_is_nested_too_deep_to_be_read_back() -> None:
 
 def test_a_long_value_is_quoted_by_its_beginning() -> None:
     assert misfit("x" * 200, {"type": "integer"}) == f'"{"x" * 59}… is not of type "integer"'
+
+
+@pytest.mark.parametrize("others", [None, True, {}, {"type": "string"}])
+def test_any_schema_of_other_properties_takes_them_and_false_alone_does_not(others: Any) -> None:
+    listed = {"properties": {"a": {}}}
+    for schema in ({**listed, "additionalProperties": others}, {"additionalProperties": others}):
+        is_open = others is not None or "properties" not in schema
+        assert takes(schema, "b") is is_open
+        assert fits({"b": "x"}, {"type": "object", **schema}) is is_open
+        assert not takes({**schema, "additionalProperties": False}, "b")
+    assert takes({**listed, "additionalProperties": False}, "a")

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from support.unknown_arguments import RECORD
 
 from agentlite.core.records import (
+    ANY_ARGUMENTS,
     Call,
     Candidate,
     Gold,
@@ -220,3 +221,23 @@ def test_arguments_that_are_not_known_come_back_from_a_row_as_they_were():
     assert RECORD.unknown_arguments(1) == [0] and RECORD.unknown_arguments(3) == []
     known = replace(RECORD, gold={1: Gold((GoldCall("forecast_001", {}),))})
     assert known.unknown_arguments(1) == [] and known.id != RECORD.id
+
+
+@pytest.mark.parametrize(
+    ("arguments", "gold", "unknown"),
+    [
+        ([{}], [ANY_ARGUMENTS], [0]),
+        ([{"town": "Oslo"}], [ANY_ARGUMENTS], []),  # the data says them
+        ([{}, {"town": "Oslo"}, {}], [ANY_ARGUMENTS] * 3, [0, 2]),
+        ([{}], [{}], []),  # none are due
+    ],
+)
+def test_arguments_are_unknown_where_the_gold_takes_any_and_the_call_has_none(
+    arguments, gold, unknown
+):
+    calls = tuple(Call("forecast_001", one, f"call_{n}") for n, one in enumerate(arguments))
+    asked, answer, *_ = RECORD.messages
+    expected = Gold(tuple(GoldCall("forecast_001", one) for one in gold))
+    record = replace(RECORD, messages=(asked, replace(answer, calls=calls)), gold={1: expected})
+    assert record.unknown_arguments(1) == unknown
+    assert replace(record, gold={}).unknown_arguments(1) == []
