@@ -608,6 +608,11 @@ def test_packed_rows_are_planned_as_the_tokens_of_a_micro_batch(max_length: int,
     load = load_of("sft", settings, find_shape("Qwen/Qwen2.5-7B-Instruct"), True)
     assert (load.rows, load.length) == (rows, max_length)
     assert load_of("sft", settings, load.shape, False).rows == 3  # without CUDA nothing is packed
+    # a packed row is full, however short the rows of the data are
+    assert load_of("sft", settings, load.shape, True, 300).length == max_length
+    alone = SftSettings(batch_size=3, max_length=max_length)
+    for gpu, of in ((True, alone), (False, alone), (False, settings)):
+        assert load_of("sft", of, load.shape, gpu, 300).length == 300
 
 
 @pytest.mark.parametrize(
