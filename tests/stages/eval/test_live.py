@@ -4,16 +4,18 @@ import json
 from typing import get_args
 
 import pytest
+from msgspec import UNSET
 from support.shop import call, scripted, shop, tasks
 
 import agentlite
+from agentlite.config.settings import EvalSettings
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.engine import act
 from agentlite.environments.rollout import RolloutAnswer
-from agentlite.environments.trajectories import EndedBy
+from agentlite.environments.trajectories import EndedBy, Trajectory
 from agentlite.scoring.metrics.model_metrics import ENDINGS
-from agentlite.stages.eval.live import environment_folder
+from agentlite.stages.eval.live import environment_folder, live_metrics
 from agentlite.workspace import run_folder
 
 
@@ -268,3 +270,50 @@ def test_all_records_of_a_prep_are_not_a_split(models):
 )
 def test_an_environment_has_a_folder_of_its_name(name, folder):
     assert environment_folder(name) == folder
+
+
+@pytest.mark.parametrize(
+    ("changed", "comparable"),
+    [
+        ({}, True),
+        ({"batch_size": 1}, True),  # how many go on together changes nothing
+        ({"max_new_tokens": 9}, True),  # of the model, not of the world
+        ({"max_turns": 3}, False),
+        ({"extra_tools": 1}, False),
+    ],
+)
+def test_models_are_compared_that_have_acted_in_the_same_world(
+    models, changed, comparable, monkeypatch
+):
+    made = agentlite.stages.acting.environment
+
+    def any_tools(env, tasks_file, extra_tools, run):
+        """The shop as if it had more tools to offer, as BFCL has."""
+        return made(env, tasks_file, None, run)
+
+    monkeypatch.setattr("agentlite.stages.acting.environment", any_tools)
+    evaluate(models, TALKER, **changed)
+    evaluate(models, GOOD)
+    assert (models / BASE / "compare.json").exists() is comparable
+
+
+@pytest.mark.parametrize(
+    ("scores", "right"),
+    [
+        ([{"env": 1.0}, {"env": 1.0}], [1.0, 1.0]),
+        ([{"env": 1.0}, {"env": 0.5}], [0.5, 0.0]),  # half a task is not done
+        ([{"env": 0.99}, {"env": 0.0}], [0.0, 0.0]),
+        ([{"bfcl": 0.0, "env": 1.0}, {"bfcl": 1.0, "env": 0.0}], [0.5, 0.0]),
+        ([{"gold_calls": 1.0}, {"gold_calls": 0.5}], [0.5, 0.0]),
+        ([{"other": 1.0}, {"other": 1.0}], None),  # nothing says whether it is done
+    ],
+)
+def test_a_sample_is_right_where_the_score_that_says_so_is_whole(scores, right):
+    samples = [
+        Trajectory("t", number, "", [], [], [], "user", of) for number, of in enumerate(scores)
+    ]
+    found = live_metrics(samples[:1], samples, EvalSettings(env="x", num_samples=2)).passes
+    if right is None:
+        assert found is UNSET
+    else:
+        assert [found[f"pass^{k}"].mean for k in (1, 2)] == right
