@@ -1,11 +1,16 @@
 """One at a time, in the order of asking, and no more than may wait."""
 
 import threading
-import time
 
 import pytest
+from support.processes import waits_until
 
 from agentlite.deploy.answer_queue import LONGEST_WAIT, AnswerQueue, ClientGone, QueueFull
+
+
+def waits(queue: AnswerQueue, number: int) -> bool:
+    """Whether so many wait within five seconds, while one is answered."""
+    return waits_until(lambda: queue.working and queue.waiting >= number, 5)
 
 
 def test_the_order_is_that_of_asking():
@@ -20,8 +25,7 @@ def test_the_order_is_that_of_asking():
         for number in range(20):
             threads.append(threading.Thread(target=answer, args=(number,)))
             threads[-1].start()
-            while queue.waiting <= number:
-                time.sleep(0.001)
+            assert waits(queue, number + 1)
     for thread in threads:
         thread.join()
     assert order == list(range(20)) and not queue.working
@@ -36,16 +40,17 @@ def test_one_is_answered_and_the_longest_number_waits(longest):
             over.wait(60)
 
     threads = [threading.Thread(target=wait) for _ in range(longest + 1)]
-    for number, thread in enumerate(threads):
-        thread.start()
-        while not queue.working or queue.waiting < number:
-            time.sleep(0.001)
-    with pytest.raises(QueueFull) as full, queue.turn(lambda: False):
-        pass
-    assert 1 <= full.value.seconds <= LONGEST_WAIT and queue.waiting == longest
-    over.set()
-    for thread in threads:
-        thread.join()
+    try:
+        for number, thread in enumerate(threads):
+            thread.start()
+            assert waits(queue, number)
+        with pytest.raises(QueueFull) as full, queue.turn(lambda: False):
+            pass
+        assert 1 <= full.value.seconds <= LONGEST_WAIT and queue.waiting == longest
+    finally:
+        over.set()
+        for thread in filter(threading.Thread.is_alive, threads):
+            thread.join()
     assert not queue.working
 
 
