@@ -1,6 +1,7 @@
 """pairs with a sampler that says what the test wants: what is sampled, kept, scored and refused."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,11 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+import agentlite
 from agentlite.config.resolve import plain_settings
 from agentlite.config.settings import PairsSettings, fields
 from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
 from agentlite.core.records import GOLD, Candidate, Record, Score, Step
-from agentlite.core.row_files import read_rows, write_json, write_rows
+from agentlite.core.row_files import Appender, read_rows, write_json, write_rows
 from agentlite.rendering import Prompt
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, WEIGHTS
 from agentlite.scoring.rewards.scorer import Tally
@@ -402,3 +404,61 @@ def test_weightings_of_a_grid_each_have_a_name_of_their_own(tmp_path):
 
 def test_the_hint_names_the_command_that_scores_again():
     assert "agentlite pairs --from b --out NAME" in score.rescore_hint("b")
+
+
+# --- a folder that somebody has edited ---
+
+
+def asked_row(city: str) -> dict[str, Any]:
+    call = {"function": {"name": "rain", "arguments": json.dumps({"city": city})}}
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    return {
+        "messages": [
+            {"role": "user", "content": f"Is it wet in {city}?"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+        ],
+        "tools": [{"type": "function", "function": {"name": "rain", "parameters": schema}}],
+    }
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Makes the pairs of three questions, or makes them again; the answers are not a model's."""
+    rows = tmp_path / "rows.jsonl"
+    write_rows(rows, map(asked_row, ("Oslo", "Rome", "Kyiv")))
+    shares = {"test": 0.0, "dev": 0.0, "split_by": "query"}
+    agentlite.prep(str(rows), run=str(tmp_path), protocol="hermes", **shares)
+    monkeypatch.setattr(pairs, "check_libraries", lambda engine: None)
+
+    def written(settings, source, prompts, path, known):
+        with Appender(path) as file:
+            for one, n in sample.missing_samples(settings, prompts, known):
+                text = [one.answer, "No.", "It is dry."][n]
+                answer = (settings.model, n, text, "turn", 3)
+                file.append(msgspec.structs.asdict(Candidate(*one.step, one.protocol, *answer)))
+
+    monkeypatch.setattr(sample, "_sample_here", written)
+    options = {"model": "smollm2-135m", "num_samples": 3, "margin": 0.0, "gold": True}
+    return lambda: agentlite.pairs(run=str(tmp_path), **options)
+
+
+EDITED = {
+    "records.jsonl": lambda text: text.replace("Oslo", "Nice"),
+    "candidates.jsonl": lambda text: text.replace("It is dry.", "It is wet."),
+    "scores.jsonl": lambda text: re.sub(r'"tool_accuracy": ?[0-9.]+', '"tool_accuracy": 0.5', text),
+    "pairs.jsonl": lambda text: text.partition("\n")[0] + "\n",
+    "stats.json": lambda text: text.replace("3", "4"),
+}
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_an_output_that_was_edited_is_made_again_as_it_was(name, made, tmp_path):
+    """Its digest is in done.json: nothing is ranked by scores that nobody has given."""
+    assert made().status == "done" and made().status == "up to date"
+    folder = tmp_path / "pairs"
+    before = {path: (folder / path).read_text(encoding="utf-8") for path in EDITED}
+    (folder / name).write_text(EDITED[name](before[name]), encoding="utf-8")
+    assert (folder / name).read_text(encoding="utf-8") != before[name]
+    assert made().status == "done"
+    assert {path: (folder / path).read_text(encoding="utf-8") for path in EDITED} == before
+    assert made().status == "up to date"
