@@ -166,6 +166,15 @@ def test_the_first_page_leads_to_the_commands_and_to_installing():
     assert {"docs/commands/", "docs/install.md"} <= set(LINK.findall(text))
 
 
+def test_the_notebook_is_made_of_the_readme_and_needs_no_upload():
+    from notebook import cells, notebook
+
+    assert NOTEBOOK.read_text(encoding="utf-8") == notebook(), "python scripts/notebook.py"
+    assert "upload" not in "".join(source for _, source in cells()).lower()
+    installed = [line for line in notebook_lines() if "pip install" in line]
+    assert installed and not [line for line in installed if ".whl" in line or "/" in line]
+
+
 def test_the_notebook_is_one_without_outputs():
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5) and notebook["metadata"][
@@ -192,7 +201,6 @@ def test_the_lines_of_the_notebook_can_be_typed():
         "doctor",
         "init",
         "prep",
-        "sft",
         "sft",
         "eval",
         "chat",

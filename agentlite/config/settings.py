@@ -26,6 +26,7 @@ Attention = Literal["auto", "eager", "sdpa", "flash_attention_2"]
 Scheduler = Literal[
     "cosine", "linear", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"
 ]
+Tracker = Literal["trackio", "wandb", "tensorboard"]
 RankBy = Literal["tuned", "hybrid", "bm25", "tfidf", "keyword"]
 if TYPE_CHECKING:
     Trainer = str
@@ -233,6 +234,8 @@ class RetrieverSettings(Struct, frozen=True, kw_only=True):
     """numbers of retrieved tools at which the search is measured"""
     seed: Annotated[Seed, TRAINING] = 0
     """random seed of the negatives, the order of pairs and the bootstrap"""
+    report_to: Annotated[tuple[Tracker, ...], TRAINING] = ()
+    """trackers that follow the run, in addition to metrics.jsonl; wandb sends figures away"""
     trl: dict[str, Any] = {}
     """any other argument of sentence-transformers' trainer"""
 
@@ -269,6 +272,8 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     """steps between checkpoints; the dev loss is measured at each"""
     seed: Annotated[Seed, TRAINING] = 0
     """random seed of the initial weights, the order of rows and the sampling"""
+    report_to: Annotated[tuple[Tracker, ...], TRAINING] = ()
+    """trackers that follow the run, in addition to metrics.jsonl; wandb sends figures away"""
     full: Annotated[bool, ADAPTER] = False
     """train all weights in place of an adapter; the result is a whole model"""
     lora_r: Annotated[Count, ADAPTER, COMMON] = 16

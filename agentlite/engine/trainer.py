@@ -5,7 +5,6 @@ import dataclasses
 import io
 import json
 import math
-import os
 import random
 import shutil
 import signal
@@ -23,6 +22,7 @@ from agentlite.core.row_files import write_json
 from agentlite.engine import adapter, checkpoints, coordinate, deepspeed, load_dtype, on_gpu
 from agentlite.engine.load import free_memory, is_out_of_memory, weight_files
 from agentlite.engine.signals import Stopped, noted_signals
+from agentlite.engine.trackers import tracker_arguments
 from agentlite.engine.training_log import logged, open_journal
 from agentlite.engine.watch import TrainerRun, Watch, diverged, follower, listen
 from agentlite.workspace import run_folder
@@ -195,8 +195,6 @@ def shared_arguments(
     settings: TrainerSettings | RetrieverSettings, folder: Path, plan: Schedule, *, with_dev: bool
 ) -> dict[str, object]:
     """TrainingArguments of transformers, for any trainer."""
-    if "report_to" not in settings.trl:
-        os.environ.setdefault("WANDB_MODE", "disabled")
     return {
         "output_dir": str(folder / "checkpoints"),
         "max_steps": plan.steps,
@@ -215,7 +213,7 @@ def shared_arguments(
         "save_steps": settings.save_steps,
         "prediction_loss_only": True,
         "disable_tqdm": True,
-        "report_to": "none",
+        **tracker_arguments(settings.report_to, folder, others="report_to" in settings.trl),
         "seed": settings.seed,
         "dataloader_pin_memory": on_gpu(),
     }

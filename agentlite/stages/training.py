@@ -10,6 +10,7 @@ from agentlite.core.errors import UserError
 from agentlite.engine import check_libraries, coordinate, deepspeed
 from agentlite.engine.adapter import refuse_embeddings
 from agentlite.engine.load import loading_of, refuse_unusable
+from agentlite.engine.trackers import check_trackers
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import (
     failing_early,
@@ -48,7 +49,7 @@ def train_stage(
     """
     plan = Plan(
         command,
-        {**resolve.plain_settings(settings, not_of_the_plan), "protocol": protocol},
+        {**resolve.plain_settings(settings, ["report_to", *not_of_the_plan]), "protocol": protocol},
         {**inputs, "model": source.digest, **deepspeed.inputs(settings)},
         run_folder.versions(),
     )
@@ -57,6 +58,7 @@ def train_stage(
     deepspeed.refuse_unfit(command, settings, source)
     refuse_embeddings(command, settings)
     refuse_unusable(loading_of(settings))
+    check_trackers(settings.report_to)
     # only these can be refused; without them the rows are read first, which takes no libraries
     passes_on = bool(settings.trl or settings.peft)
     if target.dry_run:

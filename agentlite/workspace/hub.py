@@ -1,8 +1,9 @@
-"""A hub id with its commit, `org/model@commit` -> the files of that very commit, fetched once."""
+"""A hub id with its commit -> the files of that very commit, fetched once; files -> the hub."""
 
 import errno
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from agentlite.config.gpu_profiles import keep_private
@@ -141,3 +142,56 @@ def hub_file(name: str, file: str, required: bool = True) -> Path:
             location="--model",
             exit_code=NETWORK,
         ) from error
+
+
+def refuse_push(name: str) -> None:
+    """Asked before anything slow. Raises UserError 2 for a name that is not one of the hub, and 8
+    without a token or offline."""
+    from huggingface_hub import get_token
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    if not is_hub_id(name) or "@" in name:
+        raise UserError(
+            f"'{name}' is not the name of a repository.",
+            "Write it as USER/NAME or ORGANIZATION/NAME.",
+            location="--push-to-hub",
+        )
+    if HF_HUB_OFFLINE:
+        raise UserError(
+            "HF_HUB_OFFLINE is set, so nothing can be uploaded.",
+            "Unset it, or leave --push-to-hub out.",
+            location="--push-to-hub",
+            exit_code=NETWORK,
+        )
+    if not get_token():
+        raise UserError(
+            "there is no token for the hub.",
+            "Run `hf auth login`, or set HF_TOKEN to a token with write access.",
+            location="--push-to-hub",
+            exit_code=NETWORK,
+        )
+
+
+def push(files: Mapping[str, Path], name: str) -> str:
+    """Uploads files, by their names there, in one commit. A repository that does not exist is
+    created, private. Returns the commit's address. Raises UserError 8: the files here stay.
+    """
+    keep_private()
+    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    operations = [CommitOperationAdd(there, str(path)) for there, path in files.items()]
+    hub = HfApi()
+    try:
+        with console.waiting(f"uploading {len(files)} files to {name}"):
+            hub.create_repo(name, private=True, exist_ok=True)
+            commit = hub.create_commit(name, operations, commit_message="Exported by agentlite")
+    except (HfHubHTTPError, OSError) as error:
+        raise UserError(
+            f"the upload to {name} failed: {error}",
+            "The export is complete here. Check that the token may write there, then run the same "
+            "command again with --force.",
+            location="--push-to-hub",
+            exit_code=NETWORK,
+        ) from error
+    return commit.commit_url

@@ -36,11 +36,14 @@ def export(request: "ExportRequest") -> dict[str, object]:
     from agentlite.deploy.export.exported_model import find_subject, weights_size
     from agentlite.deploy.export.model_card import card, digests
     from agentlite.deploy.export.targets import GGUF, KINDS
+    from agentlite.workspace.hub import push, refuse_push
     from agentlite.workspace.lineage import system_of
     from agentlite.workspace.run_folder import versions
 
     started, target, kind = time.monotonic(), request.target, KINDS[request.kind]
     refuse_taken(target, request.force)
+    if request.push_to_hub:
+        refuse_push(request.push_to_hub)
     subject = find_subject(request.model, request.run)
     kind.check(request, subject)
     needed = int(kind.times * weights_size(subject.source) * 1.05)
@@ -71,12 +74,19 @@ def export(request: "ExportRequest") -> dict[str, object]:
         else:
             put_folder(aside, target, facts)
             written = sorted(target.iterdir())
+    pushed = {}
+    if request.push_to_hub:
+        # a GGUF file's card is FILE.md here, and the README.md of its repository
+        card_file = next_to(target, "md") if request.kind == "gguf" else None
+        names = {CARD if path == card_file else path.name: path for path in written}
+        pushed = {"pushed": push(names, request.push_to_hub)}
     sizes = {path.name: path.stat().st_size for path in written}
     seconds = round(time.monotonic() - started, 1)
     return {
         "command": "export",
         "target": str(target),
         **facts,
+        **pushed,
         "bytes": sizes,
         "seconds": seconds,
         "next": _next(request.kind, target),
@@ -110,6 +120,8 @@ def _present(summary: Mapping[str, Any]) -> None:
     ]
     print(f"export: done in {summary['seconds']:.0f} s, {summary['target']}")
     print_table([["", ""], *rows])
+    if pushed := summary.get("pushed"):
+        print(f"uploaded: {pushed}")
     print(f"next: {summary['next']}")
 
 
@@ -198,6 +210,13 @@ COMMAND = Command(
             section=GGUF_OPTIONS,
             default="",
             help="JSON list of tools, for the SYSTEM of the Modelfile",
+        ),
+        Option(
+            ["--push-to-hub"],
+            Annotated[str, Metavar("USER/NAME")],
+            section=FORMS,
+            default="",
+            help="also upload it to this repository of the Hugging Face hub, private if it is new",
         ),
         Option(["--force"], section=WORKSPACE, is_flag=True, help="replace an earlier export"),
         RUN,

@@ -52,6 +52,7 @@ class ExportRequest(NamedTuple):
     quantize: str = ""
     tools: str = ""
     force: bool = False
+    push_to_hub: str = ""
 
 
 class Exported(NamedTuple):

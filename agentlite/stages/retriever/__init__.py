@@ -13,6 +13,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, Record, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows, write_rows
+from agentlite.engine.trackers import check_trackers
 from agentlite.report.retrieval_tables import best_in_words
 from agentlite.retrieval import index, training_pairs
 from agentlite.retrieval.queries import Query, queries, questions
@@ -64,10 +65,11 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     )
     plan = Plan(
         "retriever",
-        resolve.plain_settings(settings),
+        resolve.plain_settings(settings, ["report_to"]),
         {"data": digest, "model": source.digest, **files},
         run_folder.versions(),
     )
+    check_trackers(settings.report_to)
     if target.dry_run:
         return _dry_run(settings, target, plan, data)
     if target.has_work(plan):

@@ -1,0 +1,84 @@
+"""--report-to: a tracker follows the run as metrics.jsonl does, and none is asked by itself."""
+
+import importlib.util
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from support.samples import DATA
+
+import agentlite
+from agentlite.config.settings import Tracker
+from agentlite.core.errors import MODEL, UserError
+from agentlite.core.row_files import read_rows
+from agentlite.engine.trackers import check_trackers, tracker_arguments
+from agentlite.workspace import run_folder
+
+STEPS = 3
+
+
+def test_without_a_tracker_nothing_is_reported(tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
+    assert tracker_arguments((), tmp_path / "run/sft")["report_to"] == "none"
+    assert os.environ["WANDB_MODE"] == "disabled" and "TENSORBOARD_LOGGING_DIR" not in os.environ
+
+
+@pytest.mark.parametrize("name", get_args(Tracker))
+def test_a_tracker_is_named_with_the_run(name, tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "elsewhere")
+    asked = tracker_arguments([name], tmp_path / "weather/sft")
+    assert asked == {"report_to": [name], "project": "agentlite", "run_name": "weather-sft"}
+    assert ("WANDB_MODE" in os.environ) is (name != "wandb")
+    inside = os.environ["TENSORBOARD_LOGGING_DIR"] == str(tmp_path / "weather/sft/tensorboard")
+    assert inside is (name == "tensorboard")
+
+
+@pytest.mark.parametrize("name", get_args(Tracker))
+def test_a_tracker_that_is_not_installed_is_refused_before_anything_is_loaded(name, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda one: None if one == name else find(one))
+    with pytest.raises(UserError, match=f"pip install {name}") as refused:
+        check_trackers([name])
+    assert refused.value.exit_code == MODEL and refused.value.location == f"--report-to {name}"
+    check_trackers([])
+
+
+def trained(run: Path, model: Path, name: str) -> list[float]:
+    """The losses of metrics.jsonl, after a short run that `name` followed."""
+    agentlite.prep(str(DATA / "weather.jsonl"), run=str(run), model=str(model), dev=0.0)
+    agentlite.sft(run=str(run), max_steps=STEPS, engine="hf", report_to=[name])
+    assert "report_to" not in run_folder.read_plan(run / "sft").settings
+    again = agentlite.sft(run=str(run), max_steps=STEPS, engine="hf")
+    assert again.status == "up to date"  # who follows a run does not change it
+    return [row["loss"] for row in read_rows(run / "sft/metrics.jsonl")]
+
+
+def test_tensorboard_has_the_losses_of_the_run(tiny_model, tmp_path):
+    events: Any = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="tensorboard is not installed: scripts/setup.sh installs it",
+    )
+    losses = trained(tmp_path / "run", tiny_model, "tensorboard")
+    written = events.EventAccumulator(str(tmp_path / "run/sft/tensorboard")).Reload()
+    scalars = written.Scalars("train/loss")
+    assert [one.step for one in scalars] == [1, 2, 3]
+    assert [one.value for one in scalars] == pytest.approx(losses, abs=1e-3)
+
+
+def test_trackio_has_the_losses_of_the_run_and_needs_no_network(tiny_model, tmp_path, monkeypatch):
+    if importlib.util.find_spec("trackio") is None:
+        pytest.skip("trackio is not installed: pip install trackio")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    losses = trained(tmp_path / "run", tiny_model, "trackio")
+    (database,) = (tmp_path / "trackio").glob("*.db")
+    with sqlite3.connect(database) as connection:
+        query = "select run_name, metrics from metrics order by step"
+        rows = [(run, json.loads(text)) for run, text in connection.execute(query)]
+    assert {run for run, _ in rows} == {"run-sft"}
+    seen = [row["train/loss"] for _, row in rows if "train/loss" in row]
+    assert seen == pytest.approx(losses, abs=1e-3)
