@@ -21,13 +21,13 @@ WORDS = {
     "doctor": "What this machine has, what can be trained on it, and how to fix problems.",
     "init": "A folder with 78 sample dialogs of a home assistant, and settings with comments.",
     "prep": "The dialogs are checked and split. A table shows what was kept and why.",
-    "sft": "Training writes an adapter. `agentlite sft --dry-run` shows its steps and memory first.",
+    "sft": "Training writes an adapter. `agentlite sft --dry-run` shows steps and memory first.",
     "eval": "The untrained and the tuned model answer the same new questions.",
     "chat": "The tuned model calls a function of `tools.py`, reads its result and answers.",
     "export": "A model folder for other programs.",
-    "runs": "The stages of this folder. Your own dialogs come next: put them into `data.jsonl`, and "
-    "start over with `--force`. On a GPU, `model: Qwen/Qwen2.5-1.5B-Instruct` in `agentlite.yaml` "
-    "is a larger model.",
+    "runs": "The stages of this folder. Your own dialogs come next: put them into `data.jsonl`, "
+    "and start over with `--force`. On a GPU, `model: Qwen/Qwen2.5-1.5B-Instruct` in "
+    "`agentlite.yaml` is a larger model.",
 }
 REPORT = """from IPython.display import HTML
 

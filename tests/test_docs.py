@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 import tokenize
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -310,3 +311,34 @@ def test_no_identifier_holds_a_word_that_the_glossary_retires():
                 if token.type == tokenize.NAME and words_of(token.string) & retired
             ]
     assert not met
+
+
+def test_the_image_installs_what_is_there_with_the_tested_set():
+    """No engine builds it here: what it copies exists, and extras and pins are the project's."""
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
+    assert copied and not [word for word in copied if not (ROOT / word).exists()]
+    allowed = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert {f"!{word}" for word in copied} <= {*allowed}
+    text = "\n".join(lines)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (extras,) = re.findall(r'"\.\[([\w,]+)\]"', text)
+    assert {*extras.split(",")} <= project["optional-dependencies"].keys()
+    # torch's wheels of this series hold CUDA 13, as the image's name says
+    assert text.count("-c constraints.txt") == 3 and "nvidia/cuda:13." in text
+    (override,) = re.findall(r'"(certifi>=[\d.]+)"', text)
+    assert override in (ROOT / "scripts/setup.sh").read_text(encoding="utf-8")
+
+
+def test_the_devcontainer_is_json_and_runs_what_is_there():
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
+    shell, script = container["postCreateCommand"].split()
+    assert shell == "bash" and (ROOT / script).exists()
+
+
+def test_the_metadata_says_what_an_index_shows():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert len(project["description"]) <= 100 and (ROOT / project["readme"]).exists()
+    named = {line.rsplit(" ", 1)[1] for line in project["classifiers"] if "Python :: 3." in line}
+    low, high = re.findall(r"3\.(\d+)", project["requires-python"])
+    assert named == {f"3.{minor}" for minor in range(int(low), int(high))}
