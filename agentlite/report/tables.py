@@ -166,8 +166,15 @@ def is_share(figure: Json) -> bool:
 
 
 def differences(evaluation: Evaluation) -> list[Json]:
-    """The differences in compare.json; [] if the predictions have changed since."""
-    return list(evaluation.compared.get("differences", [])) if evaluation.is_current else []
+    """The differences in compare.json, those of the main figures first; [] if the predictions have
+    changed since.
+    """
+    rows = evaluation.compared.get("differences", []) if evaluation.is_current else []
+    order = [*METRICS]
+    return sorted(
+        rows,
+        key=lambda row: order.index(row["metric"]) if row["metric"] in METRICS else len(order),
+    )
 
 
 def outdated(evaluation: Evaluation) -> str:
@@ -198,7 +205,10 @@ def verdict(row: Json) -> str:
         if row["beyond_noise"]
         else f"within noise: {count} cannot tell them apart"
     )
-    return f"{sentence} (p = {row['p_holm']:.2g})" if "p_holm" in row else sentence
+    if "p_holm" not in row:
+        return sentence
+    chance = row["p_holm"]
+    return f"{sentence} ({'p < 0.001' if chance < 0.001 else f'p = {chance:.2g}'})"
 
 
 def in_words(row: Json) -> str:

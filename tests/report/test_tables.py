@@ -77,6 +77,10 @@ def row(mean=0.1, low=-0.02, high=0.22, beyond=False, metric="exact_call", **mor
             "-50.0 points [-60.0, -40.0], beyond noise, on 40 prompts (p = 0.0012).",
         ),
         (
+            row(-0.5, -0.6, -0.4, True, p=0.0001, p_holm=0.00099),
+            "-50.0 points [-60.0, -40.0], beyond noise, on 40 prompts (p < 0.001).",
+        ),
+        (
             row(beyond=True),
             "+10.0 points [-2.0, +22.0], beyond noise, on 40 prompts.",
         ),
