@@ -68,11 +68,13 @@ def typed(command: str, folder: Path) -> str:
     os.close(main)
     if process.wait():
         raise SystemExit(printed.decode())
-    return printed.decode().replace("\r\n", "\n")
+    # a bar hides the cursor, and is gone when the cursor is shown again
+    text = re.sub(r"\x1b\[\?25l.*?\x1b\[\?25h", "", printed.decode(), flags=re.DOTALL)
+    return re.sub(r"\x1b\[\d*[AK]", "", text).replace("\r\n", "\n").replace("\r", "")
 
 
 def drawn(command: str, printed: str) -> str:
-    """An SVG of a terminal. A bar that was cleared leaves nothing."""
+    """An SVG of a terminal."""
     console = Console(
         file=io.StringIO(),
         record=True,

@@ -63,7 +63,7 @@ CODES: dict[str, Code] = {
         "Split it up.",
     ),
     "E121": Code(
-        "The row is not a JSON object on a line of its own.",
+        "The row is not a JSON object on its own line.",
         f"`jq -c .` writes one row per line; {REPAIR}.",
     ),
     "E122": Code("The last row of the file looks cut.", f"Fetch it again; {REPAIR}."),
@@ -130,7 +130,7 @@ CODES: dict[str, Code] = {
         "Take the mark out of the text, or take another --protocol.",
     ),
     "E216": Code(
-        "A turn that says nothing, or holds something else than text.",
+        "A turn that is empty, or holds something other than text.",
         "Take it out, or write its text.",
     ),
     "E217": Code(

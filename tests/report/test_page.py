@@ -334,6 +334,19 @@ def test_a_page_renders_without_errors_and_without_sideways_scrolling(
 
 @pytest.mark.browser
 @needs_browser
+def test_at_1400_pixels_no_table_is_cut_even_with_all_details_open(run, chromium):
+    read_page(run)
+    chromium.open(run / "report.html", width=1400)
+    chromium.value("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    tables = "[...document.querySelectorAll('.wide')]"
+    assert chromium.value(f"{tables}.length") > 3
+    assert (
+        chromium.value(f"{tables}.filter((one) => one.scrollWidth > one.clientWidth).length") == 0
+    )
+
+
+@pytest.mark.browser
+@needs_browser
 def test_the_reader_filters_by_model_outcome_and_text(run, chromium):
     read_page(run)
     chromium.open(run / "report.html", width=1280)
