@@ -1,7 +1,8 @@
 """The pictures in docs/, from a finished workspace of `agentlite init`: the report, the terminal.
 
-usage: .venv/bin/python scripts/pictures.py FOLDER
-  Needs Chromium. FOLDER holds data.jsonl and runs/default with eval and pairs.
+usage: .venv/bin/python scripts/pictures.py FOLDER [NAME...]
+  FOLDER holds data.jsonl and runs/default with eval and pairs. NAME: only these pictures, such as
+  terminal-prep, which needs no model. Those of the report need Chromium.
 """
 
 import io
@@ -88,15 +89,20 @@ def drawn(command: str, printed: str) -> str:
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         raise SystemExit(__doc__)
-    folder = Path(sys.argv[1])
+    folder, wanted = Path(sys.argv[1]), sys.argv[2:] or [*COMMANDS, *REPORTS]
     rows = [*map(json.dumps, BROKEN), json.dumps(BROKEN[0])[:50]]  # the last one is cut
     (folder / "broken.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
     for name, command in COMMANDS.items():
+        if name not in wanted:
+            continue
         (DOCS / f"{name}.svg").write_text(drawn(command, typed(command, folder)), encoding="utf-8")
+    reports = {name: shown for name, shown in REPORTS.items() if name in wanted}
+    if not reports:
+        return
     with browser() as page:
-        for name, (width, height, dark) in REPORTS.items():
+        for name, (width, height, dark) in reports.items():
             page.open(folder / "runs/default/report.html", width=width, dark=dark)
             (DOCS / f"{name}.png").write_bytes(page.screenshot(height=height or None))
             assert not page.errors, page.errors
