@@ -1,6 +1,6 @@
 # agentlite on an NVIDIA GPU. The torch of constraints.txt is built for CUDA 13: driver 580 or newer.
 #   docker build -t agentlite .
-#   docker run --rm -it --gpus all -v "$PWD:/work" -v agentlite-cache:/cache agentlite agentlite doctor
+#   docker run --rm -it --gpus all -v "$PWD:/work" -v agentlite-cache:/cache agentlite doctor
 FROM nvidia/cuda:13.0.1-base-ubuntu24.04
 
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
@@ -27,4 +27,5 @@ RUN python3 -m venv "$VIRTUAL_ENV" \
 ENV HF_HOME=/cache/huggingface AGENTLITE_CACHE=/cache/agentlite
 VOLUME /cache
 WORKDIR /work
-CMD ["agentlite"]
+ENTRYPOINT ["agentlite"]
+CMD ["--help"]
