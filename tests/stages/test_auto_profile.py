@@ -54,6 +54,16 @@ def begin(folder: Path, command: str, resolved, name: str = PLAN) -> None:
     write_json(folder / name, begun.sealed())
 
 
+@pytest.mark.parametrize("command", ["rollout", "eval", "grpo"])
+def test_what_acts_in_an_environment_gets_settings_by_memory(command, free, tmp_path):
+    resolved = settled(command, tmp_path, env="shop.py:Shop")
+    assert "calculated" in resolved.origin["load_in_4bit"]
+    planned = plan(
+        command, resolved.settings, find_shape(MODEL), machine_of("rtx4090"), RowLengths()
+    )
+    assert planned.gib.fits
+
+
 @pytest.mark.parametrize("command", ["sft", "dpo", "grpo"])
 def test_a_stage_that_was_begun_keeps_what_was_chosen_whatever_memory_is_free_now(
     command, free, tmp_path

@@ -192,7 +192,10 @@ def _cached(load: Load, prompts: int, answers: int, new_tokens: int) -> Load:
 
 def data_of(command: str, settings: Any, run: Path) -> RowLengths:
     """The rows of the finished prep that the command reads, or that its pairs came from, by
-    stats.json. Where answers are sampled, their tokens are added to those of a row."""
+    stats.json. Where answers are sampled, their tokens are added to those of a row. The rollouts
+    of an environment are as long as max_length lets them be: nothing is known of them before."""
+    if getattr(settings, "env", "") or not hasattr(settings, "data"):
+        return RowLengths()
     folder, pairs = run_folder.find_stage(settings.data, run), None
     if came_from := setting_of(settings.data, "data", run):
         # pairs name their prep as it is called in the workspace that they are in
@@ -220,8 +223,10 @@ def data_of(command: str, settings: Any, run: Path) -> RowLengths:
 
 def _time(settings: Any, load: Load, machine: Machine, data: RowLengths) -> dict[str, float]:
     """Seconds per step, and hours if the number of steps is known. The steps of pairs and eval are
-    batches.
+    batches. None of them for an environment: how many turns a task takes is not known.
     """
+    if getattr(settings, "env", ""):
+        return {}
     seconds, rows = 0.0, settings.batch_size
     if load.rows:
         rows *= settings.gradient_accumulation

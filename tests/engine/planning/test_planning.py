@@ -19,6 +19,7 @@ from support.examples import QUICK
 
 from agentlite.cli.main import group
 from agentlite.config import gpu_profiles, resolve
+from agentlite.config.settings import COMMANDS as SETTINGS
 from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.estimate import RowLengths, data_of, load_of, plan
@@ -40,7 +41,7 @@ from agentlite.engine.planning.time_and_disk import CARDS, efficiency, operation
 from agentlite.workspace.model_source import embedded_file
 
 POINTS = Path(__file__).with_name("published_memory.csv")
-COMMANDS = ("sft", "dpo", "grpo", "pairs", "eval")
+COMMANDS = tuple(name for name, settings in SETTINGS.items() if hasattr(settings, "in_memory"))
 SEVEN = find_shape("Qwen/Qwen2.5-7B-Instruct")
 # Facts of the models' config.json: layers, hidden, heads, kv heads, head dim, intermediate,
 # vocabulary, tied.
@@ -570,6 +571,20 @@ def test_the_longest_row_of_the_data_is_what_is_planned_for(tmp_path):
     assert plan("sft", settings, SEVEN, with_memory(24), RowLengths()).length_from == "max_length"
     drawn = data_of("pairs", settings_of("pairs"), tmp_path)
     assert drawn == RowLengths(100, 777 + 256, 300)
+
+
+@pytest.mark.parametrize("command", ["grpo", "rollout", "eval"])
+def test_rollouts_are_planned_as_long_as_they_may_be_whatever_a_prep_holds(command, tmp_path):
+    """Of tasks neither lengths nor turns are known before; of recorded prompts the prep knows."""
+    prepared(tmp_path, 777)
+    settings = settings_of(command, env="shop.py:Shop", max_length=4096)
+    data = data_of(command, settings, tmp_path)
+    assert data == RowLengths()
+    planned = plan(command, settings, SEVEN, with_memory(80), data)
+    assert (planned.length, planned.length_from, planned.time) == (4096, "max_length", {})
+    if command != "rollout":
+        recorded = settings_of(command, max_length=4096)
+        assert data_of(command, recorded, tmp_path).longest > 777
 
 
 def test_a_dry_run_that_cannot_know_the_model_says_so(monkeypatch):
