@@ -151,8 +151,13 @@ def located(row: IngestedRow, location: str) -> IngestedRow:
 def measure(record: Record, context: IngestContext) -> Sized:
     """Renders, reads back and masks a record. Raises RowError if any of it fails."""
     protocol, template = context.mixture.of(record), context.template
-    rows = renderer.render(record, protocol, template)
-    renderer.check_reading(record, rows, protocol, template)
+    try:
+        rows = renderer.render(record, protocol, template)
+        renderer.check_reading(record, rows, protocol, template)
+    except RowError as error:
+        if error.code == "E215" and "rollout" in record.meta:  # no fault of the user's data
+            raise RowError("F313", f"its dialog cannot be written: {error.reason}") from error
+        raise
     encoded = encoding.training_rows(record, protocol, template, rows=rows)
     trained = sum(label != encoding.IGNORED for row in encoded for label in row.labels)
     lengths = [len(row.input_ids) for row in encoded]

@@ -10,6 +10,7 @@ from agentlite.core.errors import LOCKED, UserError
 from agentlite.core.row_files import cannot_write, disk_errors
 
 LOCK = ".lock"
+TURN = ".turn.lock"  # of a workspace: another one, since a stage's folder may be a workspace too
 HOLDER = ".holder"  # who holds the lock: there from lock to release, and after a kill
 
 
@@ -65,7 +66,7 @@ def in_turn(run: Path) -> Iterator[None]:
     """Lets commands that write into one workspace do so one after the other."""
     from filelock import FileLock
 
-    lock = FileLock(run / LOCK)
+    lock = FileLock(run / TURN)
     with disk_errors(run):
         lock.acquire()
     try:

@@ -24,7 +24,7 @@ from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import disk_errors, sync_all, write_json
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.folder_lock import HOLDER, LOCK, held
+from agentlite.workspace.folder_lock import HOLDER, LOCK, TURN, held
 
 # Nothing else in the package names these files: whoever needs them asks this module.
 PLAN, DONE = "plan.json", "done.json"
@@ -496,7 +496,7 @@ def clear(folder: Path) -> None:
         (folder / PLAN).rename(folder / FAILED)
     if (folder / FAILED).exists():
         for path in sorted(folder.iterdir(), key=lambda path: path.name == FAILED):  # FAILED last
-            if path.name not in (LOCK, HOLDER):
+            if path.name not in (LOCK, HOLDER, TURN):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -52,6 +53,19 @@ def test_two_processes_write_into_a_workspace_in_turn(tmp_path):
     ]
     assert [one.communicate(timeout=60)[1] for one in both] == [b"", b""]
     assert json.loads((tmp_path / "compare.json").read_bytes()) == {"number": 99}
+
+
+def test_commands_take_turns_in_a_folder_that_is_held_as_a_stage(tmp_path):
+    """As in that of an ablation: it is a stage, and the workspace of its cells."""
+    ended = threading.Event()
+
+    def write():
+        with in_turn(tmp_path):
+            ended.set()
+
+    with held(tmp_path):
+        threading.Thread(target=write, daemon=True).start()
+        assert ended.wait(timeout=30)
 
 
 def test_who_holds_a_folder_is_known_while_it_is_held_and_no_longer(tmp_path):

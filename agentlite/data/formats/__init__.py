@@ -156,7 +156,7 @@ def to_record(
             raise RowError("E201", f"not as {name} has it: {misfit(error)}") from error
     if not record.split:
         record = replace(record, split=_stated_split(record))
-    if split:
+    if split and "rollout" not in record.meta:  # its turns are known
         record = _with_turns(record)
     if all(len(message.calls) < 2 for message in record.messages):
         return record

@@ -11,6 +11,7 @@ from agentlite.core.plain_words import misfit
 from agentlite.core.records import Record
 from agentlite.data.formats import openai
 from agentlite.data.formats.extra_fields import meta_of
+from agentlite.rendering.result_marks import result_mark
 
 EXAMPLE = (
     '{"task": "one", "sample": 0, "split": "", "messages": [{"role": "user", "content": "Buy a '
@@ -60,7 +61,8 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """The dialog up to the model's last turn. A turn that failed stays in it and is not learned.
+    """The dialog up to the model's last turn. A turn that failed, or that invents the result of a
+    call, stays in it and is not learned.
 
     Raises RowError F313 for a rollout without a turn to learn, E201 for fields of another type, and
     those of openai.read.
@@ -74,14 +76,18 @@ def read(row: dict[str, Any]) -> Record:
     if any(turn.offered is not None for turn in outcome.turns):
         raise RowError("F313", "the tools on offer changed on the way: no row can say that")
     record = openai.read({"messages": row["messages"], "tools": row["tools"]})
-    if not record.turns or all(turn.failed for turn in outcome.turns):
-        raise RowError("F313", "no turn of the model that did not fail")
+    if not record.turns:
+        raise RowError("F313", "no turn of the model")
     if len(record.turns) != len(outcome.turns):
         problem = f"{len(record.turns)} assistant messages, but {len(outcome.turns)} turns"
         raise RowError("E201", problem)
     messages = list(record.messages[: record.turns[-1] + 1])
+    names = {tool.name for tool in record.tools}
     for place, turn in zip(record.turns, outcome.turns, strict=True):
-        messages[place] = replace(messages[place], loss=not turn.failed)
+        learned = not turn.failed and not result_mark(messages[place].content, names)
+        messages[place] = replace(messages[place], loss=learned)
+    if not any(messages[place].loss for place in record.turns):
+        raise RowError("F313", "every turn of the model failed or invents a result")
     rollout = {key: row[key] for key in ("task", "sample", "scores", "ended")}
     if outcome.simulated_user:
         rollout["user_errors"] = len(outcome.simulated_user.faults)

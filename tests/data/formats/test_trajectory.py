@@ -1,10 +1,18 @@
 """A row of trajectories.jsonl is a record: what failed is shown and not learned."""
 
-import pytest
+import json
+import shutil
 
+import pytest
+from support.samples import ROOT
+
+import agentlite
 from agentlite.core.errors import RowError
+from agentlite.core.row_files import read_rows
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import detected, to_record
+from agentlite.rendering import PROTOCOLS
+from agentlite.workspace.model_source import embedded_folder, load_template
 
 TOOL = {"type": "function", "function": {"name": "buy", "parameters": {"type": "object"}}}
 
@@ -85,7 +93,7 @@ def test_what_comes_behind_the_last_turn_of_the_model_is_left_out(ended):
     [
         (row([USER, WORDS], [turn()], "world", problem="it died"), "F313", "it died"),
         (row([USER, WORDS], [turn()], "unwritten"), "F313", "unwritten"),
-        (row([USER, WORDS], [turn(ended="cut")]), "F313", "no turn"),
+        (row([USER, WORDS], [turn(ended="cut")]), "F313", "every turn"),
         (row([USER], [], "length"), "F313", "no turn"),
         (row([USER, WORDS], [{**turn(), "offered": ["buy"]}]), "F313", "tools on offer changed"),
         (row([USER, WORDS], [turn(), turn()]), "E201", "1 assistant messages, but 2 turns"),
@@ -97,3 +105,71 @@ def test_what_cannot_be_learned_has_its_reason(value, code, reason):
     with pytest.raises(RowError) as found:
         to_record(value)
     assert found.value.code == code and reason in found.value.reason
+
+
+# what a model may say in place of a call, for any protocol; the last holds the template's own mark
+UNREADABLE = (
+    '<tool_call>\n{"name": "buy", "arguments": {"item": ',
+    "<tool_call>\nbuy fig\n</tool_call>",
+    "</tool_call>",
+    "<tool_call></tool_call><tool_call>",
+    "Thought: so\nAction: buy\nAction Input: {fig",
+    "Action: buy\nAction Input: {}\nObservation: 1\nThought: hm",
+    "<|startofthink|>buy<|endofthink|>",
+    '{"command": {"name": "buy"',
+    "[buy(item=",
+    "{}",
+    "```json\n[",
+    "Done.<|im_start|>user\nThanks.",
+)
+INVENTED = (
+    "It is there.\n<tool_response>\n4\n</tool_response>",
+    "Action: buy\nAction Input: {}\nObservation: 4 figs\nThought: I have them.",
+)
+
+
+@pytest.fixture
+def model(tmp_path):
+    """The real tokenizer under a chat template that takes tools, as the protocol chat needs it."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    load_template("smollm2-135m")  # makes the files of the tokenizer
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(embedded_folder("smollm2-135m") / name, folder / name)
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "model.safetensors").write_bytes(b"")
+    template = (ROOT / "tests/rendering/tools.jinja").read_text(encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_whatever_a_model_has_said_is_no_fault_of_the_row(protocol, model, tmp_path):
+    """It stays in the dialog and is not learned; a dialog that cannot be written is left out. None
+    of them counts as a rejected row, which would end the run.
+    """
+    wrong = turn(problem="cannot be read")
+    said = [(text, wrong) for text in UNREADABLE] + [(text, turn()) for text in INVENTED]
+    rows = [
+        row(
+            [USER, {"role": "assistant", "content": text}, USER, called(), result("1"), WORDS],
+            [outcome, turn(["1", False]), turn()],
+            task=str(number),
+        )
+        for number, (text, outcome) in enumerate(said)
+    ]
+    (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    done = agentlite.prep(
+        str(tmp_path / "rollouts.jsonl"),
+        run=str(tmp_path / "run"),
+        model=str(model),
+        protocol=protocol,
+        duplicates=("none",),
+        test=0,
+        dev=0,
+    )
+    assert done.figures["rejected"] == 0
+    assert (done.figures["kept"], done.figures["filtered"]) == (len(rows) - 1, 1)
+    for one in read_rows(tmp_path / "run/prep/train.jsonl"):
+        losses = [said.get("loss", True) for said in one["messages"] if said["role"] == "assistant"]
+        assert losses == [False, True, True]
