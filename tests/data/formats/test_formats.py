@@ -85,6 +85,7 @@ lines_of_any_kind = st.one_of(
 
 @given(st.one_of(st.binary(), st.lists(lines_of_any_kind).map(b"\n".join)))
 @example(b"\x1f\x8b")
+@example(b"{\n\x00")
 @example(b"\x28\xb5\x2f\xfd\n{}")
 def test_any_bytes_end_as_rows_and_each_line_that_is_not_blank_is_one_of_them(
     content: bytes,
@@ -93,6 +94,12 @@ def test_any_bytes_end_as_rows_and_each_line_that_is_not_blank_is_one_of_them(
     if lines and lines[0].removeprefix(BOM).lstrip().startswith(b"["):  # perhaps an array of rows
         with suppress(UserError):
             from_stdin(content)
+        return
+    if lines and readers._is_opening(lines[0] + b"\n"):  # an object over lines, whole or broken
+        with suppress(UserError):
+            assert all(
+                (raw.error is None) == isinstance(raw.value, dict) for raw in from_stdin(content)
+            )
         return
     try:
         raws = from_stdin(content)
