@@ -621,6 +621,12 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
     world_memory: Annotated[Positive, ENVIRONMENT] = 4.0
     max_failures: Annotated[Share, ENVIRONMENT] = 0.1
+    """share of rollouts whose environment, or server of a model, may break down, or for which your
+    own functions may fail"""
+    rewards: Annotated[tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT, ENVIRONMENT] = ()
+    """figure of your own for a rollout, such as rewards.py:polite"""
+    reward_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
+    reward_memory: Annotated[Positive, ENVIRONMENT] = 16.0
     tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
     tool_model: Annotated[Name, SIMULATED] = ""
     tool_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"

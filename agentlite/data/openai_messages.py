@@ -28,7 +28,7 @@ class Opened(NamedTuple):
 
 class Turn(NamedTuple):
     """What the assistant said: the text as the model wrote it, how it ended, and what the protocol
-    reads in it.
+    reads in it. `ids`: as they were sampled; none where the text is not as it was sampled.
     """
 
     text: str
@@ -36,6 +36,8 @@ class Turn(NamedTuple):
     parsed: Parsed
     prompt_tokens: int = 0
     new_tokens: int = 0
+    ids: tuple[int, ...] = ()
+    log_probabilities: tuple[float, ...] = ()
 
 
 def opened(
@@ -100,3 +102,13 @@ def wire_message(message: Message) -> dict[str, object]:
     if message.calls:
         row |= {"content": message.content or None, "tool_calls": wire_calls(message.calls)}
     return row | ({"tool_call_id": message.call_id} if message.call_id else {})
+
+
+def read_wire(message: Mapping[str, Any]) -> Message:
+    """A turn that `wire_message` wrote."""
+    calls = [
+        Call(one["function"]["name"], json.loads(one["function"]["arguments"]), one["id"])
+        for one in message.get("tool_calls") or ()
+    ]
+    content, call_id = message.get("content") or "", message.get("tool_call_id", "")
+    return Message(message["role"], content, tuple(calls), call_id)

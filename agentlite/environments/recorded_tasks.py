@@ -44,8 +44,15 @@ def _task(record: Record, split: str) -> EnvironmentTask:
         "results": [result for _, result in made],
         "gold": wire(call for call, _ in made) if is_known else None,
     }
-    first = tuple(_first(record))
-    return EnvironmentTask(record.id, first, row, gold if is_known else None, split=split)
+    steps = [gold.optimal_steps for gold in record.gold.values() if gold.optimal_steps]
+    return EnvironmentTask(
+        record.id,
+        tuple(_first(record)),
+        row,
+        gold if is_known else None,
+        split=split,
+        optimal_steps=max(steps, default=None),
+    )
 
 
 def _user_turns(record: Record) -> Iterator[_UserTurn]:

@@ -1,22 +1,28 @@
 """Tasks of an environment: what the user asks first, and the row that its world is reset with."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec import Struct
+
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Message, canonical, digest
-from agentlite.core.row_files import read_rows
+from agentlite.core.row_files import read_rows, write_rows
 from agentlite.data.curation.traits import normal
 from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.tool_calls import read_call
+
+TASKS = "tasks.jsonl"  # of a stage: the tasks whose rollouts it has
 
 
 class EnvironmentTask(NamedTuple):
     """`id`: the task's own, or a digest of its row. `messages`: the first; none where the world's
     reset says what the user asks. `gold`: the right calls, by turn of the user; None where nobody
     knows them. `group`: tasks of one group are in the same split. `user`: what a model that plays
-    the user is to know, as the row has it.
+    the user is to know, as the row has it. `optimal_steps`: the fewest calls with which it can be
+    done, where the task says so.
     """
 
     id: str
@@ -26,6 +32,39 @@ class EnvironmentTask(NamedTuple):
     group: str = ""
     split: str = ""
     user: Any = None
+    optimal_steps: int | None = None
+
+    @property
+    def kept(self) -> "TaskRow":
+        """What a stage keeps of it."""
+        return TaskRow(self.id, self.row, self.gold, self.optimal_steps)
+
+
+class TaskRow(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the rewards of a rollout need to know of its task."""
+
+    id: str
+    row: dict[str, Any] = {}
+    gold: tuple[tuple[Call, ...], ...] | None = None
+    optimal_steps: int | None = None
+
+    @property
+    def fewest_calls(self) -> int | None:
+        """As the task says, or as many as are right; None where nobody knows."""
+        if self.optimal_steps is not None or self.gold is None:
+            return self.optimal_steps
+        return sum(map(len, self.gold))
+
+
+def write_task_rows(folder: Path, tasks: Iterable[EnvironmentTask]) -> None:
+    write_rows(folder / TASKS, (msgspec.to_builtins(task.kept) for task in tasks))
+
+
+def read_task_rows(folder: Path) -> dict[str, TaskRow]:
+    """By id; none where a stage has trajectories without tasks."""
+    path = folder / TASKS
+    rows = read_rows(path) if path.exists() else ()
+    return {task.id: task for row in rows for task in [msgspec.convert(row, TaskRow)]}
 
 
 def read_tasks(
@@ -63,6 +102,7 @@ def task_of(row: dict[str, Any]) -> EnvironmentTask:
         _gold(row["gold"]) if "gold" in row else None,
         normal(" ".join(message.content for message in first if message.role == "user")),
         user=row.get("user"),
+        optimal_steps=_optimal_steps(row.get("optimal_steps")),
     )
 
 
@@ -76,6 +116,12 @@ def user_turns_of(task: EnvironmentTask) -> list[str]:
     if turns and task.user is not None:
         raise RowError("E201", "a task has user_turns or a user, and not both")
     return turns
+
+
+def _optimal_steps(value: object) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    raise RowError("E201", "optimal_steps is not a whole number above 0")
 
 
 def _gold(value: Any) -> tuple[tuple[Call, ...], ...]:

@@ -7,19 +7,19 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from agentlite.core.errors import UserError
 from agentlite.core.records import Ending
 from agentlite.core.row_files import read_rows
 from agentlite.workspace import run_folder
 
 # the user has nothing more to say; the limit of turns, or of those of a simulated user; no room
 # for another answer; the dialog cannot be written in the model's protocol; the world is lost; the
-# server of a model has no answer
-EndedBy = Literal["user", "turns", "length", "unwritten", "world", "unanswered"]
+# server of a model has no answer; a client of `serve` never sent the results of a call
+EndedBy = Literal["user", "turns", "length", "unwritten", "world", "unanswered", "left"]
 LOST: tuple[EndedBy, ...] = ("world", "unanswered")  # no score: it says nothing about the model
 
-# what is counted of every rollout: weights of these are 0 or less
-COUNTED = ("turns", "calls", "failed_calls")
 TRAJECTORIES = "trajectories.jsonl"
+SERVER = "serve"  # the environment of dialogs that `agentlite serve` has answered
 READ = -1  # in place of a turn's number: an id that was not sampled
 
 
@@ -40,6 +40,9 @@ class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
     the model read before it: the whole prompt if the turn `opens` a row, and otherwise what came
     behind the ids of the turn before. `state`: a digest of the world's before it, where that was
     asked for.
+
+    Of a turn that `serve` has sampled, `log_probabilities` are those of its ids at the
+    `temperature`, before `top_p`; at temperature 0, those at 1.
     """
 
     task: str
@@ -56,6 +59,9 @@ class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
     prompt_ids: tuple[int, ...] = ()
     ids: tuple[int, ...] = ()
     state: str = ""
+    log_probabilities: tuple[float, ...] = ()
+    temperature: float | None = None
+    top_p: float | None = None
 
     @property
     def key(self) -> RolloutKey:
@@ -101,7 +107,8 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
     `problem`: why the world was lost, the dialog could not be written, or there is no answer; ""
     where none of them was. `by_turn`: the scores of each turn of the user's, where the world says.
     `simulated_user`: None where no model played the user. `tool_faults`: why a model that stands
-    for the tools gave no result, of each such call.
+    for the tools gave no result, of each such call. `rewards`: what the functions of the user give;
+    only `grpo` keeps them. `reward_problem`: why one gave nothing.
     """
 
     task: str
@@ -116,6 +123,8 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
     by_turn: list[dict[str, float]] = []
     simulated_user: SimulatedUserTurns | None = None
     tool_faults: list[str] = []
+    rewards: dict[str, float] = {}
+    reward_problem: str = ""
 
     @property
     def key(self) -> RolloutKey:
@@ -139,12 +148,6 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
                 turns += (READ,) * len(turn.prompt_ids) + (turn.turn,) * len(turn.ids)
                 rows[-1] = TokenRow(prompt, ids + turn.prompt_ids + turn.ids, turns)
         return rows
-
-    @property
-    def components(self) -> dict[str, float]:
-        """The scores of the environment, and what is counted of every rollout."""
-        counted = (len(self.turns), self.calls, self.failed_calls)
-        return {**self.scores, **dict(zip(COUNTED, map(float, counted), strict=True))}
 
     @property
     def user_turns(self) -> list[list[ModelTurn]]:
@@ -176,7 +179,15 @@ def finished_rollout(folder: Path) -> Path:
     """The trajectories of a stage. Raises UserError 2 or 3 for one that is missing, half done,
     changed, or none of these.
     """
-    command = run_folder.read_plan(folder).command if is_rollout(folder) else "rollout"
+    plan = run_folder.read_plan(folder) if is_rollout(folder) else None
+    command = plan.command if plan else "rollout"
+    if plan and plan.settings.get("env") == SERVER and not run_folder.is_finished(folder):
+        raise UserError(
+            "its server runs still, or was killed.",
+            "Stop it with Ctrl-C. After a kill, start the same `agentlite serve --save` again and "
+            "stop it.",
+            location=str(folder),
+        )
     run_folder.finished(folder, command)
     return folder / TRAJECTORIES
 

@@ -8,15 +8,17 @@ from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.engine import grpo
 from agentlite.engine.planning.dry_run import dry_run_memory
-from agentlite.environments.credit import rollout_weights
+from agentlite.environments.rollout_rewards import RolloutScorer
+from agentlite.environments.tasks import TASKS, write_task_rows
 from agentlite.environments.trajectories import TRAJECTORIES
 from agentlite.environments.world import WorldError
+from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 from agentlite.stages.acting import OF_SERVERS, Acting, prepare
 from agentlite.stages.grpo_trajectories import LiveRollouts
 from agentlite.stages.training import train_stage
 from agentlite.workspace.run_folder import Result, RunTarget
 
-OF_RECORDS = ("rewards", "skip_solved")  # options for recorded prompts
+OF_RECORDS = ("skip_solved",)  # options for recorded prompts
 TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
 
 
@@ -31,15 +33,23 @@ def train_live(
     acting = acting._replace(setup=acting.setup._replace(states=settings.credit == "state"))
 
     def train(folder: Path) -> dict[str, object]:
-        weights = rollout_weights(_score_names(settings, acting), settings.weights)
-        console.notice(
-            f"grpo: {len(acting.tasks)} tasks of {settings.env}, groups of {settings.group_size}"
-        )
-        with LiveRollouts(folder, settings, acting, weights) as rollouts:
-            figures = grpo.train(acting.source, settings, folder, rollouts.task)
-            rollouts.say_what_is_wrong()
+        with UserFunctions(
+            settings.rewards, settings.reward_seconds, settings.reward_memory
+        ) as functions:
+            scorer = RolloutScorer((task.kept for task in acting.tasks), functions)
+            weights = scorer.weights(_score_names(settings, acting), settings.weights)
+            write_task_rows(folder, acting.tasks)
+            console.notice(
+                f"grpo: {len(acting.tasks)} tasks of {settings.env}, groups of "
+                f"{settings.group_size}"
+            )
+            with LiveRollouts(folder, settings, acting, scorer, weights) as rollouts:
+                figures = grpo.train(acting.source, settings, folder, rollouts.task)
+                rollouts.say_what_is_wrong()
         acting.forget_turns(folder)
-        return {"tasks": len(acting.tasks), **figures, "ended": dict(rollouts.ended)}
+        counts: dict[str, object] = {"ended": dict(rollouts.ended)}
+        counts |= {"failed_rewards": rollouts.tally.failed} if settings.rewards else {}
+        return {"tasks": len(acting.tasks), **figures, **counts}
 
     def forecast() -> dict[str, object]:
         planned = grpo.schedule(settings, len(acting.tasks))
@@ -58,11 +68,14 @@ def train_live(
         target,
         acting.source,
         protocol=acting.setup.protocol.name,
-        inputs={name: digest for name, digest in acting.inputs.items() if name != "model"},
+        inputs={
+            **{name: digest for name, digest in acting.inputs.items() if name != "model"},
+            **function_files(settings.rewards),
+        },
         check=lambda: grpo.check(settings),
         forecast=forecast,
         train=train,
-        outputs=(TRAJECTORIES,),
+        outputs=(TASKS, TRAJECTORIES),
         not_of_the_plan=(*not_of_the_plan, "world_memory", *OF_SERVERS),
         evaluate=f" --env {settings.env}{tasks}",
     )
@@ -73,8 +86,7 @@ def _refuse_options(settings: GrpoSettings) -> None:
     if given:
         raise UserError(
             "is for recorded prompts, and --env has none.",
-            "Leave one of the two out. A class can return its own scores with get_scores(); "
-            "tasks that teach nothing are passed over by themselves.",
+            "Leave one of the two out. Tasks that teach nothing are passed over by themselves.",
             location="--" + given.replace("_", "-"),
         )
     if settings.credit != "trajectory" and settings.scale_rewards == "batch":
@@ -116,10 +128,10 @@ def _score_names(settings: GrpoSettings, acting: Acting) -> list[str]:
             location=settings.env,
             exit_code=REJECTS,
         )
-    if not names:
+    if not (names or settings.rewards):
         raise UserError(
             "has no score to learn from.",
-            "Give the class a get_reward() or get_scores().",
+            "Give the class a get_reward() or get_scores(), or add --rewards file.py:function.",
             location=settings.env,
         )
     if state is None:

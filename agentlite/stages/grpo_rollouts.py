@@ -83,7 +83,7 @@ class Rollouts:
             row = Rollout(**msgspec.structs.asdict(candidate), **score_fields)
             self.rows[candidate.key] = row
             self.file.append(msgspec.structs.asdict(row))
-            self.tally.count(score)
+            self.tally.count(score.error)
         return scores
 
     def task(self, loaded: Loaded, source: Source) -> grpo.GrpoTask:

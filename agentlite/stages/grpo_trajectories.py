@@ -17,8 +17,9 @@ from agentlite.engine import checkpoints, grpo
 from agentlite.engine.act import answers
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
-from agentlite.environments.credit import turn_advantages
+from agentlite.environments.credit import EarnedRollout, turn_advantages
 from agentlite.environments.rollout import RolloutAnswer, RolloutPrompt, roll
+from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.trajectories import (
     LOST,
     READ,
@@ -28,9 +29,15 @@ from agentlite.environments.trajectories import (
     Trajectory,
     read_trajectories,
 )
+from agentlite.scoring.rewards import total
+from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.acting import Acting
 
 HOW_TO_GO_ON = "Correct the environment and add --force; or raise --call-seconds or --max-failures."
+OTHER_REWARDS = (
+    "The same command goes on from the last checkpoint; a changed file of rewards needs --force, "
+    "or --out NAME."
+)
 
 
 class Visit(NamedTuple):
@@ -53,9 +60,15 @@ class LiveRollouts:
     """
 
     def __init__(
-        self, folder: Path, settings: GrpoSettings, acting: Acting, weights: dict[str, float]
+        self,
+        folder: Path,
+        settings: GrpoSettings,
+        acting: Acting,
+        scorer: RolloutScorer,
+        weights: dict[str, float],
     ):
         self.folder, self.settings, self.acting, self.weights = folder, settings, acting, weights
+        self.scorer = scorer
         self.size = settings.batch_size * settings.gradient_accumulation
         self.halt: list[Exception] = []
         self.decoding = Decoding(
@@ -75,11 +88,23 @@ class LiveRollouts:
         self.file = PatientAppender(path)
         self.simulators = self.acting.open_simulators(self.folder)
         self.ended: Counter[str] = Counter()
+        self.tally = Tally(self.settings.max_failures, self.folder, OTHER_REWARDS, "rollouts")
         self.visits: dict[str, Visit] = {}
         self.lost = ""
         self.recent: list[Trajectory] = []
         for start in range(0, len(kept), self.size):
-            self._count(kept[start : start + self.size])
+            self._count(self._earned(kept[start : start + self.size]))
+
+    def _earned(self, done: Sequence[Trajectory]) -> list[EarnedRollout]:
+        """With their components: all those that have a weight, 0 where a world does not give
+        one.
+        """
+        earned = []
+        for one in done:
+            components, _, error = self.scorer(one)
+            weighed = {name: components.get(name, 0.0) for name in self.weights}
+            earned.append(EarnedRollout(one, weighed if components and not error else None))
+        return earned
 
     def _step(self, one: Trajectory) -> int:
         return one.sample // self.size
@@ -107,8 +132,9 @@ class LiveRollouts:
         )
 
     def live(self, sample: grpo.Draw, groups: Sequence[int], step: int) -> list[grpo.LearnedRow]:
-        """A group of rollouts for each of the step's tasks. Where too many worlds were lost, the
-        step is the last one. Raises UserError 2 where no model has said anything.
+        """A group of rollouts for each of the step's tasks. Where too many worlds were lost, or too
+        many rewards failed, the step is the last one. Raises UserError 2 where no model has said
+        anything.
         """
         setup, size = self.acting.setup, self.settings.group_size
         waiting = [
@@ -129,46 +155,48 @@ class LiveRollouts:
             for one in roll(setup, waiting, {}, answering, self.size, self.simulators)
             if isinstance(one, Trajectory)
         }
-        done = [ended[RolloutKey(task.id, number)] for task, number in waiting]
+        done = [
+            self.scorer.rewarded(ended[RolloutKey(task.id, number)]) for task, number in waiting
+        ]
         for one in done:
             self.file.append(msgspec.to_builtins(one))
-        self._count(done)
+        earned = self._earned(done)
+        self._count(earned)
         self.recent += done
         if (step + 1) % grpo.LOOK_EVERY == 0:
             self.say_what_is_wrong()
         rows = [
             self._row(one, likely, advantages)
-            for one, advantages in zip(done, self._advantages(done), strict=True)
+            for one, advantages in zip(earned, self._advantages(earned), strict=True)
         ]
         if not any(any(row.mask) for row in rows):
             raise _nothing_sampled(done, self.settings)
         return rows if self.settings.credit == "trajectory" else _of_one_prompt_length(rows)
 
-    def _advantages(self, done: Sequence[Trajectory]) -> list[list[float]]:
+    def _advantages(self, earned: Sequence[EarnedRollout]) -> list[list[float]]:
         """Of each turn, or none where TRL gives a whole rollout one."""
         settings, size = self.settings, self.settings.group_size
         if settings.credit == "trajectory":
-            return [[] for _ in done]
+            return [[] for _ in earned]
         scaled = settings.scale_rewards == "group"
         return [
             of_one
-            for start in range(0, len(done), size)
+            for start in range(0, len(earned), size)
             for of_one in turn_advantages(
-                done[start : start + size], self.weights, settings.credit, scaled
+                earned[start : start + size], self.weights, settings.credit, scaled
             )
         ]
 
     def _row(
         self,
-        one: Trajectory,
+        earned: EarnedRollout,
         likely: Mapping[tuple[RolloutKey, int], Sequence[float]],
         advantages: Sequence[float],
     ) -> grpo.LearnedRow:
         """A rollout is a row. Of one that is several, since the template rewrites its history, one
         is drawn, so that a step has as many rows as planned.
         """
-        components = {name: one.components.get(name, 0.0) for name in self.weights}
-        reward = grpo.AnswerReward(None if one.ended in LOST else components)
+        one, reward = earned.rollout, grpo.AnswerReward(earned.components)
         if not one.turns:
             template = self.acting.setup.template
             end = template.token_id(template.turn_end)
@@ -185,19 +213,19 @@ class LiveRollouts:
             [0.0 if turn == READ else advantages[turn] for turn in row.turns] if advantages else [],
         )
 
-    def _count(self, done: Sequence[Trajectory]) -> None:
+    def _count(self, earned: Sequence[EarnedRollout]) -> None:
         """The facts about these rollouts that later steps need, and what is wrong with them."""
-        groups: dict[tuple[str, int], list[Trajectory]] = {}
-        for one in done:
-            groups.setdefault((one.task, self._step(one)), []).append(one)
+        groups: dict[tuple[str, int], list[EarnedRollout]] = {}
+        for each in earned:
+            one = each.rollout
+            groups.setdefault((one.task, self._step(one)), []).append(each)
+            self.tally.count(one.reward_problem)
             self.ended[one.ended] += 1
             if one.ended in LOST:
                 self.lost = self.lost or f"{one.problem} (task {one.task})"
         for (task, step), group in groups.items():
-            known = [one for one in group if one.ended not in LOST]
             totals = {
-                round(sum(w * one.components.get(name, 0.0) for name, w in self.weights.items()), 9)
-                for one in known
+                round(total(each.components, self.weights), 9) for each in group if each.components
             }
             times = self.visits[task].times + 1 if task in self.visits else 1
             self.visits[task] = Visit(step, times, len(totals) < 2)
@@ -211,6 +239,10 @@ class LiveRollouts:
                     exit_code=REJECTS,
                 )
             )
+        try:
+            self.tally.refuse()
+        except UserError as error:
+            self.halt.append(error)
 
     def say_what_is_wrong(self) -> None:
         """With the rollouts since it was last said."""

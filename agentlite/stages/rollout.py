@@ -10,6 +10,7 @@ from agentlite.config.settings import RolloutSettings
 from agentlite.core import console
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.gold import GOLD
+from agentlite.environments.tasks import TASKS, write_task_rows
 from agentlite.environments.trajectories import TRAJECTORIES
 from agentlite.stages.acting import NOT_OF_THE_PLAN, act, figures_of, prepare
 from agentlite.workspace import run_folder
@@ -39,12 +40,13 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
         run_folder.open_stage(target.folder, plan, force=target.force) as stage,
     ):
         if stage.status != "done":
+            write_task_rows(stage.folder, acting.tasks)
             done = act(acting, stage, "rollout")
             write_rows(stage.folder / TRAJECTORIES, map(msgspec.to_builtins, done))
             write_json(stage.folder / "stats.json", figures := figures_of(done))
             is_gold = settings.model == GOLD
             models = {"lineage": [GOLD] if is_gold else lineage(settings.model, target.run)}
-            stage.finish([TRAJECTORIES, "stats.json"], {**figures, **models})
+            stage.finish([TASKS, TRAJECTORIES, "stats.json"], {**figures, **models})
             acting.forget_turns(stage.folder)
         best = " --keep best" if settings.num_samples > 1 else ""
         learn = f"agentlite prep --from {target.out}{best} --out prep-{target.out}"

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.core.errors import UserError
-from agentlite.environments.credit import rollout_weights, turn_advantages
+from agentlite.environments.credit import EarnedRollout, turn_advantages
 from agentlite.environments.trajectories import ModelTurn, Trajectory
 
 
@@ -19,7 +18,9 @@ def rollout(score: float, *turns: tuple[str, int], sample: int = 0, ended: Any =
         ModelTurn("t", sample, n, "", "turn", 1, (("no", True),) * failed, state=state)
         for n, (state, failed) in enumerate(turns)
     ]
-    return Trajectory("t", sample, "", [], [], made, ended, {"env": score})
+    one = Trajectory("t", sample, "", [], [], made, ended, {"env": score})
+    counted = {"turns": len(made), "calls": one.calls, "failed_calls": one.failed_calls}
+    return EarnedRollout(one, {"env": score, **counted} if ended != "world" else None)
 
 
 WEIGHTS = {"env": 1.0, "turns": -0.1, "calls": 0.0, "failed_calls": -0.5}
@@ -68,7 +69,7 @@ GROUPS = st.lists(
 def test_every_turn_has_a_finite_advantage_and_only_differences_count(made, credit, scaled):
     group = [rollout(score, *turns, sample=n) for n, (score, turns) in enumerate(made)]
     found = turn_advantages(group, WEIGHTS, credit, scaled)
-    assert [len(of) for of in found] == [len(one.turns) for one in group]
+    assert [len(of) for of in found] == [len(one.rollout.turns) for one in group]
     assert all(isfinite(one) for of in found for one in of)
     # what is added to every score changes nothing
     shifted = [rollout(score + 7, *turns, sample=n) for n, (score, turns) in enumerate(made)]
@@ -84,16 +85,3 @@ def test_a_lost_world_moves_nothing(made, credit):
     *others, of_lost = turn_advantages([*group, lost], WEIGHTS, credit, scaled=False)
     assert of_lost == [0.0, 0.0]
     assert others == turn_advantages(group, WEIGHTS, credit, scaled=False)
-
-
-def test_each_score_weighs_1_and_what_is_counted_nothing_unless_set():
-    counted = {"turns": 0.0, "calls": 0.0, "failed_calls": 0.0}
-    assert rollout_weights(["env", "state"], {}) == {"env": 1.0, "state": 1.0, **counted}
-    assert rollout_weights(["env"], {"turns": -0.1, "env": 2}) == {
-        "env": 2.0,
-        **counted,
-        "turns": -0.1,
-    }
-    for wrong in ({"turns": 0.1}, {"state": 1.0}, {"env": -1.0}, {"env": 0.0}):
-        with pytest.raises(UserError):
-            rollout_weights(["env"], wrong)

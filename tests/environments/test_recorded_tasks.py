@@ -101,3 +101,12 @@ def test_the_recorded_calls_are_right_unless_they_are_stand_ins(tmp_path, answer
 def test_a_dialog_that_no_user_begins_with_tools_is_no_task(tmp_path, dialog):
     other = record(user("Rain?"), assistant("", OSLO))
     assert [task.id for task in tasks_of(tmp_path, dialog, other)] == [other.id]
+
+
+def test_a_dialog_may_say_with_how_few_calls_it_can_be_done(tmp_path):
+    dialog = record(user("Rain?"), assistant("", OSLO), result("4 mm", OSLO), assistant("Yes."))
+    due = Gold((GoldCall("get_weather", {"city": ["Oslo"]}),), optimal_steps=3)
+    (silent,) = tasks_of(tmp_path, dialog)
+    (stated,) = tasks_of(tmp_path, record(*dialog.messages, gold={1: due}))
+    assert (silent.optimal_steps, silent.kept.fewest_calls) == (None, 1)
+    assert (stated.optimal_steps, stated.kept.fewest_calls) == (3, 3)

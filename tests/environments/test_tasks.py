@@ -6,7 +6,7 @@ import pytest
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message
-from agentlite.environments.tasks import read_tasks
+from agentlite.environments.tasks import read_task_rows, read_tasks, write_task_rows
 
 
 def read(folder, *lines):
@@ -38,12 +38,33 @@ def test_the_gold_is_the_right_calls_of_each_user_turn_and_the_question_the_grou
     assert known.row["gold"] and known.group == silent.group == "wet"
 
 
+def test_what_is_kept_of_a_task_comes_back_and_says_the_fewest_calls(tmp_path):
+    rain = '{"name": "rain", "arguments": {"city": "Oslo"}}'
+    made = read(
+        tmp_path,
+        f'{{"prompt": "A", "gold": [[{rain}], [], [{rain}, {rain}]]}}',
+        f'{{"prompt": "B", "gold": [[{rain}]], "optimal_steps": 4}}',
+        '{"prompt": "C", "optimal_steps": 2}',
+        '{"prompt": "D", "gold": [[]]}',
+        '{"prompt": "E"}',
+    )
+    assert read_task_rows(tmp_path / "none") == {}
+    write_task_rows(tmp_path, made)
+    kept = read_task_rows(tmp_path)
+    assert kept == {task.id: task.kept for task in made}
+    assert [task.fewest_calls for task in kept.values()] == [3, 4, 2, 0, None]
+    assert [task.row["prompt"] for task in kept.values()] == [*"ABCDE"]
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
         ('{"prompt": "Wet?", "gold": 3}', "gold is not a list"),
         ('{"prompt": "Wet?", "gold": [{"name": "rain"}]}', "gold is not a list"),
         ('{"prompt": "Wet?", "gold": [[{"arguments": {}}]]}', "a call without a name"),
+        ('{"prompt": "Wet?", "optimal_steps": 0}', "optimal_steps is not a whole number"),
+        ('{"prompt": "Wet?", "optimal_steps": true}', "optimal_steps is not a whole number"),
+        ('{"prompt": "Wet?", "optimal_steps": "2"}', "optimal_steps is not a whole number"),
         ('{"prompt": 3}', "not a text or a list"),
         ('{"prompt": null}', "not a text or a list"),
         ('{"prompt": ["Wet?"]}', "no role and text"),

@@ -168,7 +168,7 @@ def test_a_task_whose_rollouts_all_earn_the_same_rests(talk, tiny_model):
 @pytest.mark.parametrize(
     ("options", "named", "code"),
     [
-        ({"rewards": ("mine.py:f",)}, "--rewards", 2),
+        ({"rewards": ("mine.py:f",)}, "mine.py: no such file", 2),
         ({"skip_solved": True}, "--skip-solved", 2),
         ({"credit": "turn", "scale_rewards": "batch"}, "--scale-rewards", 2),
         ({"group_size": 3}, "no whole groups", 2),
@@ -280,3 +280,43 @@ def test_its_rollouts_make_pairs_and_training_rows(talk, tiny_model):
     # prep reads them too; every turn of this model was cut off, and none is to be learned
     with pytest.raises(UserError, match="F313 16"):
         agentlite.prep(run=str(talk / "run"), trajectories="grpo", model=str(tiny_model))
+
+
+REWARD = """
+def early(attempt):
+    assert {*attempt.scores} == {"early", "always"} and attempt.row["id"] and attempt.ended
+    if attempt.row["id"] == "broken":
+        raise ValueError("no wish")
+    return len(attempt.text) % 10 / 10
+"""
+
+
+@pytest.mark.parametrize("credit", ["trajectory", "turn"])
+def test_a_reward_of_the_user_sees_the_trace_is_learned_from_and_kept(talk, tiny_model, credit):
+    (talk / "own.py").write_text(REWARD.replace("def early", "def long"), encoding="utf-8")
+    rewards = (f"{talk / 'own.py'}:long",)
+    weights = {"early": 0.0, "always": 0.0}
+    result = train(talk, tiny_model, rewards=rewards, weights=weights, credit=credit, max_steps=2)
+    done = trajectories(talk)
+    assert all(one.rewards == {"long": len(one.turns[-1].text) % 10 / 10} for one in done)
+    logged = training_log.logged(talk / "run/grpo")
+    first = [one.rewards["long"] for one in done[:4]]
+    assert logged[0]["reward/long"] == pytest.approx(sum(first) / 4)
+    assert result.figures["failed_rewards"] == 0 and logged[-1]["grad_norm"] > 0
+    # pairs weighs what was kept, without the function
+    (talk / "own.py").unlink()
+    pairs = agentlite.pairs(run=str(talk / "run"), candidates="grpo", weights=weights)
+    assert pairs.figures["rollouts"] == 8
+    stats = json.loads((talk / "run/pairs/stats.json").read_bytes())
+    assert stats["weights"]["long"] == 1.0
+
+
+def test_too_many_failed_rewards_end_the_run(talk, tiny_model):
+    written(talk, [*TASKS[:1], {"id": "broken", "prompt": "Tell."}])
+    (talk / "own.py").write_text(REWARD.replace("def early", "def long"), encoding="utf-8")
+    with pytest.raises(UserError) as found:
+        train(talk, tiny_model, rewards=(f"{talk / 'own.py'}:long",), max_failures=0.1)
+    assert found.value.exit_code == 4 and "no wish" in found.value.problem
+    # a step whose rollouts have no reward moves nothing, and all of them are kept
+    kept = trajectories(talk)
+    assert kept and all(bool(one.reward_problem) == (one.task == "broken") for one in kept)

@@ -8,6 +8,7 @@ from support.scripted_server import ScriptedServer
 from agentlite.config.settings import GrpoSettings
 from agentlite.core.row_files import read_rows
 from agentlite.engine.local_sampler import Sample
+from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.stages.acting import prepare
 from agentlite.stages.grpo_live import _rollouts
 from agentlite.stages.grpo_trajectories import LiveRollouts
@@ -61,7 +62,8 @@ def live(folder, acting, steps, template):
             for number in range(len(request.seeds))
         ]
 
-    with LiveRollouts(folder, settings, found, {"gold_calls": 1.0}) as rollouts:
+    scorer = RolloutScorer((task.kept for task in found.tasks), {})
+    with LiveRollouts(folder, settings, found, scorer, {"gold_calls": 1.0}) as rollouts:
         return [rollouts.live(sample, [0, 1], step) for step in range(steps)]
 
 

@@ -17,7 +17,7 @@ from agentlite.rendering import choose, render
 from agentlite.stages.rollout import key_figure
 from agentlite.workspace.model_source import load_template
 
-FILES = ("trajectories.jsonl", "stats.json")
+FILES = ("tasks.jsonl", "trajectories.jsonl", "stats.json")
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ def test_a_model_in_memory_that_is_stopped_between_turns_says_the_same(
         "max_new_tokens": 8,
     }
     rollout(tmp_path, "whole", **options)
-    assert [len(row["turns"]) for row in read_rows(tmp_path / "whole/rollout" / FILES[0])] == [
+    assert [len(row["turns"]) for row in read_rows(tmp_path / "whole/rollout" / FILES[1])] == [
         3
     ] * 4
     append, written = Appender.append, []

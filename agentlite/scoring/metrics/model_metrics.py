@@ -26,15 +26,17 @@ LIVE = (
     "calls_made",
     "tool_errors",
     "user_errors",
+    "timeout",
+    "extra_calls",
 )
 # the score that says whether a task is done: the first that an environment has
 DONE = (BFCL, "env", "gold_calls")
 # figures that are not shares, also where they lie between 0 and 1
-COUNTS = ("calls_made",)
+COUNTS = ("calls_made", "timeout", "extra_calls")
 # what can end a rollout -> the figure that says how often it did
 ENDINGS = {
     name: f"ended_by_{name}"
-    for name in ("user", "turns", "length", "unwritten", "world", "unanswered")
+    for name in ("user", "turns", "length", "unwritten", "world", "unanswered", "left")
 }
 # the metrics of one figure in a listing, and the words for them
 HEADLINE = {"tool_selection_accuracy": "right tool", "exact_call": "exact"}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import Record
-from agentlite.scoring.rewards.attempt import Attempt, TraceStep
+from agentlite.scoring.rewards.attempt import Attempt
 from agentlite.scoring.rewards.components import (
     COMPONENTS,
     PENALTIES,
@@ -17,6 +17,7 @@ from agentlite.scoring.rewards.components import (
     Component,
 )
 from agentlite.scoring.rewards.feedback import feedback
+from agentlite.scoring.rewards.trace import TraceStep
 
 __all__ = [
     "COMPONENTS",

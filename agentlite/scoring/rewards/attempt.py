@@ -3,13 +3,14 @@
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 
 from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Tool
 from agentlite.scoring.read_turn import says_something
 from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, ordered, uses
+from agentlite.scoring.rewards.trace import TraceStep
 
 OPTIMAL_STEPS = 5  # of a whole dialog, where the gold has no number
 # beside the calls of a step; or twice as many as the record has there, where those are more
@@ -20,22 +21,18 @@ WORD = re.compile(
 )
 
 
-class TraceStep(NamedTuple):
-    """One executed step of a whole dialog."""
-
-    call: Call
-    ok: bool
-    timed_out: bool = False
-
-
 class Attempt(Struct, frozen=True, dict=True):
     """All that a component may look at; what several of them need is computed once.
 
     `messages`: the dialog before the step; `reference`: the words that the record has at it. An
     answer is compared with them where they are there. `meta`: what else the row holds; the keys
     that its format does not know are under "extra". Where `gold.known` is False, nobody knows what
-    is right: there is no gold and no reference. With a `trace` the whole dialog is scored: its
-    calls are those of the trace, and `parsed` is the last text.
+    is right: there is no gold and no reference. `history`: the calls that were carried out
+    before the step, with their results.
+
+    With a `trace` the whole dialog is scored: its calls are those of the trace, and `messages` are
+    all of it; `parsed`, `text` and `finished` are of the last text. Of a rollout, `ended` says what
+    ended it, `scores` is what its world gives, and `row` is its task.
     """
 
     parsed: Parsed
@@ -47,6 +44,10 @@ class Attempt(Struct, frozen=True, dict=True):
     messages: Sequence[Message] = ()
     reference: str = ""
     meta: Mapping[str, Any] = {}
+    history: tuple[TraceStep, ...] = ()
+    ended: str = ""
+    scores: Mapping[str, float] = {}
+    row: Mapping[str, Any] = {}
 
     @property
     def readable(self) -> bool:

@@ -16,6 +16,7 @@ from agentlite.scoring.rewards import (
     score_attempt,
     without_comparisons,
 )
+from agentlite.scoring.rewards.trace import TraceStep, recorded_steps
 from agentlite.workspace.model_source import load_template
 
 
@@ -38,10 +39,13 @@ class Scorer(NamedTuple):
         has_gold = self.has_gold
         expected: dict[Step, Gold] = {}
         references: dict[tuple[Step, str], str] = {}
+        histories: dict[Step, tuple[TraceStep, ...]] = {}
         for candidate in candidates:
             record = self._record(candidate)
             if candidate.step not in expected:
                 expected[candidate.step] = record.expected(candidate.turn)
+                before, failed = record.messages[: candidate.turn], record.meta.get("is_error", ())
+                histories[candidate.step] = recorded_steps(before, failed)
             protocol = self.protocols[candidate.protocol]
             if (key := (candidate.step, protocol.name)) not in references:
                 references[key] = reference_of(protocol, record, candidate.turn)
@@ -54,6 +58,7 @@ class Scorer(NamedTuple):
                 messages=record.messages[: candidate.turn],
                 reference=references[key],
                 meta=record.meta,
+                history=histories[candidate.step],
             )
             components, feedback, error = score_attempt(attempt, self.user_functions)
             if not has_gold:
@@ -85,17 +90,18 @@ def reading(setting: str, base: str) -> Mapping[str, Protocol]:
 
 
 class Tally:
-    """Counts the candidates that a user function gave no value for."""
+    """Counts the candidates, or rollouts, that a user function gave no value for."""
 
-    def __init__(self, limit: float, folder: Path, fix: str):
-        self.limit, self.folder, self.fix = limit, folder, fix
+    def __init__(self, limit: float, folder: Path, fix: str, scored: str = "candidates"):
+        self.limit, self.folder, self.fix, self.what = limit, folder, fix, scored
         self.scored = self.failed = 0
         self.first = ""
 
-    def count(self, score: Score) -> None:
+    def count(self, error: str) -> None:
+        """`error`: of one candidate's score; "" if it has none."""
         self.scored += 1
-        self.failed += bool(score.error)
-        self.first = self.first or score.error
+        self.failed += bool(error)
+        self.first = self.first or error
 
     def refuse(self, expected: int = 0) -> None:
         """Raises UserError 4 if more failed than the share `limit` of those `expected`, or of those
@@ -104,7 +110,7 @@ class Tally:
         count = expected or self.scored
         if self.failed > max(1, self.limit * count):
             raise UserError(
-                f"a reward failed for {self.failed} candidates; {self.limit:.0%} of {count} may: "
+                f"a reward failed for {self.failed} {self.what}; {self.limit:.0%} of {count} may: "
                 f"{self.first}.",
                 self.fix,
                 location=str(self.folder),

@@ -96,6 +96,13 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     gate = parse_gate(settings.gate, own_scores=bool(settings.env))
     if settings.env:
         return evaluate_live(settings, target, gate)
+    if settings.rewards:
+        raise UserError(
+            "gives figures of rollouts, and there is no --env.",
+            "Add --env, or leave it out: `agentlite pairs` and grpo take rewards for single "
+            "answers.",
+            location="--rewards",
+        )
     for name in settings.metrics:
         check_figure(name, "--metrics")
     for name, compare_only in WITHOUT_A_MODEL.items():

@@ -18,6 +18,7 @@ from agentlite.core.conditions import Condition
 from agentlite.core.errors import UserError
 from agentlite.core.records import Step
 from agentlite.core.row_files import write_json
+from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.trajectories import (
     TRAJECTORIES,
     ModelTurn,
@@ -42,6 +43,8 @@ from agentlite.scoring.metrics.model_metrics import (
 )
 from agentlite.scoring.metrics.pass_hat_k import passes
 from agentlite.scoring.metrics.summarize import Scores, by_slice, compare, summaries
+from agentlite.scoring.rewards.scorer import Tally
+from agentlite.scoring.rewards.user_functions import UserFunctions
 from agentlite.stages.acting import NOT_OF_THE_PLAN, Acting, act, prepare
 from agentlite.stages.eval.subjects import slug
 from agentlite.workspace import folder_lock, run_folder
@@ -52,6 +55,9 @@ SAMPLES = "samples.jsonl"
 LONGEST_NAME = 100  # characters of a folder's
 # they change which tasks are done and how often, not what a model does in one of them
 NOT_OF_A_ROLLOUT = (*NOT_OF_THE_PLAN, "limit", "num_samples", "temperature")
+# what every rollout is measured by, beside what its world says
+MEASURED = ("tool_errors", "repeated_calls", "timeout", "extra_calls", "progress", "user_errors")
+OF_CALLS = ("tool_errors", "repeated_calls")  # shares, of a rollout with a call
 # options of evaluations on recorded dialogs
 OF_RECORDS = ("predictions", "retrieve", "general", "judge", "sheet", "kagent")
 
@@ -67,7 +73,9 @@ class LiveModel(NamedTuple):
 
 
 class RolloutScore(NamedTuple):
-    """The figures of a rollout, or of what followed on a turn of the user's."""
+    """The figures of a rollout, the rewards of the user's among them, or of what followed on a turn
+    of the user's.
+    """
 
     metrics: Mapping[str, float]
     slices: Mapping[str, str]
@@ -87,13 +95,20 @@ def evaluate_live(settings: EvalSettings, target: RunTarget, gate: Sequence[Cond
     if target.dry_run:
         figures = {name: _missing(base / slug(name), one) for name, one in models.items()}
         return Result("eval", "dry run", str(base), figures, [], 0.0)
-    with console.stdout_to_stderr():
+    with (
+        console.stdout_to_stderr(),
+        UserFunctions(
+            settings.rewards, settings.reward_seconds, settings.reward_memory
+        ) as user_functions,
+    ):
+        tasks = next(iter(models.values())).tasks  # all models have the same
+        scorer = RolloutScorer((task.kept for task in tasks), user_functions)
         done = {
-            name: _evaluated(settings, acting, base / slug(name), target.force)
+            name: _evaluated(settings, acting, base / slug(name), target.force, scorer)
             for name, acting in models.items()
         }
         with folder_lock.in_turn(target.run):
-            comparison = _write_comparison(base, done, settings.seed)
+            comparison = _write_comparison(base, done, settings.seed, scorer)
             write_report(target.run)
             measured = _with_bfcl(done, target.run)
     return Result(
@@ -165,7 +180,9 @@ def _missing(folder: Path, acting: Acting) -> dict[str, Any]:
     return {"tasks": len(acting.tasks), "missing": missing}
 
 
-def _evaluated(settings: EvalSettings, acting: Acting, folder: Path, force: bool) -> LiveModel:
+def _evaluated(
+    settings: EvalSettings, acting: Acting, folder: Path, force: bool, scorer: RolloutScorer
+) -> LiveModel:
     protocol = acting.setup.protocol.name
     plan = Plan(
         "eval",
@@ -188,7 +205,8 @@ def _evaluated(settings: EvalSettings, acting: Acting, folder: Path, force: bool
             )
             sampling.forget_turns(folder)
         acting.forget_turns(folder)
-        metrics = live_metrics(done, sampled, settings)
+        scored = _scored(settings, folder, done, scorer)
+        metrics = live_metrics(done, scored, sampled, settings)
         path = folder / "metrics.json"
         if stage.status != "done" or read_metrics(path) != metrics:
             stage.outcome = "done"
@@ -196,17 +214,20 @@ def _evaluated(settings: EvalSettings, acting: Acting, folder: Path, force: bool
             outputs = [TRAJECTORIES, path.name, *([SAMPLES] if sampled else [])]
             figures = {name: one.mean for name, one in metrics.metrics.items() if one}
             stage.finish(outputs, {"tasks": len(done), **figures})
-        scores = {Step(one.task, one.sample): _score(one).metrics for one in done}
+        both = zip(done, scored, strict=True)
+        scores = {Step(one.task, one.sample): score.metrics for one, score in both}
         return LiveModel(folder, metrics, scores, stage.outcome, stage.done.seconds)
 
 
 def live_metrics(
-    done: Sequence[Trajectory], sampled: Sequence[Trajectory], settings: EvalSettings
+    done: Sequence[Trajectory],
+    scored: Sequence[RolloutScore],
+    sampled: Sequence[Trajectory],
+    settings: EvalSettings,
 ) -> Metrics:
     """A rollout whose world was lost has no score, and is measured by none. `sampled`: the rollouts
     for pass^k, which asks for a score that says whether the task is done.
     """
-    scored = [_score(one) for one in done]
     right: dict[Step, list[bool]] = {}
     for one in sampled:
         if (name := next((name for name in DONE if name in one.scores), None)) is not None:
@@ -226,14 +247,33 @@ def live_metrics(
     )
 
 
-def _score(one: Trajectory) -> RolloutScore:
-    """The scores of the world, the share of its calls that failed, and that of the replies of a
-    simulated user in which something is wrong.
+def _scored(
+    settings: EvalSettings, folder: Path, done: Sequence[Trajectory], scorer: RolloutScorer
+) -> list[RolloutScore]:
+    """Raises UserError 4 where the user's functions fail for more rollouts than may be."""
+    fix = "The rollouts are kept. Fix the function; the same command scores them again."
+    tally = Tally(settings.max_failures, folder, fix, "rollouts")
+    scored = []
+    for one in done:
+        score, error = _score(one, scorer)
+        tally.count(error)
+        scored.append(score)
+    tally.refuse()
+    return scored
+
+
+def _score(one: Trajectory, scorer: RolloutScorer) -> tuple[RolloutScore, str]:
+    """With why one of the user's functions gave nothing; "" if none failed. A share of calls, or of
+    the replies of a simulated user, is not measured where a rollout has none.
     """
-    figures = {**one.scores, **_tool_errors(one.turns)}
-    if (user := one.simulated_user) and user.replies:
-        figures["user_errors"] = len({fault.reply for fault in user.faults}) / len(user.replies)
-    return RolloutScore(figures, {"ended": one.ended})
+    components, _, error = scorer(one)
+    missing = [] if one.calls else [*OF_CALLS]
+    missing += [] if one.simulated_user and one.simulated_user.replies else ["user_errors"]
+    names = [*one.scores, *MEASURED, *scorer.user_functions]
+    figures = {
+        name: components[name] for name in names if name in components and name not in missing
+    }
+    return RolloutScore(figures, {"ended": one.ended}), error
 
 
 def _turn_scores(one: Trajectory) -> Iterator[RolloutScore]:
@@ -255,20 +295,23 @@ def _tool_errors(turns: Sequence[ModelTurn]) -> dict[str, float]:
 
 
 def _endings(done: Sequence[Trajectory], seed: int) -> dict[str, Summary]:
-    """How often each thing ended a rollout, also if it never did."""
+    """How often each thing ended a rollout, also if it never did; no client can leave one here."""
     return {
         figure: summary([float(one.ended == name) for one in done], seed)
         for name, figure in ENDINGS.items()
+        if name != "left"
     }
 
 
-def _write_comparison(base: Path, done: Mapping[str, LiveModel], seed: int) -> Comparison | None:
+def _write_comparison(
+    base: Path, done: Mapping[str, LiveModel], seed: int, scorer: RolloutScorer
+) -> Comparison | None:
     """compare.json: these models and those that have acted in the same tasks before. None for one
     model alone.
     """
     now = {one.folder.name: one.scores for one in done.values()}
     first = run_folder.read_plan(next(iter(done.values())).folder)
-    by_model = {**_earlier(base, first, now), **now}
+    by_model = {**_earlier(base, first, now, scorer), **now}
     if len(by_model) < 2:
         return None
     comparison = compare(by_model, seed)
@@ -277,7 +320,9 @@ def _write_comparison(base: Path, done: Mapping[str, LiveModel], seed: int) -> C
     return comparison
 
 
-def _earlier(base: Path, plan: Plan, now: Mapping[str, Scores]) -> dict[str, Scores]:
+def _earlier(
+    base: Path, plan: Plan, now: Mapping[str, Scores], scorer: RolloutScorer
+) -> dict[str, Scores]:
     """The other finished models in `base`, in the same environment, that have done all tasks that
     those of `now` have done.
     """
@@ -303,7 +348,11 @@ def _earlier(base: Path, plan: Plan, now: Mapping[str, Scores]) -> dict[str, Sco
             continue
         if world(other.plan) == world(plan):
             rollouts = read_trajectories(folder / TRAJECTORIES)
-            scores = {Step(one.task, one.sample): _score(one).metrics for one in rollouts}
+            scores = {
+                step: _score(one, scorer)[0].metrics
+                for one in rollouts
+                if (step := Step(one.task, one.sample)) in wanted
+            }
             if wanted <= scores.keys():
                 found[folder.name] = scores
     return found

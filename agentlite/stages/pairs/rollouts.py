@@ -1,21 +1,31 @@
 """Rollouts of a task -> a pair: the turn at which the best one and the worst one part."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from agentlite.config import resolve
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Candidate, PreferencePair, Record, Score, Side, to_row
+from agentlite.core.records import (
+    Candidate,
+    CandidateKey,
+    PreferencePair,
+    Record,
+    Score,
+    Side,
+    to_row,
+)
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.data.formats import to_record
-from agentlite.environments.credit import rollout_weights
+from agentlite.environments.rollout_rewards import RolloutScorer
+from agentlite.environments.tasks import TASKS, TaskRow, read_task_rows
 from agentlite.environments.trajectories import (
     LOST,
     TRAJECTORIES,
@@ -26,8 +36,12 @@ from agentlite.environments.trajectories import (
 from agentlite.rendering import Protocol, encode_answer, prompt_at, render, settled
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import build_pairs, group, write_pairs
+from agentlite.scoring.rewards import Component
+from agentlite.scoring.rewards.scorer import Tally
+from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 from agentlite.scoring.weight_sweep import compare_weightings, report_components, sentences
 from agentlite.stages.pairs.rank import RULE, pair_rule, read_weightings
+from agentlite.stages.pairs.score import rescore_hint, score_candidates
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage
@@ -39,18 +53,31 @@ UNUSABLE = (*LOST, "unwritten")
 SAME_TURNS, OTHER_PROMPTS, UNREADABLE = "same turns", "other results", "not written"
 
 
-class ScoredRollouts(NamedTuple):
-    """The rollouts of a stage as candidates: one step per task, and their scores."""
+class StoredRollouts(NamedTuple):
+    """The rollouts of a stage as candidates, one step per task; and what gives their scores."""
 
+    folder: Path
     plan: Plan
     by_key: dict[tuple[str, int], Trajectory]
     candidates: list[Candidate]
-    scores: dict[Any, Score]
-    names: list[str]
+    scorer: RolloutScorer
+
+    @property
+    def names(self) -> list[str]:
+        """The scores that weigh 1: those of the environment, and those of the user's functions."""
+        first = next(iter(self.by_key.values()))
+        return [*first.scores, *first.rewards]
 
     def settle(self, changed: Mapping[str, float], _: object = ()) -> dict[str, float]:
         """Raises UserError 2."""
-        return rollout_weights(self.names, changed)
+        return self.scorer.weights(self.names, changed)
+
+    def scores(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
+        for candidate in candidates:
+            components, feedback, error = self.scorer(
+                self.by_key[candidate.record_id, candidate.sample]
+            )
+            yield Score(*candidate.key, components, feedback, error)
 
 
 class PartedPair(NamedTuple):
@@ -61,76 +88,86 @@ class PartedPair(NamedTuple):
 
 
 def pair_rollouts(settings: PairsSettings, target: RunTarget) -> Result:
-    """Ranks the rollouts of each task by the weighted sum of their scores. Raises UserError 2 or
-    3.
+    """Ranks the rollouts of each task by the weighted sum of their components. Raises UserError 2,
+    3 or 4.
     """
     folder = run_folder.find_stage(settings.candidates, target.run)
     finished_rollout(folder)
-    if settings.rewards:
-        raise UserError(
-            "scores single answers, and rollouts have the scores of their environment.",
-            "Leave it out; a class can return more scores with get_scores().",
-            location="--rewards",
+    with UserFunctions(
+        settings.rewards, settings.reward_seconds, settings.reward_memory
+    ) as user_functions:
+        rollouts = _read(folder, user_functions)
+        if settings.grid:
+            return _compare_grid(settings, rollouts)
+        weights = rollouts.settle(settings.weights)
+        kept = resolve.plain_settings(settings)
+        ranking = {
+            key: kept[key] for key in ("weights", "rewards", *RULE, "candidates", "max_length")
+        }
+        of_rollout = {key: rollouts.plan.settings[key] for key in ("model", "protocol", "split")}
+        files = [folder / TRAJECTORIES, folder / TASKS]
+        inputs = {path.stem: file_digest(path) for path in files if path.exists()}
+        plan = Plan(
+            "pairs",
+            {**ranking, **of_rollout},
+            {**inputs, **function_files(settings.rewards)},
+            run_folder.versions(),
         )
-    rollouts = _read(folder)
-    if settings.grid:
-        return _compare_grid(settings, folder, rollouts)
-    weights = rollouts.settle(settings.weights)
-    kept = resolve.plain_settings(settings)
-    ranking = {key: kept[key] for key in ("weights", *RULE, "candidates", "max_length")}
-    of_rollout = {key: rollouts.plan.settings[key] for key in ("model", "protocol", "split")}
-    inputs = {"trajectories": file_digest(folder / TRAJECTORIES)}
-    plan = Plan("pairs", {**ranking, **of_rollout}, inputs, run_folder.versions())
-    if target.dry_run:
-        status = "new" if target.force else run_folder.compare(target.folder, plan)
-        figures = {"folder": status, "rollouts": len(rollouts.candidates)}
-        return Result("pairs", "dry run", str(target.folder), figures, [], 0.0)
-    with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
-        if stage.status != "done":
-            outputs = ["records.jsonl", "pairs.jsonl", "stats.json"]
-            stage.finish(outputs, _rank(settings, target, stage.folder, rollouts, weights))
-        data = "" if target.out == "pairs" else f" --data {target.out} --out dpo-{target.out}"
-        return stage.result(target.next(f"agentlite dpo{data}"))
+        if target.dry_run:
+            status = "new" if target.force else run_folder.compare(target.folder, plan)
+            figures = {"folder": status, "rollouts": len(rollouts.candidates)}
+            return Result("pairs", "dry run", str(target.folder), figures, [], 0.0)
+        with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
+            if stage.status != "done":
+                outputs = ["records.jsonl", "scores.jsonl", "pairs.jsonl", "stats.json"]
+                stage.finish(outputs, _rank(settings, target, stage.folder, rollouts, weights))
+            data = "" if target.out == "pairs" else f" --data {target.out} --out dpo-{target.out}"
+            return stage.result(target.next(f"agentlite dpo{data}"))
 
 
-def _read(folder: Path) -> ScoredRollouts:
-    """Rollouts without a score, or whose dialog is not whole, are left out. Raises UserError 2
-    where none is left.
+def _read(folder: Path, user_functions: Mapping[str, Component]) -> StoredRollouts:
+    """Rollouts whose dialog is not whole are left out. With functions of the user's, what others
+    gave before does not count. Raises UserError 2 where no rollout with a score is left.
     """
     plan = run_folder.read_plan(folder)
     protocol, model = str(plan.settings["protocol"]), str(plan.settings["model"])
     usable = [
-        one
+        replace(one, rewards={}, reward_problem="") if user_functions else one
         for one in read_trajectories(folder / TRAJECTORIES)
-        if one.scores and one.turns and one.ended not in UNUSABLE
+        if (one.scores or one.rewards or user_functions) and one.turns
+        if one.ended not in UNUSABLE
     ]
     if not usable:
         raise UserError(
             "holds no rollout with a score.",
-            "Give the class a get_reward() or get_scores(), and run `agentlite rollout` again.",
+            "Give the class a get_reward() or get_scores(), and run `agentlite rollout` again; or "
+            "add --rewards file.py:function.",
             location=str(folder / TRAJECTORIES),
         )
-    candidates, scores = [], {}
+    candidates = []
     for one in usable:
         text = "\n".join(turn.text for turn in one.turns)
         new = sum(turn.new_tokens for turn in one.turns)
-        candidate = Candidate(one.task, 0, protocol, model, one.sample, text, "turn", new)
-        score = Score(one.task, 0, protocol, model, one.sample, one.components)
-        candidates.append(candidate)
-        scores[candidate.key] = score
+        candidates.append(Candidate(one.task, 0, protocol, model, one.sample, text, "turn", new))
+    tasks = read_task_rows(folder)
+    scorer = RolloutScorer(
+        (tasks.get(one.task, TaskRow(one.task)) for one in usable), user_functions
+    )
     by_key = {(one.task, one.sample): one for one in usable}
-    return ScoredRollouts(plan, by_key, candidates, scores, list(usable[0].scores))
+    return StoredRollouts(folder, plan, by_key, candidates, scorer)
 
 
 def _rank(
     settings: PairsSettings,
     target: RunTarget,
     folder: Path,
-    rollouts: ScoredRollouts,
+    rollouts: StoredRollouts,
     weights: Mapping[str, float],
 ) -> dict[str, Any]:
     """Writes the files. Returns the key figures."""
-    groups = group(rollouts.candidates, rollouts.scores)
+    tally = Tally(settings.max_failures, folder, rescore_hint(settings.candidates), "rollouts")
+    scores = score_candidates(folder, rollouts.candidates, rollouts.scores, tally)
+    groups = group(rollouts.candidates, scores)
     pairing = build_pairs(groups, weights, pair_rule(settings))
     model = str(rollouts.plan.settings["model"])
     template = load_template(find_model(model, target.run).base)
@@ -166,6 +203,7 @@ def _rank(
         "pairs": len(parted),
         "no_pair": dict(reasons),
         "mean_margin": round(sum(margins) / len(margins), 4) if margins else 0.0,
+        "failed_rewards": tally.failed,
         "lineage": lineage(model, target.run),
     }
 
@@ -191,13 +229,13 @@ def _parted(
         raise RowError("E219", SAME_TURNS)
     chosen, rejected = turns
     places = [at for at, one in enumerate(best.messages) if one["role"] == "assistant"]
-    end = places[chosen.turn]
+    end = places[chosen.turn - len(best.turns)]
     same_tools = best.tools_at(chosen) == worst.tools_at(rejected)
     if best.messages[:end] != worst.messages[:end] or not same_tools:
         raise RowError("E219", OTHER_PROMPTS)
     dialog = {"messages": best.messages[: end + 1], "tools": best.tools_at(chosen)}
     record = to_record(dialog, "openai", split=False)
-    record = msgspec.structs.replace(record, split=best.split)
+    record = replace(record, split=best.split)
     place = len(record.messages) - 1
     prompt = prompt_at(record, place, render(record, protocol, template), protocol, template)
     longest = len(prompt.ids) + max(
@@ -213,15 +251,24 @@ def _parted(
     return PartedPair(record, PreferencePair(record.id, place, protocol.name, *ends))
 
 
-def _compare_grid(settings: PairsSettings, folder: Path, rollouts: ScoredRollouts) -> Result:
+def _compare_grid(settings: PairsSettings, rollouts: StoredRollouts) -> Result:
     """Many weightings side by side; nothing is written."""
     weightings = read_weightings(settings.grid, set(), rollouts.settle)
-    groups = group(rollouts.candidates, rollouts.scores)
+    tally = Tally(
+        settings.max_failures, rollouts.folder, rescore_hint(settings.candidates), "rollouts"
+    )
+    scores: dict[CandidateKey, Score] = {}
+    for score in rollouts.scores(rollouts.candidates):
+        scores[score.key] = score
+        tally.count(score.error)
+        tally.refuse(len(rollouts.candidates))
+    groups = group(rollouts.candidates, scores)
     rows = compare_weightings(groups, weightings, pair_rule(settings))
     report = report_components(groups, next(iter(weightings.values())), {})
     figures = {
         "weightings": msgspec.to_builtins(rows),
         "components": msgspec.to_builtins(report),
         "sentences": sentences(report),
+        "failed_rewards": tally.failed,
     }
-    return Result("pairs", "compared", str(folder), figures, [], 0.0)
+    return Result("pairs", "compared", str(rollouts.folder), figures, [], 0.0)

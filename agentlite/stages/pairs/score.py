@@ -1,6 +1,6 @@
 """Candidates -> their scores, appended to scores.jsonl; or the scores of an earlier stage."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +40,10 @@ class ScoredCandidates(NamedTuple):
 
 
 def score_candidates(
-    folder: Path, candidates: Sequence[Candidate], scorer: Scorer, tally: Tally
+    folder: Path,
+    candidates: Sequence[Candidate],
+    scorer: Scorer | Callable[[Iterable[Candidate]], Iterator[Score]],
+    tally: Tally,
 ) -> dict[CandidateKey, Score]:
     """Appends the scores that are missing; scores with an error are made again. Raises
     UserError 4.
@@ -59,7 +62,7 @@ def score_candidates(
             for score in scorer(left):
                 known[score.key] = score
                 file.append(msgspec.structs.asdict(score))
-                tally.count(score)
+                tally.count(score.error)
                 tally.refuse(len(candidates))
                 advance(len(known))
     return known
@@ -92,7 +95,7 @@ def stored_scores(
         scores: dict[CandidateKey, Score] = {}
         for score in scorer(stored.candidates):
             scores[score.key] = score
-            tally.count(score)
+            tally.count(score.error)
             tally.refuse(len(stored.candidates))
     return ScoredCandidates(stored.candidates, scores, expected_calls(records))
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from agentlite.config import resolve
 from agentlite.core.errors import UserError
-from agentlite.core.records import GOLD, Candidate, Gold, GoldCall, Score
+from agentlite.core.records import GOLD, Candidate, Gold, GoldCall
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.preference_pairs import gold_candidates
 from agentlite.scoring.rewards import (
@@ -128,10 +128,6 @@ def test_only_a_native_protocol_needs_the_template_of_the_model():
     }
 
 
-def score(error=""):
-    return Score("r", 2, "hermes", "sft", 0, {}, "", error)
-
-
 @pytest.mark.parametrize(
     ("limit", "scored", "failed", "expected", "refused"),
     [
@@ -147,7 +143,7 @@ def score(error=""):
 def test_a_share_of_the_candidates_may_fail(limit, scored, failed, expected, refused, tmp_path):
     tally = Tally(limit, tmp_path, "Repair it.")
     for n in range(scored):
-        tally.count(score(f"error {n}" if n >= scored - failed else ""))
+        tally.count(f"error {n}" if n >= scored - failed else "")
     assert (tally.scored, tally.failed, tally.first) == (scored, failed, f"error {scored - failed}")
     if not refused:
         tally.refuse(expected)

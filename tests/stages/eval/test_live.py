@@ -15,7 +15,7 @@ from agentlite.engine import act
 from agentlite.environments.rollout import RolloutAnswer
 from agentlite.environments.trajectories import EndedBy, Trajectory
 from agentlite.scoring.metrics.model_metrics import ENDINGS
-from agentlite.stages.eval.live import environment_folder, live_metrics
+from agentlite.stages.eval.live import RolloutScore, environment_folder, live_metrics
 from agentlite.workspace import run_folder
 
 
@@ -81,13 +81,42 @@ def test_two_models_are_measured_live_and_set_side_by_side(models):
     assert good["by"]["ended"]["user"]["prompts"] == 4 == good["prompts"]
     compared = json.loads((models / BASE / "compare.json").read_bytes())
     assert compared["models"] == [TALKER, GOOD] and compared["prompts"] == 4
-    [row] = compared["differences"]
-    assert (row["metric"], row["mean"], row["count"]) == ("env", 1.0, 4)
+    rows = {row["metric"]: row for row in compared["differences"]}
+    assert (rows["env"]["mean"], rows["env"]["count"]) == (1.0, 4)
+    assert rows["timeout"]["mean"] == 0 and "repeated_calls" not in rows
     assert result.sentences[0] == f"{GOOD} completes 4 of 4 tasks; {TALKER} for 0."
     page = (models / "run/report.md").read_text(encoding="utf-8")
     assert "Evaluation on shop.py-Shop" in page and result.sentences[0] in page
     assert (models / "run/report.html").stat().st_size > 10_000
     assert evaluate(models, TALKER, GOOD).status == "up to date"
+
+
+def test_a_figure_of_the_user_is_measured_compared_and_gated(models):
+    text = """
+def quiet(attempt):
+    assert {*attempt.scores} == {"env"} and attempt.row["item"] and attempt.ended == "user"
+    return 1 / len(attempt.trace) if attempt.trace else 0.0
+
+def broken(attempt):
+    raise ValueError("no wish")
+"""
+    (models / "own.py").write_text(text, encoding="utf-8")
+    own = (f"{models / 'own.py'}:quiet",)
+    evaluate(models, TALKER)
+    result = evaluate(models, GOOD, rewards=own, gate="quiet>=0.3")
+    assert not result.failed
+    assert result.figures[GOOD]["metrics"]["quiet"]["mean"] == pytest.approx(1 / 3)
+    # the other model's rollouts, done before, are scored by it as well
+    rows = json.loads((models / BASE / "compare.json").read_bytes())["differences"]
+    assert "quiet" in {row["metric"] for row in rows}
+    assert evaluate(models, GOOD, rewards=own, gate="quiet>=0.5").failed
+    assert evaluate(models, GOOD, rewards=own).status == "up to date"
+    with pytest.raises(UserError) as found:
+        evaluate(models, GOOD, rewards=(f"{models / 'own.py'}:broken",))
+    assert found.value.exit_code == 4 and "no wish" in found.value.problem
+    with pytest.raises(UserError) as found:
+        evaluate(models, GOOD, rewards=own, env="")
+    assert "--rewards" in str(found.value) and "no --env" in found.value.problem
 
 
 def test_a_model_that_comes_later_is_compared_with_those_that_are_there(models):
@@ -312,7 +341,9 @@ def test_a_sample_is_right_where_the_score_that_says_so_is_whole(scores, right):
     samples = [
         Trajectory("t", number, "", [], [], [], "user", of) for number, of in enumerate(scores)
     ]
-    found = live_metrics(samples[:1], samples, EvalSettings(env="x", num_samples=2)).passes
+    scored = [RolloutScore(scores[0], {"ended": "user"})]
+    settings = EvalSettings(env="x", num_samples=2)
+    found = live_metrics(samples[:1], scored, samples, settings).passes
     if right is None:
         assert found is UNSET
     else:

@@ -124,8 +124,9 @@ def test_rollouts_whose_results_differ_before_they_part_have_no_prompt_in_common
     [
         ({"weights": {"env": -1.0}}, "would punish what is right"),
         ({"weights": {"turns": 0.5}}, "would reward a fault"),
-        ({"weights": {"tool_accuracy": 1.0}}, "no component 'tool_accuracy'"),
-        ({"rewards": ("mine.py:f",)}, "scores single answers"),
+        ({"weights": {"tool_accuracy": 1.0}}, "4 of 4 tasks do not name them"),
+        ({"weights": {"accuracy": 1.0}}, "no component 'accuracy'"),
+        ({"rewards": ("mine.py:f",)}, "no such file"),
         ({"weights": {"env": 0.0}}, "all are zero"),
     ],
 )
@@ -146,7 +147,97 @@ def test_a_second_run_is_up_to_date_and_other_weights_are_another_plan(tmp_path,
     assert found.value.exit_code == 3
     assert (tmp_path / "run/pairs/pairs.jsonl").read_bytes() == first
     stats = json.loads((tmp_path / "run/pairs/stats.json").read_bytes())
-    assert stats["weights"] == {"env": 1.0, "turns": 0.0, "calls": 0.0, "failed_calls": 0.0}
+    assert {name for name, weight in stats["weights"].items() if weight} == {"env"}
+    assert {"turns", "failed_calls", "tool_errors", "timeout"} <= {*stats["weights"]}
+
+
+OWN = """
+def steady(attempt):
+    # the whole trace: no call failed, and what the task, the world and the end say
+    assert attempt.row["prompt"].startswith("Buy") and attempt.ended == "user"
+    assert {*attempt.scores} == {"env"} and attempt.messages[0].role == "user"
+    if broken(attempt):
+        raise ValueError("no wish")
+    return float(all(step.ok and "in the cart" in step.result for step in attempt.trace))
+
+def broken(attempt):
+    return False
+"""
+
+
+def own(folder, broken="False", name="own.py"):
+    text = OWN.replace("return False", f"return {broken}")
+    (folder / name).write_text(text, encoding="utf-8")
+    return (f"{folder / name}:steady",)
+
+
+def test_a_reward_of_the_user_is_given_the_whole_trace_and_weighs_1(tmp_path, rollout):
+    rollout(3)
+    # 0 and 2 both earn 1 in the shop; by 2 a call failed
+    rewards = own(tmp_path)
+    pairs(tmp_path, rewards=rewards, weights={"env": 0.0})
+    for pair, _ in read(tmp_path):
+        assert (pair["chosen"]["sample"], pair["rejected"]["sample"]) == (0, 2)
+        assert (pair["chosen"]["total"], pair["rejected"]["total"]) == (1.0, 0.0)
+    scores = list(read_rows(tmp_path / "run/pairs/scores.jsonl"))
+    assert [row["components"]["steady"] for row in scores] == [1.0, 1.0, 0.0] * 4
+    stats = json.loads((tmp_path / "run/pairs/stats.json").read_bytes())
+    assert stats["weights"]["steady"] == 1.0 and "steady" not in stats["components"]["constant"]
+    # another weight of it is a weighting as any other
+    grid = pairs(tmp_path, rewards=rewards, grid=("env=0,steady=.5", "steady=0,turns=-1"))
+    first, second = grid.figures["weightings"]
+    assert first["pairs"] == 4 and first["mean_margin"] == 0.5
+    assert (first["chosen"]["steady"], first["rejected"]["steady"]) == (1.0, 0.0)
+    assert second["flipped"] == 4  # the one that gave up has the fewest turns
+    assert grid.figures["failed_rewards"] == 0
+
+
+def test_a_reward_that_decides_nothing_is_said_to(tmp_path, rollout, capsys):
+    rollout(2)  # in both no call fails
+    pairs(tmp_path, rewards=own(tmp_path))
+    assert "steady is the same for every candidate" in capsys.readouterr().err
+
+
+def test_a_reward_that_fails_is_counted_and_too_many_end_the_run(tmp_path, rollout):
+    rollout(3)
+    rare = own(tmp_path, broken="'fig' in attempt.row['prompt']", name="rare.py")
+    with pytest.raises(UserError) as found:
+        pairs(tmp_path, rewards=rare)
+    assert found.value.exit_code == 4 and "failed for 2 rollouts" in found.value.problem
+    assert "no wish" in found.value.problem and "steady" in found.value.problem
+    figures = pairs(tmp_path, rewards=rare, max_failures=0.3).figures
+    assert figures["failed_rewards"] == 3 and figures["no_pair"]["failed"] == 1
+    for options in ({"candidates": "rollout"}, {"candidates": "rollout", "grid": ("env=1",)}):
+        with pytest.raises(UserError) as found:
+            pairs(tmp_path, rewards=(f"{tmp_path / 'rare.py'}:none",), out="b", **options)
+        assert "has no function none" in found.value.problem
+
+
+def test_a_changed_reward_is_another_plan(tmp_path, rollout):
+    rollout(3)
+    pairs(tmp_path, rewards=own(tmp_path))
+    with pytest.raises(UserError) as found:
+        pairs(tmp_path, rewards=own(tmp_path, broken="bool(attempt.scores)"))
+    assert found.value.exit_code == 3
+
+
+def test_what_a_trace_lacks_of_the_gold_tells_rollouts_apart(tmp_path, rollout):
+    """The formulas of docs/rewards.md, where the tasks have a gold."""
+    buy = lambda item: {"name": "buy", "arguments": {"item": item}}  # noqa: E731
+    rows = [one | {"gold": [[buy(one["item"])], [buy(one["item"])]]} for one in tasks()]
+    shop(tmp_path, rows)
+    rollout(4)
+    pairs(tmp_path, weights={"env": 0.0, "task_completion": 1.0, "efficiency": 0.5})
+    rows = list(read_rows(tmp_path / "run/pairs/scores.jsonl"))[:4]
+    named = ("task_completion", "efficiency", "extra_calls", "progress", "missed_call")
+    assert [tuple(row["components"][name] for name in named) for row in rows] == [
+        (1.0, 1.0, 0.0, 1.0, 0.0),
+        (0.5, 0.0, 0.0, 0.5, 0.0),  # the second call was never made
+        (2 / 3, 2 / 3, 1.0, 1.0, 0.0),  # one failed on the way
+        (0.0, 0.0, 0.0, 0.0, 0.0),  # the only one failed
+    ]
+    for pair, _ in read(tmp_path):
+        assert (pair["chosen"]["total"], pair["rejected"]["total"]) == (1.5, 0.0)
 
 
 def test_pairs_that_are_too_long_are_counted(tmp_path, rollout):

@@ -1,0 +1,214 @@
+"""What a rollout earns: its world's scores, what is counted of it, its trace, rewards of your own.
+
+docs/rewards.md has the formulas.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain, islice
+
+from msgspec.structs import replace
+
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call, Gold, GoldCall, Parsed, gold_call
+from agentlite.data.formats.tool_calls import read_tools
+from agentlite.data.openai_messages import read_wire
+from agentlite.environments.gold_calls import call_key, wire
+from agentlite.environments.tasks import TaskRow
+from agentlite.environments.trajectories import LOST, ModelTurn, Trajectory
+from agentlite.scoring.rewards import (
+    COMPONENTS,
+    PENALTIES,
+    WEIGHTS,
+    WITHOUT_GOLD,
+    Attempt,
+    Component,
+    RewardResult,
+    TraceStep,
+    score_attempt,
+    settle_weights,
+    without_comparisons,
+)
+from agentlite.scoring.rewards.call_matching import ordered, uses
+from agentlite.scoring.rewards.trace import trace_step
+
+# numbers that add up from turn to turn, and those of the whole rollout; their weights are 0 or less
+BY_TURN = ("turns", "calls", "failed_calls")
+COUNTED = (*BY_TURN, "tool_errors", "repeated_calls", "user_errors")
+EXTRA_CALLS, PROGRESS = "extra_calls", "progress"
+ALL = (*WEIGHTS, PROGRESS, *COUNTED, EXTRA_CALLS)  # beside the scores of a world
+
+
+class RolloutScorer:
+    """Scores rollouts of some tasks. All have the same components: where one task does not say
+    which calls are right, or how few of them are enough, what needs that is left out of every
+    score.
+    """
+
+    def __init__(self, tasks: Iterable[TaskRow], user_functions: Mapping[str, Component]):
+        self.tasks = {task.id: task for task in tasks}
+        self.user_functions = user_functions
+        self.has_gold = all(task.gold is not None for task in self.tasks.values())
+        self.has_fewest = all(task.fewest_calls is not None for task in self.tasks.values())
+
+    def __call__(self, one: Trajectory) -> RewardResult:
+        """A rollout that was lost has no component. The user's functions are not asked again where
+        the rollout has what they gave.
+        """
+        if one.ended in LOST:
+            return RewardResult({}, "")
+        task = self.tasks[one.task]
+        attempt = attempt_of(one, task)
+        is_scored = bool(one.rewards or one.reward_problem)
+        functions = {} if is_scored else self.user_functions
+        components, feedback, error = score_attempt(attempt, functions)
+        if not self.has_gold:
+            components = without_comparisons(components)
+        else:
+            components[PROGRESS] = _progress(one, task, attempt)
+        if self.has_fewest:
+            components[EXTRA_CALLS] = float(max(0, one.calls - (task.fewest_calls or 0)))
+        components |= {**_counted(one), **one.rewards, **one.scores}
+        return RewardResult(components, feedback, error or one.reward_problem)
+
+    def rewarded(self, one: Trajectory) -> Trajectory:
+        """With what the user's functions give."""
+        components, _, error = self(one)
+        own = {name: components[name] for name in self.user_functions if name in components}
+        return replace(one, rewards=own, reward_problem=error)
+
+    def weights(self, scores: Iterable[str], changed: Mapping[str, float]) -> dict[str, float]:
+        """Each of the environment's `scores` and of the user's functions weighs 1, and anything
+        else 0, unless `changed`. Raises UserError 2.
+        """
+        scores = list(scores)
+        self._refuse_names(scores)
+        known = {*COMPONENTS, *PENALTIES} if self.has_gold else {*WITHOUT_GOLD}
+        known |= {*COUNTED} | ({PROGRESS} if self.has_gold else set())
+        known |= {EXTRA_CALLS} if self.has_fewest else set()
+        self._refuse_unknown({*changed} - known - {*scores})
+        defaults = dict.fromkeys([name for name in ALL if name in known], 0.0)
+        return settle_weights(
+            changed,
+            self.user_functions,
+            defaults=defaults | dict.fromkeys(scores, 1.0),
+            penalties={*PENALTIES, *COUNTED, EXTRA_CALLS},
+        )
+
+    def _refuse_names(self, scores: Sequence[str]) -> None:
+        """Raises UserError 2 where two components would have one name."""
+        if taken := [name for name in scores if name in ALL and name != PROGRESS]:
+            raise UserError(
+                f"the environment has a score named {taken[0]}, as a component of every rollout "
+                "is.",
+                "Give it another name in get_scores().",
+                location=taken[0],
+            )
+        if taken := [name for name in self.user_functions if name in {*ALL, *scores}]:
+            raise UserError(
+                f"another component is called {taken[0]}.",
+                "Rename the function.",
+                location="rewards",
+            )
+
+    def _refuse_unknown(self, wanted: Collection[str]) -> None:
+        """Raises UserError 2 for components that the tasks say too little for."""
+        if not (lacking := [name for name in ALL if name in wanted]):
+            return
+        number = ', or their number under "optimal_steps"' if EXTRA_CALLS in lacking else ""
+        silent = sum(task.gold is None for task in self.tasks.values())
+        raise UserError(
+            f"{lacking[0]} needs to know which calls are right, and {silent} of {len(self.tasks)} "
+            "tasks do not name them.",
+            f'Write them under "gold", a list of calls for each turn of the user{number}; or leave '
+            "the weight out.",
+            location="weights",
+        )
+
+
+def attempt_of(one: Trajectory, task: TaskRow) -> Attempt:
+    """All that rewards may look at: the whole dialog with its trace, beside the right calls."""
+    last = one.turns[-1] if one.turns else None
+    answers = [message for message in one.messages if message["role"] == "assistant"]
+    words = answers[-1].get("content") or "" if answers else ""
+    due = [gold_call(call) for call in chain.from_iterable(task.gold or ())]
+    return Attempt(
+        Parsed(words, (), last.problem if last else ""),
+        Gold(tuple(due), task.fewest_calls, task.gold is not None),
+        read_tools(one.tools),
+        finished=last is None or last.ended != "cut",
+        text=last.text if last else "",
+        trace=tuple(chain.from_iterable(trace_of(one))),
+        messages=tuple(map(read_wire, one.messages)),
+        ended=one.ended,
+        scores=one.scores,
+        row=task.row,
+    )
+
+
+def trace_of(one: Trajectory) -> list[list[TraceStep]]:
+    """The calls that were carried out, with their results, by turn of the model."""
+    answers = [message for message in one.messages if message["role"] == "assistant"]
+    # a client of `serve` may have sent answers of others before the first of ours
+    ours = answers[len(answers) - len(one.turns) :]
+    return [
+        [
+            trace_step(call, text, failed)
+            for call, (text, failed) in zip(read_wire(message).calls, turn.results, strict=False)
+        ]
+        for message, turn in zip(ours, one.turns, strict=True)
+    ]
+
+
+def _counted(one: Trajectory) -> dict[str, float]:
+    repeated = sum(map(_repeated, _by_user_turn(one)))
+    return {
+        "turns": float(len(one.turns)),
+        "calls": float(one.calls),
+        "failed_calls": float(one.failed_calls),
+        "tool_errors": one.failed_calls / max(1, one.calls),
+        "repeated_calls": repeated / max(1, one.calls),
+        "user_errors": _user_errors(one),
+    }
+
+
+def counted_at(turn: ModelTurn) -> dict[str, int]:
+    """What a turn adds to the numbers in BY_TURN."""
+    failed = sum(failed for _, failed in turn.results)
+    return {"turns": 1, "calls": len(turn.results), "failed_calls": failed}
+
+
+def _by_user_turn(one: Trajectory) -> list[list[TraceStep]]:
+    """The executed calls of each turn of the user's."""
+    steps = iter(trace_of(one))
+    return [list(chain.from_iterable(islice(steps, len(followed)))) for followed in one.user_turns]
+
+
+def _user_errors(one: Trajectory) -> float:
+    """The share of a simulated user's replies with a fault; 0 without a reply."""
+    if not (user := one.simulated_user) or not user.replies:
+        return 0.0
+    return len({fault.reply for fault in user.faults}) / len(user.replies)
+
+
+def _repeated(steps: Sequence[TraceStep]) -> int:
+    """How many of the calls are equal to an earlier one: another turn of the user's may well ask
+    for the same again.
+    """
+    return len(steps) - len({call_key(call) for call in wire(step.call for step in steps)})
+
+
+def _progress(one: Trajectory, task: TaskRow, attempt: Attempt) -> float:
+    """The share of the user's turns before the first at whose end a right call was still not
+    carried out. A call may be made before the user asks for it.
+    """
+    done: list[Call] = []
+    due: list[GoldCall] = []
+    satisfied, gold = 0, task.gold or ()
+    for steps, calls in zip(_by_user_turn(one), gold, strict=False):
+        done += [step.call for step in steps if step.ok]
+        due += map(gold_call, calls)
+        matched = uses(ordered(due), ordered(done), attempt.tools).values()
+        if sum(use.served() for use in matched) < len(due):
+            break
+        satisfied += 1
+    return satisfied / len(gold) if gold else 1.0

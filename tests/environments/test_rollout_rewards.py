@@ -1,0 +1,402 @@
+"""What a rollout earns, by hand; and what holds for any rollout."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call, Message, Tool
+from agentlite.environments.rollout_rewards import (
+    ALL,
+    COUNTED,
+    RolloutScorer,
+    attempt_of,
+)
+from agentlite.environments.tasks import TaskRow
+from agentlite.environments.trajectories import (
+    LOST,
+    ModelTurn,
+    SimulatedUserTurns,
+    Trajectory,
+    UserFault,
+)
+from agentlite.scoring.rewards import COMPONENTS, PENALTIES, ComponentError, TraceStep
+
+PARAMETERS = {"type": "object", "properties": {"item": {"type": "string"}}}
+TOOLS = [Tool(name, "", PARAMETERS).schema for name in ("buy", "search")]
+BUY, SEARCH = Call("buy", {"item": "fig"}), Call("search", {"item": "fig"})
+PEAR, MELON = Call("buy", {"item": "pear"}), Call("buy", {"item": "melon"})
+BUSY = "Error: TimeoutError: the shop is busy"
+
+
+def did(call: Call, result: str = "bought", failed: bool = False):
+    return call, result, failed
+
+
+def no(call: Call, result: str = "Error: ValueError: none"):
+    return did(call, result, failed=True)
+
+
+def rollout(
+    *turns: Any,
+    sample: int = 0,
+    ended: Any = "user",
+    last: Any = "turn",
+    problem: str = "",
+    task: str = "t",
+    user: SimulatedUserTurns | None = None,
+    **scores: float,
+) -> Trajectory:
+    """`turns`: each the words of an answer, or the calls of it with what came back."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Buy."}]
+    made = []
+    number = 0
+    for n, turn in enumerate(turns):
+        results: tuple[tuple[str, bool], ...] = ()
+        if isinstance(turn, str):
+            messages.append({"role": "assistant", "content": turn})
+            if n + 1 < len(turns):
+                messages.append({"role": "user", "content": "And?"})
+        else:
+            wires = []
+            answers = []
+            for call, result, failed in turn:
+                function = {"name": call.name, "arguments": json.dumps(call.arguments)}
+                wires.append({"id": f"c{number}", "type": "function", "function": function})
+                answers.append({"role": "tool", "tool_call_id": f"c{number}", "content": result})
+                results += ((result, failed),)
+                number += 1
+            messages += [{"role": "assistant", "content": None, "tool_calls": wires}, *answers]
+        at_end = n + 1 == len(turns)
+        made.append(
+            ModelTurn(
+                task,
+                sample,
+                n,
+                turn if isinstance(turn, str) else "",
+                last if at_end else "turn",
+                1,
+                results,
+                problem=problem if at_end else "",
+            )
+        )
+    return Trajectory(task, sample, "", messages, TOOLS, made, ended, scores, simulated_user=user)
+
+
+def played(replies: int, *faulty: int) -> SimulatedUserTurns:
+    faults = [UserFault(reply, "call", "it calls a tool") for reply in faulty]
+    return SimulatedUserTurns("You are the user.", ["And?"] * replies, faults)
+
+
+def earned(one: Trajectory, gold: Any = None, steps: int | None = None, **functions: Any):
+    return RolloutScorer([TaskRow("t", {}, gold, steps)], functions)(one).components
+
+
+ONE = ((BUY,),)
+TWO = ((BUY,), (PEAR,))
+ASKED = ((BUY,), ())  # the user then only says thanks
+# what a rollout does, the gold of its task, its optimal_steps, and what is checked by hand
+CASES = {
+    "the right call and words": (
+        rollout([did(BUY)], "Done."),
+        (ONE, None),
+        {
+            "turns": 2,
+            "calls": 1,
+            "failed_calls": 0,
+            "tool_errors": 0,
+            "repeated_calls": 0,
+            "extra_calls": 0,
+            "progress": 1,
+            "timeout": 0,
+            "task_completion": 1,
+            "efficiency": 1,
+            "tool_accuracy": 1,
+            "exact": 1,
+            "missed_call": 0,
+            "redundant_call": 0,
+        },
+    ),
+    "a failed call that is made again": (
+        rollout([no(BUY)], [did(BUY)], "Done."),
+        (ONE, None),
+        {
+            "turns": 3,
+            "calls": 2,
+            "failed_calls": 1,
+            "tool_errors": 1 / 2,
+            "repeated_calls": 1 / 2,
+            "extra_calls": 1,
+            "progress": 1,
+            "redundant_call": 1,
+            "task_completion": 1 / 2,
+            "efficiency": 1 / 2,
+        },
+    ),
+    "a call that ran out of time": (
+        rollout([no(BUY, BUSY)], [did(BUY)], "Done."),
+        (ONE, None),
+        {"timeout": 1, "tool_errors": 1 / 2, "failed_calls": 1, "extra_calls": 1},
+    ),
+    "two calls ran out of time, and the last text was cut": (
+        rollout([no(BUY, BUSY), no(PEAR, "Error: ReadTimeout")], "Do", last="cut"),
+        (ONE, None),
+        {"timeout": 3, "tool_errors": 1, "task_completion": 0, "efficiency": 0, "progress": 0},
+    ),
+    "a result with the word timeout that did not fail": (
+        rollout([did(SEARCH, "timeout: a board game")], "Done."),
+        (None, None),
+        {"timeout": 0, "tool_errors": 0},
+    ),
+    "more calls than are needed": (
+        rollout([did(SEARCH), did(BUY)], [did(PEAR)], "Done."),
+        (ONE, None),
+        {"extra_calls": 2, "efficiency": 1 / 3, "wrong_tool": 1, "redundant_call": 1},
+    ),
+    "as many as the task says, though more are in its gold": (
+        rollout([did(SEARCH), did(BUY)], "Done."),
+        (((SEARCH, BUY),), 1),
+        {"extra_calls": 1, "efficiency": 1 / 2, "task_completion": 1},
+    ),
+    "the number is known, and the calls are not": (
+        rollout([did(SEARCH), did(BUY)], "Done."),
+        (None, 1),
+        {"extra_calls": 1},
+    ),
+    "the same call twice in one turn of the user's": (
+        rollout([did(BUY)], [did(BUY), did(BUY)], "Done."),
+        (ONE, None),
+        {"repeated_calls": 2 / 3, "redundant_call": 2},
+    ),
+    "the same call in two turns of the user's": (
+        rollout([did(BUY)], "One.", [did(BUY)], "Two."),
+        (((BUY,), (BUY,)), None),
+        {"repeated_calls": 0, "redundant_call": 0, "progress": 1, "extra_calls": 0},
+    ),
+    "the first of two turns of the user's": (
+        rollout([did(BUY)], "One.", [no(PEAR)], "None."),
+        (TWO, None),
+        {"progress": 1 / 2, "task_completion": 1 / 2, "efficiency": 0},
+    ),
+    "what is asked later, done before": (
+        rollout([did(BUY), did(PEAR)], "Both.", "Yes."),
+        (TWO, None),
+        {"progress": 1, "task_completion": 1, "extra_calls": 0},
+    ),
+    "what is asked first, done later": (
+        rollout("No.", [did(BUY), did(PEAR)], "Both."),
+        (TWO, None),
+        {"progress": 0, "task_completion": 1},
+    ),
+    "only the first turn of the user's is reached": (
+        rollout([did(BUY)], ended="turns"),
+        (ASKED, None),
+        {"progress": 1 / 2, "task_completion": 1, "format_compliance": 1},
+    ),
+    "no call, and none is right": (
+        rollout("I cannot."),
+        (((),), None),
+        {
+            "calls": 0,
+            "tool_errors": 0,
+            "repeated_calls": 0,
+            "extra_calls": 0,
+            "progress": 1,
+            "task_completion": 1,
+            "efficiency": 1,
+        },
+    ),
+    "a call where none is right": (
+        rollout([did(BUY)], "Done."),
+        (((),), None),
+        {"extra_calls": 1, "task_completion": 0, "efficiency": 0, "wrong_tool": 1, "progress": 1},
+    ),
+    "no call where one is right": (
+        rollout("Done."),
+        (ONE, None),
+        {"missed_call": 1, "progress": 0, "task_completion": 0, "extra_calls": 0},
+    ),
+    "a last text that cannot be read": (
+        rollout([did(BUY)], "<tool_call>", problem="call not closed"),
+        (ONE, None),
+        {"format_error": 1, "format_compliance": 0, "task_completion": 1},
+    ),
+    "two faults in one of a simulated user's four replies": (
+        rollout("One.", "Two.", user=played(4, 2, 2)),
+        (None, None),
+        {"user_errors": 1 / 4},
+    ),
+    "a simulated user that has not replied": (
+        rollout("Done.", user=played(0)),
+        (None, None),
+        {"user_errors": 0},
+    ),
+    "a tool that is not on offer": (
+        rollout([no(Call("sell", {}))], "Done."),
+        (None, None),
+        {"format_compliance": 0, "failed_calls": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_components_by_hand(name):
+    one, (gold, steps), by_hand = CASES[name]
+    found = earned(one, gold, steps)
+    assert {key: found[key] for key in by_hand} == pytest.approx(by_hand)
+    # what needs the gold is there if the gold is
+    assert ("task_completion" in found) == ("progress" in found) == (gold is not None)
+    assert ("extra_calls" in found) == (gold is not None or steps is not None)
+
+
+def test_every_component_is_in_the_table():
+    assert {name for *_, by_hand in CASES.values() for name in by_hand} >= {
+        *COUNTED,
+        "extra_calls",
+        "progress",
+        "timeout",
+        "task_completion",
+        "efficiency",
+    }
+    assert {*earned(CASES["the right call and words"][0], ONE)} == {*ALL}
+
+
+@pytest.mark.parametrize("ended", LOST)
+def test_a_lost_rollout_has_no_component_and_asks_no_function(ended):
+    def never(attempt):
+        raise AssertionError
+
+    assert earned(rollout([did(BUY)], ended=ended), ONE, own=never) == {}
+
+
+def test_the_scores_of_the_world_stand_beside_and_its_own_progress_counts():
+    found = earned(rollout([no(BUY)], "No.", env=0.25, progress=0.75), ONE)
+    assert found["env"] == 0.25 and found["progress"] == 0.75 and found["failed_calls"] == 1
+
+
+def test_a_function_of_the_user_sees_the_whole_trace():
+    one = rollout([no(BUY, BUSY)], [did(PEAR, "1 pear")], "Done.", env=0.5, ended="turns")
+    attempt = attempt_of(one, TaskRow("t", {"stock": 3}, ONE))
+    assert attempt.trace == (
+        TraceStep(Call("buy", {"item": "fig"}, "c0"), False, True, BUSY),
+        TraceStep(Call("buy", {"item": "pear"}, "c1"), True, False, "1 pear"),
+    )
+    assert (attempt.ended, attempt.scores, attempt.row) == ("turns", {"env": 0.5}, {"stock": 3})
+    assert [message.role for message in attempt.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert attempt.messages[2] == Message("tool", BUSY, call_id="c0")
+    assert attempt.text == "Done." == attempt.parsed.content and attempt.finished
+    assert attempt.gold.optimal_steps == 1 and [one.name for one in attempt.tools] == [
+        "buy",
+        "search",
+    ]
+
+
+def test_a_function_that_fails_is_the_error_and_a_stored_value_is_not_asked_for_again():
+    def own(attempt):
+        if attempt.scores["env"] > 1:
+            raise ComponentError("own raised")
+        return attempt.scores["env"]
+
+    scorer = RolloutScorer([TaskRow("t")], {"own": own})
+    right, wrong = (scorer.rewarded(rollout("No.", env=env)) for env in (0.5, 2.0))
+    assert (right.rewards, right.reward_problem) == ({"own": 0.5}, "")
+    assert (wrong.rewards, wrong.reward_problem) == ({}, "own raised")
+    stored = RolloutScorer([TaskRow("t")], {"own": lambda _: 1 / 0})
+    assert stored(right).components["own"] == 0.5 and stored(wrong).error == "own raised"
+
+
+CALLS = st.sampled_from([BUY, SEARCH, PEAR, MELON, Call("sell", {})])
+MADE = st.tuples(CALLS, st.sampled_from(["ok", BUSY, ""]), st.booleans())
+TURNS = st.lists(st.one_of(st.just("Well."), st.lists(MADE, min_size=1, max_size=3)), max_size=5)
+GOLDS = st.lists(st.lists(CALLS, max_size=2).map(tuple), max_size=3).map(tuple)
+
+
+@given(
+    st.lists(st.tuples(TURNS, st.sampled_from(["turn", "cut"])), min_size=1, max_size=4),
+    st.none() | GOLDS,
+    st.randoms(),
+)
+def test_ranges_and_no_rollout_depends_on_those_beside_it(made, gold, chance):
+    rollouts = [
+        rollout(*turns, sample=n, last=last, env=0.5) for n, (turns, last) in enumerate(made)
+    ]
+    scorer = RolloutScorer([TaskRow("t", {}, gold)], {})
+    first = {one.sample: scorer(one).components for one in rollouts}
+    chance.shuffle(rollouts)
+    again = {one.sample: scorer(one).components for one in rollouts}
+    assert first == again
+    shares = {*COMPONENTS, "tool_errors", "repeated_calls", "progress", "env"}
+    for one in rollouts:
+        found = first[one.sample]
+        assert found.keys() == first[0].keys()
+        for name, value in found.items():
+            assert value >= 0 and (value <= 1 if name in shares else value == int(value)), name
+        assert found["failed_calls"] <= found["calls"] >= found.get("extra_calls", 0)
+        assert found["timeout"] <= found["failed_calls"] + 1
+        assert (found["repeated_calls"] < 1) or not one.calls
+
+
+@given(st.lists(st.sampled_from([None, ONE, TWO]), min_size=1, max_size=4))
+def test_all_rollouts_have_the_components_that_all_tasks_can_tell(golds):
+    tasks = [TaskRow(str(n), {}, gold) for n, gold in enumerate(golds)]
+    scorer = RolloutScorer(tasks, {})
+    found = [{*scorer(rollout("No.", task=task.id)).components} for task in tasks]
+    assert all(one == found[0] for one in found)
+    assert ("task_completion" in found[0]) == all(gold is not None for gold in golds)
+    # and so have the weights
+    assert {*scorer.weights(["env"], {})} - {"env"} == found[0]
+
+
+def test_scores_and_own_functions_weigh_1_and_anything_else_nothing_unless_set():
+    scorer = RolloutScorer([TaskRow("t", {}, ONE)], {"own": lambda _: 1.0})
+    weights = scorer.weights(["env", "state"], {"turns": -0.1, "efficiency": 2})
+    assert {name: weight for name, weight in weights.items() if weight} == {
+        "env": 1.0,
+        "state": 1.0,
+        "own": 1.0,
+        "turns": -0.1,
+        "efficiency": 2.0,
+    }
+    assert {*weights} == {*ALL, "env", "state", "own"}
+    assert scorer.weights(["progress"], {})["progress"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "scores", "changed", "problem"),
+    [
+        (ONE, ["env"], {name: 0.1}, "would reward a fault")
+        for name in (*COUNTED, "extra_calls", *PENALTIES)
+    ]
+    + [
+        (ONE, ["env"], {"env": -1.0}, "would punish what is right"),
+        (ONE, ["env"], {"env": 0.0}, "all are zero"),
+        (ONE, ["env"], {"enf": 1.0}, "no component 'enf'"),
+        (None, ["env"], {"efficiency": 1.0}, "1 of 1 tasks do not name them"),
+        (None, ["env"], {"extra_calls": -1.0}, "1 of 1 tasks do not name them"),
+        (None, ["env"], {"progress": 1.0}, "1 of 1 tasks do not name them"),
+        (ONE, ["turns"], {}, "a score named turns"),
+        (ONE, ["timeout"], {}, "a score named timeout"),
+    ],
+)
+def test_a_wrong_weight_is_refused(gold, scores, changed, problem):
+    with pytest.raises(UserError) as found:
+        RolloutScorer([TaskRow("t", {}, gold)], {}).weights(scores, changed)
+    assert problem in found.value.problem and found.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["calls", "progress", "env", "extra_calls"])
+def test_a_function_with_the_name_of_a_component_is_refused(name):
+    scorer = RolloutScorer([TaskRow("t")], {name: lambda _: 1.0})
+    with pytest.raises(UserError) as found:
+        scorer.weights(["env"], {})
+    assert "another component" in found.value.problem

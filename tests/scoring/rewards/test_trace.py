@@ -1,0 +1,132 @@
+"""A dialog that was recorded with its results is a trace: which calls failed, and which hung."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from agentlite.core.records import Call, Candidate, Message
+from agentlite.data.formats import to_record
+from agentlite.rendering import PROTOCOLS
+from agentlite.scoring.rewards import TraceStep
+from agentlite.scoring.rewards.scorer import Scorer
+from agentlite.scoring.rewards.trace import recorded_steps, says_error, trace_step
+
+ASK, TELL = Call("ask", {"x": 1}, "a"), Call("tell", {}, "b")
+
+
+@pytest.mark.parametrize(
+    ("result", "fails"),
+    [
+        ("4 mm", False),
+        ("", False),
+        ("Error: no such city", True),
+        (" Error during execution: x", True),
+        ("No error was found", False),
+        ('{"error": "no such city"}', True),
+        ('{"error": null, "rain": 4}', False),
+        ('{"error": "", "rain": 4}', False),
+        ('{"rain": "Error: none"}', False),
+        ('["error"]', False),
+        ("{'error': 'x'}", False),
+        ('{"a":' * 99999, False),
+    ],
+)
+def test_a_recorded_result_says_whether_its_call_failed(result, fails):
+    assert says_error(result) is fails
+    assert recorded_steps([Message("assistant", "", (ASK,)), Message("tool", result, (), "a")]) == (
+        TraceStep(ASK, not fails, False, result),
+    )
+
+
+@pytest.mark.parametrize(
+    ("result", "failed", "timed_out"),
+    [
+        ("Error: TimeoutError", True, True),
+        ("Error: ReadTimeout: 10 s", True, True),
+        ("Error: TimeoutExpired: x", True, True),
+        ("Error: the request timed out", True, True),
+        ("Error: time-out", True, True),
+        ("Error: no time", True, False),
+        ("Error: sometimes out", True, False),
+        ("the time out is 3", False, False),
+        ("Error: " + "x" * 300 + "timeout", True, False),  # a page that was returned
+    ],
+)
+def test_only_a_call_that_failed_ran_out_of_time(result, failed, timed_out):
+    assert trace_step(ASK, result, failed) == TraceStep(ASK, not failed, timed_out, result)
+
+
+def test_results_are_those_of_their_calls_in_any_order_and_a_call_without_one_was_not_made():
+    said = Message("assistant", "", (ASK, TELL))
+    results = [Message("tool", "2", (), "b"), Message("tool", "1", (), "a")]
+    steps = recorded_steps([said, *results, Message("assistant", "", (replace(ASK, id="c"),))])
+    assert [(step.call, step.result) for step in steps] == [(TELL, "2"), (ASK, "1")]
+    # what the data says of a call counts, whatever its words
+    marked = recorded_steps([said, *results], ["b"])
+    assert [step.ok for step in marked] == [False, True]
+
+
+@given(st.lists(st.sampled_from(["ok", "Error: x", '{"error": 1}', "Error: timeout"])))
+def test_each_result_is_one_step(results):
+    messages = []
+    for number, result in enumerate(results):
+        call = replace(ASK, id=str(number))
+        messages += [Message("assistant", "", (call,)), Message("tool", result, (), call.id)]
+    steps = recorded_steps(messages)
+    assert [step.result for step in steps] == results
+    assert [step.ok for step in steps] == [result == "ok" for result in results]
+    assert all(step.ok <= (not step.timed_out) for step in steps)
+
+
+WEATHER = {
+    "name": "weather",
+    "description": "",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+
+
+def test_at_a_recorded_step_a_function_sees_what_was_done_before_it_and_failed():
+    """As Anthropic's rows mark it."""
+
+    def use(name, city):
+        block = {"type": "tool_use", "id": name, "name": "weather", "input": {"city": city}}
+        return {"role": "assistant", "content": [block]}
+
+    def result(name, text, **fields):
+        block = {"type": "tool_result", "tool_use_id": name, "content": text, **fields}
+        return {"role": "user", "content": [block]}
+
+    row = {
+        "tools": [WEATHER],
+        "messages": [
+            {"role": "user", "content": "Rain?"},
+            use("t1", "Osl"),
+            result("t1", "unknown", is_error=True),
+            use("t2", "Oslo"),
+            result("t2", "4 mm"),
+            {"role": "assistant", "content": "Yes."},
+        ],
+    }
+    record = to_record(row, "anthropic", split=False)
+    assert len(record.turns) == 3
+    seen = []
+
+    def steps(attempt):
+        seen.append(attempt.history)
+        assert attempt.trace is None and attempt.scores == {} == attempt.row
+        return float(all(step.ok for step in attempt.history))
+
+    scorer = Scorer({record.id: record}, PROTOCOLS, {"steps": steps})
+    candidates = [
+        Candidate(record.id, turn, "hermes", "sft", n, "Yes.", "turn", 1)
+        for turn in record.turns
+        for n in range(2)
+    ]
+    found = [score.components["steps"] for score in scorer(candidates)]
+    assert found == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    assert [len(history) for history in seen] == [0, 0, 1, 1, 2, 2]
+    assert [(step.call.arguments["city"], step.ok, step.result) for step in seen[-1]] == [
+        ("Osl", False, "unknown"),
+        ("Oslo", True, "4 mm"),
+    ]
