@@ -54,6 +54,7 @@ class ChatModel:
             load_in_8bit=load_in_8bit,
         )
         self.max_length, self.max_new_tokens = max_length, max_new_tokens
+        self.keeps_probabilities = False  # of each token: they cost time, and are for --save
         self.name, self.source = name, find_model(name, run)
         self.template = load_template(self.source.base)
         self.system = system_of(name, run) if system is None else system
@@ -123,7 +124,9 @@ class ChatModel:
             stops=(*of_calls, *decoding.stops),
             max_new_tokens=min(decoding.max_new_tokens, self.room(dialog)),
         )
-        answer = stream(self.loaded, dialog.ids, decoding, listener, form.guide if form else None)
+        guide, likely = form.guide if form else None, self.keeps_probabilities and not form
+        answer = stream(self.loaded, dialog.ids, decoding, listener, guide, likely=likely)
         text = form.completed(answer.text) if form else answer.text
         parsed = self.protocol.read(text, dialog.record.tools)
-        return Turn(text, answer.ended, parsed, len(dialog.ids), answer.new_tokens)
+        sampled = () if form else (answer.ids, answer.log_probabilities)
+        return Turn(text, answer.ended, parsed, len(dialog.ids), answer.new_tokens, *sampled)

@@ -20,7 +20,7 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.answer_queue import AnswerQueue, ClientGone, QueueFull
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.deploy.jobs import JOBS, ServeJob
+from agentlite.deploy.jobs import CHAT, JOBS, ServeJob
 from agentlite.deploy.openai_api import (
     CompletionBody,
     Refused,
@@ -28,6 +28,7 @@ from agentlite.deploy.openai_api import (
     new_completion,
     until_stops,
 )
+from agentlite.deploy.saved_dialogs import SavedDialogs, ServedPlace
 from agentlite.engine.stream import Listener
 
 HOST = "127.0.0.1"
@@ -43,7 +44,7 @@ GONE = 499  # the status in the log where the client hung up, as nginx writes it
 
 
 class Server(ThreadingHTTPServer):
-    """`token`: what clients must send as their key; "" for none.
+    """`token`: what clients must send as their key; "" for none. `saved`: where dialogs are kept.
 
     Raises UserError 2 for an address that is missing, or that other machines reach without a
     token; port 0 is one that is free.
@@ -62,9 +63,11 @@ class Server(ThreadingHTTPServer):
         host: str = HOST,
         token: str = "",
         longest_queue: int = LONGEST_QUEUE,
+        saved: SavedDialogs | None = None,
     ):
         self.chat_model, self.host, self.token = chat_model, host, token
         self.queue = AnswerQueue(longest_queue)
+        self.saved = saved
         self.preparing = threading.Lock()  # a template renders for one request at a time
         self.logging = threading.Lock()
         # one thread runs the model: torch and the allocator keep memory for each that ever did
@@ -261,8 +264,11 @@ class Handler(BaseHTTPRequestHandler):
             "prompt": sum(len(prompt.ids) for prompt in job.prompts),
         }
         about = new_completion(chat_model.name, job.writer.kind)
+        place: ServedPlace | None = None
+        if self.server.saved and job.writer is CHAT:  # a plain text is no dialog
+            job, place = self.server.saved.continued(job, chat_model.max_length)
         if job.request.stream:
-            self._stream(job, about)
+            self._stream(job, about, place)
             return
         with self._turn():
             turns = [
@@ -272,6 +278,8 @@ class Handler(BaseHTTPRequestHandler):
         self.details["new"] = sum(turn.new_tokens for turn in turns)
         if self._gone():
             raise ClientGone
+        for turn in turns:
+            self._save(place, job, turn)
         self._send(200, job.writer.response(about, job.request, turns))
 
     @contextmanager
@@ -295,7 +303,12 @@ class Handler(BaseHTTPRequestHandler):
         server = self.server
         return server.model_thread.submit(job.answer, server.chat_model, index, listener).result()
 
-    def _stream(self, job: ServeJob, about: CompletionBody) -> None:
+    def _save(self, place: ServedPlace | None, job: ServeJob, turn: Turn) -> None:
+        """An answer is on the disk before its client has it whole."""
+        if self.server.saved and place:
+            self.server.saved.save(place, job, turn)
+
+    def _stream(self, job: ServeJob, about: CompletionBody, place: ServedPlace | None) -> None:
         writer, turns, index, written = job.writer, list[Turn](), 0, ""
 
         def listener(text: str) -> bool:
@@ -317,6 +330,8 @@ class Handler(BaseHTTPRequestHandler):
                     written = ""
                     self._chunks([*rest, writer.first(about, index)])
                     turns.append(self._answered(job, index, listener))
+                    if not self._gone():  # or it is the half of an answer
+                        self._save(place, job, turns[-1])
                     rest = [*writer.last(about, index, job.request, turns[-1], written)]
                 rest += writer.end(about, job.request, turns)
             except UserError as error:

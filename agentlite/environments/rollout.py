@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Ending, Parsed, canonical, digest, plain
 from agentlite.data.openai_messages import Opened, opened, wire_calls, wire_message
+from agentlite.environments.continuation import SeenTokens, next_prompt, seen_with
 from agentlite.environments.gold_calls import call_key, wire
 from agentlite.environments.kinds import Environment
 from agentlite.environments.mock_world import MockWorld
@@ -76,13 +77,6 @@ class RolloutAnswer(NamedTuple):
     ids: tuple[int, ...] = ()
     log_probabilities: tuple[float, ...] = ()
     problem: str = ""
-
-
-class _Seen(NamedTuple):
-    """What a model has read and written in a rollout so far, as text and as ids."""
-
-    text: str
-    ids: list[int]
 
 
 class _OpenPrompt(NamedTuple):
@@ -166,7 +160,7 @@ class _Rollout:
         self.unfinished: OpenTurn | None = None  # a turn that waits for its question to be answered
         self.question: SimulatorQuestion | None = None
         self.waiting: _OpenPrompt | None = None  # at this turn
-        self.seen: _Seen | None = None  # up to the end of the last answer
+        self.seen: SeenTokens | None = None  # up to the end of the last answer
         self.ended: EndedBy | None = None
         self.problem = ""
 
@@ -208,7 +202,9 @@ class _Rollout:
         except RowError as error:
             self.end("unwritten", f"{error.code} {error.reason}")
             return None
-        self.waiting = self._continued(dialog)
+        self.waiting = _OpenPrompt(
+            dialog.text, *next_prompt(self.seen, dialog, self.setup.template)
+        )
         if len(self.waiting.ids) > self.setup.room:
             self.end("length")
             return None
@@ -250,26 +246,6 @@ class _Rollout:
                 due.append(call)
         return due
 
-    def _continued(self, dialog: Opened) -> _OpenPrompt:
-        """Ids that were sampled are read again as they are, as long as the template writes their
-        text unchanged. Where it does not (it drops old thoughts, or orders the keys of a call), the
-        model reads what a server would show it, and a new row begins.
-        """
-        if self.seen is None or not dialog.text.startswith(self.seen.text):
-            return _OpenPrompt(dialog.text, dialog.ids, tuple(dialog.ids), opens=True)
-        behind = dialog.text[len(self.seen.text) :]
-        new = self.setup.template.encode(behind, self.seen.ids)
-        return _OpenPrompt(dialog.text, [*self.seen.ids, *new], tuple(new), opens=False)
-
-    def _see(self, answer: RolloutAnswer) -> None:
-        """The answer behind its prompt. Not if the ids of its end are not those of its text."""
-        assert self.waiting
-        template, self.seen = self.setup.template, None
-        ended = answer.ended == "turn"
-        if answer.ids and (not ended or answer.ids[-1] == template.token_id(template.turn_end)):
-            text = self.waiting.text + answer.text + (template.turn_end if ended else "")
-            self.seen = _Seen(text, [*self.waiting.ids, *answer.ids])
-
     def take(self, answer: RolloutAnswer) -> ModelTurn:
         """Carries out the calls of an answer; or hands an answer without any to the user. Text that
         cannot be read as a call, or was cut, counts as words. Where that asks a question, the turn
@@ -292,7 +268,8 @@ class _Rollout:
             ids=answer.ids,
             state=self.waiting.state,
         )
-        self._see(answer)
+        before = SeenTokens(self.waiting.text, self.waiting.ids)
+        self.seen = seen_with(before, answer.text, answer.ended, answer.ids, self.setup.template)
         parsed = self.setup.protocol.read(answer.text, self.world.tools)
         self.turns.append(turn)
         self.unfinished = self._followed(turn, parsed)

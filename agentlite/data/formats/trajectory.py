@@ -76,17 +76,21 @@ def read(row: dict[str, Any]) -> Record:
     if any(turn.offered is not None for turn in outcome.turns):
         raise RowError("F313", "the tools on offer changed on the way: no row can say that")
     record = openai.read({"messages": row["messages"], "tools": row["tools"]})
-    if not record.turns:
+    if not record.turns or not outcome.turns:
         raise RowError("F313", "no turn of the model")
-    if len(record.turns) != len(outcome.turns):
+    # a client of `serve` may have sent answers of others before the first of the model's
+    ours = record.turns[max(0, len(record.turns) - len(outcome.turns)) :]
+    if len(ours) != len(outcome.turns):
         problem = f"{len(record.turns)} assistant messages, but {len(outcome.turns)} turns"
         raise RowError("E201", problem)
     messages = list(record.messages[: record.turns[-1] + 1])
     names = {tool.name for tool in record.tools}
-    for place, turn in zip(record.turns, outcome.turns, strict=True):
+    for place in record.turns[: -len(ours)]:
+        messages[place] = replace(messages[place], loss=False)
+    for place, turn in zip(ours, outcome.turns, strict=True):
         learned = not turn.failed and not result_mark(messages[place].content, names)
         messages[place] = replace(messages[place], loss=learned)
-    if not any(messages[place].loss for place in record.turns):
+    if not any(messages[place].loss for place in ours):
         raise RowError("F313", "every turn of the model failed or invents a result")
     rollout = {key: row[key] for key in ("task", "sample", "scores", "ended")}
     if outcome.simulated_user:
