@@ -516,9 +516,8 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
     """Let a model act in an environment: it calls, sees the results, and hears from its user."""
 
     env: Annotated[str, Metavar("ENVIRONMENT"), DATA, COMMON] = ""
-    """environment: bfcl:multi_turn_base, a class in a file (shop.py:Shop), an MCP server
-    (mcp:COMMAND, mcp:URL), tools that a model stands for (mock:tools.json), or the dialogs of a
-    prep (recorded:prep)"""
+    """environment: bfcl:multi_turn_base, a class (shop.py:Shop), an MCP server (mcp:COMMAND,
+    mcp:URL), simulated tools (mock:tools.json), or a prep (recorded:prep)"""
     tasks: Annotated[File, DATA, COMMON] = ""
     """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
     model: Annotated[Model, DATA, COMMON] = TRAINED

@@ -271,11 +271,11 @@ def check_reading(
     """parse(render(calls)) == calls, for this record. Words of a turn that is not learned and not
     asked may hold anything, such as half a call that a model has made. Raises RowError E215.
     """
-    asked = {*record.prompted_turns}
+    prompted = {*record.prompted_turns}
     for row in rows:
         for span in (span for span in row.spans if span.prompted):
             message = record.messages[span.turn]
-            if not (message.loss or message.calls or span.turn in asked):
+            if not (message.loss or message.calls or span.turn in prompted):
                 continue
             text = span_text(row, span, template)
             if any(stop in text.removesuffix(stop) for stop in protocol.stops):

@@ -1,6 +1,7 @@
 """What every trainer shares, as far as it needs no model: schedules, arguments and refusals."""
 
 import json
+import os
 import random
 import signal
 import sys
@@ -103,9 +104,9 @@ def test_the_users_own_arguments_of_trl_come_last(
     settings = sft(trl={"optim": "sgd", "report_to": "wandb"})
     known = trainer.arguments(settings, tmp_path, Schedule(1, 1, 1), with_dev=False)
     assert known["optim"] == "sgd" and known["report_to"] == "wandb"
-    assert "WANDB_MODE" not in trainer.os.environ
+    assert "WANDB_MODE" not in os.environ
     trainer.arguments(sft(), tmp_path, Schedule(1, 1, 1), with_dev=False)
-    assert trainer.os.environ["WANDB_MODE"] == "disabled"  # nothing is sent unless asked for
+    assert os.environ["WANDB_MODE"] == "disabled"  # nothing is sent unless asked for
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ SHARED = {"engine": "hf", "deepspeed": "deepspeed/zero2.json"}
         ({"full": True, "load_in_8bit": True}, WHOLE, "8 bit", "--load-in-8bit false"),
         ({"full": True}, ADAPTER, "sft is an adapter", "--model m"),
         ({**SHARED, "load_in_4bit": True}, WHOLE, "4 bit", "--load-in-4bit false"),
-        ({"deepspeed": "deepspeed/zero2.json"}, WHOLE, "not with unsloth", "--engine hf"),
+        ({"deepspeed": "deepspeed/zero2.json"}, WHOLE, "not unsloth", "--engine hf"),
         (
             {**SHARED, "deepspeed": "deepspeed/zero9.json"},
             WHOLE,

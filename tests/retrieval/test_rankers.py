@@ -382,8 +382,7 @@ def test_a_tool_without_a_description_and_a_broken_example_are_problems_with_the
     assert mute == {
         "location": f"{path}:1",
         "code": "no description",
-        "problem": "mute says nothing of what it does: it is found by its name and parameters "
-        "alone",
+        "problem": "mute has no description: it is found only by its name and parameters",
     }
     assert {*broken} == {"location", "code", "problem"} and broken["location"] == f"{path}:2"
     assert broken["code"] == "E201" and broken["problem"].startswith("an example of it: ")

@@ -123,7 +123,9 @@ def screened(
 ) -> list[int]:
     """The turns of the prompts that stay, where a prompt's answers are these texts."""
 
-    def sample(loaded: Any, requests: Any, decoding: Any) -> list[local_sampler.Sample]:
+    def sample(
+        loaded: Any, requests: Any, decoding: Any, before: Any = None
+    ) -> list[local_sampler.Sample]:
         by_ids = {tuple(one.ids): one.turn for one in rollouts.prompts}
         assert all(len({*one.seeds}) == 2 for one in requests)
         return [

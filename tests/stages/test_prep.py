@@ -88,7 +88,7 @@ def test_auto_says_why_it_does_not_take_the_tools_of_a_template(
         monkeypatch.setattr("agentlite.stages.prep.load_template", lambda _, found=template: found)
         run(rows, tmp_path, protocol=protocol, dry_run=True)
         said = capsys.readouterr().err
-        assert ("auto takes protocol hermes" in said) == notice == ("one call a turn" in said)
+        assert ("auto takes protocol hermes" in said) == notice == ("one call per turn" in said)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -692,7 +692,7 @@ def test_rows_with_several_right_calls_are_for_tests_and_counted_whatever_split_
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     figures = run(str(file), tmp_path).figures
     assert (figures["train"], figures["test"], figures["for_tests"]) == (2, 2, 2)
-    assert "2 records are for tests alone: any call is right" in capsys.readouterr().err
+    assert "2 records are only for tests: any call is right" in capsys.readouterr().err
 
 
 def llama_3_1(smollm2: Template, monkeypatch: pytest.MonkeyPatch) -> None:

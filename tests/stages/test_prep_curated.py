@@ -578,10 +578,10 @@ def test_a_held_out_file_that_is_also_prepared_is_refused(files, tmp_path):
 def test_a_buffer_of_another_kind_or_half_written_is_refused(files, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(UserError, match="no whole buffer"):
+    with pytest.raises(UserError, match="not a complete buffer"):
         run(tmp_path / "r", files["tools"], replay=str(tmp_path / "mine"))
     run(tmp_path / "r", files["tools"], replay=str(tmp_path / "buffer"))
     (rows,) = (tmp_path / "buffer").glob("rows-*.jsonl")
     rows.write_bytes(rows.read_bytes()[:-20])
-    with pytest.raises(UserError, match="is not as it was written"):
+    with pytest.raises(UserError, match="has changed since it was written"):
         run(tmp_path / "r", files["chat"], replay=str(tmp_path / "buffer"), out="second")

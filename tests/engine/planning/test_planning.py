@@ -198,7 +198,10 @@ def test_what_fits_fits_and_one_more_does_not(command, gib):
         def holds(bits=bits, **changed):
             return fits(total(command, **bits, **changed), machine.capacity)
 
-        if command != "pairs":  # Unsloth draws for one prompt at a time, whatever the batch
+        if command not in (
+            "pairs",
+            "rollout",
+        ):  # Unsloth draws for one prompt at a time, whatever the batch
             assert not holds(batch_size=one.batch_size + 1)
         assert not one.batch_size or holds(batch_size=one.batch_size)
         assert not one.max_length or holds(batch_size=1, max_length=one.max_length)
@@ -230,7 +233,7 @@ def test_the_search_finds_the_largest(limit, most):
 def test_a_reference_an_answer_drawn_and_a_second_row_each_take_their_own():
     sft, dpo, grpo = (
         load_of(command, settings_of(command, batch_size=4), SEVEN, True)
-        for command in COMMANDS[:3]
+        for command in ("sft", "dpo", "grpo")
     )
     assert dpo.tokens == 2 * sft.tokens
     assert memory(dpo).terms["reference"] == memory(dpo).terms["adapter"]
