@@ -171,7 +171,7 @@ class LiveRollouts:
         ]
         if not any(any(row.mask) for row in rows):
             raise _nothing_sampled(done, self.settings)
-        return rows if self.settings.credit == "trajectory" else _of_one_prompt_length(rows)
+        return _of_one_prompt_length(rows)
 
     def _advantages(self, earned: Sequence[EarnedRollout]) -> list[list[float]]:
         """Of each turn, or none where TRL gives a whole rollout one."""
@@ -274,22 +274,25 @@ class LiveRollouts:
 
 def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedRow]:
     """Prompts cut to the shortest, with the rest of each at the head of what follows, not learned.
+
     So nothing is padded on the left: Unsloth moves rows that are, and would not move their
-    advantages.
+    advantages. And a batch is as wide as its longest row: TRL pads prompts and what follows apart,
+    so a long prompt beside a long rollout would take up to twice max_length.
     """
     shortest = min(len(row.prompt) for row in rows if any(row.mask))
-    cut = []
+    credited, cut = any(row.advantages for row in rows), []
     for row in rows:
         if not any(row.mask):  # of a rollout without a turn: it teaches nothing
-            row = row._replace(prompt=[*row.prompt] * shortest, advantages=[0.0])
+            row = row._replace(prompt=[*row.prompt[:1]] * shortest, advantages=[0.0] * len(row.ids))
         more = len(row.prompt) - shortest
+        unlearned = [0.0] * more
         cut.append(
             row._replace(
                 prompt=row.prompt[:shortest],
                 ids=[*row.prompt[shortest:], *row.ids],
                 mask=[0] * more + [*row.mask],
-                log_probabilities=[0.0] * more + [*row.log_probabilities],
-                advantages=[0.0] * more + [*row.advantages],
+                log_probabilities=[*unlearned, *row.log_probabilities],
+                advantages=[*unlearned, *row.advantages] if credited else [],
             )
         )
     return cut

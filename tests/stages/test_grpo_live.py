@@ -33,7 +33,7 @@ class Talk:
 
     def next_user(self, words):
         self.said.append(words)
-        return "And then?" if len(self.said) < 3 else None
+        return "And then?" if len(self.said) < self.row.get("turns", 3) else None
 
     def state(self):
         return len(self.said)
@@ -213,44 +213,63 @@ def test_lost_worlds_move_nothing_and_too_many_end_the_run(talk, tiny_model):
     assert all(abs(row["loss"]) < 1e9 and row["grad_norm"] == row["grad_norm"] for row in rows)
 
 
-@pytest.mark.parametrize("credit", ["trajectory", "turn", "state"])
-def test_a_rollout_without_a_turn_takes_nothing_from_those_beside_it(
-    talk, tiny_model, monkeypatch, credit
-):
+def scored(monkeypatch):
+    """The batches of the training that follows, as TRL computes its loss on them."""
     from agentlite.engine import grpo
-    from agentlite.stages.grpo_trajectories import LiveRollouts
 
-    written(talk, [*TASKS, {"id": "broken", "prompt": "Break.", "broken": True}])
-    live, steps, advantages = LiveRollouts.live, [], []
-    make = grpo.make_trainer
-
-    def listening(self, *given):
-        steps.append(live(self, *given))
-        return steps[-1]
+    batches, make = [], grpo.make_trainer
 
     def made(*given):
         trainer = make(*given)
         generate = trainer._generate_and_score_completions
 
-        def scored(inputs):
-            output = generate(inputs)
-            advantages.append(output["advantages"])
-            return output
+        def listening(inputs):
+            batches.append(generate(inputs))
+            return batches[-1]
 
-        trainer._generate_and_score_completions = scored
+        trainer._generate_and_score_completions = listening
         return trainer
 
-    monkeypatch.setattr(LiveRollouts, "live", listening)
     monkeypatch.setattr(grpo, "make_trainer", made)
+    return batches
+
+
+@pytest.mark.parametrize("credit", ["trajectory", "turn", "state"])
+def test_a_batch_is_as_wide_as_its_longest_rollout(talk, tiny_model, monkeypatch, credit):
+    """A long prompt with a short rollout stands next to a short prompt with a long one."""
+    long = {"id": "nuts", "prompt": f"Tell me of {'nuts and ' * 40}figs.", "turns": 1}
+    written(talk, [TASKS[0], long])
+    batches = scored(monkeypatch)
+    train(talk, tiny_model, max_steps=1, credit=credit)
+    [batch] = batches
+    rows = [row for one in trajectories(talk) for row in one.token_rows()]
+    widths = [batch[part].shape[1] for part in ("prompt_ids", "completion_ids")]
+    assert sum(widths) == max(len(row.prompt) + len(row.ids) for row in rows)
+
+
+@pytest.mark.parametrize("credit", ["trajectory", "turn", "state"])
+def test_a_rollout_without_a_turn_takes_nothing_from_those_beside_it(
+    talk, tiny_model, monkeypatch, credit
+):
+    from agentlite.stages.grpo_trajectories import LiveRollouts
+
+    written(talk, [*TASKS, {"id": "broken", "prompt": "Break.", "broken": True}])
+    live, steps, batches = LiveRollouts.live, [], scored(monkeypatch)
+
+    def listening(self, *given):
+        steps.append(live(self, *given))
+        return steps[-1]
+
+    monkeypatch.setattr(LiveRollouts, "live", listening)
     train(talk, tiny_model, max_failures=0.9, credit=credit)
     empty = [(step, row) for step, rows in enumerate(steps) for row in rows if not any(row.mask)]
     assert empty
     for step, _ in empty:
-        rows, found = steps[step], advantages[step]
+        rows, found = steps[step], batches[step]["advantages"]
         assert found.dim() == (1 if credit == "trajectory" else 2)
         assert len(found.reshape(len(rows), -1).any(-1).nonzero()) == 2  # the other group learns
+        assert len({len(row.prompt) for row in rows}) == 1 and len(rows[0].prompt) > 20
         if credit != "trajectory":
-            assert len({len(row.prompt) for row in rows}) == 1 and len(rows[0].prompt) > 20
             assert all(len(row.advantages) == len(row.ids) for row in rows)
 
 

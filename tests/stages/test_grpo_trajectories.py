@@ -1,17 +1,20 @@
-"""Rollouts of a training whose users a model plays: no step asks again what one has asked."""
+"""Rollouts of a training step: users that a model plays are asked once, rows have one width."""
 
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.scripted_server import ScriptedServer
 
 from agentlite.config.settings import GrpoSettings
 from agentlite.core.row_files import read_rows
+from agentlite.engine.grpo import AnswerReward, LearnedRow
 from agentlite.engine.local_sampler import Sample
 from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.stages.acting import prepare
 from agentlite.stages.grpo_live import _rollouts
-from agentlite.stages.grpo_trajectories import LiveRollouts
+from agentlite.stages.grpo_trajectories import LiveRollouts, _of_one_prompt_length
 
 TOOLS = [{"type": "function", "function": {"name": "note"}}]
 TASKS = [
@@ -89,3 +92,44 @@ def test_a_user_without_a_reply_costs_its_rollouts_and_moves_nothing(
     assert sorted(ended) == [("figs", "unanswered")] * 2 + [("pears", "turns")] * 2
     earned = [row.reward.parts is not None for row in rows]
     assert earned == [name == "pears" for name, _ in ended]
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[LearnedRow]:
+    """Rows with prompts of any length. Some are of rollouts without a turn, but never all."""
+    credited = draw(st.booleans())
+    lengths = st.tuples(st.integers(1, 40), st.integers(1, 40))
+    rows = []
+    for number, (before, after) in enumerate(draw(st.lists(lengths, min_size=1, max_size=6))):
+        if number and draw(st.booleans()):
+            rows.append(LearnedRow([0], [0], [0], [0.0], AnswerReward({})))
+            continue
+        ids = [1000 * number + place for place in range(after)]
+        mask = [1, *draw(st.lists(st.integers(0, 1), min_size=after - 1, max_size=after - 1))]
+        likely = [-0.5 * sampled * (place + 1) for place, sampled in enumerate(mask)]
+        advantages = [float(place) for place in range(after)] if credited else []
+        prompt = [-one for one in range(1, before + 1)]
+        rows.append(LearnedRow(prompt, ids, mask, likely, AnswerReward({}), advantages))
+    return draw(st.permutations(rows))
+
+
+def learned(row: LearnedRow) -> list[tuple[int, float, float]]:
+    """Each token with a part in the loss, its log-probability and its own advantage."""
+    advantages = row.advantages or [0.0] * len(row.ids)
+    columns = zip(row.ids, row.mask, row.log_probabilities, advantages, strict=True)
+    return [(token, likely, own) for token, sampled, likely, own in columns if sampled]
+
+
+@given(steps())
+def test_a_batch_is_as_wide_as_its_longest_row_and_the_same_tokens_are_learned(rows):
+    """TRL pads prompts and what follows apart: without this a batch may be twice as wide."""
+    cut = _of_one_prompt_length(rows)
+    assert len({len(row.prompt) for row in cut}) == 1
+    width = max(len(row.prompt) for row in cut) + max(len(row.ids) for row in cut)
+    assert width <= max(len(row.prompt) + len(row.ids) for row in rows)
+    for before, after in zip(rows, cut, strict=True):
+        assert learned(after) == learned(before)
+        credited = any(row.advantages for row in rows)
+        assert len(after.advantages) == (len(after.ids) if credited else 0)
+        if any(before.mask):
+            assert [*after.prompt, *after.ids] == [*before.prompt, *before.ids]
