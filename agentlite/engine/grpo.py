@@ -84,7 +84,7 @@ CISPO_EPSILON = 5.0
 MAX_IMPORTANCE = 2.0
 LOOK_EVERY = 5  # steps between two looks at what may be wrong
 GAP_TOKENS = 1024  # the last of a row, since a long one's logits would fill the memory
-GAP_PROMPTS = 4  # so many prompts' first answers are read again to compare sampler and trainer
+GAP_PROMPTS = 4  # of so many one answer is read again to compare sampler and trainer
 # What the mean difference of their log-probabilities may be: rounding, and no more.
 MAX_GAP = {"torch.float32": 1e-3}
 MAX_GAP_IN_16_BIT = 0.1
@@ -382,8 +382,9 @@ def _rollout(
         trl_trainer.turn_advantages = [row.advantages for row in rows]
         trl_trainer._metrics["train"]["surprisal"].append(_surprisal(rows))
         if step % LOOK_EVERY == 0:
-            firsts = rows[:: settings.group_size][:GAP_PROMPTS]
-            _log_gap(trl_trainer, firsts, task, settings.top_p if settings.vllm else 1.0)
+            sampled = [row for row in rows if any(row.mask)]  # not of a rollout without a turn
+            some = sampled[:: settings.group_size][:GAP_PROMPTS]
+            _log_gap(trl_trainer, some, task, settings.top_p if settings.vllm else 1.0)
         return {
             "prompt_ids": [list(row.prompt) for row in rows],
             "completion_ids": [list(row.ids) for row in rows],
