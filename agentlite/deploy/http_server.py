@@ -265,7 +265,7 @@ class Handler(BaseHTTPRequestHandler):
         }
         about = new_completion(chat_model.name, job.writer.kind)
         place: ServedPlace | None = None
-        if self.server.saved and job.writer is CHAT:  # a plain text is no dialog
+        if self.server.saved and job.writer is CHAT:  # a plain text is not a dialog
             job, place = self.server.saved.continued(job, chat_model.max_length)
         if job.request.stream:
             self._stream(job, about, place)

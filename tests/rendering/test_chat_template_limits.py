@@ -180,7 +180,7 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_gives_what_jinja_gives_wherever_it_stands(call, place):
-    """Jinja adds arguments of its own to a call in a loop or a block: they are no text's."""
+    """Jinja adds arguments of its own to a call in a loop or a block; a text takes none of them."""
     source = PLACES[place].replace("CALL", call)
     assert rendered(source) == ImmutableSandboxedEnvironment().from_string(source).render()
 

@@ -1,4 +1,4 @@
-"""A grid file: weightings alone or sections, by what stands in it; and what is no grid."""
+"""A grid file: weightings alone, or sections; and files that are not a grid."""
 
 from pathlib import Path
 
