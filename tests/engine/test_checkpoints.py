@@ -61,12 +61,12 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a file too short": (
         lambda one: (one / "rng_state.pth").write_bytes(b"1"),
-        "rng_state.pth is not as",
+        "rng_state.pth has changed",
     ),
     "a file gone": (lambda one: (one / "scheduler.pt").unlink(), "has no scheduler.pt"),
     "two files swapped": (
         lambda one: shutil.copy(one / "scheduler.pt", one / "rng_state.pth"),
-        "is not as it was",
+        "has changed since it was saved",
     ),
     "no list": (lambda one: (one / "manifest.json").unlink(), "has no manifest.json"),
     "half a list": (lambda one: (one / "manifest.json").write_text("{"), "cannot be read"),

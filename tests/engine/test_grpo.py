@@ -203,11 +203,11 @@ def sharp_model(tiny_model, tmp_path_factory):
 
 def test_what_earns_more_is_said_more_often(sharp_model, tmp_path):
     settings = grpo(
-        max_steps=30,
+        max_steps=60,  # where it begins to learn differs from one kind of processor to another
         gradient_accumulation=8,
         learning_rate=3e-3,
         beta=0.0,
-        save_steps=30,
+        save_steps=60,
         lr_scheduler="constant",
     )
     grpo_trainer.train(source(sharp_model), settings, tmp_path, lambda loaded: task())

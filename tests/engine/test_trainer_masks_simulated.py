@@ -86,7 +86,7 @@ def learned(model: str, folder: str, engine: str) -> dict[str, Any]:
 
     answers = [first_answer(name) for name in PROTOCOLS]
 
-    def called(loaded: Any, requests: Any, decoding: Any) -> list[Any]:
+    def called(loaded: Any, requests: Any, decoding: Any, before: Any = None) -> list[Any]:
         """The gold call, one that was cut off, and another token after it."""
         sampled = []
         for index, request in enumerate(requests):

@@ -182,7 +182,12 @@ def test_a_batch_of_samples_is_halved_and_draws_the_same(
     expected = local_sampler.sample(loaded, asked, decoding)
     draw, most = local_sampler.SAMPLERS["shared"], 2
 
-    def limited(loaded: Any, asked: Sequence[local_sampler.SampleRequest], decoding: Any) -> Any:
+    def limited(
+        loaded: Any,
+        asked: Sequence[local_sampler.SampleRequest],
+        decoding: Any,
+        before: Any = None,
+    ) -> Any:
         if sum(len(one.seeds) for one in asked) > most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return draw(loaded, asked, decoding)
