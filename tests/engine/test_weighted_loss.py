@@ -260,5 +260,5 @@ def test_the_loss_of_a_process_is_its_share_of_a_mean_over_all_of_them(
 
 
 def test_packed_rows_are_not_weighed():
-    with pytest.raises(UserError, match="cannot be weighed"):
+    with pytest.raises(UserError, match="cannot have weights"):
         sft_trainer.check(sft(segment_weights="react", packing=True))

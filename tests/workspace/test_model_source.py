@@ -30,7 +30,7 @@ def test_code_that_comes_with_a_model_is_not_run(
     with pytest.raises(UserError) as caught:
         load(Source("planted", str(folder), None, ""), Loading(engine, 256), trainable=False)
     assert caught.value.exit_code == MODEL
-    assert not mark.exists() and "code of its own" in str(caught.value)
+    assert not mark.exists() and "its own code" in str(caught.value)
 
 
 def changed(config: Path, **values: object) -> None:
