@@ -67,7 +67,7 @@ def answered(
 
 def test_each_piece_is_passed_on_as_it_comes_and_the_end_of_the_turn_is_no_text() -> None:
     answer, heard, model = answered(1, 2, END, 5)
-    assert answer == StreamedAnswer("It rains", "turn", 3)
+    assert answer == StreamedAnswer("It rains", "turn", 3, (1, 2, END))
     assert heard[:2] == ["It ", "rains"] and "".join(heard) == "It rains"
     assert model.asked["eos_token_id"] == [END] and model.asked["max_new_tokens"] == 99
     assert model.asked["attention_mask"].tolist() == [[1, 1, 1]]
@@ -75,16 +75,16 @@ def test_each_piece_is_passed_on_as_it_comes_and_the_end_of_the_turn_is_no_text(
 
 def test_an_answer_that_is_too_long_is_cut() -> None:
     answer, heard, _ = answered(1, 2, 5, limit=2)
-    assert answer == StreamedAnswer("It rains", "cut", 2)
+    assert answer == StreamedAnswer("It rains", "cut", 2, (1, 2))
     assert "".join(heard) == "It rains"
 
 
 def test_an_answer_ends_at_a_stop_string_whose_beginning_waits_until_it_is_known() -> None:
     answer, heard, _ = answered(1, 3, 4, 5, stops=("\nObservation:",))
-    assert answer == StreamedAnswer("It \nObservation:", "stop", 3)
+    assert answer == StreamedAnswer("It \nObservation:", "stop", 3, (1, 3, 4))
     assert heard[:2] == ["It ", ""] and "".join(heard) == "It \nObservation:"
     other, heard, _ = answered(1, 3, 5, END, stops=("\nObservation:",))
-    assert other == StreamedAnswer("It \nObsermore", "turn", 4)
+    assert other == StreamedAnswer("It \nObsermore", "turn", 4, (1, 3, 5, END))
     assert heard[:3] == ["It ", "", "\nObsermore"]
 
 
@@ -96,7 +96,7 @@ def test_half_a_character_waits_for_its_other_half() -> None:
 
 def test_an_answer_ends_when_nobody_listens() -> None:
     answer, heard, _ = answered(1, 2, 5, 5, END, hangs_up=2)
-    assert answer == StreamedAnswer("It rains", "cut", 2)
+    assert answer == StreamedAnswer("It rains", "cut", 2, (1, 2))
     assert "".join(heard) == "It rains"
 
 

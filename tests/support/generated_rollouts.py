@@ -9,8 +9,10 @@ from support.generated_run import stage
 
 from agentlite.config.settings import EvalSettings
 from agentlite.core.records import plain
+from agentlite.environments.rollout_rewards import RolloutScorer
+from agentlite.environments.tasks import TaskRow
 from agentlite.environments.trajectories import EndedBy, ModelTurn, Trajectory
-from agentlite.stages.eval.live import live_metrics
+from agentlite.stages.eval.live import live_metrics, score_rollout
 
 BUY = {
     "type": "function",
@@ -97,7 +99,9 @@ def write_live(
             "inputs": {"model": name * 4},
         }
         folder = run / "eval" / env.replace(":", "-") / name
-        stage(folder, plan, rows, {}, live_metrics(done, drawn, EvalSettings()))
+        scorer = RolloutScorer([TaskRow(one.task) for one in done], {})
+        scored = [score_rollout(one, scorer)[0] for one in done]
+        stage(folder, plan, rows, {}, live_metrics(done, scored, drawn, EvalSettings()))
     return run
 
 

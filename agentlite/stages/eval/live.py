@@ -255,14 +255,14 @@ def _scored(
     tally = Tally(settings.max_failures, folder, fix, "rollouts")
     scored = []
     for one in done:
-        score, error = _score(one, scorer)
+        score, error = score_rollout(one, scorer)
         tally.count(error)
         scored.append(score)
     tally.refuse()
     return scored
 
 
-def _score(one: Trajectory, scorer: RolloutScorer) -> tuple[RolloutScore, str]:
+def score_rollout(one: Trajectory, scorer: RolloutScorer) -> tuple[RolloutScore, str]:
     """With why one of the user's functions gave nothing; "" if none failed. A share of calls, or of
     the replies of a simulated user, is not measured where a rollout has none.
     """
@@ -349,7 +349,7 @@ def _earlier(
         if world(other.plan) == world(plan):
             rollouts = read_trajectories(folder / TRAJECTORIES)
             scores = {
-                step: _score(one, scorer)[0].metrics
+                step: score_rollout(one, scorer)[0].metrics
                 for one in rollouts
                 if (step := Step(one.task, one.sample)) in wanted
             }

@@ -39,6 +39,9 @@ OF_AN_ENVIRONMENT = (
     "user_model",
     "user_key",
     "user_turns",
+    "rewards",
+    "reward_seconds",
+    "reward_memory",
 )
 # they change which steps are asked and how completions are scored, not the completions
 NOT_OF_THE_ANSWER = (
