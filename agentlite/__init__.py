@@ -15,22 +15,22 @@ __all__ = ["ablate", "dpo", "evaluate", "grpo", "pairs", "prep", "retriever", "r
 
 
 def prep(*sources: str, run: str | None = None, **options: object) -> "Result":
-    """Raw agent dialogs -> checked, de-duplicated records in train, dev and test."""
+    """Checks dialogs, leaves out duplicates, and splits the rest into train, dev and test."""
     return _call("prep", run, {**options, "sources": sources or None})
 
 
 def retriever(*, run: str | None = None, **options: object) -> "Result":
-    """Trains a model to find the few tools, of many, that a question needs; and indexes them."""
+    """Trains a model that finds the right tools among many, and builds its index."""
     return _call("retriever", run, options)
 
 
 def sft(*, run: str | None = None, **options: object) -> "Result":
-    """Trains an adapter to say what the assistant says in the records of prep."""
+    """Trains an adapter on the assistant's answers and calls in the records of prep."""
     return _call("sft", run, options)
 
 
 def pairs(*, run: str | None = None, **options: object) -> "Result":
-    """Samples several answers at every step, scores them, pairs the best with the worst.
+    """Samples several answers at every step, scores them, and pairs the best with the worst.
     `candidates` is `--from`."""
     return _call("pairs", run, options)
 
@@ -41,7 +41,7 @@ def dpo(*, run: str | None = None, **options: object) -> "Result":
 
 
 def grpo(*, run: str | None = None, **options: object) -> "Result":
-    """Trains an adapter on answers it samples itself, each against the others of its group."""
+    """Trains an adapter on its own answers, each scored against the others of its group."""
     return _call("grpo", run, options)
 
 
@@ -51,7 +51,7 @@ def rollout(*, run: str | None = None, **options: object) -> "Result":
 
 
 def evaluate(*, run: str | None = None, **options: object) -> "Result":
-    """Asks models at every step of the test records, scores what they say, compares them."""
+    """Asks models at every step of the test records, scores their answers, and compares them."""
     return _call("eval", run, options)
 
 

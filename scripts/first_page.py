@@ -1,9 +1,12 @@
 """docs/first.md: the README's first half hour with what each command prints. Renews the output.
 
-usage: .venv/bin/python scripts/first_page.py [COUNT]    (about ten minutes on two cores)
-  COUNT: only the first commands; the output of the others stays as it is
+usage: .venv/bin/python scripts/first_page.py [--count N] [--folder NEW]
+  It takes about ten minutes on two cores. --count: only the first N commands; the output of the
+  others stays as it is. --folder: where the commands run, kept for scripts/pictures.py.
 """
 
+import argparse
+import contextlib
 import os
 import re
 import subprocess
@@ -76,9 +79,16 @@ def renewed(page: str, shown: dict[str, str]) -> str:
 
 
 def main() -> None:
-    lines = commands()[: int(sys.argv[1]) if len(sys.argv) > 1 else None]
-    with tempfile.TemporaryDirectory() as folder:
-        shown = [shortened(output) for output in outputs(lines, Path(folder))]
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--folder", type=Path)
+    asked = parser.parse_args()
+    lines = commands()[: asked.count]
+    with contextlib.ExitStack() as stack:
+        if asked.folder:
+            asked.folder.mkdir()
+        folder = asked.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        shown = [shortened(output) for output in outputs(lines, folder.resolve())]
     PAGE.write_text(
         renewed(PAGE.read_text(encoding="utf-8"), dict(zip(lines, shown, strict=True))),
         encoding="utf-8",

@@ -43,8 +43,8 @@ class Commands(click.Group):
                 formatter.write_dl([(name, COMMANDS[name].help) for name in names])
         formatter.write_paragraph()
         formatter.write_text(
-            "`agentlite COMMAND --help` shows the common options of a command, `--help-all` every "
-            "one. `agentlite` alone says what to do next in this folder."
+            "`agentlite COMMAND --help` shows the common options of a command, and --help-all "
+            "shows every option. `agentlite` alone says what to do next in this folder."
         )
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -79,8 +79,9 @@ def group(ctx: click.Context) -> None:
       agentlite eval               measure the model before and after
       agentlite chat sft           talk to it
 
-    Each stage reads the one before it from the workspace, which is runs/default or --run FOLDER.
-    A stage that was stopped carries on when the same command is run again.
+    The stages keep their results in a workspace, the folder runs/default (or --run FOLDER), and
+    read each other's results from there. If a stage was stopped, run the same command again: it
+    goes on where it stopped.
     """
     if ctx.invoked_subcommand is None:
         from agentlite.cli.next_step import advice, text

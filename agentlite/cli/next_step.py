@@ -16,7 +16,7 @@ from agentlite.core.errors import UserError
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import DEFAULT_RUN, RunTarget
 
-ABLATE = "reward weights side by side, each trained and measured: how long it takes"
+ABLATE = "how long it takes to train and compare several reward weights"
 MOST = 3  # stages that are not done, and are named
 ROWS = ("*.jsonl", "*.jsonl.gz", "*.parquet")  # what a user's data is mostly called
 
@@ -86,8 +86,8 @@ def _without_workspace() -> Advice:
     return Advice(
         ["This folder holds no data and no workspace."],
         [
-            NextStep("agentlite init home", "make a folder with sample dialogs to try everything"),
-            NextStep("agentlite prep dialogs.jsonl", "or begin with dialogs of your own"),
+            NextStep("agentlite init home", "try everything: make a folder with sample dialogs"),
+            NextStep("agentlite prep dialogs.jsonl", "check dialogs of your own and split them"),
             NextStep("agentlite doctor", "see what this machine can train"),
         ],
     )
@@ -106,7 +106,7 @@ def _table(stages: Sequence[ListedStage]) -> list[str]:
 def _steps(run: Path, stages: Sequence[ListedStage]) -> list[NextStep]:
     target = RunTarget(run, "")
     if running := [one.stage for one in stages if one.state == "running"]:
-        is_at_work = f"{', '.join(running)} is at work: see how far it is"
+        is_at_work = f"see how far {', '.join(running)} has got"
         return [NextStep(target.next("agentlite runs"), is_at_work)]
     done = [one for one in stages if one.state == "done"]
     following = [step._replace(command=target.next(step.command)) for step in _after(done)]

@@ -147,7 +147,13 @@ def run_options(name: str) -> list[click.Parameter]:
             words=name,
             help="name of the stage's folder in the workspace",
         ),
-        Option(["--force"], section=WORKSPACE, common=True, is_flag=True, help="start over"),
+        Option(
+            ["--force"],
+            section=WORKSPACE,
+            common=True,
+            is_flag=True,
+            help="start over, and discard earlier results",
+        ),
         Option(
             ["--dry-run"],
             section=WORKSPACE,
@@ -220,7 +226,7 @@ def _prep_options() -> list[click.Parameter]:
             section=READ.title,
             common=True,
             is_flag=True,
-            help="make every safe repair, which loses and guesses nothing: --repair literal,json",
+            help="make all repairs that lose and guess nothing, as --repair literal,json does",
         ),
         Option(
             ["--formats"],

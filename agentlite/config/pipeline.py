@@ -17,7 +17,7 @@ class Stage(NamedTuple):
 
 STAGES = {
     "prep": Stage(
-        "Raw agent dialogs -> checked, de-duplicated records in train, dev and test.",
+        "Check dialogs, leave out duplicates, and split the rest into train, dev and test.",
         """
 agentlite prep dialogs.jsonl
 agentlite prep bfcl:simple_python,multiple,irrelevance --show 2
@@ -29,7 +29,7 @@ cat rows.jsonl | agentlite prep - --run runs/weather --json
         other_names="prepare preprocess process data",
     ),
     "retriever": Stage(
-        "Train a model to find the few tools, of many, that a question needs; and index them.",
+        "Train a model that finds the right tools among many, and build its index.",
         """
 agentlite retriever
 agentlite retriever --tools agent_tools.jsonl --num-epochs 5 --json
@@ -38,7 +38,7 @@ agentlite retriever --max-steps 0 --out untrained
 """,
     ),
     "sft": Stage(
-        "Train an adapter to say what the assistant says in the records.",
+        "Train an adapter on the assistant's answers and calls in the records.",
         """
 agentlite sft
 agentlite sft --model Qwen/Qwen2.5-1.5B-Instruct --profile rtx4090
@@ -49,7 +49,7 @@ agentlite sft --out sft-r64 --lora-r 64 --set sft.trl.weight_decay=0.01
         torchrun=True,
     ),
     "pairs": Stage(
-        "Sample several answers at every step, score them, pair the best with the worst.",
+        "Sample several answers at every step, score them, and pair the best with the worst.",
         """
 agentlite pairs -n 8 --gold
 agentlite pairs --from pairs --weights tool_accuracy=.5 --out pairs-b
@@ -72,7 +72,7 @@ agentlite dpo --loss-type ipo --out dpo-ipo
         torchrun=True,
     ),
     "grpo": Stage(
-        "Train an adapter on answers it samples itself, each against the others of its group.",
+        "Train an adapter on its own answers, each scored against the others of its group.",
         """
 agentlite grpo
 agentlite grpo --model dpo --out grpo-2 --weights exact=1,task_completion=0
@@ -84,7 +84,7 @@ agentlite grpo --env shop.py:Shop --tasks tasks.jsonl --credit turn
         candidates="rollouts.jsonl",
     ),
     "rollout": Stage(
-        "Let a model act in an environment: it calls, sees the results, and hears from its user.",
+        "Let a model act in an environment: it calls tools, reads results and talks to a user.",
         """
 agentlite rollout --env shop.py:Shop --tasks tasks.jsonl
 agentlite rollout --env bfcl:multi_turn_base --limit 20 --temperature 0
@@ -93,7 +93,7 @@ agentlite rollout --env shop.py:Shop --tasks tasks.jsonl --model dpo -n 4
         other_names="env environment agent simulate trajectories",
     ),
     "eval": Stage(
-        "Ask models at every step of the test records, score them, set them side by side.",
+        "Ask models at every step of the test records, score their answers, and compare them.",
         """
 agentlite eval
 agentlite eval --model smollm2-135m --model sft
@@ -105,7 +105,7 @@ agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft
         other_names="evaluate evaluation test bench benchmark",
     ),
     "ablate": Stage(
-        "Train and evaluate every cell of a grid of weights and settings: one table, a verdict.",
+        "Train and evaluate every combination of reward weights and settings, and compare them.",
         """
 agentlite ablate --grid grids/rewards.yaml --dry-run
 agentlite ablate --grid grids/rewards.yaml --by dpo

@@ -89,7 +89,7 @@ CELLS = Section("Cells and time")
 # `describe` reads. Brackets at the end of a help are the default in words, where the value itself
 # says nothing. A setting without help means the same as in the stage above that has one.
 class PrepSettings(Struct, frozen=True, kw_only=True):
-    """Raw agent dialogs -> checked, de-duplicated records in train, dev and test."""
+    """Check dialogs, leave out duplicates, and split the rest into train, dev and test."""
 
     sources: tuple[File, ...] = ()
     """files or folders, - for stdin, or bfcl:CATEGORY,..."""
@@ -97,9 +97,9 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     trajectories: Annotated[
         tuple[StageName, ...], Flag(name="--from", repeat=True), READ, COMMON
     ] = ()
-    """finished rollout whose dialogs are read too: its name in the workspace, or a path"""
+    """finished rollout stage, to read its dialogs as well: its name in the workspace, or a path"""
     keep: Annotated[str, Metavar("[best,]SCORE>=FLOAT,..."), READ, COMMON] = ""
-    """which rollouts to keep: by their scores, and best for one per task [all]"""
+    """rollouts to keep, by their scores; best keeps one per task [all]"""
     format: Annotated[tuple[str, ...], Metavar("[SOURCE=]FORMAT"), REPEAT, READ] = ("auto",)
     """format of the raw rows (see --formats); auto recognizes each row"""
     repair: Annotated[tuple[Literal["literal", "json", "encoding"], ...], READ] = ()
@@ -149,11 +149,11 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """replayed records per new train record"""
 
     model: Annotated[Model, ROWS, COMMON] = ""
-    """model to train later; its tokenizer and chat template must fit the rows [smollm2-135m; with a
+    """model to train later; its tokenizer and chat template check the rows [smollm2-135m; with a
     GPU Qwen/Qwen2.5-1.5B-Instruct]"""
     protocol: Annotated[str, Metavar("PROTOCOL[=WEIGHT],..."), ROWS, COMMON] = "auto"
-    """text format of tool calls, such as hermes, or several: hermes=2,react; auto is chat if that
-    keeps every row, else hermes"""
+    """text format of tool calls, or several with weights: hermes=2,react; auto is chat (the model's
+    own) if that keeps every row, otherwise hermes"""
     system: Annotated[str, ROWS] = ""
     """system prompt for rows without one [that of the chat template]"""
     remove_tool: Annotated[Share, ROWS] = 0.0
@@ -173,7 +173,7 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     retrieve: Annotated[Count | None, ROWS] = None
     """number of tools to offer, chosen by the retriever [the tools of the record]"""
     retriever: Annotated[StageName, ROWS] = "retriever"
-    """finished retriever: its name in the workspace, or a path"""
+    """finished retriever stage: its name in the workspace, or a path"""
     retrieve_by: Annotated[RankBy, ROWS] = "tuned"
     """ranking method of the retriever; hybrid combines tuned and bm25"""
     no_call_answer: Annotated[str, ROWS] = "None of the available tools can answer this."
@@ -186,9 +186,9 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """what replaces {{AUTHOR}} in rows of self-cognition: one name, or Chinese,English"""
 
     dev: Annotated[Share, SPLITS, COMMON] = 0.1
-    """share of dev records, which are watched during training"""
+    """share of the records for dev: training measures its loss on them"""
     test: Annotated[Share, SPLITS, COMMON] = 0.2
-    """share of test records, which are kept for eval"""
+    """share of the records for test: only eval uses them"""
     split_by: Annotated[
         tuple[Literal["query", "near", "parent", "tools", "calls"], ...], SPLITS
     ] = ("query", "near", "parent", "calls")
@@ -200,10 +200,10 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
 
 
 class RetrieverSettings(Struct, frozen=True, kw_only=True):
-    """Train a model to find the few tools, of many, that a question needs; and index them."""
+    """Train a model that finds the right tools among many, and build its index."""
 
     data: Annotated[StageName, DATA, COMMON] = "prep"
-    """finished prep: its name in the workspace, or a path"""
+    """finished prep stage: its name in the workspace, or a path"""
     tools: Annotated[tuple[File, ...], REPEAT, DATA, COMMON] = ()
     """file of further tools: SAGE's agent_tools, or OpenAI tools"""
     model: Annotated[Model, DATA, COMMON] = "all-minilm-l6-v2"
@@ -249,7 +249,7 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     """What every trainer can be set to; its help stands here for all of them."""
 
     data: Annotated[StageName, DATA] = "prep"
-    """finished prep: its name in the workspace, or a path"""
+    """finished prep stage: its name in the workspace, or a path"""
     model: Annotated[Model, DATA, COMMON] = TRAINED
     """model to start from: alias, path, hub id or earlier stage"""
     max_length: Annotated[Count, DATA] = 2048
@@ -277,7 +277,7 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     full: Annotated[bool, ADAPTER] = False
     """train all weights in place of an adapter; the result is a whole model"""
     lora_r: Annotated[Count, ADAPTER, COMMON] = 16
-    """rank of the LoRA adapter; an adapter that is trained further keeps its own"""
+    """rank of a new LoRA adapter; one that is trained further keeps its rank"""
     lora_alpha: Annotated[Count, ADAPTER] = 32
     """scale of the adapter; it is divided by the rank"""
     lora_dropout: Annotated[Share, ADAPTER] = 0.0
@@ -306,7 +306,7 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
 
 
 class SftSettings(TrainerSettings, frozen=True, kw_only=True):
-    """Train an adapter to say what the assistant says in the records of prep."""
+    """Train an adapter on the assistant's answers and calls in the records of prep."""
 
     model: Annotated[Model, DATA, COMMON] = ""
     """model to start from: alias, path, hub id or earlier stage [the model of prep]"""
@@ -332,10 +332,10 @@ class SftSettings(TrainerSettings, frozen=True, kw_only=True):
 
 
 class PairsSettings(Struct, frozen=True, kw_only=True):
-    """Sample several answers at every step, score them, pair the best with the worst."""
+    """Sample several answers at every step, score them, and pair the best with the worst."""
 
     data: Annotated[str, Metavar("STAGE|FILE"), DATA] = "prep"
-    """finished prep; or a file of rows, or - for stdin"""
+    """finished prep stage; or a file of rows, or - for stdin"""
     split: Annotated[Literal["train", "dev", "test"], DATA] = "train"
     """records of prep to use"""
     model: Annotated[Model, DATA, COMMON] = TRAINED
@@ -355,7 +355,7 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """what to do about unanswered questions: stop, and ask them again when the same command is run
     again; or finish without candidates for them"""
     candidates: Annotated[StageName, Flag(name="--from"), DATA, COMMON] = ""
-    """finished pairs or grpo whose candidates are ranked again, or a rollout, without a model"""
+    """finished pairs, grpo or rollout stage whose answers are ranked again, without a model"""
     preferences: Annotated[tuple[File, ...], REPEAT, DATA] = ()
     """file of prompts with chosen and rejected answers, which become pairs"""
     max_rejects: Annotated[Share, DATA] = 0.01
@@ -410,7 +410,7 @@ class DpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """Train an adapter to prefer the chosen answers of pairs to the rejected ones."""
 
     data: Annotated[StageName, DATA, COMMON] = "pairs"
-    """finished pairs: its name in the workspace, or a path"""
+    """finished pairs stage: its name in the workspace, or a path"""
     model: Annotated[Model, DATA, COMMON] = ""
     """model to start from: alias, path, hub id or earlier stage [the model that was sampled]"""
     learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 5e-6
@@ -431,7 +431,7 @@ class DpoSettings(TrainerSettings, frozen=True, kw_only=True):
 
 
 class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
-    """Train an adapter on answers it samples itself, each against the others of its group."""
+    """Train an adapter on its own answers, each scored against the others of its group."""
 
     env: Annotated[str, Metavar("ENVIRONMENT"), ENVIRONMENT, COMMON] = ""
     """environment to act in, in place of recorded prompts: bfcl:multi_turn_base, shop.py:Shop"""
@@ -513,7 +513,7 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
 
 
 class RolloutSettings(Struct, frozen=True, kw_only=True):
-    """Let a model act in an environment: it calls, sees the results, and hears from its user."""
+    """Let a model act in an environment: it calls tools, reads results and talks to a user."""
 
     env: Annotated[str, Metavar("ENVIRONMENT"), DATA, COMMON] = ""
     """environment: bfcl:multi_turn_base, a class (shop.py:Shop), an MCP server (mcp:COMMAND,
@@ -581,7 +581,7 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
 
 
 class EvalSettings(Struct, frozen=True, kw_only=True):
-    """Ask models at every step of the test records, score what they say, set them side by side."""
+    """Ask models at every step of the test records, score their answers, and compare them."""
 
     model: Annotated[tuple[Model, ...], REPEAT, DATA, COMMON] = ()
     """model to evaluate: alias, path, hub id or earlier stage; several are compared [sft]"""
@@ -602,13 +602,14 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     kagent: Annotated[File, DATA] = ""
     """rows of KAgentBench by which --predictions are scored; writes nothing"""
     data: Annotated[StageName, DATA, COMMON] = "prep"
-    """finished prep: its name in the workspace, or a path"""
+    """finished prep stage: its name in the workspace, or a path"""
     split: Annotated[Literal["train", "dev", "test", "all"], DATA] = "test"
     """records of prep, or tasks of --env, to use; all is only for tasks"""
     retrieve: Annotated[Count | None, DATA] = None
     retriever: Annotated[StageName, DATA] = "retriever"
     retrieve_by: Annotated[RankBy, DATA] = "tuned"
     limit: Annotated[Count | None, DATA, COMMON] = None
+    """number of records or tasks to measure, chosen by --seed [all]"""
 
     env: Annotated[str, Metavar("ENVIRONMENT"), ENVIRONMENT, COMMON] = ""
     """environment to act in, in place of recorded dialogs: bfcl:multi_turn_base, shop.py:Shop"""
@@ -681,27 +682,27 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
 
 
 class AblateSettings(Struct, frozen=True, kw_only=True):
-    """Train and evaluate every cell of a grid of reward weights and settings: one table."""
+    """Train and evaluate every combination of reward weights and settings, and compare them."""
 
     grid: Annotated[File, DATA, COMMON] = ""
-    """YAML file of the grid: reward weights, and the values of settings to cross"""
+    """YAML file with the reward weights and the values of settings to combine"""
     by: Annotated[Trainer, DATA, COMMON] = ""
     """stage that trains each cell [as the grid says, or the one that learns from pairs]"""
     data: Annotated[StageName, DATA, COMMON] = "prep"
-    """finished prep: its name in the workspace, or a path"""
+    """finished prep stage: its name in the workspace, or a path"""
     model: Annotated[Model, DATA, COMMON] = ""
     """model that every cell starts from: alias, path, hub id or earlier stage [that of --by]"""
     candidates: Annotated[StageName, Flag(name="--from"), DATA, COMMON] = ""
-    """finished pairs or grpo with the candidates to rank [sampled once, or those of pairs if they
-    were sampled with the same settings]"""
+    """finished pairs or grpo stage whose candidates are ranked [those of pairs if its settings are
+    the same; otherwise they are sampled once]"""
     split: Annotated[Literal["test", "dev"], MEASURED, COMMON] = "test"
-    """records of prep on which the cells of the table are measured"""
+    """records on which the cells are measured"""
     metric: Annotated[str, Metavar("METRIC"), MEASURED, COMMON] = "exact_call"
-    """metric that the verdict is about, and by which --halving chooses"""
+    """metric of the verdict; --halving chooses by it as well"""
     budget: Annotated[str, Metavar("TIME"), CELLS, COMMON] = ""
-    """time that this run may take, such as 90min or 2h; cells that do not fit are not run [none]"""
+    """time limit, such as 90min or 2h; cells that would not fit into it are not run [none]"""
     halving: Annotated[bool, CELLS, COMMON] = False
-    """train all cells for a share of the steps, and only the better half, on dev, for longer"""
+    """train all cells for a short time, then only the better half (by dev) for longer"""
     first_share: Annotated[float, Meta(gt=0, le=1), CELLS] = 0.25
     """share of the steps in the first round of --halving; each round doubles it"""
     retry: Annotated[bool, CELLS, COMMON] = False

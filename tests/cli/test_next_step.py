@@ -126,7 +126,7 @@ def test_a_stage_at_work_is_not_begun_a_second_time():
     settings = plain_settings(resolve("sft", Given()).settings)
     with open_stage(RUN / "sft", Plan("sft", settings, {}), force=False):
         assert commands(advice()) == ["agentlite runs"]
-        assert "sft is at work" in advice().steps[0].meaning
+        assert "see how far sft has got" in advice().steps[0].meaning
 
 
 def test_a_plan_that_cannot_be_read_is_named():

@@ -11,7 +11,7 @@ class OtherCommand(NamedTuple):
 
 OTHERS = {
     "init": OtherCommand(
-        "Make a folder with sample rows, settings with comments and a README, to start from.",
+        "Make a folder to start from: sample dialogs, settings with comments, a README.",
         """
 agentlite init home
 cd home && agentlite prep data.jsonl && agentlite sft && agentlite eval
@@ -19,7 +19,7 @@ cd home && agentlite prep data.jsonl && agentlite sft && agentlite eval
         "new create start",
     ),
     "doctor": OtherCommand(
-        "Say what this machine has and can train, what is missing, and what to do about it.",
+        "Check this machine: what it can train, what is missing, and how to fix it.",
         """
 agentlite doctor
 agentlite doctor --json | jq '.findings[] | select(.state != "ok")'
@@ -27,7 +27,7 @@ agentlite doctor --json | jq '.findings[] | select(.state != "ok")'
         "check info",
     ),
     "plan": OtherCommand(
-        "Say what memory, time and disk a command will need, and what would fit; nothing is run.",
+        "Calculate the memory, time and disk that a command needs, without running it.",
         """
 agentlite plan --model Qwen/Qwen2.5-7B-Instruct --fit 12GB
 agentlite plan --command grpo --profile rtx4090 --set grpo.group_size=8
@@ -37,8 +37,7 @@ agentlite plan --sweep memory.svg
         "estimate memory",
     ),
     "runs": OtherCommand(
-        "List the stages of a workspace: state, key figure, size, age; free what is not needed "
-        "any more.",
+        "List the stages of a workspace with their state, result, size and age; free disk space.",
         """
 agentlite runs
 agentlite runs runs/* --json
@@ -47,7 +46,7 @@ agentlite runs --rm sft
         "list ls status",
     ),
     "report": OtherCommand(
-        "Write the report of a workspace again, say the result in words, and open the page.",
+        "Say the result of a workspace in words, and open its report in the browser.",
         """
 agentlite report
 agentlite report --run runs/weather --no-browser
@@ -56,8 +55,7 @@ agentlite report --json | jq -r '.sentences[][]'
         "open show view html",
     ),
     "chat": OtherCommand(
-        "Talk to a model in its own protocol, and answer its calls: by hand, from a file, by "
-        "functions.",
+        "Talk to a model, and answer its calls: by hand, from a file or with Python functions.",
         """
 agentlite chat sft --tools tools.json
 agentlite chat sft --tools tools.json --exec tools.py
@@ -66,8 +64,7 @@ agentlite chat sft --tools tools.json --replay dialog.jsonl --json
         "generate infer inference ask talk",
     ),
     "export": OtherCommand(
-        "Write a trained model as others want it: merged weights, GGUF, Ollama, or the adapter "
-        "alone.",
+        "Write a model for other programs: merged weights, GGUF, Ollama, or only the adapter.",
         """
 agentlite export sft --merged weather-model
 agentlite export sft --gguf weather.gguf --llama-cpp ~/llama.cpp
@@ -76,7 +73,7 @@ agentlite export sft --ollama weather-ollama --llama-cpp ~/llama.cpp
         "merge convert push",
     ),
     "serve": OtherCommand(
-        "Answer OpenAI's chat completions on this machine, with tools, from one model.",
+        "Serve a model on this machine to programs that speak OpenAI's API.",
         """
 agentlite serve sft
 agentlite serve dpo --port 8080 --max-new-tokens 512
