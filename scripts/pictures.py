@@ -13,22 +13,47 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
+from PIL import Image
 from rich.console import Console
 from rich.text import Text
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.browser import browser  # noqa: E402  (the path comes first)
+from support.browser import Page, browser  # noqa: E402  (the path comes first)
 
 DOCS = ROOT / "docs"
 COLUMNS = 100
-# name: width, height of the part that is shown (0: all of it), dark
+COLOURS = 96  # of a picture: a page has few, and a palette makes its file small
+MARGIN = 24
+
+
+class Shot(NamedTuple):
+    """A part of the report: from the beginning of one element to the end of another."""
+
+    first: str
+    last: str
+    width: int = 1280
+    dark: bool = False
+    before: str = ""  # JavaScript that runs first
+
+
+# the first answer of the tuned model that is wrong, as a reader finds it
+FAILURE = """(() => {
+  const [model, by] = document.querySelectorAll("#predictions-1 select");
+  for (const [one, text] of [[model, "sft"], [by, "exact_call"]]) {
+    one.value = [...one.options].find((option) => option.textContent === text).value;
+    one.dispatchEvent(new Event("change"));
+  }
+  [...document.querySelectorAll("#predictions-1 .controls button")].at(-1).click();
+})()"""
 REPORTS = {
-    "report-desktop": (1400, 1500, False),
-    "report-dark": (1400, 1500, True),
-    "report-phone": (390, 2400, False),
+    "report-desktop": Shot("header", "#differences-1"),
+    "report-dark": Shot("#predictions-1", "#predictions-1", dark=True, before=FAILURE),
+    "report-answers": Shot("#predictions-1", "#predictions-1", before=FAILURE),
+    "report-phone": Shot("header", "#models-1", width=390),
 }
 COMMANDS = {
     "terminal-prep": "agentlite prep data.jsonl broken.jsonl --run runs/broken --max-rejects 0.1",
@@ -88,6 +113,23 @@ def drawn(command: str, printed: str) -> str:
     return FONTS.sub("", console.export_svg(title="agentlite"))
 
 
+def taken(page: Page, report: Path, shot: Shot) -> bytes:
+    """A small PNG of a part of the report."""
+    page.open(report, width=shot.width, dark=shot.dark)
+    if shot.before:
+        page.value(shot.before)
+    top, bottom = page.value(
+        f"[document.querySelector('{shot.first}').getBoundingClientRect().top + scrollY,"
+        f" document.querySelector('{shot.last}').getBoundingClientRect().bottom + scrollY]"
+    )
+    assert not page.errors, page.errors
+    whole = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    part = whole.crop((0, max(0, int(top) - MARGIN), whole.width, int(bottom) + MARGIN))
+    png = io.BytesIO()
+    part.quantize(COLOURS, dither=Image.Dither.NONE).save(png, "png", optimize=True)
+    return png.getvalue()
+
+
 def main() -> None:
     if len(sys.argv) < 2:
         raise SystemExit(__doc__)
@@ -102,10 +144,9 @@ def main() -> None:
     if not reports:
         return
     with browser() as page:
-        for name, (width, height, dark) in reports.items():
-            page.open(folder / "runs/default/report.html", width=width, dark=dark)
-            (DOCS / f"{name}.png").write_bytes(page.screenshot(height=height or None))
-            assert not page.errors, page.errors
+        for name, shot in reports.items():
+            png = taken(page, folder / "runs/default/report.html", shot)
+            (DOCS / f"{name}.png").write_bytes(png)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,9 @@ function read([id, turn, record, expected, slices, said], index, data) {
   const [messages, tools] = record === null ? [[], []] : data.records[record];
   const prompt = messages.slice(0, turn);
   const asked = prompt.findLast((message) => message[0] === "user") ?? prompt.at(-1);
+  const called = prompt.at(-1)?.[0] === "tool" ? prompt.findLast((message) => message[2].length)?.[2].map(([name]) => name).join(", ") : "";
   return {
-    index, id, turn, anchor: `${id}/${turn}`, expected, slices, prompt, recorded: messages[turn], tools: tools.map((tool) => data.tools[tool]),
+    index, called, id, turn, anchor: `${id}/${turn}`, expected, slices, prompt, recorded: messages[turn], tools: tools.map((tool) => data.tools[tool]),
     question: asked ? asked[1].replace(/\s+/g, " ").slice(0, 300) : id,
     said: said.map(([model, text, problem, values, tokens, calls]) => ({ model, text, problem, values, tokens, calls })),
   };
@@ -124,6 +125,12 @@ function compared(expected, said, right) {
     side("expected", expectedLines(expected, pairs, !right), "no call"), side("given", givenLines(pairs, !right), "no call"));
 }
 
+// One mark per model; those of failures have another colour.
+function marked(marks) {
+  return node("span", { className: "marks" }, ...[...marks].map((mark) => (
+    [MARKS.none, MARKS.unreadable].includes(mark) ? node("span", { className: "failed", textContent: mark }) : mark)));
+}
+
 function turn([role, content, calls]) {
   const text = [content, ...calls.map(inline)].filter(Boolean).join("\n");
   return node("div", { className: "turn" }, node("span", { className: "quiet", textContent: role }), node("p", { textContent: text }));
@@ -138,14 +145,15 @@ function tool([name, description, parameters]) {
 
 function answer(said, step, data, metric) {
   const values = data.metrics.map((name, at) => [name, said.values[at]]).filter(([, value]) => value !== null);
-  const figures = values.map(([name, value]) => `${name} ${Number.isInteger(value) ? value : value.toFixed(2)}`).join("  ·  ");
+  const figures = values.map(([name, value]) => `${name} ${Number.isInteger(value) ? value : value.toFixed(2)}`);
+  if (said.tokens) figures.push(`${said.tokens} tokens`);
   const right = said.values[data.metrics.indexOf("exact_call")] === 1;
   const calls = step.expected !== null && (step.expected.length || said.calls.length);
   const text = node("pre", { textContent: said.text || "(nothing)" });
   const folded = node("details", { open: Boolean(said.problem) }, node("summary", { textContent: "the answer as it was written" }), text);
   return node("div", { className: "said" },
-    node("p", {}, node("span", { className: "marks", textContent: MARKS[outcome(said, metric)] }), " ", node("b", { textContent: data.models[said.model] }),
-      node("span", { className: "quiet", textContent: `  ${figures}  ·  ${said.tokens} tokens` })),
+    node("p", {}, marked(MARKS[outcome(said, metric)]), " ", node("b", { textContent: data.models[said.model] }),
+      node("span", { className: "quiet", textContent: `  ${figures.join(", ")}` })),
     said.problem ? node("p", {}, node("em", { textContent: said.problem })) : null,
     calls ? compared(step.expected, said, right) : null,
     said.calls.length ? (said.text ? folded : null) : text);
@@ -153,15 +161,15 @@ function answer(said, step, data, metric) {
 
 function detail(step, data, metric) {
   return [
-    node("p", { className: "quiet" }, node("a", { href: `#${encodeURIComponent(step.anchor)}`, textContent: `${step.id} / ${step.turn}` }),
-      ["", ...Object.values(step.slices)].join("  ·  ")),
     node("h4", { textContent: "Prompt" }),
     ...(step.prompt.length ? step.prompt.map(turn) : [node("p", { textContent: "The record is not in this run." })]),
-    node("h4", { textContent: `Tools (${step.tools.length})` }), ...step.tools.map(tool),
     node("h4", { textContent: "Expected and given" }),
     step.expected?.length === 0 ? node("p", { textContent: "No call is expected." }) : null,
-    step.recorded && !step.expected?.length && step.recorded[1] ? turn(step.recorded) : null,
+    step.recorded && !step.expected?.length && step.recorded[1] ? turn(["recorded", ...step.recorded.slice(1)]) : null,
     ...step.said.map((said) => answer(said, step, data, metric)),
+    node("h4", { textContent: `Tools (${step.tools.length})` }), ...step.tools.map(tool),
+    node("p", { className: "quiet end" }, "Link: ", node("a", { href: `#${encodeURIComponent(step.anchor)}`, textContent: `${step.id} / ${step.turn}` }),
+      ["", ...Object.entries(step.slices).map(([name, value]) => `${name} ${value}`)].join("  ·  ")),
   ];
 }
 
@@ -179,8 +187,7 @@ function viewer(place, { items, chosen, keeps, filters, marks, title, detail, fa
     for (const row of list.children) row.setAttribute("aria-current", row.item === item);
   }
   function row(item) {
-    return node("button", { type: "button", item, onclick: () => open(item) },
-      node("span", { className: "marks", textContent: marks(item) }), node("span", { textContent: title(item) }));
+    return node("button", { type: "button", item, onclick: () => open(item) }, marked(marks(item)), node("span", { textContent: title(item) }));
   }
   function draw() {
     shown = items.filter(keeps);
@@ -238,11 +245,11 @@ function predictions(place, data) {
     items, chosen, none: "No prompt matches.",
     keeps: (step) => keeps(step, chosen),
     marks: (step) => step.said.map((said) => MARKS[outcome(said, chosen.metric)]).join(""),
-    title: (step) => step.question,
+    title: (step) => (step.called ? `after ${step.called}: ${step.question}` : step.question),
     detail: (step) => detail(step, data, chosen.metric),
     failed: (step) => step.said.some((said) => (chosen.model < 0 || said.model === chosen.model)
       && ["none", "partial", "unreadable"].includes(outcome(said, chosen.metric))),
-    counted: (count) => `${count} of ${items.length} prompts.  Marks: ${data.models.join(", ")}, by ${data.metrics[chosen.metric]}.`,
+    counted: (count) => `${count} of ${items.length} prompts.  ${data.models.length > 1 ? `One mark per model (${data.models.join(", ")})` : "Marks"} by ${data.metrics[chosen.metric]}: ● right, ○ wrong, ✕ unreadable, · not measured.`,
     filters: (choose) => [
       select("model", [[-1, "any model"], ...data.models.map((name, at) => [at, name])], -1, (value) => choose({ model: Number(value) })),
       select("by", data.metrics.map((name, at) => [at, name]), chosen.metric, (value) => choose({ metric: Number(value) })),
@@ -366,7 +373,7 @@ function rolloutDetail(rollout, data, metric, ids) {
   const missing = rollout.byTurn.slice(rollout.turns.filter((turn) => !turn.results.length).length + (rollout.turns.at(-1)?.results.length ? 1 : 0));
   return [
     node("p", { className: "quiet" }, node("a", { href: `#${encodeURIComponent(rollout.anchor)}`, textContent: `${rollout.task} / ${data.models[rollout.model]} / ${rollout.run}` })),
-    node("p", {}, node("span", { className: "marks", textContent: MARKS[rolloutOutcome(rollout, metric)] }), ` ${figures(scores) || "no score"}`,
+    node("p", {}, marked(MARKS[rolloutOutcome(rollout, metric)]), ` ${figures(scores) || "no score"}`,
       node("span", { className: "quiet", textContent: `  ·  ${rollout.turns.length} turns, ${failures} of ${calls.length} calls failed  ·  ended by ${rollout.ended}` })),
     rollout.problem ? node("p", {}, node("em", { textContent: rollout.problem })) : null,
     ...rollout.faults.map(([reply, kind, reason]) => node("p", {}, node("em", { textContent: `The simulated user's reply ${reply} is wrong (${kind}): ${reason}` }))),

@@ -30,6 +30,7 @@ from agentlite.report.provenance import commands, origins
 from agentlite.report.read_run import read_run
 from agentlite.scoring.metrics.bfcl import RULES as BFCL_RULES
 from agentlite.scoring.metrics.model_metrics import GROUPS
+from agentlite.workspace.digests import file_digest
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -96,8 +97,18 @@ def test_what_is_not_finished_is_named_there_too(run, tmp_path):
     assert "1 model on 4 prompts" in text
 
 
+def test_the_title_of_the_page_is_the_result(run):
+    page = read_page(run)
+    [title] = re.findall(r"<h1>(.*?)</h1>", page)
+    assert re.fullmatch(
+        r"\w+ picks the right tool for \d+ of 12 questions .*; \w+ for \d+\.", title
+    )
+    assert page.count(title) == 1
+
+
 def test_a_run_without_evaluations_has_a_page(tmp_path):
-    assert "No evaluation is finished." in seen(read_page(tmp_path))
+    page = read_page(tmp_path)
+    assert "No evaluation is finished." in seen(page) and f"<h1>{tmp_path.name}</h1>" in page
 
 
 def test_a_page_names_nothing_to_load_and_forbids_it(run):
@@ -434,6 +445,32 @@ def test_a_failure_is_a_click_away_and_an_answer_has_a_link(chromium, tmp_path):
     chromium.value(f"({CHOOSE})('text', 'nothing that anybody said')")
     assert chromium.value("document.querySelector('.list').innerText") == "No prompt matches."
     assert chromium.errors == []
+
+
+@pytest.mark.browser
+@needs_browser
+def test_two_steps_of_one_question_have_different_titles(chromium, tmp_path):
+    """The call, and the answer once the result of the call is there."""
+    run = write_run(tmp_path / "run", ["base"], 1)
+    prep, evaluated = run / "prep", run / "eval/prep/base"
+    record = json.loads((prep / "test.jsonl").read_text("utf-8"))
+    [call] = record["messages"][1]["tool_calls"]
+    result = {"role": "tool", "content": "{}", "tool_call_id": call["id"]}
+    record["messages"] += [result, {"role": "assistant", "content": "Done."}]
+    stage(prep, json.loads((prep / "plan.json").read_text("utf-8")), {"test.jsonl": [record]}, {})
+    answer = json.loads((evaluated / "predictions.jsonl").read_text("utf-8"))
+    plan, metrics = (
+        json.loads((evaluated / name).read_text("utf-8")) for name in ("plan.json", "metrics.json")
+    )
+    plan["inputs"]["data"] = file_digest(prep / "test.jsonl")
+    stage(evaluated, plan, {"predictions.jsonl": [answer, answer | {"turn": 3}]}, {}, metrics)
+    read_page(run)
+    chromium.open(run / "report.html", width=1280)
+    titles = (
+        "[...document.querySelectorAll('.list button > span:last-child')].map(e => e.innerText)"
+    )
+    first, second = chromium.value(titles)
+    assert second == f"after {call['function']['name']}: {first}"
 
 
 @pytest.mark.browser

@@ -98,6 +98,7 @@ def test_a_report_shows_both_models_with_their_intervals(run):
 def test_both_reports_begin_with_the_result_in_words(run):
     report = read_report(run)
     page = re.sub(r"<[^>]+>", "", (run / "report.html").read_text(encoding="utf-8"))
+    page = " ".join(page.split())
     sentence = (
         "smollm2-135m is right to call a tool, or not to, for 52 of 104 questions; sft for 52. "
         "The difference is within noise: it may be chance."
