@@ -97,7 +97,7 @@ def test_a_gpu_that_torch_cannot_use_is_a_problem_and_exit_1(tmp_path):
     found = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
     assert "RTX 4090, 22.9 of 24.0 GB free, driver 550.54.14" in found["gpu"]["detail"]
     can_train = found["can train"]["detail"]
-    assert "22.9 GiB on NVIDIA GeForce RTX 4090, by calculation" in can_train
+    assert "calculated for 22.9 GiB on NVIDIA GeForce RTX 4090" in can_train
     assert "in 4 bit up to Qwen/Qwen2.5-14B-Instruct" in can_train
     assert "in 16 bit up to Qwen/Qwen3-8B" in can_train
     if packages.version("torch").endswith("+cpu"):

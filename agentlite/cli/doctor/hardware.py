@@ -173,11 +173,12 @@ def trains(facts: ProbedFacts) -> Iterator[Finding]:
             chosen = replace(chosen, **by_memory.values)
         planned = plan(trainer, chosen, shapes[name], machine, RowLengths())
         if planned.gib.fits:
-            largest.setdefault(planned.bits, f"{name}, {chosen.batch_size} x {chosen.max_length}")
+            batch = f"{chosen.batch_size} rows of {chosen.max_length} tokens at once"
+            largest.setdefault(planned.bits, f"{name} ({batch})")
     found = f"{machine.capacity / 2**30:.1f} GiB{f' on {machine.name}' if machine.name else ''}"
     if largest:
         models = "; ".join(f"in {bits} bit up to {model}" for bits, model in largest.items())
-        yield Finding("can train", "ok", f"{found}, by calculation: {trainer} {models} tokens")
+        yield Finding("can train", "ok", f"{trainer} {models}, calculated for {found}")
     else:
         yield Finding(
             "can train",

@@ -104,7 +104,9 @@ def installed(facts: ProbedFacts) -> Iterator[Finding]:
     if not missing:
         count = len(by_extra[""] + training)
         yield Finding(
-            "packages", "ok", f"agentlite {version('agentlite')}, and all {count} that it asks for"
+            "packages",
+            "ok",
+            f"agentlite {version('agentlite')}, and all {count} packages that it needs",
         )
     elif set(training) - set(missing) <= set(WITHOUT_TRAIN):
         yield Finding(
