@@ -17,6 +17,7 @@ DETAILS = {
 
 ENDINGS: dict[EndedBy, str] = {
     "user": "ended with an answer to the user",
+    "done": "ended because the environment was done",
     "turns": "ended at --max-turns or --user-turns",
     "length": "ended at --max-length",
     "unwritten": "ended because the chat template cannot write the dialog",

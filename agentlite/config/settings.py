@@ -517,7 +517,8 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
 
     env: Annotated[str, Metavar("ENVIRONMENT"), DATA, COMMON] = ""
     """environment: bfcl:multi_turn_base, a class (shop.py:Shop), an MCP server (mcp:COMMAND,
-    mcp:URL), simulated tools (mock:tools.json), or a prep (recorded:prep)"""
+    mcp:URL), an OpenEnv server (openenv:URL), simulated tools (mock:tools.json), or a prep
+    (recorded:prep)"""
     tasks: Annotated[File, DATA, COMMON] = ""
     """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
     model: Annotated[Model, DATA, COMMON] = TRAINED

@@ -24,6 +24,7 @@ HOOKS = (
     "tools",
     "call",
     "state",
+    "is_done",
     "close",
 )
 world: Any = None
@@ -54,7 +55,7 @@ def _answered(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str
         words = first if isinstance(first, str) else None
         return [words, _tools(), hasattr(world, "next_user")], ""
     if what == "call":
-        return _called(*arguments), ""
+        return [*_called(*arguments), hasattr(world, "is_done") and bool(world.is_done())], ""
     if what == "next_user":
         words = world.next_user(*arguments) if hasattr(world, "next_user") else None
         return [words if words is None else str(words), _tools()], ""

@@ -12,18 +12,20 @@ from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import SPLITS
 from agentlite.core.row_files import find_rows
 from agentlite.core.user_code import Named, one_line
-from agentlite.environments import bfcl_tasks, bfcl_world, mcp_world, recorded_world
+from agentlite.environments import bfcl_tasks, bfcl_world, mcp_world, openenv_world, recorded_world
 from agentlite.environments.mcp_client import is_url
 from agentlite.environments.mcp_tasks import mcp_tasks
 from agentlite.environments.mock_tasks import mock_tasks, read_tools_file
 from agentlite.environments.mock_world import MockWorld
+from agentlite.environments.openenv_tasks import openenv_tasks
 from agentlite.environments.recorded_tasks import recorded_tasks
 from agentlite.environments.tasks import EnvironmentTask, read_tasks
 from agentlite.environments.world import LIMITS, World, WorldLimits
 from agentlite.workspace import run_folder
 
 CLASS = "class {}:"
-KINDS = ("bfcl", "mcp", "mock", "recorded")
+KINDS = ("bfcl", "mcp", "mock", "openenv", "recorded")
+EXAMPLES = {"mcp": "mcp:http://localhost:8000/mcp", "openenv": "openenv:http://localhost:8000"}
 
 
 class Environment(NamedTuple):
@@ -58,8 +60,8 @@ def environment(
         raise UserError(
             f"'{name}' names no environment.",
             "Name `bfcl:multi_turn_base`, a class in a file, as `shop.py:Shop`, an MCP server, "
-            "`mcp:COMMAND` or `mcp:URL`, a list of tools, `mock:tools.json`, or a finished prep, "
-            "`recorded:prep`.",
+            "`mcp:COMMAND` or `mcp:URL`, an OpenEnv server, `openenv:URL`, a list of tools, "
+            "`mock:tools.json`, or a finished prep, `recorded:prep`.",
             location="--env",
         )
     if kind in ("bfcl", "recorded") and tasks_file is not None:
@@ -77,8 +79,10 @@ def environment(
         )
     if kind == "recorded":
         return _recorded(name, run_folder.find_stage(rest, run))
-    if kind == "mcp":
-        _check_server(rest)
+    if kind == "mcp" and not is_url(rest):
+        _check_command(rest)
+    elif kind in ("mcp", "openenv"):
+        _check_address(rest, EXAMPLES[kind])
     elif not Path(file := rest if kind == "mock" else name.rpartition(":")[0]).is_file():
         raise UserError("there is no such file.", f"--env {name}", location=file)
     if tasks_file is None:
@@ -91,6 +95,10 @@ def environment(
     if kind == "mcp":
         named = Named(mcp_world.__file__, mcp_world.McpWorld.__name__, CLASS)
         tasks = partial(mcp_tasks, rest, tasks_file)
+        return Environment(name, named, tasks, {"tasks": tasks_file})
+    if kind == "openenv":
+        named = Named(openenv_world.__file__, openenv_world.OpenEnvWorld.__name__, CLASS)
+        tasks = partial(openenv_tasks, rest, tasks_file)
         return Environment(name, named, tasks, {"tasks": tasks_file})
     if kind == "mock":
         tools = read_tools_file(Path(rest))
@@ -125,34 +133,36 @@ def _recorded(name: str, folder: Path) -> Environment:
     return Environment(name, named, partial(recorded_tasks, files), files, "record")
 
 
-def _check_server(server: str) -> None:
-    """Raises UserError 2 for a command that is not installed and an address that is none."""
+def _check_command(server: str) -> None:
+    """Raises UserError 2 for one that is not installed."""
     location = f"--env mcp:{server}"
-    if not is_url(server):
-        try:
-            program = next(iter(shlex.split(server)), "")
-        except ValueError as error:
-            raise UserError(
-                f"not a command: {one_line(str(error))}.",
-                "Write it as in a shell: --env 'mcp:python server.py'.",
-                location=location,
-            ) from error
-        if shutil.which(program) is None:
-            raise UserError(
-                f"there is no command '{program}'.",
-                "Name one that is installed, or the path of a program that may be run: "
-                "--env 'mcp:python server.py'.",
-                location=location,
-            )
-        return
+    try:
+        program = next(iter(shlex.split(server)), "")
+    except ValueError as error:
+        raise UserError(
+            f"not a command: {one_line(str(error))}.",
+            "Write it as in a shell: --env 'mcp:python server.py'.",
+            location=location,
+        ) from error
+    if shutil.which(program) is None:
+        raise UserError(
+            f"there is no command '{program}'.",
+            "Name one that is installed, or the path of a program that may be run: "
+            "--env 'mcp:python server.py'.",
+            location=location,
+        )
+
+
+def _check_address(server: str, example: str) -> None:
+    """Raises UserError 2 for an address that is none."""
     try:
         address = urlsplit(server)
-        usable = bool(address.hostname) and address.port != 0
+        usable = is_url(server) and bool(address.hostname) and address.port != 0
     except ValueError:
         usable = False
     if not usable or address.username or address.password:
         raise UserError(
             "not the address of a server.",
-            "Write it without a name or a password: --env mcp:http://localhost:8000/mcp.",
+            f"Write it without a name or a password: --env {example}.",
             location="--env",
         )

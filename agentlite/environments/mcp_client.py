@@ -56,7 +56,7 @@ class McpClient:
         cursor: dict[str, Any] = {}
         while True:
             page = self._ask("tools/list", cursor)
-            found += map(_openai_tool, page.get("tools") or ())
+            found += map(openai_tool, page.get("tools") or ())
             if not page.get("nextCursor"):
                 return found
             cursor = {"cursor": page["nextCursor"]}
@@ -67,7 +67,7 @@ class McpClient:
             result = self._ask("tools/call", {"name": name, "arguments": arguments})
         except _RefusedError as refused:
             return f"Error: {refused}"
-        text = _text(result)
+        text = result_text(result)
         failed = result.get("isError") is True and not text.startswith("Error")
         return f"Error: {text}" if failed else text
 
@@ -111,16 +111,17 @@ def _reply(request: JsonRpc) -> JsonRpc:
     return {"jsonrpc": "2.0", "id": request["id"], "error": error}
 
 
-def _openai_tool(tool: Any) -> dict[str, Any]:
+def openai_tool(tool: Any) -> dict[str, Any]:
+    """A tool as MCP lists it, in OpenAI's shape."""
     if not isinstance(tool, dict):
         return {"function": tool}
     function = {"name": tool.get("name"), "description": tool.get("description") or ""}
-    if schema := tool.get("inputSchema"):
+    if schema := tool.get("inputSchema") or tool.get("input_schema"):  # the latter in OpenEnv
         function["parameters"] = schema
     return {"type": "function", "function": function}
 
 
-def _text(result: JsonRpc) -> str:
+def result_text(result: JsonRpc) -> str:
     """What a model can read of a result: its texts; of anything else, what it is."""
     blocks = result.get("content")
     texts = list(map(_block_text, blocks)) if isinstance(blocks, list) else []

@@ -319,13 +319,17 @@ class _Rollout:
             {"role": "assistant", "content": words or None, "tool_calls": wire_calls(numbered)}
         )
         results = []
+        done = False
         for call in numbered:
             self.made[-1].append(call)
             result = yield from self._result(call)
             results.append((result.text, result.failed))
+            done = done or result.done
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
         self.in_a_row += 1
-        if self.in_a_row > self.setup.max_turns:
+        if done:
+            self.end("done")
+        elif self.in_a_row > self.setup.max_turns:
             self.end("turns")
         return tuple(results)
 

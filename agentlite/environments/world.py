@@ -28,10 +28,13 @@ LIMITS = WorldLimits()
 
 
 class CallResult(NamedTuple):
-    """What came back, as the model reads it, and whether the call failed."""
+    """What came back, as the model reads it; whether the call failed, and whether the world has
+    nothing left to do.
+    """
 
     text: str
     failed: bool
+    done: bool = False
 
 
 def shortened(result: str) -> str:
@@ -91,8 +94,8 @@ class World:
 
     def call(self, call: Call) -> CallResult:
         """Raises WorldError where the world is lost; a call that fails is a result."""
-        text, failed = self._ask("call", call.name, call.arguments)
-        return CallResult(shortened(text), failed)
+        text, failed, done = self._ask("call", call.name, call.arguments)
+        return CallResult(shortened(text), failed, done)
 
     def next_user(self, answer: str) -> str | None:
         """What the user says to a turn without a call; None: the dialog is over."""

@@ -15,6 +15,7 @@ EXPLANATIONS = {
     "turn_right": "This turn of the user's and all before it went right, by the world's verdict.",
     "calls_made": "The number of calls that followed on a turn of the user's.",
     "ended_by_user": "The user had nothing more to say.",
+    "ended_by_done": "The environment said that its episode is done.",
     "ended_by_turns": "The model made calls up to the limit of turns (--max-turns).",
     "ended_by_length": "The dialog left no room for another answer (--max-length).",
     "ended_by_unwritten": "The dialog could not be written in the model's protocol.",

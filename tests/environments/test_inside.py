@@ -55,6 +55,9 @@ class Open:
     def state(self):
         return {"place": (1, 2)}
 
+    def is_done(self):
+        return 1
+
     def close(self):
         type(self).closed = True
 
@@ -62,7 +65,7 @@ class Open:
 def test_a_class_without_hooks_has_no_user_no_state_and_no_scores():
     assert inside.answer(Bare, ["reset", {"a": 1}]) == ([None, inside._tools(), False], "")
     assert inside.world.row == {"a": 1} and time.localtime(0).tm_hour == 0
-    assert inside.answer(Bare, ["call", "look", {}]) == (["Error in the data", True], "")
+    assert inside.answer(Bare, ["call", "look", {}]) == (["Error in the data", True, False], "")
     assert inside.answer(Bare, ["next_user", "Bye."])[0][0] is None
     assert inside.answer(Bare, ["state"]) == (None, "")
     assert inside.answer(Bare, ["scores"]) == ({}, "")
@@ -72,7 +75,7 @@ def test_a_class_without_hooks_has_no_user_no_state_and_no_scores():
 
 def test_hooks_are_used_where_a_class_has_them():
     assert inside.answer(Open, ["reset", {}]) == ([None, [{"name": "a"}], True], "")
-    assert inside.answer(Open, ["call", "a", {"b": 1}]) == (['{"a": {"b": 1}}', False], "")
+    assert inside.answer(Open, ["call", "a", {"b": 1}]) == (['{"a": {"b": 1}}', False, True], "")
     assert inside.answer(Open, ["state"]) == ({"place": [1, 2]}, "")
     assert inside.answer(Open, ["scores"]) == ({"share": 1.0}, "")
     assert inside.answer(Open, ["turn_scores"]) == ([{"share": 1.0}, {}], "")

@@ -54,6 +54,10 @@ def shop(tmp_path, monkeypatch):
         ("mcp:http://", "tasks.jsonl", "--env", "not the address", "mcp:http://localhost"),
         ("mcp:http://me:pw@host/mcp", "tasks.jsonl", "--env", "not the address", "password"),
         ("mcp:http://host:99999/mcp", "tasks.jsonl", "--env", "not the address", "mcp:http"),
+        ("openenv:", "tasks.jsonl", "--env", "names no environment", "openenv:URL"),
+        ("openenv:localhost:8000", "tasks.jsonl", "--env", "not the address", "openenv:http://"),
+        ("openenv:http://me@host", "tasks.jsonl", "--env", "not the address", "without a name"),
+        ("openenv:http://host", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
         ("mock:", "tasks.jsonl", "--env", "names no environment", "mock:tools.json"),
         ("mock:no.json", "tasks.jsonl", "no.json", "no such file", "--env"),
         ("mock:tasks.jsonl", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
@@ -72,7 +76,12 @@ def test_a_name_that_is_none_is_refused_with_the_way_to_write_one(
 
 @pytest.mark.parametrize(
     ("name", "tasks"),
-    [("shop.py:Shop", "tasks.jsonl"), ("mcp:cat", "tasks.jsonl"), ("recorded:prep", None)],
+    [
+        ("shop.py:Shop", "tasks.jsonl"),
+        ("mcp:cat", "tasks.jsonl"),
+        ("openenv:http://host", "tasks.jsonl"),
+        ("recorded:prep", None),
+    ],
 )
 def test_other_tools_are_offered_by_bfcl_alone(shop, name, tasks):
     with pytest.raises(UserError, match=f"{name} offers the tools that it has") as found:
@@ -81,7 +90,8 @@ def test_other_tools_are_offered_by_bfcl_alone(shop, name, tasks):
 
 
 def test_a_server_is_no_file_that_the_run_depends_on(shop):
-    assert environment("mcp:cat", shop / "tasks.jsonl").files == {"tasks": shop / "tasks.jsonl"}
+    for server in ("mcp:cat", "openenv:http://host:8000"):
+        assert environment(server, shop / "tasks.jsonl").files == {"tasks": shop / "tasks.jsonl"}
     assert [*environment("shop.py:Shop", shop / "tasks.jsonl").files] == ["env", "tasks"]
 
 

@@ -294,6 +294,7 @@ def test_all_records_of_a_prep_are_not_a_split(models):
         ("recorded:other/prep", "recorded-other-prep"),
         ("mcp:python server.py", "mcp-python-server.py"),
         ("mcp:http://localhost:8000/mcp", "mcp-http-localhost-8000-mcp"),
+        ("openenv:http://localhost:8000", "openenv-http-localhost-8000"),
         (f"mcp:python {'a' * 300}.py", f"mcp-python-{'a' * 89}"),
     ],
 )
