@@ -358,7 +358,7 @@ class GreedyAnswer(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 class Prediction(Struct, frozen=True, forbid_unknown_fields=True):
     """An answer, read: its calls, or what was wrong with it; its metrics; and what a report slices
-    by.
+    by. `wrong`: the kind of mistake that it is, "" if it is right (scoring.metrics.wrong_answers).
     """
 
     record_id: str
@@ -369,6 +369,7 @@ class Prediction(Struct, frozen=True, forbid_unknown_fields=True):
     metrics: dict[str, float]
     slices: dict[str, str]
     new_tokens: int = 0
+    wrong: str = ""
 
     @property
     def step(self) -> Step:

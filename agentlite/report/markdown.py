@@ -51,6 +51,10 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Iterator[str]:
     if differences or outdated:
         yield "### Paired differences"
         yield "\n".join(f"- {_cell(tables.in_words(row))}" for row in differences) or outdated
+    if wrong := tables.wrong_answers(metrics):
+        yield f"### {wrong.title}"
+        yield tables.WRONG_SENTENCE
+        yield as_table(wrong.cells)
     problems = tables.problems(metrics)
     yield f"### {problems.title}"
     yield as_table(problems.cells) if problems.rows else tables.ALL_READABLE

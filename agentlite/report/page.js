@@ -30,7 +30,7 @@ function read([id, turn, record, expected, slices, said], index, data) {
   return {
     index, called, id, turn, anchor: `${id}/${turn}`, expected, slices, prompt, recorded: messages[turn], tools: tools.map((tool) => data.tools[tool]),
     question: asked ? asked[1].replace(/\s+/g, " ").slice(0, 300) : id,
-    said: said.map(([model, text, problem, values, tokens, calls]) => ({ model, text, problem, values, tokens, calls })),
+    said: said.map(([model, text, problem, values, tokens, calls, wrong]) => ({ model, text, problem, values, tokens, calls, wrong })),
   };
 }
 
@@ -47,7 +47,7 @@ function keeps(step, chosen) {
   if (chosen.outcome === "differ") return new Set(step.said.map((said) => outcome(said, chosen.metric))).size > 1;
   return step.said.some((said) => (chosen.model < 0 || said.model === chosen.model)
     && (chosen.outcome === "any" || outcome(said, chosen.metric) === chosen.outcome)
-    && (!chosen.problem || said.problem === chosen.problem));
+    && (!chosen.problem || said.problem === chosen.problem) && (!chosen.wrong || said.wrong === chosen.wrong));
 }
 
 function select(label, options, value, changed) {
@@ -154,7 +154,7 @@ function answer(said, step, data, metric) {
   return node("div", { className: "said" },
     node("p", {}, marked(MARKS[outcome(said, metric)]), " ", node("b", { textContent: data.models[said.model] }),
       node("span", { className: "quiet", textContent: `  ${figures.join(", ")}` })),
-    said.problem ? node("p", {}, node("em", { textContent: said.problem })) : null,
+    said.problem || said.wrong ? node("p", {}, node("em", { textContent: [said.wrong, said.problem].filter(Boolean).join(": ") })) : null,
     calls ? compared(step.expected, said, right) : null,
     said.calls.length ? (said.text ? folded : null) : text);
 }
@@ -238,7 +238,8 @@ function viewer(place, { items, chosen, keeps, filters, marks, title, detail, fa
 
 function predictions(place, data) {
   const items = data.steps.map((step, index) => read(step, index, data));
-  const chosen = { model: -1, metric: hardest(data), outcome: "any", problem: "", slice: null, text: "" };
+  const chosen = { model: -1, metric: hardest(data), outcome: "any", problem: "", wrong: "", slice: null, text: "" };
+  const wrong = [...new Set(items.flatMap((step) => step.said.map((said) => said.wrong)))].filter(Boolean).sort();
   const problems = [...new Set(items.flatMap((step) => step.said.map((said) => said.problem)))].filter(Boolean).sort();
   const slices = [...new Set(items.flatMap((step) => Object.entries(step.slices).map((pair) => JSON.stringify(pair))))].sort();
   viewer(place, {
@@ -254,6 +255,7 @@ function predictions(place, data) {
       select("model", [[-1, "any model"], ...data.models.map((name, at) => [at, name])], -1, (value) => choose({ model: Number(value) })),
       select("by", data.metrics.map((name, at) => [at, name]), chosen.metric, (value) => choose({ metric: Number(value) })),
       select("outcome", Object.entries(OUTCOMES), "any", (value) => choose({ outcome: value })),
+      ...(wrong.length ? [select("wrong by", [["", "any"], ...wrong.map((name) => [name, name])], "", (value) => choose({ wrong: value }))] : []),
       ...(problems.length ? [select("problem", [["", "any"], ...problems.map((name) => [name, name])], "", (value) => choose({ problem: value }))] : []),
       select("slice", [["", "all"], ...slices.map((pair) => [pair, JSON.parse(pair).join(": ")])], "",
         (value) => choose({ slice: value ? JSON.parse(value) : null })),

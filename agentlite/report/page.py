@@ -129,6 +129,7 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation, budget: int) -> Json:
         "slices": tables.slices(metrics),
         "groups": [figures.turned for figures in tables.groups(metrics)],
         "metrics": list(metrics),
+        "wrong": tables.wrong_answers(metrics),
         "problems": tables.problems(metrics),
     }
 

@@ -6,6 +6,7 @@ from agentlite.core.records import ANY_ARGUMENTS, Call, GoldCall, Record, Step
 from agentlite.report.packing import Packed, compact, pack_within
 from agentlite.report.predictions import Answers
 from agentlite.report.read_run import Json
+from agentlite.scoring.metrics.wrong_answers import IN_WORDS
 
 
 def pack(answers: Answers, models: Sequence[str], metrics: Sequence[str], budget: int) -> Packed:
@@ -73,7 +74,7 @@ def _step(
     cut: Callable[[str], str],
 ) -> list[object]:
     """Its record and turn, the expected calls (None where they are not known), its slices, and the
-    prediction of each model with the calls that were read from it.
+    prediction of each model with the calls that were read from it and what is wrong with it.
     """
     source = answers.records.get(step.record_id)
     expected = _calls(source.expected(step.turn).calls, cut) if source else None
@@ -85,6 +86,7 @@ def _step(
             [row["metrics"].get(name) for name in metrics],
             row.get("new_tokens", 0),
             [[call["name"], cut(call["arguments"])] for call in row.get("calls", [])],
+            IN_WORDS.get(row.get("wrong", ""), ""),
         ]
         for model, rows in answers.by_step[step].items()
         for row in rows

@@ -9,10 +9,11 @@ from agentlite.report.read_run import Evaluation, Json
 from agentlite.scoring.metrics import dialogs
 from agentlite.scoring.metrics.model_metrics import COUNTS, GROUPS
 from agentlite.scoring.metrics.tool_calls import METRICS
+from agentlite.scoring.metrics.wrong_answers import IN_WORDS, KINDS
 
 TABLED = ("ranking", "differences", "latency_ms")  # of a retriever's figures
 # the keys of metrics.json that are not groups of figures
-NOT_A_GROUP = ("prompts", "metrics", "by", "problems")
+NOT_A_GROUP = ("prompts", "metrics", "by", "problems", "wrong_answers")
 SLICES = {
     "tools": "By number of tools to choose from",
     "task": "By task",
@@ -36,6 +37,9 @@ ROLLOUTS_SENTENCE = (
 )
 NO_EVALUATION = "No evaluation is finished."
 ALL_READABLE = "None: every answer could be read."
+WRONG_SENTENCE = (
+    "An answer with several mistakes counts once, as the first kind in this order that it has."
+)
 # a figure that a model's metrics.json does not name at all; one that is null there was not measured
 ABSENT = "-"
 
@@ -127,6 +131,24 @@ def problems(metrics: dict[str, Json]) -> Figures:
     kinds = sorted({kind for of_model in counts.values() for kind in of_model})
     rows = [([kind], [of_model.get(kind, 0) for of_model in counts.values()]) for kind in kinds]
     return Figures("Text that could not be read", ["problem"], list(metrics), rows)
+
+
+def wrong_answers(metrics: dict[str, Json]) -> Figures | None:
+    """How many answers are wrong in which way: a row per kind that occurred, and one for all of
+    them; a column per model. None where that was not counted.
+    """
+    counts = {model: figures.get("wrong_answers") for model, figures in metrics.items()}
+    if all(of_model is None for of_model in counts.values()):
+        return None
+    kinds = [kind for kind in KINDS if any(kind in (one or ()) for one in counts.values())]
+    rows: list[tuple[list[str], list[Any]]] = [
+        ([IN_WORDS[kind]], [ABSENT if one is None else one.get(kind, 0) for one in counts.values()])
+        for kind in kinds
+    ]
+    totals = [ABSENT if one is None else sum(one.values()) for one in counts.values()]
+    prompts = [figures.get("prompts", ABSENT) for figures in metrics.values()]
+    rows += [(["all wrong answers"], totals), (["all answers"], prompts)]
+    return Figures("Wrong answers, by kind", ["kind"], list(metrics), rows)
 
 
 def share(figure: Any) -> str:

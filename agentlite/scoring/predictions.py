@@ -26,13 +26,11 @@ from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.model_metrics import BFCL
 from agentlite.scoring.metrics.summarize import EXPECTED, Scores, scores
 from agentlite.scoring.metrics.tool_calls import score_step
+from agentlite.scoring.metrics.wrong_answers import NOTHING, TOO_LONG, UNANSWERED, wrong_kind
 from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import COMPONENTS, Attempt
 
 CUT = "not finished within max_new_tokens"
-TOO_LONG = "prompt longer than max_length"
-NOTHING = "no prediction"
-UNANSWERED = "no answer from the server"
 DIFFICULTY = ("difficulty", "level")  # where the meta of a record says it
 ID, TURN = ("record_id", "id"), "turn"
 SHAPE = (
@@ -121,6 +119,7 @@ def predicted(
         metrics,
         slices(record, prompt.protocol),
         new_tokens,
+        wrong_kind(parsed, gold, record.tools, finished=finished),
     )
 
 

@@ -82,6 +82,20 @@ def test_whole_dialogs_have_a_table_of_their_own_where_any_has_several_steps(
     assert ("whole dialogs, teacher-forced" in out) == dialogs == ("end_to_end_success" in out)
 
 
+def test_eval_says_how_many_answers_are_wrong_in_which_way(capsys):
+    metrics = {"exact_call": {"mean": 0.5, "low": 0.1, "high": 0.9, "count": 4}}
+    models = {
+        name: {"prompts": 4, "metrics": metrics, "wrong_answers": counts}
+        for name, counts in (("base", {"no_call": 2}), ("sft", {"no_call": 1, "other_text": 1}))
+    }
+    out, _ = shown(Result("eval", "done", "f", models, [], 1.0), capsys)
+    lines = [line.split("  ") for line in out.splitlines()]
+    rows = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    assert ["wrong answers, by kind"] in rows
+    assert ["no call where one is wanted", "2", "1"] in rows
+    assert ["another text", "0", "1"] in rows and ["all wrong answers", "2", "2"] in rows
+
+
 def test_what_was_up_to_date_took_no_time_and_may_have_no_next_command(capsys):
     result = Result("sft", "up to date", "f", {"by_source": {"a": 1}}, [], 12.6)
     out, _ = shown(result, capsys)

@@ -30,6 +30,7 @@ from agentlite.report.provenance import commands, origins
 from agentlite.report.read_run import read_run
 from agentlite.scoring.metrics.bfcl import RULES as BFCL_RULES
 from agentlite.scoring.metrics.model_metrics import GROUPS
+from agentlite.scoring.metrics.wrong_answers import IN_WORDS
 from agentlite.workspace.digests import file_digest
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -373,6 +374,13 @@ def test_the_reader_filters_by_model_outcome_and_text(run, chromium):
         0 < right < 12
         and chromium.value("document.querySelectorAll('.list button').length") == right
     )
+    kinds = Counter(IN_WORDS[row["wrong"]] for row in rows if row["wrong"])
+    chromium.value(f"({CHOOSE})('outcome', 'any')")
+    for words, count in kinds.items():
+        chromium.value(f"({CHOOSE})('wrong by', '{words}')")
+        assert chromium.value("document.querySelectorAll('.list button').length") == count
+    assert kinds
+    chromium.value(f"({CHOOSE})('wrong by', '')")
     chromium.value(f"({CHOOSE})('outcome', 'any'), ({CHOOSE})('text', '{rows[0]['record_id']}')")
     assert chromium.value("document.querySelectorAll('.list button').length") == 1
 

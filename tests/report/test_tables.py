@@ -169,6 +169,20 @@ def test_problems_are_counted_by_model_and_0_where_there_were_none():
     ]
 
 
+def test_wrong_answers_are_counted_by_kind_in_the_one_order_of_kinds():
+    m = {"prompts": 9, "wrong_answers": {"other_text": 2, "no_call": 1}}
+    n = {"prompts": 9, "wrong_answers": {}}
+    found = tables.wrong_answers({"m": m, "n": n, "old": {"prompts": 8}})
+    assert found and found.cells == [
+        ["kind", "m", "n", "old"],
+        ["no call where one is wanted", "1", "0", "-"],
+        ["another text", "2", "0", "-"],
+        ["all wrong answers", "3", "0", "-"],
+        ["all answers", "9", "9", "8"],
+    ]
+    assert tables.wrong_answers({"old": {"prompts": 8}}) is None
+
+
 def test_a_wide_table_is_turned_and_a_cell_stays_a_cell():
     table = Figures("t", ["model", "of"], ["a", "b"], [(["m", "x"], [1, 2]), (["n", "y"], [3, 4])])
     assert table.turned.cells == [["", "m x", "n y"], ["a", "1", "3"], ["b", "2", "4"]]

@@ -25,6 +25,7 @@ from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.metrics.model_metrics import means, read_metrics
 from agentlite.scoring.metrics.tool_calls import calls_problem
+from agentlite.scoring.metrics.wrong_answers import KINDS
 from agentlite.scoring.predictions import ExternalAnswer, external_prediction, to_prediction_row
 from agentlite.scoring.rewards import (
     COMPONENTS,
@@ -224,6 +225,7 @@ def assert_right(record: Record, answers: dict[int, Sequence[Call]], as_text: bo
     found = means(figures(predictions, dialogs(predictions, records), records, 0))
     measured = {name: mean for name, mean in found.items() if mean is not None}
     assert measured == {name: float(name not in ZERO_IF_RIGHT) for name in measured}
+    assert not any(one.wrong for one in predictions)
     for turn, calls in answers.items():
         components, feedback = rewards(record, turn, calls)
         assert components == {**dict.fromkeys(COMPONENTS, 1.0), **dict.fromkeys(PENALTIES, 0.0)}
@@ -250,6 +252,8 @@ def assert_no_better(
     assert all(found.metrics[name] <= best.metrics[name] for name in best.metrics)
     for name in {"exact_call", "tool_n1"} & best.metrics.keys():
         assert found.metrics[name] == 0.0
+    again = prediction_of(record, turn, [*reversed(wrong)], False)
+    assert found.wrong in KINDS and found.wrong == again.wrong
     (most, _), (least, feedback) = rewards(record, turn, right), rewards(record, turn, wrong)
     assert all(least[name] <= most[name] for name in COMPONENTS)
     assert all(least[name] >= most[name] for name in PENALTIES)

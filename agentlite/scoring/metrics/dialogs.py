@@ -10,6 +10,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from agentlite.core.records import Prediction, Record
+from agentlite.scoring.metrics.tool_calls import is_right
 
 HOW = "teacher-forced"
 
@@ -95,7 +96,7 @@ def _dialog(record: Record, steps: Sequence[Prediction]) -> Dialog:
     taken = DialogCalls(
         [[call.name for call in one.calls] for one in gold],
         [[call.name for call in one.calls] for one in steps],
-        [one.metrics.get("exact_call", one.metrics["call_decision"]) == 1 for one in steps],
+        [is_right(one.metrics) for one in steps],
     )
     metrics = {
         name: metric(taken) for name, metric in METRICS.items() if is_planned or name in ALWAYS

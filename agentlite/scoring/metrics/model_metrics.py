@@ -14,6 +14,7 @@ from agentlite.scoring.metrics.confidence import Summary
 from agentlite.scoring.metrics.forgetting import ForgettingMetrics
 from agentlite.scoring.metrics.retrieval_loss import RetrievalLoss
 from agentlite.scoring.metrics.self_cognition import SelfCognitionMetrics
+from agentlite.scoring.metrics.wrong_answers import WrongKind
 
 BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept it
 # the figures of a rollout, beside those that an environment has of its own
@@ -92,8 +93,9 @@ class Metrics(Struct, frozen=True, kw_only=True):
     """metrics.json of one evaluated model, its keys in this order.
 
     A figure is None where there was nothing to measure it on; a group is absent where nobody asked
-    for it. `by`: slice -> value -> metrics. `problems`: how many texts had each. `unanswered`: how
-    many prompts count as wrong because their server never answered.
+    for it. `by`: slice -> value -> metrics. `problems`: how many texts had each. `wrong_answers`:
+    how many answers are of each kind; absent where the model acted in an environment. `unanswered`:
+    how many prompts count as wrong because their server never answered.
     """
 
     prompts: int
@@ -104,6 +106,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
     endings: dict[str, Summary] | UnsetType = UNSET
     by: dict[str, dict[str, SliceMetrics]]
     problems: dict[str, int]
+    wrong_answers: dict[WrongKind, int] | UnsetType = UNSET
     unanswered: int | UnsetType = UNSET
     tools: dict[str, Summary | None] | UnsetType = UNSET
     parse_problems: dict[str, Summary] | UnsetType = UNSET

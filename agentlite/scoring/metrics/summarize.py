@@ -18,6 +18,7 @@ from agentlite.scoring.metrics.model_metrics import (
     ModelDifference,
     SliceMetrics,
 )
+from agentlite.scoring.metrics.wrong_answers import count_kinds
 
 S = TypeVar("S", bound="Sliceable")
 Scores = Mapping[Step, Mapping[str, float]]  # the metrics of each step; see scores
@@ -37,7 +38,7 @@ class Sliceable(Protocol):
 
 def summarize(predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: int) -> Metrics:
     """The metrics of steps and of dialogs with their intervals, over all and by slice; timing;
-    problems.
+    problems; wrong answers by kind.
 
     Raises KeyError if a prediction does not say whether a call is expected.
     """
@@ -52,6 +53,7 @@ def summarize(predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: 
         timing=timing(decisions, seed),
         by=by_slice(predictions, whole, seed),
         problems=dict(sorted(Counter(p.problem for p in predictions if p.problem).items())),
+        wrong_answers=count_kinds(p.wrong for p in predictions),
     )
 
 

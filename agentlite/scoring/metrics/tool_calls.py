@@ -9,7 +9,7 @@ another sign of an expression (2/3 for 2*3), and one mark for another ("-" for "
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentlite.core.json_schema import (
@@ -35,6 +35,9 @@ from agentlite.scoring.assignment import assign
 from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
 
 Metric = Callable[[Parsed, Gold, Sequence[Tool]], float | None]
+
+# what argument_problem says of a parameter, and of a value of the right type
+UNEXPECTED, OTHER_VALUE = "is not expected", "has a value that is not accepted"
 
 FORGIVEN = re.compile(r"[ ,./\-_*^]")
 PADDING = 20  # characters by which a text may be longer than twice the accepted one
@@ -107,6 +110,13 @@ def score_step(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> dict[str, f
     return {name: value for name, value in values.items() if value is not None}
 
 
+def is_right(values: Mapping[str, float]) -> bool:
+    """Whether a step is right by its metrics: the whole calls; or whether to call, where none is
+    expected or any tool will do.
+    """
+    return values.get("exact_call", values["call_decision"]) == 1
+
+
 def calls_problem(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
     """Why the calls of a step do not satisfy its gold, in a few words; "" if they do.
 
@@ -162,7 +172,7 @@ def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -
     the tool's.
     """
     if not is_named(name, gold, schema) or not takes(schema, name):
-        return "is not expected"
+        return UNEXPECTED
     if isinstance(value, list | dict) and is_too_deep(value):
         return "is nested too deep"
     if gold.arguments is ANY_ARGUMENTS:
@@ -194,7 +204,7 @@ def _value_problem(value: object, accepted: list[object], schema: Schema) -> str
         return "has elements of a wrong type"
     # gold of another type than the declared one names a variable: no spelling is forgiven in it
     compare = COMPARISONS.get(type(value), _exactly) if gold_types <= types else _exactly
-    return "" if compare(value, accepted) else "has a value that is not accepted"
+    return "" if compare(value, accepted) else OTHER_VALUE
 
 
 def _elements_typed(value: list[object], accepted: list[object], declared: set[type]) -> bool:

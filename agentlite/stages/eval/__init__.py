@@ -43,8 +43,8 @@ from agentlite.scoring.metrics.model_metrics import (
 )
 from agentlite.scoring.metrics.self_cognition import self_cognition
 from agentlite.scoring.metrics.summarize import Scores, compare, scores
+from agentlite.scoring.metrics.wrong_answers import UNANSWERED
 from agentlite.scoring.predictions import (
-    UNANSWERED,
     answered,
     external_prediction,
     read_predictions,
