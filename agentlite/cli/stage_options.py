@@ -63,8 +63,8 @@ class SettingOption(Option):
         self.command, self.key = command, key
         kind, flag = settings.fields(command)[key], settings.flag_of(command, key)
         # a switch may stand alone
-        is_switch = settings.default(command, key) is False
-        rest: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if is_switch else {}
+        alone = "true" if settings.default(command, key) is False else flag.alone
+        rest: dict[str, Any] = {"is_flag": False, "flag_value": alone} if alone else {}
         super().__init__(
             [flag.name or f"--{key.replace('_', '-')}", *flag.more.split(), key],
             kind,

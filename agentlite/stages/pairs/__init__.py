@@ -1,4 +1,4 @@
-"""finished prep + a model, stored candidates, or preference rows -> preference pairs."""
+"""finished prep + a model or edits, stored candidates, or preference rows -> preference pairs."""
 
 import shutil
 from collections.abc import Iterable, Mapping
@@ -27,6 +27,7 @@ from agentlite.stages.pairs.candidates import (
     is_sampled,
     set_aside_changed,
 )
+from agentlite.stages.pairs.edited import pair_edits
 from agentlite.stages.pairs.rank import RULE, compare_grid, rank
 from agentlite.stages.pairs.recorded import take_recorded
 from agentlite.stages.pairs.rollouts import pair_rollouts
@@ -81,10 +82,12 @@ def inherit(settings: PairsSettings, run: Path) -> dict[str, tuple[object, str]]
 
 
 def run(settings: PairsSettings, target: RunTarget) -> Result:
-    """Samples, scores and pairs; or ranks stored candidates; or takes recorded preferences. Raises
-    UserError 2, 3, 4, 5, 7, 74 or 75.
+    """Samples, scores and pairs; or ranks stored candidates; or takes recorded preferences; or
+    edits the gold. Raises UserError 2, 3, 4, 5, 7, 74 or 75.
     """
     with console.stdout_to_stderr():
+        if settings.edits:
+            return pair_edits(settings, target)
         if settings.preferences:
             return take_recorded(settings, target)
         if settings.candidates and is_rollout(

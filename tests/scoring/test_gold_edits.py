@@ -1,0 +1,165 @@
+"""Edits of the correct turn: exactly one kind of mistake, the same for the same seed."""
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.examples import examples
+
+from agentlite.core.json_schema import fits
+from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Record, Tool
+from agentlite.scoring.gold_edits import EDITS, REFUSAL, EditStep, edited_turns, elsewhere
+from agentlite.scoring.metrics.wrong_answers import WrongKind, wrong_kind
+
+TYPES: dict[str, list[Any]] = {
+    "string": ["Oslo", "Rome, Italy", "a b c", "北京"],
+    "integer": [2, 23, 1500],
+    "number": [0.05, 2.5],
+    "boolean": [True, False],
+    "array": [["bed", "cot"], []],
+    "object": [{"low": 1, "high": 9}],
+}
+OTHER = Tool("other", "", {"type": "object", "properties": {"city": {"type": "string"}}})
+
+
+def tool_of(number: int, types: dict[str, str], required: list[str]) -> Tool:
+    properties = {name: {"type": kind} for name, kind in types.items()}
+    schema = {"type": "object", "properties": properties, "required": required}
+    return Tool(f"tool_{number}", "", schema)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> Record:
+    """A dialog whose last turn is asked: one call, several or none, arguments that are required,
+    asked for or free.
+    """
+    tools, calls = [OTHER], []
+    for number in range(draw(st.integers(0, 2))):
+        names = st.sampled_from(["city", "b", "c"])
+        types = draw(st.dictionaries(names, st.sampled_from([*TYPES]), max_size=3))
+        required = sorted(draw(st.sets(st.sampled_from([*types])))) if types else []
+        tools.append(tool_of(number, {**types, "free": "integer"}, required))
+        values = {name: draw(st.sampled_from(TYPES[kind])) for name, kind in types.items()}
+        calls.append(Call(f"tool_{number}", values, f"call0000{number}"))
+    answer = Message("assistant", "" if calls else "It is fine.", tuple(calls))
+    asked = Message("user", "Is it wet in Bonn, at 7 or 8.5 degrees?")
+    return Record(messages=(asked, answer), tools=tuple(tools))
+
+
+def step(record: Record, seed: int = 0, others: tuple[Record, ...] = ()) -> EditStep:
+    known = elsewhere([record, *others])
+    return EditStep(record, len(record.messages) - 1, known, Random(seed))
+
+
+ELSEWHERE = Record(
+    messages=(
+        Message("user", "And in Lima?"),
+        Message("assistant", calls=(Call("tool_0", {"city": "Lima", "b": 4, "c": "x"}),)),
+        Message("tool", "dry"),
+        Message("assistant", "It is dry in Lima."),
+    ),
+    tools=(OTHER,),
+)
+
+
+@settings(max_examples=examples(60))
+@given(records(), st.sampled_from([*EDITS]), st.integers(0, 9))
+def test_an_edit_is_wrong_in_the_one_way_that_was_asked_for(
+    record: Record, kind: WrongKind, seed: int
+) -> None:
+    found = list(edited_turns(kind, step(record, seed, (ELSEWHERE,))))
+    assert found == list(edited_turns(kind, step(record, seed, (ELSEWHERE,))))
+    gold = record.expected(1)
+    for message in found:
+        assert wrong_kind(Parsed(message.content, message.calls), gold, record.tools) == kind
+        assert message.role == "assistant" and message != record.messages[1]
+        changed = [call for call in message.calls if call not in record.messages[1].calls]
+        assert len(changed) <= 1  # every other call stays as it is
+
+
+@settings(max_examples=examples(60))
+@given(records(), st.integers(0, 9))
+def test_what_a_turn_has_can_be_left_out_retyped_or_changed(record: Record, seed: int) -> None:
+    """Which edits are possible follows from what is there to be edited."""
+    calls = record.messages[1].calls
+    values = [value for call in calls for value in call.arguments.values()]
+    required = [name for call in calls for name in tool_named(record, call).parameters["required"]]
+    possible = {
+        "unwanted_call": not calls,
+        "no_call": bool(calls),
+        "wrong_tool": bool(calls),
+        "number_of_calls": bool(calls),
+        "missing_required": bool(required),
+        "missing_optional": len(values) > len(required),
+        "extra_parameter": bool(calls),
+        "wrong_type": bool(values),
+        "other_text": any(isinstance(value, str) for value in values),
+        "other_value": any(not isinstance(one, str) and one != [] for one in values),
+    }
+    assert possible.keys() == EDITS.keys()
+    for kind, is_possible in possible.items():
+        found = next(edited_turns(kind, step(record, seed, (ELSEWHERE,))), None)
+        if kind == "other_value" and [] in values:
+            continue  # another list may be taken for an empty one
+        assert (found is not None) == is_possible, kind
+
+
+def tool_named(record: Record, call: Call) -> Tool:
+    return next(tool for tool in record.tools if tool.name == call.name)
+
+
+CITY = tool_of(0, {"city": "string", "days": "integer", "unit": "string"}, ["city"])
+CITY.parameters["properties"]["unit"]["enum"] = ["C", "F"]
+RIGHT = Call("tool_0", {"city": "Oslo", "days": 2, "unit": "C"}, "a")
+ASKED = Record(
+    messages=(
+        Message("user", "Is it wet in Oslo or in Bonn in 2 days, or in 7?"),
+        Message("assistant", "I look.", (RIGHT,)),
+    ),
+    tools=(CITY, OTHER),
+)
+
+
+def arguments(kind: WrongKind, record: Record = ASKED) -> list[dict[str, Any]]:
+    return [message.calls[0].arguments for message in edited_turns(kind, step(record))]
+
+
+def test_other_values_are_of_the_dialog_the_schema_the_rows_or_the_value_in_another_unit() -> None:
+    texts = arguments("other_text")
+    assert {**RIGHT.arguments, "unit": "F"} in texts
+    assert {**RIGHT.arguments, "city": "Bonn"} in texts
+    assert all(fits(one, CITY.parameters) for one in texts)
+    numbers = [one["days"] for one in arguments("other_value")]
+    assert {7, 200, 14} <= {*numbers} and all(isinstance(one, int) for one in numbers)
+    found = list(edited_turns("other_text", step(ASKED, 0, (ELSEWHERE,))))
+    assert "Lima" in {message.calls[0].arguments["city"] for message in found}
+
+
+def test_the_other_tool_takes_the_arguments_that_it_has_too() -> None:
+    [message, *_] = edited_turns("wrong_tool", step(ASKED))
+    assert message.calls == (Call("other", {"city": "Oslo"}, "a"),) and message.content == "I look."
+
+
+def test_no_call_takes_the_words_of_another_answer() -> None:
+    texts = [one.content for one in edited_turns("no_call", step(ASKED, 0, (ELSEWHERE,)))]
+    assert texts == ["It is dry in Lima.", REFUSAL]
+
+
+def test_a_value_that_the_gold_accepts_as_well_is_never_taken() -> None:
+    city = ["Oslo", "Bonn", "Oslo or"]
+    gold = Gold((GoldCall("tool_0", {"city": city, "days": [2, ""], "unit": ["C", "F"]}),))
+    record = Record(messages=ASKED.messages, tools=ASKED.tools, gold={1: gold})
+    assert not {one["city"] for one in arguments("other_text", record)} & {"Oslo", "Bonn"}
+    assert all(one["unit"] == "C" for one in arguments("other_text", record))
+    left_out = [
+        RIGHT.arguments.keys() - one.keys() for one in arguments("missing_optional", record)
+    ]
+    assert left_out == [{"unit"}]  # the days may be left out
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_nothing_is_edited_where_no_tool_is_on_offer(kind: WrongKind) -> None:
+    words = Record(messages=(Message("user", "Hello"), Message("assistant", "Hello!")))
+    assert not list(edited_turns(kind, step(words)))

@@ -1,0 +1,364 @@
+"""pairs --edits: the correct answer against one with a single mistake, in every protocol."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from agentlite.config.settings import DpoSettings, EvalSettings, PairsSettings, PrepSettings
+from agentlite.core.errors import OTHER_PLAN, UserError
+from agentlite.core.records import GOLD, GreedyAnswer, Record, Step, from_row
+from agentlite.core.row_files import read_rows, write_rows
+from agentlite.data.formats import to_record
+from agentlite.rendering import PROTOCOLS, Prompt, encode_answer, settled, training_rows
+from agentlite.rendering.encoding import IGNORED
+from agentlite.rendering.template import Template
+from agentlite.scoring.gold_edits import EDITS, elsewhere
+from agentlite.scoring.metrics.wrong_answers import WrongKind, wrong_kind
+from agentlite.scoring.predictions import prompt_key
+from agentlite.scoring.preference_pairs import read_pairs
+from agentlite.scoring.read_turn import read_turn
+from agentlite.scoring.rewards import settle_weights
+from agentlite.stages import dpo, pairs, prep
+from agentlite.stages import eval as evaluation
+from agentlite.stages.pairs.edited import Draw, EditedPairs, Editor, EditShares, edited_pairs
+from agentlite.workspace import run_folder
+from agentlite.workspace.model_source import load_template
+from agentlite.workspace.run_folder import Result, RunTarget
+
+MODEL = "smollm2-135m"
+WEATHER = {
+    "name": "get_weather",
+    "description": "Weather of a city.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "days": {"type": "integer"},
+            "units": {"type": "array", "items": {"type": "string"}},
+            "detail": {"type": "boolean"},
+        },
+        "required": ["city"],
+    },
+}
+TIME = {
+    "name": "get_time",
+    "description": "Time in a city.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+    },
+}
+CITIES = ("Oslo", "Lima", "Bonn", "Rome", "Lyon", "Kyiv", "Cork", "Graz")
+
+
+def call(name: str, number: int = 0, **arguments: Any) -> dict[str, Any]:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"id": f"call0000{number}", "type": "function", "function": function}
+
+
+def row(number: int) -> dict[str, Any]:
+    """In turn: a call and an answer after its result, an answer alone, two calls at once."""
+    city, other = CITIES[number % 8], CITIES[(number + 3) % 8]
+    one = call("get_weather", city=city, days=number + 2, units=["mm", "C"])
+    asked = f"Is it wet in {city} in {number + 2} days, and what of {other}?"
+    turns: list[dict[str, Any]] = [
+        {"role": "assistant", "content": "I must look it up.", "tool_calls": [one]},
+        {"role": "tool", "content": "4 mm", "tool_call_id": "call00000"},
+        {"role": "assistant", "content": f"In {city} it is wet."},
+    ]
+    if number % 3 == 1:
+        asked = f"Thank you for {city}, number {number}."
+        turns = [{"role": "assistant", "content": f"You are welcome in {city}."}]
+    if number % 3 == 2:
+        calls = [one, call("get_time", 1, city=other)]
+        turns = [{"role": "assistant", "content": "", "tool_calls": calls}]
+    return {"messages": [{"role": "user", "content": asked}, *turns], "tools": [WEATHER, TIME]}
+
+
+def records(protocol: str) -> list[Record]:
+    every = [to_record(openai(row(number)), "openai") for number in range(9)]
+    several = PROTOCOLS[protocol].several
+    return [one for one in every if several or all(len(m.calls) < 2 for m in one.messages)]
+
+
+def openai(given: dict[str, Any]) -> dict[str, Any]:
+    return {**given, "tools": [{"type": "function", "function": one} for one in given["tools"]]}
+
+
+def edited(
+    protocol: str,
+    templates: Mapping[str, Template],
+    kinds: Sequence[WrongKind] = (),
+    **changes: Any,
+) -> tuple[Editor, EditedPairs]:
+    template = templates["tools" if protocol == "chat" else "smollm2"]
+    found = records(protocol)
+    editor = Editor(
+        PairsSettings(**changes),
+        elsewhere(found),
+        settled(protocol, template),
+        template,
+        settle_weights({}),
+    )
+    shares = EditShares(dict.fromkeys(kinds or EDITS, 1.0), {})
+    return editor, edited_pairs(editor, found, shares)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_protocol_writes_the_one_mistake_and_reads_it_back(
+    protocol: str, templates: dict[str, Template]
+) -> None:
+    """Each kind, wherever the step has something to edit: never lost, always worse than gold."""
+    possible: Counter[str] = Counter()
+    by_id = {record.id: record for record in records(protocol)}
+    for kind in EDITS:
+        editor, made = edited(protocol, templates, [kind])
+        possible[kind] = len(made.pairs)
+        assert made.steps == len(made.pairs) + made.no_pair.total()
+        assert made.no_pair.total() == sum(one.total() for one in made.impossible.values())
+        reader = editor.mixture.protocols[protocol]
+        for pair in made.pairs:
+            record = by_id[pair.record_id]
+            assert (pair.chosen.model, pair.rejected.model) == (GOLD, f"({kind})")
+            assert pair.margin >= editor.settings.margin
+            gold = record.expected(pair.turn)
+            for side, read in ((pair.chosen, ""), (pair.rejected, kind)):
+                parsed = read_turn(side.text, reader, record, pair.turn)
+                assert wrong_kind(parsed, gold, record.tools) == read
+    calls = sum(bool(m.calls) for record in by_id.values() for m in record.messages)
+    answers = sum(len(record.turns) for record in by_id.values()) - calls
+    several = sum(len(m.calls) > 1 for record in by_id.values() for m in record.messages)
+    writes_twice = calls if PROTOCOLS[protocol].several else 0
+    assert possible == {
+        "unwanted_call": answers,
+        "no_call": calls,
+        "wrong_tool": calls - several,  # there is no third tool
+        "number_of_calls": writes_twice,
+        **dict.fromkeys(
+            ("missing_required", "missing_optional", "extra_parameter", "wrong_type"), calls
+        ),
+        "other_text": calls,
+        "other_value": calls,
+    }
+
+
+@pytest.mark.parametrize("protocol", ["hermes", "react", "toolllama"])
+def test_the_same_seed_draws_the_same_edits_and_another_one_others(
+    protocol: str, templates: dict[str, Template]
+) -> None:
+    first, again, other = (edited(protocol, templates, seed=seed)[1] for seed in (1, 1, 2))
+    assert first.pairs == again.pairs != other.pairs
+    assert first.impossible == again.impossible
+
+
+def test_kinds_are_drawn_in_their_shares_as_far_as_the_steps_allow() -> None:
+    draw = Draw({"no_call": 6.0, "other_text": 3.0, "missing_optional": 1.0})
+    for _ in range(100):
+        draw.counts[draw.order(Random(0))[0]] += 1
+    assert draw.counts == {"no_call": 60, "other_text": 30, "missing_optional": 10}
+    equal = Draw(dict.fromkeys(EDITS, 1.0))
+    for seed in range(20):
+        # at every second step only one kind is possible
+        kind = "no_call" if seed % 2 else equal.order(Random(seed))[0]
+        equal.counts[kind] += 1
+    assert equal.counts["no_call"] == 10 and max(equal.counts.values()) == 10
+    assert {*equal.counts.values()} <= {1, 2, 10}
+
+
+# --- the stage ---
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A workspace with a prep that has a dev split."""
+    path = tmp_path / "rows.jsonl"
+    rows = [openai(row(number)) for number in range(40)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+    prep.run(
+        PrepSettings(
+            sources=(str(path),),
+            model=MODEL,
+            protocol="hermes",
+            test=0.0,
+            dev=0.3,
+            split_by=("query",),
+        ),
+        RunTarget(tmp_path / "r", "prep"),
+    )
+    return tmp_path / "r"
+
+
+def edit(run: Path, out: str = "pairs", dry_run: bool = False, **changes: Any) -> Result:
+    settings = PairsSettings(**{"edits": "equal", "model": MODEL, **changes})
+    return pairs.run(settings, RunTarget(run, out, dry_run=dry_run))
+
+
+def test_dpo_reads_the_prompt_and_the_answer_that_sft_would_train(run: Path) -> None:
+    edit(run)
+    folder, template = run / "pairs", load_template(MODEL)
+    settings = DpoSettings(data=str(folder), model=MODEL)
+    preferences = list(dpo.read_preferences(settings, folder, template))
+    found = list(read_pairs(folder / "pairs.jsonl"))
+    known = {record.id: record for record in map(from_row, read_rows(folder / "records.jsonl"))}
+    assert len(found) == len(preferences) > 20
+    for pair, preference in zip(found, preferences, strict=True):
+        (encoded,) = training_rows(known[pair.record_id], PROTOCOLS["hermes"], template)
+        start = len(preference.prompt)
+        whole = [*preference.prompt, *preference.chosen]
+        assert encoded.input_ids[: len(whole)] == whole
+        assert encoded.labels[start : len(whole)] == preference.chosen
+        assert encoded.labels[start - 1] == IGNORED
+        rejected = encode_answer(
+            pair.rejected.text, pair.rejected.ended, template, preference.prompt
+        )
+        assert preference.rejected == rejected != preference.chosen
+
+
+def test_what_was_drawn_is_counted_and_recorded_and_made_once(run: Path) -> None:
+    dry = edit(run, dry_run=True).figures
+    assert not (run / "pairs").exists()
+    result = edit(run)
+    figures = result.figures
+    assert {**dry, "lineage": [MODEL]} == {**figures, "folder": "new"}
+    assert result.next == f"agentlite dpo --run {run}"
+    assert figures["pairs"] == sum(figures["edits"].values()) == figures["steps"]
+    assert figures["edits"].keys() == EDITS.keys()
+    statistics = json.loads((run / "pairs/stats.json").read_bytes())
+    assert {kind: one["pairs"] for kind, one in statistics["edits"].items()} == figures["edits"]
+    impossible = {
+        kind: sum(one["impossible"].values()) for kind, one in statistics["edits"].items()
+    }
+    assert {kind: n for kind, n in impossible.items() if n} == figures["impossible"] != {}
+    assert run_folder.read_plan(run / "pairs").settings["edits"] == "equal"
+    assert edit(run).status == "up to date"
+    before = (run / "pairs/pairs.jsonl").read_bytes()
+    (run / "pairs/done.json").unlink()  # as a kill leaves it
+    assert edit(run).status == "done" and (run / "pairs/pairs.jsonl").read_bytes() == before
+    with pytest.raises(UserError, match="seed") as refused:
+        edit(run, seed=1)
+    assert refused.value.exit_code == OTHER_PLAN
+
+
+def test_edits_have_no_candidates_to_rank(run: Path) -> None:
+    edit(run)
+    with pytest.raises(UserError, match="holds edited answers, and no candidates"):
+        pairs.run(PairsSettings(candidates="pairs", model=MODEL), RunTarget(run, "again"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"candidates": "pairs"},
+        {"grid": ("x.yaml",)},
+        {"preferences": ("x.jsonl",)},
+        {"rewards": ("x.py:short",)},
+        {"endpoint": ("http://127.0.0.1:1/v1",)},
+        {"balance": True},
+    ],
+)
+def test_what_needs_a_model_or_candidates_is_refused_beside_edits(
+    other: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="asks no model") as refused:
+        edit(tmp_path, **other)
+    name = {"candidates": "from"}.get(*other, *other)
+    assert f"--{name}" in refused.value.fix
+
+
+def test_a_pair_that_dpo_could_not_train_is_counted_as_too_long(run: Path) -> None:
+    whole = edit(run, "whole").figures
+    short = edit(run, "short", max_length=330).figures
+    assert 0 < short["pairs"] < whole["pairs"]
+    assert short["pairs"] + sum(short["no_pair"].values()) == short["steps"] == whole["steps"]
+    settings = DpoSettings(data=str(run / "short"), model=MODEL, max_length=330)
+    assert list(dpo.read_preferences(settings, run / "short", load_template(MODEL)))
+
+
+def answer_as(kinds: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes eval's model answer: a wrong text in turn of `kinds` where a call is expected."""
+
+    def ask(_: Any, __: Any, prompts: Sequence[Prompt], ___: Any, stage: Any) -> Any:
+        answers: dict[Step, GreedyAnswer] = {}
+        left = list(kinds)
+        for one in prompts:
+            text, ended = one.answer, "turn"
+            if one.record.expected(one.turn).calls and left:
+                kind = left.pop(0)
+                ended = "cut" if kind == "cut_off" else "turn"
+                text = (
+                    "Well." if kind == "no_call" else one.answer.replace('"city": "', '"city": "X')
+                )
+            answers[one.step] = GreedyAnswer(*one.step, prompt_key(one), text, ended, 1)
+        write_rows(stage.folder / "answers.jsonl", map(msgspec.to_builtins, answers.values()))
+        return answers
+
+    monkeypatch.setattr(evaluation, "ask", ask)
+
+
+def evaluate(run: Path, split: str = "dev", out: str = "eval-dev") -> dict[str, Any]:
+    settings = EvalSettings(model=(MODEL,), split=split, data="prep")
+    figures: dict[str, Any] = evaluation.run(settings, RunTarget(run, out)).figures[MODEL]
+    return figures
+
+
+def test_the_shares_are_those_in_which_the_model_errs_on_dev(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer_as(["no_call", "other_text", "other_text", "cut_off"], monkeypatch)
+    assert evaluate(run)["wrong_answers"] == {"cut_off": 1, "no_call": 1, "other_text": 2}
+    figures = edit(run, edits=MODEL).figures
+    edits = figures["edits"]
+    assert edits.keys() == {"no_call", "other_text"}
+    assert abs(edits["other_text"] - 2 * edits["no_call"]) <= 2
+    # an answer has no call to edit, and unwanted calls are not among the mistakes
+    assert figures["steps"] == figures["pairs"] + figures["no_pair"]["no edit is possible"]
+    plan = run_folder.read_plan(run / "pairs").settings
+    assert plan["edits"] == MODEL
+    assert plan["wrong_answers"] == {"cut_off": 1, "no_call": 1, "other_text": 2}
+    assert (
+        f"1 of 4 wrong answers of {MODEL} are of kinds that no edit makes: cut off 1"
+        in capsys.readouterr().err
+    )
+
+
+def test_without_an_evaluation_on_dev_the_command_that_helps_is_named(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_as(["no_call"], monkeypatch)
+    evaluate(run, "train", "eval")  # of other records: its shares do not count
+    with pytest.raises(UserError, match="was not evaluated on the dev records") as refused:
+        edit(run, edits=MODEL)
+    assert (
+        f"agentlite eval --model {MODEL} --split dev --out eval-dev --run {run}"
+        in refused.value.fix
+    )
+    answer_as([], monkeypatch)
+    evaluate(run)
+    with pytest.raises(UserError, match="makes no mistake on the dev records") as refused:
+        edit(run, edits=MODEL)
+    assert "--edits equal" in refused.value.fix
+
+
+def test_an_evaluation_that_does_not_count_kinds_is_to_be_run_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_as(["no_call"], monkeypatch)
+    evaluate(run)
+    folder = run / "eval-dev/prep" / MODEL
+    metrics = json.loads((folder / "metrics.json").read_bytes())
+    del metrics["wrong_answers"]
+    done = run_folder.read(folder).done
+    assert done
+    with run_folder.open_stage(folder, run_folder.read_plan(folder), force=False) as stage:
+        (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+        stage.finish(done.outputs, done.figures)  # as an earlier version left it
+    with pytest.raises(UserError, match="does not count wrong answers by kind") as refused:
+        edit(run, edits=MODEL)
+    assert "--split dev --out eval-dev" in refused.value.fix
