@@ -20,7 +20,7 @@ CALL_ID = "call_0"  # of a call where the record has none
 MOST = 64  # changed turns of a step that are looked at
 NUMBER = re.compile(r"(?<![\w.])-?\d{1,12}(?:\.\d{1,6})?(?![\w.])", re.ASCII)
 LARGEST = 10**15  # of a number that is written in another unit
-NAME = re.compile(r"[A-Z][\w'-]*(?: [A-Z][\w'-]*)*")
+NAME = re.compile(r"(?<=[\w,;:] )[A-Z][\w'-]*(?: [A-Z][\w'-]*)*")  # not a sentence's first word
 Edit = Callable[["EditStep"], Iterator[Message]]
 T = TypeVar("T")
 
@@ -104,27 +104,30 @@ def elsewhere(records: Iterable[Record]) -> Elsewhere:
     )
 
 
+def applies(kind: WrongKind, message: Message) -> bool:
+    """Whether a kind is about a turn like this: with a call, or without one."""
+    return bool(message.calls) != (kind == "unwanted_call")
+
+
 def edited_turns(kind: WrongKind, step: EditStep) -> Iterator[Message]:
     """Turns that are wrong in this way and in no other that comes before it. Empty where none can
     be made.
     """
     gold, tools = step.gold, step.record.tools
-    for message in islice(EDITS[kind](step), MOST):
+    for message in islice(EDITS[kind](step), MOST) if applies(kind, step.message) else ():
         if wrong_kind(Parsed(message.content, message.calls), gold, tools) == kind:
             yield message
 
 
 def _without_call(step: EditStep) -> Iterator[Message]:
-    if step.message.calls:
-        for answer in [*step.shuffled(step.elsewhere.answers)[:4], REFUSAL]:
-            yield Message("assistant", answer)
+    for answer in [*step.shuffled(step.elsewhere.answers)[:4], REFUSAL]:
+        yield Message("assistant", answer)
 
 
 def _with_unwanted_call(step: EditStep) -> Iterator[Message]:
-    if not step.message.calls:
-        for tool in step.shuffled(step.record.tools):
-            for arguments in _plausible_arguments(tool, step):
-                yield Message("assistant", calls=(Call(tool.name, arguments, CALL_ID),))
+    for tool in step.shuffled(step.record.tools):
+        for arguments in _plausible_arguments(tool, step):
+            yield Message("assistant", calls=(Call(tool.name, arguments, CALL_ID),))
 
 
 def _with_neighbouring_tool(step: EditStep) -> Iterator[Message]:

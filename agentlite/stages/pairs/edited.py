@@ -1,6 +1,6 @@
 """finished prep -> pairs without sampling: the gold, and the gold with one thing wrong."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ from agentlite.core.records import (
     PreferencePair,
     Record,
     Side,
+    digest,
     to_row,
 )
 from agentlite.core.row_files import write_json, write_rows
@@ -35,7 +36,14 @@ from agentlite.rendering import (
     settled,
 )
 from agentlite.rendering.template import Template
-from agentlite.scoring.gold_edits import EDITS, EditStep, Elsewhere, edited_turns, elsewhere
+from agentlite.scoring.gold_edits import (
+    EDITS,
+    EditStep,
+    Elsewhere,
+    applies,
+    edited_turns,
+    elsewhere,
+)
 from agentlite.scoring.metrics.model_metrics import read_metrics
 from agentlite.scoring.metrics.wrong_answers import IN_WORDS, WrongKind, wrong_kind
 from agentlite.scoring.preference_pairs import UNIT, write_pairs
@@ -59,6 +67,7 @@ SMALL_MARGIN = "the reward differs by less than the margin"
 UNKNOWN = "the data does not know the arguments"
 WRONG_GOLD = "the recorded answer is not right itself"
 NO_EDIT = "no edit is possible"
+SURPLUS = "beyond the share of its kind"
 TOO_LONG = "longer than max_length"
 
 
@@ -86,6 +95,19 @@ class Draw:
             self.weights,
             key=lambda kind: ((self.counts[kind] + 1) / self.weights[kind], ties[kind]),
         )
+
+    def most(self) -> dict[WrongKind, int]:
+        """How many pairs of each kind are kept: none has more, for its share, than the next pair
+        of another kind would give that one. Steps without a call know one kind only, and may be
+        most of the data.
+        """
+        after = {kind: (n + 1) / self.weights[kind] for kind, n in self.counts.items() if n}
+        kept: dict[WrongKind, int] = {}
+        for kind in after:
+            others = [share for other, share in after.items() if other != kind]
+            limit = int(self.weights[kind] * max(others) + 1e-9) if others else self.counts[kind]
+            kept[kind] = min(self.counts[kind], limit)
+        return kept
 
 
 class Editor(NamedTuple):
@@ -236,6 +258,8 @@ def edited_pairs(editor: Editor, records: Sequence[Record], shares: EditShares) 
             continue
         random = Random(f"{editor.settings.seed} {prompt.record.id} {prompt.turn}")
         for kind in draw.order(random):
+            if not applies(kind, prompt.record.messages[prompt.turn]):
+                continue
             pair = _pair(prompt, kind, editor, random)
             if isinstance(pair, PreferencePair):
                 made.pairs.append(pair)
@@ -244,7 +268,25 @@ def edited_pairs(editor: Editor, records: Sequence[Record], shares: EditShares) 
             made.impossible.setdefault(kind, Counter())[pair] += 1
         else:
             made.no_pair[NO_EDIT] += 1
-    return made._replace(steps=steps, kinds=draw.counts)
+    kept = _within_shares(made.pairs, draw.most(), editor.settings.seed)
+    if surplus := len(made.pairs) - len(kept):
+        made.no_pair[SURPLUS] += surplus
+    return made._replace(steps=steps, pairs=kept, kinds=Counter(draw.most()))
+
+
+def _within_shares(
+    pairs: Sequence[PreferencePair], most: Mapping[WrongKind, int], seed: int
+) -> list[PreferencePair]:
+    """At most so many of each kind, drawn by seed and step, in their order."""
+    by_kind: dict[str, list[int]] = defaultdict(list)
+    for index, pair in enumerate(pairs):
+        by_kind[pair.rejected.model].append(index)
+    kept: set[int] = set()
+    for kind, limit in most.items():
+        found = by_kind[f"({kind})"]
+        found.sort(key=lambda index: digest(f"{seed} {pairs[index].step}"))
+        kept.update(found[:limit])
+    return [pair for index, pair in enumerate(pairs) if index in kept]
 
 
 def _gold_problem(prompt: Prompt, editor: Editor) -> str:
@@ -307,16 +349,16 @@ def _length(prompt: Prompt, answer: Prompt, editor: Editor) -> int:
 def _scored(prompt: Prompt, rejected: Prompt, kind: WrongKind, editor: Editor) -> PreferencePair:
     """The name of a kind stands for the model that gave the rejected answer."""
     candidates = [
-        Candidate(*prompt.step, prompt.protocol, model, 0, side.answer, side.ended, 0)
-        for model, side in ((GOLD, prompt), (f"({kind})", rejected))
+        Candidate(*prompt.step, prompt.protocol, model, 0, answer.answer, answer.ended, 0)
+        for model, answer in ((GOLD, prompt), (f"({kind})", rejected))
     ]
     score = Scorer({prompt.record.id: prompt.record}, editor.mixture.protocols, {})
     earned = [round(total(one.components, editor.weights) * UNIT) for one in score(candidates)]
-    sides = [
+    chosen, worse = (
         Side(one.text, one.ended, one.model, one.sample, points / UNIT)
         for one, points in zip(candidates, earned, strict=True)
-    ]
-    return PreferencePair(*prompt.step, prompt.protocol, *sides)
+    )
+    return PreferencePair(*prompt.step, prompt.protocol, chosen, worse)
 
 
 def _report(settings: PairsSettings, shares: EditShares, made: EditedPairs) -> None:

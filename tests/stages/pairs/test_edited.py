@@ -122,7 +122,8 @@ def test_every_protocol_writes_the_one_mistake_and_reads_it_back(
         editor, made = edited(protocol, templates, [kind])
         possible[kind] = len(made.pairs)
         assert made.steps == len(made.pairs) + made.no_pair.total()
-        assert made.no_pair.total() == sum(one.total() for one in made.impossible.values())
+        none = made.no_pair["no edit is possible"]
+        assert made.no_pair.total() == none >= sum(one.total() for one in made.impossible.values())
         reader = editor.mixture.protocols[protocol]
         for pair in made.pairs:
             record = by_id[pair.record_id]
@@ -163,13 +164,27 @@ def test_kinds_are_drawn_in_their_shares_as_far_as_the_steps_allow() -> None:
     for _ in range(100):
         draw.counts[draw.order(Random(0))[0]] += 1
     assert draw.counts == {"no_call": 60, "other_text": 30, "missing_optional": 10}
-    equal = Draw(dict.fromkeys(EDITS, 1.0))
-    for seed in range(20):
-        # at every second step only one kind is possible
-        kind = "no_call" if seed % 2 else equal.order(Random(seed))[0]
-        equal.counts[kind] += 1
-    assert equal.counts["no_call"] == 10 and max(equal.counts.values()) == 10
-    assert {*equal.counts.values()} <= {1, 2, 10}
+
+
+def test_no_kind_has_more_pairs_for_its_share_than_another(
+    templates: dict[str, Template],
+) -> None:
+    """Steps that know one kind only must not drown the others."""
+    draw = Draw({"unwanted_call": 1.0, "no_call": 2.0, "other_text": 1.0})
+    draw.counts.update({"unwanted_call": 58, "no_call": 12, "other_text": 4})
+    assert draw.most() == {"unwanted_call": 6, "no_call": 12, "other_text": 4}
+    rare = Draw({"no_call": 50.0, "other_text": 1.0})
+    for _ in range(99):
+        rare.counts[rare.order(Random(0))[0]] += 1
+    assert rare.most() == rare.counts  # drawn in their shares: nothing is left out
+    alone = Draw({"no_call": 2.0})
+    alone.counts["no_call"] = 7
+    assert alone.most() == {"no_call": 7} and not Draw({"no_call": 1.0}).most()
+    _, made = edited("hermes", templates, ["unwanted_call", "missing_required", "no_call"])
+    found = Counter(pair.rejected.model.strip("()") for pair in made.pairs)
+    assert found == made.kinds == {"unwanted_call": 4, "missing_required": 3, "no_call": 3}
+    assert made.no_pair == {"beyond the share of its kind": 2}
+    assert made.steps == len(made.pairs) + 2 and not made.impossible
 
 
 # --- the stage ---
@@ -207,7 +222,7 @@ def test_dpo_reads_the_prompt_and_the_answer_that_sft_would_train(run: Path) -> 
     preferences = list(dpo.read_preferences(settings, folder, template))
     found = list(read_pairs(folder / "pairs.jsonl"))
     known = {record.id: record for record in map(from_row, read_rows(folder / "records.jsonl"))}
-    assert len(found) == len(preferences) > 20
+    assert len(found) == len(preferences) > 15
     for pair, preference in zip(found, preferences, strict=True):
         (encoded,) = training_rows(known[pair.record_id], PROTOCOLS["hermes"], template)
         start = len(preference.prompt)
@@ -228,14 +243,18 @@ def test_what_was_drawn_is_counted_and_recorded_and_made_once(run: Path) -> None
     figures = result.figures
     assert {**dry, "lineage": [MODEL]} == {**figures, "folder": "new"}
     assert result.next == f"agentlite dpo --run {run}"
-    assert figures["pairs"] == sum(figures["edits"].values()) == figures["steps"]
+    left_out = figures["no_pair"]["beyond the share of its kind"]
+    assert figures["pairs"] == sum(figures["edits"].values()) == figures["steps"] - left_out
+    # at two calls there is no third tool to take for one of them
+    counts = sorted(count for kind, count in figures["edits"].items() if kind != "wrong_tool")
+    assert counts[-1] <= counts[0] + 1
     assert figures["edits"].keys() == EDITS.keys()
     statistics = json.loads((run / "pairs/stats.json").read_bytes())
     assert {kind: one["pairs"] for kind, one in statistics["edits"].items()} == figures["edits"]
     impossible = {
         kind: sum(one["impossible"].values()) for kind, one in statistics["edits"].items()
     }
-    assert {kind: n for kind, n in impossible.items() if n} == figures["impossible"] != {}
+    assert {kind: n for kind, n in impossible.items() if n} == figures["impossible"]
     assert run_folder.read_plan(run / "pairs").settings["edits"] == "equal"
     assert edit(run).status == "up to date"
     before = (run / "pairs/pairs.jsonl").read_bytes()
@@ -318,7 +337,8 @@ def test_the_shares_are_those_in_which_the_model_errs_on_dev(
     assert edits.keys() == {"no_call", "other_text"}
     assert abs(edits["other_text"] - 2 * edits["no_call"]) <= 2
     # an answer has no call to edit, and unwanted calls are not among the mistakes
-    assert figures["steps"] == figures["pairs"] + figures["no_pair"]["no edit is possible"]
+    assert figures["steps"] == figures["pairs"] + sum(figures["no_pair"].values())
+    assert figures["no_pair"]["no edit is possible"] > 0
     plan = run_folder.read_plan(run / "pairs").settings
     assert plan["edits"] == MODEL
     assert plan["wrong_answers"] == {"cut_off": 1, "no_call": 1, "other_text": 2}
