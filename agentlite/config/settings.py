@@ -27,6 +27,24 @@ Scheduler = Literal[
     "cosine", "linear", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"
 ]
 Tracker = Literal["trackio", "wandb", "tensorboard"]
+# TRL's others are left out: aot and aot_unpaired sort the pairs of a micro-batch, so that how a
+# step is cut would change what is learned; sft is sft_weight.
+PreferenceLoss = Literal[
+    "sigmoid",
+    "hinge",
+    "ipo",
+    "robust",
+    "exo_pair",
+    "nca_pair",
+    "bco_pair",
+    "sppo_hard",
+    "apo_zero",
+    "apo_down",
+    "discopop",
+    "sigmoid_norm",
+    "simpo",
+    "orpo",
+]
 RankBy = Literal["tuned", "hybrid", "bm25", "tfidf", "keyword"]
 if TYPE_CHECKING:
     Trainer = str
@@ -419,19 +437,26 @@ class DpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """model to start from: alias, path, hub id or earlier stage [the model that was sampled]"""
     learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 5e-6
     beta: Annotated[Positive, LOSS, COMMON] = 0.1
-    """KL penalty coefficient: how strongly the policy is kept close to the reference"""
-    loss_type: Annotated[Literal["sigmoid", "hinge", "ipo"], LOSS, COMMON] = "sigmoid"
-    """preference loss; ipo aims at a margin of 1 / (2 beta) nats per token"""
+    """KL penalty coefficient: how strongly the policy is kept close to the reference; for simpo the
+    scale of the margin, for orpo the weight of the odds ratio [0.1; 2 for simpo]"""
+    loss_type: Annotated[PreferenceLoss, LOSS, COMMON] = "sigmoid"
+    """preference loss as TRL names it; simpo and orpo train without a reference"""
+    gamma: Annotated[NonNegative, LOSS] = 1.0
+    """margin that simpo aims at"""
     label_smoothing: Annotated[float, Meta(ge=0, lt=0.5), LOSS] = 0.0
-    """assumed share of pairs whose answers are swapped"""
+    """assumed share of pairs whose answers are swapped, for sigmoid, robust and exo_pair"""
     reference_free: Annotated[bool, LOSS] = False
     """train without a reference: its log-probabilities count as zero"""
     sft_weight: Annotated[NonNegative, LOSS] = 0.0
-    """weight of an added SFT loss on the chosen answer"""
+    """weight of an added SFT loss on the chosen answer [0; 1 for orpo]"""
+
+    @property
+    def has_reference(self) -> bool:
+        return not self.reference_free and self.loss_type not in ("simpo", "orpo")
 
     def in_memory(self, gpu: bool) -> InMemory:
         """Chosen and rejected are rows of their own."""
-        return InMemory(rows=2 * self.batch_size, reference=not self.reference_free)
+        return InMemory(rows=2 * self.batch_size, reference=self.has_reference)
 
 
 class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
@@ -492,10 +517,13 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """share of answers for which your own functions, or the environment, may fail"""
     beta: Annotated[NonNegative, LOSS] = 0.1
     """KL penalty coefficient: how strongly the policy is kept close to the start"""
-    loss_type: Annotated[Literal["grpo", "dr_grpo", "bnpo", "dapo", "cispo"], LOSS] = "dapo"
-    """loss as TRL names it; cispo with its clip (epsilon_high) at 5"""
-    scale_rewards: Annotated[Literal["group", "batch", "none"], LOSS] = "group"
-    """whose standard deviation divides the advantages"""
+    loss_type: Annotated[
+        Literal["grpo", "dr_grpo", "bnpo", "dapo", "cispo", "gspo", "sapo", "luspo", "vespo"], LOSS
+    ] = "dapo"
+    """loss as TRL names it, and gspo; cispo with its clip (epsilon_high) at 5"""
+    scale_rewards: Annotated[Literal["group", "batch", "none", "component"], LOSS] = "group"
+    """whose standard deviation divides the advantages; component: each component is scaled in its
+    group, and their weighted sum over the batch (GDPO)"""
     credit: Annotated[Literal["trajectory", "turn", "state"], LOSS] = "trajectory"
     """with --env, what shares an advantage: whole rollouts, turns, or turns from the same state"""
     skip_solved: Annotated[bool, SAMPLING] = False

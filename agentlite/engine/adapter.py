@@ -165,6 +165,16 @@ def keep_reference(model: Any) -> None:
             parameter.requires_grad_(False)
 
 
+def drop_reference(trl_trainer: Any) -> None:
+    """Frees the copy that TRL makes in any case, of an adapter or of a whole model."""
+    model, prepared = trl_trainer.model, trl_trainer.accelerator._models
+    prepared[:] = [one for one in prepared if one is not trl_trainer.ref_model]
+    trl_trainer.ref_model = None
+    if checkpoints.REFERENCE in getattr(model, "peft_config", {}):
+        model.delete_adapter(checkpoints.REFERENCE)
+        model.set_adapter("default")
+
+
 def refuse_other_start(value: float, allowed: float, what: str) -> None:
     """Before its first step a policy is its own reference. Raises UserError 5 if what was measured
     says otherwise.

@@ -57,7 +57,7 @@ def train(
         )
 
     def at_step(step: int, row: Mapping[str, float]) -> None:
-        if step == 1 and not settings.reference_free:
+        if step == 1 and settings.has_reference:
             _refuse_other_start(row, settings.beta)
 
     figures = trainer.train(make, folder, schedule(settings, rows), Watch(MEASURES, at_step))
@@ -131,13 +131,43 @@ def make_trainer(
                 self.loss_weights = [*self.args.loss_weights[:-1], settings.sft_weight * share]
             return super().compute_loss(model, inputs, *others, **more)
 
+        def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool) -> Any:
+            """Adds a loss that TRL's trainer lacks to those of its own, from the same forward
+            pass. Both sides of the batch are means over the tokens of an answer.
+            """
+            if settings.loss_type not in LENGTH_NORMALIZED:
+                return super()._compute_loss(model, inputs, return_outputs)
+            passes: list[Any] = []
+
+            def forward(**arguments: Any) -> Any:
+                passes.append(model(**arguments))
+                return passes[0]
+
+            loss = super()._compute_loss(forward, inputs, return_outputs)
+            lengths = inputs["completion_mask"].sum(dim=1)
+            chosen, rejected = (passes[0].log_probs.sum(dim=1) / lengths).chunk(2)
+            self._log_rewards(settings.beta * chosen.detach(), settings.beta * rejected.detach())
+            of_pairs = LENGTH_NORMALIZED[settings.loss_type](chosen, rejected, settings)
+            return loss + of_pairs.mean()
+
+        def _log_rewards(self, chosen: Any, rejected: Any) -> None:
+            """In place of TRL's, which are sums over the tokens."""
+            for name, values in {
+                "chosen": chosen,
+                "rejected": rejected,
+                "margins": chosen - rejected,
+                "accuracies": (chosen > rejected).float(),
+            }.items():
+                mean = self.accelerator.gather(values).mean().item()
+                self._metrics["train"][f"rewards/{name}"][-1] = mean
+
     order = trainer.row_order([row.tokens for row in rows], schedule(settings, rows), settings.seed)
     columns: dict[str, list[Any]] = {
         "prompt_ids": [rows[index].prompt for index in order],
         "chosen_ids": [rows[index].chosen for index in order],
         "rejected_ids": [rows[index].rejected for index in order],
     }
-    if settings.reference_free:
+    if not settings.has_reference:
         columns |= {
             "ref_chosen_logps": [0.0] * len(order),
             "ref_rejected_logps": [0.0] * len(order),
@@ -148,10 +178,11 @@ def make_trainer(
         train_dataset=Dataset.from_dict(columns),
         processing_class=loaded.tokenizer,
     )
-    trl_trainer.precompute_ref_logps = (
-        settings.reference_free
-    )  # then it takes the columns for the reference's
-    adapter.keep_reference(trl_trainer.model)
+    if settings.has_reference:
+        adapter.keep_reference(trl_trainer.model)
+    else:
+        trl_trainer.precompute_ref_logps = True  # it takes the columns for the reference's
+        adapter.drop_reference(trl_trainer)
     return trl_trainer
 
 
@@ -171,7 +202,9 @@ def losses(settings: DpoSettings) -> dict[str, object]:
     """
     smoothing = settings.label_smoothing
     weights: dict[str, float] = {settings.loss_type: 1.0}
-    if smoothing:
+    if settings.loss_type in LENGTH_NORMALIZED:
+        weights = {}  # the trainer adds it
+    elif smoothing and settings.loss_type == "sigmoid":
         weights = {"sigmoid": 2 * (1 - smoothing), "robust": -(1 - 2 * smoothing)}
     if settings.sft_weight:
         weights["sft"] = settings.sft_weight
@@ -180,6 +213,31 @@ def losses(settings: DpoSettings) -> dict[str, object]:
         "loss_weights": list(weights.values()),
         "label_smoothing": smoothing,
     }
+
+
+def simpo(chosen: Any, rejected: Any, settings: DpoSettings) -> Any:
+    """-log sigmoid(beta (chosen - rejected) - gamma) of each pair (arXiv 2405.14734). `chosen`,
+    `rejected`: the mean log-probability of a token, in nats, of each answer.
+    """
+    from torch.nn.functional import logsigmoid
+
+    return -logsigmoid(settings.beta * (chosen - rejected) - settings.gamma)
+
+
+def orpo(chosen: Any, rejected: Any, settings: DpoSettings) -> Any:
+    """-beta log sigmoid(log odds(chosen) - log odds(rejected)) of each pair, where odds(p) is
+    p / (1 - p) (arXiv 2403.07691). The loss of ORPO has the SFT loss beside it: sft_weight.
+    """
+    from torch.nn.functional import logsigmoid
+
+    def log_odds(likely: Any) -> Any:
+        likely = likely.float().clamp(max=-1e-6)  # a probability of 1 has no odds
+        return likely - (-likely.expm1()).log()
+
+    return -settings.beta * logsigmoid(log_odds(chosen) - log_odds(rejected))
+
+
+LENGTH_NORMALIZED = {"simpo": simpo, "orpo": orpo}
 
 
 def _refuse_other_start(row: Mapping[str, float], beta: float) -> None:
@@ -198,7 +256,7 @@ def _figures(settings: DpoSettings, last: Sequence[Mapping[str, float]]) -> dict
     sides moved.
     """
     figures = {name: training_log.mean(last, name) for name in ("margin", "accuracy")}
-    if not settings.reference_free:
+    if settings.has_reference:
         for side in ("chosen", "rejected"):
             figures[f"{side}_drift"] = round(
                 training_log.mean(last, f"{side}_reward") / settings.beta, 3

@@ -3,7 +3,8 @@
 Where the advantages come from: for each optimizer step `_rollout` samples a whole group of answers
 to each prompt, and the judge scores each by components. TRL's GRPOTrainer adds the components up by
 their weights, takes the group's mean away and divides by what `scale_rewards` says: with `group`,
-the standard deviation of the group plus 1e-4.
+the standard deviation of the group plus 1e-4; with `component` it scales each component before it
+adds them up.
 
 What is simpler here than in general GRPO, since settings that would break it are refused (FIXED):
 - Each answer is used for one update (num_iterations 1), and all answers of a step are sampled
@@ -63,6 +64,8 @@ OURS_OF_TRL = {
     "max_completion_length": "max_new_tokens",
     "loss_type": "loss_type",
     "scale_rewards": "scale_rewards",
+    "importance_sampling_level": "loss_type",
+    "multi_objective_aggregation": "scale_rewards",
     "reward_weights": "weights",
     "use_vllm": "vllm",
     "shuffle_dataset": "seed",
@@ -76,9 +79,14 @@ FIXED = {
     ),
     "disable_dropout": "Policy and reference are compared without dropout.",
 }
-# The ratio is clipped to this, and is 1 here; TRL recommends 5 (ScaleRL, arXiv 2510.13786). By
+# What else a loss is in TRL's configuration, where its name does not say it all. The ratio of cispo
+# is clipped at epsilon_high, and is 1 here; TRL recommends 5 (ScaleRL, arXiv 2510.13786). By
 # default it is .2, which would make the policy's part of the loss a fifth beside that of the KL.
-CISPO_EPSILON = 5.0
+LOSSES: dict[str, dict[str, object]] = {
+    "cispo": {"epsilon_high": 5.0},
+    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence"},
+    "luspo": {"importance_sampling_level": "sequence"},
+}
 # vLLM's tokens weigh at most this: truncated importance sampling with C = 2. TRL's default, 3 over
 # whole answers, leaves out a long one for a single token.
 MAX_IMPORTANCE = 2.0
@@ -278,8 +286,8 @@ def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: train
         "top_p": settings.top_p,
         "max_completion_length": settings.max_new_tokens,
         "loss_type": settings.loss_type,
-        **({"epsilon_high": CISPO_EPSILON} if settings.loss_type == "cispo" else {}),
-        "scale_rewards": settings.scale_rewards,
+        **LOSSES.get(settings.loss_type, {}),
+        **_scaling(settings),
         "reward_weights": list(task.weights.values()),
         "shuffle_dataset": False,
         "remove_unused_columns": False,
@@ -336,6 +344,13 @@ def _credited(trl_class: Any) -> Any:
             return output
 
     return Credited
+
+
+def _scaling(settings: GrpoSettings) -> dict[str, object]:
+    """TRL scales components (GDPO, arXiv 2601.05242) whatever its scale_rewards says."""
+    if settings.scale_rewards == "component":
+        return {"multi_objective_aggregation": "normalize_then_sum"}
+    return {"scale_rewards": settings.scale_rewards}
 
 
 def _vllm(settings: GrpoSettings) -> dict[str, object]:

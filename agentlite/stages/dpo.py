@@ -22,16 +22,24 @@ from agentlite.workspace.lineage import adapter_shape, setting_of
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
+# in place of the defaults, by loss: SimPO's smallest beta (arXiv 2405.14734), ORPO's own SFT loss
+OF_LOSS: dict[str, dict[str, object]] = {"simpo": {"beta": 2.0}, "orpo": {"sft_weight": 1.0}}
+SMOOTHED = ("sigmoid", "robust", "exo_pair")
+
 
 def inherit(settings: DpoSettings, run: Path) -> dict[str, tuple[object, str]]:
-    """The model that the pairs were sampled from, and the shape of the adapter that is
-    continued.
+    """The model that the pairs were sampled from, the shape of the adapter that is continued, and
+    what the loss wants in place of the defaults.
     """
     model = settings.model or str(setting_of(settings.data, "model", run) or "")
     return {
         **({"model": (model, settings.data)} if model else {}),
         **adapter_shape(model, run),
         **deepspeed.inherited("dpo", settings),
+        **{
+            key: (value, f"--loss-type {settings.loss_type}")
+            for key, value in OF_LOSS.get(settings.loss_type, {}).items()
+        },
     }
 
 
@@ -46,12 +54,7 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
     data = run_folder.find_stage(settings.data, target.run)
     paired = run_folder.finished(data, "pairs")
     source = find_model(settings.model, target.run, target.begun)
-    if settings.label_smoothing and settings.loss_type != "sigmoid":
-        raise UserError(
-            f"{settings.loss_type} has no label smoothing.",
-            "Leave it out, or take --loss-type sigmoid.",
-            location="dpo.label_smoothing",
-        )
+    _refuse_smoothing(settings)
     plan = run_folder.read_plan(data)
     if plan.settings.get("split") == "test":
         raise UserError(
@@ -101,6 +104,21 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
         forecast=forecast,
         train=train,
     )
+
+
+def _refuse_smoothing(settings: DpoSettings) -> None:
+    if settings.label_smoothing and settings.loss_type not in SMOOTHED:
+        raise UserError(
+            f"{settings.loss_type} has no label smoothing.",
+            "Leave it out, or take --loss-type sigmoid.",
+            location="dpo.label_smoothing",
+        )
+    if settings.loss_type == "exo_pair" and not settings.label_smoothing:
+        raise UserError(
+            "exo_pair takes the logarithm of the label smoothing, which is 0.",
+            "Add --label-smoothing 0.001, as its paper does.",
+            location="dpo.label_smoothing",
+        )
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:

@@ -89,7 +89,7 @@ def _refuse_options(settings: GrpoSettings) -> None:
             "Leave one of the two out. Tasks that teach nothing are passed over by themselves.",
             location="--" + given.replace("_", "-"),
         )
-    if settings.credit != "trajectory" and settings.scale_rewards == "batch":
+    if settings.credit != "trajectory" and settings.scale_rewards in ("batch", "component"):
         raise UserError(
             f"compares turns within a group, with --credit {settings.credit}.",
             "Take group or none.",

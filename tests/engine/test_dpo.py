@@ -7,6 +7,7 @@ import signal
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from support.kill_at import die_at, moments
 from support.processes import environment, run
 from support.trainers import dpo, preferences, source
 
+from agentlite.config.settings import PreferenceLoss
 from agentlite.core.errors import UserError
 from agentlite.engine import checkpoints, training_log
 from agentlite.engine import dpo as dpo_trainer
@@ -44,25 +46,21 @@ def log_probability(model, prompt: list[int], answer: list[int]) -> float:
     return sum(float(likely[len(prompt) + place - 1, token]) for place, token in enumerate(answer))
 
 
-def ratios(tiny_model: Path, start: Path | None, end: Path) -> list[float]:
-    """log pi(chosen) - log pi(rejected), minus that of the reference, for every pair of the second
-    of two steps.
+def ratios(tiny_model: Path, start: Path | None, end: Path) -> list[tuple[float, float]]:
+    """log pi - log pi_ref of the chosen and of the rejected answer, for every pair of the second of
+    two steps.
     """
     settings = loading_of(dpo())
     before, after = (
         load(source(tiny_model, one), settings, trainable=False).model.eval()
         for one in (start, end)
     )
+
+    def ratio(prompt: list[int], answer: list[int]) -> float:
+        return log_probability(after, prompt, answer) - log_probability(before, prompt, answer)
+
     return [
-        sum(
-            sign
-            * (
-                log_probability(after, row.prompt, answer)
-                - log_probability(before, row.prompt, answer)
-            )
-            for sign, answer in ((1, row.chosen), (-1, row.rejected))
-        )
-        for row in second_step()
+        (ratio(row.prompt, row.chosen), ratio(row.prompt, row.rejected)) for row in second_step()
     ]
 
 
@@ -131,28 +129,134 @@ def test_where_unsloth_leaves_the_reference_out_it_is_made(tiny_model, adapter):
         assert parameter.requires_grad == (".default." in name)
 
 
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def softplus(x: float) -> float:
+    """-log sigmoid(-x)"""
+    return math.log1p(math.exp(x))
+
+
+def exo(x: float, smoothing: float) -> float:
+    """The divergence of (1 - smoothing, smoothing) from the policy's two shares, reversed."""
+    shares = sigmoid(x), sigmoid(-x)
+    return sum(p * math.log(p / q) for p, q in zip(shares, (1 - smoothing, smoothing), strict=True))
+
+
+# loss -> its settings, and its formula with beta .1: of the log-ratios of the two answers
+FORMULAS = {
+    "sigmoid": ({}, lambda c, r: softplus(-0.1 * (c - r))),
+    "beta": ({"beta": 0.5}, lambda c, r: softplus(-0.5 * (c - r))),
+    "smoothed": (
+        {"label_smoothing": 0.2},
+        lambda c, r: 0.8 * softplus(-0.1 * (c - r)) + 0.2 * softplus(0.1 * (c - r)),
+    ),
+    "hinge": ({}, lambda c, r: max(0.0, 1 - 0.1 * (c - r))),
+    "robust": (
+        {"label_smoothing": 0.2},
+        lambda c, r: (0.8 * softplus(-0.1 * (c - r)) - 0.2 * softplus(0.1 * (c - r))) / 0.6,
+    ),
+    "exo_pair": ({"label_smoothing": 0.01}, lambda c, r: exo(0.1 * (c - r), 0.01)),
+    "nca_pair": (
+        {},
+        lambda c, r: softplus(-0.1 * c) + 0.5 * softplus(0.1 * c) + 0.5 * softplus(0.1 * r),
+    ),
+    "bco_pair": ({}, lambda c, r: softplus(-0.1 * c) + softplus(0.1 * r)),
+    "sppo_hard": ({}, lambda c, r: (c - 5) ** 2 + (r + 5) ** 2),
+    "apo_zero": ({}, lambda c, r: 1 - sigmoid(0.1 * c) + sigmoid(0.1 * r)),
+    "apo_down": ({}, lambda c, r: sigmoid(0.1 * c) + 1 - sigmoid(0.1 * (c - r))),
+    "discopop": (
+        {},
+        lambda c, r: (
+            sigmoid(-2 * (c - r)) * softplus(-0.1 * (c - r))
+            + sigmoid(2 * (c - r)) * math.exp(-0.1 * (c - r))
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_the_loss_is_that_of_the_formula(name, tiny_model, adapter, tmp_path):
+    """The second of two steps: its loss by hand, from the policy of the first."""
+    settings, loss = FORMULAS[name]
+    named = {"loss_type": name} if name in get_args(PreferenceLoss) else {}
+    chosen = dpo(batch_size=5, save_steps=1, max_steps=2, **named, **settings)
+    dpo_trainer.check(chosen)
+    dpo_trainer.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
+    pairs = ratios(tiny_model, adapter, tmp_path / "checkpoints" / "checkpoint-1")
+    assert max(abs(one) for pair in pairs for one in pair) > 0.1  # it has moved
+    by_hand = sum(loss(*pair) for pair in pairs) / 5
+    assert training_log.logged(tmp_path)[1]["loss"] == pytest.approx(by_hand, rel=1e-4)
+
+
+def test_every_loss_has_its_formula_in_a_test():
+    by_token = {"ipo", "sigmoid_norm", "simpo", "orpo"}
+    assert {*get_args(PreferenceLoss)} == {*FORMULAS} - {"beta", "smoothed"} | by_token
+
+
+def odds(mean: float) -> float:
+    return math.exp(mean) / (1 - math.exp(mean))
+
+
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
 @pytest.mark.parametrize(
     ("settings", "loss"),
     [
-        ({}, lambda x: math.log1p(math.exp(-0.1 * x))),
-        ({"loss_type": "hinge"}, lambda x: max(0.0, 1 - 0.1 * x)),
         (
-            {"label_smoothing": 0.2},
-            lambda x: 0.8 * math.log1p(math.exp(-0.1 * x)) + 0.2 * math.log1p(math.exp(0.1 * x)),
+            {"loss_type": "simpo", "beta": 2.0, "gamma": 0.5},
+            lambda c, r: softplus(-(2.0 * (c - r) - 0.5)),
         ),
-        ({"beta": 0.5}, lambda x: math.log1p(math.exp(-0.5 * x))),
+        (
+            {"loss_type": "orpo", "beta": 0.3},
+            lambda c, r: 0.3 * softplus(-math.log(odds(c) / odds(r))),
+        ),
     ],
-    ids=["sigmoid", "hinge", "smoothed", "beta"],
+    ids=["simpo", "orpo"],
 )
-def test_the_loss_is_that_of_the_formula(settings, loss, tiny_model, adapter, tmp_path):
-    """The second of two steps: its loss by hand, from the policy of the first."""
-    chosen = dpo(batch_size=5, save_steps=1, max_steps=2, **settings)
-    dpo_trainer.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
-    by_hand = [
-        loss(ratio)
-        for ratio in ratios(tiny_model, adapter, tmp_path / "checkpoints" / "checkpoint-1")
+def test_simpo_and_orpo_compare_the_mean_log_probabilities_of_a_token(
+    settings, loss, engine, tiny_model, adapter, tmp_path
+):
+    chosen = dpo(batch_size=5, max_steps=1, sft_weight=0.5, engine=engine, **settings)
+    figures = dpo_trainer.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
+    model = load(source(tiny_model, adapter), loading_of(dpo()), trainable=False).model.eval()
+    nats = [
+        [log_probability(model, row.prompt, answer) for answer in (row.chosen, row.rejected)]
+        for row in preferences()
     ]
-    assert training_log.logged(tmp_path)[1]["loss"] == pytest.approx(sum(by_hand) / 5, rel=1e-4)
+    means = [
+        (c / len(row.chosen), r / len(row.rejected))
+        for (c, r), row in zip(nats, preferences(), strict=True)
+    ]
+    sft = -sum(c for c, _ in nats) / sum(len(row.chosen) for row in preferences())
+    by_hand = sum(loss(*pair) for pair in means) / 5 + 0.5 * sft
+    assert figures["first_loss"] == pytest.approx(by_hand, rel=1e-4)
+    row = training_log.logged(tmp_path)[0]
+    margin = sum(c - r for c, r in means) / 5
+    assert row["margin"] == pytest.approx(chosen.beta * margin, rel=1e-4)
+    assert row["accuracy"] == pytest.approx(sum(c > r for c, r in means) / 5)
+
+
+def test_the_odds_of_a_certain_answer_are_finite():
+    certain, unsure = torch.tensor([0.0], requires_grad=True), torch.tensor([-1.0])
+    loss = dpo_trainer.orpo(certain, unsure, dpo(loss_type="orpo")).sum()
+    loss.backward()
+    assert loss.isfinite() and certain.grad.isfinite()
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(
+    "settings", [{"loss_type": "simpo"}, {"loss_type": "orpo"}, {"reference_free": True}], ids=str
+)
+def test_where_no_reference_is_used_none_is_in_memory(settings, full, tiny_model, tmp_path):
+    chosen = dpo(**settings, full=full)
+    loaded = load(source(tiny_model), loading_of(chosen), trainable=True)
+    told = dpo_trainer.arguments(chosen, tmp_path, dpo_trainer.schedule(chosen, preferences()))
+    trainer = dpo_trainer.make_trainer(loaded, chosen, told, preferences())
+    assert not chosen.in_memory(False).reference
+    assert trainer.ref_model is None and not trainer.accelerator._models
+    assert not [name for name, _ in trainer.model.named_parameters() if ".ref." in name]
+    assert any(weight.requires_grad for weight in trainer.model.parameters())
 
 
 def test_the_chosen_answers_own_loss_is_added_with_its_weight(tiny_model, adapter, tmp_path):
@@ -184,22 +288,23 @@ def test_a_chosen_token_weighs_the_same_in_every_micro_batch(micro, tiny_model, 
         assert math.log(2) + 0.5 * alone != pytest.approx(by_hand, rel=1e-3)
 
 
-def test_ipo_is_the_squared_distance_of_the_mean_log_ratios(tiny_model, adapter, tmp_path):
-    chosen = dpo(batch_size=5, save_steps=1, max_steps=2, loss_type="ipo")
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        ("ipo", lambda c, r: (c - r - 1 / (2 * 0.1)) ** 2),
+        ("sigmoid_norm", lambda c, r: softplus(-0.1 * (c - r))),
+    ],
+)
+def test_ipo_and_sigmoid_norm_compare_the_mean_log_ratios_of_a_token(
+    name, loss, tiny_model, adapter, tmp_path
+):
+    chosen = dpo(batch_size=5, save_steps=1, max_steps=2, loss_type=name)
     dpo_trainer.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
-    settings = loading_of(dpo())
-    before, after = (
-        load(source(tiny_model, one), settings, trainable=False).model.eval()
-        for one in (adapter, tmp_path / "checkpoints" / "checkpoint-1")
+    pairs = ratios(tiny_model, adapter, tmp_path / "checkpoints" / "checkpoint-1")
+    total = sum(
+        loss(c / len(row.chosen), r / len(row.rejected))
+        for (c, r), row in zip(pairs, second_step(), strict=True)
     )
-    total = 0.0
-    for row in second_step():
-        means = [
-            (log_probability(after, row.prompt, a) - log_probability(before, row.prompt, a))
-            / len(a)
-            for a in (row.chosen, row.rejected)
-        ]
-        total += (means[0] - means[1] - 1 / (2 * 0.1)) ** 2
     assert training_log.logged(tmp_path)[1]["loss"] == pytest.approx(total / 5, rel=1e-4)
 
 

@@ -216,6 +216,31 @@ def test_what_earns_more_is_said_more_often(sharp_model, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"loss_type": "gspo"}, ("grpo", "sequence", "group", "sum_then_normalize")),
+        ({"loss_type": "luspo"}, ("luspo", "sequence", "group", "sum_then_normalize")),
+        ({"loss_type": "vespo"}, ("vespo", "token", "group", "sum_then_normalize")),
+        ({"scale_rewards": "component"}, ("dapo", "token", "group", "normalize_then_sum")),
+        ({"scale_rewards": "none"}, ("dapo", "token", "none", "sum_then_normalize")),
+    ],
+    ids=str,
+)
+def test_a_loss_by_name_is_the_configuration_that_trl_documents_for_it(
+    settings, expected, tmp_path
+):
+    chosen = grpo(**settings)
+    grpo_trainer.check(chosen)
+    found = grpo_trainer.arguments(chosen, tmp_path, task(), grpo_trainer.schedule(chosen, 5))
+    assert expected == (
+        found.loss_type,
+        found.importance_sampling_level,
+        found.scale_rewards,
+        found.multi_objective_aggregation,
+    )
+
+
+@pytest.mark.parametrize(
     ("settings", "clip"),
     [
         ({"loss_type": "cispo"}, 5.0),
@@ -308,6 +333,8 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter,
     [
         ({"trl": {"num_generations": 8}}, "grpo.group_size"),
         ({"trl": {"num_iterations": 3}}, "is fixed"),
+        ({"trl": {"importance_sampling_level": "sequence"}}, "grpo.loss_type"),
+        ({"trl": {"multi_objective_aggregation": "normalize_then_sum"}}, "grpo.scale_rewards"),
         ({"trl": {"logging_steps": 10}}, "every step"),
         ({"vllm": True}, "vLLM is not installed"),
     ],

@@ -2,16 +2,18 @@
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from support.simulated_cuda import simulated
 from support.trainers import WEIGHTS, grpo, source, task
 
+from agentlite.config.settings import GrpoSettings
 from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine.grpo import AnswerReward, LearnedRow
 
 pytestmark = pytest.mark.torch
+LOSS_TYPES = get_args(get_type_hints(GrpoSettings)["loss_type"])
 REWARDS = (1.0, 0.0, 0.25, 0.75)
 
 
@@ -25,14 +27,50 @@ def rows(credited: bool) -> list[LearnedRow]:
         ids = [one for turn in turns for one in turn]
         mask = [1] * len(turns[0]) + [0] * 4 + [1] * 2
         advantages = [0.3 - number, *[-0.2] * (len(ids) - 1)] if credited else []
-        parts = {"even": reward, "long": 0.0, "timeout": 0.0}
+        parts = {"even": reward, "long": number / 3, "timeout": 0.0}
         made.append(
             LearnedRow(prompt, ids, mask, [-1.0] * len(ids), AnswerReward(parts), advantages)
         )
     return made
 
 
-def gradients(model: str, folder: str, engine: str, credited: bool) -> float:
+def advantages(made: list[LearnedRow], scale_rewards: str) -> list[float]:
+    """By the formula, of two groups of two."""
+    import torch
+
+    def scaled(values: torch.Tensor, over: int) -> torch.Tensor:
+        groups = values.view(-1, over)
+        return ((groups - groups.mean(1, True)) / (groups.std(1, keepdim=True) + 1e-4)).flatten()
+
+    parts = {name: torch.tensor([row.reward.parts[name] for row in made]) for name in WEIGHTS}
+    if scale_rewards == "component":
+        total = sum(weight * scaled(parts[name], 2) for name, weight in WEIGHTS.items())
+        return scaled(total, len(made)).tolist()
+    return scaled(sum(weight * parts[name] for name, weight in WEIGHTS.items()), 2).tolist()
+
+
+def share(loss_type: str, row: LearnedRow, made: list[LearnedRow], most: int) -> float:
+    """The factor of a sampled token's advantage x log-probability in the loss of a step. The ratio
+    of new and old policy is 1, so that clips, gates and weights of the ratio change nothing.
+    `most`: max_new_tokens.
+    """
+    tokens, every = sum(row.mask), sum(sum(one.mask) for one in made)
+    return {
+        "dapo": 1 / every,
+        "bnpo": 1 / every,  # of a micro-batch, which is the whole step here
+        "cispo": 1 / every,
+        "vespo": 1 / every,
+        "grpo": 1 / (len(made) * tokens),
+        "gspo": 1 / (len(made) * tokens),
+        "sapo": 1 / (len(made) * tokens),
+        "luspo": 1 / len(made),
+        "dr_grpo": 1 / (len(made) * most),
+    }[loss_type]
+
+
+def gradients(
+    model: str, folder: str, engine: str, credited: bool = False, **changes: str
+) -> float:
     """By how much the trainer's gradient differs from the one by hand, relative to the largest."""
     import torch
 
@@ -46,6 +84,7 @@ def gradients(model: str, folder: str, engine: str, credited: bool) -> float:
         batch_size=4,
         gradient_accumulation=1,
         temperature=1.0,
+        **changes,
     )
     made = rows(credited)
     loaded = load(source(Path(model)), loading_of(settings), trainable=True)
@@ -66,16 +105,14 @@ def gradients(model: str, folder: str, engine: str, credited: bool) -> float:
     found = {name: one.grad.clone() for name, one in trained.items()}
 
     policy.zero_grad()
-    totals = [sum(WEIGHTS[name] * part for name, part in row.reward.parts.items()) for row in made]
-    loss, count = torch.zeros(()), sum(sum(row.mask) for row in made)
+    loss, alike = torch.zeros(()), advantages(made, settings.scale_rewards)
     for place, row in enumerate(made):
-        group = torch.tensor(totals[place - place % 2 :][:2])
-        alike = ((totals[place] - group.mean()) / (group.std() + 1e-4)).item()
+        factor = share(settings.loss_type, row, made, settings.max_new_tokens)
         logits = plain_logits(policy, [*row.prompt, *row.ids])
         likely = logits[len(row.prompt) - 1 : -1].float().log_softmax(-1)
         for n, (token, sampled) in enumerate(zip(row.ids, row.mask, strict=True)):
-            advantage = row.advantages[n] if credited else alike
-            loss = loss - sampled * advantage * likely[n, token] / count
+            advantage = row.advantages[n] if credited else alike[place]
+            loss = loss - sampled * advantage * likely[n, token] * factor
     loss.backward()
     largest = max(one.grad.abs().max() for one in trained.values())
     assert largest > 1e-4
@@ -106,14 +143,27 @@ def test_the_gradient_is_that_of_the_sampled_tokens_alone(
     assert gradients(str(tiny_model), str(tmp_path), engine, credited) < 1e-3
 
 
+CASES: list[dict[str, Any]] = [
+    *({"loss_type": name} for name in LOSS_TYPES if name != "dapo"),
+    {"scale_rewards": "component"},
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_each_loss_weighs_a_token_by_its_formula(case, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(grpo_trainer, "_log_gap", lambda *_: None)
+    assert gradients(str(tiny_model), str(tmp_path), "unsloth", **case) < 1e-3
+
+
 def simulated_gradients(model: str, folder: str) -> list[float]:
     from agentlite.engine import load_libraries
 
     load_libraries("unsloth")
-    return [gradients(model, folder, "unsloth", credited) for credited in (False, True)]
+    cases = [{"credited": False}, {"credited": True}, *CASES]
+    return [gradients(model, folder, "unsloth", **case) for case in cases]
 
 
-def test_the_same_holds_for_the_loss_of_unsloth_on_cuda(tiny_model, tmp_path):
+def test_the_same_holds_for_the_losses_of_unsloth_on_cuda(tiny_model, tmp_path):
     """Simulated, and not run on a GPU."""
     for difference in simulated(simulated_gradients, tiny_model, tmp_path, card="rtx3060"):
         assert difference < 0.05  # in 16 bit

@@ -372,6 +372,9 @@ def test_flat_steps_are_counted_in_a_row_with_those_before_a_stop(tmp_path: Path
     [
         ({}, {"sigmoid": 1.0}),
         ({"loss_type": "ipo"}, {"ipo": 1.0}),
+        ({"loss_type": "robust", "label_smoothing": 0.1}, {"robust": 1.0}),
+        ({"loss_type": "orpo", "sft_weight": 1.0}, {"sft": 1.0}),
+        ({"loss_type": "simpo"}, {}),
         ({"sft_weight": 0.5}, {"sigmoid": 1.0, "sft": 0.5}),
         ({"label_smoothing": 0.1}, {"sigmoid": 1.8, "robust": -0.8}),
         ({"label_smoothing": 0.25, "sft_weight": 2}, {"sigmoid": 1.5, "robust": -0.5, "sft": 2}),

@@ -11,12 +11,14 @@ from support.generated_run import stage
 from support.samples import DATA
 
 import agentlite
+from agentlite.config.resolve import Given
 from agentlite.config.settings import DpoSettings, SftSettings
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.records import PreferencePair, Side, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.rendering import PROTOCOLS, training_rows
 from agentlite.stages import dpo, grpo, sft
+from agentlite.stages.api import settle
 from agentlite.stages.training import evaluated_on
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import load_template
@@ -101,6 +103,20 @@ def test_what_sft_inherits_is_the_model_of_its_prep(run: Path) -> None:
     assert sft.inherit(SftSettings(), run) == {"model": ("smollm2-135m", "prep")}
     full = sft.inherit(SftSettings(full=True), run)
     assert full["learning_rate"] == (pytest.approx(2e-5), "--full")
+
+
+@pytest.mark.parametrize(
+    ("loss", "beta", "sft_weight"), [("sigmoid", 0.1, 0.0), ("simpo", 2.0, 0.0), ("orpo", 0.1, 1.0)]
+)
+def test_a_loss_of_dpo_brings_its_own_defaults(
+    loss: str, beta: float, sft_weight: float, run: Path
+) -> None:
+    target = RunTarget(run, "never")
+    settled = settle("dpo", Given({"loss_type": loss, "model": "smollm2-135m"}), target).settings
+    assert (settled.beta, settled.sft_weight) == (beta, sft_weight)
+    given = Given({"loss_type": loss, "beta": 0.3, "sft_weight": 0.5, "model": "smollm2-135m"})
+    settled = settle("dpo", given, target).settings
+    assert (settled.beta, settled.sft_weight) == (0.3, 0.5)
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])
@@ -212,6 +228,8 @@ def test_a_pair_longer_than_max_length_is_refused_with_its_line_and_the_length_i
     [
         ("test", {}, "test records"),
         ("train", {"label_smoothing": 0.1, "loss_type": "hinge"}, "hinge has no label smoothing"),
+        ("train", {"label_smoothing": 0.1, "loss_type": "simpo"}, "simpo has no label smoothing"),
+        ("train", {"loss_type": "exo_pair"}, "exo_pair takes the logarithm"),
     ],
 )
 def test_pairs_of_test_records_and_smoothing_of_other_losses_are_refused(

@@ -238,8 +238,9 @@ def test_a_reference_an_answer_drawn_and_a_second_row_each_take_their_own():
     assert dpo.tokens == 2 * sft.tokens
     assert memory(dpo).terms["reference"] == memory(dpo).terms["adapter"]
     assert memory(grpo).moments.keys() == {"backward", "loss", "sampling"}
-    free = load_of("dpo", settings_of("dpo", reference_free=True), SEVEN, True)
-    assert "reference" not in memory(free).terms
+    for without in ({"reference_free": True}, {"loss_type": "simpo"}, {"loss_type": "orpo"}):
+        free = load_of("dpo", settings_of("dpo", **without), SEVEN, True)
+        assert "reference" not in memory(free).terms
 
 
 # Inputs and outputs of a block's linear layers: 16 + 12 + 12 + 16 (attention) + 3 * 24 (MLP) = 128.
