@@ -116,9 +116,11 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     trajectories: Annotated[
         tuple[StageName, ...], Flag(name="--from", repeat=True), READ, COMMON
     ] = ()
-    """finished rollout stage, to read its dialogs as well: its name in the workspace, or a path"""
+    """finished stage to read as well: the dialogs of a rollout, or the candidates of pairs or grpo;
+    its name in the workspace, or a path"""
     keep: Annotated[str, Metavar("[best,]SCORE>=FLOAT,..."), READ, COMMON] = ""
-    """rollouts to keep, by their scores; best keeps one per task [all]"""
+    """rollouts or candidates to keep, by their scores; best keeps one per task or step [all
+    rollouts; the candidates that are exactly right]"""
     format: Annotated[tuple[str, ...], Metavar("[SOURCE=]FORMAT"), REPEAT, READ] = ("auto",)
     """format of the raw rows (see --formats); auto recognizes each row"""
     repair: Annotated[tuple[Literal["literal", "json", "encoding"], ...], READ] = ()

@@ -45,6 +45,23 @@ def find_stored(name: str, run: Path) -> Stored:
             )
         candidates = list(read_candidates(folder / "candidates.jsonl"))
         return Stored(folder, candidates, {}, run_folder.read_plan(folder))
+    file, plan = candidates_file(folder), run_folder.read_plan(folder)
+    if plan.command in TRAINERS:  # candidates and their scores are in the same rows
+        rollouts = list(read_rollouts(file))
+        return Stored(
+            folder,
+            [row.candidate for row in rollouts],
+            {row.candidate.key: row.score for row in rollouts},
+            plan,
+        )
+    scores = {score.key: score for score in read_scores(folder / "scores.jsonl")}
+    return Stored(folder, list(read_candidates(file)), scores, plan)
+
+
+def candidates_file(folder: Path) -> Path:
+    """Where a finished stage has its candidates. Raises UserError 2 or 3 where there are none, or
+    not the ones that were written.
+    """
     command = run_folder.read_plan(folder).command if run_folder.is_stage(folder) else "pairs"
     if command not in SAMPLED_BY:
         raise UserError(
@@ -68,17 +85,7 @@ def find_stored(name: str, run: Path) -> Stored:
             f"--from {plan.settings['candidates']}.",
             location=str(folder),
         )
-    file = folder / SAMPLED_BY[command]
-    if command in TRAINERS:  # candidates and their scores are in the same rows
-        rollouts = list(read_rollouts(file))
-        return Stored(
-            folder,
-            [row.candidate for row in rollouts],
-            {row.candidate.key: row.score for row in rollouts},
-            plan,
-        )
-    scores = {score.key: score for score in read_scores(folder / "scores.jsonl")}
-    return Stored(folder, list(read_candidates(file)), scores, plan)
+    return folder / SAMPLED_BY[command]
 
 
 def set_aside_changed(folder: Path) -> None:

@@ -77,7 +77,7 @@ def stored_scores(
     records = [from_row(row) for row in read_rows(stored.folder / "records.jsonl")]
     if not settings.rewards and stored.scores:
         return ScoredCandidates(stored.candidates, stored.scores, expected_calls(records))
-    base = _template_source(stored).base
+    base = template_source(stored).base
     with UserFunctions(
         settings.rewards, settings.reward_seconds, settings.reward_memory
     ) as user_functions:
@@ -100,7 +100,7 @@ def stored_scores(
     return ScoredCandidates(stored.candidates, scores, expected_calls(records))
 
 
-def _template_source(stored: Stored) -> Source:
+def template_source(stored: Stored) -> Source:
     """The model that gave the candidates; behind a server, that of the prep, whose template they
     are written in.
     """

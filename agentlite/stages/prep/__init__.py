@@ -22,8 +22,9 @@ from agentlite.core.records import Record, canonical, digest
 from agentlite.core.row_files import disk_errors, write_rows
 from agentlite.data.augment import learnable
 from agentlite.data.curation.decontaminate import read_held_out
+from agentlite.data.curation.keep import parse_keep
 from agentlite.data.curation.replay_buffer import BufferState, find_buffer
-from agentlite.data.curation.select import SelectionContext, select
+from agentlite.data.curation.select import Selection, SelectionContext, select
 from agentlite.data.formats import Raw, RawLine, raw_files, read_lines
 from agentlite.data.ingest import Ingested, ingest, totals
 from agentlite.data.ingest_row import IngestContext, clean, readable, reader_options
@@ -33,6 +34,12 @@ from agentlite.rendering import choose as choose_protocol
 from agentlite.rendering import native_problem
 from agentlite.retrieval.offer_tools import counted
 from agentlite.stages.prep import check
+from agentlite.stages.prep.candidates import (
+    ChosenCandidates,
+    chosen_candidates,
+    in_words,
+    inputs_of,
+)
 from agentlite.stages.prep.losses import losses
 from agentlite.stages.prep.write import by_file, happened, write_all
 from agentlite.stages.tool_retrieval import digest_of, offers
@@ -46,13 +53,15 @@ NOT_OF_THE_PLAN = ("workers",)  # how it is done, not what comes out
 
 class Job(NamedTuple):
     """What is to be prepared: how, from where, and with which buffer of earlier records. `model`:
-    the one whose losses count in a coreset.
+    the one whose losses count in a coreset. `candidates`: of each source that is a file of them,
+    those that are learned.
     """
 
     context: IngestContext
     stdin: BinaryIO
     buffer: BufferState | None
     model: Source
+    candidates: Mapping[str, ChosenCandidates] = {}
 
     @property
     def settings(self) -> PrepSettings:
@@ -61,18 +70,19 @@ class Job(NamedTuple):
 
 def run(settings: PrepSettings, target: RunTarget) -> Result:
     """Prepares the sources. Raises UserError 4 for more rejects than `max_rejects` allows."""
-    settings = check.checked(check.with_rollouts(settings, target.run), target.folder)
+    settings = check.checked(check.with_earlier_stages(settings, target.run), target.folder)
     with console.stdout_to_stderr(), _kept_stdin(settings.sources) as stdin:
         job, plan = _plan(settings, target, stdin)
         if target.dry_run:
-            return _dry_run(_with_tools(job, target.run), plan, target)
+            job = _with_tools(_with_candidates(job, target.run), target.run)
+            return _dry_run(job, plan, target)
         if target.has_work(plan):
             check.refuse_missing_packages(settings)
         with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
             if stage.status != "done":
                 rejects = stage.folder / "rejects.jsonl"
                 try:
-                    job = _with_tools(job, target.run)
+                    job = _with_tools(_with_candidates(job, target.run), target.run)
                     with ingest(_lines(job), job.context, stage.folder) as ingested:
                         check.refuse_changed(plan.inputs, _digests(job.settings, stdin))
                         write_rows(rejects, map(reject_row, ingested.rejects))
@@ -81,7 +91,7 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
                         check.name_invalid_schemas(ingested)
                         check.note_undescribed(ingested, len(job.context.catalogue))
                         check.note_for_tests(ingested)
-                        selection = select(_selection_context(job, ingested))
+                        selection = _select(job, ingested)
                         check.refuse_nothing_left(ingested, selection, rejects)
                         files, figures = write_all(
                             stage.folder, job.context, ingested, selection, job.buffer
@@ -113,7 +123,7 @@ def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
         check.name_invalid_schemas(ingested)
         check.note_undescribed(ingested, len(job.context.catalogue))
         check.note_for_tests(ingested)
-        selection = select(_selection_context(job, ingested), skip=("coreset", "replay"))
+        selection = _select(job, ingested, skip=("coreset", "replay"))
         check.refuse_nothing_left(ingested, selection, rejects)
     if job.settings.coreset_strategy:
         selection = selection.noting(
@@ -165,6 +175,8 @@ def _plan(settings: PrepSettings, target: RunTarget, stdin: BinaryIO) -> tuple[J
     rows = "parquet" if settings.rows == "parquet" else "jsonl"
     planned = {**resolve.plain_settings(settings, NOT_OF_THE_PLAN), "rows": rows}
     buffer = None
+    for file, name in check.of_candidates(settings, target.run).items():
+        inputs[f"scores of {file}"] = inputs_of(run_folder.find_stage(name, target.run))
     if settings.replay:
         buffer = find_buffer(Path(settings.replay), _run_key(planned, inputs))
         inputs["replay"] = buffer.rows
@@ -218,6 +230,14 @@ def _kept_stdin(sources: Sequence[str]) -> Iterator[BinaryIO]:
         yield file
 
 
+def _with_candidates(job: Job, run: Path) -> Job:
+    """With the candidates of `--from` that are learned."""
+    keep, stages = parse_keep(job.settings.keep), check.of_candidates(job.settings, run)
+    return job._replace(
+        candidates={file: chosen_candidates(name, keep, run) for file, name in stages.items()}
+    )
+
+
 def _with_tools(job: Job, run: Path) -> Job:
     """With the tools that rows name by ids alone, wherever their declarations stand among the rows;
     and with tools of a retriever for each record, where the user wants them: it loads a model.
@@ -249,7 +269,8 @@ def _lines(job: Job) -> Iterator[tuple[str, RawLine]]:
     edits = Edits(edited_rows(Path(settings.retry_rejects)) if settings.retry_rejects else {})
     for source in settings.sources:
         stdin.seek(0)
-        for line in read_lines(source, stdin):
+        chosen = job.candidates.get(source)
+        for line in chosen.lines if chosen else read_lines(source, stdin):
             yield source, edits(line)
     if unused := list(edits.unused()):
         raise UserError(
@@ -257,6 +278,15 @@ def _lines(job: Job) -> Iterator[tuple[str, RawLine]]:
             "Name the sources as they were named when it was rejected.",
             location=settings.retry_rejects,
         )
+
+
+def _select(job: Job, ingested: Ingested, skip: tuple[str, ...] = ()) -> Selection:
+    """What select() selects, with the figures of the candidates."""
+    selection = select(_selection_context(job, ingested), skip=skip)
+    for file, chosen in job.candidates.items():
+        selection = selection.noting(in_words(file, chosen.figures))
+    figures = {file: chosen.figures for file, chosen in job.candidates.items()}
+    return selection.noting(**({"candidates": figures} if figures else {}))
 
 
 def _selection_context(job: Job, ingested: Ingested) -> SelectionContext:

@@ -23,7 +23,9 @@ from agentlite.data.ingest import Ingested
 from agentlite.data.reject_report import places, report
 from agentlite.data.rejects import Reject
 from agentlite.engine import check_libraries
-from agentlite.environments.trajectories import finished_rollout
+from agentlite.environments.trajectories import finished_rollout, is_rollout
+from agentlite.stages.pairs.candidates import candidates_file
+from agentlite.stages.prep.candidates import samples_candidates
 from agentlite.stages.tool_retrieval import check_packages
 from agentlite.workspace import run_folder
 
@@ -47,13 +49,29 @@ IDLE = {
 }
 
 
-def with_rollouts(settings: PrepSettings, run: Path) -> PrepSettings:
-    """The settings with the trajectories of `--from` among the sources. Raises UserError 2 or 3 for
-    a rollout that is not finished.
+def with_earlier_stages(settings: PrepSettings, run: Path) -> PrepSettings:
+    """The settings with the files of `--from` among the sources: trajectories of a rollout,
+    candidates of pairs or grpo. Raises UserError 2 or 3 for a stage that is not finished.
     """
     folders = [run_folder.find_stage(name, run) for name in settings.trajectories]
-    files = [str(finished_rollout(folder)) for folder in folders]
+    files = [
+        str(finished_rollout(folder) if _acted(folder) else candidates_file(folder))
+        for folder in folders
+    ]
     return replace(settings, sources=(*settings.sources, *files))
+
+
+def of_candidates(settings: PrepSettings, run: Path) -> dict[str, str]:
+    """The names in `--from` that are stages with candidates, by their file among the sources."""
+    folders = {name: run_folder.find_stage(name, run) for name in settings.trajectories}
+    return {
+        str(candidates_file(folder)): name for name, folder in folders.items() if not _acted(folder)
+    }
+
+
+def _acted(folder: Path) -> bool:
+    """Whether it has rollouts to read, or is none of the stages that `--from` takes."""
+    return is_rollout(folder) or not samples_candidates(folder)
 
 
 def checked(settings: PrepSettings, folder: Path) -> PrepSettings:

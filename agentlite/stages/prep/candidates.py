@@ -1,0 +1,187 @@
+"""Candidates of a finished pairs or grpo -> raw rows: rejection fine-tuning on the right ones."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from agentlite.core.conditions import Condition
+from agentlite.core.errors import RowError, UserError, nearest
+from agentlite.core.records import GOLD, Candidate, Message, Record, Step, from_row, to_row
+from agentlite.core.row_files import encode, read_rows
+from agentlite.data.curation.keep import Keep
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import RawLine
+from agentlite.rendering import Protocol
+from agentlite.scoring.read_turn import read_turn
+from agentlite.scoring.rewards import COMPONENTS, PENALTIES, WEIGHTS, settle_weights, total
+from agentlite.scoring.rewards.scorer import reading
+from agentlite.stages.pairs.candidates import SAMPLED_BY, Stored, candidates_file, find_stored
+from agentlite.stages.pairs.score import template_source
+from agentlite.workspace import run_folder
+
+REWARD = "reward"  # the weighted total, beside the components that --keep can name
+RIGHT = Condition("exact", ">=", 1.0)  # where --keep has no condition
+
+
+class Scored(NamedTuple):
+    """A candidate at its line of the file, with its components and their total."""
+
+    line: int
+    candidate: Candidate
+    scores: Mapping[str, float]
+
+
+class ChosenCandidates(NamedTuple):
+    """Rows as prep reads them, and how many candidates ended how."""
+
+    lines: list[RawLine]
+    figures: dict[str, float]
+
+
+def samples_candidates(folder: Path) -> bool:
+    return run_folder.is_stage(folder) and run_folder.read_plan(folder).command in SAMPLED_BY
+
+
+def inputs_of(folder: Path) -> str:
+    """Of what else the rows depend on than the candidates: records, scores, the weights."""
+    plan = run_folder.read_plan(folder)
+    outputs = run_folder.finished(folder, plan.command).outputs
+    digests = [outputs[name][:16] for name in ("records.jsonl", "scores.jsonl") if name in outputs]
+    weights = dict(plan.settings.get("weights") or {})
+    return ",".join([*digests, *(f"{name}={value:g}" for name, value in sorted(weights.items()))])
+
+
+def chosen_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
+    """The candidates that meet `keep`, each as the last turn of its dialog, the only one to be
+    learned. Raises UserError 2 or 3 where there are none to choose from, or nothing says which are
+    right.
+    """
+    stored = find_stored(name, run)
+    folder = stored.folder
+    if stored.plan.settings.get("split") == "test":
+        raise UserError(
+            "its candidates answer the test records, which eval measures on.",
+            "Run pairs on --split train.",
+            location=str(folder),
+        )
+    scored = _scored(stored)
+    conditions = _conditions(keep, scored, folder)
+    met = [one for one in scored if all(rule.holds(one.scores[rule.name]) for rule in conditions)]
+    records = {record.id: record for record in map(from_row, read_rows(folder / "records.jsonl"))}
+    protocols = reading(str(stored.plan.settings["protocol"]), template_source(stored).base)
+    usable = [
+        (one, record) for one in met if (record := _record(one, records, protocols)) is not None
+    ]
+    kept = list(_best(usable)) if keep.best else usable
+    file = candidates_file(folder)
+    rows = [RawLine(f"{file}:{one.line}", encode(to_row(record)) + b"\n") for one, record in kept]
+    figures = {
+        "read": len(scored),
+        "below": len(scored) - len(met),
+        "unusable": len(met) - len(usable),
+        "surpassed": len(usable) - len(kept),
+        "kept": len(kept),
+        "steps": len({one.candidate.step for one in scored}),
+        "steps_kept": len({one.candidate.step for one, _ in kept}),
+        "mean_reward": round(fmean([one.scores[REWARD] for one, _ in kept] or [0.0]), 4),
+    }
+    return ChosenCandidates(rows, figures)
+
+
+def in_words(name: str, figures: Mapping[str, float]) -> str:
+    return (
+        f"{name}: {figures['kept']} of {figures['read']} candidates are learned, at "
+        f"{figures['steps_kept']} of {figures['steps']} steps; {figures['below']} do not meet "
+        f"--keep, {figures['unusable']} cannot be learned, {figures['surpassed']} are not the best"
+    )
+
+
+def _scored(stored: Stored) -> list[Scored]:
+    """Those of the model that have a score."""
+    names = {name for score in stored.scores.values() for name in score.components}
+    weights = settle_weights(
+        dict(stored.plan.settings.get("weights") or {}), names - {*COMPONENTS, *PENALTIES}
+    )
+    counted = {name: weight for name, weight in weights.items() if name in names}
+    found = []
+    for line, candidate in enumerate(stored.candidates, 1):
+        score = stored.scores.get(candidate.key)
+        if candidate.model != GOLD and score and not score.error:
+            reward = total(score.components, counted)
+            found.append(Scored(line, candidate, {**score.components, REWARD: reward}))
+    return found
+
+
+def _conditions(keep: Keep, scored: list[Scored], folder: Path) -> tuple[Condition, ...]:
+    """Those of the user; that an answer is exactly right where there are none. Raises UserError 2
+    for a score that the candidates do not have.
+    """
+    names = list(scored[0].scores) if scored else [REWARD, *WEIGHTS]
+    if not keep.conditions and RIGHT.name not in names:
+        raise UserError(
+            "its prompts have no gold that says which candidates are right.",
+            f"Say which are good enough: --keep 'best,{REWARD}>=0.8'.",
+            location=str(folder),
+        )
+    for condition in keep.conditions:
+        if condition.name not in names:
+            raise UserError(
+                f"its candidates have no score {condition.name}.",
+                nearest(condition.name, names),
+                location="--keep",
+            )
+    return keep.conditions or (RIGHT,)
+
+
+def _best(usable: Iterable[tuple[Scored, Record]]) -> Iterator[tuple[Scored, Record]]:
+    """At each step the one with the highest total; of equal ones the first sample."""
+    best: dict[Step, tuple[Scored, Record]] = {}
+
+    def rank(one: Scored) -> tuple[float, int]:
+        return -one.scores[REWARD], one.candidate.sample
+
+    for one, record in usable:
+        step = one.candidate.step
+        if step not in best or rank(one) < rank(best[step][0]):
+            best[step] = one, record
+    yield from best.values()
+
+
+def _record(
+    one: Scored, records: Mapping[str, Record], protocols: Mapping[str, Protocol]
+) -> Record | None:
+    """The dialog up to the step, ended by the candidate; None where that was cut off, cannot be
+    read, or calls what is not on offer. The gold of the step stays, so that later answers to it are
+    judged as before.
+    """
+    candidate = one.candidate
+    record, turn = records[candidate.record_id], candidate.turn
+    parsed = read_turn(candidate.text, protocols[candidate.protocol], record, turn)
+    if candidate.ended == "cut" or parsed.problem:
+        return None
+    before = [
+        replace(message, loss=False) if message.role == "assistant" else message
+        for message in record.messages[:turn]
+    ]
+    origin = {
+        "record": record.id,
+        "turn": turn,
+        "model": candidate.model,
+        "sample": candidate.sample,
+        REWARD: round(one.scores[REWARD], 6),
+    }
+    made = replace(
+        record,
+        messages=(*before, Message("assistant", parsed.content, parsed.calls)),
+        gold={turn: record.expected(turn)} if record.has_gold(turn) else {},
+        parent=record.parent or record.id,
+        meta={**record.meta, "candidate": origin},
+    )
+    try:
+        validate(made)
+    except RowError:
+        return None
+    return made

@@ -1,0 +1,215 @@
+"""`prep --from pairs`: which candidates become training rows, what of them is learned, what is said
+about the others.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import asdict, replace
+from support.generated_run import stage
+from support.samples import DATA
+
+import agentlite
+from agentlite.core.errors import OTHER_PLAN, UserError
+from agentlite.core.records import GOLD, Candidate, Record, from_row
+from agentlite.core.row_files import read_rows
+from agentlite.rendering import PROTOCOLS, prompts, training_rows
+from agentlite.scoring.preference_pairs import gold_candidates
+from agentlite.scoring.rewards.scorer import Scorer
+from agentlite.workspace import run_folder
+from agentlite.workspace.model_source import load_template
+
+CALL = '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>'
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A workspace with a prep, and with candidates of its train records."""
+    folder = tmp_path / "run"
+    agentlite.prep(
+        str(DATA / "weather.jsonl"),
+        run=str(folder),
+        model="smollm2-135m",
+        protocol="hermes",
+        dev=0.0,
+        test=0.0,
+    )
+    sampled(folder)
+    return folder
+
+
+def records_of(run: Path) -> list[Record]:
+    return [from_row(row) for row in read_rows(run / "prep" / "train.jsonl")]
+
+
+def sampled(
+    run: Path, out: str = "pairs", command: str = "pairs", **settings: Any
+) -> list[Candidate]:
+    """A finished pairs with four candidates at every step: one without an end, a call of a tool
+    that does not exist, the right answer twice; and the gold, which is not the model's.
+    """
+    records = records_of(run)
+    template = load_template("smollm2-135m")
+    steps = list(prompts(records, lambda _: PROTOCOLS["hermes"], template))
+    candidates = []
+    for gold in gold_candidates(steps):
+        right = replace(gold, model="sft", trained=0)
+        wrong = CALL % ("no_such_tool", "{}")
+        candidates += [
+            gold,
+            replace(right, sample=0, text=right.text[:-4], ended="cut"),
+            replace(right, sample=1, text=wrong),
+            replace(right, sample=2),
+            replace(right, sample=3),
+        ]
+    scorer = Scorer({record.id: record for record in records}, PROTOCOLS, {})
+    scores = list(scorer(candidates))
+    plan = {"split": "train", "model": "smollm2-135m", "protocol": "hermes", "data": "prep"}
+    rows: dict[str, Any] = {"records.jsonl": list(read_rows(run / "prep" / "train.jsonl"))}
+    if command == "grpo":
+        rows["rollouts.jsonl"] = [
+            {**asdict(one), "trained": 0, "components": score.components}
+            for one, score in zip(candidates, scores, strict=True)
+            if one.model != GOLD
+        ]
+    else:
+        rows |= {"candidates.jsonl": map(asdict, candidates), "scores.jsonl": map(asdict, scores)}
+    stage(
+        run / out,
+        {"command": command, "settings": {**plan, **settings}, "inputs": {}},
+        rows,
+        {"pairs": 0},
+    )
+    return candidates
+
+
+def prep(run: Path, out: str = "best", **settings: Any) -> Any:
+    given = {"trajectories": ("pairs",), "keep": "best", "model": "smollm2-135m", **settings}
+    return agentlite.prep(run=str(run), out=out, protocol="hermes", **given)
+
+
+def learned(run: Path, out: str = "best") -> list[Record]:
+    return [
+        from_row(row)
+        for name in ("train", "dev", "test")
+        for row in read_rows(run / out / f"{name}.jsonl")
+    ]
+
+
+def test_at_each_step_the_first_of_the_best_right_candidates_is_learned(run):
+    result = prep(run)
+    steps = {(record.id, turn): record for record in records_of(run) for turn in record.turns}
+    made = learned(run)
+    assert {(one.meta["candidate"]["record"], one.turns[-1]) for one in made} == steps.keys()
+    for one in made:
+        origin = one.meta["candidate"]
+        assert (origin["model"], origin["sample"]) == ("sft", 2)
+        record = steps[origin["record"], origin["turn"]]
+        assert one.messages[-1].calls == tuple(
+            replace(call, id="") for call in record.messages[origin["turn"]].calls
+        )
+        assert one.expected(one.turns[-1]) == record.expected(origin["turn"])
+    [figures] = result.figures["candidates"].values()
+    assert figures == {
+        "read": 4 * len(steps),
+        "below": 2 * len(steps),
+        "unusable": 0,
+        "surpassed": len(steps),
+        "kept": len(steps),
+        "steps": len(steps),
+        "steps_kept": len(steps),
+        "mean_reward": pytest.approx(figures["mean_reward"]),
+    }
+    assert figures["read"] == sum(figures[n] for n in ("below", "unusable", "surpassed", "kept"))
+
+
+def test_only_the_candidates_turn_has_a_part_in_the_loss(run):
+    prep(run)
+    template = load_template("smollm2-135m")
+    several = [one for one in learned(run) if len(one.turns) > 1]
+    assert several
+    for one in several:
+        trained = [
+            token
+            for row in training_rows(one, PROTOCOLS["hermes"], template)
+            for token, label in zip(row.input_ids, row.labels, strict=True)
+            if label != -100
+        ]
+        said = template.tokenizer.decode(trained)
+        assert one.messages[-1].content in said
+        assert all(call.name not in said for call in one.messages[one.turns[0]].calls)
+
+
+@pytest.mark.parametrize(
+    ("keep", "samples", "met"),
+    [("", {2, 3}, 2), ("exact>=1,best", {2}, 2), ("reward>=-5", {2, 3}, 4)],
+)
+def test_a_condition_takes_the_place_of_being_right(run, keep, samples, met):
+    """What was cut off, or calls no tool on offer, is never learned."""
+    result = prep(run, keep=keep, duplicates=("none",))
+    [figures] = result.figures["candidates"].values()
+    steps = figures["steps"]
+    assert (figures["kept"], figures["read"] - figures["below"]) == (
+        len(samples) * steps,
+        met * steps,
+    )
+    assert {one.meta["candidate"]["sample"] for one in learned(run)} == samples
+    assert result.figures.get("rejects", {}) == {}
+
+
+def test_the_answers_of_grpo_are_candidates_too(run):
+    sampled(run, "grpo", "grpo")
+    prep(run)
+    prep(run, "of-grpo", trajectories=("grpo",))
+    both = ([one.messages for one in learned(run, out)] for out in ("best", "of-grpo"))
+    first, second = both
+    assert first == second
+
+
+def test_the_same_candidates_are_up_to_date_and_other_scores_are_another_plan(run):
+    assert prep(run).status == "done"
+    assert prep(run).status == "up to date"
+    sampled(run, weights={"exact": 1.0})
+    with pytest.raises(UserError) as found:
+        prep(run)
+    assert found.value.exit_code == OTHER_PLAN
+
+
+@pytest.mark.parametrize(
+    ("settings", "keep", "said", "fix"),
+    [
+        ({"split": "test"}, "best", "answer the test records", "--split train"),
+        ({}, "exat>=1", "no score exat", "exact"),
+        ({"candidates": "pairs"}, "best", "holds pairs, and no candidates", "--from pairs"),
+        ({"preferences": ["a.jsonl"]}, "best", "recorded preferences", "agentlite dpo"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_way_out(run, settings, keep, said, fix):
+    sampled(run, **settings)
+    with pytest.raises(UserError, match=said) as found:
+        prep(run, keep=keep)
+    assert fix in found.value.fix
+
+
+def test_without_gold_a_condition_is_needed(run):
+    rows = [
+        {**row, "components": {"format_compliance": 1.0}}
+        for row in read_rows(run / "pairs" / "scores.jsonl")
+    ]
+    plan = run_folder.read_plan(run / "pairs")
+    others = {
+        name: list(read_rows(run / "pairs" / name))
+        for name in ("records.jsonl", "candidates.jsonl")
+    }
+    settings = {**plan.settings, "weights": {}}
+    stage(
+        run / "pairs",
+        {"command": "pairs", "settings": settings, "inputs": {}},
+        {**others, "scores.jsonl": rows},
+        {"pairs": 0},
+    )
+    with pytest.raises(UserError, match="no gold that says which") as found:
+        prep(run)
+    assert "--keep 'best,reward>=" in found.value.fix
+    assert prep(run, keep="best,format_compliance>=1").status == "done"
