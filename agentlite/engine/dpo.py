@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import DpoSettings
-from agentlite.engine import adapter, load_dtype, trainer, training_log
+from agentlite.engine import adapter, kto, load_dtype, trainer, training_log
 from agentlite.engine.load import Loaded, load, loading_of, prepare
 from agentlite.engine.watch import Watch
 from agentlite.workspace.model_source import Source
@@ -17,6 +17,7 @@ MEASURES = {
     "rewards/rejected": "rejected_reward",
     "logps/chosen": "chosen_logp",
     "logps/rejected": "rejected_logp",
+    "kl": "kl",
 }
 OURS_OF_TRL = {
     "beta": "beta",
@@ -26,6 +27,7 @@ OURS_OF_TRL = {
     "precompute_ref_log_probs": "reference_free",
     "truncation_mode": "max_length",
 }
+Rows = Sequence["Preference"] | Sequence[kto.Answer]  # the latter for kto
 LAST = 5  # steps that the figures at the end are the mean of
 
 
@@ -40,10 +42,13 @@ class Preference(NamedTuple):
     def tokens(self) -> int:
         return 2 * len(self.prompt) + len(self.chosen) + len(self.rejected)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longer of its two rows."""
+        return len(self.prompt) + max(len(self.chosen), len(self.rejected))
 
-def train(
-    source: Source, settings: DpoSettings, folder: Path, rows: Sequence[Preference]
-) -> dict[str, Any]:
+
+def train(source: Source, settings: DpoSettings, folder: Path, rows: Rows) -> dict[str, Any]:
     """Returns the key figures. Raises what trainer.train raises, and UserError 5 if the reference
     is not the start.
     """
@@ -69,16 +74,21 @@ def check(settings: DpoSettings) -> None:
     cannot use; 5 where a library is missing.
     """
     prepare(loading_of(settings))
-    from trl import DPOConfig
+    from trl import DPOConfig, KTOConfig
 
-    trainer.check_passed_through("dpo", settings, DPOConfig, OURS_OF_TRL)
+    of_trl = (KTOConfig, kto.OURS_OF_TRL) if _is_kto(settings) else (DPOConfig, OURS_OF_TRL)
+    trainer.check_passed_through("dpo", settings, *of_trl)
     micro = trainer.Schedule(1, settings.batch_size, settings.gradient_accumulation)
     trainer.check_configurations(
         "dpo", settings, lambda: arguments(settings, Path("checked"), micro)
     )
 
 
-def schedule(settings: DpoSettings, rows: Sequence[Preference]) -> trainer.Schedule:
+def _is_kto(settings: DpoSettings) -> bool:
+    return settings.loss_type == "kto"
+
+
+def schedule(settings: DpoSettings, rows: Rows) -> trainer.Schedule:
     return trainer.schedule(
         len(rows),
         epochs=settings.num_epochs,
@@ -89,7 +99,9 @@ def schedule(settings: DpoSettings, rows: Sequence[Preference]) -> trainer.Sched
 
 
 def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:
-    """The configuration of TRL's trainer: a DPOConfig."""
+    """The configuration of TRL's trainer: a DPOConfig, or a KTOConfig."""
+    if _is_kto(settings):
+        return kto.arguments(settings, folder, micro)
     from trl import DPOConfig
 
     shared = trainer.arguments(settings, folder, micro, with_dev=False)
@@ -98,12 +110,20 @@ def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> A
     return trainer.configuration(DPOConfig, values)
 
 
-def make_trainer(
+def make_trainer(loaded: Loaded, settings: DpoSettings, configuration: Any, rows: Rows) -> Any:
+    """A DPOTrainer, or a KTOTrainer, over rows that are tokenised already, in the order of the
+    run. `configuration`: its `arguments`.
+    """
+    order = trainer.row_order([row.tokens for row in rows], schedule(settings, rows), settings.seed)
+    ordered: list[Any] = [rows[index] for index in order]
+    if _is_kto(settings):
+        return kto.make_trainer(loaded, settings, configuration, ordered)
+    return _make_trainer(loaded, settings, configuration, ordered)
+
+
+def _make_trainer(
     loaded: Loaded, settings: DpoSettings, configuration: Any, rows: Sequence[Preference]
 ) -> Any:
-    """A DPOTrainer over rows that are tokenised and in order already. `configuration`: its
-    `arguments`.
-    """
     from datasets import Dataset
     from trl import DPOTrainer
 
@@ -161,16 +181,15 @@ def make_trainer(
                 mean = self.accelerator.gather(values).mean().item()
                 self._metrics["train"][f"rewards/{name}"][-1] = mean
 
-    order = trainer.row_order([row.tokens for row in rows], schedule(settings, rows), settings.seed)
     columns: dict[str, list[Any]] = {
-        "prompt_ids": [rows[index].prompt for index in order],
-        "chosen_ids": [rows[index].chosen for index in order],
-        "rejected_ids": [rows[index].rejected for index in order],
+        "prompt_ids": [row.prompt for row in rows],
+        "chosen_ids": [row.chosen for row in rows],
+        "rejected_ids": [row.rejected for row in rows],
     }
     if not settings.has_reference:
         columns |= {
-            "ref_chosen_logps": [0.0] * len(order),
-            "ref_rejected_logps": [0.0] * len(order),
+            "ref_chosen_logps": [0.0] * len(rows),
+            "ref_rejected_logps": [0.0] * len(rows),
         }
     trl_trainer = Tokenised(
         model=adapter.adapted(loaded, settings),
@@ -245,7 +264,7 @@ def _refuse_other_start(row: Mapping[str, float], beta: float) -> None:
     is coarser.
     """
     allowed = 0.01 if str(load_dtype()) == "torch.float32" else 1.0
-    for side in ("chosen_reward", "rejected_reward"):
+    for side in {"chosen_reward", "rejected_reward"} & row.keys():  # a step of kto may lack one
         adapter.refuse_other_start(
             row[side] / beta, allowed, "the mean log-ratio of the " + side.split("_")[0]
         )
@@ -255,7 +274,8 @@ def _figures(settings: DpoSettings, last: Sequence[Mapping[str, float]]) -> dict
     """Over the last steps: how far chosen is above rejected, how often, and how many nats both
     sides moved.
     """
-    figures = {name: training_log.mean(last, name) for name in ("margin", "accuracy")}
+    names = ("margin", "kl") if _is_kto(settings) else ("margin", "accuracy")
+    figures = {name: training_log.mean(last, name) for name in names}
     if settings.has_reference:
         for side in ("chosen", "rejected"):
             figures[f"{side}_drift"] = round(

@@ -1,21 +1,25 @@
 """finished pairs -> an adapter that prefers chosen answers to rejected ones, by DPO."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import DpoSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.records import from_row
+from agentlite.core.records import Candidate, Side, Step, from_row
 from agentlite.core.row_files import read_rows
+from agentlite.data.curation.keep import parse_keep
 from agentlite.engine import deepspeed, dpo
 from agentlite.engine.dpo import Preference
+from agentlite.engine.kto import Answer
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import encode_answer, prompts, settled
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
+from agentlite.stages.pairs.candidates import find_stored
+from agentlite.stages.pairs.scored import scored, settle_conditions
 from agentlite.stages.training import train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import adapter_shape, setting_of
@@ -24,6 +28,7 @@ from agentlite.workspace.run_folder import Result, RunTarget
 
 # in place of the defaults, by loss: SimPO's smallest beta (arXiv 2405.14734), ORPO's own SFT loss
 OF_LOSS: dict[str, dict[str, object]] = {"simpo": {"beta": 2.0}, "orpo": {"sft_weight": 1.0}}
+CANDIDATES = ("candidates.jsonl", "scores.jsonl")  # what kto reads
 SMOOTHED = ("sigmoid", "robust", "exo_pair")
 
 
@@ -54,7 +59,7 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
     data = run_folder.find_stage(settings.data, target.run)
     paired = run_folder.finished(data, "pairs")
     source = find_model(settings.model, target.run, target.begun)
-    _refuse_smoothing(settings)
+    _refuse_settings(settings)
     plan = run_folder.read_plan(data)
     if plan.settings.get("split") == "test":
         raise UserError(
@@ -62,31 +67,38 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
             "Run pairs on --split train.",
             location=str(data),
         )
-    digests = ",".join(paired.outputs[name][:16] for name in ("pairs.jsonl", "records.jsonl"))
+    is_kto = settings.loss_type == "kto"
+    what = "answers" if is_kto else "pairs"
+    read = CANDIDATES if is_kto and CANDIDATES[0] in paired.outputs else ("pairs.jsonl",)
+    digests = ",".join(paired.outputs[name][:16] for name in (*read, "records.jsonl"))
+
+    def rows_of() -> list[Preference] | list[Answer]:
+        template = load_template(source.base)
+        if is_kto:
+            return list(read_answers(settings, data, template))
+        return list(read_preferences(settings, data, template))
 
     def train(folder: Path) -> dict[str, object]:
         with console.waiting("dpo: reading the pairs"):
-            rows = list(read_preferences(settings, data, load_template(source.base)))
+            rows = rows_of()
         if not rows:
             raise UserError(
-                "holds no pair.",
+                f"holds no {what[:-1]}.",
                 "Its stats.json says why: sample more (-n), raise the temperature, lower "
                 "--margin, or add --gold.",
                 location=str(data),
             )
-        console.notice(f"dpo: {len(rows)} pairs, {sum(row.tokens for row in rows)} tokens")
-        return {"pairs": len(rows), **dpo.train(source, settings, folder, rows)}
+        console.notice(f"dpo: {len(rows)} {what}, {sum(row.tokens for row in rows)} tokens")
+        return {what: len(rows), **dpo.train(source, settings, folder, rows)}
 
     def forecast() -> dict[str, object]:
         """Reads the pairs as `train` does; says how many steps and tokens there would be."""
-        rows = list(read_preferences(settings, data, load_template(source.base)))
+        rows = rows_of()
         planned = dpo.schedule(settings, rows)
         tokens = sum(row.tokens for row in rows)
-        longest = max(
-            (len(row.prompt) + max(len(row.chosen), len(row.rejected)) for row in rows), default=0
-        )
+        longest = max((row.longest for row in rows), default=0)
         return {
-            "pairs": len(rows),
+            what: len(rows),
             "steps": planned.steps,
             "tokens": round(tokens / max(1, len(rows)) * planned.rows),
             "longest_pair": max((row.tokens for row in rows), default=0),
@@ -106,7 +118,10 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
     )
 
 
-def _refuse_smoothing(settings: DpoSettings) -> None:
+def _refuse_settings(settings: DpoSettings) -> None:
+    """Raises UserError 2 for settings that the loss does not have, or cannot be without."""
+    if settings.loss_type == "kto":
+        _refuse_for_kto(settings)
     if settings.label_smoothing and settings.loss_type not in SMOOTHED:
         raise UserError(
             f"{settings.loss_type} has no label smoothing.",
@@ -121,35 +136,42 @@ def _refuse_smoothing(settings: DpoSettings) -> None:
         )
 
 
+def _refuse_for_kto(settings: DpoSettings) -> None:
+    for name in ("reference_free", "sft_weight"):
+        if getattr(settings, name):
+            raise UserError(
+                "kto has no such option.",
+                "Leave it out, or take another --loss-type.",
+                location=f"dpo.{name}",
+            )
+    if settings.batch_size < 2:
+        raise UserError(
+            "kto compares a micro-batch's answers with those to other prompts: it needs two rows.",
+            "Add --batch-size 2 --gradient-accumulation "
+            f"{max(1, settings.gradient_accumulation // 2)}.",
+            location="dpo.batch_size",
+        )
+
+
 def key_figure(figures: Mapping[str, Any]) -> str:
-    return f"margin {figures['margin']:.2f}, accuracy {100 * figures['accuracy']:.0f} %"
+    margin = f"margin {figures['margin']:.2f}"
+    if "accuracy" not in figures:  # kto has no pairs
+        return margin
+    return f"{margin}, accuracy {100 * figures['accuracy']:.0f} %"
 
 
 def read_preferences(settings: DpoSettings, data: Path, template: Template) -> Iterator[Preference]:
     """The pairs as ids. Raises UserError with file and line for a pair that cannot be trained
     on.
     """
-    mixture = settled(run_folder.read_plan(data).settings["protocol"], template)
     path = data / "pairs.jsonl"
     pairs = list(read_pairs(path))
-    turns: dict[str, set[int]] = defaultdict(set)
-    for pair in pairs:
-        turns[pair.record_id].add(pair.turn)
-    records = [
-        record for row in read_rows(data / "records.jsonl") if (record := from_row(row)).id in turns
-    ]
-    steps = prompts(records, mixture.of, template, lambda record: turns[record.id])
-    prompt_ids = {prompt.step: prompt.ids for prompt in steps}
+    prompt_ids = _prompt_ids(data, template, [pair.step for pair in pairs])
     for number, pair in enumerate(pairs, 1):
         location = f"{path}:{number}"
-        if pair.step not in prompt_ids:
-            raise UserError(
-                f"records.jsonl has no record {pair.record_id} with turn {pair.turn}.",
-                "Run pairs again with --force.",
-                location=location,
-            )
+        prompt = _prompt_of(pair.step, prompt_ids, location)
         chosen, rejected = (
-            encode_answer(side.text, side.ended, template, prompt_ids[pair.step])
+            encode_answer(side.text, side.ended, template, prompt)
             for side in (pair.chosen, pair.rejected)
         )
         if pair.chosen.text.strip() == pair.rejected.text.strip():
@@ -163,12 +185,67 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> I
                 f"{location}: chosen and rejected are the same to the tokenizer, left out"
             )
             continue
-        row = Preference(prompt_ids[pair.step], chosen, rejected)
-        longest = len(row.prompt) + max(len(row.chosen), len(row.rejected))
-        if longest > settings.max_length:
-            raise UserError(
-                f"the pair has {longest} tokens, max_length is {settings.max_length}.",
-                f"Raise it: --max-length {longest}.",
-                location=location,
-            )
+        row = Preference(prompt, chosen, rejected)
+        _refuse_longer("pair", row.longest, settings, location)
         yield row
+
+
+def read_answers(settings: DpoSettings, data: Path, template: Template) -> Iterator[Answer]:
+    """The candidates as ids, each desirable or not; of pairs without candidates, which were
+    recorded or ranked again, both sides. Raises UserError as read_preferences does, and for a
+    condition that no score meets.
+    """
+    path = data / CANDIDATES[0]
+    labelled: list[tuple[int, Step, Candidate | Side, bool]]
+    if path.exists():
+        candidates = scored(find_stored(str(data), data.parent))
+        asked = parse_keep(settings.desirable).conditions
+        conditions = settle_conditions(asked, candidates, data, "--desirable")
+        labelled = [
+            (one.line, one.candidate.step, one.candidate, one.meets(conditions))
+            for one in candidates
+        ]
+    else:
+        path = data / "pairs.jsonl"
+        labelled = [
+            (line, pair.step, side, side is pair.chosen)
+            for line, pair in enumerate(read_pairs(path), 1)
+            for side in (pair.chosen, pair.rejected)
+        ]
+    prompt_ids = _prompt_ids(data, template, [step for _, step, _, _ in labelled])
+    for line, step, said, desirable in labelled:
+        prompt = _prompt_of(step, prompt_ids, f"{path}:{line}")
+        row = Answer(prompt, encode_answer(said.text, said.ended, template, prompt), desirable)
+        _refuse_longer("answer", row.longest, settings, f"{path}:{line}")
+        yield row
+
+
+def _prompt_ids(data: Path, template: Template, steps: Iterable[Step]) -> dict[Step, list[int]]:
+    mixture = settled(run_folder.read_plan(data).settings["protocol"], template)
+    turns: dict[str, set[int]] = defaultdict(set)
+    for step in steps:
+        turns[step.record_id].add(step.turn)
+    records = [
+        record for row in read_rows(data / "records.jsonl") if (record := from_row(row)).id in turns
+    ]
+    found = prompts(records, mixture.of, template, lambda record: turns[record.id])
+    return {prompt.step: prompt.ids for prompt in found}
+
+
+def _prompt_of(step: Step, prompt_ids: Mapping[Step, list[int]], location: str) -> list[int]:
+    if step not in prompt_ids:
+        raise UserError(
+            f"records.jsonl has no record {step.record_id} with turn {step.turn}.",
+            "Run pairs again with --force.",
+            location=location,
+        )
+    return prompt_ids[step]
+
+
+def _refuse_longer(what: str, longest: int, settings: DpoSettings, location: str) -> None:
+    if longest > settings.max_length:
+        raise UserError(
+            f"the {what} has {longest} tokens, max_length is {settings.max_length}.",
+            f"Raise it: --max-length {longest}.",
+            location=location,
+        )

@@ -191,8 +191,8 @@ def test_the_loss_is_that_of_the_formula(name, tiny_model, adapter, tmp_path):
 
 
 def test_every_loss_has_its_formula_in_a_test():
-    by_token = {"ipo", "sigmoid_norm", "simpo", "orpo"}
-    assert {*get_args(PreferenceLoss)} == {*FORMULAS} - {"beta", "smoothed"} | by_token
+    others = {"ipo", "sigmoid_norm", "simpo", "orpo", "kto"}
+    assert {*get_args(PreferenceLoss)} == {*FORMULAS} - {"beta", "smoothed"} | others
 
 
 def odds(mean: float) -> float:

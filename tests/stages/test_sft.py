@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 from support.generated_run import stage
+from support.sampled_pairs import sampled
 from support.samples import DATA
 
 import agentlite
 from agentlite.config.resolve import Given
 from agentlite.config.settings import DpoSettings, SftSettings
 from agentlite.core.errors import OTHER_PLAN, UserError
-from agentlite.core.records import PreferencePair, Side, from_row
+from agentlite.core.records import GOLD, PreferencePair, Side, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.rendering import PROTOCOLS, training_rows
 from agentlite.stages import dpo, grpo, sft
@@ -95,6 +96,7 @@ def test_the_key_figure_is_the_dev_loss_or_the_last_loss() -> None:
     assert sft.key_figure({"dev_loss": None, "last_loss": 1.0}) == "loss 1.000"
     assert sft.key_figure({"dev_loss": 0.0, "last_loss": 1.0}) == "dev loss 0.000"
     assert dpo.key_figure({"margin": 0.5, "accuracy": 0.755}) == "margin 0.50, accuracy 76 %"
+    assert dpo.key_figure({"margin": 0.5, "kl": 0.1}) == "margin 0.50"
     assert grpo.key_figure({"first_reward": 0.1, "last_reward": 0.9}) == "reward 0.10 -> 0.90"
     assert (evaluated_on("prep"), evaluated_on("prep-5")) == ("", " --data prep-5")
 
@@ -238,6 +240,49 @@ def test_pairs_of_test_records_and_smoothing_of_other_losses_are_refused(
     folder = pairs_of(run, [("a", "b")], split)
     with pytest.raises(UserError, match=said):
         forecast(agentlite.dpo, run, data=folder.name, model="smollm2-135m", **settings)
+
+
+def test_kto_reads_every_candidate_as_an_answer_of_its_own(run: Path) -> None:
+    candidates = [one for one in sampled(run, "pairs-kto") if one.model != GOLD]
+    template = load_template("smollm2-135m")
+
+    def read(name: str, **changed: Any) -> list[Any]:
+        settings = DpoSettings(model="smollm2-135m", loss_type="kto", **changed)
+        return list(dpo.read_answers(settings, run / name, template))
+
+    rows = read("pairs-kto")
+    assert [row.desirable for row in rows] == [one.sample in (2, 3) for one in candidates]
+    assert [
+        template.tokenizer.decode(row.answer).startswith(one.text[:20])
+        for row, one in zip(rows, candidates, strict=True)
+    ] == [True] * len(rows)
+    assert all(row.desirable for row in read("pairs-kto", desirable="reward>=-9"))
+    with pytest.raises(UserError, match="no score exat"):
+        read("pairs-kto", desirable="exat>=1")
+    sides = read(pairs_of(run, [("a", "b"), ("c", "d e")]).name)
+    assert [row.desirable for row in sides] == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"batch_size": 1, "gradient_accumulation": 8}, "needs two rows"),
+        ({"sft_weight": 1.0}, "no such option"),
+        ({"reference_free": True}, "no such option"),
+        ({"label_smoothing": 0.1}, "no label smoothing"),
+    ],
+)
+def test_what_kto_cannot_do_is_refused(settings: dict[str, Any], said: str, run: Path) -> None:
+    folder = pairs_of(run, [("a", "b")])
+    given = {"data": folder.name, "model": "smollm2-135m", "loss_type": "kto", **settings}
+    with pytest.raises(UserError, match=said) as refused:
+        forecast(agentlite.dpo, run, **given)
+    assert "gradient_accumulation" not in settings or "--gradient-accumulation 4" in (
+        refused.value.fix
+    )
+    kto: dict[str, Any] = {"data": folder.name, "model": "smollm2-135m", "loss_type": "kto"}
+    figures = forecast(agentlite.dpo, run, **kto)
+    assert (figures["answers"], figures["steps"]) == (2, 1)
 
 
 def test_a_dry_run_of_grpo_says_its_steps_and_answers(run: Path) -> None:

@@ -7,31 +7,19 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.core.conditions import Condition
-from agentlite.core.errors import RowError, UserError, nearest
-from agentlite.core.records import GOLD, Candidate, Message, Record, Step, from_row, to_row
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Message, Record, Step, from_row, to_row
 from agentlite.core.row_files import encode, read_rows
 from agentlite.data.curation.keep import Keep
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import RawLine
 from agentlite.rendering import Protocol
 from agentlite.scoring.read_turn import read_turn
-from agentlite.scoring.rewards import COMPONENTS, PENALTIES, WEIGHTS, settle_weights, total
 from agentlite.scoring.rewards.scorer import reading
-from agentlite.stages.pairs.candidates import SAMPLED_BY, Stored, candidates_file, find_stored
+from agentlite.stages.pairs.candidates import SAMPLED_BY, candidates_file, find_stored
 from agentlite.stages.pairs.score import template_source
+from agentlite.stages.pairs.scored import REWARD, Scored, scored, settle_conditions
 from agentlite.workspace import run_folder
-
-REWARD = "reward"  # the weighted total, beside the components that --keep can name
-RIGHT = Condition("exact", ">=", 1.0)  # where --keep has no condition
-
-
-class Scored(NamedTuple):
-    """A candidate at its line of the file, with its components and their total."""
-
-    line: int
-    candidate: Candidate
-    scores: Mapping[str, float]
 
 
 class ChosenCandidates(NamedTuple):
@@ -67,9 +55,9 @@ def chosen_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
             "Run pairs on --split train.",
             location=str(folder),
         )
-    scored = _scored(stored)
-    conditions = _conditions(keep, scored, folder)
-    met = [one for one in scored if all(rule.holds(one.scores[rule.name]) for rule in conditions)]
+    candidates = scored(stored)
+    conditions = settle_conditions(keep.conditions, candidates, folder, "--keep")
+    met = [one for one in candidates if one.meets(conditions)]
     records = {record.id: record for record in map(from_row, read_rows(folder / "records.jsonl"))}
     protocols = reading(str(stored.plan.settings["protocol"]), template_source(stored).base)
     usable = [
@@ -79,12 +67,12 @@ def chosen_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
     file = candidates_file(folder)
     rows = [RawLine(f"{file}:{one.line}", encode(to_row(record)) + b"\n") for one, record in kept]
     figures = {
-        "read": len(scored),
-        "below": len(scored) - len(met),
+        "read": len(candidates),
+        "below": len(candidates) - len(met),
         "unusable": len(met) - len(usable),
         "surpassed": len(usable) - len(kept),
         "kept": len(kept),
-        "steps": len({one.candidate.step for one in scored}),
+        "steps": len({one.candidate.step for one in candidates}),
         "steps_kept": len({one.candidate.step for one, _ in kept}),
         "mean_reward": round(fmean([one.scores[REWARD] for one, _ in kept] or [0.0]), 4),
     }
@@ -97,43 +85,6 @@ def in_words(name: str, figures: Mapping[str, float]) -> str:
         f"{figures['steps_kept']} of {figures['steps']} steps; {figures['below']} do not meet "
         f"--keep, {figures['unusable']} cannot be learned, {figures['surpassed']} are not the best"
     )
-
-
-def _scored(stored: Stored) -> list[Scored]:
-    """Those of the model that have a score."""
-    names = {name for score in stored.scores.values() for name in score.components}
-    weights = settle_weights(
-        dict(stored.plan.settings.get("weights") or {}), names - {*COMPONENTS, *PENALTIES}
-    )
-    counted = {name: weight for name, weight in weights.items() if name in names}
-    found = []
-    for line, candidate in enumerate(stored.candidates, 1):
-        score = stored.scores.get(candidate.key)
-        if candidate.model != GOLD and score and not score.error:
-            reward = total(score.components, counted)
-            found.append(Scored(line, candidate, {**score.components, REWARD: reward}))
-    return found
-
-
-def _conditions(keep: Keep, scored: list[Scored], folder: Path) -> tuple[Condition, ...]:
-    """Those of the user; that an answer is exactly right where there are none. Raises UserError 2
-    for a score that the candidates do not have.
-    """
-    names = list(scored[0].scores) if scored else [REWARD, *WEIGHTS]
-    if not keep.conditions and RIGHT.name not in names:
-        raise UserError(
-            "its prompts have no gold that says which candidates are right.",
-            f"Say which are good enough: --keep 'best,{REWARD}>=0.8'.",
-            location=str(folder),
-        )
-    for condition in keep.conditions:
-        if condition.name not in names:
-            raise UserError(
-                f"its candidates have no score {condition.name}.",
-                nearest(condition.name, names),
-                location="--keep",
-            )
-    return keep.conditions or (RIGHT,)
 
 
 def _best(usable: Iterable[tuple[Scored, Record]]) -> Iterator[tuple[Scored, Record]]:

@@ -238,6 +238,8 @@ def test_a_reference_an_answer_drawn_and_a_second_row_each_take_their_own():
     assert dpo.tokens == 2 * sft.tokens
     assert memory(dpo).terms["reference"] == memory(dpo).terms["adapter"]
     assert memory(grpo).moments.keys() == {"backward", "loss", "sampling"}
+    kto = load_of("dpo", settings_of("dpo", batch_size=4, loss_type="kto"), SEVEN, True)
+    assert kto.tokens == sft.tokens and "reference" in memory(kto).terms
     for without in ({"reference_free": True}, {"loss_type": "simpo"}, {"loss_type": "orpo"}):
         free = load_of("dpo", settings_of("dpo", **without), SEVEN, True)
         assert "reference" not in memory(free).terms

@@ -1,0 +1,115 @@
+"""KTO: the loss is that of the formula, z is of answers to other prompts, a kill changes
+nothing.
+"""
+
+import math
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from support.kill_at import die_at, moments
+from support.processes import environment, run
+from support.trainers import dpo, preferences, source
+
+from agentlite.core.errors import OUT_OF_MEMORY, UserError
+from agentlite.engine import dpo as dpo_trainer
+from agentlite.engine import kto, training_log
+from agentlite.engine import trainer as training
+from agentlite.engine.kto import Answer
+from agentlite.engine.load import load, loading_of
+
+SETTINGS = {"loss_type": "kto", "desirable_weight": 1.5, "undesirable_weight": 0.5}
+
+
+def answers() -> list[Answer]:
+    """Both sides of each pair, but the third chosen one is undesirable: unpaired."""
+    return [
+        Answer(row.prompt, answer, desirable and number % 3 != 2)
+        for number, row in enumerate(preferences())
+        for answer, desirable in ((row.chosen, True), (row.rejected, False))
+    ]
+
+
+def log_ratio(before, after, prompt: list[int], answer: list[int]) -> float:
+    import torch
+
+    ids = torch.tensor([prompt + answer])
+    with torch.no_grad():
+        new, old = (model(ids).logits[0].double().log_softmax(-1) for model in (after, before))
+    places = range(len(answer))
+    return sum(
+        float(new[len(prompt) + n - 1, answer[n]] - old[len(prompt) + n - 1, answer[n]])
+        for n in places
+    )
+
+
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
+def test_the_loss_is_that_of_the_formula(engine, tiny_model, tmp_path):
+    """The second of two steps, from the policy of the first."""
+    settings = dpo(batch_size=10, save_steps=1, max_steps=2, engine=engine, beta=0.3, **SETTINGS)
+    dpo_trainer.check(settings)
+    figures = dpo_trainer.train(source(tiny_model), settings, tmp_path, answers())
+    assert figures["first_loss"] == pytest.approx((4 * 1.5 + 6 * 0.5) / 2 / 10, abs=1e-5)
+    after = tmp_path / "checkpoints" / "checkpoint-1"
+    before, policy = (
+        load(source(tiny_model, one), loading_of(dpo()), trainable=False).model.eval()
+        for one in (None, after)
+    )
+    plan = training.Schedule(2, 10, 1)
+    order = training.row_order([row.tokens for row in answers()], plan, 0)
+    rows = [answers()[index] for index in order]
+    others = kto.mismatched(rows)[10:]
+    rows = rows[10:]
+    z = sum(
+        log_ratio(before, policy, row.prompt, other)
+        for row, other in zip(rows, others, strict=True)
+    )
+    z = z / 10
+    assert z > 0.1  # or it would have no part in the loss
+    total = 0.0
+    for row in rows:
+        c = log_ratio(before, policy, row.prompt, row.answer)
+        x = 0.3 * (c - z if row.desirable else z - c)
+        total += (1.5 if row.desirable else 0.5) * (1 - 1 / (1 + math.exp(-x)))
+    row = training_log.logged(tmp_path)[1]
+    assert row["loss"] == pytest.approx(total / 10, rel=1e-4)
+    assert row["kl"] == pytest.approx(z, abs=1e-4)
+
+
+def test_z_is_of_answers_to_other_prompts():
+    rows = [Answer([prompt], [10 * prompt + n], True) for prompt in (1, 2) for n in (0, 1)]
+    assert kto.mismatched(rows) == [[21], [21], [11], [11]]
+    assert kto.mismatched(rows[:2]) == [[10], [11]]
+
+
+def test_a_micro_batch_of_one_row_is_refused(tmp_path):
+    micro = training.Schedule(1, 1, 4)
+    with pytest.raises(UserError, match="two rows in a micro-batch") as found:
+        kto.arguments(dpo(**SETTINGS), tmp_path, micro)
+    assert found.value.exit_code == OUT_OF_MEMORY and found.value.fix
+
+
+def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, tmp_path):
+    def trained(folder: Path) -> bytes:
+        dpo_trainer.train(source(tiny_model), dpo(**SETTINGS), folder, answers())
+        return (folder / "adapter" / "adapter_model.safetensors").read_bytes()
+
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    expected = trained(whole)
+    for moment in moments()[:2]:
+        folder = tmp_path / f"killed-{moment}"
+        folder.mkdir()
+        command = [sys.executable, __file__, str(tiny_model), str(folder), moment]
+        assert run(command, env=environment()).returncode == -signal.SIGKILL
+        assert trained(folder) == expected
+
+
+def _train_and_die(model: str, folder: str, moment: str) -> None:
+    die_at(moment)
+    dpo_trainer.train(source(Path(model)), dpo(**SETTINGS), Path(folder), answers())
+
+
+if __name__ == "__main__":
+    _train_and_die(*sys.argv[1:])
