@@ -76,7 +76,7 @@ def make_trainer(
     from datasets import Dataset
     from trl import KTOTrainer
 
-    class Tokenised(trainer.warming_up(adapter.uncast(KTOTrainer))):  # type: ignore[misc]  # untyped
+    class TokenisedAnswers(trainer.warming_up(adapter.uncast(KTOTrainer))):  # type: ignore[misc]  # untyped
         def _prepare_dataset(self, dataset: Any, *_: object, **__: object) -> Any:
             return dataset
 
@@ -86,7 +86,7 @@ def make_trainer(
         "KL_completion_ids": mismatched(rows),
         "label": [row.desirable for row in rows],
     }
-    trl_trainer = Tokenised(
+    trl_trainer = TokenisedAnswers(
         model=adapter.adapted(loaded, settings),
         args=configuration,
         train_dataset=Dataset.from_dict(columns),

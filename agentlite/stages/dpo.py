@@ -199,8 +199,8 @@ def read_answers(settings: DpoSettings, data: Path, template: Template) -> Itera
     labelled: list[tuple[int, Step, Candidate | Side, bool]]
     if path.exists():
         candidates = scored(find_stored(str(data), data.parent))
-        asked = parse_keep(settings.desirable).conditions
-        conditions = settle_conditions(asked, candidates, data, "--desirable")
+        wanted = parse_keep(settings.desirable).conditions
+        conditions = settle_conditions(wanted, candidates, data, "--desirable")
         labelled = [
             (one.line, one.candidate.step, one.candidate, one.meets(conditions))
             for one in candidates
@@ -213,9 +213,9 @@ def read_answers(settings: DpoSettings, data: Path, template: Template) -> Itera
             for side in (pair.chosen, pair.rejected)
         ]
     prompt_ids = _prompt_ids(data, template, [step for _, step, _, _ in labelled])
-    for line, step, said, desirable in labelled:
+    for line, step, answer, desirable in labelled:
         prompt = _prompt_of(step, prompt_ids, f"{path}:{line}")
-        row = Answer(prompt, encode_answer(said.text, said.ended, template, prompt), desirable)
+        row = Answer(prompt, encode_answer(answer.text, answer.ended, template, prompt), desirable)
         _refuse_longer("answer", row.longest, settings, f"{path}:{line}")
         yield row
 

@@ -28,6 +28,7 @@ from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.metrics.summarize import compare, scores
 from agentlite.scoring.metrics.tool_calls import score_step
+from agentlite.scoring.metrics.wrong_answers import wrong_kind
 from agentlite.workspace.digests import file_digest
 
 ZIPF = list(
@@ -167,10 +168,12 @@ def _record(generator: random.Random, text: Text, tools: Sequence[Tool]) -> Reco
 
 def _predicted(record: Record, say: Say, generator: random.Random) -> Prediction:
     text, parsed = say(record, generator)
-    metrics = {**score_step(parsed, record.expected(1), record.tools), "expected": 1.0}
+    gold, length = record.expected(1), len(text) // 4
+    metrics = {**score_step(parsed, gold, record.tools), "expected": 1.0}
     slices = {"tools": str(len(record.tools)), "source": record.source}
+    wrong = wrong_kind(parsed, gold, record.tools)
     return Prediction(
-        record.id, 1, text, parsed.problem, parsed.calls, metrics, slices, len(text) // 4
+        record.id, 1, text, parsed.problem, parsed.calls, metrics, slices, length, wrong
     )
 
 
