@@ -92,6 +92,7 @@ LOSSES: dict[str, dict[str, object]] = {
 MAX_IMPORTANCE = 2.0
 LOOK_EVERY = 5  # steps between two looks at what may be wrong
 GAP_TOKENS = 1024  # the last of a row, since a long one's logits would fill the memory
+GAP_CHUNK = 64  # tokens whose probabilities over the vocabulary are in memory together, in float32
 GAP_PROMPTS = 4  # of so many one answer is read again to compare sampler and trainer
 # What the mean difference of their log-probabilities may be: rounding, and no more.
 MAX_GAP = {"torch.float32": 1e-3}
@@ -477,16 +478,28 @@ def sampler_gaps(
         kept = min(len(row.ids), GAP_TOKENS)
         with torch.no_grad():
             logits = model(input_ids=ids, use_cache=False, logits_to_keep=kept + 1).logits[0, :-1]
-        scaled = (logits.float() / (task.decoding.temperature or 1.0)).log_softmax(-1)
-        chosen = scaled.gather(-1, ids[0, -kept:, None])[:, 0]
-        if top_p < 1:
-            likeliest = scaled.exp().sort(-1, descending=True).values
-            before = likeliest.cumsum(-1) - likeliest
-            chosen -= likeliest.masked_fill(before >= top_p, 0).sum(-1).log()
+        drawn = ids[0, -kept:, None]
+        chosen = torch.cat(
+            [
+                _log_probabilities(*part, task.decoding.temperature or 1.0, top_p)
+                for part in zip(logits.split(GAP_CHUNK), drawn.split(GAP_CHUNK), strict=True)
+            ]
+        )
         sampled = torch.tensor(row.log_probabilities[-kept:], device=chosen.device)
         learned = torch.tensor(row.mask[-kept:], device=chosen.device) == 1
         gaps += (sampled - chosen).abs()[learned].tolist()
     return sorted(gaps)
+
+
+def _log_probabilities(logits: Any, drawn: Any, temperature: float, top_p: float) -> Any:
+    """Of the ids `drawn`, of shape (tokens, 1), by logits of shape (tokens, vocabulary)."""
+    scaled = (logits.float() / temperature).log_softmax(-1)
+    chosen = scaled.gather(-1, drawn)[:, 0]
+    if top_p < 1:
+        likeliest = scaled.exp().sort(-1, descending=True).values
+        before = likeliest.cumsum(-1) - likeliest
+        chosen -= likeliest.masked_fill(before >= top_p, 0).sum(-1).log()
+    return chosen
 
 
 def _allowed_gap() -> float:

@@ -9,12 +9,14 @@ import sys
 from collections import Counter
 from pathlib import Path
 from statistics import fmean, stdev
+from types import SimpleNamespace
 
 import pytest
 import torch
 from support.kill_at import die_at, moments
 from support.processes import environment, run
 from support.trainers import WEIGHTS, grpo, prompts, source, task, verdict
+from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForCausalLM
 
 from agentlite.config.settings import DpoSettings
@@ -97,6 +99,44 @@ def test_sampler_and_trainer_agree_on_how_likely_every_token_is(engine, tiny_mod
     for step in measured:
         row = rows[step - 1]
         assert 0 < row["sampler_gap"] <= row["sampler_gap_p99"] <= row["sampler_gap_max"] < 1e-4
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.6])
+def test_the_gaps_of_a_long_answer_take_the_memory_of_64_tokens(top_p):
+    """They are those that all its logits give at once."""
+    length, vocabulary, temperature = 150, 7, 0.7
+    logits = torch.randn(length + 1, vocabulary, generator=torch.Generator().manual_seed(0))
+    ids = [index % vocabulary for index in range(length)]
+    most = 0
+
+    class Watching(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            nonlocal most
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor) and result.dtype == torch.float32:
+                most = max(most, result.numel() // vocabulary)
+            return result
+
+    class Model:
+        device = "cpu"
+
+        def __call__(self, **asked):
+            assert asked["logits_to_keep"] == length + 1
+            return SimpleNamespace(logits=logits.bfloat16()[None])
+
+    row = grpo_trainer.LearnedRow([1, 2], ids, [1] * length, [-1.0] * length, AnswerReward({}))
+    decoding = task().decoding._replace(temperature=temperature)
+    with Watching():
+        found = grpo_trainer.sampler_gaps(Model(), [row], task()._replace(decoding=decoding), top_p)
+
+    expected = []
+    for of_token, drawn in zip(logits.bfloat16().float()[:-1] / temperature, ids, strict=True):
+        likely = of_token.softmax(-1)
+        order = likely.sort(descending=True).values
+        kept = order[order.cumsum(-1) - order < top_p].sum()
+        expected.append(abs(-1.0 - (likely[drawn] / kept).log().item()))
+    assert found == pytest.approx(sorted(expected), abs=1e-5)
+    assert most == 64
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
