@@ -111,7 +111,7 @@ install_packages() {
   fi
 }
 
-install_simulation() { # beside the packages, where only tests look: tests/support/simulated_cuda.py
+install_simulation() { # beside the packages, where only tests look: tests/support/simulated_card.py
   [[ $(uname -s) == Linux ]] || return 0
   say "installing bitsandbytes and triton into .venv/simulation, with which the tests simulate a GPU"
   uv pip install --quiet --no-deps --target .venv/simulation -c constraints.txt bitsandbytes triton ||

@@ -24,6 +24,12 @@ if QUICK:
     without_torch.refuse()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--gpu-model", default="smollm2-135m", help="a folder: what tests/gpu train [smollm2-135m]"
+    )
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks the tests that need torch: those that use a model, tiny or real, or say so themselves.
     A quick run leaves them out, and the long ones. Otherwise their files come first, since they

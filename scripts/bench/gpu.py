@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 ROOT, PARTS = Path(__file__).resolve().parents[2], Path(__file__).with_name("gpu_parts.py")
 sys.path.insert(0, str(ROOT))  # a plain checkout, where nothing has been installed but the packages
 
+from agentlite.config.gpu_profiles import has_gpu  # noqa: E402
 from agentlite.config.settings import COMMANDS  # noqa: E402
 from agentlite.core import console  # noqa: E402
 from agentlite.core.row_files import write_json  # noqa: E402
@@ -119,7 +120,7 @@ CELLS = {
         beside="best",
     ),
 }
-TOY = {"max_length": 64, "max_new_tokens": 8, "batch_tokens": 128, "load_in_4bit": False}
+TOY = {"max_length": 64, "max_new_tokens": 8, "batch_tokens": 128}
 TOY_MODEL = {
     "model_type": "qwen2",
     "hidden_size": 64,
@@ -148,7 +149,7 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{name:16} {cell.shows}" for name, cell in CELLS.items()))
         return 0
-    here = Here("toy", 0.0, CARDS["cpu"]) if options.toy else look()
+    here = look(options.toy)
     if not here:
         print(
             "gpu.py: no CUDA device is found here, or torch is built without CUDA: nothing is "
@@ -202,7 +203,10 @@ def settled(result: Mapping[str, Any] | None) -> bool:
     )
 
 
-def look() -> Here | None:
+def look(toy: bool = False) -> Here | None:
+    """The card, if torch sees one; toys run without one too."""
+    if toy and not has_gpu():
+        return Here("toy", 0.0, CARDS["cpu"])
     found = child("look", time.monotonic() + 120)
     return (
         Here(found["name"], found["gib"], speed_of(found["name"], found["gib"]))
@@ -214,7 +218,7 @@ def look() -> Here | None:
 def measured(name: str, here: Here, models: Path, options: argparse.Namespace) -> dict[str, Any]:
     """All sides of a cell, with the figures that two of them give."""
     cell, began = CELLS[name], time.monotonic()
-    until, cap = began + 60 * options.minutes, 0 if options.toy else cell.cap
+    until, cap = began + 60 * options.minutes, cell.cap if has_gpu() else 0
     folder = models / ("toy" if options.toy else cell.model.replace("/", "--"))
     console.notice(f"{name}: {cell.shows}")
     broken = (
@@ -281,10 +285,10 @@ def shape(model: str) -> dict[str, Any]:
 
 def settings_of(cell: Cell, toy: bool, steps: int) -> Any:
     """What the command is told, as if it stood in its configuration."""
-    given = {
-        **cell.settings,
-        **({key: value for key, value in TOY.items() if key in cell.settings} if toy else {}),
-    }
+    given = dict(cell.settings)
+    if toy:
+        given |= {key: value for key, value in TOY.items() if key in given}
+        given["load_in_4bit"] = given.get("load_in_4bit", False) and has_gpu()
     counted = (
         {} if cell.command == "grpo" else {"trl": {"include_num_input_tokens_seen": "non_padding"}}
     )
@@ -356,7 +360,11 @@ def loads(cell: Cell, toy: bool) -> tuple[Load, Load]:
     settings = settings_of(cell, toy, 1)
     lengths = lengths_of(cell, settings)
     load = load_of(
-        cell.command, settings, shape_of(facts(cell, toy), cell.model), not toy, max(lengths)
+        cell.command,
+        settings,
+        shape_of(facts(cell, toy), cell.model),
+        not toy or has_gpu(),
+        max(lengths),
     )
     return load, load._replace(length=round(attended(lengths)))
 

@@ -31,7 +31,6 @@ def names(scratch: str) -> dict[str, Any]:
     place of the bare id.
     """
     import transformers
-    from unsloth.models import loader
     from unsloth.models.loader_utils import get_model_name
 
     from agentlite.engine import load
@@ -50,7 +49,6 @@ def names(scratch: str) -> dict[str, Any]:
 
         kind.from_pretrained = classmethod(watched)
 
-    loader.ALLOW_BITSANDBYTES = True  # which it finds unusable without a device
     watch(transformers.PreTrainedModel)
     watch(transformers.PreTrainedTokenizerBase)
     found: dict[str, Any] = {}
@@ -215,11 +213,12 @@ def eight_bits(model: str, scratch: str) -> dict[str, Any]:
 
     base, short = source(Path(model)), {"max_steps": 2, "batch_size": 2, "load_in_8bit": True}
     found: dict[str, Any] = {}
+    loader.ALLOW_BITSANDBYTES = False  # as where bitsandbytes' library does not load
     try:
         load(base, loading_of(sft(**short)), trainable=True)
     except UserError as error:
         found["refused"] = f"{error.exit_code} {error}"
-    loader.ALLOW_BITSANDBYTES = True  # which it finds unusable without a device
+    loader.ALLOW_BITSANDBYTES = True
     loaded = load(base, loading_of(sft(**short)), trainable=True)
     found["layers"] = Counter(type(module).__name__ for module in loaded.model.modules())
     peft = adapted(loaded, sft(**short))

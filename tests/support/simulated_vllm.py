@@ -2,7 +2,7 @@
 use. Simulated, as vLLM cannot be installed without a GPU: names and signatures are those that their
 sources call in vllm 0.31, and nothing here says how fast it is or what it takes of a card.
 
-`install()` puts it where `import vllm` finds it; support.simulated_cuda does so where a test asks.
+`install()` puts it where `import vllm` finds it; support.vllm_hook does so where a test asks.
 Logits are calculated here, without transformers, from the tensors that Unsloth shares with the
 trained model and from the adapter that a request names: another implementation than the trainer's.
 """
