@@ -478,11 +478,11 @@ def sampler_gaps(
         kept = min(len(row.ids), GAP_TOKENS)
         with torch.no_grad():
             logits = model(input_ids=ids, use_cache=False, logits_to_keep=kept + 1).logits[0, :-1]
-        drawn = ids[0, -kept:, None]
+        kept_ids = ids[0, -kept:, None]
         chosen = torch.cat(
             [
                 _log_probabilities(*part, task.decoding.temperature or 1.0, top_p)
-                for part in zip(logits.split(GAP_CHUNK), drawn.split(GAP_CHUNK), strict=True)
+                for part in zip(logits.split(GAP_CHUNK), kept_ids.split(GAP_CHUNK), strict=True)
             ]
         )
         sampled = torch.tensor(row.log_probabilities[-kept:], device=chosen.device)
@@ -491,10 +491,10 @@ def sampler_gaps(
     return sorted(gaps)
 
 
-def _log_probabilities(logits: Any, drawn: Any, temperature: float, top_p: float) -> Any:
-    """Of the ids `drawn`, of shape (tokens, 1), by logits of shape (tokens, vocabulary)."""
+def _log_probabilities(logits: Any, kept_ids: Any, temperature: float, top_p: float) -> Any:
+    """Of the ids `kept_ids`, of shape (tokens, 1), by logits of shape (tokens, vocabulary)."""
     scaled = (logits.float() / temperature).log_softmax(-1)
-    chosen = scaled.gather(-1, drawn)[:, 0]
+    chosen = scaled.gather(-1, kept_ids)[:, 0]
     if top_p < 1:
         likeliest = scaled.exp().sort(-1, descending=True).values
         before = likeliest.cumsum(-1) - likeliest

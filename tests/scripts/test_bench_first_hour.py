@@ -154,11 +154,14 @@ def test_a_polite_kill_ends_all_that_the_step_has_started(tmp_path: Path) -> Non
 
 @pytest.mark.long
 def test_two_do_not_work_in_one_folder(tmp_path: Path) -> None:
-    runs = Runs(tmp_path, ("slow", 20, "time.sleep(1)"))
+    seen = tmp_path / "seen"  # by the second one
+    program = f"import os\nwhile not os.path.exists({str(seen)!r}): time.sleep(0.05)"
+    runs = Runs(tmp_path, ("slow", 120, program))
     process = runs.start()
     runs.wait_for("slow")
     code, errors = runs.run()
     assert code == first_hour.UNFINISHED and "another one is at work" in errors
+    seen.touch()
     process.communicate(timeout=processes.TIMEOUT)
     assert process.returncode == 0 and runs.begun("slow") == 1
 
