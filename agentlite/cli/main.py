@@ -41,11 +41,14 @@ class Commands(click.Group):
         for title, names in (("Stages", STAGES), ("Other commands", OTHERS)):
             with formatter.section(title):
                 formatter.write_dl([(name, COMMANDS[name].help) for name in names])
-        formatter.write_paragraph()
-        formatter.write_text(
-            "`agentlite COMMAND --help` shows the common options of a command, and --help-all "
-            "shows every option. `agentlite` alone says what to do next in this folder."
-        )
+        with formatter.section("More help"):
+            formatter.write_dl(
+                [
+                    ("agentlite", "what to do next in this folder"),
+                    ("agentlite COMMAND --help", "the common options of a command"),
+                    ("agentlite COMMAND --help-all", "every option of a command"),
+                ]
+            )
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):

@@ -91,7 +91,7 @@ RUN = Option(
     common=True,
     default="runs/default",
     envvar="AGENTLITE_RUN",
-    help="workspace, in which every stage has its folder",
+    help="workspace: the folder that holds the folders of all stages",
 )
 AS_JSON = Option(
     ["--json", "as_json"],

@@ -171,7 +171,7 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """replayed records per new train record"""
 
     model: Annotated[Model, ROWS, COMMON] = ""
-    """model to train later; its tokenizer and chat template check the rows [smollm2-135m; with a
+    """model to train later; rows are checked with its tokenizer and template [smollm2-135m; with a
     GPU Qwen/Qwen2.5-1.5B-Instruct]"""
     protocol: Annotated[str, Metavar("PROTOCOL[=WEIGHT],..."), ROWS, COMMON] = "auto"
     """text format of tool calls, or several with weights: hermes=2,react; auto is chat (the model's
@@ -730,9 +730,9 @@ class AblateSettings(Struct, frozen=True, kw_only=True):
     """Train and evaluate every combination of reward weights and settings, and compare them."""
 
     grid: Annotated[File, DATA, COMMON] = ""
-    """YAML file with the reward weights and the values of settings to combine"""
+    """YAML file of reward weights and values of settings; each combination is a cell"""
     by: Annotated[Trainer, DATA, COMMON] = ""
-    """stage that trains each cell [as the grid says, or the one that learns from pairs]"""
+    """stage that trains each cell [as the grid file says, otherwise dpo]"""
     data: Annotated[StageName, DATA, COMMON] = "prep"
     """finished prep stage: its name in the workspace, or a path"""
     model: Annotated[Model, DATA, COMMON] = ""

@@ -108,7 +108,7 @@ def present(answer: PlanReport, as_json: bool) -> None:
     )
     terms = [[name.replace("_", " "), f"{value:.2f}"] for name, value in gib.terms.items()]
     console.print_table([["GiB", f"({gib.moment})"], *terms, ["total", f"{gib.total:.2f}"]])
-    print(f"{'fits' if gib.fits else 'does not fit'} into {gib.of:.1f} GiB with 8 % left free")
+    print(f"{'fits' if gib.fits else 'does not fit'} into {gib.of:.1f} GiB, with a reserve of 8 %")
     if planned.vllm:
         share, tokens = planned.vllm["share"], planned.vllm["cached_tokens"]
         print(f"vLLM on the same weights: {share:.0%} of the card, a cache of {tokens} tokens")
