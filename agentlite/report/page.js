@@ -90,7 +90,9 @@ function paired(expected, given) {
 }
 
 function written(lines) {
-  return node("pre", {}, ...lines.flatMap(([text, marked]) => [marked ? node("mark", { textContent: text }) : text, "\n"]).slice(0, -1));
+  const indent = (text) => text.length - text.trimStart().length; // is not marked
+  return node("pre", {}, ...lines.flatMap(([text, marks]) => (
+    [...(marks ? [text.slice(0, indent(text)), node("mark", { textContent: text.trimStart() })] : [text]), "\n"])).slice(0, -1));
 }
 
 // Lines of [text, whether it is marked]. `marks`: where the call is right as a whole, nothing is.
