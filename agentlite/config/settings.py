@@ -382,9 +382,9 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """file of prompts with chosen and rejected answers, which become pairs"""
     max_rejects: Annotated[Share, DATA] = 0.01
     """share of rejected rows of --preferences above which pairs stops"""
-    edits: Annotated[str, Metavar("[equal|MODEL]"), Flag(alone="equal"), DATA, COMMON] = ""
-    """make pairs without sampling: the correct answer against one with a single mistake; with
-    MODEL, in the shares in which it errs on the dev records"""
+    edits: Annotated[Model, Flag(alone="equal"), DATA] = ""
+    """pair each correct answer with one that has a single mistake, without sampling; with MODEL,
+    the mistakes are drawn as that model errs on the dev records"""
     grid: Annotated[tuple[File, ...], REPEAT, REWARDS] = ()
     """file of reward weights to compare; writes nothing"""
     engine: Annotated[Engine, ENGINE] = "unsloth"

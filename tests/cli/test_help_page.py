@@ -231,6 +231,15 @@ def test_a_switch_may_stand_alone_or_with_its_value():
         assert command.make_context("c", words).params["full"] == value
 
 
+def test_an_option_may_have_a_value_for_standing_alone():
+    params = [SettingOption("pairs", key) for key in ("edits", "limit")]
+    command = click.Command("c", params=params)
+    alone = command.make_context("c", ["--edits", "--limit", "3"]).params
+    assert alone == {"edits": "equal", "limit": "3"}
+    assert command.make_context("c", ["--edits", "sft"]).params["edits"] == "sft"
+    assert command.make_context("c", []).params["edits"] is None
+
+
 @pytest.mark.parametrize(
     ("command", "key", "names", "multiple", "default"),
     [
