@@ -120,7 +120,7 @@ def edited_turns(kind: WrongKind, step: EditStep) -> Iterator[Message]:
 
 
 def _without_call(step: EditStep) -> Iterator[Message]:
-    for answer in [*step.shuffled(step.elsewhere.answers)[:4], REFUSAL]:
+    for answer in [*step.shuffled(step.elsewhere.answers)[:3], REFUSAL]:
         yield Message("assistant", answer)
 
 

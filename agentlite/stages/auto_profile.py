@@ -26,6 +26,7 @@ NO_MODEL_HERE = (
     "endpoint",
     "candidates",
     "preferences",
+    "edits",
     "grid",
     "predictions",
     "compare",

@@ -154,6 +154,7 @@ def test_processes_that_train_together_take_a_named_profile(free, tmp_path, monk
         ("eval", {"predictions": ("a.jsonl",)}),
         ("eval", {"compare": ("a", "b")}),
         ("pairs", {"preferences": ("a.jsonl",)}),
+        ("pairs", {"edits": "equal"}),
     ],
 )
 def test_where_no_model_is_loaded_nothing_is_planned(command, flags, free, tmp_path, capsys):

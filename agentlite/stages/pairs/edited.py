@@ -62,7 +62,6 @@ WITHOUT = ("candidates", "grid", "preferences", "rewards", "endpoint", "balance"
 TRIES = 4  # edits of a kind at a step that are rendered and scored
 # why an edit cannot be taken, or a step has no pair
 NOT_POSSIBLE = "nothing of the step can be changed so"
-OTHER_PROMPT = "the template would write another prompt"
 SMALL_MARGIN = "the reward differs by less than the margin"
 UNKNOWN = "the data does not know the arguments"
 WRONG_GOLD = "the recorded answer is not right itself"
@@ -307,8 +306,6 @@ def _pair(prompt: Prompt, kind: WrongKind, editor: Editor, random: Random) -> Pr
         rejected = _written(prompt, message, editor)
         if isinstance(rejected, str):
             reason = rejected
-        elif rejected.ids != prompt.ids:
-            reason = OTHER_PROMPT
         elif (read := _kind_of(rejected.answer, prompt, editor)) != kind:
             reason = f"reads as: {IN_WORDS[read]}" if read else "reads as right"
         elif _length(prompt, rejected, editor) > editor.settings.max_length:

@@ -18,12 +18,12 @@ from agentlite.data.formats import to_record
 from agentlite.rendering import PROTOCOLS, Prompt, encode_answer, settled, training_rows
 from agentlite.rendering.encoding import IGNORED
 from agentlite.rendering.template import Template
-from agentlite.scoring.gold_edits import EDITS, elsewhere
+from agentlite.scoring.gold_edits import EDITS, REFUSAL, elsewhere
 from agentlite.scoring.metrics.wrong_answers import WrongKind, wrong_kind
 from agentlite.scoring.predictions import prompt_key
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.scoring.read_turn import read_turn
-from agentlite.scoring.rewards import settle_weights
+from agentlite.scoring.rewards import WEIGHTS, settle_weights
 from agentlite.stages import dpo, pairs, prep
 from agentlite.stages import eval as evaluation
 from agentlite.stages.pairs.edited import Draw, EditedPairs, Editor, EditShares, edited_pairs
@@ -96,16 +96,19 @@ def edited(
     protocol: str,
     templates: Mapping[str, Template],
     kinds: Sequence[WrongKind] = (),
+    answers: Sequence[str] = (),
     **changes: Any,
 ) -> tuple[Editor, EditedPairs]:
+    """`answers`: in place of those of the records."""
     template = templates["tools" if protocol == "chat" else "smollm2"]
-    found = records(protocol)
+    found, settings = records(protocol), PairsSettings(**changes)
+    known = elsewhere(found)
     editor = Editor(
-        PairsSettings(**changes),
-        elsewhere(found),
+        settings,
+        known._replace(answers=[*answers]) if answers else known,
         settled(protocol, template),
         template,
-        settle_weights({}),
+        settle_weights(settings.weights),
     )
     shares = EditShares(dict.fromkeys(kinds or EDITS, 1.0), {})
     return editor, edited_pairs(editor, found, shares)
@@ -157,6 +160,25 @@ def test_the_same_seed_draws_the_same_edits_and_another_one_others(
     first, again, other = (edited(protocol, templates, seed=seed)[1] for seed in (1, 1, 2))
     assert first.pairs == again.pairs != other.pairs
     assert first.impossible == again.impossible
+
+
+def test_an_edit_that_reads_otherwise_than_it_was_meant_is_not_taken(
+    templates: dict[str, Template],
+) -> None:
+    """Words that are a call in another syntax cannot be read: they are not "no call"."""
+    bad = [f'get_weather(city="{city}")' for city in CITIES]
+    _, made = edited("hermes", templates, ["no_call"], bad)
+    assert {pair.rejected.text for pair in made.pairs} == {REFUSAL}
+
+
+def test_an_edit_that_earns_as_much_as_the_gold_is_counted_and_not_taken(
+    templates: dict[str, Template],
+) -> None:
+    only = dict.fromkeys(WEIGHTS, 0.0) | {"timing_quality": 1.0}
+    _, made = edited("hermes", templates, ["other_text"], weights=only)
+    calls = sum(bool(m.calls) for record in records("hermes") for m in record.messages)
+    assert not made.pairs
+    assert made.impossible == {"other_text": {"the reward differs by less than the margin": calls}}
 
 
 def test_kinds_are_drawn_in_their_shares_as_far_as_the_steps_allow() -> None:
