@@ -381,6 +381,9 @@ def test_without_an_evaluation_on_dev_the_command_that_helps_is_named(
         f"agentlite eval --model {MODEL} --split dev --out eval-dev --run {run}"
         in refused.value.fix
     )
+    rows = str(run.parent / "rows.jsonl")  # of a file, any evaluation on dev records counts
+    with pytest.raises(UserError, match="was not evaluated on the dev records"):
+        edit(run, edits=MODEL, data=rows)
     answer_as([], monkeypatch)
     evaluate(run)
     with pytest.raises(UserError, match="makes no mistake on the dev records") as refused:
