@@ -101,7 +101,7 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
             what: len(rows),
             "steps": planned.steps,
             "tokens": round(tokens / max(1, len(rows)) * planned.rows),
-            "longest_pair": max((row.tokens for row in rows), default=0),
+            f"longest_{what[:-1]}": max((row.tokens for row in rows), default=0),
             "memory_gib": dry_run_memory("dpo", settings, source.base, longest),
         }
 
