@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.simulated_cuda import CARDS, simulated
+from support.simulated_card import CARDS
+from support.simulated_cuda import simulated
 from support.trainers import sft, short_rows, source
 
 from agentlite.engine import training_log

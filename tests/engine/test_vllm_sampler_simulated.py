@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.simulated_cuda import CARDS, simulated
+from support.simulated_card import CARDS
+from support.simulated_cuda import simulated
 from support.trainers import grpo, prompts, source, task
 
 from agentlite.engine import training_log
