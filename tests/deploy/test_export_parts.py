@@ -121,11 +121,29 @@ def test_files_are_put_in_their_places_and_the_mark_last(tmp_path, disk_calls):
     put_files(files, mark, {"kind": "gguf"})
     expected = {"w.gguf": sha256(b"x"), "w.gguf.md": sha256(b"y")}
     assert json.loads(mark.read_bytes()) == {"kind": "gguf", "outputs": expected}
-    assert [call for call in disk_calls if call.startswith("rename")] == [
-        "rename x w.gguf",
-        "rename y w.gguf.md",
-        "rename .w.gguf.json.partial w.gguf.json",
+    folder = f"fsync {tmp_path.name}"
+    assert disk_calls == [
+        *("fsync x", "fsync y", folder),
+        *("rename x w.gguf", "rename y w.gguf.md"),
+        *("fsync .w.gguf.json.partial", "rename .w.gguf.json.partial w.gguf.json", folder),
     ]
+
+
+def test_a_folder_is_named_once_all_of_it_is_on_the_disk(tmp_path, disk_calls):
+    target = tmp_path / "model"
+    for earlier in ("model", ".model.partial.earlier"):  # the second: of a run that was killed
+        (tmp_path / earlier).mkdir()
+        (tmp_path / earlier / "gone").write_bytes(b"of before")
+    with writing(target, 0) as aside:
+        for name in ("b", "a"):
+            (aside / name).write_bytes(b"")
+        put_folder(aside, target, {})
+    named = disk_calls.index("rename .model.partial model")
+    before, after = disk_calls[:named], disk_calls[named:]
+    assert {"fsync a", "fsync b", "fsync .export.json.partial", "fsync .model.partial"} < {*before}
+    assert f"fsync {tmp_path.name}" in after
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert not (target / "gone").exists()
 
 
 @pytest.mark.parametrize("force", [False, True])

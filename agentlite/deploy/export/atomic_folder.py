@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentlite.core.errors import DISK, OTHER_PLAN, UserError
-from agentlite.core.row_files import write_json
+from agentlite.core.row_files import sync_all, sync_folder, write_json
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import EXPORTED
 
@@ -69,23 +69,24 @@ def writing(target: Path, needed: int) -> Iterator[Path]:
 def put_folder(aside: Path, target: Path, facts: dict[str, object]) -> None:
     """The folder, with its mark, in the place of whatever export was there."""
     names = sorted(path.name for path in aside.iterdir())
+    sync_all(aside / name for name in names)  # what is renamed must not be empty after a power cut
     write_json(
         aside / EXPORTED, {**facts, "outputs": {name: file_digest(aside / name) for name in names}}
     )
     for name in names:  # safetensors lets nobody else read its files
         (aside / name).chmod((aside / EXPORTED).stat().st_mode)
+    earlier = aside.with_name(f"{aside.name}.earlier")
+    shutil.rmtree(earlier, ignore_errors=True)  # of a run that was killed
     if target.exists():
-        earlier = aside.with_name(f"{aside.name}.earlier")
-        shutil.rmtree(earlier, ignore_errors=True)
-        target.rename(earlier)
-        aside.rename(target)
-        shutil.rmtree(earlier)
-    else:
-        aside.rename(target)
+        target.replace(earlier)
+    aside.replace(target)
+    sync_folder(target.parent)
+    shutil.rmtree(earlier, ignore_errors=True)
 
 
 def put_files(files: dict[Path, Path], mark: Path, facts: dict[str, object]) -> None:
     """`files`: where each is, and where it belongs; the mark last."""
+    sync_all(files)
     digests = {target.name: file_digest(aside) for aside, target in files.items()}
     for aside, target in files.items():
         aside.replace(target)
