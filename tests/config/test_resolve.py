@@ -84,14 +84,18 @@ def given_by(sources: tuple[str, ...], folder: Path) -> Given:
     )
 
 
+@pytest.mark.parametrize("planned", [False, True])
 @pytest.mark.parametrize("inherited", [False, True])
-def test_of_all_sources_the_strongest_one_wins_whichever_of_them_speak(folder, inherited):
+def test_of_all_sources_the_strongest_one_wins_whichever_of_them_speak(folder, inherited, planned):
     before = {"batch_size": (10, "an earlier stage")} if inherited else None
+    by_memory = {"batch_size": (30, "profile auto")} if planned else None
     for sources in SUBSETS:
-        found, origin = resolve.resolve("sft", given_by(sources, folder), before)
+        found, origin = resolve.resolve("sft", given_by(sources, folder), before, by_memory)
         strongest = sources[-1] if sources else None
         weakest = (10, "an earlier stage") if inherited else (2, "default")
         expected = (VALUES[strongest], ORIGINS[strongest]) if strongest else weakest
+        if planned and strongest in (None, "profile"):  # it stands in for the profile's value
+            expected = (30, "profile auto")
         assert (found.batch_size, origin["batch_size"]) == expected, sources
         # mappings are merged: each of the sources adds its name, the strongest has the shared one
         mappings = [name for name in sources if name != "flag"]

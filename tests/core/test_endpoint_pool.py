@@ -109,6 +109,31 @@ def test_a_question_that_all_fail_is_given_back_with_its_problem(answering: Any)
     assert asked["a", 3] == asked["b", 3] == 1
 
 
+def test_a_question_that_only_a_dead_endpoint_had_not_failed_is_given_back(answering: Any) -> None:
+    a_asked, b_failed = threading.Event(), threading.Event()
+
+    def say(host: str, number: int) -> Reply:
+        if host == "a":
+            a_asked.set()
+            b_failed.wait(20)
+            raise UserError("answered 401.", location=A.address, exit_code=NETWORK)
+        a_asked.wait(20)  # so that it is the first question or the second that A keeps waiting
+        if number == 4:
+            b_failed.set()
+        return SILENT if number == 3 else Reply("x")
+
+    answering(say)
+    found: dict[int, Reply] = {}
+    one, two = A._replace(concurrency=1), B._replace(concurrency=1)
+    asking = threading.Thread(
+        target=lambda: found.update(ask_all([one, two], questions(6))), daemon=True
+    )
+    asking.start()
+    asking.join(20)
+    assert not asking.is_alive(), "it waits for an answer that nobody gives"
+    assert found.pop(3) == SILENT and found == dict.fromkeys((0, 1, 2, 4, 5), Reply("x"))
+
+
 def test_many_questions_that_fail_do_not_stop_an_endpoint_that_answers_a_short_one(
     answering: Any,
 ) -> None:

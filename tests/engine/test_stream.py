@@ -88,6 +88,17 @@ def test_an_answer_ends_at_a_stop_string_whose_beginning_waits_until_it_is_known
     assert heard[:3] == ["It ", "", "\nObsermore"]
 
 
+@pytest.mark.parametrize("at", range(1, len("\nObservation:")))
+def test_wherever_a_stop_string_is_cut_into_tokens_its_beginning_waits(
+    at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = "\nObservation:"
+    monkeypatch.setitem(PIECES, 3, stop[:at].encode())
+    monkeypatch.setitem(PIECES, 4, stop[at:].encode())
+    _, heard, _ = answered(1, 3, 4, stops=(stop,))
+    assert heard == ["It ", "", stop]
+
+
 def test_half_a_character_waits_for_its_other_half() -> None:
     answer, heard, _ = answered(6, 7, END)
     assert answer.text == "天" and heard[:2] == ["", "天"]

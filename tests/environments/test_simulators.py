@@ -44,6 +44,14 @@ def test_equal_questions_are_asked_once_whoever_asks_and_whenever(tmp_path, serv
     assert all(body["temperature"] == 0 and body["max_tokens"] for body in server.bodies)
 
 
+def test_the_replies_of_another_model_are_not_taken(tmp_path, server):
+    for number, model in enumerate(("first", "second", "first"), 1):
+        endpoints = {"tool": [Endpoint(server.url, model, tries=1)]}
+        with Simulators(endpoints, tmp_path / "replies.jsonl") as one:
+            list(one.ask([question("a")]))
+        assert len(server.bodies) == min(number, 2)
+
+
 def test_a_torn_line_is_asked_again_and_no_other(tmp_path, server):
     with simulators(tmp_path, server) as one:
         texts(one.ask([question("a")]))

@@ -76,6 +76,10 @@ BAD = {
     "unmatched id": ((ASK, CALL, Message("tool", "4", call_id="b"), ANSWER), "E205"),
     "two results of a call": ((ASK, CALL, RESULT, RESULT, ANSWER), "E205"),
     "ids twice": ((ASK, Message("assistant", "", CALL.calls * 2), RESULT, RESULT, ANSWER), "E205"),
+    "ids twice, and one result": (
+        (ASK, Message("assistant", "", CALL.calls * 2), RESULT, ANSWER),
+        "E205",
+    ),
     "unknown tool": ((ASK, Message("assistant", "", (Call("wether", {}),))), "E209"),
     "missing argument": ((ASK, calling(days=3)), "E210"),
     "unknown argument": ((ASK, calling(city="Oslo", town="Oslo")), "E210"),
@@ -895,6 +899,15 @@ def test_what_is_cut_stays_tied_to_all_that_was_made_from_the_same_record(parent
     shorter = cut(whole, lambda part: len(part.messages) <= 2)
     assert shorter and shorter.parent == (parent or whole.id)
     assert shorter.meta == {"row": 1, "cut_from": 4}
+
+
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_the_turns_that_a_cut_leaves_keep_their_gold_and_no_other_has_any(left: int) -> None:
+    gold = {turn: Gold(optimal_steps=turn) for turn in (1, 3, 5, 7)}
+    whole = Record(messages=(ASK, ANSWER) * 4, gold=gold)
+    shorter = cut(whole, lambda part: len(part.messages) <= 2 * left)
+    assert shorter and shorter.messages == whole.messages[: 2 * left]
+    assert shorter.gold == {turn: gold[turn] for turn in shorter.turns}
 
 
 def test_a_record_leaks_by_a_later_question_of_its_dialog() -> None:

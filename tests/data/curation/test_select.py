@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import UserError
-from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.core.records import Call, Message, Record, Tool, to_row
 from agentlite.data.curation.decontaminate import HeldOut
+from agentlite.data.curation.replay_buffer import BufferState, add_to_buffer, find_buffer
 from agentlite.data.curation.select import (
     STEPS,
     End,
@@ -47,6 +49,7 @@ def selected(
     held_out: Sequence[Record] = (),
     sources: Sequence[str] = (),
     skip: Sequence[str] = (),
+    buffer: BufferState | None = None,
     **settings: Any,
 ) -> Selection:
     """`losses`: by index; without any, asking for them is an error."""
@@ -63,7 +66,7 @@ def selected(
         lambda index: records[index],
         HeldOut([traits(one) for one in held_out], ["held.jsonl:1"] * len(held_out), Counter()),
         loss_of,
-        None,
+        buffer,
         lambda record: record,
     )
     return select(context, skip=skip)
@@ -162,6 +165,21 @@ def test_a_group_that_is_too_small_is_repeated_in_train_alone() -> None:
     assert found.kept == [0, 1, 2, 3, 4, 5]
     assert found.times == {3: 3, 4: 3}
     assert found.figures["repeated"] == {"records": 2, "rows": 6}
+
+
+def test_what_was_read_here_is_not_replayed_whatever_became_of_it(tmp_path: Path) -> None:
+    earlier = [*map(asking, range(6))]
+    add_to_buffer(
+        find_buffer(tmp_path, "before"),
+        [record.id for record in earlier],
+        lambda index: to_row(earlier[index]),
+        capacity=9,
+        seed=0,
+    )
+    now = find_buffer(tmp_path, "now")
+    found = selected(earlier[:4], limit=3, buffer=now, continual_replay_ratio=1.0)
+    assert len(found.kept) == 3
+    assert {row["id"] for row in found.replayed} == {record.id for record in earlier[4:]}
 
 
 def test_a_step_that_is_skipped_leaves_everything() -> None:
