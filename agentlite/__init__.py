@@ -11,7 +11,23 @@ if TYPE_CHECKING:
     from agentlite.workspace.run_folder import Result
 
 __version__ = "0.1.0"
-__all__ = ["ablate", "dpo", "evaluate", "grpo", "pairs", "prep", "retriever", "rollout", "sft"]
+__all__ = [
+    "ablate",
+    "dpo",
+    "evaluate",
+    "grpo",
+    "make",
+    "pairs",
+    "prep",
+    "retriever",
+    "rollout",
+    "sft",
+]
+
+
+def make(*, run: str | None = None, **options: object) -> "Result":
+    """Makes training dialogs from tools alone: calls that were carried out, with words for them."""
+    return _call("make", run, options)
 
 
 def prep(*sources: str, run: str | None = None, **options: object) -> "Result":

@@ -139,6 +139,8 @@ def _after(stages: Sequence[ListedStage]) -> list[NextStep]:
     last = stages[-1] if stages else None
     preps = [one for one in stages if one.command == "prep"]
     trained = [one.stage for one in stages if one.command in STAGES and STAGES[one.command].trains]
+    if last and last.command == "make":
+        return [NextStep(f"agentlite prep --from {last.stage}", "check and split these dialogs")]
     if not preps and not trained:
         return [NextStep("agentlite prep dialogs.jsonl", "check dialogs and split them")]
     if last and last.command == "pairs":

@@ -107,6 +107,8 @@ def _table(result: Result, stream: Any) -> None:
         retrieval_tables.show(result.figures, stream)
     elif result.command == "prep":
         _prep(result, stream)
+    elif result.command == "make" and result.status != "dry run":
+        _lines(summary_tables.of_make(result.figures), stream)
     elif result.command == "rollout" and result.status != "dry run":
         _lines(summary_tables.of_rollout(result.figures), stream)
     else:

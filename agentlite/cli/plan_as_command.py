@@ -36,6 +36,7 @@ def as_command(plan: Plan, run: Path, folder: Path) -> str:
         if simulated := plan.inputs.get(f"{role}_model", "").split():
             settings[f"{role}_endpoint"] = simulated
     words = ["agentlite", plan.command, *settings.get("sources", ())]
+    words += [settings["what"]] if "what" in settings else []
     words += ["--out", out] if out != plan.command else []
     for key in _to_set(plan.command, settings, run):
         words += _option(plan.command, key, settings[key])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agentlite.config.resolve import Resolved
     from agentlite.workspace.run_folder import Result
 
-ARGUMENTS = ("sources",)  # settings that are not options but arguments
+ARGUMENTS = ("sources", "what")  # settings that are not options but arguments
 PASSED_ON = ("trl", "peft")  # mappings, which only --set and YAML files can write
 # names of agentlite.data.write_formats.SHAPES
 Shape = Literal["openai", "sharegpt", "ms-swift", "llamafactory"]
@@ -102,6 +102,10 @@ def stage_command(name: str, text: str) -> StageCommand:
             ["sources"], nargs=-1, metavar="SOURCE...", type=OptionType(File, is_read=False)
         )
         parameters = [sources, *parameters, *_prep_options()]
+
+    if name == "make":
+        made = OptionType(fields(name)["what"], is_read=False)
+        parameters = [click.Argument(["what"], metavar="dialogs", type=made), *parameters]
 
     def callback(**given: object) -> None:
         _run(name, given)

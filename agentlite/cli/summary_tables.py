@@ -1,4 +1,4 @@
-"""The figures of prep and rollout as short tables that a person can judge."""
+"""The figures of make, prep and rollout as short tables that a person can judge."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -81,6 +81,27 @@ def of_rollout(figures: Mapping[str, Any]) -> list[Line]:
         errors, kinds = figures["user_errors"], number(figures.get("user_errors_by_kind", {}))
         words = f"of the simulated user: {kinds}" if errors else "of the simulated user"
         shown.append(Line("user errors", f"{errors:,}", words, "yellow" if errors else ""))
+    return shown
+
+
+def of_make(figures: Mapping[str, Any]) -> list[Line]:
+    """How many dialogs there are of each kind, what was filtered, and by what they are verified."""
+    kept, wanted = figures["kept"], figures["wanted"]
+    colour = "" if kept == wanted else "yellow"
+    words = f"of {wanted:,}, with {figures['calls']:,} calls of {figures['tools_called']:,} tools"
+    shown = [Line("dialogs", f"{kept:,}", words, colour)]
+    for kind, count in figures["kinds"].items():
+        missing = figures["not_found"].get(kind, 0)
+        words = f"; for {missing:,} no calls were found" if missing else ""
+        shown.append(Line("", f"{count:,}", f"{kind}{words}", "yellow" if missing else ""))
+    for kind, count in figures["not_found"].items():
+        if kind not in figures["kinds"]:
+            shown.append(Line("", "0", f"{kind}; for {count:,} no calls were found", "yellow"))
+    for name, count in figures["verified"].items():
+        words = f"whose {name} another process confirms"
+        shown.append(Line("verified", f"{count:,}", words))
+    for kind, count in figures["filtered"].items():
+        shown.append(Line("filtered", f"{count:,}", kind, "yellow"))
     return shown
 
 

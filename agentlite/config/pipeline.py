@@ -16,6 +16,16 @@ class Stage(NamedTuple):
 
 
 STAGES = {
+    "make": Stage(
+        "Make training dialogs from tools alone: calls that were carried out, with words for them.",
+        """
+agentlite make dialogs --env shop.py:Shop -n 500
+agentlite make dialogs --env 'mcp:python server.py' --shares single=1,long=1
+agentlite make dialogs --env bfcl:multi_turn_base --split train
+agentlite make dialogs --env shop.py:Shop --endpoint $URL --model NAME
+""",
+        other_names="generate synthesize synthetic data dialogs",
+    ),
     "prep": Stage(
         "Check dialogs, leave out duplicates, and split the rest into train, dev and test.",
         """

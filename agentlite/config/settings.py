@@ -105,6 +105,9 @@ SPLITS = Section("Splits and output")
 CELLS = Section("Cells and time")
 
 
+DIALOGS = Section("Dialogs")
+
+
 # A setting is three things: its type (with its marks), its default, and under it its help, which
 # `describe` reads. Brackets at the end of a help are the default in words, where the value itself
 # says nothing. A setting without help means the same as in the stage above that has one.
@@ -117,8 +120,8 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     trajectories: Annotated[
         tuple[StageName, ...], Flag(name="--from", repeat=True), READ, COMMON
     ] = ()
-    """finished stage to read as well: the dialogs of a rollout, or the candidates of pairs or grpo;
-    its name in the workspace, or a path"""
+    """finished stage to read as well: the dialogs of a rollout or of make, or the candidates of
+    pairs or grpo; its name in the workspace, or a path"""
     keep: Annotated[str, Metavar("[best,]SCORE>=FLOAT,..."), READ, COMMON] = ""
     """rollouts or candidates to keep, by their scores; best keeps one per task or step [all
     rollouts; the candidates that are exactly right]"""
@@ -756,7 +759,73 @@ class AblateSettings(Struct, frozen=True, kw_only=True):
     """random seed of the intervals; that of training is a setting of its stage"""
 
 
+class MakeSettings(Struct, frozen=True, kw_only=True):
+    """Make training dialogs from tools alone: calls that were carried out, with words for them."""
+
+    what: Literal["dialogs"] = "dialogs"
+    """what is made"""
+    env: Annotated[str, Metavar("ENVIRONMENT"), DATA, COMMON] = ""
+    """environment whose tools are used: bfcl:multi_turn_base, a class (shop.py:Shop), or an MCP
+    server (mcp:COMMAND, mcp:URL)"""
+    tasks: Annotated[File, DATA, COMMON] = ""
+    """JSON lines of tasks, whose columns the environment's reset takes [one without columns]"""
+    split: Annotated[Literal["all", "train", "dev", "test"], DATA, COMMON] = "all"
+    """tasks whose worlds are used; the split of a task is made from its question"""
+    dev: Annotated[Share, DATA] = 0.1
+    """share of the dev tasks"""
+    test: Annotated[Share, DATA] = 0.2
+    """share of the test tasks"""
+    num_dialogs: Annotated[Count, Flag("-n"), DIALOGS, COMMON] = 100
+    """number of dialogs"""
+    shares: Annotated[dict[str, NonNegative], Metavar("KIND=FLOAT,..."), DIALOGS, COMMON] = {}
+    """kinds of dialogs and their shares: single, parallel, several_turns, missing_function,
+    missing_parameter, no_tool, error, long [all; single and several_turns twice as often]"""
+    extra_tools: Annotated[Whole, DIALOGS, COMMON] = 4
+    """number of tools on offer that a dialog does not call"""
+    hint: Annotated[Literal["none", "gold"], DIALOGS] = "none"
+    """gold: show the agent's model which right calls are left to make; what is kept does not have
+    them"""
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
+    """OpenAI-compatible server of a model that speaks for the agent and for the user; several share
+    the work [no model: plain words]"""
+    model: Annotated[Name, ENDPOINTS, COMMON] = ""
+    """name of that model on its server"""
+    endpoint_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    """environment variable with the API key of the servers"""
+    endpoint_seconds: Annotated[Positive, ENDPOINTS] = 600.0
+    """seconds that one try of a request may take"""
+    endpoint_tries: Annotated[Count, ENDPOINTS] = 5
+    """tries of a request before its dialog counts as unanswered"""
+    concurrency: Annotated[Count, ENDPOINTS] = 4
+    """requests at the same time, per endpoint"""
+    user_endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS] = ()
+    """server of another model that speaks for the user [that of --endpoint]"""
+    user_model: Annotated[Name, ENDPOINTS] = ""
+    """name of that model on its server [that of --model]"""
+    user_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    """environment variable with the API key of --user-endpoint"""
+    user_turns: Annotated[Count, ENDPOINTS] = 10
+    """maximum turns of a user that a model plays, behind its first"""
+    temperature: Annotated[NonNegative, SAMPLING] = 0.7
+    """sampling temperature of the agent's model; 0 always takes the likeliest token"""
+    max_new_tokens: Annotated[Count, SAMPLING] = 1024
+    """maximum tokens of an answer"""
+    max_length: Annotated[Count, SAMPLING] = 16384
+    """maximum tokens of all turns and the answer together"""
+    max_turns: Annotated[Count, SAMPLING] = 10
+    """maximum turns with calls between two turns of the user"""
+    max_failures: Annotated[Share, ENVIRONMENT] = 0.1
+    """share of dialogs whose environment, or server of a model, may break down"""
+    call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
+    """seconds that one call of a tool may take"""
+    world_memory: Annotated[Positive, ENVIRONMENT] = 4.0
+    """GiB of memory that each process of an environment may take (Linux)"""
+    seed: Annotated[Seed, DIALOGS] = 0
+    """random seed of the calls and of the words"""
+
+
 COMMANDS: dict[str, type[Struct]] = {
+    "make": MakeSettings,
     "prep": PrepSettings,
     "retriever": RetrieverSettings,
     "sft": SftSettings,

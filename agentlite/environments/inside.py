@@ -1,6 +1,6 @@
 """A world from inside its process: the user's class, made, reset, called and asked for its scores.
 
-Nothing here runs in the process that has the model. A process holds one world.
+Nothing here runs in the process that has the model. A process holds one world at a time.
 """
 
 import inspect
@@ -50,6 +50,8 @@ def _answered(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str
     if what == "reset":
         os.environ["TZ"] = "UTC"  # the same times of day on every machine
         time.tzset()
+        if world is not None and hasattr(world, "close"):
+            world.close()
         world = make()
         first = world.reset(**arguments[0])
         words = first if isinstance(first, str) else None

@@ -14,8 +14,8 @@ from agentlite.core.row_files import find_rows
 from agentlite.core.user_code import Named, one_line
 from agentlite.environments import bfcl_tasks, bfcl_world, mcp_world, openenv_world, recorded_world
 from agentlite.environments.mcp_client import is_url
-from agentlite.environments.mcp_tasks import mcp_tasks
-from agentlite.environments.mock_tasks import mock_tasks, read_tools_file
+from agentlite.environments.mcp_tasks import bare_server, mcp_tasks
+from agentlite.environments.mock_tasks import bare_list, mock_tasks, read_tools_file
 from agentlite.environments.mock_world import MockWorld
 from agentlite.environments.openenv_tasks import openenv_tasks
 from agentlite.environments.recorded_tasks import recorded_tasks
@@ -50,8 +50,10 @@ def environment(
     tasks_file: Path | None = None,
     extra_tools: int | None = None,
     run: Path = Path(),
+    needs_tasks: bool = True,
 ) -> Environment:
-    """`run`: the workspace in which a stage is named. Raises UserError 2 for a name of no kind, a
+    """`run`: the workspace in which a stage is named. `needs_tasks`: if not, a world without a file
+    of tasks has one, which is empty. Raises UserError 2 for a name of no kind, a
     file or a command that is not there, a missing `tasks_file` and one too many, and `extra_tools`
     where the world says which tools it has; 2 or 3 for a prep that is not finished.
     """
@@ -85,29 +87,35 @@ def environment(
         _check_address(rest, EXAMPLES[kind])
     elif not Path(file := rest if kind == "mock" else name.rpartition(":")[0]).is_file():
         raise UserError("there is no such file.", f"--env {name}", location=file)
-    if tasks_file is None:
+    if tasks_file is None and (needs_tasks or kind == "openenv"):
         raise UserError(
             f"{name} needs tasks.",
             'Write them as JSON lines, each {"prompt": "...", ...}, and name the file: --tasks '
             "tasks.jsonl",
             location="--env",
         )
+    given = {"tasks": tasks_file} if tasks_file else {}
+    tasks: Callable[[], Iterator[EnvironmentTask]]
     if kind == "mcp":
         named = Named(mcp_world.__file__, mcp_world.McpWorld.__name__, CLASS)
-        tasks = partial(mcp_tasks, rest, tasks_file)
-        return Environment(name, named, tasks, {"tasks": tasks_file})
+        tasks = partial(mcp_tasks, rest, tasks_file) if tasks_file else partial(bare_server, rest)
+        return Environment(name, named, tasks, given)
     if kind == "openenv":
+        assert tasks_file
         named = Named(openenv_world.__file__, openenv_world.OpenEnvWorld.__name__, CLASS)
-        tasks = partial(openenv_tasks, rest, tasks_file)
-        return Environment(name, named, tasks, {"tasks": tasks_file})
+        return Environment(name, named, partial(openenv_tasks, rest, tasks_file), given)
     if kind == "mock":
         tools = read_tools_file(Path(rest))
-        files = {"tools": Path(rest), "tasks": tasks_file}
-        return Environment(name, None, partial(mock_tasks, tools, tasks_file), files)
+        tasks = partial(mock_tasks, tools, tasks_file) if tasks_file else partial(bare_list, tools)
+        return Environment(name, None, tasks, {"tools": Path(rest), **given})
     file, _, made_by = name.rpartition(":")
-    files = {"env": Path(file), "tasks": tasks_file}
+    tasks = partial(read_tasks, tasks_file) if tasks_file else _bare_class
     named = Named(file, made_by, CLASS)
-    return Environment(name, named, partial(read_tasks, tasks_file), files, users="class")
+    return Environment(name, named, tasks, {"env": Path(file), **given}, users="class")
+
+
+def _bare_class() -> Iterator[EnvironmentTask]:
+    yield EnvironmentTask("", (), {})
 
 
 def _is_class(name: str) -> bool:

@@ -16,6 +16,12 @@ def mcp_tasks(server: str, path: Path) -> Iterator[EnvironmentTask]:
     return read_tasks(path, lambda task: _with_server(server, task))
 
 
+def bare_server(server: str) -> Iterator[EnvironmentTask]:
+    """The one task of a server that nobody has written tasks for: nothing is asked in it."""
+    row = {"server": server, "user_turns": list[str](), "reset_calls": [], "gold": None}
+    yield EnvironmentTask("", (), row)
+
+
 def _with_server(server: str, task: EnvironmentTask) -> EnvironmentTask:
     """Raises RowError E201 and E206."""
     if not task.messages:

@@ -38,7 +38,8 @@ class RolloutSetup(NamedTuple):
     without a system turn. `states`: whether each turn has the state of its world.
 
     `users`: by task, the users that a model plays; each has `user_turns` turns behind its first.
-    `hint`: whether the model is shown which right calls are left to make.
+    `hint`: whether the model is shown which right calls are left to make. `offered`: by task, the
+    names of the tools that are on offer, of those that its world has; all where it is not named.
     """
 
     environment: Environment
@@ -52,6 +53,7 @@ class RolloutSetup(NamedTuple):
     users: Mapping[str, UserProfile] = {}
     user_turns: int = 10
     hint: bool = False
+    offered: Mapping[str, Sequence[str]] = {}
 
 
 class RolloutPrompt(NamedTuple):
@@ -149,6 +151,8 @@ class _Rollout:
         self.setup, self.task = setup, task
         self.key = RolloutKey(task.id, sample)
         self.world: World | MockWorld = setup.environment.world(setup.limits)
+        if isinstance(self.world, World):
+            self.world.only = setup.offered.get(task.id)
         profile = setup.users.get(task.id)
         self.user = None if profile is None else SimulatedUser(profile, setup.user_turns)
         self.messages: list[dict[str, Any]] = []

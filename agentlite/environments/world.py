@@ -5,6 +5,7 @@ each question and a memory limit. So worlds never see each other, and one that h
 without end or dies costs its own rollout.
 """
 
+from collections.abc import Collection
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -51,14 +52,16 @@ class WorldError(Exception):
 class World:
     """One world for one rollout. A context: at its end the process and all it started are gone.
 
-    `tools` are those on offer now; a reset or a user's turn may change them. `has_user`: the world
-    says what its user says next; known after a reset.
+    `tools` are those on offer now; a reset or a user's turn may change them. `only`: the names of
+    those that are to be on offer; all if None. `has_user`: the world says what its user says next;
+    known after a reset.
     """
 
     def __init__(self, named: Named, limits: WorldLimits = LIMITS):
         self.named = named
         self.code = UserCode([named], inside.answer, *limits)
         self.tools: tuple[Tool, ...] = ()
+        self.only: Collection[str] | None = None
         self.has_user = False
         self.faults: list[str] = []  # a mock world has some; here a call that fails has its result
 
@@ -83,11 +86,12 @@ class World:
 
     def reset(self, row: dict[str, Any]) -> str | None:
         """A fresh world for a task's row. The text that it returns is added to the first user
-        message.
+        message. A second one is made in the process of the first, which is closed.
 
         Raises WorldError, and UserError 2 where the class cannot be imported.
         """
-        self.code.start()
+        if self.code.child is None:
+            self.code.start()
         first, tools, self.has_user = self._ask("reset", row)
         self.tools = self._read(tools)
         return str(first) if first is not None else None
@@ -125,6 +129,7 @@ class World:
 
     def _read(self, tools: list[dict[str, Any]]) -> tuple[Tool, ...]:
         try:
-            return read_tools(tools)
+            read = read_tools(tools)
         except RowError as error:
             raise WorldError(f"a tool cannot be read: {error.reason}") from error
+        return tuple(tool for tool in read if self.only is None or tool.name in self.only)

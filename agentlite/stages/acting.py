@@ -132,6 +132,19 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Acting:
     return Acting(settings, tasks, source, setup, simulators)
 
 
+def with_users(
+    settings: RolloutSettings, world: Environment, run: Path, begun: Path | None
+) -> Acting:
+    """A model that talks to users that another model plays, as yet without a task. Raises UserError
+    2, 5 or 7.
+    """
+    world = world._replace(users="task")  # whatever its own would say
+    source = _source(settings, run, begun)
+    simulators = _simulators(settings, world, begun)
+    setup = _setup(settings, world, source, run)._replace(states=True)
+    return Acting(settings, [], source, setup, simulators)
+
+
 def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentTask]:
     """The tasks of the split, or the first of a seeded order of them. Raises UserError 2 if there
     are none, two have one id, or the right calls are needed and not known.

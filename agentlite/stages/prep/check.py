@@ -23,6 +23,7 @@ from agentlite.data.ingest import Ingested
 from agentlite.data.reject_report import places, report
 from agentlite.data.rejects import Reject
 from agentlite.engine import check_libraries
+from agentlite.environments.making.dialog import DIALOGS
 from agentlite.environments.trajectories import finished_rollout, is_rollout
 from agentlite.stages.pairs.candidates import candidates_file
 from agentlite.stages.prep.candidates import samples_candidates
@@ -50,12 +51,12 @@ IDLE = {
 
 
 def with_earlier_stages(settings: PrepSettings, run: Path) -> PrepSettings:
-    """The settings with the files of `--from` among the sources: trajectories of a rollout,
-    candidates of pairs or grpo. Raises UserError 2 or 3 for a stage that is not finished.
+    """The settings with the files of `--from` among the sources: trajectories of a rollout, rows of
+    a make, candidates of pairs or grpo. Raises UserError 2 or 3 for a stage that is not finished.
     """
     folders = [run_folder.find_stage(name, run) for name in settings.trajectories]
     files = [
-        str(finished_rollout(folder) if _acted(folder) else candidates_file(folder))
+        str(_finished_dialogs(folder) if _acted(folder) else candidates_file(folder))
         for folder in folders
     ]
     return replace(settings, sources=(*settings.sources, *files))
@@ -72,6 +73,14 @@ def of_candidates(settings: PrepSettings, run: Path) -> dict[str, str]:
 def _acted(folder: Path) -> bool:
     """Whether it has rollouts to read, or is none of the stages that `--from` takes."""
     return is_rollout(folder) or not samples_candidates(folder)
+
+
+def _finished_dialogs(folder: Path) -> Path:
+    """Of a rollout, its trajectories; of a make, its rows."""
+    if run_folder.is_stage(folder) and run_folder.read_plan(folder).command == "make":
+        run_folder.finished(folder, "make")
+        return folder / DIALOGS
+    return finished_rollout(folder)
 
 
 def checked(settings: PrepSettings, folder: Path) -> PrepSettings:

@@ -1,0 +1,1 @@
+"""Training dialogs from tools alone: walks through a world -> blueprints -> dialogs, checked."""

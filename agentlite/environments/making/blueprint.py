@@ -1,0 +1,243 @@
+"""The plan of a dialog, found by walking: what the user wants and knows, and the right calls."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agentlite.core.json_schema import misfit
+from agentlite.core.records import Call, Tool, canonical, digest
+from agentlite.environments.making.purpose import purpose, resemblance
+from agentlite.environments.making.walk import PlannedCall, Walker, is_error
+from agentlite.environments.tasks import EnvironmentTask
+from agentlite.environments.world import CallResult
+
+SAME_PURPOSE = 0.5  # resemblance from which one tool could do the work of another
+MISSPELT = 3  # characters of a value that can be misspelt
+
+
+class PlannedTurn(Struct, frozen=True, forbid_unknown_fields=True):
+    """A turn of the user's: its goal is what `calls` do.
+
+    `together`: none of them needs another's result. `missing`: the argument of the first call that
+    the user leaves out until the agent asks for it; "" for none. `slip`: a call that fails, with
+    what the user says wrongly at first, before the right one. `refused`: no tool on offer makes the
+    calls, and the agent has to say so.
+    """
+
+    calls: tuple[PlannedCall, ...]
+    together: bool = False
+    missing: str = ""
+    slip: PlannedCall | None = None
+    refused: bool = False
+
+    @property
+    def made(self) -> list[PlannedCall]:
+        """The calls that a dialog has, in order."""
+        if self.refused:
+            return []
+        return [*([self.slip] if self.slip else []), *self.calls]
+
+
+class Blueprint(Struct, frozen=True, forbid_unknown_fields=True):
+    """`task`: of the environment, by its id. `tools`: the names of those on offer. `state`: a
+    digest of the world's behind the last call, "" where the world has none.
+    """
+
+    kind: str
+    task: str
+    turns: tuple[PlannedTurn, ...]
+    tools: tuple[str, ...]
+    state: str
+
+    @property
+    def id(self) -> str:
+        return digest(canonical(msgspec.to_builtins(self)))
+
+    @property
+    def made(self) -> list[PlannedCall]:
+        return [call for turn in self.turns for call in turn.made]
+
+    @property
+    def key(self) -> str:
+        """Equal for blueprints of which one is a copy of the other, whatever the world."""
+        calls = [[call.call for call in turn.calls] for turn in self.turns]
+        return digest(canonical([self.kind, msgspec.to_builtins(calls)]))
+
+
+class Search(NamedTuple):
+    """Where one blueprint is looked for, and with which chances."""
+
+    walker: Walker
+    task: EnvironmentTask
+    rng: Random
+
+    def walk(self, length: int, apart: bool = False) -> list[PlannedCall] | None:
+        return self.walker.walk(self.task, length, self.rng, apart)
+
+    def results(self, calls: Sequence[Call]) -> tuple[list[CallResult], str]:
+        return self.walker.carry_out(self.task, calls)
+
+
+Turns = tuple[PlannedTurn, ...]
+
+
+def single(search: Search) -> Turns | None:
+    walked = search.walk(1)
+    return _turns([walked]) if walked else None
+
+
+def parallel(search: Search) -> Turns | None:
+    """Calls that return the same in the other order, and leave the same behind."""
+    walked = search.walk(search.rng.choice((2, 2, 3)), apart=True)
+    if not walked:
+        return None
+    calls = [one.call for one in walked]
+    forwards, backwards = search.results(calls), search.results(calls[::-1])
+    if (forwards[0][::-1], forwards[1]) != backwards:
+        return None
+    return (PlannedTurn(tuple(walked), together=True),)
+
+
+def several_turns(search: Search) -> Turns | None:
+    return _in_groups(
+        search, [search.rng.choice((1, 1, 2)) for _ in range(search.rng.choice((2, 3)))]
+    )
+
+
+def long(search: Search) -> Turns | None:
+    return _in_groups(
+        search, [search.rng.choice((1, 1, 2)) for _ in range(search.rng.choice((5, 6)))]
+    )
+
+
+def missing_function(search: Search) -> Turns | None:
+    """The last of a few turns asks for what no tool on offer does."""
+    walked = search.walk(search.rng.choice((2, 3)))
+    if not walked:
+        return None
+    return (*_turns([[one] for one in walked[:-1]]), _refused(walked[-1]))
+
+
+def no_tool(search: Search) -> Turns | None:
+    walked = search.walk(1)
+    return (_refused(walked[0]),) if walked else None
+
+
+def missing_parameter(search: Search) -> Turns | None:
+    walked = search.walk(search.rng.choice((1, 1, 2)))
+    if not walked or not (names := _required(search, walked[0])):
+        return None
+    first = PlannedTurn((walked[0],), missing=search.rng.choice(names))
+    return (first, *_turns([[one] for one in walked[1:]]))
+
+
+def error(search: Search) -> Turns | None:
+    """A value that the world refuses, and the right one behind it."""
+    walked = search.walk(1)
+    if not walked:
+        return None
+    call = walked[0].call
+    names = [name for name in _required(search, walked[0]) if _misspelt(call.arguments[name])]
+    if not names:
+        return None
+    name = search.rng.choice(names)
+    wrong = Call(call.name, {**call.arguments, name: _misspelt(call.arguments[name])})
+    (tool,) = [one for one in search.walker.tools if one.name == call.name]
+    if misfit(wrong.arguments, tool.parameters):
+        return None  # the schema refuses it before the world does
+    [failed], state = search.results([wrong])
+    if not is_error(failed) or state != search.results([])[1]:
+        return None
+    return (PlannedTurn(tuple(walked), missing=name, slip=PlannedCall(wrong, failed.text)),)
+
+
+KINDS: dict[str, Callable[[Search], Turns | None]] = {
+    one.__name__: one
+    for one in (
+        single,
+        parallel,
+        several_turns,
+        missing_function,
+        missing_parameter,
+        no_tool,
+        error,
+        long,
+    )
+}
+
+
+def blueprint(kind: str, search: Search, extra_tools: int) -> Blueprint | None:
+    """One that a fresh world confirms: the same results, and with `extra_tools` that it does not
+    call. None where this walk leads to none. Raises WorldError, and UserError 2.
+    """
+    turns = KINDS[kind](search)
+    if turns is None:
+        return None
+    tools = _offered(search, turns, extra_tools)
+    made = [call for turn in turns for call in turn.made]
+    results, state = search.results([one.call for one in made])
+    # a world that draws by chance says something else each time
+    if not tools or [one.text for one in results] != [one.result for one in made]:
+        return None
+    return Blueprint(kind, search.task.id, turns, tools, state)
+
+
+def _refused(planned: PlannedCall) -> PlannedTurn:
+    """Without a result: nobody will make the call."""
+    return PlannedTurn((replace(planned, result=""),), refused=True)
+
+
+def _turns(groups: Sequence[Sequence[PlannedCall]]) -> Turns:
+    return tuple(PlannedTurn(tuple(group)) for group in groups)
+
+
+def _in_groups(search: Search, lengths: Sequence[int]) -> Turns | None:
+    walked = search.walk(sum(lengths))
+    if not walked:
+        return None
+    ends = [sum(lengths[: at + 1]) for at in range(len(lengths))]
+    groups = [walked[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+    return _turns(groups)
+
+
+def _required(search: Search, planned: PlannedCall) -> list[str]:
+    """The arguments that the user has to say."""
+    (tool,) = [one for one in search.walker.tools if one.name == planned.call.name]
+    return [name for name in planned.facts if name in tool.parameters.get("required", ())]
+
+
+def _misspelt(value: Any) -> Any:
+    """Without its last character but one; None for a value that no one misspells."""
+    if not isinstance(value, str) or len(value) < MISSPELT:
+        return None
+    return value[:-2] + value[-1]
+
+
+def _offered(search: Search, turns: Turns, extra: int) -> tuple[str, ...]:
+    """The tools that are called, and some that could do nothing of what is wanted, in an order that
+    says nothing.
+    """
+    by_name = {tool.name: tool for tool in search.walker.tools}
+    wanted = {call.call.name for turn in turns for call in turn.calls}
+    refused = {call.call.name for turn in turns if turn.refused for call in turn.calls}
+    called = {call.call.name for turn in turns for call in turn.made}
+    if called & _alike(refused, by_name):
+        return ()
+    others = sorted(by_name.keys() - _alike(wanted, by_name))
+    kept = [*called, *search.rng.sample(others, min(extra, len(others)))]
+    # gold without a tool on offer would teach nothing
+    return tuple(search.rng.sample(sorted(kept), len(kept)))
+
+
+def _alike(names: Collection[str], tools: Mapping[str, Tool]) -> set[str]:
+    """These tools, and all that do nearly the same."""
+    purposes = [purpose(tools[name]) for name in names]
+    return {
+        name
+        for name, tool in tools.items()
+        if name in names or any(resemblance(purpose(tool), one) >= SAME_PURPOSE for one in purposes)
+    }

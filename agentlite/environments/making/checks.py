@@ -1,0 +1,271 @@
+"""A dialog against its blueprint -> what is wrong with it, as a whole or at a turn."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentlite.core.json_schema import misfit
+from agentlite.core.records import Call, Tool, canonical, digest
+from agentlite.data.curation.traits import normal
+from agentlite.data.formats.tool_calls import read_call
+from agentlite.environments.gold_calls import call_key, wire
+from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
+from agentlite.environments.user_audit import ADDRESS
+from agentlite.rendering.result_marks import result_mark
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+CODE = re.compile(r"\b(?=\w*\d)(?=\w*[A-Za-z])\w{3,}\b")  # a word with letters and digits
+QUOTED = re.compile(r"(?<!\w)'([^'\n]{2,80})'(?!\w)|\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”")
+LISTED = re.compile(r"^\s*(\d+)[.)]\s", re.MULTILINE)
+NONSENSE = re.compile(r"^\s*(?:[{\[]|<tool_call|<function|```(?:json)?\s*[{\[])")
+CANNOT = re.compile(
+    r"\b(?:can ?not|can['’]t|could not|couldn['’]t|unable|not able|no tool|none of|not possible"
+    r"|(?:do not|don['’]t) have|not available|not supported|outside)\b",
+    re.IGNORECASE,
+)
+FAILURE = re.compile(
+    r"\b(?:fail(?:s|ed|ure)?|error|not work|did ?n['’]t work|unsuccessful|not found|could not"
+    r"|couldn['’]t|can ?not|can['’]t|unable|problem|wrong|invalid|not exist|no such|sorry)\b",
+    re.IGNORECASE,
+)
+SUCCESS = re.compile(
+    r"\b(?:done|success(?:ful|fully)?|completed?|it worked|is set|has been|have been)\b",
+    re.IGNORECASE,
+)
+
+
+class DialogFault(NamedTuple):
+    """`kind`: for counting. `message`: the number of the turn that is not to be learned; None where
+    the dialog is not kept.
+    """
+
+    kind: str
+    reason: str
+    message: int | None = None
+
+
+class Replay(NamedTuple):
+    """What a fresh world returns to the calls of a dialog, and its state behind them."""
+
+    results: Sequence[str]
+    state: str
+
+
+class _Segment(NamedTuple):
+    """A message of the user's and what follows it, with the numbers of these messages."""
+
+    user: str
+    messages: list[tuple[int, Mapping[str, Any]]]
+
+    @property
+    def calls(self) -> list[tuple[int, Call]]:
+        return [(at, call) for at, one in self.messages for call in calls_of(one)]
+
+    @property
+    def results(self) -> list[str]:
+        return [str(one["content"]) for _, one in self.messages if one["role"] == "tool"]
+
+    @property
+    def words(self) -> list[tuple[int, str]]:
+        return [
+            (at, str(one["content"]))
+            for at, one in self.messages
+            if one["role"] == "assistant" and one.get("content")
+        ]
+
+
+def calls_of(message: Mapping[str, Any]) -> list[Call]:
+    return [read_call(call) for call in message.get("tool_calls") or ()]
+
+
+def made_calls(messages: Iterable[Mapping[str, Any]]) -> list[Call]:
+    return [call for message in messages for call in calls_of(message)]
+
+
+def copy_key(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Equal for dialogs in which the user says the same and the same is called."""
+    words = [normal(str(one["content"])) for one in messages if one["role"] == "user"]
+    return digest(canonical([words, sorted(map(_key, made_calls(messages)))]))
+
+
+def faults(
+    blueprint: Blueprint,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Tool],
+    replay: Replay | None,
+) -> list[DialogFault]:
+    """All that is wrong with a dialog. `tools`: those on offer. `replay`: None where there is no
+    world that could make the calls again.
+    """
+    found = [*_of_calls(blueprint, messages, tools)]
+    if replay:
+        found += _of_world(blueprint, messages, replay)
+    found += _of_kind(blueprint, messages)
+    found += _of_words(blueprint, messages, tools)
+    return found
+
+
+def _of_calls(
+    blueprint: Blueprint, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
+) -> Iterator[DialogFault]:
+    """Calls that break their schema or are not in the plan, which are not learned; and calls of the
+    plan that nobody made, though the world may not tell.
+    """
+    by_name = {tool.name: tool for tool in tools}
+    left = [planned.call for planned in blueprint.made]
+    for number, message in enumerate(messages):
+        for call in calls_of(message):
+            planned = next((one for one in left if _does(call, one)), None)
+            if call.name not in by_name:
+                yield DialogFault("wrong call", f"{call.name} is not on offer", number)
+            elif problem := misfit(call.arguments, by_name[call.name].parameters):
+                yield DialogFault("wrong call", f"{call.name}: {problem}", number)
+            elif planned is None:
+                yield DialogFault("extra call", f"{call.name} is not in the blueprint", number)
+            if planned:
+                left.remove(planned)
+    for planned in left:
+        yield DialogFault("wrong call", f"the planned call of {planned.name} was not made")
+
+
+def _does(made: Call, planned: Call) -> bool:
+    """Whether a call is the planned one. It may also say what could be left out."""
+    given = {name: made.arguments[name] for name in planned.arguments if name in made.arguments}
+    return made.name == planned.name and _key(Call(made.name, given)) == _key(planned)
+
+
+def _of_world(
+    blueprint: Blueprint, messages: Sequence[Mapping[str, Any]], replay: Replay
+) -> Iterator[DialogFault]:
+    results = [str(one["content"]) for one in messages if one["role"] == "tool"]
+    if results != [*replay.results]:
+        yield DialogFault("invented result", "a fresh world returns something else")
+    if blueprint.state != replay.state:
+        yield DialogFault("wrong call", "the world ends in another state")
+    elif missing := Counter(one.result for one in blueprint.made) - Counter(results):
+        yield DialogFault("wrong call", f"no call returned {next(iter(missing))[:80]}")
+
+
+def _of_kind(blueprint: Blueprint, messages: Sequence[Mapping[str, Any]]) -> Iterator[DialogFault]:
+    """What the kind of a dialog promises: that the agent asks, or that it refuses."""
+    segments = _segments(messages)
+    if not segments or not segments[-1].words or messages[-1]["role"] != "assistant":
+        yield DialogFault("no answer", "the dialog does not end with words of the agent")
+        return
+    first, last = blueprint.turns[0], blueprint.turns[-1]
+    if first.missing and not first.slip:
+        if segments[0].calls:
+            yield DialogFault("did not ask", f"the agent calls without {first.missing}")
+        elif len(segments) < 2:
+            yield DialogFault("did not ask", f"the agent never hears {first.missing}")
+    if last.refused:
+        if segments[-1].calls:
+            yield DialogFault("call without need", "no tool on offer does what is wanted")
+        elif not any(CANNOT.search(words) for _, words in segments[-1].words):
+            yield DialogFault("invented result", "the agent does not say that it cannot do it")
+
+
+def _of_words(
+    blueprint: Blueprint, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
+) -> Iterator[DialogFault]:
+    names = {tool.name for tool in tools}
+    unusual = [name for name in names | _wanted(blueprint) if not name.isalpha() or _camel(name)]
+    known = [msgspec.json.encode([tool.schema for tool in tools]).decode()]
+    for segment in _segments(messages):
+        for name in unusual:
+            if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", segment.user):
+                yield DialogFault("leaked goal", f"the user names the tool {name}")
+        known.append(segment.user)
+        failed = [bool(FAILURE.search(result)) for result in segment.results]
+        known += [*segment.results, *(canonical(wire([call])) for _, call in segment.calls)]
+        for number, words in segment.words:
+            if NONSENSE.match(words) or _is_foreign(words, segment.user):
+                yield DialogFault("nonsense", "the words are not an answer")
+            elif result_mark(words, names):
+                yield DialogFault("invented result", "the agent writes a result itself")
+            for one in invented(words, known):
+                yield DialogFault("invented result", f"{one} was in no result (message {number})")
+            known.append(words)
+        if failed and segment.words:
+            says = segment.words[-1][1]
+            if failed[-1] and SUCCESS.search(says) and not FAILURE.search(says):
+                yield DialogFault("contradiction", "the agent says that a failed call succeeded")
+            if not any(failed) and FAILURE.search(says):
+                yield DialogFault(
+                    "contradiction", "the agent says that a call failed, and none did"
+                )
+
+
+def invented(words: str, known: Sequence[str]) -> Iterator[str]:
+    """Numbers, addresses, codes and quoted texts that nobody has named. A rounded number, a share
+    in per cent and the length of a list are not invented.
+    """
+    text = "\n".join(known)
+    lower = text.casefold()
+    there = {float(one) for one in NUMBER.findall(THOUSANDS.sub("", text))}
+    there |= {float(length) for one in known for length in _lengths(one)}
+    there |= {float(number) for number in LISTED.findall(words)}
+    for pattern in (ADDRESS, CODE):
+        for one in pattern.findall(words):
+            if one.casefold() not in lower:
+                yield one
+    for groups in QUOTED.findall(words):
+        if (one := "".join(groups).strip(" .,")).casefold() not in lower:
+            yield one
+    rest = CODE.sub(" ", ADDRESS.sub(" ", THOUSANDS.sub("", words)))
+    for one in NUMBER.findall(rest):
+        digits = len(one.partition(".")[2])
+        value = float(one)
+        if not any(value in (round(k, digits), round(100 * k, digits)) for k in there):
+            yield one
+
+
+def _lengths(text: str) -> Iterator[int]:
+    try:
+        read = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return
+    waiting = [read]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict | list):
+            yield len(one)
+            waiting += one.values() if isinstance(one, dict) else one
+
+
+def _segments(messages: Sequence[Mapping[str, Any]]) -> list[_Segment]:
+    found: list[_Segment] = []
+    for number, message in enumerate(messages):
+        if message["role"] == "user":
+            found.append(_Segment(str(message["content"]), []))
+        elif found:
+            found[-1].messages.append((number, message))
+    return found
+
+
+def _wanted(blueprint: Blueprint) -> set[str]:
+    turns: Sequence[PlannedTurn] = blueprint.turns
+    return {call.call.name for turn in turns for call in turn.calls}
+
+
+def _camel(name: str) -> bool:
+    return any(letter.isupper() for letter in name[1:])
+
+
+def _is_foreign(words: str, question: str) -> bool:
+    """Whether an answer is in another writing than its question."""
+    return _ascii_share(question) > 0.9 and _ascii_share(words) < 0.5
+
+
+def _ascii_share(text: str) -> float:
+    letters = [one for one in text if one.isalpha()]
+    return sum(one.isascii() for one in letters) / len(letters) if letters else 1.0
+
+
+def _key(call: Call) -> str:
+    [key] = map(call_key, wire([call]))
+    return key

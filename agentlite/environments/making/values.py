@@ -1,0 +1,242 @@
+"""Where the argument of a call can come from: earlier outputs, the task's state, its schema."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentlite.core.json_schema import Schema, misfit
+from agentlite.core.records import Tool
+
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+SHORTEST = 3  # letters of an abbreviation: dir stands for directory
+LONGEST = 60  # characters of a value that a user would say
+MOST_LEAVES = 2000  # of a state
+ALIKE = 0.5  # share of a parameter's words that the name of a value has
+OPTIONS = re.compile(r"(?:\[?enum\]?|options(?: are)?|one of|choices)\s*:?\s*(.+)", re.IGNORECASE)
+PAIR = re.compile(r"\((\w+(?:/\w+)+)\)")
+LITERAL = re.compile(r"[\[{('\"]|(?:None|True|False)$")
+QUOTED = re.compile(r"'([^'\s]{1,30})'|\"([^\"\s]{1,30})\"|`([^`\s]{1,30})`")
+DATE = re.compile(r"YYYY-MM-DD")
+# of a parameter that takes any text
+FREE = {
+    *("body", "caption", "comment", "content", "description", "details", "message", "note"),
+    *("reason", "resolution", "subject", "text", "title"),
+}
+SENTENCES = (
+    "The meeting is moved to Friday.",
+    "Please look at this before noon.",
+    "The delivery has arrived.",
+    "Thank you for your help.",
+    "The numbers of last week are ready.",
+    "We need two more chairs.",
+    "The door does not close.",
+    "All tests have passed.",
+)
+NAMES = ("notes", "summary", "draft", "plan", "backup", "ideas", "minutes", "results")
+NUMBERS = (1, 2, 3, 4, 5, 8, 10, 12, 15, 20, 25, 40, 50, 75, 100)
+
+
+class KnownValue(NamedTuple):
+    """`call`: the number of the call whose output has it, and no other value of that name; None
+    where the user has to say it. `guessed`: only its type says that it fits.
+    """
+
+    value: Any
+    name: str
+    call: int | None = None
+    guessed: bool = False
+
+
+def words_of(name: str) -> list[str]:
+    """`orderIds` -> order, id."""
+    words = [word.lower() for word in WORD.findall(name)]
+    return [word[:-1] if len(word) >= SHORTEST and word[-1] == "s" else word for word in words]
+
+
+def likeness(parameter: str, name: str) -> float:
+    """The share of the parameter's words that the name of a value has too."""
+    wanted, there = words_of(parameter), words_of(name)
+    found = sum(any(_same(word, other) for other in there) for word in wanted)
+    return found / len(wanted) if wanted else 0.0
+
+
+def _same(word: str, other: str) -> bool:
+    short, long = sorted((word, other), key=len)
+    return word == other or (len(short) >= SHORTEST and long.startswith(short))
+
+
+def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Each single value with its name. A key under which an object stands is a value as well, and
+    is named by what kind of thing the object says it is.
+    """
+    if isinstance(state, str) and LITERAL.match(state):
+        state = _literal(state)
+    if isinstance(state, Mapping):
+        for key, inner in state.items():
+            if isinstance(inner, Mapping):
+                kind = inner.get("type", "")
+                kind = f"{kind} name" if isinstance(kind, str) and kind else name
+                if kind:
+                    yield kind, str(key)
+            yield from leaves(inner, str(key))
+    elif isinstance(state, list | tuple):
+        for inner in state:
+            yield from leaves(inner, name)
+    elif isinstance(state, str | int | float) and not isinstance(state, bool):
+        yield name, state
+
+
+def _literal(text: str) -> Any:
+    """A world may write its state as Python does."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def outputs(result: str, call: int) -> list[KnownValue]:
+    """The values in a result. A result that is a text has none that could be named."""
+    try:
+        read = msgspec.json.decode(result)
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    found = [*_first(leaves(read))]
+    times = Counter(name for name, _ in found)
+    return [KnownValue(value, name, call if times[name] == 1 else None) for name, value in found]
+
+
+def known(*states: Any) -> list[KnownValue]:
+    """The values of a task and of a world's state."""
+    return [KnownValue(value, name) for state in states for name, value in _first(leaves(state))]
+
+
+def _first(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    for _, (name, value) in zip(range(MOST_LEAVES), found, strict=False):
+        if value not in ("", "None") and len(str(value)) <= LONGEST and "\n" not in str(value):
+            yield name, value
+
+
+def arguments(tool: Tool, pool: Sequence[KnownValue], rng: Random) -> dict[str, KnownValue] | None:
+    """Arguments of a call, drawn from `pool` and from the schema; None where one is required that
+    nothing can fill. A parameter that may be left out is filled from an output, and sometimes from
+    elsewhere.
+    """
+    chosen: dict[str, KnownValue] = {}
+    required = tool.parameters.get("required", ())
+    for name, schema in (tool.parameters.get("properties") or {}).items():
+        value = _argument(name, schema, pool, rng)
+        if value is None and name in required:
+            return None
+        if value is not None and (name in required or value.call is not None or rng.random() < 0.2):
+            chosen[name] = value
+    # one description may name one thing twice: from here to here is no way to go
+    texts = [str(value.value) for value in chosen.values() if isinstance(value.value, str)]
+    return chosen if len(texts) == len({*texts}) else None
+
+
+def from_outputs(tool: Tool, pool: Iterable[KnownValue]) -> int:
+    """How many required parameters of a tool an output can fill: the calls that lead to it."""
+    found = [value for value in pool if value.call is not None]
+    properties = tool.parameters.get("properties") or {}
+    return sum(
+        any(_fits(value, name, properties.get(name, {})) for value in found)
+        for name in tool.parameters.get("required", ())
+    )
+
+
+def _fits(value: KnownValue, parameter: str, schema: Schema) -> bool:
+    return likeness(parameter, value.name) >= ALIKE and not misfit(value.value, schema)
+
+
+def _argument(
+    name: str, schema: Schema, pool: Sequence[KnownValue], rng: Random
+) -> KnownValue | None:
+    """One value, mostly of the best source that has any."""
+    groups = [group for group in _sources(name, schema, pool, rng) if group]
+    if not groups:
+        return None
+    group = next((one for one in groups if rng.random() < 0.75), groups[0])
+    return rng.choice(group)
+
+
+def _sources(
+    name: str, schema: Schema, pool: Sequence[KnownValue], rng: Random
+) -> Iterator[list[KnownValue]]:
+    """Groups of values, the best source first."""
+    if stated := _stated(schema):
+        yield [KnownValue(value, name) for value in stated]
+        return
+    yield [KnownValue(value, name) for value in _described(schema) if not misfit(value, schema)]
+    fitting = [value for value in pool if _fits(value, name, schema)]
+    best = max((likeness(name, value.name) for value in fitting), default=0.0)
+    fitting = [value for value in fitting if likeness(name, value.name) == best]
+    yield [value for value in fitting if value.call is not None]
+    yield [value for value in fitting if value.call is None]
+    kind = schema.get("type")
+    if kind == "array":
+        yield _lists(name, schema, pool, rng)
+    elif kind == "object":
+        yield from ()
+    else:
+        yield [
+            KnownValue(value, name)
+            for value in _plain(name, schema, kind)
+            if not misfit(value, schema)
+        ]
+        if kind == "string" and not {*words_of(name)} & FREE:
+            texts = [value for value in pool if isinstance(value.value, str)]
+            yield [value._replace(call=None, guessed=True) for value in texts]
+
+
+def _stated(schema: Schema) -> list[Any]:
+    """The values that a schema itself lists."""
+    for key in ("enum", "examples"):
+        if isinstance(schema.get(key), list) and schema[key]:
+            return [*schema[key]]
+    return [schema["const"]] if "const" in schema else []
+
+
+def _described(schema: Schema) -> list[Any]:
+    """The values that a description lists: `[Enum]: on, off`, `(Buy/Sell)`, `(e.g., 'Oslo')`."""
+    text = str(schema.get("description", ""))
+    if DATE.search(text):
+        return [f"2026-{month:02}-{day:02}" for month in (3, 5, 9, 11) for day in (4, 17, 28)]
+    if found := OPTIONS.search(text):
+        listed = re.split(r"\.\s|\.$|\n", found[1], maxsplit=1)[0].strip("[]{}() ")
+        words = [one.strip(" '\"`[]()") for one in re.split(r",|\bor\b|;|\|", listed)]
+        if len(words) > 1 and all(0 < len(one) <= 30 for one in words):
+            return words
+    if found := PAIR.search(text):
+        return found[1].split("/")
+    return ["".join(one) for one in QUOTED.findall(text)]
+
+
+def _lists(name: str, schema: Schema, pool: Sequence[KnownValue], rng: Random) -> list[KnownValue]:
+    inner = schema.get("items") or {"type": "string"}
+    found = [_argument(name, inner, pool, rng) for _ in range(rng.randint(1, 3))]
+    several = list({str(one.value): one for one in found if one is not None}.values())
+    values = [one.value for one in several]
+    if not values or misfit(values, schema):
+        return []
+    return [KnownValue(values, name, guessed=any(one.guessed for one in several))]
+
+
+def _plain(name: str, schema: Schema, kind: object) -> Sequence[Any]:
+    """Values that fit a type and mean nothing in particular."""
+    if kind == "boolean":
+        return (True, False)
+    if kind in ("integer", "number"):
+        low, high = schema.get("minimum"), schema.get("maximum")
+        between = [low, high] if low is not None and high is not None else []
+        return [*NUMBERS, *between, *([0.5, 2.5, 19.9] if kind == "number" else [])]
+    words = {*words_of(name)}
+    if words & FREE:
+        return SENTENCES
+    if "name" in words:
+        return [f"{one}.txt" for one in NAMES] if "file" in words else NAMES
+    return ()

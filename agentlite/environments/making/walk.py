@@ -1,0 +1,205 @@
+"""A walk through a world: calls whose arguments are known, each carried out, with what it gave."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from agentlite.core.records import Call, Tool, canonical, digest
+from agentlite.environments.gold_calls import call_key, wire
+from agentlite.environments.kinds import Environment
+from agentlite.environments.making.values import KnownValue, arguments, from_outputs, known, outputs
+from agentlite.environments.tasks import EnvironmentTask
+from agentlite.environments.world import CallResult, World, WorldLimits
+
+TRIES = 12  # calls that may fail for each that succeeds
+TWICE = 2  # times that a walk may call one tool
+LED_TO = 8  # how much likelier a tool is for each parameter that an output can fill
+ODD = "qzx-31"  # a text that means nothing in any world
+MOST_TOLD = 800  # characters of a result: longer ones make rows that are long
+MOST_READ = 200  # characters of a text that may say that a call failed
+FAILED = re.compile(
+    r"\b(?:nothing|not found|not available|no such|not exist|cannot|could not|unable|invalid"
+    r"|unknown|failed|fails|failure|not allowed|denied|must be|should be"
+    r"|not (?:logged|authenticated))\b",
+    re.IGNORECASE,
+)
+SUCCESS = re.compile("status|success|ok$|valid", re.IGNORECASE)
+# what a tool returns that has nothing to say
+EMPTY = ("", "null", "None", "{}", "[]", '""')
+
+
+class PlannedCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """A call and what it returned. `sources`: of each argument that an output gave, the number of
+    the call in its dialog; the user has to say the others.
+    """
+
+    call: Call
+    result: str
+    sources: dict[str, int] = {}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the user has to say for this call."""
+        return {
+            name: value for name, value in self.call.arguments.items() if name not in self.sources
+        }
+
+
+class WorldState(NamedTuple):
+    """A digest of a world's state, "" where it has none; and its values."""
+
+    digest: str
+    values: Sequence[KnownValue]
+
+
+class Walker:
+    """One world, which begins anew for each walk. A context: at its end the process is gone."""
+
+    def __init__(self, environment: Environment, limits: WorldLimits):
+        world = environment.world(limits)
+        assert isinstance(world, World)
+        self.world = world
+
+    def __enter__(self) -> "Walker":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.world.stop()
+
+    def begin(self, task: EnvironmentTask) -> tuple[Tool, ...]:
+        """The tools of a fresh world. Raises WorldError, and UserError 2."""
+        self.world.reset(task.row)
+        return self.world.tools
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        return self.world.tools
+
+    def place(self, task: EnvironmentTask, before: WorldState | None = None) -> WorldState:
+        """`before`: the place that it may be still."""
+        state = self.world.state()
+        now = _digest(state)
+        return (
+            before
+            if before and before.digest == now
+            else WorldState(now, known(_given(task), state))
+        )
+
+    def walk(
+        self, task: EnvironmentTask, length: int, rng: Random, apart: bool = False
+    ) -> list[PlannedCall] | None:
+        """As many calls as `length` says, of which each succeeds and either changes the state or
+        returns something. None where there are no more. `apart`: none takes what another returned.
+        """
+        tools = self.begin(task)
+        place, made, found = self.place(task), list[PlannedCall](), list[KnownValue]()
+        for _ in range(TRIES * length):
+            pool = [*found, *place.values]
+            tool = _next_tool(tools, [one.call.name for one in made], pool, rng)
+            chosen = arguments(tool, pool, rng) if tool else None
+            if tool is None or chosen is None or (apart and _takes(chosen)):
+                continue
+            call = Call(tool.name, {name: value.value for name, value in chosen.items()})
+            if _key(call) in [_key(one.call) for one in made]:
+                continue
+            if any(value.guessed for value in chosen.values()):
+                odd = {name: ODD for name, value in chosen.items() if value.guessed}
+                if not is_error(self.world.call(Call(tool.name, {**call.arguments, **odd}))):
+                    # it takes anything: that it takes this says nothing
+                    tools = tuple(one for one in tools if one != tool)
+                    self.carry_out(task, [one.call for one in made])
+                    continue
+            result = self.world.call(call)
+            after = self.place(task, place)
+            if is_error(result):
+                if after.digest != place.digest:
+                    return None  # half done: no call of a dialog should lead here
+                continue
+            is_of_use = after.digest != place.digest or not _is_empty(result.text)
+            if is_of_use and len(result.text) <= MOST_TOLD:
+                made.append(PlannedCall(call, result.text, _takes(chosen)))
+                found += outputs(result.text, len(made) - 1)
+                if len(made) == length:
+                    return made
+            place = after
+        return None
+
+    def carry_out(
+        self, task: EnvironmentTask, calls: Sequence[Call]
+    ) -> tuple[list[CallResult], str]:
+        """The results of calls in a fresh world, and the digest of its state behind them."""
+        self.begin(task)
+        results = [self.world.call(call) for call in calls]
+        return results, _digest(self.world.state())
+
+
+def _digest(state: Any) -> str:
+    return "" if state is None else digest(canonical(state))
+
+
+def is_error(result: CallResult) -> bool:
+    """Whether a call failed: it raised, or what it returned says so, as in `{"error": "..."}`,
+    `{"success": false}` or `{"symbol": "Stock not found"}`.
+    """
+    if result.failed or result.text.startswith("Error"):
+        return True
+    try:
+        read = msgspec.json.decode(result.text)
+    except (msgspec.DecodeError, RecursionError):
+        return FAILED.search(result.text) is not None
+    if not isinstance(read, dict):
+        return False
+    return any(
+        (value is False and SUCCESS.search(name))
+        or ("error" in name.lower() and value not in (None, "", [], {}, False, 0))
+        or (isinstance(value, str) and FAILED.search(value[:MOST_READ]))
+        for name, value in read.items()
+    )
+
+
+def _takes(chosen: Mapping[str, KnownValue]) -> dict[str, int]:
+    return {name: value.call for name, value in chosen.items() if value.call is not None}
+
+
+def _given(task: EnvironmentTask) -> Any:
+    """What a task says about its world; of BFCL's rows, that part."""
+    return task.row.get("initial_config", task.row)
+
+
+def _next_tool(
+    tools: Sequence[Tool], made: Collection[str], pool: Sequence[KnownValue], rng: Random
+) -> Tool | None:
+    """A tool to call next: rather one that takes what an earlier call returned."""
+    left = [tool for tool in tools if [*made].count(tool.name) < TWICE]
+    if not left:
+        return None
+    weights = [1 + LED_TO * from_outputs(tool, pool) for tool in left]
+    return rng.choices(left, weights)[0]
+
+
+def _is_empty(result: str) -> bool:
+    """Whether a result says nothing: `{"tweets": []}`."""
+    if result.strip() in EMPTY:
+        return True
+    try:
+        read = msgspec.json.decode(result)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return not any(_scalars(read))
+
+
+def _scalars(read: Any) -> Iterator[bool]:
+    if isinstance(read, dict | list):
+        for inner in read.values() if isinstance(read, dict) else read:
+            yield from _scalars(inner)
+    else:
+        yield read not in (None, "")
+
+
+def _key(call: Call) -> str:
+    [key] = map(call_key, wire([call]))
+    return key

@@ -1,0 +1,161 @@
+"""Plain words for a blueprint where no model speaks: questions, answers and what a result says."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from agentlite.core.records import Tool
+from agentlite.environments.making.blueprint import PlannedTurn
+from agentlite.environments.making.purpose import label, purpose, value_text
+from agentlite.environments.making.walk import EMPTY, PlannedCall
+
+MOST_NAMED = 4  # values of a result that an answer names
+MOST_TEXT = 300  # characters of a result that is a text
+ASK = (
+    "Please {}.",
+    "Can you {}?",
+    "Could you {}, please?",
+    "I need you to {}.",
+    "I would like you to {}.",
+    "Would you {}?",
+)
+NEXT = ("Now {}, please.", "Next, please {}.", "After that, {}.", "Thanks. Now {}.", "Also {}.")
+THEN = ("Then {}.", "After that, {}.", "Then also {}.")
+ALONGSIDE = ("Also {}.", "At the same time, {}.", "And {}.")
+MISSING = (
+    "Which {} should I use?",
+    "What is the {}?",
+    "Please tell me the {}.",
+    "I need one more thing: the {}.",
+)
+TOLD = ("The {name} is {value}.", "It is {value}.", "{value}.", "Use {value} as the {name}.")
+MEANT = ("Sorry, I meant {}.", "My mistake: it is {}.", "Try {} instead.")
+FAILED = (
+    "That did not work: {error}. Which {name} should I use instead?",
+    "This failed: {error}. What is the right {name}?",
+)
+CANNOT = (
+    "I cannot do that: none of my tools can {}.",
+    "I am sorry, I have no tool to {}.",
+    "That is not possible here. I have no tool with which I could {}.",
+)
+DONE = ("Done.", "That is done.", "It worked.")
+FOUND = ("Here is the result: {}.", "The result: {}.", "I got this: {}.")
+
+
+class PlainWords:
+    """The words of one dialog. `rng` chooses among them."""
+
+    def __init__(self, tools: Mapping[str, Tool], rng: Random):
+        self.tools, self.rng = tools, rng
+
+    def question(self, turn: PlannedTurn, is_first: bool) -> str:
+        """What the user wants in a turn, with all facts that it tells by itself."""
+        sentences = []
+        for number, planned in enumerate(turn.calls):
+            later = ALONGSIDE if turn.together else THEN
+            forms = later if number else ASK if is_first else NEXT
+            sentences.append(self.rng.choice(forms).format(purpose(self.tools[planned.call.name])))
+            facts = told_at_first(turn) if number == 0 else planned.facts
+            sentences += self._facts(facts)
+            sentences += [
+                f"Take the {label(name)} from the result before." for name in planned.sources
+            ]
+        return " ".join(sentences)
+
+    def _facts(self, facts: Mapping[str, Any]) -> list[str]:
+        if not facts:
+            return []
+        pairs = [(label(name), value_text(value)) for name, value in facts.items()]
+        form = self.rng.randrange(3)
+        if form == 0:
+            return [
+                f"The {name} {'are' if isinstance(facts[key], list) else 'is'} {value}."
+                for key, (name, value) in zip(facts, pairs, strict=True)
+            ]
+        if form == 1:
+            listed = ", ".join(f"{name} {value}" for name, value in pairs)
+            return [f"Use {listed}."]
+        return [f"{name[0].upper()}{name[1:]}: {value}." for name, value in pairs]
+
+    def asks(self, turn: PlannedTurn) -> str:
+        """The agent's question for what the user has left out."""
+        return self.rng.choice(MISSING).format(label(turn.missing))
+
+    def tells(self, turn: PlannedTurn) -> str:
+        """The user's answer to it."""
+        value = value_text(turn.calls[0].call.arguments[turn.missing])
+        if turn.slip:
+            return self.rng.choice(MEANT).format(value)
+        return self.rng.choice(TOLD).format(name=label(turn.missing), value=value)
+
+    def failed(self, turn: PlannedTurn) -> str:
+        """What the agent says to a call that failed."""
+        assert turn.slip
+        error = _shortened(" ".join(_error(turn.slip.result).split())).rstrip(".")
+        return self.rng.choice(FAILED).format(error=error, name=label(turn.missing))
+
+    def refuses(self, turn: PlannedTurn) -> str:
+        return self.rng.choice(CANNOT).format(purpose(self.tools[turn.calls[0].call.name]))
+
+    def answer(self, calls: Sequence[PlannedCall]) -> str:
+        """What the agent says behind the last result of a turn: what the results say."""
+        found = [text for planned in calls if (text := _in_words(planned.result))]
+        if not found:
+            return self.rng.choice(DONE)
+        return self.rng.choice(FOUND).format("; ".join(found).rstrip("."))
+
+
+def told_at_first(turn: PlannedTurn) -> dict[str, Any]:
+    """The facts of the first call that the user tells by itself; a slip is one."""
+    facts = turn.calls[0].facts
+    if turn.slip:
+        return {name: turn.slip.call.arguments[name] for name in facts}
+    return {name: value for name, value in facts.items() if name != turn.missing}
+
+
+def _in_words(result: str) -> str:
+    """`{"order_id": 7, "status": "Open"}` -> order id: 7, status: Open."""
+    if result.strip() in EMPTY:
+        return ""
+    try:
+        read = msgspec.json.decode(result)
+    except (msgspec.DecodeError, RecursionError):
+        return _shortened(" ".join(result.split()))
+    if not isinstance(read, dict | list):
+        return "" if read is None else value_text(read)
+    pairs = [*_pairs(read)]
+    listed = [f"{label(name)}: {value}" if name else value for name, value in pairs[:MOST_NAMED]]
+    more = f" and {len(pairs) - MOST_NAMED} more" if len(pairs) > MOST_NAMED else ""
+    return ", ".join(listed) + more
+
+
+def _pairs(read: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(read, dict):
+        for key, inner in read.items():
+            yield from _pairs(inner, str(key))
+    elif isinstance(read, list) and any(isinstance(one, dict | list) for one in read):
+        for inner in read:
+            yield from _pairs(inner, name)
+    elif read not in (None, "", []):
+        yield name, _shortened(value_text(read))
+
+
+def _error(result: str) -> str:
+    """Why a call failed, in the world's words."""
+    try:
+        read = msgspec.json.decode(result)
+    except (msgspec.DecodeError, RecursionError):
+        return result.partition(":")[2].strip() or result
+    texts = (
+        [value for value in read.values() if isinstance(value, str)]
+        if isinstance(read, dict)
+        else []
+    )
+    return texts[0] if texts else result
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}..."

@@ -1,0 +1,168 @@
+"""Kinds of dialogs and their counts -> blueprints that a second process confirms, kept on disk."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from agentlite.core.errors import REJECTS, UserError
+from agentlite.core.records import Tool
+from agentlite.core.row_files import Appender, read_rows
+from agentlite.environments.kinds import Environment
+from agentlite.environments.making.blueprint import KINDS, Blueprint, Search, blueprint
+from agentlite.environments.making.checks import Replay
+from agentlite.environments.making.walk import Walker
+from agentlite.environments.tasks import EnvironmentTask
+from agentlite.environments.world import WorldError, WorldLimits
+
+BLUEPRINTS = "blueprints.jsonl"
+OFTEN = ("single", "several_turns")  # twice as many as of each other kind
+TOGETHER = 64  # blueprints that one process confirms
+ROUNDS = 3  # of walks, where a blueprint was not confirmed
+TRIES = 40  # walks for one blueprint, in each round
+MOST_LOST = 20  # worlds in a row
+
+
+class Slot(Struct, frozen=True, forbid_unknown_fields=True):
+    """Place `number` among the dialogs of a kind; `blueprint`: None where no walk leads to one."""
+
+    kind: str
+    number: int
+    blueprint: Blueprint | None = None
+    tools: tuple[Tool, ...] = ()  # that its words name: on offer, or wanted
+    results: tuple[str, ...] = ()  # of a second process
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.kind, self.number
+
+    @property
+    def replay(self) -> Replay:
+        return Replay(self.results, self.blueprint.state if self.blueprint else "")
+
+
+class SearchSetup(NamedTuple):
+    """`accepts`: whether words can be found for a slot with a blueprint."""
+
+    environment: Environment
+    tasks: Sequence[EnvironmentTask]
+    limits: WorldLimits
+    extra_tools: int
+    seed: int
+    accepts: Callable[[Slot], bool] = lambda slot: True
+
+
+def counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
+    """How many dialogs of each kind: the largest remainders are rounded up. Raises UserError 2."""
+    shares = shares or {kind: 2.0 if kind in OFTEN else 1.0 for kind in KINDS}
+    unknown = [kind for kind in shares if kind not in KINDS]
+    total = sum(shares.values())
+    if unknown or not total:
+        problem = f"there are no dialogs '{unknown[0]}'." if unknown else "all shares are 0."
+        raise UserError(problem, f"The kinds: {', '.join(KINDS)}.", location="--shares")
+    exact = {kind: number * share / total for kind, share in shares.items()}
+    found = {kind: int(wanted) for kind, wanted in exact.items()}
+    left = sorted(exact, key=lambda kind: found[kind] - exact[kind])
+    for kind in left[: number - sum(found.values())]:
+        found[kind] += 1
+    return found
+
+
+def find(
+    setup: SearchSetup, wanted: Mapping[str, int], path: Path, advance: Callable[[int], None]
+) -> list[Slot]:
+    """A slot for each dialog that is wanted. Batches on disk are not looked for again. Raises
+    UserError 2 or 4 for a world that cannot be built, and for tools that cannot be used.
+    """
+    order = [Slot(kind, number) for kind, count in wanted.items() for number in range(count)]
+    there = {
+        one.place: one
+        for one in (
+            msgspec.convert(row, Slot) for row in (read_rows(path) if path.exists() else ())
+        )
+    }
+    with Appender(path) as file, Walker(setup.environment, setup.limits) as walker:
+        for at in range(0, len(order), TOGETHER):
+            batch = order[at : at + TOGETHER]
+            missing = [slot for slot in batch if slot.place not in there]
+            if missing:
+                # all of a batch that was cut off: what a walk finds depends on the slots before it
+                earlier = [there[slot.place] for slot in order[:at]]
+                found = {slot.place: slot for slot in _found(setup, walker, batch, earlier)}
+                for slot in missing:
+                    there[slot.place] = found[slot.place]
+                    file.append(msgspec.to_builtins(found[slot.place]))
+            advance(min(at + TOGETHER, len(order)))
+    return [there[slot.place] for slot in order]
+
+
+def _found(
+    setup: SearchSetup, walker: Walker, slots: Sequence[Slot], earlier: Sequence[Slot]
+) -> Iterator[Slot]:
+    """These slots with blueprints, in their order."""
+    keys = {one.blueprint.key for one in earlier if one.blueprint}
+    done: dict[tuple[str, int], Slot] = {}
+    for turn in range(ROUNDS):
+        open_slots = [slot for slot in slots if slot.place not in done]
+        filled = [_filled(setup, walker, slot, turn, keys) for slot in open_slots]
+        for slot in _confirmed(setup, [one for one in filled if one.blueprint]):
+            done[slot.place] = slot
+    yield from (done.get(slot.place, slot) for slot in slots)
+
+
+def _filled(setup: SearchSetup, walker: Walker, slot: Slot, turn: int, keys: set[str]) -> Slot:
+    """With a blueprint that is a copy of no other."""
+    lost = 0
+    for trial in range(TRIES):
+        rng = Random(f"{setup.seed} {slot.kind} {slot.number} {turn} {trial}")
+        task = rng.choice(setup.tasks)
+        try:
+            found = blueprint(slot.kind, Search(walker, task, rng), setup.extra_tools)
+        except WorldError as error:
+            lost += 1
+            if lost == MOST_LOST:
+                raise UserError(
+                    f"{lost} worlds in a row were lost; the last: {error}.",
+                    "Correct the environment; or give --tasks FILE with what its reset takes.",
+                    location=setup.environment.name,
+                    exit_code=REJECTS,
+                ) from error
+            continue
+        if found and found.key not in keys:
+            keys.add(found.key)
+            named = {*found.tools} | {call.call.name for one in found.turns for call in one.calls}
+            tools = tuple(tool for tool in walker.tools if tool.name in named)
+            return Slot(slot.kind, slot.number, found, tools)
+    return slot
+
+
+def _confirmed(setup: SearchSetup, slots: Sequence[Slot]) -> Iterator[Slot]:
+    """Those whose calls have the same results and end in the same state in another process, in
+    which the last comes first: a class that keeps something from one world to the next is seen.
+    """
+    if not slots:
+        return
+    by_id = {task.id: task for task in setup.tasks}
+    with Walker(setup.environment, setup.limits) as walker:
+        for slot in reversed(slots):
+            assert slot.blueprint
+            made = slot.blueprint.made
+            try:
+                found, state = walker.carry_out(
+                    by_id[slot.blueprint.task], [one.call for one in made]
+                )
+            except WorldError:
+                continue
+            results = tuple(one.text for one in found)
+            if results == tuple(one.result for one in made) and state == slot.blueprint.state:
+                whole = msgspec.structs.replace(slot, results=results)
+                if setup.accepts(whole):
+                    yield whole
+
+
+def not_found(slots: Sequence[Slot]) -> dict[str, int]:
+    return dict(Counter(slot.kind for slot in slots if slot.blueprint is None))

@@ -1,0 +1,166 @@
+"""Faults planted into good dialogs are found, and good dialogs are left alone."""
+
+import copy
+import json
+
+import pytest
+
+from agentlite.core.records import Call, Tool
+from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
+from agentlite.environments.making.checks import Replay, copy_key, faults, invented
+from agentlite.environments.making.walk import PlannedCall
+
+
+def tool(name, description, **properties):
+    parameters = {"type": "object", "properties": properties, "required": [*properties]}
+    return Tool(name, description, parameters)
+
+
+TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+TOOLS = [
+    tool("find_order", "Finds an order.", customer=TEXT),
+    tool("cancel_order", "Cancels an order.", order_id=NUMBER),
+    tool("send_mail", "Sends a mail.", address=TEXT),
+]
+FIND = PlannedCall(
+    Call("find_order", {"customer": "Ann"}), '{"order_id": 7712, "items": ["lamp", "desk"]}'
+)
+CANCEL = PlannedCall(
+    Call("cancel_order", {"order_id": 7712}), '{"status": "cancelled"}', {"order_id": 0}
+)
+NAMES = tuple(one.name for one in TOOLS)
+PLAN = Blueprint("several_turns", "", (PlannedTurn((FIND,)), PlannedTurn((CANCEL,))), NAMES, "s2")
+
+
+def user(words):
+    return {"role": "user", "content": words}
+
+
+def agent(words):
+    return {"role": "assistant", "content": words}
+
+
+def called(planned, number=0):
+    call = planned.call
+    function = {"name": call.name, "arguments": json.dumps(call.arguments)}
+    wire = {"id": f"c{number}", "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [wire]},
+        {"role": "tool", "tool_call_id": f"c{number}", "content": planned.result},
+    ]
+
+
+GOOD = [
+    user("What did Ann order?"),
+    *called(FIND),
+    agent("Ann has order 7712, with 2 items: a lamp and a desk."),
+    user("Please cancel it."),
+    *called(CANCEL, 1),
+    agent("Order 7,712 is cancelled."),
+]
+
+
+def replay(messages, state="s2"):
+    return Replay([one["content"] for one in messages if one["role"] == "tool"], state)
+
+
+def kinds(messages, plan=PLAN, known=None):
+    return {fault.kind for fault in faults(plan, messages, TOOLS, known or replay(messages))}
+
+
+def changed(number, **parts):
+    messages = copy.deepcopy(GOOD)
+    messages[number] |= parts
+    return messages
+
+
+def test_a_good_dialog_has_no_fault():
+    assert kinds(GOOD) == set()
+
+
+@pytest.mark.parametrize(
+    ("messages", "kind"),
+    [
+        (changed(3, content="Ann has order 7713, a lamp and a desk."), "invented result"),
+        (changed(3, content="Ann has order 7712 and the code A77-x9."), "invented result"),
+        (changed(3, content="Ann (ann@shop.example) has order 7712."), "invented result"),
+        (changed(3, content="Ann has order 7712, a 'green chair'."), "invented result"),
+        (changed(7, content="That failed: the order cannot be cancelled."), "contradiction"),
+        (changed(0, content="Use find_order to find what Ann has."), "leaked goal"),
+        (changed(7, content='{"name": "cancel_order", "argum'), "nonsense"),
+        (changed(7, content="订单已取消，谢谢您的耐心等待"), "nonsense"),
+        (GOOD[:6], "no answer"),
+    ],
+)
+def test_words_that_nothing_supports_are_found(messages, kind):
+    assert kind in kinds(messages)
+
+
+def test_a_world_in_another_state_and_a_missing_result_are_wrong_calls():
+    assert kinds(GOOD, known=replay(GOOD, "s1")) == {"wrong call"}
+    without = [GOOD[0], agent("Ann has nothing."), *GOOD[4:]]
+    assert "wrong call" in kinds(without)
+
+
+def test_a_planned_call_is_made_with_its_arguments_even_if_the_world_cannot_tell():
+    other = PlannedCall(Call("find_order", {"customer": "Anna"}), FIND.result)
+    messages = [GOOD[0], *called(other), *GOOD[3:]]
+    assert kinds(messages) == {"wrong call", "extra call"}
+
+
+def test_an_argument_more_is_no_other_call():
+    more = PlannedCall(Call("find_order", {"customer": "Ann", "limit": 5}), FIND.result)
+    tools = [tool("find_order", "", customer=TEXT, limit=NUMBER), *TOOLS[1:]]
+    messages = [GOOD[0], *called(more), *GOOD[3:]]
+    assert faults(PLAN, messages, tools, replay(messages)) == []
+
+
+def test_results_that_a_fresh_world_does_not_return_are_invented():
+    assert kinds(GOOD, known=replay(changed(6, content='{"status": "gone"}'))) == {
+        "invented result"
+    }
+
+
+def test_without_a_world_the_planned_calls_have_to_be_made():
+    assert faults(PLAN, GOOD, TOOLS, None) == []
+    missing = faults(PLAN, [*GOOD[:5], GOOD[7]], TOOLS, None)
+    assert "wrong call" in {fault.kind for fault in missing if fault.message is None}
+
+
+def test_a_call_that_is_not_needed_is_not_learned_and_the_dialog_stays():
+    more = PlannedCall(Call("find_order", {"customer": "Bob"}), '{"order_id": 1}')
+    messages = [GOOD[0], *called(more, 5), *GOOD[1:]]
+    found = faults(PLAN, messages, TOOLS, replay(messages))
+    assert [(fault.kind, fault.message) for fault in found] == [("extra call", 1)]
+
+
+def test_the_agent_has_to_ask_for_what_is_missing():
+    plan = Blueprint(
+        "missing_parameter", "", (PlannedTurn((FIND,), missing="customer"),), NAMES, "s2"
+    )
+    asks = [user("What was ordered?"), agent("By whom?"), user("Ann."), *GOOD[1:4]]
+    assert kinds(asks, plan) == set()
+    assert "did not ask" in kinds(GOOD[:4], plan)
+
+
+def test_where_no_tool_fits_the_agent_has_to_say_so():
+    plan = Blueprint("no_tool", "", (PlannedTurn((FIND,), refused=True),), NAMES[1:], "s2")
+    assert kinds([user("What did Ann order?"), agent("I cannot look that up.")], plan) == set()
+    assert "invented result" in kinds([user("What did Ann order?"), agent("A lamp.")], plan)
+    guess = [user("What did Ann order?"), *called(CANCEL), agent("I cannot see it.")]
+    assert "call without need" in kinds(guess, plan)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["about 666.67", "67 %", "12,345 in all", "3 of them", "1. one\n2. two"],
+)
+def test_rounded_numbers_shares_and_lengths_are_not_invented(words):
+    assert not [*invented(words, ['{"a": 666.6666, "b": 0.67, "c": 12345, "d": [1, 2, 4]}'])]
+
+
+def test_copies_are_known_by_words_and_calls():
+    again = changed(7, content="It is cancelled.")
+    again[0]["content"] = "what did ANN order"
+    assert copy_key(GOOD) == copy_key(again)
+    assert copy_key(GOOD) != copy_key(changed(0, content="What has Bob ordered?"))

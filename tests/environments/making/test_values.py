@@ -1,0 +1,103 @@
+"""Arguments come from outputs, from the state or from the schema, and fit it."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlite.core.json_schema import misfit
+from agentlite.core.records import Tool
+from agentlite.environments.making.values import (
+    KnownValue,
+    arguments,
+    from_outputs,
+    known,
+    likeness,
+    outputs,
+)
+
+
+def tool(name="act", **properties):
+    parameters = {"type": "object", "properties": properties, "required": [*properties]}
+    return Tool(name, "", parameters)
+
+
+def test_the_values_of_a_state_have_names():
+    state = {
+        "root": {"notes.txt": {"type": "file", "text": "x"}, "docs": {"type": "directory"}},
+        "orders": "{7: {'status': 'Open'}}",
+    }
+    found = {(value.name, value.value) for value in known(state)}
+    assert {("file name", "notes.txt"), ("directory name", "docs")} <= found
+    assert {("orders", "7"), ("status", "Open")} <= found
+
+
+def test_only_a_value_without_a_like_can_be_left_to_an_output():
+    found = outputs('{"order_id": 7, "items": ["a", "b"]}', call=2)
+    assert [(one.value, one.call) for one in found] == [(7, 2), ("a", None), ("b", None)]
+    assert outputs("7 orders", 0) == []
+
+
+def test_names_are_compared_by_their_words():
+    assert likeness("orderIds", "order_id") == 1.0
+    assert likeness("dir_name", "directory name") == 1.0
+    assert likeness("city", "country") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("schema", "possible"),
+    [
+        ({"type": "string", "enum": ["on", "off"]}, {"on", "off"}),
+        ({"type": "string", "description": "[Enum]: on, off"}, {"on", "off"}),
+        ({"type": "string", "description": "Type of the order (Buy/Sell)."}, {"Buy", "Sell"}),
+        ({"type": "string", "description": "A city (e.g., 'Oslo')."}, {"Oslo"}),
+        ({"type": "boolean"}, {True, False}),
+    ],
+)
+def test_a_schema_says_what_fits(schema, possible):
+    drawn = {arguments(tool(x=schema), [], Random(seed))["x"].value for seed in range(40)}
+    assert drawn == possible
+
+
+def test_an_output_is_taken_before_the_state_and_seen_as_the_way_there():
+    schema = {"type": "integer"}
+    pool = [KnownValue(7, "order_id", 0), KnownValue(9, "order_id")]
+    drawn = [arguments(tool(order_id=schema), pool, Random(seed))["order_id"] for seed in range(50)]
+    assert sum(value == pool[0] for value in drawn) > 25
+    assert from_outputs(tool(order_id=schema), pool) == 1
+    assert from_outputs(tool(order_id=schema), pool[1:]) == 0
+
+
+def test_a_text_that_nothing_names_is_a_guess():
+    pool = [KnownValue("Emma", "title")]
+    chosen = [arguments(tool(place={"type": "string"}), pool, Random(seed)) for seed in range(9)]
+    assert {(one["place"].value, one["place"].guessed) for one in chosen} == {("Emma", True)}
+    assert arguments(tool(place={"type": "string"}), [], Random(0)) is None
+
+
+SCHEMAS = st.sampled_from(
+    [
+        {"type": "string"},
+        {"type": "integer", "minimum": 3, "maximum": 9},
+        {"type": "number"},
+        {"type": "boolean"},
+        {"type": "array", "items": {"type": "string"}},
+        {"type": "string", "enum": ["a", "b"]},
+        {"type": "object", "properties": {}},
+        {},
+    ]
+)
+VALUES = st.one_of(st.text(min_size=1, max_size=9), st.integers(-5, 99), st.floats(0, 9))
+
+
+@given(
+    st.dictionaries(st.sampled_from(["name", "id", "count", "text"]), SCHEMAS, min_size=1),
+    st.lists(st.tuples(VALUES, st.sampled_from(["name", "id", "other"]))),
+    st.integers(0, 99),
+)
+def test_what_is_drawn_fits_the_schema(properties, pool, seed):
+    one = tool(**properties)
+    chosen = arguments(one, [KnownValue(value, name) for value, name in pool], Random(seed))
+    if chosen is not None:
+        assert not misfit({name: value.value for name, value in chosen.items()}, one.parameters)

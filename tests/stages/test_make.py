@@ -1,0 +1,336 @@
+"""`agentlite make dialogs`: from tools alone to rows that prep reads, confirmed by execution."""
+
+import json
+import os
+from collections import Counter
+from random import Random
+
+import msgspec
+import pytest
+from support.library import library
+
+import agentlite
+from agentlite.core.errors import UserError
+from agentlite.core.records import from_row
+from agentlite.core.row_files import Appender, read_rows
+from agentlite.data.formats.tool_calls import read_tools
+from agentlite.environments.kinds import environment
+from agentlite.environments.making.blueprint import KINDS, Blueprint
+from agentlite.environments.making.checks import Replay, faults, made_calls
+from agentlite.environments.making.walk import Walker
+from agentlite.environments.world import LIMITS
+from agentlite.stages.make import key_figure, search, with_rows
+from agentlite.stages.make.play import PlayedDialog
+from agentlite.stages.make.search import counts
+
+FILES = ("blueprints.jsonl", "dialogs.jsonl", "filtered.jsonl", "stats.json")
+
+
+def make(folder, name="run", **options):
+    env = f"{folder / 'library.py'}:Library"
+    defaults = {"env": env, "num_dialogs": 40, "extra_tools": 2}
+    return agentlite.make(run=str(folder / name), **{**defaults, **options})
+
+
+def contents(folder, name="run"):
+    return [(folder / name / "make" / file).read_bytes() for file in FILES]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Dialogs of all kinds from the library."""
+    folder = tmp_path_factory.mktemp("make")
+    library(folder)
+    return folder, make(folder)
+
+
+def dialogs(folder, name="run"):
+    return [*read_rows(folder / name / "make" / "dialogs.jsonl")]
+
+
+def test_all_kinds_are_made_in_their_shares(made):
+    folder, result = made
+    assert result.outputs == [*FILES]
+    figures = result.figures
+    assert figures["kinds"] == counts({}, 40) and figures["kept"] == 40
+    assert Counter(row["meta"]["kind"] for row in dialogs(folder)) == figures["kinds"]
+    assert figures["filtered"] == figures["not_found"] == {}
+    assert figures["verified"] == {"results": 40, "state": 40}
+    assert key_figure(figures) == "40 of 40 dialogs"
+    assert len({row["id"] for row in dialogs(folder)}) == 40
+    assert result.next.startswith("agentlite prep --from make")
+
+
+def test_a_fresh_world_returns_what_the_dialogs_say_and_ends_in_their_state(made):
+    folder, _ = made
+    world = environment(f"{folder / 'library.py'}:Library", needs_tasks=False)
+    (task,) = world.tasks()
+    plans = {row["blueprint"]["task"]: row for row in blueprints(folder)}
+    assert [*plans] == [""]
+    by_id = {row["kind"] + json.dumps(row["blueprint"]["turns"]): row for row in blueprints(folder)}
+    assert len(by_id) == 40
+    with Walker(world, LIMITS) as walker:
+        for row, plan in zip(dialogs(folder), blueprints(folder), strict=True):
+            results, state = walker.carry_out(task, made_calls(row["messages"]))
+            said = [one["content"] for one in row["messages"] if one["role"] == "tool"]
+            assert [one.text for one in results] == said
+            assert state == plan["blueprint"]["state"]
+
+
+def blueprints(folder):
+    return [*read_rows(folder / "run" / "make" / "blueprints.jsonl")]
+
+
+def test_what_is_by_chance_or_left_from_another_world_is_not_called(made):
+    folder, _ = made
+    called = Counter(call.name for row in dialogs(folder) for call in made_calls(row["messages"]))
+    assert not {"lucky_number", "forget", "renamed"} & called.keys()
+    assert {"find_book", "borrow", "reserve_room", "opening_hours"} <= called.keys()
+
+
+def test_the_user_says_what_no_result_says(made):
+    """Every argument of a call stands in a message before it."""
+    folder, _ = made
+    for row in dialogs(folder):
+        for number, message in enumerate(row["messages"]):
+            before = json.dumps(row["messages"][:number], ensure_ascii=False)
+            for call in made_calls([message]):
+                for value in call.arguments.values():
+                    assert str(value) in before, (value, row["messages"])
+
+
+def test_each_kind_is_what_it_says(made):
+    folder, _ = made
+    by_kind = {kind: [] for kind in KINDS}
+    for row in dialogs(folder):
+        roles = [one["role"] for one in row["messages"]]
+        calls = [len(one.get("tool_calls", ())) for one in row["messages"]]
+        by_kind[row["meta"]["kind"]].append((row, roles, calls))
+    assert all(calls[1] == 1 and len(calls) == 4 for _, _, calls in by_kind["single"])
+    assert all(max(calls) > 1 for _, _, calls in by_kind["parallel"])
+    assert all(roles.count("user") in (2, 3) for _, roles, _ in by_kind["several_turns"])
+    assert all(roles.count("user") >= 5 for _, roles, _ in by_kind["long"])
+    for row, _, calls in by_kind["no_tool"]:
+        assert not sum(calls) and row["gold"] == {"1": {"calls": []}}
+    for _, roles, calls in by_kind["missing_function"]:
+        last = max(at for at, role in enumerate(roles) if role == "user")
+        assert sum(calls[:last]) and not sum(calls[last:])
+    for _, roles, calls in by_kind["missing_parameter"]:
+        assert roles[:3] == ["user", "assistant", "user"] and calls[1] == 0 and calls[3] == 1
+    for row, _, calls in by_kind["error"]:
+        assert calls[1] == 1 and "rror" in row["messages"][2]["content"]
+        assert calls[5] == 1 and "rror" not in row["messages"][6]["content"]
+    for row, _, _ in [one for rows in by_kind.values() for one in rows]:
+        called = {call.name for call in made_calls(row["messages"])}
+        assert called <= {tool["function"]["name"] for tool in row["tools"]}
+
+
+def planted(row, rng):
+    """A dialog with each fault that can be planted in it, by the fault's name."""
+    messages = row["messages"]
+    words = [at for at, one in enumerate(messages) if one["role"] == "assistant" and one["content"]]
+    calls = [at for at, one in enumerate(messages) if one.get("tool_calls")]
+
+    def changed(at, **parts):
+        return [one if at != number else {**one, **parts} for number, one in enumerate(messages)]
+
+    yield "invented", changed(words[-1], content=f"I cannot: it is {rng.randrange(10**6, 10**7)}.")
+    names = [tool["function"]["name"] for tool in row["tools"] if "_" in tool["function"]["name"]]
+    for name in names[:1]:
+        yield "leaked", changed(0, content=f"{messages[0]['content']} Use {name}.")
+    if calls and row["meta"]["kind"] != "error":
+        yield "contradicts", changed(words[-1], content="I am sorry, that failed.")
+        (call, *more) = messages[calls[-1]]["tool_calls"]
+        function = call["function"]
+        arguments = json.loads(function["arguments"])
+        for name, value in arguments.items():
+            other = value + 1 if isinstance(value, int) else f"{value}s"
+            wrong = {**function, "arguments": json.dumps({**arguments, name: other})}
+            yield "wrong", changed(calls[-1], tool_calls=[{**call, "function": wrong}, *more])
+
+
+def test_planted_faults_are_filtered_and_good_dialogs_are_kept(made):
+    """Of faults at least 95 %, of good dialogs at most 5 %. The results stay as they were, as those
+    of a teacher that writes them itself."""
+    folder, _ = made
+    found, good = Counter(), Counter()
+    for row, plan in zip(dialogs(folder), blueprints(folder), strict=True):
+        plan = msgspec.convert(plan["blueprint"], Blueprint)
+        tools = read_tools(row["tools"])
+        results = [one["content"] for one in row["messages"] if one["role"] == "tool"]
+        replay = Replay(results, plan.state)
+        good[any(one.message is None for one in faults(plan, row["messages"], tools, replay))] += 1
+        for name, messages in planted(row, Random(row["id"])):
+            dropped = any(one.message is None for one in faults(plan, messages, tools, replay))
+            found[name, dropped] += 1
+    for name in ("invented", "leaked", "contradicts", "wrong"):
+        assert found[name, True] >= 0.95 * (found[name, True] + found[name, False]), (name, found)
+    assert good[True] <= 0.05 * good.total() and good.total() == 40
+
+
+def test_copies_are_counted_and_left_out():
+    plan = Blueprint("single", "", (), (), "")
+    words = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello."}]
+    one = PlayedDialog(search.Slot("single", 0, plan), words, [], ("results",), 0)
+    (_, first), (_, second) = with_rows([one, one])
+    assert first == [] and [fault.kind for fault in second] == ["copy"]
+
+
+def test_prep_reads_all_of_them(made):
+    folder, _ = made
+    result = agentlite.prep(
+        run=str(folder / "run"), trajectories=("make",), model="smollm2-135m", out="read"
+    )
+    assert result.figures["read"] == 40 and not result.figures["rejected"]
+    records = [
+        from_row(row)
+        for split in ("train", "dev", "test")
+        for row in read_rows(folder / "run" / "read" / f"{split}.jsonl")
+    ]
+    assert {record.meta["extra"]["meta"]["kind"] for record in records} <= {*KINDS}
+    assert all(record.has_gold(turn) for record in records for turn in record.turns)
+
+
+def test_killed_at_any_blueprint_it_ends_with_the_same_bytes(made, monkeypatch):
+    folder, _ = made
+    append, written, looked_for = Appender.append, [], []
+    monkeypatch.setattr(search, "TOGETHER", 8)
+    make(folder, "whole")
+
+    def stops(self, row):
+        append(self, row)
+        written.append((row["kind"], row["number"]))
+        if len(written) == 11:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Appender, "append", stops)
+        with pytest.raises(KeyboardInterrupt):
+            make(folder, "again")
+    filled = search._filled
+
+    def seen(setup, walker, slot, turn, keys):
+        looked_for.append(slot.place)
+        return filled(setup, walker, slot, turn, keys)
+
+    monkeypatch.setattr(search, "_filled", seen)
+    assert make(folder, "again").status == "done"
+    assert contents(folder, "again") == contents(folder, "whole")
+    assert not {*written[:8]} & {*looked_for}
+    assert make(folder, "again").status == "up to date"
+
+
+def test_other_seeds_make_other_dialogs_and_shares_choose_kinds(made):
+    folder, _ = made
+    result = make(folder, "other", seed=1, num_dialogs=4, shares={"single": 1.0, "error": 1.0})
+    assert result.figures["kinds"] == {"single": 2, "error": 2}
+    assert {row["id"] for row in dialogs(folder, "other")} - {row["id"] for row in dialogs(folder)}
+
+
+@pytest.mark.parametrize(
+    ("change", "location", "problem", "fix"),
+    [
+        ("silent", "--env", "none of its 9 tools has a description", "Describe each tool"),
+        ("doubled", "--env", "2 tools appear twice, find_book among them", "Leave one"),
+        ("deaf", "--env", "no calls were found that succeed", "Give --tasks FILE"),
+        ("broken", "--env", "its world cannot be built", "Give --tasks FILE"),
+    ],
+)
+def test_tools_that_nothing_can_be_made_from_are_named(tmp_path, change, location, problem, fix):
+    library(tmp_path)
+    path = tmp_path / "library.py"
+    own = {
+        "silent": """
+    def tools(self):
+        from agentlite.environments import inside
+        tools = [inside.tool_schema(method) for _, method in inside.methods(type(self))]
+        for tool in tools:
+            tool["function"]["description"] = ""
+        return tools
+""",
+        "doubled": """
+    def tools(self):
+        from agentlite.environments import inside
+        tools = [inside.tool_schema(method) for _, method in inside.methods(type(self))]
+        return [*tools, *tools[:0], tools[1], tools[3]]
+""",
+        "deaf": """
+    def call(self, name, arguments):
+        return "Error: the library is closed"
+""",
+        "broken": """
+    def close(self):
+        pass
+
+    def state(self):
+        raise RuntimeError("no state")
+""",
+    }[change]
+    if change == "broken":
+        own = own.replace("def state", "def tools")
+    path.write_text(path.read_text() + own, encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        make(tmp_path, num_dialogs=2)
+    assert str(caught.value).startswith(location) and problem in caught.value.problem
+    assert fix.casefold() in caught.value.fix.casefold()
+
+
+def test_two_thousand_tools_are_no_trouble(tmp_path):
+    library(tmp_path)
+    path = tmp_path / "library.py"
+    own = """
+    def tools(self):
+        from itertools import product
+
+        words = ["".join(letters) for letters in product("bdfgklm", "aeiou", "nprst")]
+        return [
+            {"type": "function", "function": {"name": f"tool_{n}", "parameters": {},
+             "description": f"Counts {words[n % 175]}{words[n // 175]} {words[n // 12]}n{n % 12}"}}
+            for n in range(2000)
+        ]
+
+    def call(self, name, arguments):
+        return {"item": name}
+"""
+    path.write_text(path.read_text() + own, encoding="utf-8")
+    result = make(tmp_path, num_dialogs=5, shares={"single": 1.0})
+    assert result.figures["kept"] == 5
+    assert {len(row["tools"]) for row in dialogs(tmp_path)} == {3}
+
+
+def test_settings_that_cannot_be_used_are_named(tmp_path):
+    library(tmp_path)
+    for options, location in (
+        ({"env": ""}, "agentlite make"),
+        ({"env": "recorded:prep"}, "--env recorded:prep"),
+        ({"shares": {"sinlge": 1.0}}, "--shares"),
+        ({"shares": {"single": 0.0}}, "--shares"),
+    ):
+        with pytest.raises(UserError) as caught:
+            make(tmp_path, **options)
+        assert caught.value.location == location and caught.value.fix
+
+
+def test_counts_add_up_whatever_the_shares():
+    for number in (1, 7, 40, 101):
+        assert sum(counts({}, number).values()) == number
+    assert counts({"single": 1.0, "error": 2.0}, 4) == {"single": 1, "error": 3}
+
+
+def test_a_hundred_dialogs_from_the_tools_of_bfcl_are_all_verified_by_state(tmp_path):
+    pytest.importorskip("bfcl_eval")
+    number = 500 if os.environ.get("AGENTLITE_TEST_ALL") else 100
+    result = agentlite.make(
+        run=str(tmp_path / "run"), env="bfcl:multi_turn_base", split="train", num_dialogs=number
+    )
+    figures = result.figures
+    assert figures["kept"] == number - sum(figures["not_found"].values()) >= 0.97 * number
+    assert figures["verified"]["state"] == figures["kept"] and figures["tools_called"] > 60
+    length = 4096
+    read = agentlite.prep(
+        run=str(tmp_path / "run"),
+        trajectories=("make",),
+        model="smollm2-135m",
+        max_length=length,
+    )
+    assert read.figures["read"] == figures["kept"] and not read.figures["rejected"]

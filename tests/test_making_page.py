@@ -1,0 +1,40 @@
+"""docs/making.md run as it stands, up to prep: from the shop's tools to records."""
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from support.processes import agentlite
+from support.samples import ROOT
+
+from agentlite.core.row_files import read_rows
+
+SHOP = (ROOT / "docs/environments.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/making.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", SHOP, re.DOTALL))
+LINES, PLAYED = (block.splitlines() for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL))
+
+
+def test_the_kinds_of_the_page_are_those_that_are_made():
+    from agentlite.environments.making.blueprint import KINDS
+
+    table = PAGE.partition("## Kinds of dialogs")[2].partition("\n## ")[0]
+    assert {*re.findall(r"^\| `(\w+)`", table, re.MULTILINE)} == {*KINDS}
+
+
+@pytest.mark.long
+def test_the_commands_make_dialogs_that_prep_reads(tiny_model, tmp_path):
+    for name in ("shop.py", "tasks.py"):
+        (tmp_path / name).write_text(FILES[name], encoding="utf-8")
+    made = subprocess.run([sys.executable, "tasks.py"], cwd=tmp_path, capture_output=True)
+    (tmp_path / "tasks.jsonl").write_bytes(made.stdout)
+    assert [shlex.split(line)[1] for line in LINES] == ["make", "prep", "sft", "eval"]
+    for line, more in zip(LINES[:2], (["-n", "40"], ["--model", str(tiny_model)]), strict=True):
+        done = agentlite(*shlex.split(line)[1:], *more, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr.decode()
+    assert [shlex.split(line)[1] for line in PLAYED] == ["make", "prep"]
+    dialogs = [*read_rows(tmp_path / "runs/default/make/dialogs.jsonl")]
+    called = str([row["messages"] for row in dialogs])
+    assert len(dialogs) >= 36 and '"name": "search"' in called.replace("'", '"')
