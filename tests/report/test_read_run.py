@@ -372,7 +372,7 @@ def test_an_input_of_a_stage_that_is_not_finished_is_not_called_changed(tmp_path
 
 def test_a_viewer_shows_the_messages_up_to_the_last_step_and_each_tool_once(tmp_path, dialog):
     other = Record(messages=dialog.messages[:3], tools=dialog.tools[:1])
-    said = {"text": "x", "problem": "", "metrics": {"a": 0.5}, "new_tokens": 3}
+    said = {"text": "x", "problem": "", "metrics": {"a": 0.5}, "new_tokens": 3, "wrong": "no_call"}
     rows = {turn: {"m": [{**said, "slices": {"task": "t"}}]} for turn in (2, 4)}
     answers = Answers(
         {dialog.id: dialog, other.id: other},
@@ -392,7 +392,7 @@ def test_a_viewer_shows_the_messages_up_to_the_last_step_and_each_tool_once(tmp_
     assert found["steps"][0][3:] == [
         [["get_weather", '{"city":["Oslo"]}']],
         {"task": "t"},
-        [[1, "x", "", [0.5, None], 3, []]],
+        [[1, "x", "", [0.5, None], 3, [], "no call where one is wanted"]],
     ]
     assert found["steps"][1][3] == []
 
