@@ -563,9 +563,8 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
     """Let a model act in an environment: it calls tools, reads results and talks to a user."""
 
     env: Annotated[str, Metavar("ENVIRONMENT"), DATA, COMMON] = ""
-    """environment: bfcl:multi_turn_base, a class (shop.py:Shop), an MCP server (mcp:COMMAND,
-    mcp:URL), an OpenEnv server (openenv:URL), simulated tools (mock:tools.json), or a prep
-    (recorded:prep)"""
+    """environment: bfcl:multi_turn_base, a class (shop.py:Shop), a server (mcp:URL, openenv:URL),
+    a program (mcp:COMMAND), mock:tools.json, or recorded:prep"""
     tasks: Annotated[File, DATA, COMMON] = ""
     """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
     model: Annotated[Model, DATA, COMMON] = TRAINED
