@@ -666,7 +666,7 @@ def test_dpo_watches_its_start_and_figures_are_the_mean_of_its_last_five_steps(
     drifts = {"chosen_drift": 14.0, "rejected_drift": 14.0}
     assert figures == {"steps": 7, "margin": 7.0, "accuracy": 7.0, **drifts}
     row = {"chosen_reward": 0.3, "rejected_reward": 0.0}
-    assert {*names, "chosen_logp", "rejected_logp"} == {*watches[0].measures.values()}
+    assert {*names, "chosen_logp", "rejected_logp", "kl"} == {*watches[0].measures.values()}
     watches[0].at_step(2, row)
     with pytest.raises(UserError, match="differ before the first step"):
         watches[0].at_step(1, row)
