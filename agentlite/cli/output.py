@@ -99,6 +99,9 @@ def _table(result: Result, stream: Any) -> None:
     elif result.status == "compared":
         weightings = msgspec.convert(result.figures["weightings"], list[WeightingRow])
         console.print_table(_weightings(weightings), stream)
+        if same := _same(weightings):
+            means = ", ".join(f"{name} {mean}" for name, mean in same.items())
+            print(f"scores of the chosen answers by every weighting: {means}", file=stream)
         print("", *result.figures["sentences"], sep="\n", file=stream)
     elif "ranking" in result.figures:
         _figures(
@@ -212,10 +215,10 @@ def _turned(rows: list[list[str]]) -> list[list[str]]:
 
 
 def _weightings(rows: list[WeightingRow]) -> list[list[str]]:
-    """A row a weighting: its pairs, what became different from the first, and the chosen sides'
-    mean of each component that some weighting counts."""
-    parts = [name for name in COMPONENTS if any(row.weights.get(name) for row in rows)]
-    parts += sorted({name for row in rows for name in row.weights} - {*COMPONENTS, *PENALTIES})
+    """A row per weighting: its pairs, what became different from the first, and the chosen sides'
+    mean of each component that tells weightings apart."""
+    same = _same(rows)
+    parts = [name for name in _counted(rows) if name not in same]
     body = [
         [
             row.name,
@@ -229,3 +232,20 @@ def _weightings(rows: list[WeightingRow]) -> list[list[str]]:
     ]
     heads = [name.replace("_", "\n") for name in parts]
     return [["weighting", "pairs", "flipped", "other\nsteps", "mean\nmargin", *heads], *body]
+
+
+def _counted(rows: list[WeightingRow]) -> list[str]:
+    """The components that some weighting counts."""
+    parts = [name for name in COMPONENTS if any(row.weights.get(name) for row in rows)]
+    return parts + sorted(
+        {name for row in rows for name in row.weights} - {*COMPONENTS, *PENALTIES}
+    )
+
+
+def _same(rows: list[WeightingRow]) -> dict[str, str]:
+    """The components whose mean over the chosen sides is that of all weightings, as it is shown."""
+    chosen = [row.chosen for row in rows if row.chosen]
+    if len(chosen) < 2:
+        return {}
+    shown = {name: {f"{one[name]:.2f}" for one in chosen} for name in _counted(rows)}
+    return {name: values.pop() for name, values in shown.items() if len(values) == 1}

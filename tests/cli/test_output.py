@@ -196,7 +196,22 @@ def test_weightings_stand_in_rows_with_the_components_that_count(capsys):
     ]
     figures = {"weightings": msgspec.to_builtins(rows), "sentences": ["one.", "two."]}
     out, _ = shown(Result("pairs", "compared", "f", figures, [], 0.0), capsys)
-    assert out.endswith("\none.\ntwo.\n")
+    assert out.endswith("\none.\ntwo.\n") and "by every weighting" not in out
+
+
+def test_a_component_that_tells_no_weighting_from_another_is_no_column(capsys):
+    common: Any = {"pairs": 3, "flipped": 0, "gained": 1, "lost": 2, "mean_margin": 0.1}
+    common |= {"steps": 9, "rejected": {}, "no_pair": {}, "weights": {"exact": 1.0, "mine": 1.0}}
+    chosen = [{"exact": 0.5, "mine": 0.25}, {"exact": 0.5, "mine": 0.75}]
+    rows = [
+        WeightingRow(name=name, chosen=means, **common)
+        for name, means in zip("ab", chosen, strict=True)
+    ]
+    heading, *_ = output._weightings(rows)
+    assert heading[5:] == ["mine"]
+    figures = {"weightings": msgspec.to_builtins(rows), "sentences": []}
+    out, _ = shown(Result("pairs", "compared", "f", figures, [], 0.0), capsys)
+    assert "scores of the chosen answers by every weighting: exact 0.50" in out
 
 
 @pytest.mark.parametrize(
