@@ -16,16 +16,6 @@ class Stage(NamedTuple):
 
 
 STAGES = {
-    "make": Stage(
-        "Make training dialogs from tools alone: calls that were carried out, with words for them.",
-        """
-agentlite make dialogs --env shop.py:Shop -n 500
-agentlite make dialogs --env 'mcp:python server.py' --shares single=1,long=1
-agentlite make dialogs --env bfcl:multi_turn_base --split train
-agentlite make dialogs --env shop.py:Shop --endpoint $URL --model NAME
-""",
-        other_names="generate synthesize synthetic data dialogs",
-    ),
     "prep": Stage(
         "Check dialogs, leave out duplicates, and split the rest into train, dev and test.",
         """
@@ -103,6 +93,16 @@ agentlite rollout --env bfcl:multi_turn_base --limit 20 --temperature 0
 agentlite rollout --env shop.py:Shop --tasks tasks.jsonl --model dpo -n 4
 """,
         other_names="env environment agent simulate trajectories",
+    ),
+    "make": Stage(
+        "Make training dialogs from tools alone: calls that were carried out, with words for them.",
+        """
+agentlite make dialogs --env shop.py:Shop -n 500
+agentlite make dialogs --env 'mcp:python server.py' --shares single=1,long=1
+agentlite make dialogs --env bfcl:multi_turn_base --split train
+agentlite make dialogs --env shop.py:Shop --endpoint $URL --model NAME
+""",
+        other_names="synthesize synthetic dialogs",
     ),
     "eval": Stage(
         "Ask models at every step of the test records, score their answers, and compare them.",

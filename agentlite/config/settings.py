@@ -824,7 +824,6 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
 
 
 COMMANDS: dict[str, type[Struct]] = {
-    "make": MakeSettings,
     "prep": PrepSettings,
     "retriever": RetrieverSettings,
     "sft": SftSettings,
@@ -832,6 +831,7 @@ COMMANDS: dict[str, type[Struct]] = {
     "dpo": DpoSettings,
     "grpo": GrpoSettings,
     "rollout": RolloutSettings,
+    "make": MakeSettings,
     "eval": EvalSettings,
     "ablate": AblateSettings,
 }

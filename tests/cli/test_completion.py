@@ -41,7 +41,7 @@ def test_commands_and_options_are_completed():
     ("words", "values"),
     [
         (("sft", "--engine", ""), ["unsloth", "hf"]),
-        (("dpo", "--loss-type", "s"), ["sigmoid"]),
+        (("dpo", "--loss-type", "sim"), ["simpo"]),
         (("sft", "--full", "t"), ["true"]),
         (("sft", "--profile", "rtx"), ["rtx3060", "rtx4090"]),
         (("prep", ""), []),

@@ -10,6 +10,7 @@ from agentlite.core.errors import UserError
 from agentlite.deploy import chat_model
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.engine.decoding import Decoding
+from agentlite.engine.stream import StreamedAnswer
 from agentlite.workspace import lineage
 from agentlite.workspace.model_source import find_model
 
@@ -64,10 +65,12 @@ def test_an_answer_ends_at_its_limit_and_at_the_stops_of_calls_if_there_are_tool
     made.protocol, made.loaded = protocol, None  # type: ignore[assignment]
     asked: list[Any] = []
 
-    def stream(loaded: Any, ids: Any, decoding: Decoding, listener: Any, guide: Any) -> Any:
-        assert guide is None
+    def stream(
+        loaded: Any, ids: Any, decoding: Decoding, listener: Any, guide: Any, *, likely: bool
+    ) -> Any:
+        assert guide is None and not likely
         asked.append((ids, decoding))
-        return SimpleNamespace(text="said", ended="turn", new_tokens=3)
+        return StreamedAnswer("said", "turn", 3)
 
     monkeypatch.setattr(chat_model, "stream", stream)
     offered = ("a tool",) if tools else ()
