@@ -363,7 +363,7 @@ def act(acting: Acting, stage: StageFolder, command: str) -> list[Trajectory]:
                     advance(len(done))
                 else:
                     turns.append(msgspec.to_builtins(one))
-    _refuse_too_long(settings, done)
+    _say_too_long(settings, done, command)
     return [done[key] for _, key in order]
 
 
@@ -415,16 +415,26 @@ def _refuse_lost(
     )
 
 
-def _refuse_too_long(settings: RolloutSettings, done: Mapping[RolloutKey, Trajectory]) -> None:
-    """Where not one first prompt leaves room for an answer, nothing was measured."""
-    if all(one.ended == "length" and not one.turns for one in done.values()):
+def _say_too_long(
+    settings: RolloutSettings, done: Mapping[RolloutKey, Trajectory], command: str
+) -> None:
+    """How many rollouts could not begin, as their first prompt leaves no room for an answer. Raises
+    UserError 2 where none could: nothing was measured.
+    """
+    count = sum(one.ended == "length" and not one.turns for one in done.values())
+    room, longer = settings.max_length - settings.max_new_tokens, 4 * settings.max_length
+    if count == len(done):
         raise UserError(
-            f"every task's first prompt, with its tools, is longer than "
-            f"{settings.max_length - settings.max_new_tokens} tokens.",
-            f"Raise --max-length, as in --max-length {4 * settings.max_length} --force; or offer "
-            "fewer tools.",
+            f"every task's first prompt, with its tools, is longer than {room} tokens.",
+            f"Raise --max-length, as in --max-length {longer} --force; or offer fewer tools.",
             location=settings.env,
             exit_code=USAGE,
+        )
+    if count:
+        console.notice(
+            f"{command}: {count} of {len(done)} rollouts ended before the first answer: their "
+            f"prompt, with its tools, is longer than {room} tokens. Raise --max-length, as in "
+            f"--max-length {longer} --force"
         )
 
 

@@ -75,6 +75,17 @@ def test_every_task_is_done_and_counted(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("acting")
+def test_rollouts_that_cannot_begin_are_counted_aloud(tmp_path, capsys):
+    first, *others = tasks()
+    shop(tmp_path, [first | {"hint": "long " * 2000}, *others])
+    assert rollout(tmp_path, max_length=2048).figures["ended"] == {"length": 2, "user": 6}
+    shown = capsys.readouterr().err
+    assert "2 of 8 rollouts ended before the first answer" in shown and "--max-length 8192" in shown
+    rollout(tmp_path, "roomy", max_length=8192)
+    assert "before the first answer" not in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("acting")
 @pytest.mark.parametrize("rows", [0, 1, 2, 7, 16, 17, 33, 47])
 def test_stopped_at_any_turn_and_run_again_it_ends_with_the_same_bytes(tmp_path, monkeypatch, rows):
     shop(tmp_path, tasks())
