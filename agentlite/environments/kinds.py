@@ -154,7 +154,7 @@ def _check_command(server: str) -> None:
         ) from error
     if shutil.which(program) is None:
         raise UserError(
-            f"there is no command '{program}'.",
+            f"the command '{program}' is not installed.",
             "Name one that is installed, or the path of a program that may be run: "
             "--env 'mcp:python server.py'.",
             location=location,

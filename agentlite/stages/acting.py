@@ -12,7 +12,7 @@ import msgspec
 
 from agentlite.config import gpu_profiles
 from agentlite.config.pipeline import TRAINED
-from agentlite.config.settings import CPU_MODEL, GPU_MODEL, RolloutSettings
+from agentlite.config.settings import CPU_MODEL, GPU_MODEL, MakeSettings, RolloutSettings
 from agentlite.core import console
 from agentlite.core.errors import NETWORK, REJECTS, USAGE, RowError, UserError
 from agentlite.core.records import digest
@@ -161,7 +161,7 @@ def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentT
             location=location,
         )
     if settings.split != "all":
-        every = [_with_split(settings, task) for task in tasks]
+        every = [task._replace(split=split_of_task(settings, task)) for task in tasks]
         tasks = [task for task in every if task.split == settings.split]
     if not tasks:
         raise UserError(
@@ -182,14 +182,12 @@ def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentT
     return order[: settings.limit]
 
 
-def _with_split(settings: RolloutSettings, task: EnvironmentTask) -> EnvironmentTask:
-    """The split does not depend on --seed, so that other rollouts never reach the test tasks. A
-    recorded dialog has the split of its prep.
+def split_of_task(settings: RolloutSettings | MakeSettings, task: EnvironmentTask) -> str:
+    """The split does not depend on --seed, so that other rollouts, and dialogs that are made, never
+    reach the test tasks. A recorded dialog has the split of its prep.
     """
-    if task.split:
-        return task
     fractions = {"test": settings.test, "dev": settings.dev}
-    return task._replace(split=split_of(task.group or task.id, fractions, seed=0))
+    return task.split or split_of(task.group or task.id, fractions, seed=0)
 
 
 def _source(settings: RolloutSettings, run: Path, begun: Path | None) -> Source:

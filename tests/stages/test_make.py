@@ -7,7 +7,7 @@ from random import Random
 
 import msgspec
 import pytest
-from support.library import library
+from support.lending import lending_library
 
 import agentlite
 from agentlite.core.errors import UserError
@@ -19,7 +19,7 @@ from agentlite.environments.making.blueprint import KINDS, Blueprint
 from agentlite.environments.making.checks import Replay, faults, made_calls
 from agentlite.environments.making.walk import Walker
 from agentlite.environments.world import LIMITS
-from agentlite.stages.make import key_figure, search, with_rows
+from agentlite.stages.make import key_figure, search, with_faults
 from agentlite.stages.make.play import PlayedDialog
 from agentlite.stages.make.search import counts
 
@@ -40,7 +40,7 @@ def contents(folder, name="run"):
 def made(tmp_path_factory):
     """Dialogs of all kinds from the library."""
     folder = tmp_path_factory.mktemp("make")
-    library(folder)
+    lending_library(folder)
     return folder, make(folder)
 
 
@@ -172,7 +172,7 @@ def test_copies_are_counted_and_left_out():
     plan = Blueprint("single", "", (), (), "")
     words = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello."}]
     one = PlayedDialog(search.Slot("single", 0, plan), words, [], ("results",), 0)
-    (_, first), (_, second) = with_rows([one, one])
+    (_, first), (_, second) = with_faults([one, one])
     assert first == [] and [fault.kind for fault in second] == ["copy"]
 
 
@@ -237,7 +237,7 @@ def test_other_seeds_make_other_dialogs_and_shares_choose_kinds(made):
     ],
 )
 def test_tools_that_nothing_can_be_made_from_are_named(tmp_path, change, location, problem, fix):
-    library(tmp_path)
+    lending_library(tmp_path)
     path = tmp_path / "library.py"
     own = {
         "silent": """
@@ -276,7 +276,7 @@ def test_tools_that_nothing_can_be_made_from_are_named(tmp_path, change, locatio
 
 
 def test_two_thousand_tools_are_no_trouble(tmp_path):
-    library(tmp_path)
+    lending_library(tmp_path)
     path = tmp_path / "library.py"
     own = """
     def tools(self):
@@ -299,7 +299,7 @@ def test_two_thousand_tools_are_no_trouble(tmp_path):
 
 
 def test_settings_that_cannot_be_used_are_named(tmp_path):
-    library(tmp_path)
+    lending_library(tmp_path)
     for options, location in (
         ({"env": ""}, "agentlite make"),
         ({"env": "recorded:prep"}, "--env recorded:prep"),

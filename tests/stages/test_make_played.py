@@ -4,7 +4,7 @@ import json
 from collections import Counter
 
 import pytest
-from support.library import library
+from support.lending import lending_library
 from support.scripted_roles import agent, is_user, user
 from support.scripted_server import ScriptedServer
 
@@ -37,7 +37,7 @@ def reply(server, body):
 
 def make(folder, server, name="run", **options):
     defaults = {
-        "env": library(folder),
+        "env": lending_library(folder),
         "endpoint": (server.url,),
         "model": "teacher",
         "hint": "gold",

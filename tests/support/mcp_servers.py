@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -28,21 +29,15 @@ def command(kind: str) -> str:
 @contextlib.contextmanager
 def served(kind: str) -> Iterator[str]:
     """The URL of a server."""
-    from support.processes import waits_until
+    from support.processes import listens, waits_until
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     program = [sys.executable, __file__, kind, str(port)]
     process = subprocess.Popen(program, stderr=subprocess.DEVNULL)
 
-    def answers() -> bool:
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return True
-        return False
-
     try:
-        assert waits_until(answers, 60)
+        assert waits_until(partial(listens, port), 60)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.kill()

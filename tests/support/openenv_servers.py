@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
@@ -82,7 +83,7 @@ TOOLS = [("buy", "Puts items into the cart.", BUY), ("total", "Counts the cart."
 @contextlib.contextmanager
 def served(kind: str) -> Iterator[str]:
     """The URL of a server."""
-    from support.processes import waits_until
+    from support.processes import listens, waits_until
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -91,14 +92,8 @@ def served(kind: str) -> Iterator[str]:
         program = [PACKAGE, str(Path(__file__).with_name("openenv_package.py"))]
     process = subprocess.Popen([*program, kind, str(port)], stderr=subprocess.DEVNULL)
 
-    def answers() -> bool:
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return True
-        return False
-
     try:
-        assert waits_until(answers, 300 if PACKAGE else 60)
+        assert waits_until(partial(listens, port), 300 if PACKAGE else 60)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()

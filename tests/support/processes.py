@@ -37,6 +37,14 @@ def is_running(process: int) -> bool:
         return False
 
 
+def listens(port: int) -> bool:
+    """Whether a server takes connections on this port of the machine."""
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    return False
+
+
 def waits_until(condition: Callable[[], bool], seconds: float = 20) -> bool:
     end = time.monotonic() + seconds
     while not condition():

@@ -96,17 +96,15 @@ def faults(
     blueprint: Blueprint,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Tool],
-    replay: Replay | None,
+    replay: Replay,
 ) -> list[DialogFault]:
-    """All that is wrong with a dialog. `tools`: those on offer. `replay`: None where there is no
-    world that could make the calls again.
-    """
-    found = [*_of_calls(blueprint, messages, tools)]
-    if replay:
-        found += _of_world(blueprint, messages, replay)
-    found += _of_kind(blueprint, messages)
-    found += _of_words(blueprint, messages, tools)
-    return found
+    """All that is wrong with a dialog. `tools`: those on offer."""
+    return [
+        *_of_calls(blueprint, messages, tools),
+        *_of_world(blueprint, messages, replay),
+        *_of_kind(blueprint, messages),
+        *_of_words(blueprint, messages, tools),
+    ]
 
 
 def _of_calls(

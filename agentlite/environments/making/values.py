@@ -134,7 +134,7 @@ def arguments(tool: Tool, pool: Sequence[KnownValue], rng: Random) -> dict[str, 
             return None
         if value is not None and (name in required or value.call is not None or rng.random() < 0.2):
             chosen[name] = value
-    # one description may name one thing twice: from here to here is no way to go
+    # two parameters with one value: a way from Oslo to Oslo, a message of Ann to Ann
     texts = [str(value.value) for value in chosen.values() if isinstance(value.value, str)]
     return chosen if len(texts) == len({*texts}) else None
 

@@ -11,13 +11,13 @@ from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import plain
 from agentlite.core.row_files import write_json, write_rows
-from agentlite.data.curation.split import split_of
 from agentlite.environments.kinds import Environment, environment
 from agentlite.environments.making.checks import DialogFault, copy_key, faults
 from agentlite.environments.making.dialog import DIALOGS, in_plain_words, row_of
 from agentlite.environments.making.walk import Walker
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import WorldError, WorldLimits
+from agentlite.stages.acting import split_of_task
 from agentlite.stages.make.play import PlayedDialog, play, players
 from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, find, not_found
 from agentlite.workspace import run_folder
@@ -71,7 +71,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
                 if acting
                 else (_in_plain(settings, slot) for slot in found)
             )
-            made = [*with_rows(played)]
+            made = [*with_faults(played)]
             write_rows(stage.folder / DIALOGS, (row for row, found in made if not _drops(found)))
             write_rows(
                 stage.folder / FILTERED,
@@ -124,20 +124,8 @@ def _environment(settings: MakeSettings, run: Path) -> Environment:
 def _tasks(settings: MakeSettings, world: Environment) -> list[EnvironmentTask]:
     """Those of the split, all where the environment has none of its own. Raises UserError 2."""
     tasks = list(world.tasks())
-    if settings.split == "all" or (len(tasks) == 1 and not settings.tasks):
-        return _not_empty(settings, tasks)
-    fractions = {"test": settings.test, "dev": settings.dev}
-    return _not_empty(
-        settings,
-        [
-            task
-            for task in tasks
-            if (task.split or split_of(task.group or task.id, fractions, seed=0)) == settings.split
-        ],
-    )
-
-
-def _not_empty(settings: MakeSettings, tasks: list[EnvironmentTask]) -> list[EnvironmentTask]:
+    if settings.split != "all" and (len(tasks) != 1 or settings.tasks):
+        tasks = [task for task in tasks if split_of_task(settings, task) == settings.split]
     if not tasks:
         raise UserError(
             "holds no task of this split.",
@@ -215,7 +203,7 @@ def _in_plain(settings: MakeSettings, slot: Slot) -> PlayedDialog:
     return PlayedDialog(slot, messages, found, by, 0)
 
 
-def with_rows(
+def with_faults(
     played: Iterable[PlayedDialog],
 ) -> Iterator[tuple[dict[str, Any], list[DialogFault]]]:
     """The row of each dialog with what is wrong with it."""

@@ -62,7 +62,7 @@ def counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
     unknown = [kind for kind in shares if kind not in KINDS]
     total = sum(shares.values())
     if unknown or not total:
-        problem = f"there are no dialogs '{unknown[0]}'." if unknown else "all shares are 0."
+        problem = f"'{unknown[0]}' is not a kind." if unknown else "all shares are 0."
         raise UserError(problem, f"The kinds: {', '.join(KINDS)}.", location="--shares")
     exact = {kind: number * share / total for kind, share in shares.items()}
     found = {kind: int(wanted) for kind, wanted in exact.items()}

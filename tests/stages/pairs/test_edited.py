@@ -143,7 +143,7 @@ def test_every_protocol_writes_the_one_mistake_and_reads_it_back(
     assert possible == {
         "unwanted_call": answers,
         "no_call": calls,
-        "wrong_tool": calls - several,  # there is no third tool
+        "wrong_tool": calls - several,  # with two calls, both tools are in use
         "number_of_calls": writes_twice,
         **dict.fromkeys(
             ("missing_required", "missing_optional", "extra_parameter", "wrong_type"), calls
@@ -267,7 +267,7 @@ def test_what_was_drawn_is_counted_and_recorded_and_made_once(run: Path) -> None
     assert result.next == f"agentlite dpo --run {run}"
     left_out = figures["no_pair"]["beyond the share of its kind"]
     assert figures["pairs"] == sum(figures["edits"].values()) == figures["steps"] - left_out
-    # at two calls there is no third tool to take for one of them
+    # where two calls use both tools, none is left to take for one of them
     counts = sorted(count for kind, count in figures["edits"].items() if kind != "wrong_tool")
     assert counts[-1] <= counts[0] + 1
     assert figures["edits"].keys() == EDITS.keys()

@@ -95,7 +95,7 @@ class Library:
 '''
 
 
-def library(folder: Path, rows: tuple[dict[str, object], ...] = ()) -> str:
+def lending_library(folder: Path, rows: tuple[dict[str, object], ...] = ()) -> str:
     """Writes it, and its tasks where there are any; its name for --env."""
     (folder / "library.py").write_text(LIBRARY, encoding="utf-8")
     if rows:
