@@ -172,8 +172,8 @@ def test_help_and_version_are_answered(run, words):
 def test_commands_are_listed_in_the_order_of_the_work(run):
     context = click.Context(group)
     listed = group.list_commands(context)
-    assert listed[:5] == ["make", "prep", "retriever", "sft", "pairs"]
-    assert listed[5:9] == ["dpo", "grpo", "rollout", "eval"]
+    assert listed[:5] == ["prep", "retriever", "sft", "pairs", "dpo"]
+    assert listed[5:10] == ["grpo", "rollout", "make", "eval", "ablate"]
     assert group.get_command(context, "nothing") is None
 
 
