@@ -1,7 +1,6 @@
 """docs/environments.md run as it stands: a shop, right calls, a model that learns them and acts."""
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -9,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.examples import ALL
 from support.faulty_server import FaultyServer
 from support.processes import agentlite
 from support.samples import ROOT
@@ -77,7 +77,7 @@ def test_every_command_runs(tiny_model, tmp_path, server):
     assert sum(PAGES_SERVER in line for line in LINES) == 2 and server.asked
 
 
-@pytest.mark.skipif(not os.environ.get("AGENTLITE_TEST_ALL"), reason="half an hour; with --all")
+@pytest.mark.skipif(not ALL, reason="half an hour; with --all")
 def test_the_page_as_it_stands_makes_a_model_that_buys_what_it_should(tmp_path, server):
     for line in begin(tmp_path):
         ran(line, tmp_path, server, [])

@@ -79,3 +79,32 @@ def rotated() -> list[float]:
 def test_a_long_row_is_rotated_as_the_kernel_would() -> None:
     """To a bit of bfloat16; the numbers reach 4."""
     assert max(simulated(rotated)) < 0.02
+
+
+def summed() -> list[float]:
+    """By how much torch's log-probabilities, statistics and gradients differ from the kernel's:
+    with and without a cap on the logits, over two chunks of the vocabulary.
+    """
+    import torch
+    from trl.kernels.chunked_logprob import ChunkedLogProbFunction
+
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(6, 8), torch.randn(2000, 8)
+    targets = torch.tensor([0, 5, 1499, 1500, 1999, 700])
+    differences = []
+    for cap in (None, 3.0):
+        ways = []
+        for most in (6, 0):  # tokens that the kernel takes
+            simulated_card.KERNEL_TOKENS = most
+            given = [one.clone().requires_grad_() for one in (hidden, weight)]
+            outputs = ChunkedLogProbFunction.apply(*given, None, targets, 0.7, 1500, cap, 1.3)
+            (outputs[0].sum() + 2 * outputs[1].sum()).backward()
+            gradients = [one.grad for one in given]
+            ways.append(torch.cat([one.float().flatten() for one in (*outputs, *gradients)]))
+        differences.append((ways[0] - ways[1]).abs().max().item())
+    return differences
+
+
+@pytest.mark.torch
+def test_many_logits_are_summed_as_the_kernel_would() -> None:
+    assert max(simulated(summed)) < 1e-4

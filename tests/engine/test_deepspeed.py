@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.examples import ALL
 from support.samples import DATA, ROOT
 
 import agentlite
@@ -31,7 +32,7 @@ SETTINGS = {
 
 
 # ZeRO-3 shares out all that ZeRO-2 does, and the weights too
-STAGES = [2, 3] if os.environ.get("AGENTLITE_TEST_ALL") else [3]
+STAGES = [2, 3] if ALL else [3]
 
 
 @pytest.fixture(scope="module")

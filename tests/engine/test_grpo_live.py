@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
+from support.examples import ALL
 from support.simulated_cuda import simulated
 from support.trainers import WEIGHTS, grpo, source, task
 
@@ -122,8 +123,6 @@ def gradients(
 
 def plain_logits(policy: Any, ids: list[int]) -> Any:
     """On CUDA, Unsloth's forward pass returns hidden states while a trainer of it is there."""
-    import os
-
     import torch
 
     before = os.environ.get("UNSLOTH_RETURN_HIDDEN_STATES")
@@ -170,7 +169,7 @@ def test_the_same_holds_for_the_loss_of_unsloth_on_cuda(tiny_model, tmp_path):
         assert difference < 0.05  # in 16 bit
 
 
-@pytest.mark.skipif(not os.environ.get("AGENTLITE_TEST_ALL"), reason="a minute or more a case")
+@pytest.mark.skipif(not ALL, reason="a minute or more a case")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_same_holds_for_each_loss_of_unsloth_on_cuda(case, tiny_model, tmp_path):
     """Simulated, and not run on a GPU."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import ALL
 from support.processes import environment, run
 from support.trainers import losses, rows, sft, source
 
@@ -93,7 +94,7 @@ def test_a_run_killed_at_any_step_ends_with_the_same_bits(tiny_model, tmp_path):
     whole.mkdir()
     sft_trainer.train(source(tiny_model), sft(), whole, rows(), rows()[:2])
     expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
-    for step in (1, 3, 5) if not os.environ.get("AGENTLITE_TEST_ALL") else range(1, 6):
+    for step in (1, 3, 5) if not ALL else range(1, 6):
         folder = tmp_path / f"killed-{step}"
         folder.mkdir()
         killed = run(

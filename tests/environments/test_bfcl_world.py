@@ -3,7 +3,6 @@
 What is compared with is the package bfcl-eval itself, on its own gold and on thousands of changes.
 """
 
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
+from support.examples import ALL
 
 from agentlite.environments.bfcl_tasks import CATEGORIES, tasks
 from agentlite.environments.bfcl_world import (
@@ -24,7 +24,7 @@ from agentlite.environments.bfcl_world import (
 
 pytestmark = pytest.mark.long
 OWN = {*vars(multi_turn_utils)}
-ALTERED = 10_000 if os.environ.get("AGENTLITE_TEST_ALL") else 1_500
+ALTERED = 10_000 if ALL else 1_500
 FOREIGN = ("nothing()", "kill(pid=1)", "exit()", "run(a=2)", "ls(a=True, b=1)", "cat()", "_x(a=1)")
 
 

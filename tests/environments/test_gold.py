@@ -1,8 +1,7 @@
 """The gold as a model: its rollouts have BFCL's verdict, and each of its calls its own turn."""
 
-import os
-
 import pytest
+from support.examples import ALL
 
 from agentlite.core.records import Call, Message
 from agentlite.environments.bfcl_tasks import CATEGORIES
@@ -15,7 +14,7 @@ from agentlite.environments.world import WorldLimits
 from agentlite.rendering import choose
 from agentlite.workspace.model_source import load_template
 
-EVERY = 1 if os.environ.get("AGENTLITE_TEST_ALL") else 10
+EVERY = 1 if ALL else 10
 BUY, PAY = Call("buy", {"item": "fig"}), Call("pay")
 
 

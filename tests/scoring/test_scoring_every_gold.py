@@ -1,7 +1,6 @@
 """Every shape of gold through every metric, every reward and what a report shows of them."""
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import QUICK, examples
+from support.examples import ALL, QUICK, examples
 from support.unknown_arguments import INVALID, RECORD, VALID
 
 from agentlite import evaluate, prep
@@ -391,7 +390,7 @@ def gold_rows(folder: Path) -> list[dict[str, object]]:
 @pytest.mark.long
 def test_the_gold_of_bfcl_itself_scores_1_by_every_figure(tmp_path: Path) -> None:
     """Every category; a sample of its rows, and in a whole run every row."""
-    limit = {} if os.environ.get("AGENTLITE_TEST_ALL") else {"limit": 60 if QUICK else 130}
+    limit = {} if ALL else {"limit": 60 if QUICK else 130}
     prep(
         f"bfcl:{','.join(bfcl.CATEGORIES)}",
         run=str(tmp_path),

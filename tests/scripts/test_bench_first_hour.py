@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import re
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import processes
+from support.examples import ALL
 from support.samples import ROOT
 from support.simulated_card import CARDS, DRIVER, environment_with
 from support.simulated_cuda import needs_simulation
@@ -244,7 +244,7 @@ def test_a_step_that_no_name_holds_is_refused(tmp_path: Path) -> None:
 @pytest.mark.torch
 def test_the_pipeline_of_the_first_hour_runs_on_a_toy(tmp_path: Path) -> None:
     """By the script itself, with this Python, and without a GPU; all of it with `--all`."""
-    whole = os.environ.get("AGENTLITE_TEST_ALL")
+    whole = ALL
     names = ["run-", "sampling-"] if whole else ["run-prep", "run-sft"]
     words = [word for name in ["model", *names] for word in ("--only", name)]
     done = subprocess.run(
@@ -269,7 +269,7 @@ def test_the_first_hour_runs_on_a_simulated_card(tmp_path: Path) -> None:
         [
             *["bash", str(ROOT / "scripts/gpu.sh"), "--toy", "--minutes", "120"],
             *["--out", str(tmp_path / "out")],
-            *([] if os.environ.get("AGENTLITE_TEST_ALL") else only),
+            *([] if ALL else only),
         ],
         env=environment_with("rtx3060", tmp_path, variables),
         capture_output=True,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support import processes
+from support.examples import ALL
 from support.samples import ROOT
 
 BENCH = ROOT / "scripts/bench"
@@ -25,7 +26,7 @@ from agentlite.engine.planning.time_and_disk import CARDS, GpuSpeed, operations 
 # A cell starts a new torch for each side. The last one is an sft too, of both sides.
 ONE_OF_EACH = (
     ("sft-0.5b", "dpo-7b-24gb", "grpo-1.5b-12gb", "beside-best")
-    if os.environ.get("AGENTLITE_TEST_ALL")
+    if ALL
     else ("grpo-1.5b-12gb", "beside-best")
 )
 HERE = gpu.Here("NVIDIA H100 80GB HBM3", 79.6, CARDS["h100"])

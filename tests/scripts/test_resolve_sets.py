@@ -1,10 +1,10 @@
 """The table of docs/install.md: what is installed, by Python, driver and vLLM."""
 
-import os
 import subprocess
 import sys
 
 import pytest
+from support.examples import ALL
 from support.samples import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -51,9 +51,7 @@ def test_vllm_lets_go_of_the_pins_that_it_does_not_go_with():
     assert tested.count("torch==") == with_vllm.count("torch==") == 1
 
 
-@pytest.mark.skipif(
-    not os.environ.get("AGENTLITE_TEST_ALL"), reason="asks the package index; with --all"
-)
+@pytest.mark.skipif(not ALL, reason="asks the package index; with --all")
 def test_the_table_is_what_the_package_index_says_now():
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts/resolve_sets.py")], capture_output=True, text=True

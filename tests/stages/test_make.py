@@ -1,12 +1,12 @@
 """`agentlite make dialogs`: from tools alone to rows that prep reads, confirmed by execution."""
 
 import json
-import os
 from collections import Counter
 from random import Random
 
 import msgspec
 import pytest
+from support.examples import ALL
 from support.lending import lending_library
 
 import agentlite
@@ -319,7 +319,7 @@ def test_counts_add_up_whatever_the_shares():
 
 def test_a_hundred_dialogs_from_the_tools_of_bfcl_are_all_verified_by_state(tmp_path):
     pytest.importorskip("bfcl_eval")
-    number = 500 if os.environ.get("AGENTLITE_TEST_ALL") else 100
+    number = 500 if ALL else 100
     result = agentlite.make(
         run=str(tmp_path / "run"), env="bfcl:multi_turn_base", split="train", num_dialogs=number
     )

@@ -3,7 +3,6 @@ refusals are clear.
 """
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from support import processes
+from support.examples import ALL
 
 import agentlite
 from agentlite.config.settings import DpoSettings
@@ -163,11 +163,7 @@ main()
 def moments(last: int) -> list[int]:
     """Three random ones; all of them with --all."""
     every = range(1, last)
-    return (
-        list(every)
-        if os.environ.get("AGENTLITE_TEST_ALL")
-        else random.SystemRandom().sample(every, 3)
-    )
+    return list(every) if ALL else random.SystemRandom().sample(every, 3)
 
 
 def test_every_step_gets_its_candidates_and_its_gold_and_every_step_is_accounted_for(paired):

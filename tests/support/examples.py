@@ -1,4 +1,6 @@
-"""How much of a sweep runs: a quick run tries fewer examples and a sample of the cases."""
+"""How much of a sweep runs: a quick run tries fewer examples and a sample of the cases, and only a
+run with --all whatever takes many minutes.
+"""
 
 import os
 from collections.abc import Sequence
@@ -9,6 +11,7 @@ First = TypeVar("First")
 Second = TypeVar("Second")
 
 QUICK = bool(os.environ.get("AGENTLITE_TEST_QUICK"))
+ALL = bool(os.environ.get("AGENTLITE_TEST_ALL"))
 
 
 def examples(whole: int) -> int:

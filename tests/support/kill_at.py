@@ -12,13 +12,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from support.examples import ALL
+
 
 def moments() -> list[str]:
     """Three random ones of a run of six steps: a step is logged, or its checkpoint is all but
     whole. All with --all.
     """
     every = [f"log {step}" for step in range(1, 6)] + ["save 2", "save 4"]
-    return every if os.environ.get("AGENTLITE_TEST_ALL") else random.SystemRandom().sample(every, 3)
+    return every if ALL else random.SystemRandom().sample(every, 3)
 
 
 def die_at(moment: str) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from support import simulated_card
 from support.samples import ROOT
 
 TIMEOUT = 300
@@ -79,8 +80,11 @@ def run(
     env: dict[str, str] | None = None,
     timeout: float | None = None,
     address_space: int | None = None,
+    server: str = "",
 ) -> subprocess.CompletedProcess[Any]:
-    """`subprocess.run`, by the warm Python; `address_space` limits the program's, in bytes."""
+    """`subprocess.run`, by the warm Python; `address_space` limits the program's, in bytes.
+    `server`: of warm_python.LOADERS, where the test says more than conftest knows.
+    """
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} if capture_output else {}
     stdin = None if input is None else subprocess.PIPE
     with start(
@@ -90,6 +94,7 @@ def run(
         cwd=cwd,
         env=env,
         address_space=address_space,
+        server=server,
         **streams,
     ) as process:
         try:
@@ -113,34 +118,36 @@ class WarmPython:
         self.wanted = "light"  # or "torch": conftest says so, for a test that needs it
         self._controls: dict[str, socket.socket] = {}
 
-    def fork(self, request: dict[str, Any], fds: Sequence[int]) -> socket.socket:
+    def fork(self, request: dict[str, Any], fds: Sequence[int], server: str) -> socket.socket:
         """The socket that receives the process id and then the exit status."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control = self._server(server or self.wanted)
         with theirs:
-            socket.send_fds(self._server(), [json.dumps(request).encode()], [*fds, theirs.fileno()])
+            socket.send_fds(control, [json.dumps(request).encode()], [*fds, theirs.fileno()])
         return ours
 
-    def _server(self) -> socket.socket:
-        if self.wanted not in self._controls:
+    def _server(self, name: str) -> socket.socket:
+        if name not in self._controls:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            compiled = tempfile.TemporaryDirectory(prefix="agentlite-tests-")
-            atexit.register(compiled.cleanup)
+            scratch = tempfile.TemporaryDirectory(prefix="agentlite-tests-")
+            atexit.register(scratch.cleanup)
             with theirs:
                 subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-m",
-                        "support.warm_python",
-                        str(theirs.fileno()),
-                        self.wanted,
-                    ],
+                    [sys.executable, "-m", "support.warm_python", str(theirs.fileno()), name],
                     stdin=subprocess.DEVNULL,
                     cwd=ROOT,
-                    env={**environment(), "UNSLOTH_COMPILE_LOCATION": compiled.name},
+                    env=_server_environment(name, Path(scratch.name)),
                     pass_fds=[theirs.fileno()],
                 )
-            self._controls[self.wanted] = ours
-        return self._controls[self.wanted]
+            self._controls[name] = ours
+        return self._controls[name]
+
+
+def _server_environment(name: str, scratch: Path) -> dict[str, str]:
+    if name in ("light", "torch"):
+        return {**environment(), "UNSLOTH_COMPILE_LOCATION": str(scratch)}
+    card = None if name == "no card" else name
+    return simulated_card.environment_with(card, scratch, environment())
 
 
 warm = WarmPython()
@@ -160,6 +167,7 @@ class WarmProcess:
         cwd: str | os.PathLike[str] | None = None,
         env: dict[str, str] | None = None,
         address_space: int | None = None,
+        server: str = "",
     ) -> None:
         self.args, self.returncode = argv, None
         ends = [_ends(number, wanted) for number, wanted in enumerate((stdin, stdout, stderr))]
@@ -169,7 +177,7 @@ class WarmProcess:
             "env": dict(os.environ if env is None else env),
             "address_space": address_space,
         }
-        self._report = warm.fork(request, [theirs for _, theirs in ends])
+        self._report = warm.fork(request, [theirs for _, theirs in ends], server)
         for number, (_, theirs) in enumerate(ends):
             if theirs != number:
                 os.close(theirs)

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
@@ -327,6 +328,83 @@ def _turn_long_rows(rope_embedding: Any) -> None:
     rope_embedding._rope_launch = launch_short
 
 
+def _sum_many_logits(chunked_logprob: Any) -> None:
+    """TRL's loss, one program a token (and block of the vocabulary): torch does many at once."""
+    import torch
+
+    plain_forward, plain_backward = (
+        chunked_logprob._forward_kernel,
+        chunked_logprob._backward_kernel,
+    )
+
+    def scaled(tile: Any, flags: Mapping[str, Any]) -> tuple[Any, Any]:
+        """The logits, and by how much of them the cap lets a gradient through."""
+        z = tile.float() * flags["logit_scale"]
+        if not flags["HAS_SOFTCAP"]:
+            return z * flags["inv_t"], 1.0
+        bent = torch.tanh(z / flags["softcap"])
+        return flags["softcap"] * bent * flags["inv_t"], 1 - bent * bent
+
+    def forward(*given: Any, BLOCK_SIZE: int, **flags: Any) -> None:
+        tile, _, targets, top, total, x_total, squares, sums, before, chosen, start, _ = given
+        z, _ = scaled(tile, flags)
+        local = targets - start
+        rows = torch.nonzero((local >= 0) & (local < z.shape[1])).squeeze(1)
+        chosen[rows] = z[rows, local[rows]]
+        if flags["HAS_MEAN_LOGITS"]:
+            sums += z.sum(1)
+        if flags["HAS_IS_TOP1"]:
+            earlier = torch.arange(z.shape[1]) < local[:, None]
+            before.copy_(torch.maximum(before, z.masked_fill(~earlier, -torch.inf).amax(1)))
+        new = torch.maximum(top, z.amax(1))
+        shrink, e = torch.exp(top - new), torch.exp(z - new[:, None])
+        total.mul_(shrink).add_(e.sum(1))
+        if flags["HAS_ENTROPY"]:
+            x_total.mul_(shrink).add_((e * z).sum(1))
+        if flags["HAS_LOG_SUM_SQ_PROBS"]:
+            squares.mul_(shrink * shrink).add_((e * e).sum(1))
+        top.copy_(new)
+
+    def backward(*given: Any, BLOCK_SIZE: int, **flags: Any) -> None:
+        tile, _, targets, log_z, entropy, by_logprob, by_entropy, start, _ = given
+        z, passed = scaled(tile, flags)
+        log_p = z - log_z[:, None]
+        p, gradient = torch.exp(log_p), torch.zeros_like(log_p)
+        if flags["HAS_LOGPROB_GRAD"]:
+            hit = torch.arange(z.shape[1]) + start == targets[:, None]
+            gradient += by_logprob[:, None] * (hit.float() - p)
+        if flags["HAS_ENTROPY_GRAD"]:
+            gradient -= by_entropy[:, None] * p * (log_p + entropy[:, None])
+        tile.copy_(gradient * flags["logit_scale"] * flags["inv_t"] * passed)
+
+    class Kernel:
+        def __init__(self, plain: Any, many: Callable[..., None]) -> None:
+            self.plain, self.many = plain, many
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
+            return self.many if grid[0] > KERNEL_TOKENS else self.plain[grid]
+
+    chunked_logprob._forward_kernel = Kernel(plain_forward, forward)
+    chunked_logprob._backward_kernel = Kernel(plain_backward, backward)
+
+
+def _change_interpreter(interpreter: Any) -> None:
+    _compute_in_bfloat16(interpreter)
+    changed: set[frozenset[int]] = set()
+
+    def call(self: Any, *given: Any, **named: Any) -> Any:
+        """A kernel calls this function. Its modules of triton.language are changed when the first
+        such call is made, and stay so; doing it again for each call takes most of the time.
+        """
+        modules = [one for one in self.fn.__globals__.values() if isinstance(one, ModuleType)]
+        if (key := frozenset(map(id, modules))) not in changed:
+            interpreter._patch_lang(self.fn)
+            changed.add(key)
+        return self.rewrite()(*given, **named)
+
+    interpreter.InterpretedFunction.__call__ = call
+
+
 def _compute_in_bfloat16(interpreter: Any) -> None:
     """Triton's interpreter keeps bfloat16 as its bits, in uint16, and calculates with those: a
     product of two is no product. Here such numbers are calculated with in float32.
@@ -386,7 +464,8 @@ def _compute_in_bfloat16(interpreter: Any) -> None:
 CHANGES: dict[str, Callable[[Any], None]] = {
     "torch": _change_torch,
     "transformers.modeling_utils": _load_to_cpu,
-    "triton.runtime.interpreter": _compute_in_bfloat16,
+    "triton.runtime.interpreter": _change_interpreter,
+    "trl.kernels.chunked_logprob": _sum_many_logits,
     "unsloth.device_type": _allow_bitsandbytes,
     "unsloth.kernels.utils": _dequantize_on_cpu,
     "unsloth.kernels.rms_layernorm": _take_many_rows,

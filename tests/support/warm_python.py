@@ -1,7 +1,8 @@
 """A Python that has loaded what is slow to load and forks: a fork runs one program as a new one.
 
 Loading torch, Unsloth and TRL takes ten seconds of a core, and what `prep` needs half of one.
-`python -m support.warm_python FD torch|light` loads that once and then waits on the socket FD.
+`python -m support.warm_python FD SERVER` loads once what that server is for (see `LOADERS`), and
+then waits on the socket FD.
 A request is JSON `{"argv", "cwd", "env", "address_space"}` with four descriptors: stdin, stdout,
 stderr, and a socket. The fork's process id is sent to that socket at once, and its exit status when
 it has ended. End of file on FD ends the server, not the forks.
@@ -53,6 +54,22 @@ def _load_torch() -> None:
     from trl import DPOTrainer, GRPOTrainer, SFTTrainer  # noqa: F401  (loaded where first named)
 
     gc.freeze()  # forks then share these pages, and do not search them
+
+
+def _load_without_unsloth() -> None:
+    import bitsandbytes  # noqa: F401
+    import peft  # noqa: F401
+    from trl import DPOTrainer, GRPOTrainer, SFTTrainer  # noqa: F401  (loaded where first named)
+
+    gc.freeze()
+
+
+LOADERS = {
+    "light": _load_light,
+    "torch": _load_torch,
+    "rtx3060": _load_torch,  # as simulated by support.simulated_card
+    "no card": _load_without_unsloth,  # with the simulation's packages: 4 bit on a CPU
+}
 
 
 def _serve(control: socket.socket) -> None:
@@ -143,6 +160,6 @@ def _end(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    {"light": _load_light, "torch": _load_torch}[sys.argv[2]]()
+    LOADERS[sys.argv[2]]()
     with socket.socket(fileno=int(sys.argv[1])) as control:
         _serve(control)

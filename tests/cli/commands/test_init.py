@@ -35,37 +35,6 @@ def started(tmp_path: Path) -> Path:
     return tmp_path / "weather"
 
 
-@pytest.mark.slow
-def test_the_three_commands_work_at_once_and_compare_the_model_before_and_after(started):
-    settings = started / "agentlite.yaml"
-    text = settings.read_text(encoding="utf-8")
-    assert text.count("num_epochs: 2 ") == 1
-    short = text.replace("num_epochs: 2 ", "max_steps: 2 ").replace(
-        "max_new_tokens: 64", "max_new_tokens: 8\n  limit: 3"
-    )
-    settings.write_text(short, encoding="utf-8")
-
-    prep = agentlite("prep", "data.jsonl", "--json", cwd=started)
-    assert prep.returncode == 0, prep.stderr
-    figures = json.loads(prep.stdout)["figures"]
-    assert (figures["read"], figures["kept"], figures["rejected"]) == (78, 78, 0)
-    # of dialogs: enough to learn from, to choose a checkpoint by, and to measure on
-    assert figures["train"] >= 40 and figures["dev"] >= 3 and figures["test"] >= 14
-
-    sft = agentlite("sft", "--json", cwd=started)
-    assert sft.returncode == 0, sft.stderr
-    assert json.loads(sft.stdout)["figures"]["steps"] == 2
-
-    evaluated = agentlite("eval", "--json", cwd=started)
-    assert evaluated.returncode == 0, evaluated.stderr
-    found = json.loads(evaluated.stdout)
-    assert list(found["figures"]) == ["smollm2-135m", "sft"]
-    assert "picks the right tool for" in found["sentences"][0]
-    assert (started / "runs" / "default" / "report.html").exists()
-    for done in (prep, sft, evaluated):
-        assert done.stderr.startswith("settings: agentlite.yaml\n")
-
-
 @pytest.mark.long
 def test_the_sample_is_one_assistant_that_says_what_its_functions_return(started):
     rows = [json.loads(line) for line in (started / "data.jsonl").read_text("utf-8").splitlines()]

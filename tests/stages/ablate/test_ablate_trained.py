@@ -95,12 +95,22 @@ def ablate(folder: Path, **options: Any) -> Any:
     )
 
 
+@pytest.fixture(scope="module")
+def trained(
+    prepared: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Any]:
+    """A copy of the folder with the whole grid trained, and what `ablate` gave back."""
+    folder = shutil.copytree(prepared, tmp_path_factory.mktemp("whole") / "home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "run_command", in_the_warm_python)
+        return folder, ablate(folder, model=tiny_model)
+
+
 def test_a_grid_is_trained_to_its_table(
-    prepared: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: tuple[Path, Any], tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, "run_command", in_the_warm_python)
-    folder = shutil.copytree(prepared, tmp_path / "home")
-    result = ablate(folder, model=tiny_model)
+    folder, result = trained
     cells = result.figures["cells"]
     assert [cell["name"] for cell in cells] == [
         "default, beta=0.05",
@@ -121,20 +131,23 @@ def test_a_grid_is_trained_to_its_table(
     assert dropped and not any(cell["figures"] for cell in dropped)
 
 
-@pytest.mark.long
 def test_what_was_killed_ends_with_the_same_table(
-    prepared: Path, tiny_model: Path, tmp_path: Path
+    prepared: Path,
+    trained: tuple[Path, Any],
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole, killed = (shutil.copytree(prepared, tmp_path / name / "home") for name in "ab")
-    words = [sys.executable, "-m", "agentlite", "ablate", "--run", "run", "--grid", "grid.yaml"]
-    words += ["--config", "settings.yaml", "--model", str(tiny_model)]
-    settings = {"env": processes.environment(), "stdout": subprocess.DEVNULL}
-    subprocess.run(words, cwd=whole, check=True, **settings)
-    run = subprocess.Popen(words, cwd=killed, **settings)
+    killed = shutil.copytree(prepared, tmp_path / "home")
+    words = [sys.executable, "-m", "agentlite", "ablate", "--run", str(killed / "run")]
+    words += ["--grid", str(killed / "grid.yaml"), "--config", str(killed / "settings.yaml")]
+    words += ["--model", str(tiny_model)]
+    run = subprocess.Popen(words, env=processes.environment(), stdout=subprocess.DEVNULL)
     cells = killed / "run/ablate/cells"
     assert processes.waits_until(lambda: bool(list(cells.glob("*/dpo/metrics.jsonl"))), 200)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
-    subprocess.run(words, cwd=killed, check=True, **settings)
-    tables = {(folder / "run/ablate/table.json").read_bytes() for folder in (whole, killed)}
+    monkeypatch.setattr(commands, "run_command", in_the_warm_python)
+    ablate(killed, model=tiny_model)
+    tables = {(folder / "run/ablate/table.json").read_bytes() for folder in (trained[0], killed)}
     assert len(tables) == 1

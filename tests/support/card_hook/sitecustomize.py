@@ -14,6 +14,7 @@ CHANGED = (
     "torch",
     "transformers.modeling_utils",
     "triton.runtime.interpreter",
+    "trl.kernels.chunked_logprob",
     "unsloth",
     "unsloth.device_type",
     "unsloth.kernels.utils",
