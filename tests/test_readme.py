@@ -40,8 +40,8 @@ def of_few_steps(lines: list[str]) -> list[str]:
     """The commands with six steps of training and four questions an evaluation, in minutes."""
     first, second, *others = lines
     assert second.startswith("agentlite init home")
-    fewer = ("s/num_epochs: 2/max_steps: 6/", "s/max_new_tokens: 64/limit: 4/")
-    return [first, f"{second} && sed -i '{'; '.join(fewer)}' agentlite.yaml", *others]
+    fewer = r"s/num_epochs: 2/max_steps: 6/; s/max_new_tokens: 64/max_new_tokens: 16\n  limit: 4/"
+    return [first, f"{second} && sed -i '{fewer}' agentlite.yaml", *others]
 
 
 @pytest.mark.slow

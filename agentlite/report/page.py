@@ -4,7 +4,7 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentlite.report import ablation, bfcl_scores, charts, retrieval_tables, tables
 from agentlite.report.explanations import EXPLANATIONS
@@ -16,6 +16,9 @@ from agentlite.report.read_run import Evaluation, Json, ReportedStage, Workspace
 from agentlite.report.rollout_viewer import pack_rollouts
 from agentlite.report.rollouts import file_of, files_of, read_rollouts
 from agentlite.report.tables import Figures
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 FILES = Path(__file__).parent
 READER_BUDGET = 4_500_000  # characters, of all readers together: the page stays below 5 MB
@@ -34,6 +37,7 @@ def page(run: WorkspaceRun) -> str:
     environment.globals |= {"tables": tables, "charts": charts, "is_given": is_given}
     environment.globals |= {"ablation": ablation, "bfcl_scores": bfcl_scores}
     environment.globals |= {"explanations": EXPLANATIONS, "zip": zip}
+    environment.filters["with_code"] = with_code
     style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     acted = [stage for stage in run.stages if file_of(stage)]
     budget = READER_BUDGET // max(1, len(run.evaluations) + len(acted))
@@ -61,6 +65,16 @@ def page(run: WorkspaceRun) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html").render(
         sections, links=_links(sections), style=style, script=script, script_digest=digest
+    )
+
+
+def with_code(sentence: str) -> "Markup":
+    """Escaped, with what stands in backticks set as code."""
+    from markupsafe import Markup
+
+    parts = sentence.split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts)
     )
 
 

@@ -24,6 +24,7 @@ from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Parsed, Step
 from agentlite.report import write_report
 from agentlite.report.charts import charts, interval
 from agentlite.report.explanations import EXPLANATIONS
+from agentlite.report.page import with_code
 from agentlite.report.prediction_viewer import pack
 from agentlite.report.predictions import NO_CALL, UNREADABLE, Answers, confusion, read_answers
 from agentlite.report.provenance import commands, origins
@@ -88,13 +89,21 @@ def test_every_figure_of_an_evaluation_is_explained_beside_it(run):
     assert not [name for name in shown if EXPLANATIONS[name] not in text]
 
 
+@given(st.text("a`<>&\"' "))
+def test_a_sentence_keeps_its_letters_and_brings_no_tag_but_code(sentence):
+    text = with_code(sentence)
+    assert html.unescape(re.sub(r"</?code>", "", text)) == sentence.replace("`", "")
+    assert text.count("<") == 2 * (sentence.count("`") + 1 >> 1)
+
+
 def test_what_is_not_finished_is_named_there_too(run, tmp_path):
     half = write_run(tmp_path / "half", ["base", "sft"], 4)
     (half / "eval" / "prep" / "base" / "done.json").unlink()
     (half / "sft" / "done.json").unlink()
-    text = seen(read_page(half))
-    assert "Not finished, so not read: base. Run `agentlite eval` again to finish it." in text
-    assert "Not finished, so not read: sft. Run `agentlite sft` again to finish it." in text
+    text = seen(page := read_page(half))
+    assert "<code>agentlite eval</code>" in page
+    assert "Not finished, so not read: base. Run agentlite eval again to finish it." in text
+    assert "Not finished, so not read: sft. Run agentlite sft again to finish it." in text
     assert "1 model on 4 prompts" in text
 
 

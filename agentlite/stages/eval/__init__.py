@@ -14,15 +14,15 @@ from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint, check
-from agentlite.core.records import Step, digest, plain
+from agentlite.core.records import Prediction, Step, digest, plain
 from agentlite.core.row_files import refuse_unwritable, write_json, write_rows
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import loading_of
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
+from agentlite.rendering import Mixture, Prompt, settled
 from agentlite.rendering import prompts as prompts_of
-from agentlite.rendering import settled
 from agentlite.report import write_report
 from agentlite.report.headline import headline
 from agentlite.scoring.gates import check_figure, failures, parse_gate
@@ -41,7 +41,7 @@ from agentlite.scoring.metrics.model_metrics import (
     means,
     read_metrics,
 )
-from agentlite.scoring.metrics.self_cognition import self_cognition
+from agentlite.scoring.metrics.self_cognition import Identity, IdentityAnswer, self_cognition
 from agentlite.scoring.metrics.summarize import Scores, compare, scores
 from agentlite.scoring.metrics.wrong_answers import UNANSWERED
 from agentlite.scoring.predictions import (
@@ -279,27 +279,8 @@ def _evaluate(
     if source and not source.endpoints and (force or not (folder / ANSWERS).exists()):
         check_libraries(settings.engine)
     with run_folder.open_stage(folder, subject.plan, force=force) as stage:
-        base = source.base if source else data.model.base
-        template = load_template(base)
-        mixture = settled(data.protocol, template)
-        with console.waiting(f"eval: writing the prompts of {len(data.records)} records"):
-            prompts = list(prompts_of(data.records, mixture.of, template))
-        identity = identity_of(settings, data.prepared) if source else None
-        if source:
-            about_itself = identity_records(identity) if identity else []
-            every_prompt = [*prompts, *prompts_of(about_itself, mixture.of, template)]
-            answers = ask(settings, source, every_prompt, mixture.protocols, stage)
-            predictions = [
-                answered(prompt, answers[prompt.step], mixture.protocols[prompt.protocol])
-                for prompt in prompts
-            ]
-        else:
-            predictions = [
-                external_prediction(
-                    prompt, subject.answers.get(prompt.step), mixture.protocols[prompt.protocol]
-                )
-                for prompt in prompts
-            ]
+        answers = _answers(settings, subject, data, stage)
+        predictions = answers.predictions
         whole = dialogs(predictions, data.every)
         unanswered = sum(one.problem == UNANSWERED for one in predictions)
         if unanswered:
@@ -307,57 +288,7 @@ def _evaluate(
                 f"eval: {unanswered} of {len(predictions)} questions have no answer from "
                 f"{subject.name} and count as wrong"
             )
-
-        # the groups of metrics that are asked for and need more than predictions
-        extra: dict[str, Any] = {}
-        loading = loading_of(settings)
-        if settings.judge:
-            prices = Prices(*settings.judge_prices) if settings.judge_prices else None
-            extra["judge"], extra["judge_is"] = judge_metrics(
-                predictions,
-                data.every,
-                _judge_endpoint(settings),
-                folder / VERDICTS,
-                settings.seed,
-                prices,
-                leave_out=settings.unanswered == "wrong",
-                begin=partial(_begin_judging, stage),
-            )
-        if settings.num_samples and source:
-            decoding = Decoding(
-                max_new_tokens=settings.max_new_tokens,
-                temperature=settings.temperature,
-                seed=settings.seed,
-                num_samples=settings.num_samples,
-            )
-            extra["passes"] = pass_metrics(
-                source,
-                subject.name,
-                prompts,
-                mixture.protocols,
-                loading,
-                decoding,
-                folder / "samples.jsonl",
-                batch_size=settings.batch_size,
-            )
-            extra["passes_are"] = SamplingOfPasses(settings.temperature)
-        itself = identity_answers(identity, answers, mixture) if identity else []
-        if identity:
-            extra["self_cognition"] = self_cognition(itself, settings.seed)
-            extra["self_cognition_is"] = SelfCognitionSource(
-                list(identity.name), list(identity.author), identity.system
-            )
-        if settings.general and source and first and source.digest != first.digest:
-            extra["forgetting"] = forgetting_metrics(
-                first,
-                source,
-                settings.general,
-                mixture,
-                loading,
-                batch_size=settings.batch_size,
-                seed=settings.seed,
-            )
-            extra["forgetting_is"] = ForgettingSource(settings.general, first.name, source.name)
+        extra = _extra_metrics(settings, subject, first, data, answers, stage)
 
         # the figures of these very predictions, scored as they are now, are not measured twice
         scored = digest(plain([settings.seed, *map(to_prediction_row, predictions)]))
@@ -377,8 +308,10 @@ def _evaluate(
             write_rows(folder / "dialogs.jsonl", (dialog._asdict() for dialog in whole))
             write_json(folder / "metrics.json", metrics)
             outputs = ["predictions.jsonl", "dialogs.jsonl", "metrics.json"]
-            if itself:
-                write_rows(folder / SELF_COGNITION, (answer._asdict() for answer in itself))
+            if answers.about_itself:
+                write_rows(
+                    folder / SELF_COGNITION, (answer._asdict() for answer in answers.about_itself)
+                )
             if (folder / SELF_COGNITION).exists():
                 outputs.append(SELF_COGNITION)
             key_figures = {
@@ -398,6 +331,107 @@ def _evaluate(
         return Evaluated(
             folder, metrics, scores(predictions, whole), stage.outcome, stage.done.seconds
         )
+
+
+class SubjectAnswers(NamedTuple):
+    """What a model, or a file of answers, says to the prompts."""
+
+    prompts: list[Prompt]
+    predictions: list[Prediction]  # one a prompt
+    mixture: Mixture
+    identity: Identity | None
+    about_itself: list[IdentityAnswer]
+
+
+def _answers(
+    settings: EvalSettings,
+    subject: EvalSubject,
+    data: EvalData,
+    stage: run_folder.StageFolder,
+) -> SubjectAnswers:
+    source = subject.source
+    template = load_template(source.base if source else data.model.base)
+    mixture = settled(data.protocol, template)
+    with console.waiting(f"eval: writing the prompts of {len(data.records)} records"):
+        prompts = list(prompts_of(data.records, mixture.of, template))
+    if not source:
+        given = [
+            external_prediction(
+                prompt, subject.answers.get(prompt.step), mixture.protocols[prompt.protocol]
+            )
+            for prompt in prompts
+        ]
+        return SubjectAnswers(prompts, given, mixture, None, [])
+    identity = identity_of(settings, data.prepared)
+    records = identity_records(identity) if identity else []
+    every_prompt = [*prompts, *prompts_of(records, mixture.of, template)]
+    answers = ask(settings, source, every_prompt, mixture.protocols, stage)
+    predictions = [
+        answered(prompt, answers[prompt.step], mixture.protocols[prompt.protocol])
+        for prompt in prompts
+    ]
+    about_itself = identity_answers(identity, answers, mixture) if identity else []
+    return SubjectAnswers(prompts, predictions, mixture, identity, about_itself)
+
+
+def _extra_metrics(
+    settings: EvalSettings,
+    subject: EvalSubject,
+    first: Source | None,
+    data: EvalData,
+    answers: SubjectAnswers,
+    stage: run_folder.StageFolder,
+) -> dict[str, Any]:
+    """The groups of metrics that are asked for and need more than predictions."""
+    extra: dict[str, Any] = {}
+    source, loading = subject.source, loading_of(settings)
+    if settings.judge:
+        prices = Prices(*settings.judge_prices) if settings.judge_prices else None
+        extra["judge"], extra["judge_is"] = judge_metrics(
+            answers.predictions,
+            data.every,
+            _judge_endpoint(settings),
+            stage.folder / VERDICTS,
+            settings.seed,
+            prices,
+            leave_out=settings.unanswered == "wrong",
+            begin=partial(_begin_judging, stage),
+        )
+    if settings.num_samples and source:
+        decoding = Decoding(
+            max_new_tokens=settings.max_new_tokens,
+            temperature=settings.temperature,
+            seed=settings.seed,
+            num_samples=settings.num_samples,
+        )
+        extra["passes"] = pass_metrics(
+            source,
+            subject.name,
+            answers.prompts,
+            answers.mixture.protocols,
+            loading,
+            decoding,
+            stage.folder / "samples.jsonl",
+            batch_size=settings.batch_size,
+        )
+        extra["passes_are"] = SamplingOfPasses(settings.temperature)
+    if identity := answers.identity:
+        extra["self_cognition"] = self_cognition(answers.about_itself, settings.seed)
+        extra["self_cognition_is"] = SelfCognitionSource(
+            list(identity.name), list(identity.author), identity.system
+        )
+    if settings.general and source and first and source.digest != first.digest:
+        extra["forgetting"] = forgetting_metrics(
+            first,
+            source,
+            settings.general,
+            answers.mixture,
+            loading,
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+        )
+        extra["forgetting_is"] = ForgettingSource(settings.general, first.name, source.name)
+    return extra
 
 
 def _begin_judging(stage: run_folder.StageFolder, rows: int) -> None:
