@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "ablate",
+    "distill",
     "dpo",
     "evaluate",
     "grpo",
@@ -59,6 +60,11 @@ def dpo(*, run: str | None = None, **options: object) -> "Result":
 def grpo(*, run: str | None = None, **options: object) -> "Result":
     """Trains an adapter on its own answers, each scored against the others of its group."""
     return _call("grpo", run, options)
+
+
+def distill(*, run: str | None = None, **options: object) -> "Result":
+    """Trains an adapter to go on as a teacher does, at every token of its own answers."""
+    return _call("distill", run, options)
 
 
 def rollout(*, run: str | None = None, **options: object) -> "Result":

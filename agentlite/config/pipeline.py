@@ -85,6 +85,17 @@ agentlite grpo --env shop.py:Shop --tasks tasks.jsonl --credit turn
         trains=True,  # not under torchrun: it samples while it trains
         candidates="rollouts.jsonl",
     ),
+    "distill": Stage(
+        "Train an adapter to go on as a teacher does, at every token of its own answers.",
+        """
+agentlite distill
+agentlite distill --model smollm2-135m --teacher dpo --out distill-dpo
+agentlite distill --lmbda .5 --beta .5
+agentlite distill --lmbda 0 --top-k 64
+""",
+        other_names="distillation gkd teacher student opd",
+        trains=True,  # not under torchrun: it samples while it trains
+    ),
     "rollout": Stage(
         "Let a model act in an environment: it calls tools, reads results and talks to a user.",
         """

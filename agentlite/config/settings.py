@@ -559,6 +559,54 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
         return InMemory(self.batch_size, reference=True, prompts=prompts, samples=self.group_size)
 
 
+class DistillSettings(TrainerSettings, frozen=True, kw_only=True):
+    """Train an adapter to go on as a teacher does, at every token of its own answers."""
+
+    model: Annotated[Model, DATA, COMMON] = ""
+    """model to start from: alias, path, hub id or earlier stage [the model of prep]"""
+    teacher: Annotated[Model, DATA, COMMON] = TRAINED
+    """model to learn from, with the same tokenizer: alias, path, hub id or earlier stage"""
+    split: Annotated[Literal["train", "dev"], DATA] = "train"
+    """records of prep to use"""
+    limit: Annotated[Count | None, DATA] = None
+    """number of records to use, spread evenly over the sources [all]"""
+    learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 1e-4
+    temperature: Annotated[NonNegative, SAMPLING] = 1.0
+    """sampling temperature; 0 always takes the likeliest token"""
+    top_p: Annotated[float, Meta(gt=0, le=1), SAMPLING] = 1.0
+    max_new_tokens: Annotated[Count, SAMPLING] = 256
+    """maximum tokens of an answer"""
+    beta: Annotated[Share, LOSS, COMMON] = 1.0
+    """divergence: 1 is the reverse KL, 0 the forward KL, and between lies the generalised
+    Jensen-Shannon divergence"""
+    lmbda: Annotated[Share, LOSS, COMMON] = 1.0
+    """share of the answers that the student samples; the others are those of --off-policy"""
+    off_policy: Annotated[Literal["recorded", "teacher"], LOSS] = "recorded"
+    """answers that the student does not sample: those of the records, or sampled by the teacher"""
+    fade: Annotated[Share, LOSS] = 0.0
+    """share of the steps over which those answers fade out [0: their share stays]"""
+    top_k: Annotated[Count | None, LOSS, COMMON] = None
+    """keep the teacher's likeliest tokens on disk, so that it is not in memory while the student
+    learns; needs --lmbda 0 [the whole distribution, in memory]"""
+
+    @property
+    def uses_records(self) -> bool:
+        """Whether any answer is one of the records."""
+        return self.lmbda < 1 and self.off_policy == "recorded"
+
+    @property
+    def samples(self) -> bool:
+        """Whether any answer is sampled."""
+        return self.lmbda > 0 or self.fade > 0 or not self.uses_records
+
+    def in_memory(self, gpu: bool) -> InMemory:
+        """Every answer of a step is sampled before the first is learned from."""
+        if not self.samples:
+            return InMemory(self.batch_size)
+        prompts = self.batch_size * self.gradient_accumulation
+        return InMemory(self.batch_size, prompts=prompts, samples=1)
+
+
 class RolloutSettings(Struct, frozen=True, kw_only=True):
     """Let a model act in an environment: it calls tools, reads results and talks to a user."""
 
@@ -830,6 +878,7 @@ COMMANDS: dict[str, type[Struct]] = {
     "pairs": PairsSettings,
     "dpo": DpoSettings,
     "grpo": GrpoSettings,
+    "distill": DistillSettings,
     "rollout": RolloutSettings,
     "make": MakeSettings,
     "eval": EvalSettings,

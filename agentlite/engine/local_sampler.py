@@ -127,15 +127,17 @@ def _sample(
             return method(loaded, requests, decoding, before)
     finally:
         loaded.model.train(was_training)
-        if was_training and on_gpu() and hasattr(loaded.model, "for_inference"):
-            _free_decoding(loaded.model)
+        if was_training:
+            free_decoding(loaded.model)
 
 
-def _free_decoding(model: Any) -> None:
+def free_decoding(model: Any) -> None:
     """Unsloth's decoding leaves its key-value cache on the layers, for the next prompt. It frees it
     by itself only where the model was being trained when it was asked, and it was in eval mode:
     with the cache there, the backward pass would have less memory than is planned.
     """
+    if not (on_gpu() and hasattr(model, "for_inference")):
+        return
     from unsloth.models._decode_graphs import release_for_training
 
     release_for_training(model)

@@ -8,7 +8,7 @@ exact, and without more memory.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentlite.core import distributed
 from agentlite.core.errors import MODEL, UserError
@@ -25,14 +25,27 @@ SCALED = (
 )
 
 
-def check_head(model: Any) -> None:
+class TrainedStates(NamedTuple):
+    """Of a micro-batch: the hidden state before each trained token, (tokens, hidden), the token,
+    (tokens,), and where they stand, a mask (rows, columns - 1)."""
+
+    states: Any
+    targets: Any
+    trained: Any
+
+
+def check_head(
+    model: Any,
+    so: str = "its tokens cannot have weights",
+    fix: str = "Leave --segment-weights out.",
+) -> None:
     """Raises UserError 5 where logits are more than the head of hidden states."""
     config = model.config.get_text_config()
     for name in SCALED:
         if getattr(config, name, None) not in (None, 1, 1.0):
             raise UserError(
-                f"its logits are changed by {name}: its tokens cannot have weights.",
-                "Leave --segment-weights out.",
+                f"its logits are changed by {name}: {so}.",
+                fix,
                 location=config.model_type,
                 exit_code=MODEL,
             )
@@ -76,21 +89,18 @@ def weighted(trainer: Any, pad: int) -> Any:
 
 
 def collate(rows: Sequence[dict[str, Any]], pad: int) -> dict[str, Any]:
-    """Padded on the right. Shapes (rows, longest)."""
+    """Padded on the right. Shapes (rows, longest). `weights` only if the rows have them."""
     import torch
 
     longest = max(len(row["input_ids"]) for row in rows)
-
-    def padded(key: str, value: float) -> Any:
-        return torch.tensor([list(row[key]) + [value] * (longest - len(row[key])) for row in rows])
-
-    mask = [[1] * len(row["input_ids"]) + [0] * (longest - len(row["input_ids"])) for row in rows]
-    return {
-        "input_ids": padded("input_ids", pad),
-        "labels": padded("labels", -100),
-        "weights": padded("weights", 0.0),
-        "attention_mask": torch.tensor(mask),
+    fillings = {"input_ids": pad, "labels": -100, "weights": 0.0}
+    columns = {
+        key: torch.tensor([list(row[key]) + [value] * (longest - len(row[key])) for row in rows])
+        for key, value in fillings.items()
+        if key in rows[0]
     }
+    mask = [[1] * len(row["input_ids"]) + [0] * (longest - len(row["input_ids"])) for row in rows]
+    return {**columns, "attention_mask": torch.tensor(mask)}
 
 
 def weighted_loss(model: Any, inputs: dict[str, Any], labels: Any, weights: Any) -> tuple[Any, Any]:
@@ -100,14 +110,8 @@ def weighted_loss(model: Any, inputs: dict[str, Any], labels: Any, weights: Any)
     import torch
     from torch.utils.checkpoint import checkpoint
 
-    causal = model.get_base_model() if hasattr(model, "get_base_model") else model
-    # the state at a token predicts the next one: the last state and the first label have no partner
-    hidden = getattr(causal, causal.base_model_prefix)(**inputs, use_cache=False)[0][:, :-1]
-    targets, weights = labels[:, 1:], weights[:, 1:]
-    trained = targets != -100
-    # (trained tokens, ...): rows and columns are one axis from here on
-    hidden, targets, weights = hidden[trained], targets[trained], weights[trained]
-    head = causal.get_output_embeddings()
+    hidden, targets, trained = trained_states(model, inputs, labels)
+    weights, head = weights[:, 1:][trained], head_of(model)
 
     def of_chunk(states: Any, wanted: Any, weight: Any) -> Any:
         losses = torch.nn.functional.cross_entropy(head(states).float(), wanted, reduction="none")
@@ -122,3 +126,24 @@ def weighted_loss(model: Any, inputs: dict[str, Any], labels: Any, weights: Any)
             of_chunk, hidden[part], targets[part], weights[part], use_reentrant=False
         )
     return total, trained.sum()
+
+
+def trained_states(model: Any, inputs: dict[str, Any], labels: Any) -> TrainedStates:
+    """Without logits, whatever their size. labels: (rows, columns)."""
+    causal = _causal(model)
+    # the state at a token predicts the next one: the last state and the first label have no partner
+    hidden = getattr(causal, causal.base_model_prefix)(**inputs, use_cache=False)[0][:, :-1]
+    targets = labels[:, 1:]
+    trained = targets != -100
+    # (trained tokens, ...): rows and columns are one axis from here on
+    return TrainedStates(hidden[trained], targets[trained], trained)
+
+
+def head_of(model: Any) -> Any:
+    """The layer that makes logits of hidden states."""
+    return _causal(model).get_output_embeddings()
+
+
+def _causal(model: Any) -> Any:
+    """The model without the wrapper of an adapter."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model

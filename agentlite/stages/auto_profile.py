@@ -16,7 +16,7 @@ from agentlite.engine.planning.auto_settings import CHOSEN, auto_settings, set_a
 from agentlite.engine.planning.estimate import data_of
 from agentlite.engine.planning.gpus import Machine
 from agentlite.engine.planning.memory import GIB
-from agentlite.engine.planning.model_shape import Shape, base_of, find_shape
+from agentlite.engine.planning.model_shape import Shape, base_of, find_shape, with_teacher
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import setting_of
 from agentlite.workspace.run_folder import RunTarget
@@ -61,7 +61,7 @@ def by_memory(
     settings = replace(settings, **stored)
     profile = AUTO
     try:
-        shape = shape or _shape(settings, target.run)
+        shape = with_teacher(shape or _shape(settings, target.run), settings, target.run)
     except UserError as error:
         profile = gpu_profiles.profile_for(machine.capacity / GIB)
         reason = f"{machine.capacity / GIB:.1f} GiB are free, and {error.problem}"

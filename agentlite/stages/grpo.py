@@ -8,19 +8,18 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import to_row
 from agentlite.core.row_files import write_rows
-from agentlite.data.curation.sample import sample
 from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.engine import deepspeed, grpo, vllm_sampler
 from agentlite.engine.planning.dry_run import dry_run_memory
-from agentlite.rendering import Prompt, prompts, settled
 from agentlite.scoring.rewards import refuse_without_gold, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, reading
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 from agentlite.stages.grpo_live import train_live
 from agentlite.stages.grpo_rollouts import Rollouts
 from agentlite.stages.training import evaluated_on, train_stage
+from agentlite.stages.training_prompts import Fitting, fitting_prompts, refuse_no_room
 from agentlite.workspace.lineage import adapter_shape
-from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.model_source import Source, find_model
 from agentlite.workspace.run_folder import Result, RunTarget
 
 # how it is done, not what comes out
@@ -48,15 +47,15 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
 
     def train(folder: Path) -> dict[str, object]:
         with console.waiting("grpo: writing the prompts"):
-            fitting, too_long = _fitting_prompts(settings, prepared, source, weights)
-        records = {prompt.record.id: prompt.record for prompt in fitting}
+            fitting = _fitting(settings, prepared, source, weights)
+        records = {prompt.record.id: prompt.record for prompt in fitting.prompts}
         write_rows(folder / "records.jsonl", map(to_row, records.values()))
-        console.notice(f"grpo: {len(fitting)} prompts, groups of {settings.group_size}")
+        console.notice(f"grpo: {len(fitting.prompts)} prompts, groups of {settings.group_size}")
         with UserFunctions(
             settings.rewards, settings.reward_seconds, settings.reward_memory
         ) as functions:
             scorer = Scorer(records, reading(prepared.protocol, source.base), functions)
-            with Rollouts(folder, settings, scorer, fitting) as rollouts:
+            with Rollouts(folder, settings, scorer, fitting.prompts) as rollouts:
                 figures = grpo.train(
                     source, settings, folder, lambda loaded: rollouts.task(loaded, source)
                 )
@@ -64,22 +63,21 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
             "prompts": len(rollouts.prompts),
             **figures,
             "failed_rewards": rollouts.failed,
-            "too_long": too_long,
+            "too_long": fitting.too_long,
         }
 
     def forecast() -> dict[str, object]:
         """How many steps and answers there would be, and of how long prompts."""
-        fitting, too_long = _fitting_prompts(settings, prepared, source, weights)
-        planned = grpo.schedule(settings, len(fitting))
-        longest = max(len(prompt.ids) for prompt in fitting)
+        fitting = _fitting(settings, prepared, source, weights)
+        planned = grpo.schedule(settings, len(fitting.prompts))
         return {
-            "prompts": len(fitting),
+            "prompts": len(fitting.prompts),
             "steps": planned.steps,
             "answers": planned.rows,
-            "too_long": too_long,
-            "longest_prompt": longest,
+            "too_long": fitting.too_long,
+            "longest_prompt": fitting.longest,
             "memory_gib": dry_run_memory(
-                "grpo", settings, source.base, longest + settings.max_new_tokens
+                "grpo", settings, source.base, fitting.longest + settings.max_new_tokens
             ),
         }
 
@@ -110,39 +108,17 @@ def _refuse_sizes(settings: GrpoSettings) -> None:
             f"Take one of {', '.join(fits)}.",
             location="grpo.group_size",
         )
-    if settings.max_new_tokens >= settings.max_length:
-        raise UserError(
-            f"leaves no room for a prompt: max_length is {settings.max_length}.",
-            "Lower it, or raise --max-length.",
-            location="grpo.max_new_tokens",
-        )
+    refuse_no_room("grpo", settings)
 
 
 def key_figure(figures: Mapping[str, object]) -> str:
     return f"reward {figures['first_reward']:.2f} -> {figures['last_reward']:.2f}"
 
 
-def _fitting_prompts(
+def _fitting(
     settings: GrpoSettings, prepared: Prompts, source: Source, weights: Mapping[str, float]
-) -> tuple[list[Prompt], int]:
-    """The prompts that leave room for an answer, and how many do not. Raises UserError 2 if none
-    does, or where `weights` need gold that is not there.
-    """
+) -> Fitting:
+    """Raises UserError 2 also where `weights` need gold that is not there."""
     prompted = [record for record in prepared.records() if record.prompted_turns]
     refuse_without_gold(prompted, weights, prepared.location)
-    sampled = [prompted[index] for index in sample(prompted, settings.limit, settings.seed)]
-    template = load_template(source.base)
-    every = list(prompts(sampled, settled(prepared.protocol, template).of, template))
-    room = settings.max_length - settings.max_new_tokens
-    fitting = [prompt for prompt in every if len(prompt.ids) <= room]
-    if len(fitting) < len(every):
-        console.notice(
-            f"grpo: {len(every) - len(fitting)} prompts are longer than {room} tokens and left out"
-        )
-    if not fitting:
-        raise UserError(
-            f"holds no prompt of {room} tokens or fewer with tools.",
-            "Raise --max-length, or run prep on rows with tools.",
-            location=prepared.location,
-        )
-    return fitting, len(every) - len(fitting)
+    return fitting_prompts("grpo", settings, prepared, source, prompted, settings.max_new_tokens)

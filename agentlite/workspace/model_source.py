@@ -136,13 +136,14 @@ def embedded_folder(alias: str) -> Path:
 
 
 def commit_in_plan(name: str, folder: Path | None) -> str:
-    """The commit of a hub id in the plan of a stage; "" where it is not the stage's model."""
+    """The commit of a hub id in the plan of a stage; "" where it is neither the stage's model
+    nor its teacher.
+    """
     if folder is None or not run_folder.is_stage(folder):
         return ""
     plan = run_folder.read_plan(folder)
-    commit = plan.inputs.get("model", "")
-    same = plan.settings.get("model") == name
-    return commit if same and hub.COMMIT.fullmatch(commit) else ""
+    digests = (digest for key, digest in plan.inputs.items() if plan.settings.get(key) == name)
+    return next((digest for digest in digests if hub.COMMIT.fullmatch(digest)), "")
 
 
 def _stage_model(name: str, folder: Path) -> Source:

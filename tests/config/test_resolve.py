@@ -364,6 +364,7 @@ LOWEST = {  # by hand: the least value that each setting takes
     "dpo": "learning_rate=0 label_smoothing=0 sft_weight=0",
     "grpo": "batch_size=1 group_size=2 temperature=0 max_new_tokens=1 beta=0 max_flat_steps=0 "
     "limit=1 max_failures=0",
+    "distill": "temperature=0 max_new_tokens=1 beta=0 lmbda=0 fade=0 top_k=1 limit=1",
     "eval": "retrieve=1 limit=1 num_samples=0 max_length=1 max_new_tokens=1 batch_size=1",
 }
 HIGHEST = {
@@ -371,6 +372,7 @@ HIGHEST = {
     "prep": "max_rejects=1 near=1 dev=1 test=1 remove_tool=1 mask_names=1 continual_replay_ratio=1",
     "pairs": "top_p=1 max_failures=1",
     "grpo": "top_p=1 max_failures=1",
+    "distill": "top_p=1 beta=1 lmbda=1 fade=1",
 }
 ABOVE_ZERO = {
     "sft": "num_epochs",

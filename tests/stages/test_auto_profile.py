@@ -64,7 +64,7 @@ def test_what_acts_in_an_environment_gets_settings_by_memory(command, free, tmp_
     assert planned.gib.fits
 
 
-@pytest.mark.parametrize("command", ["sft", "dpo", "grpo"])
+@pytest.mark.parametrize("command", ["sft", "dpo", "grpo", "distill"])
 def test_a_stage_that_was_begun_keeps_what_was_chosen_whatever_memory_is_free_now(
     command, free, tmp_path
 ):
@@ -206,7 +206,7 @@ CARDS = [
 
 
 @pytest.mark.parametrize(("name", "gib", "capability"), CARDS)
-@pytest.mark.parametrize("command", ["sft", "dpo", "grpo", "pairs", "eval"])
+@pytest.mark.parametrize("command", ["sft", "dpo", "grpo", "distill", "pairs", "eval"])
 def test_any_card_of_the_driver_gets_settings_that_fit_and_keep_a_step(
     command, name, gib, capability, tmp_path, monkeypatch
 ):
@@ -218,6 +218,6 @@ def test_any_card_of_the_driver_gets_settings_that_fit_and_keep_a_step(
     machine = machine_of("auto")
     assert plan(command, settings, find_shape(small), machine, RowLengths()).gib.fits
     assert not settings.load_in_4bit  # from 8 GB on
-    if command in ("sft", "dpo", "grpo"):
+    if command in ("sft", "dpo", "grpo", "distill"):
         assert settings.batch_size * settings.gradient_accumulation == 16
     assert name in origin and ("float16" in origin) == (capability < 8)

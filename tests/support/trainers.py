@@ -5,10 +5,11 @@ import random
 from functools import cache
 from pathlib import Path
 
-from agentlite.config.settings import DpoSettings, GrpoSettings, SftSettings
+from agentlite.config.settings import DistillSettings, DpoSettings, GrpoSettings, SftSettings
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine.decoding import Decoding
+from agentlite.engine.distill import DistillPrompt, DistillTask
 from agentlite.engine.dpo import Preference
 from agentlite.engine.grpo import AnswerReward, GrpoTask
 from agentlite.rendering import Encoded, choose, encode, render
@@ -155,6 +156,28 @@ def grpo(**changes: object) -> GrpoSettings:
         **{
             "model": "tiny",
             "batch_size": 4,
+            "gradient_accumulation": 2,
+            "max_steps": 6,
+            "save_steps": 2,
+            "learning_rate": 1e-2,
+            "warmup_ratio": 0.3,
+            "max_new_tokens": 6,
+            **changes,
+        }
+    )
+
+
+def distill_task() -> DistillTask:
+    """Five prompts with recorded answers of different lengths."""
+    rows = [DistillPrompt(one.prompt, (), one.rejected) for one in preferences()]
+    return DistillTask(rows, Decoding(6, temperature=1.0, turn_end=2), 49152)
+
+
+def distill(**changes: object) -> DistillSettings:
+    return DistillSettings(
+        **{
+            "model": "tiny",
+            "batch_size": 2,
             "gradient_accumulation": 2,
             "max_steps": 6,
             "save_steps": 2,

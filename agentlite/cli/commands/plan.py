@@ -20,7 +20,13 @@ from agentlite.core.row_files import disk_errors
 from agentlite.engine.adapter import refuse_embeddings
 from agentlite.engine.planning.estimate import Planned, data_of, plan
 from agentlite.engine.planning.gpus import Machine, machine_of
-from agentlite.engine.planning.model_shape import Shape, base_of, find_shape, read_shape
+from agentlite.engine.planning.model_shape import (
+    Shape,
+    base_of,
+    find_shape,
+    read_shape,
+    with_teacher,
+)
 from agentlite.engine.planning.suggest_fit import FittingRows, fitting
 from agentlite.workspace.run_folder import RunTarget
 
@@ -65,7 +71,7 @@ def report(request: PlanRequest, resolved: Resolved, run: Path) -> PlanReport:
         model = model[-1] if model else TRAINED
     if not model and not request.config_json:
         raise UserError("no model is named.", "Add --model or --config-json.", location="--model")
-    shape = request.shape or find_shape(base_of(model, run))
+    shape = with_teacher(request.shape or find_shape(base_of(model, run)), settings, run)
     name, machine = model or request.config_json, request.machine
     if request.command in TRAINERS:
         refuse_embeddings(request.command, settings)

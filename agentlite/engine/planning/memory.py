@@ -102,6 +102,14 @@ def reference(load: Load) -> float:
     return (weights(load) if load.full else adapter(load)) if load.reference else 0.0
 
 
+def teacher(load: Load) -> float:
+    """The weights of a teacher, which are loaded as those of the student are. One that was asked
+    before and left the memory counts by how much larger it is: its forward pass needs no more.
+    """
+    weight = load.shape.teacher * WEIGHT[load.bits]
+    return max(0.0, weight - weights(load)) if load.shape.teacher_first else weight
+
+
 def overhead(load: Load) -> float:
     """The CUDA context and workspaces; on a CPU, Python and its libraries."""
     return load.regime.overhead
@@ -140,8 +148,10 @@ def unpacked(load: Load) -> float:
 
 def logits(load: Load) -> float:
     """All of them, or those of a thousand positions at a time with the gradient of the hidden
-    states.
+    states; of a teacher as many.
     """
+    if load.shape.teacher:
+        return float(4 * load.tokens * load.shape.hidden + 8 * FUSED_LOGITS * load.shape.vocab)
     if not load.regime.fused:
         return float(load.tokens * load.shape.vocab * LOGIT)
     return float(
@@ -189,6 +199,7 @@ FIXED: dict[str, Term] = {
     "gradients": gradients,
     "optimizer": optimizer,
     "reference": reference,
+    "teacher": teacher,
     "overhead": overhead,
     "vllm": vllm,
     "kv_cache": lambda load: cache(load) if load.vllm else 0.0,

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agentlite.core.errors import MODEL, UserError, nearest
 from agentlite.workspace import hub
@@ -35,6 +35,8 @@ class Shape(NamedTuple):
     tied: bool
     max_positions: int
     kind: str = ""  # the model_type of its config.json
+    teacher: int = 0  # parameters of a model beside it, that it learns from
+    teacher_first: bool = False  # which is in memory before it, not with it
 
     @property
     def matrix_shapes(self) -> dict[str, tuple[int, int]]:
@@ -65,6 +67,20 @@ class Shape(NamedTuple):
     @property
     def parameters(self) -> int:
         return self.linear + self.embeddings
+
+
+def with_teacher(shape: Shape, settings: Any, run: Path) -> Shape:
+    """With the teacher that `settings` name, if they name one; where it is not there yet, it counts
+    as large as the model itself.
+    """
+    teacher = getattr(settings, "teacher", "")
+    if not teacher:
+        return shape
+    try:
+        parameters = find_shape(base_of(teacher, run)).parameters
+    except UserError:
+        parameters = shape.parameters
+    return shape._replace(teacher=parameters, teacher_first=bool(settings.top_k))
 
 
 def shape_of(config: Mapping[str, object], location: str) -> Shape:

@@ -63,14 +63,15 @@ def efficiency(load: Load) -> float:
 
 def operations(load: Load) -> float:
     """Floating-point operations per token of a micro-batch: forward, again for checkpoints,
-    backward, and the reference's forward.
+    backward, and the forward of the reference, or of a teacher.
     """
     forward = _forward(load.shape, load.length)
     attention = 2 * load.shape.layers * load.shape.heads * load.shape.head_dim * load.length
     # frozen weights need no gradient, attention has no weights: its backward pass is whole
     backward = 2 * forward if load.full else forward + attention
     again = forward if load.regime.checkpoints != "none" else 0
-    return forward + again + backward + (forward if load.reference else 0)
+    taught = 0 if load.shape.teacher_first else 2 * load.shape.teacher
+    return forward + again + backward + (forward if load.reference else 0) + taught
 
 
 def training_seconds(load: Load, card: GpuSpeed, accumulated: int, tokens: float) -> float:

@@ -10,7 +10,7 @@ from agentlite.config import resolve
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.estimate import RowLengths, data_of, plan
 from agentlite.engine.planning.gpus import machine_of
-from agentlite.engine.planning.model_shape import base_of, find_shape
+from agentlite.engine.planning.model_shape import base_of, find_shape, with_teacher
 from agentlite.stages.ablate.cells import PAIRED, Ablation, Cell
 from agentlite.stages.ablate.commands import EndedCommand
 from agentlite.workspace import run_folder
@@ -23,7 +23,7 @@ def calculated(ablation: Ablation, command: str, cell: Cell | None) -> float | N
     settings: Any = resolve.resolve(command, ablation.given(sets)).settings
     run = ablation.target.run
     try:
-        shape = find_shape(base_of(ablation.model, run))
+        shape = with_teacher(find_shape(base_of(ablation.model, run)), settings, run)
         rows = _rows(ablation, command, settings, cell)
         machine = machine_of(ablation.target.given.profile)
         time = plan(command, settings, shape, machine, rows).time

@@ -51,6 +51,7 @@ def expected_fixed(shape: Shape, bits: int, full: bool, optimizer: str) -> dict[
         "gradients": trained * (width if full else 4),
         "optimizer": trained * {"adamw_8bit": 2, "adamw_torch": 8}[optimizer],
         "reference": weights if full else 4 * adapter,
+        "teacher": 0,
         "overhead": 7,
     }
 
@@ -269,6 +270,23 @@ def test_a_load_has_nothing_in_memory_but_what_it_names() -> None:
     ]
     assert Load(TIED, KEPT, 16)[-5:] == (0, 0, 0, 0, 0)
     assert Regime("kept") == Regime("kept", True, False, 1.0, GIB, 1.0)
+
+
+@pytest.mark.parametrize(("bits", "width"), [(4, NF4), (16, 2), (32, 4)])
+def test_a_teacher_takes_its_weights_a_forward_pass_and_as_many_logits(
+    bits: int, width: float
+) -> None:
+    """1000 parameters, beside the 1152 + 800 of TIED, and 9000, larger than it."""
+    load = Load(TIED, KEPT, bits, 2, rows=2, length=700)
+    for parameters in (1000, 9000):
+        with_it = load._replace(shape=TIED._replace(teacher=parameters))
+        first = load._replace(shape=TIED._replace(teacher=parameters, teacher_first=True))
+        assert terms.teacher(with_it) == pytest.approx(parameters * width)
+        more = max(0.0, parameters * width - terms.weights(load))
+        assert terms.teacher(first) == pytest.approx(more)
+        assert operations(with_it) == operations(load) + 2 * parameters
+        assert operations(first) == operations(load)
+        assert terms.logits(with_it) - terms.logits(load) == 4 * terms.FUSED_LOGITS * TIED.vocab
 
 
 def test_a_step_takes_its_training_and_its_sampling_and_a_run_all_its_steps() -> None:

@@ -1,0 +1,197 @@
+"""Distillation: the answers are whose they should be, the loss is that of the formula, a kill
+changes nothing.
+"""
+
+import random
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from support.kill_at import die_at, moments
+from support.processes import environment, run
+from support.trainers import distill, distill_task, dpo, preferences, source
+
+from agentlite.engine import distill as distill_trainer
+from agentlite.engine import dpo as dpo_trainer
+from agentlite.engine import local_sampler, teacher, training_log
+from agentlite.engine.divergence import with_rest
+from agentlite.engine.load import load, loading_of
+from agentlite.engine.trainer import MICRO_BATCH
+
+BY_TEACHER = {"lmbda": 0.4, "off_policy": "teacher", "fade": 0.8}
+
+
+@pytest.fixture(scope="module")
+def taught(tiny_model, tmp_path_factory):
+    """The folder of an adapter that says something else than the base model."""
+    folder = tmp_path_factory.mktemp("teacher")
+    settings = dpo(batch_size=5, max_steps=4, learning_rate=5e-2)
+    dpo_trainer.train(source(tiny_model), settings, folder, preferences())
+    return folder / "adapter"
+
+
+def trained(tiny_model: Path, taught: Path, folder: Path, **changes: object) -> dict[str, object]:
+    folder.mkdir(exist_ok=True)
+    return distill_trainer.train(
+        source(tiny_model), source(tiny_model, taught), distill(**changes), folder, distill_task()
+    )
+
+
+def likely(loaded, row) -> object:
+    """The log-probabilities before each token of the answer, (tokens, vocabulary)."""
+    import torch
+
+    ids = torch.tensor([[*row.ids, *row.answer]])
+    with torch.no_grad():
+        logits = loaded.model.eval()(ids).logits[0].double()
+    return logits[len(row.ids) - 1 : -1].log_softmax(-1)
+
+
+def by_hand(rows, student, teaching, beta) -> tuple[float, float]:
+    """The loss, and the share of tokens at which both hold the same token for likeliest."""
+    import torch
+
+    own, other = (torch.cat([likely(one, row) for row in rows]) for one in (student, teaching))
+    mixed = (beta * other.exp() + (1 - beta) * own.exp()).log()
+    total = beta * (other.exp() * (other - mixed)).sum()
+    total += (1 - beta) * (own.exp() * (own - mixed)).sum()
+    agreed = (own.argmax(-1) == other.argmax(-1)).double().mean()
+    return float(total) / len(own), float(agreed)
+
+
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
+@pytest.mark.parametrize("off_policy", ["recorded", "teacher"])
+def test_the_loss_is_that_of_the_formula_over_the_answers_of_whom_they_should_be(
+    engine, off_policy, tiny_model, taught, tmp_path, monkeypatch
+):
+    """In the first step the student is the base model."""
+    steps = []
+    make = distill_trainer._Answers.__call__
+
+    def noting(self, student, numbers, step):
+        steps.append(make(self, student, numbers, step))
+        return steps[-1]
+
+    monkeypatch.setattr(distill_trainer._Answers, "__call__", noting)
+    monkeypatch.setattr(distill_trainer, "CHUNK", 3)
+    settings = {"engine": engine, "lmbda": 0.5, "beta": 0.4, "off_policy": off_policy}
+    distill_trainer.check(distill(**settings))
+    trained(tiny_model, taught, tmp_path, max_steps=1, **settings)
+    student, teaching = (
+        load(source(tiny_model, one), loading_of(distill(engine=engine)), trainable=False)
+        for one in (None, taught)
+    )
+    task, whose = distill_task(), []
+    for place, row in enumerate(steps[0]):
+        whose.append(random.Random(f"0 0 {place} whose").random() < 0.5)
+        prompt = task.prompts[row.prompt]
+        request = local_sampler.SampleRequest(prompt.ids, (f"0 0 {place}",))
+        sampled = [
+            local_sampler.sample(one, [request], task.decoding)[0].ids
+            for one in (student, teaching)
+        ]
+        assert sampled[0] != sampled[1]
+        other = sampled[1] if off_policy == "teacher" else prompt.recorded
+        assert row.answer == (sampled[0] if whose[-1] else other)
+    assert True in whose and False in whose
+    (found,) = training_log.logged(tmp_path)
+    loss, agreement = by_hand(steps[0], student, teaching, 0.4)
+    assert found["loss"] == pytest.approx(loss, rel=1e-4)
+    assert found["agreement"] == pytest.approx(agreement)
+    assert found["sampled_share"] == sum(whose) / len(whose)
+
+
+def test_a_teacher_on_disk_teaches_by_its_likeliest_tokens_and_is_not_loaded_again(
+    tiny_model, taught, tmp_path, monkeypatch
+):
+    names = []
+    monkeypatch.setattr(
+        distill_trainer,
+        "load",
+        lambda one, *rest, **more: names.append(one.adapter) or load(one, *rest, **more),
+    )
+    settings = {"lmbda": 0.0, "top_k": 20, "beta": 1.0, "max_steps": 1, "batch_size": 5}
+    settings["gradient_accumulation"] = 1
+    figures = trained(tiny_model, taught, tmp_path, **settings)
+    assert names == [taught, None]
+    student, teaching = (
+        load(source(tiny_model, one), loading_of(distill()), trainable=False)
+        for one in (None, taught)
+    )
+    rows = [
+        teacher.AnswerRow(number, one.ids, one.recorded)
+        for number, one in enumerate(distill_task().prompts)
+    ]
+    total, mass, count = 0.0, 0.0, 0
+    for row in rows:
+        own, other = (likely(one, row) for one in (student, teaching))
+        ids = other.topk(20).indices
+        mass += float(other.gather(-1, ids).exp().sum())
+        own, other = with_rest(own, ids), with_rest(other, ids)
+        total, count = total + float((own.exp() * (own - other)).sum()), count + len(own)
+    assert figures["first_divergence"] == pytest.approx(total / count, rel=1e-4)
+    assert figures["teacher_mass"] == pytest.approx(mass / count, abs=1e-4)
+    (tmp_path / "metrics.jsonl").unlink()
+    for path in (tmp_path / "checkpoints").iterdir():
+        path.rename(tmp_path / path.name)
+    names.clear()
+    assert trained(tiny_model, taught, tmp_path, **settings) == figures
+    assert names == [None]
+
+
+def test_a_step_is_the_same_in_smaller_micro_batches(tiny_model, taught, tmp_path):
+    """As after a micro-batch that did not fit into memory."""
+    found = []
+    for size in (4, 1):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        (folder / MICRO_BATCH).write_text(f'{{"batch_size": {size}}}', encoding="utf-8")
+        changes = {"max_steps": 2, "batch_size": 4, "gradient_accumulation": 1}
+        trained(tiny_model, taught, folder, lmbda=0.5, **changes)
+        found.append([row["loss"] for row in training_log.logged(folder)])
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+def test_the_student_comes_closer_to_its_teacher(tiny_model, taught, tmp_path):
+    figures = trained(tiny_model, taught, tmp_path, max_steps=12)
+    assert figures["last_divergence"] < 0.7 * figures["first_divergence"]
+    assert figures["last_agreement"] > figures["first_agreement"]
+
+
+@pytest.mark.parametrize(
+    ("lmbda", "fade", "expected"),
+    [
+        (0.2, 0.0, [0.2, 0.2, 0.2, 0.2, 0.2]),
+        (0.2, 0.8, [0.2, 0.4, 0.6, 0.8, 1.0]),
+        (0.0, 0.4, [0.0, 0.5, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_answers_of_others_fade_out(lmbda, fade, expected):
+    settings = distill(lmbda=lmbda, fade=fade)
+    found = [distill_trainer.sampled_share(settings, step, 5) for step in range(5)]
+    assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("changes", [BY_TEACHER, {"lmbda": 0.0, "top_k": 8}], ids=["live", "disk"])
+def test_a_run_killed_at_any_moment_ends_with_the_same_bits(changes, tiny_model, taught, tmp_path):
+    def weights(folder: Path) -> bytes:
+        trained(tiny_model, taught, folder, **changes)
+        return (folder / "adapter" / "adapter_model.safetensors").read_bytes()
+
+    expected, folder, moment = weights(tmp_path / "whole"), tmp_path / "killed", moments()[0]
+    command = [sys.executable, __file__, str(tiny_model), str(taught), str(folder), moment]
+    killed = run([*command, *changes], env=environment())
+    assert killed.returncode == -signal.SIGKILL
+    assert weights(folder) == expected
+
+
+def _train_and_die(model: str, taught: str, folder: str, moment: str, *keys: str) -> None:
+    die_at(moment)
+    known: dict[str, object] = {**BY_TEACHER, "top_k": 8}
+    changes = {key: known[key] for key in keys} | ({"lmbda": 0.0} if "top_k" in keys else {})
+    trained(Path(model), Path(taught), Path(folder), **changes)
+
+
+if __name__ == "__main__":
+    _train_and_die(*sys.argv[1:])

@@ -1,0 +1,154 @@
+"""distill as a stage: what it refuses, forecasts and learns from, and what it leaves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.generated_run import stage
+from support.samples import DATA
+
+import agentlite
+from agentlite.config.settings import DistillSettings
+from agentlite.core.errors import MODEL, UserError
+from agentlite.core.row_files import read_rows
+from agentlite.stages import distill
+from agentlite.workspace import hub, run_folder
+from agentlite.workspace.model_source import commit_in_plan
+from agentlite.workspace.run_folder import RunTarget
+
+SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3, "max_new_tokens": 100}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with a prep for the embedded model, and a stage `sft` that holds no weights."""
+    run = tmp_path_factory.mktemp("distill")
+    agentlite.prep(str(DATA / "weather.jsonl"), run=str(run), model="smollm2-135m", seed=3)
+    settings = {"model": "smollm2-135m", "data": "prep", "protocol": "react"}
+    plan = {"command": "sft", "settings": settings, "inputs": {}}
+    (run / "sft" / "adapter").mkdir(parents=True)
+    stage(run / "sft", plan, {"adapter/adapter_model.safetensors": [{}]}, {"steps": 1})
+    return run
+
+
+def forecast(run: Path, **changed: Any) -> dict[str, Any]:
+    given = {"out": "never", "dry_run": True, **SMALL, **changed}
+    return dict(agentlite.distill(run=str(run), **given).figures)
+
+
+def test_a_dry_run_says_its_steps_and_memory_and_that_the_protocols_differ(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = forecast(run, num_epochs=2.0)
+    prompts = sum(len(row["messages"]) // 2 for row in read_rows(run / "prep" / "train.jsonl"))
+    assert 0 < figures["prompts"] <= prompts
+    assert figures["steps"] == -(-2 * figures["prompts"] // 6)
+    assert figures["answers"] == 6 * figures["steps"]
+    memory = figures["memory_gib"]
+    assert memory["teacher"] == memory["weights"]  # the same base
+    assert "sft learned react" in capsys.readouterr().err
+    assert "teacher" not in forecast(run, lmbda=0.0, top_k=8)["memory_gib"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"top_k": 8}, "others are sampled"),
+        ({"top_k": 8, "lmbda": 0.0, "fade": 0.5}, "others are sampled"),
+        ({"top_k": 8, "lmbda": 0.0, "off_policy": "teacher"}, "others are sampled"),
+        ({"fade": 0.5}, "none is left to fade out"),
+        ({"off_policy": "teacher"}, "none is left to fade out"),
+        ({"teacher": "smollm2-135m"}, "is the model that learns"),
+        ({"max_new_tokens": 2048}, "leaves no room"),
+        ({"max_length": 101}, "holds no prompt of 1 tokens"),
+        ({"lmbda": 0.0, "max_length": 60}, "holds no prompt of 59 tokens"),
+        ({"out": "sft"}, "sft was made from it"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_a_way_out(
+    run: Path, changed: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError, match=words) as refused:
+        forecast(run, **changed)
+    assert refused.value.fix
+
+
+def test_a_teacher_with_another_tokenizer_is_refused(
+    run: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in tiny_model.iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+    tokenizer = json.loads((other / "tokenizer.json").read_bytes())
+    vocabulary = tokenizer["model"]["vocab"]
+    first, second = [*vocabulary][300:302]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (other / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    with pytest.raises(UserError, match="another tokenizer than smollm2-135m") as refused:
+        forecast(run, teacher=str(other))
+    assert refused.value.exit_code == MODEL and "prep --from pairs" in refused.value.fix
+    assert forecast(run, teacher=str(tiny_model))["prompts"] > 0  # the same one, another model
+
+
+def test_the_student_is_the_model_of_prep_unless_another_is_named(run: Path) -> None:
+    assert distill.inherit(DistillSettings(), run) == {"model": ("smollm2-135m", "prep")}
+    full = distill.inherit(DistillSettings(model="other", full=True), run)
+    assert full["model"] == ("other", "prep") and full["learning_rate"][0] == pytest.approx(1e-5)
+    figures = {"first_divergence": 1.25, "last_divergence": 0.5}
+    assert distill.key_figure(figures) == "divergence 1.250 -> 0.500"
+
+
+def test_a_stage_that_was_begun_keeps_the_commit_of_its_teacher(tmp_path: Path) -> None:
+    commits = {"model": "a" * 40, "teacher": "b" * 40, "data": "c" * 40}
+    assert all(hub.COMMIT.fullmatch(one) for one in commits.values())
+    settings = {"model": "org/small", "teacher": "org/large"}
+    stage(tmp_path / "d", {"command": "x", "settings": settings, "inputs": commits}, {}, {})
+    found = [
+        commit_in_plan(name, tmp_path / "d") for name in ("org/small", "org/large", "org/else")
+    ]
+    assert found == ["a" * 40, "b" * 40, ""]
+
+
+def test_only_recorded_answers_of_which_all_is_known_are_learned_from(
+    run: Path, tmp_path: Path
+) -> None:
+    rows = [*read_rows(run / "prep" / "train.jsonl")]
+    prompts = tmp_path / "prompts.jsonl"
+    question = {"prompt": "Is it wet?", "tools": rows[0]["tools"]}
+    prompts.write_text(json.dumps(question) + "\n", encoding="utf-8")
+    sampled = forecast(run, data=str(prompts), model="smollm2-135m")
+    assert sampled["prompts"] == 1
+    with pytest.raises(UserError, match="no recorded answer"):
+        forecast(run, data=str(prompts), model="smollm2-135m", lmbda=0.5)
+    taught = forecast(run, data=str(prompts), model="smollm2-135m", lmbda=0, off_policy="teacher")
+    assert taught["prompts"] == 1
+
+
+def test_a_student_learns_from_a_stage_of_its_workspace(caller: Path) -> None:
+    """`sft` knows one dialog by heart: its student calls the tool as it does."""
+    options: dict[str, Any] = {
+        "run": str(caller),
+        "out": "distilled",
+        "max_steps": 8,
+        "save_steps": 4,
+        "lmbda": 0.5,
+        "max_new_tokens": 40,
+        "learning_rate": 2e-2,
+        "batch_size": 2,
+        "gradient_accumulation": 1,
+    }
+    result = agentlite.distill(**options)
+    figures = result.figures
+    assert result.status == "done" and figures["lineage"][-1] == "distilled"
+    assert figures["taught_by"][-1] == "sft"
+    assert figures["last_divergence"] < figures["first_divergence"]
+    assert (caller / "distilled" / "adapter" / "adapter_model.safetensors").exists()
+    assert "--model distilled --model sft" in result.next
+    assert agentlite.distill(**options).status == "up to date"
+    plan = run_folder.read_plan(caller / "distilled")
+    assert plan.settings["teacher"] == "sft" and plan.inputs["teacher"]
+    stored = agentlite.distill(**{**options, "out": "stored", "lmbda": 0.0, "top_k": 16})
+    assert "teacher.safetensors" in stored.outputs and 0 < stored.figures["teacher_mass"] <= 1
+    assert RunTarget(caller, "stored").folder.exists()
