@@ -87,6 +87,20 @@ def test_a_stage_is_done_failed_broken_or_half_done(tmp_path):
     }
 
 
+@pytest.mark.parametrize("target", ["nothing", "large", "folder", "link"])
+def test_a_link_in_a_stage_adds_no_more_than_its_own_size(tmp_path, target):
+    (tmp_path / "large").write_bytes(b"x" * 10_000)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/large").write_bytes(b"x" * 10_000)
+    with stage(tmp_path / "run/a"):
+        pass
+    before = size(tmp_path / "run/a")
+    link = tmp_path / "run/a/link"
+    link.symlink_to(link if target == "link" else tmp_path / target)  # the last goes in a circle
+    [one] = inventory(tmp_path / "run")
+    assert one.bytes - before == (0 if target == "folder" else link.lstat().st_size)
+
+
 def test_stages_come_in_the_order_in_which_they_were_begun_with_sizes_and_ages(
     tmp_path, monkeypatch
 ):

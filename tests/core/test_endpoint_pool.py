@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from agentlite.core import endpoint_pool
-from agentlite.core.endpoint_pool import PROBE, Question, ask_all, refuse_unanswered
+from agentlite.core.endpoint_pool import IN_A_ROW, PROBE, Question, ask_all, refuse_unanswered
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint, Reply
 
 A, B = (Endpoint(f"http://{name}/v1", "m", concurrency=2) for name in "ab")
 SILENT = Reply("", "answered 503", silent=True)
+YES = Reply("yes")
 Say = Callable[[str, int], Reply]  # the host and the number of the question, -1 for a probe
 
 
@@ -141,6 +142,18 @@ def test_many_questions_that_fail_do_not_stop_an_endpoint_that_answers_a_short_o
     found = dict(ask_all([A], questions(30)))
     assert [number for number, reply in found.items() if not reply.problem] == [0, 1]
     assert len(found) == 30 and asked["a", -1] >= 28 // (4 * 2)
+
+
+@pytest.mark.parametrize("failing", [1, 3, 4, 5, 6, 8, 9, 11])
+def test_an_endpoint_is_probed_after_each_four_failures_in_a_row_and_at_the_end(
+    failing: int, answering: Any
+) -> None:
+    """A probe that is answered begins the count anew."""
+    for answered in (0, 1):
+        asked = answering(lambda _, n, first=answered: SILENT if n >= first else YES)
+        found = dict(ask_all([A._replace(concurrency=1)], questions(answered + failing)))
+        assert sum(bool(reply.problem) for reply in found.values()) == failing
+        assert asked["a", -1] == -(-failing // IN_A_ROW)
 
 
 @pytest.mark.parametrize("endpoints", [[A], [A, B]], ids=["one", "two"])

@@ -5,6 +5,7 @@ nothing.
 import math
 import signal
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,16 @@ def test_z_is_of_answers_to_other_prompts():
     rows = [Answer([prompt], [10 * prompt + n], True) for prompt in (1, 2) for n in (0, 1)]
     assert kto.mismatched(rows) == [[21], [21], [11], [11]]
     assert kto.mismatched(rows[:2]) == [[10], [11]]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_z_takes_the_nearest_answer_to_another_prompt_that_stands_before_in_a_circle(count):
+    for prompts in product((1, 2), repeat=count):
+        rows = [Answer([prompt], [place], True) for place, prompt in enumerate(prompts)]
+        for place, found in enumerate(kto.mismatched(rows)):
+            circle = [*rows[place + 1 :], *rows[:place]]
+            others = [row.answer for row in circle if row.prompt != rows[place].prompt]
+            assert found == (others or [rows[place].answer])[-1]
 
 
 def test_a_micro_batch_of_one_row_is_refused(tmp_path):

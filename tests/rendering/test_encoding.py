@@ -70,6 +70,21 @@ def test_the_end_of_a_turn_is_written_only_where_the_model_had_ended_it(ended, s
     assert smollm2.decode(ids) == ("Yes.<|im_end|>" if ended == "turn" else "Yes.")
 
 
+@pytest.mark.parametrize("written_text", ['{"a": {}}\n</x>', "f {} g{ }  h", "{}{}"])
+def test_a_token_is_left_out_exactly_where_it_has_part_of_what_is_left_out(written_text, smollm2):
+    before = "Rain?\n"
+    whole = before + written_text
+    tokens = smollm2.offsets(written_text, smollm2.encode(before))
+    for first in range(len(written_text)):
+        for last in range(first + 1, len(written_text) + 1):
+            out = (len(before) + first, len(before) + last)
+            span = Span(1, len(before), len(whole), True, left_out=(out,))
+            labels = encoding.encode(Rendered(whole, (span,)), smollm2).labels[-len(tokens) :]
+            assert [label == encoding.IGNORED for label in labels] == [
+                bool({*range(start, end)} & {*range(first, last)}) for start, end in tokens
+            ]
+
+
 def test_a_row_is_cut_at_its_spans_and_nowhere_else():
     row = Rendered("abcdef", (Span(1, 0, 2, False), Span(3, 2, 3, True), Span(5, 4, 6, True)))
     assert encoding.pieces(row) == [("ab", False), ("c", True), ("d", False), ("ef", True)]

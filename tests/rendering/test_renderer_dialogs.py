@@ -2,6 +2,8 @@
 text.
 """
 
+import re
+
 import pytest
 from msgspec.structs import replace
 from support.samples import TIME, WEATHER
@@ -328,6 +330,14 @@ def test_a_reader_gives_the_words_the_calls_and_the_first_problem(
     assert read_as(PROTOCOLS[name].parse(text)) == (content, calls, problem)
 
 
+@pytest.mark.parametrize(("name", "text"), [reading[:2] for reading in READINGS])
+def test_a_thought_behind_other_words_is_read_with_them(name, text):
+    """Only the thoughts that a completion begins with are set apart."""
+    whole = f"Hm. {text} <think>So.</think> And on."
+    assert PROTOCOLS[name].read(whole, (TIME,)) == PROTOCOLS[name].parse(whole)
+    assert PROTOCOLS[name].read(whole, ()).content == whole
+
+
 ONE, OTHER = (f'<tool_call>{{"name": "{name}"}}</tool_call>' for name in "fg")
 ACTION = "Action: f\nAction Input: {}"
 
@@ -523,3 +533,27 @@ def test_a_thought_that_the_prompt_opens_is_there_once_and_closed_once(written, 
     prompt, answer = row.text[: span.start], row.text[span.start : span.end]
     assert prompt.endswith("<|im_start|>assistant\n<think>\n")
     assert answer == f"{thought}\n</think>\n\nYes.<|im_end|>"
+
+
+# what a template writes between the prompt's end and the words of a turn: a model has to write it
+HEADED = """{%- for m in messages -%}<|im_start|>{{ m.role }}
+{% if m.role == 'assistant' %}HEAD{% endif %}{{ m.content }}<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt -%}<|im_start|>assistant
+{% endif -%}"""
+
+
+@pytest.mark.parametrize("head", ["", "<think>\n\n</think>\n\n", "<think></think>"])
+@pytest.mark.parametrize(
+    "name", [name for name, one in PROTOCOLS.items() if not (one.exchanges or one.native)]
+)
+def test_a_turn_is_learned_from_where_its_prompt_ends_with_all_that_stands_before_its_words(
+    name, head, smollm2, dialog
+):
+    text = HEADED.replace("HEAD", head.replace("\n", "{{ '\\n' }}"))
+    template = Template("headed", smollm2.tokenizer, text, smollm2.special)
+    for row in render(dialog, PROTOCOLS[name], template):
+        prompts_end = [match.end() for match in re.finditer(r"<\|im_start\|>assistant\n", row.text)]
+        assert prompts_end and {*prompts_end} <= {span.start for span in row.spans}
+        for start in prompts_end:
+            assert row.text.startswith(head, start)

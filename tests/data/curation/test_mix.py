@@ -32,6 +32,9 @@ TASK_WEIGHTS = {
 }  # seed 002's
 
 counts_of_tasks = st.fixed_dictionaries({task: st.integers(0, 60) for task in TASKS})
+counts_of_some_tasks = st.dictionaries(
+    st.sampled_from(TASKS), st.integers(1, 60), min_size=1, max_size=2
+)
 
 
 def rows(counts: Mapping[str, int], source: str = "a.jsonl") -> list[Traits]:
@@ -164,6 +167,25 @@ def test_rows_are_repeated_as_often_as_the_ratio_asks_where_they_are_too_few(
     for counts in ([times[index] for index in times], [1]):
         assert max(counts, default=1) - min(counts, default=1) <= 1
     assert bool(times) == (found.by_group["b"] > len(of_b))
+
+
+@given(
+    counts_of_some_tasks,
+    counts_of_some_tasks,
+    st.sampled_from(["0.5", "2", "0.5*", "2*"]),
+    st.sampled_from([{}, {"general": 1.0}, dict.fromkeys(TASKS, 0.0) | {"general": 1.0}]),
+)
+def test_a_group_counts_the_rows_that_it_gives(
+    a: Mapping[str, int], b: Mapping[str, int], ratio: str, weights: Mapping[str, float]
+) -> None:
+    """Also one of which no row can be drawn, since its tasks weigh 0: none can be repeated."""
+    records = [*rows(a), *rows(b, "b.jsonl")]
+    found = drawn(records, [f"b=b.jsonl:{ratio}"], weights)
+    given_rows = {REST: 0.0, "b": 0.0}
+    for index in found.indices:
+        name = "b" if records[index].source == "b.jsonl" else REST
+        given_rows[name] += found.factors.get(index, 1)
+    assert {name: round(count) for name, count in given_rows.items()} == found.by_group
 
 
 def test_repeated_rows_are_as_many_as_asked_for_however_their_factor_is_rounded() -> None:

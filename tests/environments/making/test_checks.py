@@ -2,6 +2,7 @@
 
 import copy
 import json
+from itertools import product
 
 import pytest
 
@@ -94,6 +95,19 @@ def test_a_good_dialog_has_no_fault():
 )
 def test_words_that_nothing_supports_are_found(messages, kind):
     assert kind in kinds(messages)
+
+
+@pytest.mark.parametrize(
+    "ends", [*product((True, False), repeat=1), *product((True, False), repeat=2)]
+)
+@pytest.mark.parametrize("says", ["Ann has it.", "That has been found.", "One of them failed."])
+def test_words_contradict_a_last_call_that_failed_or_calls_that_none_of_failed(ends, says):
+    """`ends`: of each call before the words, whether it succeeded."""
+    results = ['{"found": "lamp"}' if good else '{"error": "no such order"}' for good in ends]
+    calls = [called(PlannedCall(FIND.call, result), n) for n, result in enumerate(results)]
+    messages = [GOOD[0], *(message for call in calls for message in call), agent(says)]
+    wrong = (not ends[-1] and "has been" in says) or (all(ends) and "failed" in says)
+    assert ("contradiction" in kinds(messages)) == wrong
 
 
 def test_a_world_in_another_state_and_a_missing_result_are_wrong_calls():

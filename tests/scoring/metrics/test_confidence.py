@@ -3,6 +3,8 @@
 from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentlite.core.records import Step
 from agentlite.scoring.metrics.confidence import (
@@ -14,6 +16,7 @@ from agentlite.scoring.metrics.confidence import (
     redrawn_sums,
     sign_flip_p,
     summary,
+    weighted_share,
     wilson,
 )
 
@@ -107,6 +110,28 @@ def test_wilson_reaches_the_ends_only_at_the_ends():
     assert wilson(0, 0) == (0, 1)
     assert wilson(0, 5).low == 0 < wilson(1, 5).low
     assert wilson(5, 5).high == 1 > wilson(4, 5).high
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0.5, 1.0, 3.0]),
+            st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=12),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_a_weighted_share_of_one_part_is_wilsons_and_that_of_the_wrong_ones_its_mirror(parts):
+    for weight, values in parts:
+        alone = weighted_share([(weight, values)])
+        expected = wilson(round(sum(values)), len(values))
+        assert (alone.low, alone.high) == pytest.approx(expected)
+    right = weighted_share(parts)
+    wrong = weighted_share([(weight, [1 - one for one in values]) for weight, values in parts])
+    assert (wrong.low, wrong.mean, wrong.high) == pytest.approx(
+        (1 - right.high, 1 - right.mean, 1 - right.low)
+    )
 
 
 def test_a_difference_is_weighed_by_steps_and_drawn_by_records():

@@ -130,6 +130,13 @@ def test_a_call_made_again_is_repeated_unless_it_is_due_again():
     assert [count(one).repeated for one in repeated.values()] == [0, 1, 0, 1, 0]
 
 
+@pytest.mark.parametrize("place", range(4))
+def test_a_call_is_repeated_wherever_it_was_made_before(place):
+    before = [Call("time", {"city": city}) for city in ("Rome", "Lima", "Kyiv", "Bonn")]
+    assert count(answer(before[place], earlier=before)).repeated == 1
+    assert count(answer(Call("weather", before[place].arguments), earlier=before)).repeated == 0
+
+
 def test_without_calls_nothing_is_measured_and_no_figure_is_0_or_1():
     assert set(figures(answer(gold=Gold())).values()) == {None}
     assert tool_metrics([], seed=0) == dict.fromkeys(SHARES)

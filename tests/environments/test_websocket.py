@@ -1,0 +1,53 @@
+"""agentlite.environments.websocket: texts of every length go out and in, as RFC 6455 has it."""
+
+import pytest
+
+from agentlite.environments.websocket import WebSocket
+
+# the length stands in 7 bits up to 125, in 16 behind 126, in 64 behind 127 (section 5.2)
+LENGTHS = [(0, 0), (1, 0), (125, 0), (126, 2), (127, 2), (65535, 2), (65536, 8), (65537, 8)]
+
+
+class Wire:
+    """What was written, and what is read in pieces of `most` bytes."""
+
+    def __init__(self, incoming: bytes = b"", most: int = 1):
+        self.written, self.incoming, self.most = b"", incoming, most
+
+    def write(self, content: bytes) -> None:
+        self.written += content
+
+    def read(self, _: int) -> bytes:
+        piece, self.incoming = self.incoming[: self.most], self.incoming[self.most :]
+        return piece
+
+
+def socket_on(wire: Wire) -> WebSocket:
+    socket = WebSocket.__new__(WebSocket)
+    socket.stream, socket.unread, socket.errors = wire, bytearray(), (OSError,)
+    return socket
+
+
+def head(first: int, size: int, more: int, mask: int = 0) -> bytes:
+    short = size if not more else 126 if more == 2 else 127
+    return bytes([first, mask | short]) + (size.to_bytes(more) if more else b"")
+
+
+@pytest.mark.parametrize(("size", "more"), LENGTHS)
+def test_a_text_goes_out_in_one_masked_frame(size, more):
+    wire, text = Wire(), "ab" * (size // 2) + "c" * (size % 2)
+    socket_on(wire).send(text)
+    begins = head(0x81, size, more, mask=0x80)
+    assert wire.written.startswith(begins)
+    mask, payload = wire.written[len(begins) :][:4], wire.written[len(begins) + 4 :]
+    assert bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload)).decode() == text
+
+
+@pytest.mark.parametrize("most", [97, 1 << 16])
+@pytest.mark.parametrize(("size", "more"), LENGTHS)
+def test_a_text_comes_in_whole_however_it_is_cut(size, more, most):
+    payload = b"ab" * (size // 2) + b"c" * (size % 2)
+    parts = head(0x01, size, more) + payload + head(0x80, 3, 0) + b"end"
+    socket = socket_on(Wire(parts + head(0x81, 4, 0) + b"next", most))
+    assert socket.receive() == payload.decode() + "end"
+    assert socket.receive() == "next"
