@@ -23,8 +23,8 @@ def join_dialogs(
     records unchanged.
 
     No two of a dialog have a tool of one name or the same query; together they satisfy `fits`.
-    `parent` is the first one's id, meta["joined"] has all. Ordered by seed and id, whatever the
-    order given.
+    meta["joined"] has the ids of the records that were read, `parent` is the first of them. Ordered
+    by seed and id, whatever the order given.
     """
     ordered = sorted(records, key=lambda record: digest(f"{seed} join {record.id}"))
     joined: list[Record] = []
@@ -74,6 +74,7 @@ def _join(slot: Slot, seed: int) -> Record:
             gold[len(messages) + 1] = record.gold[turn]
         messages += _exchange(record, sum(len(message.calls) for message in messages))
     ids = [record.id for record in slot]
+    read = [record.parent or record.id for record in slot]  # a variant has no row of its own
     tools = [tool for record in slot for tool in record.tools]
     random.Random(digest(f"{seed} tools {ids}")).shuffle(tools)
     return replace(
@@ -81,8 +82,8 @@ def _join(slot: Slot, seed: int) -> Record:
         messages=tuple(messages),
         tools=tuple(tools),
         gold=gold,
-        parent=first.id,
-        meta={**first.meta, "joined": [record.parent or record.id for record in slot]},
+        parent=read[0],
+        meta={**first.meta, "joined": read},
     )
 
 

@@ -809,6 +809,19 @@ def test_every_record_is_joined_once_or_kept_as_it_is() -> None:
     assert len(joined) < len(records)
 
 
+def test_joined_dialogs_name_records_that_were_read_whatever_was_made_of_these_before() -> None:
+    """A variant with foreign tools that is joined has no row of its own: its id names nothing."""
+    records = unique(tool_records(60))
+    wider = add_distractors(records, n=3, seed=0)
+    assert any(record.parent for record in wider)
+    joined = join_dialogs(wider, k=3, seed=0, fits=at_most(12))
+    parts = [part for record in joined for part in record.meta.get("joined", [])]
+    assert parts
+    assert {*parts, *(record.parent for record in joined if record.parent)} <= {
+        record.id for record in records
+    }
+
+
 def test_records_where_no_call_is_due_are_neither_joined_nor_given_tools() -> None:
     records = tool_records(60)
     still = [r for r in records if r.task == "timing_decision"]
