@@ -24,7 +24,8 @@ from agentlite.core.json_schema import fits
 from agentlite.core.records import Call, Parsed
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.deploy.http_server import LONGEST_BODY, Server
+from agentlite.deploy.http_server import Server
+from agentlite.deploy.local_server import LONGEST_BODY
 from agentlite.deploy.openai_api import finished_calls, read_request
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.generate import generate

@@ -18,8 +18,9 @@ import pytest
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Parsed
 from agentlite.data.openai_messages import Turn
-from agentlite.deploy import http_server
-from agentlite.deploy.http_server import LONGEST_BODY, Server
+from agentlite.deploy import local_server
+from agentlite.deploy.http_server import Server
+from agentlite.deploy.local_server import LONGEST_BODY
 from agentlite.engine.decoding import Decoding
 
 PATH = "/v1/chat/completions"
@@ -251,7 +252,7 @@ def test_two_hundred_clients_at_once_are_all_answered_or_asked_to_come_back(serv
 
 
 def test_more_connections_than_there_are_places_are_answered_at_once(model, monkeypatch):
-    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(local_server, "MOST_CONNECTIONS", 1)
     with serving(model) as server:
         with socket.create_connection(server.server_address, timeout=60):
             eventually(lambda: not server._places._value)
