@@ -2,26 +2,29 @@
 
 import contextlib
 import importlib
-import json
 import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from agentlite.config.pipeline import STAGES, TRAINERS
+from agentlite.config.pipeline import STAGES
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.row_files import disk_errors
-from agentlite.engine.checkpoints import MANIFEST
+from agentlite.deploy.board.stage_state import (
+    CHECKPOINTS,
+    State,
+    in_words,
+    last_row,
+    state_now,
+    state_of,
+    stored_stages,
+)
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.run_folder import StoredStage
 
-State = Literal["done", "half", "running", "failed", "broken"]
-CHECKPOINTS, FREED = "checkpoints", ".checkpoints-freed"
-# a line for each answer, or each command of a cell, as they come
-ANSWERS = {"pairs": "candidates.jsonl", "eval": "answers.jsonl", "ablate": "commands.jsonl"}
+FREED = ".checkpoints-freed"
 
 
 class ListedStage(Struct, frozen=True):
@@ -44,11 +47,6 @@ class Freed(Struct, frozen=True):
     run: str
     stage: str
     bytes: int
-
-
-class StageState(NamedTuple):
-    state: State
-    detail: str = ""
 
 
 def inventory(run: Path) -> list[ListedStage]:
@@ -75,19 +73,6 @@ def free(run: Path, names: Sequence[str]) -> list[Freed]:
     return [Freed(str(run), name, _free(run, name)) for name in dict.fromkeys(names)]
 
 
-def stored_stages(run: Path) -> list[StoredStage]:
-    """The stages of a workspace, and the models that were evaluated: eval/<data>/<model>. Those
-    that were begun first come first.
-    """
-    inner = [
-        stage
-        for stage in map(run_folder.read, run_folder.stages_in(run, "*/*/*", given_up=True))
-        if stage.plan is None or stage.plan.command == "eval"  # others are of workspaces inside
-    ]
-    outer = map(run_folder.read, run_folder.stages_in(run, given_up=True))
-    return sorted([*outer, *inner], key=lambda stage: (stage.begun, str(stage.folder)))
-
-
 def size(folder: Path) -> int:
     """The bytes of all files in a folder."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
@@ -96,74 +81,30 @@ def size(folder: Path) -> int:
 def _listed(run: Path, stage: StoredStage) -> ListedStage:
     folder = stage.folder
     command = stage.plan.command if stage.plan else "?"
-    figure = ""
-    # figures of another version, or null
-    with contextlib.suppress(KeyError, TypeError, ValueError):
-        if stage.done and command in STAGES:
-            figure = str(
-                importlib.import_module(f"agentlite.stages.{command}").key_figure(
-                    stage.done.figures
-                )
-            )
-        else:
-            loss = _last_row(folder / "metrics.jsonl").get("loss")
-            figure = f"loss {loss:.3f}" if loss is not None else ""
     written = max((path.stat().st_mtime for path in folder.glob("*.json*")), default=0.0)
-    state = (
-        StageState("running", _progress(stage, running=True))
-        if folder_lock.holder(folder)
-        else _state(stage)
-    )
     return ListedStage(
         str(run),
         folder.relative_to(run).as_posix(),
         command,
-        *state,
-        figure,
+        *state_now(stage),
+        key_figure(stage),
         size(folder),
         size(folder / CHECKPOINTS),
         round(max(0.0, time.time() - written), 1),
     )
 
 
-def _state(stage: StoredStage) -> StageState:
-    """The state by the files, whether or not a process is at work."""
-    if stage.given_up:
-        return StageState("failed", "the same command starts over")
-    if problem := stage.problem():
-        return StageState("broken", problem)
-    if not stage.done:
-        return StageState("half", _progress(stage, running=False))
-    return StageState("done")
-
-
-def _progress(stage: StoredStage, *, running: bool) -> str:
-    """How far a stage is that is not done. For a run that was stopped: the step from which it
-    carries on.
-    """
-    folder, plan = stage.folder, stage.plan
-    if not plan:
-        return ""
-    if plan.command in ANSWERS:
-        expected = run_folder.read_expected(folder)
-        file = folder / (expected.file if expected else ANSWERS[plan.command])
-        rows = file.read_bytes().count(b"\n") if file.exists() else 0
-        if expected and rows < expected.rows:
-            return f"{rows} of {expected.rows} {file.stem}, {expected.rows - rows} open"
-        return f"{rows} {file.stem}"
-    if plan.command not in TRAINERS:
-        return ""
-    whole = [path.parent for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*/{MANIFEST}")]
-    newest = max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
-    step = int(newest.name.rpartition("-")[2]) if newest else 0
-    if running and (row := _last_row(folder / "metrics.jsonl")):
-        step = row["step"]
-    steps = (
-        _json(newest / "trainer_state.json").get("max_steps")
-        if newest
-        else plan.settings.get("max_steps")
-    )
-    return f"step {step} of {steps}" if steps else f"step {step}"
+def key_figure(stage: StoredStage) -> str:
+    """The result of a finished stage, the loss of one that trains, in words; "" for others."""
+    command = stage.plan.command if stage.plan else ""
+    # figures of another version, or null
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        if stage.done and command in STAGES:
+            module = importlib.import_module(f"agentlite.stages.{command}")
+            return str(module.key_figure(stage.done.figures))
+        loss = last_row(stage.folder / "metrics.jsonl").get("loss")
+        return f"loss {loss:.3f}" if loss is not None else ""
+    return ""
 
 
 def _refuse_needed(run: Path, name: str) -> None:
@@ -179,7 +120,7 @@ def _refuse_needed(run: Path, name: str) -> None:
         )
     with folder_lock.held(folder):
         stage = run_folder.read(folder)
-        state, detail = _state(stage)
+        state, detail = state_of(stage)
     if state != "done":
         command = f"agentlite {stage.plan.command}" if stage.plan else "command"
         raise UserError(
@@ -198,24 +139,3 @@ def _free(run: Path, name: str) -> int:
         freed = size(folder / FREED)
         shutil.rmtree(folder / FREED, ignore_errors=not freed)
         return freed
-
-
-def in_words(state: State, detail: str) -> str:
-    """`half done, step 2 of 3`."""
-    words = "half done" if state == "half" else state
-    return f"{words}, {detail}" if detail else words
-
-
-def _last_row(path: Path) -> dict[str, Any]:
-    """The last whole line of a file that may be growing."""
-    lines = path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []
-    return dict(json.loads(lines[-1])) if lines else {}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """{} for a file that is missing or cannot be read: a listing shows what it can."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}

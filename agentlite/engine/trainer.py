@@ -23,7 +23,7 @@ from agentlite.engine import adapter, checkpoints, coordinate, deepspeed, load_d
 from agentlite.engine.load import free_memory, is_out_of_memory, weight_files
 from agentlite.engine.signals import Stopped, noted_signals
 from agentlite.engine.trackers import tracker_arguments
-from agentlite.engine.training_log import logged, open_journal
+from agentlite.engine.training_log import Pace, logged, open_journal
 from agentlite.engine.watch import TrainerRun, Watch, diverged, follower, listen
 from agentlite.workspace import run_folder
 
@@ -400,7 +400,10 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         console.progress(folder.name, plan.steps) as advance,
         open_journal(folder) as journal,
     ):
-        run = TrainerRun(folder, plan.steps, journal, advance, caught, watch, trainer.model, [], [])
+        pace = Pace(folder) if journal else None
+        run = TrainerRun(
+            folder, plan.steps, journal, advance, caught, watch, trainer.model, [], [], pace
+        )
         listen(trainer, follower(run))
         checkpoints.keep(trainer, folder, plan.steps, run.facts)
         try:

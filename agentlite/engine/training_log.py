@@ -1,6 +1,9 @@
-"""metrics.jsonl: a row for each logged step of a trainer."""
+"""metrics.jsonl: a row for each logged step of a trainer; pace.jsonl: when it was done."""
 
+import contextlib
+import json
 import math
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -46,6 +49,22 @@ class Journal:
     def __exit__(self, *error: object) -> None:
         self.flush()
         self.appender.__exit__(*error)
+
+
+class Pace:
+    """pace.jsonl: when a step was done, how many there will be, the tokens that were trained on
+    until then, and the memory in GiB. It is for who looks on and no part of the result: a disk that
+    does not take it stops nothing.
+    """
+
+    def __init__(self, folder: Path):
+        self.path = folder / "pace.jsonl"
+
+    def note(self, step: int, steps: int, tokens: float | None, memory_gib: float) -> None:
+        row = {"step": step, "steps": steps, "at": round(time.time(), 3), "memory_gib": memory_gib}
+        line = json.dumps(row if tokens is None else row | {"tokens": tokens}) + "\n"
+        with contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8") as file:
+            file.write(line)
 
 
 def or_none(value: float) -> float | None:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from agentlite.core import console
 from agentlite.core.errors import DIVERGED, UserError
-from agentlite.engine import checkpoints, coordinate
-from agentlite.engine.training_log import Journal, or_none
+from agentlite.engine import checkpoints, coordinate, on_gpu
+from agentlite.engine.training_log import Journal, Pace, or_none
 
 BAD_STEPS = 3  # in a row, whose loss or gradient is not a finite number: training has diverged
 SCALINGS = 16  # steps in a row that float16's loss scaling may skip while it looks for a scale
@@ -43,6 +43,7 @@ class TrainerRun(NamedTuple):
     model: Any
     bad: list[int]  # the last steps, if something in them is not a finite number
     skipped: list[int]  # the last steps, if float16's loss scaling took them for nothing
+    pace: Pace | None = None  # of the first process alone
 
     def facts(self, step: int) -> checkpoints.StepFacts:
         """Of a step that is about to be saved, and whose row is whole: it is written now. Raises
@@ -77,6 +78,19 @@ def _is_finite(model: Any) -> bool:
     return all(
         bool(weight.isfinite().all()) for weight in model.parameters() if weight.requires_grad
     )
+
+
+def _memory_gib() -> float:
+    """What this process has reserved of the GPU now; without one, the most it had of the RAM."""
+    import resource
+    import sys
+
+    import torch
+
+    if on_gpu():
+        return round(float(torch.cuda.memory_reserved()) / 2**30, 3)
+    unit = 1 if sys.platform == "darwin" else 2**10
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30, 3)
 
 
 def diverged(run: TrainerRun) -> UserError:
@@ -135,6 +149,9 @@ def follower(run: TrainerRun) -> Any:
                 return
             journal.add(state.global_step, {name: or_none(value) for name, value in row.items()})
             run.advance(state.global_step, f"loss {float(logs['loss']):.3f}")
+            if run.pace:
+                tokens = logs.get("num_tokens")
+                run.pace.note(state.global_step, run.steps, tokens, _memory_gib())
 
         def on_evaluate(
             self, args: Any, state: Any, control: Any, metrics: dict[str, Any], **_: Any

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from markupsafe import Markup
 
@@ -63,10 +63,10 @@ def charts(rows: Sequence[Row]) -> tuple[list[Chart], list[Chart]]:
         for name, line in lines.items()
         if name.startswith(COMPONENT)
     ]
-    others = _joined({name: line for name, line in lines.items() if not name.startswith(COMPONENT)})
+    others = in_order([name for name in lines if not name.startswith(COMPONENT)])
     highest = max([1.0, *(value for line in components for _, value in line.points)])
     return (
-        [_chart(group) for group in others],
+        [_chart([lines[name] for name in group]) for group in others],
         [_chart([line], 0.0, highest) for line in components],
     )
 
@@ -86,7 +86,7 @@ def _ends(figure: Json) -> list[float]:
 
 
 def _line(name: str, rows: Sequence[Row]) -> Series:
-    points = [(float(row["step"]), float(row[name])) for row in rows if _is_number(row.get(name))]
+    points = [(float(row["step"]), float(row[name])) for row in rows if is_number(row.get(name))]
     size = math.ceil(len(points) / MOST_POINTS) or 1
     buckets = [points[start : start + size] for start in range(0, len(points), size)]
     thinned = [
@@ -95,21 +95,22 @@ def _line(name: str, rows: Sequence[Row]) -> Series:
     return Series(name, thinned, points[-1][1] if points else math.nan)
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether it can be drawn: a value that diverged further is off every scale."""
     return isinstance(value, int | float) and abs(value) < 1e300  # which nan is not
 
 
-def _joined(lines: dict[str, Series]) -> list[list[Series]]:
-    """Curves that are read against each other share a chart; those that matter come first."""
-    order = [name for name in FIRST if name in lines]
-    order += [name for name in lines if name not in (*FIRST, *LAST)] + [
-        name for name in LAST if name in lines
-    ]
-    groups: dict[str, list[Series]] = {}
+def in_order(names: Sequence[str]) -> list[list[str]]:
+    """Names of curves: those that are read against each other share a chart; those that matter come
+    first.
+    """
+    order = [name for name in FIRST if name in names]
+    order += [name for name in names if name not in (*FIRST, *LAST)]
+    order += [name for name in LAST if name in names]
+    groups: dict[str, list[str]] = {}
     for name in order:
         head = next((group[0] for group in TOGETHER if name in group), name)
-        groups.setdefault(head, []).append(lines[name])
+        groups.setdefault(head, []).append(name)
     return list(groups.values())
 
 

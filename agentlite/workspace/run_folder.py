@@ -361,7 +361,22 @@ def stages_in(run: Path, pattern: str = "*", *, given_up: bool = False) -> list[
     """The folders below `run` that match and hold a stage, by name; those given up only on
     request."""
     names = (PLAN, FAILED) if given_up else (PLAN,)
-    return sorted({path.parent for name in names for path in run.glob(f"{pattern}/{name}")})
+    if set(pattern.split("/")) != {"*"}:
+        return sorted({path.parent for name in names for path in run.glob(f"{pattern}/{name}")})
+    found = [os.fspath(run)]
+    for _ in pattern.split("/"):
+        found = [inner for folder in found for inner in _folders_in(folder)]
+    held = [one for one in found if any(os.path.exists(os.path.join(one, name)) for name in names)]
+    return sorted(map(Path, held))
+
+
+def _folders_in(folder: str) -> list[str]:
+    """Without pathlib, which takes several times as long: the board asks a thousand workspaces."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.path for entry in entries if entry.is_dir()]
+    except OSError:  # it has just been removed, or may not be read
+        return []
 
 
 def read(folder: Path) -> StoredStage:

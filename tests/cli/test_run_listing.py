@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from agentlite.cli import run_listing
-from agentlite.cli.run_listing import free, in_words, inventory, size
+from agentlite.cli.run_listing import free, inventory, size
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import write_rows
+from agentlite.deploy.board.stage_state import in_words
 from agentlite.workspace.folder_lock import held
 from agentlite.workspace.run_folder import Plan, StageFolder, open_stage
 

@@ -8,9 +8,10 @@ import msgspec
 
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import AS_JSON, DEBUG, RUN, WORKSPACE, Option, OptionType
-from agentlite.cli.run_listing import Freed, ListedStage, free, in_words, inventory
+from agentlite.cli.run_listing import Freed, ListedStage, free, inventory
 from agentlite.config.values import Folder, StageName
 from agentlite.core.console import print_table
+from agentlite.deploy.board.stage_state import in_words
 from agentlite.workspace.run_folder import DEFAULT_RUN
 
 

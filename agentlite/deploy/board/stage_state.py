@@ -1,0 +1,104 @@
+"""The state of a stage by its files: done, half done, running, failed or broken; how far it is."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from agentlite.config.pipeline import TRAINERS
+from agentlite.deploy.board.growing_rows import count_rows, newest_rows
+from agentlite.engine.checkpoints import MANIFEST
+from agentlite.workspace import folder_lock, run_folder
+from agentlite.workspace.run_folder import StoredStage
+
+State = Literal["done", "half", "running", "failed", "broken"]
+CHECKPOINTS = "checkpoints"
+# a line for each answer, or each command of a cell, as they come
+ANSWERS = {"pairs": "candidates.jsonl", "eval": "answers.jsonl", "ablate": "commands.jsonl"}
+LAST_ROW = 1 << 16  # bytes at the end of a log that hold its last row
+
+
+class StageState(NamedTuple):
+    state: State
+    detail: str = ""
+
+
+def stored_stages(run: Path) -> list[StoredStage]:
+    """The stages of a workspace, and the models that were evaluated: eval/<data>/<model>. Those
+    that were begun first come first.
+    """
+    inner = [
+        stage
+        for stage in map(run_folder.read, run_folder.stages_in(run, "*/*/*", given_up=True))
+        if stage.plan is None or stage.plan.command == "eval"  # others are of workspaces inside
+    ]
+    outer = map(run_folder.read, run_folder.stages_in(run, given_up=True))
+    return sorted([*outer, *inner], key=lambda stage: (stage.begun, str(stage.folder)))
+
+
+def state_now(stage: StoredStage, names: Iterable[str] | None = None) -> StageState:
+    """`names`: the outputs whose digests are compared; None for all."""
+    if folder_lock.holder(stage.folder):
+        return StageState("running", _progress(stage, running=True))
+    return state_of(stage, names)
+
+
+def state_of(stage: StoredStage, names: Iterable[str] | None = None) -> StageState:
+    """The state by the files, whether or not a process is at work."""
+    if stage.given_up:
+        return StageState("failed", "the same command starts over")
+    if problem := stage.problem(names):
+        return StageState("broken", problem)
+    if not stage.done:
+        return StageState("half", _progress(stage, running=False))
+    return StageState("done")
+
+
+def _progress(stage: StoredStage, *, running: bool) -> str:
+    """How far a stage is that is not done. For a run that was stopped: the step from which it
+    carries on.
+    """
+    folder, plan = stage.folder, stage.plan
+    if not plan:
+        return ""
+    if plan.command in ANSWERS:
+        expected = run_folder.read_expected(folder)
+        file = folder / (expected.file if expected else ANSWERS[plan.command])
+        rows = count_rows(file)
+        if expected and rows < expected.rows:
+            return f"{rows} of {expected.rows} {file.stem}, {expected.rows - rows} open"
+        return f"{rows} {file.stem}"
+    if plan.command not in TRAINERS:
+        return ""
+    whole = [path.parent for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*/{MANIFEST}")]
+    newest = max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    step = int(newest.name.rpartition("-")[2]) if newest else 0
+    if running and (row := last_row(folder / "metrics.jsonl")):
+        step = row.get("step", step)
+    steps = (
+        _json(newest / "trainer_state.json").get("max_steps")
+        if newest
+        else plan.settings.get("max_steps")
+    )
+    return f"step {step} of {steps}" if steps else f"step {step}"
+
+
+def in_words(state: State, detail: str) -> str:
+    """`half done, step 2 of 3`."""
+    words = "half done" if state == "half" else state
+    return f"{words}, {detail}" if detail else words
+
+
+def last_row(path: Path) -> dict[str, Any]:
+    """The last whole line of a file that may be growing."""
+    found = newest_rows(path, 1, LAST_ROW)
+    return found[0] if found else {}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """{} for a file that is missing or cannot be read: a listing shows what it can."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
