@@ -1,7 +1,6 @@
 """A stage as a command: an option for each of its settings, and what happens when it is typed."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -274,7 +273,7 @@ def _explain(context: click.Context, option: click.Parameter, code: str | None) 
 
 def _run(name: str, options: dict[str, Any]) -> None:
     """Runs the stage and prints its result; or only what `--why` or `--print-config` ask for."""
-    from agentlite.config.resolve import Given, as_yaml
+    from agentlite.config.resolve import Given, as_yaml, weightings
     from agentlite.stages.api import execute, settle
     from agentlite.workspace.run_folder import RunTarget
 
@@ -287,7 +286,7 @@ def _run(name: str, options: dict[str, Any]) -> None:
     flags = {key: value for key, value in options.items() if key not in not_settings}
     if fix:
         flags["repair"] = _with_safe_repairs(flags["repair"])
-    given = Given(_weightings(flags), options["sets"], options["config"], options["profile"])
+    given = Given(weightings(flags), options["sets"], options["config"], options["profile"])
     target = RunTarget(run, out, options["force"], options["dry_run"], given)
     resolved = settle(name, given, target)
     if options["print_config"]:
@@ -308,17 +307,6 @@ def _print_provenance(folder: Path, name: str, as_json: bool) -> None:
 
     rows = why(folder, name)
     click.echo(json.dumps(rows, ensure_ascii=False) if as_json else "\n".join(map(as_text, rows)))
-
-
-def _weightings(flags: Mapping[str, Any]) -> dict[str, object]:
-    """The flags that were given. One --weights is a setting; several are a grid of them."""
-    given = {key: value for key, value in flags.items() if value not in (None, ())}
-    weights = given.pop("weights", ())
-    if len(weights) > 1 and not isinstance(weights, str):
-        given["grid"] = (*given.get("grid", ()), *weights)
-    elif weights:
-        given["weights"] = weights if isinstance(weights, str) else weights[0]
-    return given
 
 
 def _present(result: "Result", settings: object, as_json: bool, show: int, shape: str) -> None:

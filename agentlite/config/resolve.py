@@ -335,6 +335,17 @@ def parse_weights(text: str, location: str) -> dict[str, float]:
     return weights
 
 
+def weightings(flags: Mapping[str, Any]) -> dict[str, object]:
+    """The flags that were given. One --weights is a setting; several are a grid of them."""
+    given = {key: value for key, value in flags.items() if value not in (None, ())}
+    weights = given.pop("weights", ())
+    if len(weights) > 1 and not isinstance(weights, str):
+        given["grid"] = (*given.get("grid", ()), *weights)
+    elif weights:
+        given["weights"] = weights if isinstance(weights, str) else weights[0]
+    return given
+
+
 def _weight_pairs(text: str, location: str) -> list[tuple[str, Any]]:
     """Names and what they are to weigh, as they stand; None where a name has no `=`."""
     if not text.lstrip().startswith("{"):

@@ -10,7 +10,7 @@ import pytest
 
 from agentlite.cli import output
 from agentlite.cli.output import present
-from agentlite.cli.stage_options import _weightings
+from agentlite.config.resolve import weightings
 from agentlite.core.records import Message, Record, to_row
 from agentlite.scoring.weight_sweep import WeightingRow
 from agentlite.workspace.run_folder import Result
@@ -243,7 +243,7 @@ def test_a_figure_in_words(value, text):
     ],
 )
 def test_one_weighting_is_a_setting_and_several_are_a_grid(flags, expected):
-    assert _weightings(flags) == expected
+    assert weightings(flags) == expected
 
 
 def test_prep_prints_a_short_table_and_where_the_rest_is(capsys, monkeypatch):

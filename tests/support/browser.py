@@ -64,14 +64,14 @@ class Page:
 
     def open(
         self,
-        path: Path,
+        where: Path | str,
         *,
         width: int,
         height: int = 900,
         dark: bool = False,
         javascript: bool = True,
     ) -> None:
-        """Waits until the page is loaded and, with JavaScript, has said that it is ready."""
+        """A file or an address. Waits until the page is loaded and, with JavaScript, has said that it is ready."""
         self.errors.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -83,7 +83,8 @@ class Page:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Emulation.setScriptExecutionDisabled", value=not javascript)
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        url = where if isinstance(where, str) else where.resolve().as_uri()
+        self.call("Page.navigate", url=url)
         done = "document.readyState === 'complete' && performance.timing.loadEventEnd > 0"
         self.wait(
             done + (" && document.documentElement.dataset.ready === 'true'" if javascript else "")

@@ -1,11 +1,9 @@
 """`agentlite report`: renews the report of a workspace, says the result, and opens the page."""
 
 import json
-import os
-import sys
-import webbrowser
 from pathlib import Path
 
+from agentlite.cli.browser import open_in_browser
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import AS_JSON, DEBUG, OUTPUT, RUN, Option
 from agentlite.report import write_report
@@ -33,14 +31,8 @@ def report(run: str, no_browser: bool, as_json: bool, debug: bool) -> None:
         print(*title, *of_one, sep="\n")
     if not sentences:
         print(NO_EVALUATION)
-    opened = not no_browser and _has_screen() and webbrowser.open(page.resolve().as_uri())
+    opened = not no_browser and open_in_browser(page.resolve().as_uri())
     print(f"report: {page}" if opened else f"report: {page} (one file: open it in any browser)")
-
-
-def _has_screen() -> bool:
-    """Whether there is a window for it; a text browser would take the terminal."""
-    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    return sys.stdout.isatty() and bool(display or sys.platform == "darwin")
 
 
 COMMAND = Command(

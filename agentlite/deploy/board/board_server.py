@@ -1,0 +1,294 @@
+"""The board over HTTP: its page, the workspaces as JSON, and commands that are started from it."""
+
+import hmac
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from agentlite.config.pipeline import STAGES
+from agentlite.core.errors import UserError
+from agentlite.deploy.board import stage_form
+from agentlite.deploy.board.newest_answers import newest_answers
+from agentlite.deploy.board.processes import Processes
+from agentlite.deploy.board.workspaces import KeyFigure, Workspaces, as_json, defaults
+from agentlite.deploy.local_server import LocalHandler, LocalServer
+from agentlite.deploy.openai_api import Refused
+
+PAGE = Path(__file__).parent / "page"
+KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+MOST_VALUES = 400  # of a form
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+# A report has its own policy in its head. Its origin is none, so that it could ask nothing of the
+# board even if a text of a model became markup.
+REPORT_POLICY = "sandbox allow-scripts allow-downloads; frame-ancestors 'self'"
+SAFE = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class FilledForm(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the page sends of a form."""
+
+    stage: str
+    run: str
+    values: dict[str, str] = {}
+
+
+class NamedCommand(Struct, frozen=True, forbid_unknown_fields=True):
+    run: str
+    id: str
+
+
+class BoardServer(LocalServer):
+    """On 127.0.0.1 alone. `token` stands first in each path. `read_only`: nothing can be started
+    or stopped. Raises UserError 2 for a port that cannot be had.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        port: int,
+        *,
+        token: str,
+        read_only: bool = False,
+        key_figure: KeyFigure = lambda stage: "",
+    ):
+        self.folders, self.read_only = [*folders], read_only
+        self.workspaces = Workspaces(folders, key_figure)
+        self.processes = Processes()
+        self.reading = threading.Lock()  # one report is written at a time
+        self.files = {path.name: path for path in PAGE.iterdir() if path.suffix in KINDS}
+        super().__init__("board", BoardHandler, port, token=token)
+
+    @property
+    def url(self) -> str:
+        return f"{self.origin}/{self.token}/"
+
+    def run_named(self, name: str, *, new: bool = False) -> Path:
+        """A workspace that was seen or, with `new`, a name inside a folder of the board. Raises
+        Refused.
+        """
+        if name in self.workspaces.runs() or name in map(str, self.folders):
+            return Path(name)
+        path = Path(name)
+        # a name such as .. has another parent than it seems to
+        is_inside = path.parent in self.folders and path.name not in ("", ".", "..")
+        if new and is_inside and str(path) == name and not path.name.startswith("."):
+            return path
+        inside = ", ".join(f"{folder}/NAME" for folder in self.folders)
+        raise Refused(
+            404, f"{name or 'This'} is not a workspace of this board. A new one: {inside}."
+        )
+
+
+class BoardHandler(LocalHandler):
+    """One connection, in a thread of its own."""
+
+    server: BoardServer
+
+    def do_GET(self) -> None:
+        self.answered(self._get)
+
+    def do_POST(self) -> None:
+        # until the body is read: what is left of it would be the next request
+        self.close_connection = True
+        self.answered(self._post)
+
+    def is_own_origin(self, origin: str) -> bool:
+        """Only the board's own page: another program's page on this machine is a stranger."""
+        host = self.headers.get("Host") or ""
+        return origin == f"http://{host}"
+
+    def refuse_without_token(self) -> None:
+        given = urlsplit(self.path).path.split("/")[1].encode("utf-8", "replace")
+        if not hmac.compare_digest(given, self.server.token.encode()):
+            raise Refused(
+                403,
+                "The address lacks the board's token: open the one that `agentlite board` printed.",
+                code="forbidden",
+            )
+
+    def _get(self) -> None:
+        path = self._below_token()
+        query = {name: values[-1] for name, values in parse_qs(urlsplit(self.path).query).items()}
+        if path in ("", *self.server.files):
+            self._file(path or "board.html")
+        elif path == "report":
+            self._report(query)
+        elif path in ASKED:
+            self._answer(ASKED[path](self.server, query))
+        else:
+            raise Refused(404, "There is no such page.", kind="not_found_error")
+
+    def _post(self) -> None:
+        path = self._below_token()
+        if path not in DONE:
+            raise Refused(404, "There is no such command.", kind="not_found_error")
+        if self.headers.get("Origin") is None:  # a browser always names it
+            raise Refused(403, "The request does not name its page.", code="forbidden")
+        kind, act = DONE[path]
+        body = self.body()
+        if self.server.read_only:
+            raise Refused(403, "This board is read-only: --read-only.", code="forbidden")
+        try:
+            asked = msgspec.json.decode(body, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise Refused(400, f"The body of the request is not one: {error}.") from error
+        try:
+            self._answer(act(self.server, asked))
+        except UserError as error:
+            raise Refused(400, str(error)) from error
+
+    def _below_token(self) -> str:
+        return urlsplit(self.path).path.split("/", 2)[2] if self.path.count("/") > 1 else ""
+
+    def _answer(self, value: object) -> None:
+        body = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        self.send_bytes(200, "application/json", body.encode("utf-8", "replace"), SAFE)
+
+    def _file(self, name: str) -> None:
+        path = self.server.files[name]
+        kind = f"{KINDS[path.suffix]}; charset=utf-8"
+        policy = {"Content-Security-Policy": POLICY}
+        self.send_bytes(200, kind, path.read_bytes(), SAFE | policy)
+
+    def _report(self, query: Mapping[str, str]) -> None:
+        from agentlite.report.page import page
+        from agentlite.report.read_run import read_run
+
+        run = self.server.run_named(query.get("run", ""))
+        status, kind = 200, "text/html"
+        try:
+            with self.server.reading:
+                text = page(read_run(run))
+        except UserError as error:  # a finished stage was harmed, say
+            status, kind, text = 409, "text/plain", str(error)
+        policy = {"Content-Security-Policy": REPORT_POLICY}
+        body = text.encode("utf-8", "replace")
+        self.send_bytes(status, f"{kind}; charset=utf-8", body, SAFE | policy)
+
+    def _log(self, requested: str) -> None:
+        """Only what went wrong, since the page asks every other second; never with the token."""
+        if self.status >= 400:
+            super()._log(requested.replace(self.server.token, "TOKEN"))
+
+
+def _facts(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "folders": [*map(str, server.folders)],
+        "read_only": server.read_only,
+        "stages": {name: stage.help for name, stage in STAGES.items()},
+        "defaults": defaults(),
+    }
+
+
+def _rows(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
+    since = _number(query.get("since", "-1"))
+    waiting = server.workspaces.look()
+    version = server.workspaces.version
+    rows, gone = server.workspaces.rows(since)
+    return {
+        "version": version,
+        "waiting": waiting,
+        "rows": as_json(rows),
+        "gone": gone,
+        "runs": server.workspaces.runs(),
+    }
+
+
+def _curves(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
+    found = server.workspaces.curves(query.get("id", ""))
+    if found is None:
+        raise Refused(404, "There is no such stage.", kind="not_found_error")
+    version = found["version"]
+    return found if version != _number(query.get("version", "-1")) else {"version": version}
+
+
+def _answers(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
+    folder = server.workspaces.folder(query.get("id", ""))
+    if folder is None:
+        raise Refused(404, "There is no such stage.", kind="not_found_error")
+    return {"answers": [msgspec.to_builtins(one) for one in newest_answers(folder)]}
+
+
+def _form(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        return stage_form.form(query.get("stage", ""))
+    except UserError as error:
+        raise Refused(404, str(error), kind="not_found_error") from error
+
+
+def _commands(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
+    runs = dict.fromkeys([*server.workspaces.runs(), *map(str, server.folders)])
+    found = [one for run in runs for one in server.processes.listed(Path(run))]
+    found.sort(key=lambda one: -one.at)
+    shown = [
+        {**msgspec.to_builtins(one), "command": stage_form.as_typed_command(one.words)}
+        for one in found[:100]
+    ]
+    return {"commands": shown}
+
+
+def _log_of(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
+    run = server.run_named(query.get("run", ""))
+    return {"log": server.processes.log(run, query.get("id", ""))}
+
+
+def _preview(server: BoardServer, asked: FilledForm) -> dict[str, Any]:
+    return {"command": stage_form.as_typed_command(_words(server, asked))}
+
+
+def _start(server: BoardServer, asked: FilledForm) -> dict[str, Any]:
+    words = _words(server, asked)
+    run = server.run_named(asked.run, new=True)
+    started = server.processes.start(run, words)
+    server.workspaces.look_at(run)
+    return {"started": msgspec.to_builtins(started)}
+
+
+def _stop(server: BoardServer, asked: NamedCommand) -> dict[str, Any]:
+    server.processes.stop(server.run_named(asked.run), asked.id)
+    return {"stopped": asked.id}
+
+
+def _words(server: BoardServer, asked: FilledForm) -> list[str]:
+    server.run_named(asked.run, new=True)
+    if len(asked.values) > MOST_VALUES:
+        raise Refused(400, "The form has too many fields.")
+    return stage_form.words(asked.stage, asked.run, asked.values)
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text[:20])
+    except ValueError:
+        return -1
+
+
+ASKED: Mapping[str, Callable[[BoardServer, Mapping[str, str]], dict[str, Any]]] = {
+    "api/facts": _facts,
+    "api/rows": _rows,
+    "api/curves": _curves,
+    "api/answers": _answers,
+    "api/form": _form,
+    "api/commands": _commands,
+    "api/log": _log_of,
+}
+DONE: Mapping[str, tuple[Any, Callable[[BoardServer, Any], dict[str, Any]]]] = {
+    "api/preview": (FilledForm, _preview),
+    "api/start": (FilledForm, _start),
+    "api/stop": (NamedCommand, _stop),
+}
