@@ -10,7 +10,7 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.answer_queue import AnswerQueue, ClientGone, QueueFull
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.deploy.jobs import CHAT, JOBS, ServeJob
+from agentlite.deploy.completion_jobs import CHAT, JOBS, ServeJob
 from agentlite.deploy.local_server import HOST, LocalHandler, LocalServer, failed
 from agentlite.deploy.openai_api import (
     CompletionBody,

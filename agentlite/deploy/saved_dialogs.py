@@ -15,7 +15,7 @@ from agentlite.core.records import Message, Record, canonical, digest
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.formats import to_record
 from agentlite.data.openai_messages import Opened, Turn, read_wire, wire_calls, wire_message
-from agentlite.deploy.jobs import ServeJob
+from agentlite.deploy.completion_jobs import ServeJob
 from agentlite.deploy.openai_api import Request, content_of, finished_calls
 from agentlite.engine.decoding import Decoding
 from agentlite.environments.continuation import SeenTokens, next_prompt, seen_with

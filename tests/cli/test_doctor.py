@@ -14,7 +14,7 @@ from support.samples import ROOT
 
 from agentlite.cli import doctor as checks
 from agentlite.cli.doctor import hardware, packages, probe
-from agentlite.cli.doctor.environment import hub
+from agentlite.cli.doctor.model_access import hub
 from agentlite.cli.doctor.probe import HUB, MIRROR, ProbedFacts
 from agentlite.config import gpu_profiles
 

@@ -20,7 +20,7 @@ from agentlite.scoring.preference_pairs import read_candidates
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
-from agentlite.stages.pairs.candidates import (
+from agentlite.stages.pairs.earlier_candidates import (
     SAMPLED,
     Stored,
     find_stored,
@@ -28,8 +28,8 @@ from agentlite.stages.pairs.candidates import (
     set_aside_changed,
 )
 from agentlite.stages.pairs.edited import pair_edits
+from agentlite.stages.pairs.preference_files import take_recorded
 from agentlite.stages.pairs.rank import RULE, compare_grid, rank
-from agentlite.stages.pairs.recorded import take_recorded
 from agentlite.stages.pairs.rollouts import pair_rollouts
 from agentlite.stages.pairs.sample import (
     CANDIDATES,

@@ -22,7 +22,7 @@ from agentlite.scoring.weight_sweep import (
     report_components,
     sentences,
 )
-from agentlite.stages.pairs.candidates import Stored
+from agentlite.stages.pairs.earlier_candidates import Stored
 from agentlite.stages.pairs.score import ScoredCandidates, rescore_hint, stored_scores
 from agentlite.workspace.run_folder import Result
 

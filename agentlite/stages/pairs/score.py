@@ -21,7 +21,7 @@ from agentlite.scoring.preference_pairs import read_scores
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, have_gold
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.scoring.rewards.user_functions import UserFunctions
-from agentlite.stages.pairs.candidates import Stored
+from agentlite.stages.pairs.earlier_candidates import Stored
 from agentlite.workspace.lineage import model_of_prep
 from agentlite.workspace.model_source import Source, find_model, is_served
 

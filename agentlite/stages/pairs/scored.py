@@ -8,7 +8,7 @@ from agentlite.core.conditions import Condition
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import GOLD, Candidate
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, WEIGHTS, settle_weights, total
-from agentlite.stages.pairs.candidates import Stored
+from agentlite.stages.pairs.earlier_candidates import Stored
 
 REWARD = "reward"  # the weighted total, beside the components that a condition can name
 RIGHT = Condition("exact", ">=", 1.0)  # where the user has no condition

@@ -16,7 +16,7 @@ from agentlite.data.formats import RawLine
 from agentlite.rendering import Protocol
 from agentlite.scoring.read_turn import read_turn
 from agentlite.scoring.rewards.scorer import reading
-from agentlite.stages.pairs.candidates import SAMPLED_BY, candidates_file, find_stored
+from agentlite.stages.pairs.earlier_candidates import SAMPLED_BY, candidates_file, find_stored
 from agentlite.stages.pairs.score import template_source
 from agentlite.stages.pairs.scored import REWARD, Scored, scored, settle_conditions
 from agentlite.workspace import run_folder

@@ -20,7 +20,7 @@ from agentlite.rendering import Prompt
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, WEIGHTS
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages import pairs
-from agentlite.stages.pairs import candidates as stored
+from agentlite.stages.pairs import earlier_candidates as stored
 from agentlite.stages.pairs import sample, score
 from agentlite.stages.pairs.rank import pair_rule, rank, read_weightings
 from agentlite.workspace.digests import file_digest

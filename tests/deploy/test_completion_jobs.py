@@ -8,7 +8,7 @@ from agentlite.core.json_guide import Guide
 from agentlite.core.records import Parsed
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.answer_form import AnswerForm
-from agentlite.deploy.jobs import TEXT, TRIES, ServeJob
+from agentlite.deploy.completion_jobs import TEXT, TRIES, ServeJob
 from agentlite.deploy.openai_api import Refused
 from agentlite.engine.decoding import Decoding
 
