@@ -17,7 +17,7 @@ TASK = EnvironmentTask("t", (), {})
 class HalfDone:
     """A world in which some calls fail and change it all the same. `harm`: those that do."""
 
-    def __init__(self, harm: set[str]):
+    def __init__(self, harm: tuple[str, ...]):
         self.harm = harm
         self.tools = tuple(Tool(name, f"Does {name}.") for name in NAMES)
 
@@ -34,7 +34,7 @@ class HalfDone:
         return CallResult(f'{{"touched": {self.touched}}}', failed=False)
 
 
-@pytest.mark.parametrize("harm", [set(), {"jam"}, {"break_off"}, {"jam", "break_off"}], ids=str)
+@pytest.mark.parametrize("harm", [(), ("jam",), ("break_off",), ("jam", "break_off")], ids=str)
 def test_a_fresh_world_returns_what_a_walk_has_made_though_calls_fail_half_done(harm):
     walker = Walker.__new__(Walker)
     walker.world = HalfDone(harm)
