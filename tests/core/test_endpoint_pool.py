@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -144,16 +145,21 @@ def test_many_questions_that_fail_do_not_stop_an_endpoint_that_answers_a_short_o
     assert len(found) == 30 and asked["a", -1] >= 28 // (4 * 2)
 
 
-@pytest.mark.parametrize("failing", [1, 3, 4, 5, 6, 8, 9, 11])
+@pytest.mark.parametrize("count", range(1, 8))
 def test_an_endpoint_is_probed_after_each_four_failures_in_a_row_and_at_the_end(
-    failing: int, answering: Any
+    count: int, answering: Any
 ) -> None:
-    """A probe that is answered begins the count anew."""
-    for answered in (0, 1):
-        asked = answering(lambda _, n, first=answered: SILENT if n >= first else YES)
-        found = dict(ask_all([A._replace(concurrency=1)], questions(answered + failing)))
-        assert sum(bool(reply.problem) for reply in found.values()) == failing
-        assert asked["a", -1] == -(-failing // IN_A_ROW)
+    """An answer begins the count anew, be it to a question or to the probe."""
+    for ends in product((True, False), repeat=count):
+        asked = answering(lambda _, n, ends=ends: YES if n < 0 or ends[n] else SILENT)
+        found = dict(ask_all([A._replace(concurrency=1)], questions(count)))
+        assert [not found[number].problem for number in range(count)] == [*ends]
+        probes = in_a_row = 0
+        for number, answered in enumerate(ends):
+            in_a_row = 0 if answered else in_a_row + 1
+            if in_a_row == IN_A_ROW or (in_a_row and number == count - 1):
+                probes, in_a_row = probes + 1, 0
+        assert asked["a", -1] == probes
 
 
 @pytest.mark.parametrize("endpoints", [[A], [A, B]], ids=["one", "two"])

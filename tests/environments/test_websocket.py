@@ -2,6 +2,8 @@
 
 import pytest
 
+from agentlite.environments import websocket
+from agentlite.environments.inside import LostWorldError
 from agentlite.environments.websocket import WebSocket
 
 # the length stands in 7 bits up to 125, in 16 behind 126, in 64 behind 127 (section 5.2)
@@ -51,3 +53,19 @@ def test_a_text_comes_in_whole_however_it_is_cut(size, more, most):
     socket = socket_on(Wire(parts + head(0x81, 4, 0) + b"next", most))
     assert socket.receive() == payload.decode() + "end"
     assert socket.receive() == "next"
+
+
+@pytest.mark.parametrize("parts", [(11,), (1, 10), (10, 1), (4, 4, 3), (10,), (1, 9), (4, 4, 2)])
+def test_a_text_may_be_so_long_in_all_its_frames_and_no_longer(parts, monkeypatch):
+    monkeypatch.setattr(websocket, "LONGEST_ANSWER", 10)
+    last = len(parts) - 1
+    frames = [
+        head((at == 0) | 0x80 * (at == last), size, 0) + b"x" * size
+        for at, size in enumerate(parts)
+    ]
+    socket = socket_on(Wire(b"".join(frames)))
+    if sum(parts) > 10:
+        with pytest.raises(LostWorldError, match="answered with more than"):
+            socket.receive()
+    else:
+        assert socket.receive() == "x" * 10

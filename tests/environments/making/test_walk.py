@@ -10,7 +10,7 @@ from agentlite.environments.making.walk import Walker
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import CallResult
 
-NAMES = ("look", "count", "jam", "break_off")
+NAMES = ("look", "peek", "gaze", "count", "jam", "break_off")
 TASK = EnvironmentTask("t", (), {})
 
 
@@ -35,12 +35,14 @@ class HalfDone:
 
 
 @pytest.mark.parametrize("harm", [(), ("jam",), ("break_off",), ("jam", "break_off")], ids=str)
-def test_a_fresh_world_returns_what_a_walk_has_made_though_calls_fail_half_done(harm):
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_a_fresh_world_returns_what_a_walk_has_made_though_calls_fail_half_done(harm, length):
     walker = Walker.__new__(Walker)
     walker.world = HalfDone(harm)
-    walks = [walker.walk(TASK, 2, Random(seed)) for seed in range(40)]
+    walks = [walker.walk(TASK, length, Random(seed)) for seed in range(40)]
     made = [walk for walk in walks if walk]
     assert made
     for walk in made:
+        assert len({one.call.name for one in walk}) == len(walk) == length  # none twice
         results, _ = walker.carry_out(TASK, [one.call for one in walk])
         assert [result.text for result in results] == [one.result for one in walk]
