@@ -71,8 +71,6 @@ def test_tensorboard_has_the_losses_of_the_run(tiny_model, tmp_path):
 
 
 def test_trackio_has_the_losses_of_the_run_and_needs_no_network(tiny_model, tmp_path, monkeypatch):
-    if importlib.util.find_spec("trackio") is None:
-        pytest.skip("trackio is not installed: pip install trackio")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     losses = trained(tmp_path / "run", tiny_model, "trackio")
     (database,) = (tmp_path / "trackio").glob("*.db")
