@@ -19,6 +19,7 @@ from agentlite.engine.divergence import with_rest
 from agentlite.engine.load import load, loading_of
 from agentlite.engine.trainer import MICRO_BATCH
 
+TOP = 20_000  # of 49,152: a random model leaves nearly nothing to its likeliest few
 BY_TEACHER = {"lmbda": 0.4, "off_policy": "teacher", "fade": 0.8}
 
 
@@ -111,7 +112,7 @@ def test_a_teacher_on_disk_teaches_by_its_likeliest_tokens_and_is_not_loaded_aga
         "load",
         lambda one, *rest, **more: names.append(one.adapter) or load(one, *rest, **more),
     )
-    settings = {"lmbda": 0.0, "top_k": 20, "beta": 1.0, "max_steps": 1, "batch_size": 5}
+    settings = {"lmbda": 0.0, "top_k": TOP, "beta": 1.0, "max_steps": 1, "batch_size": 5}
     settings["gradient_accumulation"] = 1
     figures = trained(tiny_model, taught, tmp_path, **settings)
     assert names == [taught, None]
@@ -126,11 +127,12 @@ def test_a_teacher_on_disk_teaches_by_its_likeliest_tokens_and_is_not_loaded_aga
     total, mass, count = 0.0, 0.0, 0
     for row in rows:
         own, other = (likely(one, row) for one in (student, teaching))
-        ids = other.topk(20).indices
+        ids = other.topk(TOP).indices
         mass += float(other.gather(-1, ids).exp().sum())
         own, other = with_rest(own, ids), with_rest(other, ids)
         total, count = total + float((own.exp() * (own - other)).sum()), count + len(own)
-    assert figures["first_divergence"] == pytest.approx(total / count, rel=1e-4)
+    (found,) = training_log.logged(tmp_path)
+    assert found["loss"] == pytest.approx(total / count, rel=1e-3)
     assert figures["teacher_mass"] == pytest.approx(mass / count, abs=1e-4)
     (tmp_path / "metrics.jsonl").unlink()
     for path in (tmp_path / "checkpoints").iterdir():
