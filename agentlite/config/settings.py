@@ -539,6 +539,22 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     scale_rewards: Annotated[Literal["group", "batch", "none", "component"], LOSS] = "group"
     """whose standard deviation divides the advantages; component: each component is scaled in its
     group, and their weighted sum over the batch (GDPO)"""
+    advantage: Annotated[Literal["group", "value"], LOSS] = "group"
+    """what an answer is compared with: the others of its group; or what a value head expected of it
+    (PPO), which --loss-type and --scale-rewards do not apply to"""
+    rollouts: Annotated[Count, LOSS] = 128
+    """answers of a round of PPO, sampled before any of them is learned from"""
+    ppo_epochs: Annotated[Count, LOSS] = 4
+    """passes of PPO over the answers of a round"""
+    clip: Annotated[float, Meta(gt=0, le=1), LOSS] = 0.2
+    """how far the ratio of new and old policy, and a value, count in a round of PPO"""
+    value_coef: Annotated[NonNegative, LOSS] = 0.5
+    """weight of the loss of the value head"""
+    value_learning_rate: Annotated[NonNegative, LOSS] = 1e-3
+    """peak learning rate of the value head, which begins at nothing"""
+    gae_lambda: Annotated[Share, LOSS] = 0.95
+    """how much later tokens count in the advantage of PPO: 1 is what was earned less the value, 0
+    looks one token ahead"""
     credit: Annotated[Literal["trajectory", "turn", "state"], LOSS] = "trajectory"
     """with --env, what shares an advantage: whole rollouts, turns, or turns from the same state"""
     skip_solved: Annotated[bool, SAMPLING] = False
@@ -547,6 +563,11 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """steps in a row without any reward difference before training ends; 0 never ends it"""
     vllm: Annotated[bool, SAMPLING] = False
     """sample with vLLM (needs CUDA and vLLM); with Unsloth it shares the weights"""
+
+    @property
+    def passes(self) -> int:
+        """How often an answer is learned from."""
+        return self.ppo_epochs if self.advantage == "value" else 1
 
     def in_memory(self, gpu: bool) -> InMemory:
         """Every answer of a step is sampled before the first is learned from. Rollouts share no

@@ -28,7 +28,7 @@ from agentlite.workspace import digests, hub, run_folder
 
 MANIFEST, LOGS = "manifest.json", "logs"
 # a checkpoint has a copy of them
-LOGGED = ("metrics.jsonl", "rollouts.jsonl", "trajectories.jsonl")
+LOGGED = ("metrics.jsonl", "rollouts.jsonl", "trajectories.jsonl", "experience.jsonl")
 ASIDE, DROPPED = ".saving", ".dropped"  # what a kill may leave, and the next start takes away
 KEPT = 2
 TRIES = 3  # saves in a row that may fail for want of space

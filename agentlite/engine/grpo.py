@@ -251,10 +251,10 @@ def _vllm_stays(folder: Path, micro: trainer.Schedule) -> UserError:
 
 def schedule(settings: GrpoSettings, prompts: int) -> trainer.Schedule:
     """A row is an answer, as for TRL; an epoch takes every prompt once, with a whole group of
-    answers.
+    answers, each as often as it is learned from.
     """
     return trainer.schedule(
-        prompts * settings.group_size,
+        prompts * settings.group_size * settings.passes,
         epochs=settings.num_epochs,
         max_steps=settings.max_steps,
         batch_size=settings.batch_size,
@@ -262,17 +262,17 @@ def schedule(settings: GrpoSettings, prompts: int) -> trainer.Schedule:
     )
 
 
-def prompt_order(count: int, plan: trainer.Schedule, group_size: int, seed: int) -> list[int]:
+def prompt_order(count: int, groups: int, seed: int) -> list[int]:
     """The prompt of every group, one after the other: whole epochs, each shuffled, from the seed
     alone.
     """
     generator = random.Random(seed)
     order: list[int] = []
-    while len(order) < plan.rows // group_size:
+    while len(order) < groups:
         epoch = list(range(count))
         generator.shuffle(epoch)
         order += epoch
-    return order[: plan.rows // group_size]
+    return order[:groups]
 
 
 def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: trainer.Schedule) -> Any:
@@ -314,7 +314,7 @@ def make_trainer(
     from trl import GRPOTrainer
 
     plan = schedule(settings, len(task.prompts))
-    order = prompt_order(len(task.prompts), plan, settings.group_size, settings.seed)
+    order = prompt_order(len(task.prompts), plan.rows // settings.group_size, settings.seed)
     trl_trainer = trainer.warming_up(_credited(adapter.uncast(GRPOTrainer)))(
         model=adapter.adapted(loaded, settings),
         reward_funcs=[_reward(name) for name in task.weights],
@@ -393,7 +393,7 @@ def _rollout(
         rows = (
             task.live(partial(sample, before=ReadBefore()), groups, step)
             if task.live
-            else _answered(task, settings, groups, step, sample)
+            else answered_rows(task, settings, groups, step, sample)
         )
         trl_trainer.turn_advantages = [row.advantages for row in rows]
         trl_trainer._metrics["train"]["surprisal"].append(_surprisal(rows))
@@ -412,7 +412,7 @@ def _rollout(
     return rollout
 
 
-def _answered(
+def answered_rows(
     task: GrpoTask, settings: GrpoSettings, groups: Sequence[int], step: int, sample: Draw
 ) -> list[LearnedRow]:
     """A group of answers to each of the step's prompts, judged."""

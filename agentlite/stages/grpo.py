@@ -1,5 +1,6 @@
 """finished prep + a model -> an adapter trained on its own scored answers, by GRPO."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import to_row
 from agentlite.core.row_files import write_rows
 from agentlite.data.prompt_records import Prompts, find_prompts
-from agentlite.engine import deepspeed, grpo, vllm_sampler
+from agentlite.engine import deepspeed, grpo, ppo, vllm_sampler
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.scoring.rewards import refuse_without_gold, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, reading
@@ -22,6 +23,14 @@ from agentlite.workspace.lineage import adapter_shape
 from agentlite.workspace.model_source import Source, find_model
 from agentlite.workspace.run_folder import Result, RunTarget
 
+# what PPO has no part of, and the values that leave it alone
+OF_GROUPS: dict[str, object] = {
+    "env": "",
+    "vllm": False,
+    "full": False,
+    "loss_type": "dapo",
+    "scale_rewards": "group",
+}
 # how it is done, not what comes out
 NOT_OF_THE_PLAN = ("reward_seconds", "reward_memory", "max_failures", "max_flat_steps")
 
@@ -36,9 +45,12 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
     signal.
     """
     _refuse_sizes(settings)
+    if settings.advantage == "value":
+        _refuse_for_ppo(settings)
     vllm_sampler.refuse(settings)
     if settings.env:
         return train_live("grpo", settings, target, NOT_OF_THE_PLAN)
+    engine = ppo if settings.advantage == "value" else grpo
     weights = settle_weights(
         settings.weights, [text.rpartition(":")[2] for text in settings.rewards]
     )
@@ -56,7 +68,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
         ) as functions:
             scorer = Scorer(records, reading(prepared.protocol, source.base), functions)
             with Rollouts(folder, settings, scorer, fitting.prompts) as rollouts:
-                figures = grpo.train(
+                figures = engine.train(
                     source, settings, folder, lambda loaded: rollouts.task(loaded, source)
                 )
         return {
@@ -88,7 +100,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
         source,
         protocol=prepared.protocol,
         inputs={"data": prepared.digest, **function_files(settings.rewards)},
-        check=lambda: grpo.check(settings),
+        check=lambda: engine.check(settings),
         forecast=forecast,
         train=train,
         outputs=("records.jsonl", "rollouts.jsonl"),
@@ -109,6 +121,27 @@ def _refuse_sizes(settings: GrpoSettings) -> None:
             location="grpo.group_size",
         )
     refuse_no_room("grpo", settings)
+
+
+def _refuse_for_ppo(settings: GrpoSettings) -> None:
+    """Raises UserError 2 for what PPO does not have, and for a round that is no whole steps."""
+    for key, fixed in OF_GROUPS.items():
+        if getattr(settings, key) != fixed:
+            raise UserError(
+                "does not go with --advantage value.",
+                "Leave one of the two out.",
+                location=f"grpo.{key}",
+            )
+    rows = math.lcm(settings.batch_size * settings.gradient_accumulation, settings.group_size)
+    if settings.rollouts % rows:
+        near = max(1, round(settings.rollouts / rows)) * rows
+        raise UserError(
+            f"a round of {settings.rollouts} answers is no whole steps of "
+            f"{settings.batch_size * settings.gradient_accumulation} and no whole groups of "
+            f"{settings.group_size}.",
+            f"Take a multiple of {rows}, such as {near}.",
+            location="grpo.rollouts",
+        )
 
 
 def key_figure(figures: Mapping[str, object]) -> str:

@@ -311,12 +311,13 @@ def test_an_epoch_of_grpo_takes_a_whole_group_of_answers_to_each_prompt() -> Non
     settings = GrpoSettings(batch_size=4, gradient_accumulation=2, group_size=4, num_epochs=2.0)
     plan = grpo.schedule(settings, 5)
     assert (plan.steps, plan.batch_size, plan.gradient_accumulation) == (5, 4, 2)
-    order = grpo.prompt_order(5, plan, 4, 0)
+    order = grpo.prompt_order(5, 10, 0)
     assert len(order) == 10 and sorted(order[:5]) == sorted(order[5:]) == [0, 1, 2, 3, 4]
-    assert order[:5] != order[5:] and order == grpo.prompt_order(5, plan, 4, 0)
-    assert grpo.prompt_order(50, Schedule(25, 4, 1), 4, 1) != grpo.prompt_order(
-        50, Schedule(25, 4, 1), 4, 2
-    )
+    assert order[:5] != order[5:] and order == grpo.prompt_order(5, 10, 0)
+    assert order[:7] == grpo.prompt_order(5, 7, 0)
+    assert grpo.prompt_order(50, 25, 1) != grpo.prompt_order(50, 25, 2)
+    by_value = GrpoSettings(advantage="value", ppo_epochs=3, num_epochs=2.0)
+    assert grpo.schedule(by_value, 5).steps == 8 and grpo.schedule(by_value, 5).rows_a_step == 16
 
 
 @pytest.mark.parametrize(
