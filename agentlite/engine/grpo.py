@@ -42,6 +42,7 @@ from agentlite.engine.read_before import ReadBefore
 from agentlite.engine.watch import Watch
 from agentlite.workspace.model_source import Source
 
+NAME = "grpo"  # of the command
 MEASURES = {  # where the library logs them: Unsloth's loss on CUDA has no entropy
     "reward": "reward",
     "reward_std": "reward_std",

@@ -161,10 +161,10 @@ def check(settings: GrpoSettings) -> None:
     prepare(loading_of(settings))
     from trl import SFTConfig
 
-    trainer.check_passed_through("grpo", settings, SFTConfig, grpo.OURS_OF_TRL)
+    trainer.check_passed_through(grpo.NAME, settings, SFTConfig, grpo.OURS_OF_TRL)
     micro = trainer.Schedule(1, settings.batch_size, settings.gradient_accumulation)
     trainer.check_configurations(
-        "grpo", settings, lambda: arguments(settings, Path("checked"), micro)
+        grpo.NAME, settings, lambda: arguments(settings, Path("checked"), micro)
     )
 
 
@@ -345,7 +345,7 @@ class _LearnedAnswer(NamedTuple):
 
 
 def _micro_batch(rows: Sequence[_LearnedAnswer], pad: int) -> dict[str, Any]:
-    """Beside the columns of `collate`, a number for each trained token, in the order of rows."""
+    """The columns of `collate`, and a number for each trained token, in the order of rows."""
     import torch
 
     learned = [row for row in rows if row.is_learned]
@@ -511,8 +511,8 @@ def whitened(experience: Sequence[Experience], settings: GrpoSettings) -> list[_
 
 
 def _explained(rows: Sequence[_LearnedAnswer]) -> float:
-    """The share of the variance of the returns that the values knew before; 0 where there is
-    none."""
+    """The share of the variance of the returns that the values knew before; 0 without
+    one."""
     returns = [one for row in rows for one in row.returns]
     values = [one for row in rows for one in row.one.values]
     if not returns:

@@ -124,7 +124,7 @@ def _refuse_sizes(settings: GrpoSettings) -> None:
 
 
 def _refuse_for_ppo(settings: GrpoSettings) -> None:
-    """Raises UserError 2 for what PPO does not have, and for a round that is no whole steps."""
+    """Raises UserError 2 for what PPO does not have, and for a round that is not whole steps."""
     for key, fixed in OF_GROUPS.items():
         if getattr(settings, key) != fixed:
             raise UserError(
@@ -136,8 +136,8 @@ def _refuse_for_ppo(settings: GrpoSettings) -> None:
     if settings.rollouts % rows:
         near = max(1, round(settings.rollouts / rows)) * rows
         raise UserError(
-            f"a round of {settings.rollouts} answers is no whole steps of "
-            f"{settings.batch_size * settings.gradient_accumulation} and no whole groups of "
+            f"a round of {settings.rollouts} answers is not whole steps of "
+            f"{settings.batch_size * settings.gradient_accumulation} and whole groups of "
             f"{settings.group_size}.",
             f"Take a multiple of {rows}, such as {near}.",
             location="grpo.rollouts",

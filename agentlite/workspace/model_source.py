@@ -136,8 +136,8 @@ def embedded_folder(alias: str) -> Path:
 
 
 def commit_in_plan(name: str, folder: Path | None) -> str:
-    """The commit of a hub id in the plan of a stage; "" where it is neither the stage's model
-    nor its teacher.
+    """The commit of a hub id in the plan of a stage; "" where the name is not that of its
+    model or its teacher.
     """
     if folder is None or not run_folder.is_stage(folder):
         return ""

@@ -128,7 +128,7 @@ def test_a_round_takes_every_answer_once_in_each_pass():
 
 def test_answers_earn_more_and_the_value_head_knows_of_it(tiny_model, tmp_path):
     figures = trained(tiny_model, tmp_path, max_steps=16, rollouts=32, beta=0.0)
-    assert figures["last_reward"] > figures["first_reward"] + 0.02
+    assert figures["last_reward"] > figures["first_reward"] + 0.01
     row = training_log.logged(tmp_path)[-1]
     assert row.keys() >= {"value_loss", "clipped", "explained", "new_tokens"}
     assert row.keys() >= {f"reward/{name}" for name in WEIGHTS}
