@@ -18,6 +18,8 @@ __all__ = [
     "evaluate",
     "grpo",
     "make",
+    "make_queries",
+    "make_templates",
     "pairs",
     "prep",
     "retriever",
@@ -29,6 +31,16 @@ __all__ = [
 def make(*, run: str | None = None, **options: object) -> "Result":
     """Makes training dialogs from tools alone: calls that were carried out, with words for them."""
     return _call("make", run, options)
+
+
+def make_queries(*, run: str | None = None, **options: object) -> "Result":
+    """Lets a model write new queries like those that there are, without copies and leaks."""
+    return _call("queries", run, options)
+
+
+def make_templates(*, run: str | None = None, **options: object) -> "Result":
+    """Lets a model write prompt templates, and keeps those that are better than known protocols."""
+    return _call("templates", run, options)
 
 
 def prep(*sources: str, run: str | None = None, **options: object) -> "Result":

@@ -18,8 +18,9 @@ sys.path.insert(0, str(ROOT))
 
 from agentlite.cli.main import COMMANDS, group  # noqa: E402  (of this checkout, whatever is installed)
 from agentlite.config import gpu_profiles  # noqa: E402  (the same)
+from agentlite.config.pipeline import typed  # noqa: E402  (the same)
 
-BLOCK = re.compile(r"```text\n\$ agentlite [a-z]+ --help-all\n.*?```\n", re.DOTALL)
+BLOCK = re.compile(r"```text\n\$ agentlite [a-z ]+ --help-all\n.*?```\n", re.DOTALL)
 COLUMNS = 100
 
 
@@ -29,13 +30,13 @@ def block(name: str) -> str:
         gpu_profiles.card.cache_clear()
         shown = CliRunner(env={"CUDA_VISIBLE_DEVICES": "-1", "AGENTLITE_RUN": None}).invoke(
             group,
-            [name, "--help-all"],
+            [*typed(name).split(), "--help-all"],
             prog_name="agentlite",
             terminal_width=COLUMNS,
             catch_exceptions=False,
         )
     gpu_profiles.card.cache_clear()
-    return f"```text\n$ agentlite {name} --help-all\n{shown.output}```\n"
+    return f"```text\n$ agentlite {typed(name)} --help-all\n{shown.output}```\n"
 
 
 def renewed(text: str, name: str) -> str:

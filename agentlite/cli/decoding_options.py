@@ -9,11 +9,11 @@ from agentlite.config.values import Metavar
 DECODING = [
     Option(
         ["--protocol"],
-        Annotated[str, Metavar("PROTOCOL")],
+        Annotated[str, Metavar("PROTOCOL|FILE")],
         section=DATA.title,
         default="",
         words="that of the training",
-        help="text format of tool calls",
+        help="text format of tool calls, or the file of a prompt template",
     ),
     Option(
         ["--system"],

@@ -12,7 +12,7 @@ import click
 
 from agentlite.cli.commands import OTHERS, OtherCommand
 from agentlite.cli.stage_options import stage_command
-from agentlite.config.pipeline import STAGES, Stage
+from agentlite.config.pipeline import MADE, STAGES, Stage, typed
 from agentlite.core.errors import DISK, GATE, NAMES, UserError, nearest
 
 # of the system, not of agentlite, though Python does not say at which file
@@ -40,7 +40,7 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in (("Stages", STAGES), ("Other commands", OTHERS)):
             with formatter.section(title):
-                formatter.write_dl([(name, COMMANDS[name].help) for name in names])
+                formatter.write_dl([(typed(name), COMMANDS[name].help) for name in names])
         with formatter.section("More help"):
             formatter.write_dl(
                 [
@@ -51,6 +51,11 @@ class Commands(click.Group):
             )
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[:1] == ["make"] and len(args) > 1 and args[1] in MADE:
+            return typed(args[1]), self.get_command(ctx, args[1]), args[2:]
+        if args[:1] == ["make"] and args[1:2] and args[1].isalpha() and args[1] != "dialogs":
+            fix = nearest(args[1], ["dialogs", *MADE])
+            raise click.UsageError(f"'{args[1]}' cannot be made. {fix}")
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             others = {name: command.other_names for name, command in COMMANDS.items()}
             fix = nearest(args[0], COMMANDS, other_names=others)

@@ -112,6 +112,10 @@ def _table(result: Result, stream: Any) -> None:
         _prep(result, stream)
     elif result.command == "make" and result.status != "dry run":
         _lines(summary_tables.of_make(result.figures), stream)
+    elif result.command == "queries" and result.status != "dry run":
+        _lines(summary_tables.of_queries(result.figures), stream)
+    elif result.command == "templates" and result.status != "dry run":
+        _lines(summary_tables.of_templates(result.figures), stream)
     elif result.command == "rollout" and result.status != "dry run":
         _lines(summary_tables.of_rollout(result.figures), stream)
     else:

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentlite.cli.stage_options import PASSED_ON
 from agentlite.config.gpu_profiles import has_gpu
-from agentlite.config.pipeline import TRAINED
+from agentlite.config.pipeline import TRAINED, typed
 from agentlite.config.resolve import Given, plain_settings, resolve
 from agentlite.config.settings import flag_of
 from agentlite.config.values import as_typed
@@ -35,7 +35,7 @@ def as_command(plan: Plan, run: Path, folder: Path) -> str:
     for role in ("tool", "user"):
         if simulated := plan.inputs.get(f"{role}_model", "").split():
             settings[f"{role}_endpoint"] = simulated
-    words = ["agentlite", plan.command, *settings.get("sources", ())]
+    words = ["agentlite", *typed(plan.command).split(), *settings.get("sources", ())]
     words += [settings["what"]] if "what" in settings else []
     words += ["--out", out] if out != plan.command else []
     for key in _to_set(plan.command, settings, run):
@@ -51,6 +51,8 @@ def _of_evaluation(plan: Plan, run: Path, data: str) -> dict[str, Any]:
     return {
         "model": usual if model in (usual or [TRAINED]) else [model],
         **({"data": data} if run_folder.is_stage(run / data) else {}),
+        # the plan has the protocols of prep, unless others were asked for
+        **({} if "-in-" in data else {"protocol": ""}),
     }
 
 

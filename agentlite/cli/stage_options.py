@@ -16,7 +16,7 @@ from agentlite.cli.options import (
     Option,
     OptionType,
 )
-from agentlite.config.pipeline import STAGES
+from agentlite.config.pipeline import MADE, STAGES
 from agentlite.config.values import File, Metavar, Name, as_typed
 from agentlite.core.errors import UserError
 
@@ -104,7 +104,10 @@ def stage_command(name: str, text: str) -> StageCommand:
 
     if name == "make":
         made = OptionType(fields(name)["what"], is_read=False)
-        parameters = [click.Argument(["what"], metavar="dialogs", type=made), *parameters]
+        parameters = [
+            click.Argument(["what"], metavar="|".join(("dialogs", *MADE)), type=made),
+            *parameters,
+        ]
 
     def callback(**given: object) -> None:
         _run(name, given)

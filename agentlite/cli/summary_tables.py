@@ -105,6 +105,35 @@ def of_make(figures: Mapping[str, Any]) -> list[Line]:
     return shown
 
 
+def of_templates(figures: Mapping[str, Any]) -> list[Line]:
+    """How far each template is above the benchmarks, and what became of the others."""
+    shown = [Line("templates", f"{figures['kept']:,}", f"kept, of {figures['written']:,}")]
+    for name, one in figures["differences"].items():
+        if points := one["points"]:
+            words = f"{name}, 95 % from {points['low']:+.2f} to {points['high']:+.2f}"
+            words += f"; {one['readable']:.0%} of its answers can be read"
+            shown.append(Line("points", f"{points['mean']:+.2f}", words))
+    for name, score in figures["benchmark"].items():
+        shown.append(Line("benchmark", f"{score:.2f}", f"of 5, {name}"))
+    return [*shown, *_dropped(figures)]
+
+
+def of_queries(figures: Mapping[str, Any]) -> list[Line]:
+    """How many new queries each cluster has, and what was dropped."""
+    kept, wanted = figures["kept"], figures["wanted"]
+    words = f"of {wanted:,}, from {figures['seeds']:,} by {figures['requests']:,} requests"
+    shown = [Line("queries", f"{kept:,}", words, "" if kept == wanted else "yellow")]
+    for one in figures["clusters"]:
+        words = f"new, {one['seeds']:,} seeds such as: {one['example']}"
+        shown.append(Line("cluster", f"{one['new']:,}", words))
+    return [*shown, *_dropped(figures)]
+
+
+def _dropped(figures: Mapping[str, Any]) -> Iterator[Line]:
+    for kind, count in figures["dropped"].items():
+        yield Line("dropped", f"{count:,}", kind, "yellow")
+
+
 def number(value: object) -> str:
     """A figure, or several with their names."""
     if isinstance(value, dict):

@@ -13,6 +13,7 @@ class Stage(NamedTuple):
     trains: bool = False  # leaves a language model, from which other stages can start
     torchrun: bool = False  # several processes can share its work
     candidates: str = ""  # the file in which it leaves sampled answers that pairs can rank
+    under: str = ""  # the word before its name: `agentlite make templates`
 
 
 STAGES = {
@@ -112,8 +113,32 @@ agentlite make dialogs --env shop.py:Shop -n 500
 agentlite make dialogs --env 'mcp:python server.py' --shares single=1,long=1
 agentlite make dialogs --env bfcl:multi_turn_base --split train
 agentlite make dialogs --env shop.py:Shop --endpoint $URL --model NAME
+agentlite make queries --help
+agentlite make templates --help
 """,
         other_names="synthesize synthetic dialogs",
+    ),
+    "queries": Stage(
+        "Let a model write new queries like those that there are, without copies and leaks.",
+        """
+agentlite make queries --endpoint $URL --model NAME -n 500
+agentlite make queries --queries texts.jsonl --endpoint $URL --model NAME
+agentlite make queries --holdout bench.jsonl --endpoint $URL --model NAME
+agentlite pairs --data runs/default/queries/queries.jsonl --endpoint $URL --model NAME
+""",
+        other_names="questions seed-queries self-instruct",
+        under="make",
+    ),
+    "templates": Stage(
+        "Let a model write prompt templates, and keep those that are better than known protocols.",
+        """
+agentlite make templates --endpoint $URL --model NAME
+agentlite make templates --endpoint $URL --model NAME -n 20 --epsilon 0.2
+agentlite make templates --endpoint $URL --model NAME --judge-endpoint $JUDGE --judge-model NAME
+agentlite prep dialogs.jsonl --protocol hermes,runs/default/templates --out prep-templates
+""",
+        other_names="meta-agent prompts prompt-templates",
+        under="make",
     ),
     "eval": Stage(
         "Ask models at every step of the test records, score their answers, and compare them.",
@@ -138,5 +163,12 @@ agentlite ablate --grid wide.yaml --halving --set dpo.num_epochs=2
         other_names="ablation grid sweep search hyperparameters tune-settings",
     ),
 }
+MADE = tuple(name for name, stage in STAGES.items() if stage.under)
 TRAINERS = tuple(name for name, stage in STAGES.items() if stage.trains)
 TRAINED = "sft"  # the stage whose model is meant where the user names none
+
+
+def typed(name: str) -> str:
+    """A command as it is typed: `make templates`."""
+    under = STAGES[name].under if name in STAGES else ""
+    return f"{under} {name}" if under else name

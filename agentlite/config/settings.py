@@ -46,6 +46,7 @@ PreferenceLoss = Literal[
     "orpo",
     "kto",
 ]
+PROTOCOLS = "PROTOCOL|FILE[=WEIGHT],..."  # how --protocol is shown
 RankBy = Literal["tuned", "hybrid", "bm25", "tfidf", "keyword"]
 if TYPE_CHECKING:
     Trainer = str
@@ -106,6 +107,8 @@ CELLS = Section("Cells and time")
 
 
 DIALOGS = Section("Dialogs")
+QUERIES = Section("Queries")
+TEMPLATES = Section("Templates")
 
 
 # A setting is three things: its type (with its marks), its default, and under it its help, which
@@ -176,7 +179,7 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     model: Annotated[Model, ROWS, COMMON] = ""
     """model to train later; rows are checked with its tokenizer and template [smollm2-135m; with a
     GPU Qwen/Qwen2.5-1.5B-Instruct]"""
-    protocol: Annotated[str, Metavar("PROTOCOL[=WEIGHT],..."), ROWS, COMMON] = "auto"
+    protocol: Annotated[str, Metavar(PROTOCOLS), ROWS, COMMON] = "auto"
     """text format of tool calls, or several with weights: hermes=2,react; auto is chat (the model's
     own) if that keeps every row, otherwise hermes"""
     system: Annotated[str, ROWS] = ""
@@ -721,6 +724,8 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     """finished prep stage: its name in the workspace, or a path"""
     split: Annotated[Literal["train", "dev", "test", "all"], DATA] = "test"
     """records of prep, or tasks of --env, to use; all is only for tasks"""
+    protocol: Annotated[str, Metavar(PROTOCOLS), DATA, COMMON] = ""
+    """protocols or files of prompt templates in which records are asked [those of the data]"""
     retrieve: Annotated[Count | None, DATA] = None
     retriever: Annotated[StageName, DATA] = "retriever"
     retrieve_by: Annotated[RankBy, DATA] = "tuned"
@@ -892,6 +897,89 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     """random seed of the calls and of the words"""
 
 
+class QueriesSettings(Struct, frozen=True, kw_only=True):
+    """Let a model write new queries like those that there are, without copies and leaks."""
+
+    data: Annotated[StageName, DATA, COMMON] = "prep"
+    """finished prep stage whose training records give the queries to begin with"""
+    queries: Annotated[File, DATA, COMMON] = ""
+    """JSON lines of texts, in place of a prep"""
+    holdout: Annotated[tuple[File, ...], REPEAT, DATA, COMMON] = ()
+    """rows whose questions, and near ones, must not be among the new queries"""
+    encoder: Annotated[Model, DATA] = "all-minilm-l6-v2"
+    """sentence-transformers model by which queries are grouped: alias, path, hub id or stage"""
+    num_queries: Annotated[Count, Flag("-n"), QUERIES, COMMON] = 100
+    """number of new queries"""
+    clusters: Annotated[Count | None, QUERIES, COMMON] = None
+    """number of clusters [the square root of half the queries]"""
+    near: Annotated[Count, QUERIES] = 4
+    """number of near queries that the model is shown in one request"""
+    per_request: Annotated[Count, QUERIES] = 5
+    """number of new queries that one request asks for"""
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
+    """OpenAI-compatible server of the model that writes; several share the work"""
+    model: Annotated[Name, ENDPOINTS, COMMON] = ""
+    """name of that model on its server"""
+    endpoint_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    endpoint_seconds: Annotated[Positive, ENDPOINTS] = 600.0
+    """seconds that one try of a request may take"""
+    endpoint_tries: Annotated[Count, ENDPOINTS] = 5
+    """tries of a request before it counts as unanswered"""
+    concurrency: Annotated[Count, ENDPOINTS] = 4
+    """requests at the same time, per endpoint"""
+    max_failures: Annotated[Share, ENDPOINTS] = 0.1
+    """share of requests that a server may leave unanswered"""
+    temperature: Annotated[NonNegative, SAMPLING] = 1.0
+    """sampling temperature"""
+    max_new_tokens: Annotated[Count, SAMPLING] = 1024
+    """maximum tokens of an answer"""
+    seed: Annotated[Seed, QUERIES] = 0
+    """random seed of the clusters and of what the model is shown"""
+
+
+class TemplatesSettings(Struct, frozen=True, kw_only=True):
+    """Let a model write prompt templates, and keep those that are better than known protocols."""
+
+    data: Annotated[StageName, DATA, COMMON] = "prep"
+    """finished prep stage whose training records give the requests"""
+    num_templates: Annotated[Count, Flag("-n"), TEMPLATES, COMMON] = 8
+    """number of templates that the model writes"""
+    near: Annotated[Count, TEMPLATES] = 4
+    """number of like requests that the model is shown for one template"""
+    benchmark: Annotated[str, Metavar("PROTOCOL,..."), TEMPLATES, COMMON] = "autogpt,toolllama"
+    """protocols that a template is measured against, on the same requests"""
+    num_queries: Annotated[Count, TEMPLATES, COMMON] = 20
+    """number of requests on which a template is measured"""
+    epsilon: Annotated[float, Meta(ge=-5, le=5), TEMPLATES, COMMON] = 0.0
+    """points, of 5, by which the mean of a template must exceed that of the benchmark"""
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
+    """OpenAI-compatible server of the model that writes templates and answers in them; several
+    share the work"""
+    model: Annotated[Name, ENDPOINTS, COMMON] = ""
+    """name of that model on its server"""
+    endpoint_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    endpoint_seconds: Annotated[Positive, ENDPOINTS] = 600.0
+    """seconds that one try of a request may take"""
+    endpoint_tries: Annotated[Count, ENDPOINTS] = 5
+    """tries of a request before it counts as unanswered"""
+    concurrency: Annotated[Count, ENDPOINTS] = 4
+    """requests at the same time, per endpoint"""
+    judge_endpoint: Annotated[Url, ENDPOINTS, COMMON] = ""
+    """server of the model that scores the answers [the first --endpoint]"""
+    judge_model: Annotated[Name, ENDPOINTS] = ""
+    """name of that model on its server [that of --model]"""
+    judge_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    """environment variable with the API key of --judge-endpoint"""
+    max_failures: Annotated[Share, ENDPOINTS] = 0.1
+    """share of requests that a server may leave unanswered"""
+    temperature: Annotated[NonNegative, SAMPLING] = 1.0
+    """sampling temperature of the templates; answers in them are the likeliest ones"""
+    max_new_tokens: Annotated[Count, SAMPLING] = 2048
+    """maximum tokens of a template or an answer"""
+    seed: Annotated[Seed, TEMPLATES] = 0
+    """random seed of the requests and of what the model is asked for"""
+
+
 COMMANDS: dict[str, type[Struct]] = {
     "prep": PrepSettings,
     "retriever": RetrieverSettings,
@@ -902,6 +990,8 @@ COMMANDS: dict[str, type[Struct]] = {
     "distill": DistillSettings,
     "rollout": RolloutSettings,
     "make": MakeSettings,
+    "queries": QueriesSettings,
+    "templates": TemplatesSettings,
     "eval": EvalSettings,
     "ablate": AblateSettings,
 }

@@ -57,7 +57,8 @@ def remote_answers(
     for one in prompts:
         record = one.opened.record
         prompt = Prompt(record, record.turns[-1], protocol.name, one.ids, "", "turn")
-        requests.append(RemoteRequest(prompt, _seed(decoding, one) if decoding.temperature else ""))
+        seed = _seed(decoding, one) if decoding.temperature else ""
+        requests.append(RemoteRequest(prompt, protocol, seed))
     for reply in replies(source.endpoints, requests, template, parameters):
         stopped = reply.ended == "turn" and reply.text.endswith(protocol.stops)
         yield RolloutAnswer(

@@ -1,6 +1,7 @@
 """Prompts + an OpenAI-compatible server -> its answers, written in each prompt's own protocol."""
 
 import json
+import typing
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -14,8 +15,7 @@ from agentlite.core.openai_client import Endpoint, Reply, check
 from agentlite.core.records import Ending, Message, digest
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.data.openai_messages import wire_message
-from agentlite.rendering import PROTOCOLS, Prompt, render
-from agentlite.rendering.protocol_mix import reader_for
+from agentlite.rendering import Prompt, Protocol, render
 from agentlite.rendering.renderer import span_text
 from agentlite.rendering.template import Template
 from agentlite.workspace.model_source import Source
@@ -25,9 +25,10 @@ UNFINISHED = ("length", "content_filter")
 
 
 class RemoteRequest(NamedTuple):
-    """A prompt, and the seed of its answer: "" for the likeliest one."""
+    """A prompt with its protocol, and the seed of its answer: "" for the likeliest one."""
 
     prompt: Prompt
+    protocol: Protocol
     seed: str = ""
 
 
@@ -50,12 +51,25 @@ class Served(NamedTuple):
     digest: str
 
 
+class ClientSettings(typing.Protocol):
+    """How requests are made: in seconds, tries of each, and requests at once to each server."""
+
+    @property
+    def endpoint_seconds(self) -> float: ...
+
+    @property
+    def endpoint_tries(self) -> int: ...
+
+    @property
+    def concurrency(self) -> int: ...
+
+
 def behind(
     urls: Sequence[str],
     model: str,
     key: str,
     option: str,
-    settings: PairsSettings | EvalSettings | RolloutSettings,
+    settings: ClientSettings,
     begun: str = "",
 ) -> Served:
     """A model behind the servers that an option names. Raises UserError 2 for an address that is
@@ -109,7 +123,7 @@ def replies(
             problem = f"{reply.problem}: {reply.detail}" if reply.detail else reply.problem
             yield RemoteReply(number, "", "cut", 0, problem)
         else:
-            text, ended = written(reply, requests[number].prompt, template)
+            text, ended = written(reply, requests[number], template)
             yield RemoteReply(number, text, ended, reply.completion_tokens)
 
 
@@ -123,10 +137,11 @@ def _parameters(request: RemoteRequest, parameters: dict[str, Any]) -> dict[str,
     return {**parameters, **seed, **({"tools": tools} if tools else {})}
 
 
-def written(reply: Reply, prompt: Prompt, template: Template) -> tuple[str, Ending]:
-    """A reply's calls in the prompt's protocol, so that they read back as they are; words as they
+def written(reply: Reply, request: RemoteRequest, template: Template) -> tuple[str, Ending]:
+    """A reply's calls in the request's protocol, so that they read back as they are; words as they
     came, behind the end of a thought that the prompt opens. What the protocol cannot hold stays
     JSON, which reads as no call."""
+    prompt = request.prompt
     ended: Ending = "cut" if reply.finish in UNFINISHED else prompt.ended
     if not (reply.calls or template.prompt_opens_thought):
         return reply.text, ended
@@ -140,7 +155,7 @@ def written(reply: Reply, prompt: Prompt, template: Template) -> tuple[str, Endi
             ),
             gold={},
         )
-        rows = render(record, reader_for(PROTOCOLS[prompt.protocol], template), template)
+        rows = render(record, request.protocol, template)
     except RowError:
         if not reply.calls:
             return reply.text, ended

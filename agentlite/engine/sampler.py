@@ -1,20 +1,26 @@
 """Prompts -> several sampled answers to each, from a model in memory or behind servers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from agentlite.core.records import Candidate
 from agentlite.engine import local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
 from agentlite.engine.remote import RemoteRequest, replies
-from agentlite.rendering import PROTOCOLS, Prompt
+from agentlite.rendering import Prompt, Protocol
 from agentlite.workspace.model_source import Source, load_template
 
 Sampler = Callable[[Sequence[Prompt]], Iterator[Candidate]]
 
 
-def make_sampler(source: Source, model: str, loading: Loading, decoding: Decoding) -> Sampler:
-    """Loads the model. `model`: its name in the candidates.
+def make_sampler(
+    source: Source,
+    model: str,
+    protocols: Mapping[str, Protocol],
+    loading: Loading,
+    decoding: Decoding,
+) -> Sampler:
+    """Loads the model. `model`: its name in the candidates; `protocols`: of its prompts, by name.
 
     Every sample has a seed of its own, made of the step and its number: it is the same in any batch
     and any run.
@@ -27,7 +33,7 @@ def make_sampler(source: Source, model: str, loading: Loading, decoding: Decodin
             local_sampler.SampleRequest(
                 prompt.ids,
                 tuple(_seed(decoding, prompt, number) for number in range(decoding.num_samples)),
-                PROTOCOLS[prompt.protocol].stops,
+                protocols[prompt.protocol].stops,
             )
             for prompt in batch
         ]
@@ -47,7 +53,11 @@ def make_sampler(source: Source, model: str, loading: Loading, decoding: Decodin
 
 
 def remote_samples(
-    source: Source, model: str, samples: Sequence[tuple[Prompt, int]], decoding: Decoding
+    source: Source,
+    model: str,
+    protocols: Mapping[str, Protocol],
+    samples: Sequence[tuple[Prompt, int]],
+    decoding: Decoding,
 ) -> Iterator[Candidate | str]:
     """The samples of these prompts and numbers by the servers of `source`, as they come; or, as a
     str, the problem for which there is none. The seeds are those of `make_sampler`, and the samples
@@ -59,7 +69,10 @@ def remote_samples(
         "temperature": decoding.temperature,
         "top_p": decoding.top_p,
     }
-    requests = [RemoteRequest(prompt, _seed(decoding, prompt, n)) for prompt, n in samples]
+    requests = [
+        RemoteRequest(prompt, protocols[prompt.protocol], _seed(decoding, prompt, n))
+        for prompt, n in samples
+    ]
     for reply in replies(source.endpoints, requests, template, parameters):
         prompt, n = samples[reply.request]
         yield (

@@ -1,4 +1,4 @@
-"""Models behind servers that stand for tools and users: questions -> replies, cached on disk.
+"""Models behind servers that stand for tools, users and teachers: questions -> cached replies.
 
 The requests are made here, in the process that has the model, and not in the process of a world: a
 call that waits for a server holds up no other rollout, several servers share the questions, and a
@@ -17,21 +17,27 @@ from agentlite.core.openai_client import Endpoint, Reply
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import Appender, read_rows
 
-Role = Literal["tool", "user"]
+Role = Literal["tool", "user", "teacher"]
 THOUGHT_END = "</think>"
 FENCE = "```"
 # a simulated world is to be the same each time
 PARAMETERS: Mapping[Role, Mapping[str, Any]] = {
     "tool": {"temperature": 0, "max_tokens": 2048},
     "user": {"temperature": 0, "max_tokens": 512},
+    "teacher": {"temperature": 0, "max_tokens": 2048},
 }
 
 
 class SimulatorQuestion(NamedTuple):
-    """The request to a model that stands for a tool or a user."""
+    """The request to a model that plays a role. `sampling`: parameters other than the role's."""
 
     role: Role
     messages: tuple[Mapping[str, str], ...]
+    sampling: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {**PARAMETERS[self.role], **dict(self.sampling)}
 
     def again(self, text: str, fault: str) -> "SimulatorQuestion":
         """The same, after a reply that cannot be used."""
@@ -97,7 +103,8 @@ class Simulators:
                 if questions[first].role == role and key not in self.replies
             ]
             requests = [
-                Question(questions[numbers[key][0]].messages, PARAMETERS[role]) for key in missing
+                Question(questions[numbers[key][0]].messages, questions[numbers[key][0]].parameters)
+                for key in missing
             ]
             for place, found in ask_all(endpoints, requests):
                 reply = _kept(missing[place], role, found)
@@ -111,7 +118,7 @@ class Simulators:
     def _key(self, question: SimulatorQuestion) -> str:
         role = question.role
         model = self.endpoints[role][0].model
-        return digest(canonical([role, model, PARAMETERS[role], question.messages]))
+        return digest(canonical([role, model, question.parameters, question.messages]))
 
 
 def _kept(key: str, role: Role, reply: Reply) -> SimulatorReply:

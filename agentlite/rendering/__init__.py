@@ -17,7 +17,7 @@ from agentlite.rendering.protocol_mix import (
     Mixture,
     choose,
     native_problem,
-    protocol_weights,
+    protocols_of,
     settled,
 )
 from agentlite.rendering.renderer import (
@@ -25,6 +25,8 @@ from agentlite.rendering.renderer import (
     Span,
     check,
     check_reading,
+    first_messages,
+    reading_problem,
     render,
     render_last,
 )
@@ -44,10 +46,12 @@ __all__ = [
     "choose",
     "encode",
     "encode_answer",
+    "first_messages",
     "native_problem",
     "prompt_at",
     "prompts",
-    "protocol_weights",
+    "protocols_of",
+    "reading_problem",
     "render",
     "render_last",
     "settled",

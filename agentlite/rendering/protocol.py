@@ -36,6 +36,8 @@ class Protocol:
     which the tools make clear, where `parse` has a problem with it; None for any other text.
     `prompt_opens_thought`: the model's template ends a prompt with `<think>`, so that a completion
     begins inside a thought. `answer_head`: what the template has the model write before its words.
+    `written`: the prompt template that it is, as JSON, by which a setting names it; "" for one that
+    is built in.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Protocol:
     parse_plain: Callable[[str, Sequence[Tool]], Parsed | None] | None = None
     prompt_opens_thought: bool = False
     answer_head: str = ""
+    written: str = ""
 
     def write(self, message: Message, tools: Sequence[Tool]) -> str:
         """What the assistant writes at a turn: words, where there are no tools."""

@@ -2,15 +2,15 @@
 
 import dataclasses
 import hashlib
-import re
 from bisect import bisect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
+from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.core.errors import MODEL, UserError, nearest
 from agentlite.core.records import Record
-from agentlite.rendering.protocol import Protocol
+from agentlite.rendering.protocol import Protocol, json_object
 from agentlite.rendering.protocols import (
     autogpt,
     chat,
@@ -18,6 +18,7 @@ from agentlite.rendering.protocols import (
     kuaiagent,
     modelscope,
     ms_agent,
+    prompt_template,
     react,
     toolllama,
 )
@@ -50,11 +51,15 @@ class Mixture(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As a setting: `hermes`, or `hermes=2,react=1`."""
-        if len(self.weights) == 1:
-            return next(iter(self.weights))
+        """As a setting: `hermes`, or `hermes=2,react=1`. It holds prompt templates whole, so that a
+        later stage needs no file.
+        """
+        named = {name: self.protocols[name].written or name for name in self.weights}
+        if len(named) == 1:
+            return next(iter(named.values()))
         return ",".join(
-            f"{name}={str(weight).removesuffix('.0')}" for name, weight in self.weights.items()
+            f"{named[name]}={str(weight).removesuffix('.0')}"
+            for name, weight in self.weights.items()
         )
 
     def of(self, record: Record) -> Protocol:
@@ -64,9 +69,9 @@ class Mixture(NamedTuple):
         if len(self.protocols) == 1:
             return next(iter(self.protocols.values()))
         weights = self._holding(max((len(message.calls) for message in record.messages), default=0))
-        share = (
-            int.from_bytes(hashlib.sha256(f"{self.seed} {record.id}".encode()).digest()[:8]) / 2**64
-        )
+        # a hash of its own: records that --limit draws by theirs would all get the first protocol
+        place = hashlib.sha256(f"{self.seed} protocol {record.id}".encode()).digest()
+        share = int.from_bytes(place[:8]) / 2**64
         ends = list(accumulate(weights.values()))
         return self.protocols[list(weights)[bisect(ends, share * ends[-1])]]
 
@@ -98,45 +103,96 @@ def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
     read and no part of a turn is lost, else hermes. Raises UserError 2 or 5.
     """
     native = "hermes" if native_problem(template) else "chat"
-    named = ",".join(re.sub(r"^auto\b", native, part.strip()) for part in setting.split(","))
-    weights = protocol_weights(named)
-    for name in weights:
-        if name == "chat" and not template.takes_tools:
+    mixture = _mixture(protocols_of(setting, auto=native), template, seed)
+    for protocol in mixture.protocols.values():
+        if protocol.native and not template.takes_tools:
             raise UserError(
                 "its chat template takes no tools.",
                 "Use --protocol hermes or react, or auto.",
                 location=template.name,
                 exit_code=MODEL,
             )
-    mixture = settled(named, template, seed)
-    for protocol in mixture.protocols.values():
         check(protocol, template, PROTOCOLS.values())
     return mixture
 
 
 def settled(setting: str, template: Template, seed: int = 0) -> Mixture:
     """The protocols of a setting that a stage has recorded."""
-    weights = protocol_weights(setting)
-    return Mixture({name: reader_for(PROTOCOLS[name], template) for name in weights}, weights, seed)
+    return _mixture(protocols_of(setting), template, seed)
 
 
-def protocol_weights(setting: str) -> dict[str, float]:
-    """Raises UserError for an unknown protocol or an invalid weight."""
-    weights: dict[str, float] = {}
-    for part in setting.split(","):
+class WeightedProtocol(NamedTuple):
+    """A protocol of a mixture, and how often it is taken in relation to the others."""
+
+    protocol: Protocol
+    weight: float
+
+
+def _mixture(found: Mapping[str, WeightedProtocol], template: Template, seed: int) -> Mixture:
+    return Mixture(
+        {name: reader_for(one.protocol, template) for name, one in found.items()},
+        {name: one.weight for name, one in found.items()},
+        seed,
+    )
+
+
+def protocols_of(setting: str, auto: str = "") -> dict[str, WeightedProtocol]:
+    """The protocols of a setting by name, not yet as a template has them: built in, or prompt
+    templates of a file or folder. `auto`: the name that stands for that word. Raises UserError for
+    one that does not exist, is named twice, or has an invalid weight.
+    """
+    weighted: dict[str, WeightedProtocol] = {}
+    for name, weight in _parts(setting):
+        for protocol in _named(auto if name == "auto" and auto else name):
+            if protocol.name in weighted:
+                raise UserError(
+                    f"'{protocol.name}' appears twice.",
+                    "Name each protocol once: hermes=2,react=1.",
+                    location="--protocol",
+                )
+            weighted[protocol.name] = WeightedProtocol(protocol, _weight(protocol.name, weight))
+    return weighted
+
+
+def _parts(setting: str) -> Iterator[tuple[str, str]]:
+    """Name and weight of each part; a prompt template in JSON stands for its name."""
+    rest, more = setting, ","
+    while more:
+        template = ""
+        if rest.lstrip().startswith("{"):
+            try:
+                _, end = json_object(rest)
+            except ValueError as error:
+                raise UserError(
+                    f"not a prompt template: {error}.", location="--protocol"
+                ) from error
+            template, rest = rest[:end].strip(), rest[end:]
+        part, more, rest = rest.partition(",")
         name, _, weight = part.strip().partition("=")
-        if name not in PROTOCOLS:
-            raise UserError(
-                f"no protocol '{name}'.", nearest(name, ["auto", *PROTOCOLS]), location="--protocol"
-            )
-        if name in weights:
-            raise UserError(
-                f"'{name}' appears twice.",
-                "Name each protocol once: hermes=2,react=1.",
-                location="--protocol",
-            )
-        weights[name] = _weight(name, weight)
-    return weights
+        yield template or name, weight
+
+
+def _named(name: str) -> list[Protocol]:
+    """Several for a folder of prompt templates. Raises UserError."""
+    if name in PROTOCOLS:
+        return [PROTOCOLS[name]]
+    if name.startswith("{"):
+        try:
+            templates = [prompt_template.from_setting(name)]
+        except ValueError as error:
+            raise UserError(f"not a prompt template: {error}.", location="--protocol") from error
+    elif name.endswith(prompt_template.SUFFIX) or (name and Path(name).is_dir()):
+        templates = prompt_template.read_templates(Path(name))
+    else:
+        fix = nearest(name, ["auto", *PROTOCOLS])
+        raise UserError(f"no protocol '{name}'.", fix, location="--protocol")
+    if own := next((one.name for one in templates if one.name in PROTOCOLS), ""):
+        raise UserError(
+            f"a prompt template is named {own}, and so is a built-in protocol.",
+            "Rename its file.",
+            location="--protocol",
+        )
+    return [one.protocol for one in templates]
 
 
 def _weight(name: str, text: str) -> float:

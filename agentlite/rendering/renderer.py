@@ -208,6 +208,18 @@ def _earlier_spans(
     return spans
 
 
+def first_messages(record: Record, turn: int, protocol: Protocol) -> list[dict[str, str]]:
+    """The messages for a server with a chat template of its own, before the first turn of the
+    assistant, in a protocol that is not native. Raises RowError.
+    """
+    messages = (*record.messages[:turn], Message("assistant", "..."))
+    begun = replace(record, messages=messages, gold={})
+    if protocol.exchanges and record.tools:
+        first = next(one for one in protocol.exchanges(begun, turn) if one.prompted)
+        return [{"role": "user", "content": first.prompt}]
+    return [one.message for one in _turns(begun, protocol)[:-1]]
+
+
 def _whole(messages: Sequence[dict[str, Any]], tools: Sequence[Printed], template: Template) -> str:
     """A dialog with the end of its last turn, which a template may leave to the next turn."""
     end = template.unwritten_end if messages[-1]["role"] == "assistant" else ""
@@ -313,6 +325,9 @@ def check(protocol: Protocol, template: Template, others: Iterable[Protocol] = (
 
 def reading_problem(protocol: Protocol, template: Template) -> str:
     """Why a call, its result and an answer do not read back; "" if they do."""
+    for mark in template.turn_tokens:
+        if mark in protocol.written:
+            return f"it holds the model's own mark {mark}"
     tool = Tool(
         "get_weather", "Weather.", {"type": "object", "properties": {"city": {"type": "string"}}}
     )

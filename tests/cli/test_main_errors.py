@@ -12,6 +12,7 @@ import pytest
 
 from agentlite.cli import main as command_line
 from agentlite.cli.main import COMMANDS, group, main
+from agentlite.config.pipeline import typed
 from agentlite.core import errors
 from agentlite.core.errors import GATE, UserError
 from agentlite.engine.signals import Stopped
@@ -166,15 +167,26 @@ def test_help_and_version_are_answered(run, words):
         assert "0.1.0" in out
     else:
         assert out.index("Stages") < out.index("Other commands")
-        assert all(f"\n  {name} " in out for name in COMMANDS)
+        assert all(f"\n  {typed(name)} " in out for name in COMMANDS)
 
 
 def test_commands_are_listed_in_the_order_of_the_work(run):
     context = click.Context(group)
     listed = group.list_commands(context)
     assert listed[:5] == ["prep", "retriever", "sft", "pairs", "dpo"]
-    assert listed[5:10] == ["grpo", "rollout", "make", "eval", "ablate"]
+    assert listed[5:10] == ["grpo", "distill", "rollout", "make", "queries"]
     assert group.get_command(context, "nothing") is None
+
+
+def test_what_can_be_made_has_a_page_of_its_own(run):
+    for words in (["make", "templates"], ["templates"]):
+        code, out, _ = run(None, *words, "--help")
+        assert code == 0 and f"Usage: agentlite {' '.join(words)} [OPTIONS]" in out
+        assert "--epsilon" in out and "--shares" not in out
+    code, out, _ = run(None, "make", "--help")
+    assert code == 0 and "dialogs|queries|templates" in out and "--shares" in out
+    code, _, err = run(None, "make", "template")
+    assert code == 2 and "Did you mean 'templates'?" in err
 
 
 def test_what_is_printed_may_hold_any_letter(run, monkeypatch):

@@ -4,7 +4,14 @@ from typing import Any, get_args
 
 import pytest
 
-from agentlite.cli.summary_tables import ENDINGS, Line, of_prep, of_rollout
+from agentlite.cli.summary_tables import (
+    ENDINGS,
+    Line,
+    of_prep,
+    of_queries,
+    of_rollout,
+    of_templates,
+)
 from agentlite.environments.trajectories import EndedBy
 
 FIGURES: dict[str, Any] = {
@@ -122,3 +129,37 @@ def test_a_rollout_says_its_scores_how_it_ended_and_which_calls_failed():
         Line("user errors", "3", "of the simulated user: call 1, cut 2", "yellow"),
     ]
     assert of_rollout({**figures, "user_errors": 0})[-1].colour == ""
+
+
+def test_templates_are_shown_with_their_difference_and_what_was_dropped():
+    points = {"mean": 0.5, "low": -0.125, "high": 1.0}
+    figures = {
+        "kept": 1,
+        "written": 3,
+        "differences": {
+            "meta-01": {"points": points, "score": 3.5, "readable": 0.75},
+            "meta-02": {"points": None, "score": None, "readable": 0.0},
+        },
+        "benchmark": {"autogpt": 3.0},
+        "dropped": {"missing slot": 1},
+    }
+    assert of_templates(figures) == [
+        Line("templates", "1", "kept, of 3"),
+        Line(
+            "points",
+            "+0.50",
+            "meta-01, 95 % from -0.12 to +1.00; 75% of its answers can be read",
+        ),
+        Line("benchmark", "3.00", "of 5, autogpt"),
+        Line("dropped", "1", "missing slot", "yellow"),
+    ]
+
+
+def test_queries_are_shown_by_cluster():
+    clusters = [{"example": "Is it wet?", "seeds": 5, "new": 2}]
+    figures = {"kept": 2, "wanted": 3, "seeds": 5, "requests": 4, "dropped": {"copy": 1}}
+    assert of_queries({**figures, "clusters": clusters}) == [
+        Line("queries", "2", "of 3, from 5 by 4 requests", "yellow"),
+        Line("cluster", "2", "new, 5 seeds such as: Is it wet?"),
+        Line("dropped", "1", "copy", "yellow"),
+    ]

@@ -18,8 +18,8 @@ from agentlite.core.records import Record
 from agentlite.core.row_files import read_rows
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.http_server import Server
-from agentlite.engine.remote import written
-from agentlite.rendering import PROTOCOLS, prompts
+from agentlite.engine.remote import RemoteRequest, written
+from agentlite.rendering import PROTOCOLS, Prompt, prompts
 from agentlite.rendering.protocol_mix import reader_for
 
 CALL = {
@@ -221,21 +221,30 @@ def test_what_cannot_be_asked_is_told_first(caller, options, told):
         agentlite.evaluate(**asking(caller, "m", "http://127.0.0.1:1/v1") | options)
 
 
+def request_of(prompt: Prompt, template: Any) -> RemoteRequest:
+    return RemoteRequest(prompt, reader_for(PROTOCOLS[prompt.protocol], template))
+
+
 @pytest.mark.parametrize("protocol", ["hermes", "react", "modelscope", "chat", "toolllama"])
 def test_calls_of_a_server_read_back_in_every_protocol(dialog: Record, templates, protocol):
     template = templates["tools"]
     known = reader_for(PROTOCOLS[protocol], template)
     prompt = next(iter(prompts([dialog], lambda record: known, template)))
-    text, ended = written(Reply("I look.", calls=[CALL], finish="tool_calls"), prompt, template)
+    text, ended = written(
+        Reply("I look.", calls=[CALL], finish="tool_calls"), request_of(prompt, template), template
+    )
     [call] = known.read(text, dialog.tools).calls
     assert (call.name, call.arguments, ended) == ("get_weather", {"city": "Oslo"}, prompt.ended)
-    assert written(Reply("half a wo", finish="length"), prompt, template) == ("half a wo", "cut")
+    assert written(Reply("half a wo", finish="length"), request_of(prompt, template), template) == (
+        "half a wo",
+        "cut",
+    )
 
 
 def test_what_a_protocol_cannot_hold_reads_as_no_call(dialog: Record, templates):
     template = templates["smollm2"]
     prompt = next(iter(prompts([dialog], lambda record: PROTOCOLS["react"], template)))
-    text, _ = written(Reply("", calls=[CALL, CALL]), prompt, template)
+    text, _ = written(Reply("", calls=[CALL, CALL]), request_of(prompt, template), template)
     assert not PROTOCOLS["react"].read(text, dialog.tools).calls
 
 

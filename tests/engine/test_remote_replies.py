@@ -43,7 +43,10 @@ def answered(monkeypatch: pytest.MonkeyPatch, prompt: Prompt, templates: Any) ->
             return next(queue)
 
         monkeypatch.setattr(endpoint_pool, "ask", ask)
-        requests = [RemoteRequest(prompted, seed) for seed in seeds or [""] * len(answers)]
+        requests = [
+            RemoteRequest(prompted, PROTOCOLS[prompted.protocol], seed)
+            for seed in seeds or [""] * len(answers)
+        ]
         return list(replies([ENDPOINT], requests, templates["smollm2"], {"max_tokens": 9}))
 
     run.sent = sent  # type: ignore[attr-defined]
@@ -114,10 +117,13 @@ def test_words_stand_behind_the_thought_that_a_prompt_opens_or_as_they_came(
     template = with_marks(name, dict(shipped())[name], templates["smollm2"].tokenizer)
     assert template.prompt_opens_thought
     one = next(iter(prompts([dialog], lambda record: PROTOCOLS["hermes"], template)))
-    text, _ = written(Reply("It is wet."), one, template)
+    text, _ = written(Reply("It is wet."), RemoteRequest(one, PROTOCOLS[one.protocol]), template)
     assert "</think>" in text and text.endswith("It is wet.")
     mark = f"It is {template.turn_end} wet."  # no row can hold it, and no call is lost with it
-    assert written(Reply(mark), one, template) == (mark, one.ended)
+    assert written(Reply(mark), RemoteRequest(one, PROTOCOLS[one.protocol]), template) == (
+        mark,
+        one.ended,
+    )
 
 
 @pytest.mark.parametrize(

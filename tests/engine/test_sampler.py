@@ -42,9 +42,11 @@ def sampled_seeds(request: Any, monkeypatch: pytest.MonkeyPatch, templates: Any)
         decoding = Decoding(9, 1.0, seed=seed, num_samples=samples)
         if endpoints:
             wanted = [(prompt, n) for prompt in batch for n in range(samples)]
-            assert not list(remote_samples(source, "m", wanted, decoding))
+            assert not list(remote_samples(source, "m", PROTOCOLS, wanted, decoding))
         else:
-            assert not list(make_sampler(source, "m", Loading("hf", 64), decoding)(batch))
+            assert not list(
+                make_sampler(source, "m", PROTOCOLS, Loading("hf", 64), decoding)(batch)
+            )
         return list(seeds)
 
     return run

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Message, Record
-from agentlite.rendering import choose, encoding, protocol_weights, render, training_rows
+from agentlite.rendering import choose, encoding, protocols_of, render, training_rows
 from agentlite.rendering.loss_weights import TABLES, Segment, Table, segments, weight_at
 from agentlite.rendering.renderer import Rendered, Span
 from agentlite.rendering.template import Template, read_template
@@ -402,7 +402,7 @@ def test_a_native_protocol_reads_the_syntax_that_its_template_writes(smollm2, te
     ],
 )
 def test_a_setting_names_protocols_with_their_weights(setting, weights, smollm2):
-    assert protocol_weights(setting) == weights
+    assert {name: one.weight for name, one in protocols_of(setting).items()} == weights
     assert choose(setting, smollm2).weights == weights
 
 
@@ -418,7 +418,7 @@ def test_a_setting_names_protocols_with_their_weights(setting, weights, smollm2)
 )
 def test_a_weight_is_a_finite_number_above_0(setting, problem):
     with pytest.raises(UserError, match=problem) as refused:
-        protocol_weights(setting)
+        protocols_of(setting)
     assert (refused.value.exit_code, refused.value.location) == (2, "--protocol")
 
 

@@ -1,8 +1,11 @@
 """Which protocol of a mixture a record gets depends on the calls of a turn, not of the dialog."""
 
+from collections import Counter
+
 import pytest
 
 from agentlite.core.records import Call, Message, Record
+from agentlite.data.curation.sample import sample
 from agentlite.rendering import choose
 
 
@@ -31,3 +34,10 @@ def test_react_gets_its_share_of_dialogs_whose_turns_hold_one_call_each(smollm2,
     mixture = choose("hermes=1,react=1", smollm2)
     names = {mixture.of(dialog(number, *calls)).name for number in range(60)}
     assert names == ({"hermes", "react"} if both else {"hermes"})
+
+
+def test_the_records_that_a_limit_draws_have_every_protocol(smollm2):
+    mixture = choose("hermes=1,react=1", smollm2)
+    records = [dialog(number) for number in range(1000)]
+    drawn = Counter(mixture.of(records[index]).name for index in sample(records, 60, 0))
+    assert min(drawn["hermes"], drawn["react"]) >= 15

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.examples import examples
-from support.samples import DATA, TIME, WEATHER
+from support.samples import DATA, PROMPT_TEMPLATES, TIME, WEATHER
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Gold, Message, Parsed, Record
@@ -33,10 +33,13 @@ from agentlite.rendering import (
 from agentlite.rendering.template import Template
 from agentlite.scoring.metrics.tool_calls import score_step
 
+# built in, and the files of prompt templates
+WRITTEN = [*(name for name in PROTOCOLS if name != "chat"), *map(str, PROMPT_TEMPLATES)]
 COMBINATIONS = [
     ("chat", "tools"),
-    *((p, t) for p in PROTOCOLS if p != "chat" for t in ("smollm2", "tools", "forgets")),
+    *((p, t) for p in WRITTEN for t in ("smollm2", "tools", "forgets")),
 ]
+CONCLUDES = ("kuaiagent", "kuaiagent-zh", "autogpt")
 anywhere = pytest.mark.parametrize(("protocol_name", "template_name"), COMBINATIONS)
 
 words = st.text(
@@ -59,7 +62,8 @@ def both(
 
 
 def chosen(name: str, template: Template) -> Protocol:
-    return choose(name, template).protocols[name]
+    (protocol,) = choose(name, template).protocols.values()
+    return protocol
 
 
 def trained_text(record: Record, protocol: Protocol, template: Template) -> str:
@@ -239,7 +243,7 @@ def test_over_all_rows_no_result_is_trained_and_every_turn_end_is(
         ends = learned.count(template.token_id(template.turn_end))
         stops = template.decode(learned).count(protocol.stops[0]) if protocol.stops else 0
         concluded = (
-            [m for m in turns if not m.calls and record.tools] if protocol.exchanges else []
+            [m for m in turns if not m.calls and record.tools] if protocol_name in CONCLUDES else []
         )  # two rows each
         assert ends + stops == len(turns) + len(concluded)
         seen["rows"] += 1

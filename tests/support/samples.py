@@ -7,6 +7,7 @@ from agentlite.rendering.template import Template
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests/support/rows"
+PROMPT_TEMPLATES = sorted((ROOT / "tests/support/prompt_templates").glob("*.txt"))
 WEATHER = Tool(
     "get_weather",
     "Weather of a city.",

@@ -77,6 +77,11 @@ def near_copies(
     return _near(_in_order(records, seed), sketched, text, threshold, kinds, may_be)
 
 
+def text_copies(texts: Sequence[str], threshold: float = NEAR) -> Copies:
+    """Texts that have a Jaccard index of `threshold` or more with an earlier one that is kept."""
+    return _near(range(len(texts)), list(sketches(texts)), texts.__getitem__, threshold)
+
+
 def borne(records: Sequence[Traits], copies: Mapping[int, int]) -> dict[int, str]:
     """The split that each record kept takes over from its copies: test before dev before train, so
     that none leaks.

@@ -75,6 +75,10 @@ def script(record: Record) -> str:
     text = next(
         (m.content for m in record.messages if m.role == "user"), record.messages[0].content
     )
+    return script_of(text)
+
+
+def script_of(text: str) -> str:
     return next((name for name, letters in SCRIPTS.items() if letters.search(text)), "other")
 
 

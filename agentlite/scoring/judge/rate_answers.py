@@ -110,15 +110,15 @@ def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, ob
 
 
 def _item(one: Prediction, record: Record) -> Item:
-    before = record.messages[: one.turn]
+    return item_at(f"{one.step.record_id} {one.step.turn}", record, one.turn, one.text)
+
+
+def item_at(name: str, record: Record, turn: int, answer: str) -> Item:
+    """What is judged of an answer at a turn of a record."""
+    before = record.messages[:turn]
     question = next((message.content for message in reversed(before) if message.role == "user"), "")
     tools = ", ".join(tool.name for tool in record.tools)
-    return Item(
-        f"{one.step.record_id} {one.step.turn}",
-        f"{question}\n\nTools: {tools}",
-        one.text,
-        _reference(record, one.turn),
-    )
+    return Item(name, f"{question}\n\nTools: {tools}", answer, _reference(record, turn))
 
 
 def _reference(record: Record, turn: int) -> str:

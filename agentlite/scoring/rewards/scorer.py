@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Candidate, Gold, Record, Score, Step
-from agentlite.rendering import PROTOCOLS, Protocol, protocol_weights
+from agentlite.rendering import Protocol, protocols_of
 from agentlite.rendering.protocol_mix import reader_for
 from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import (
@@ -81,12 +81,11 @@ def reading(setting: str, base: str) -> Mapping[str, Protocol]:
     """The protocols of a setting, by name; only the model's native one needs the template of the
     base model.
     """
-    names = protocol_weights(setting)
-    native = any(PROTOCOLS[name].native for name in names)
-    return {
-        name: reader_for(PROTOCOLS[name], load_template(base)) if native else PROTOCOLS[name]
-        for name in names
-    }
+    protocols = {name: one.protocol for name, one in protocols_of(setting).items()}
+    if any(protocol.native for protocol in protocols.values()):
+        template = load_template(base)
+        return {name: reader_for(one, template) for name, one in protocols.items()}
+    return protocols
 
 
 class Tally:

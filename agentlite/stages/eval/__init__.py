@@ -208,6 +208,12 @@ def _check_settings(settings: EvalSettings) -> None:
             "Leave it out, or leave --endpoint out.",
             location="--general" if settings.general else "--num-samples",
         )
+    if settings.protocol and settings.endpoint:
+        raise UserError(
+            "is for models that agentlite prompts itself: a server writes its own prompts.",
+            "Leave it out, or leave --endpoint out.",
+            location="--protocol",
+        )
     if settings.retrieve and settings.predictions:
         raise UserError(
             "have prompts without the tools that are retrieved now.",

@@ -68,7 +68,7 @@ def ask(
         if not fitting:
             return answers
         new = (
-            _ask_server(settings, source, fitting, keys)
+            _ask_server(settings, source, fitting, protocols, keys)
             if source.endpoints
             else _ask_model(settings, source, fitting, protocols, keys)
         )
@@ -143,11 +143,12 @@ def _ask_server(
     settings: EvalSettings,
     source: Source,
     prompts: Sequence[Prompt],
+    protocols: Mapping[str, Protocol],
     keys: Mapping[Step, str],
 ) -> Iterator[GreedyAnswer]:
     """With a `problem` where the server has no answer."""
     parameters = {"max_tokens": settings.max_new_tokens, "temperature": 0}
-    requests = [RemoteRequest(prompt) for prompt in prompts]
+    requests = [RemoteRequest(prompt, protocols[prompt.protocol]) for prompt in prompts]
     template = load_template(source.base)
     with console.progress(f"eval {source.name}", len(prompts)) as advance:
         for done, reply in enumerate(replies(source.endpoints, requests, template, parameters), 1):

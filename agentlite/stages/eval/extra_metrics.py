@@ -93,7 +93,7 @@ def pass_metrics(
     """
     room = loading.max_length - decoding.max_new_tokens
     fitting = [one for one in prompts if len(one.ids) <= room]
-    samples = _samples(source, name, fitting, loading, decoding, file, batch_size)
+    samples = _samples(source, name, fitting, protocols, loading, decoding, file, batch_size)
     right: dict[Step, list[bool]] = {}
     for prompt in fitting:
         right[prompt.step] = []
@@ -112,6 +112,7 @@ def _samples(
     source: Source,
     name: str,
     prompts: Sequence[Prompt],
+    protocols: Mapping[str, Protocol],
     loading: Loading,
     decoding: Decoding,
     file: Path,
@@ -143,7 +144,7 @@ def _samples(
             for one in prompts
             if not set(range(decoding.num_samples)) <= by_step[one.step].keys()
         ]
-        sampler = make_sampler(source, name, loading, decoding) if left else None
+        sampler = make_sampler(source, name, protocols, loading, decoding) if left else None
         with console.progress(f"drawing {decoding.num_samples} of {name}", len(left)) as advance:
             for start in range(0, len(left), batch_size):
                 batch = left[start : start + batch_size]

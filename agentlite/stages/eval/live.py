@@ -59,7 +59,7 @@ NOT_OF_A_ROLLOUT = (*NOT_OF_THE_PLAN, "limit", "num_samples", "temperature")
 MEASURED = ("tool_errors", "repeated_calls", "timeout", "extra_calls", "progress", "user_errors")
 OF_CALLS = ("tool_errors", "repeated_calls")  # shares, of a rollout with a call
 # options of evaluations on recorded dialogs
-OF_RECORDS = ("predictions", "retrieve", "general", "judge", "sheet", "kagent")
+OF_RECORDS = ("predictions", "retrieve", "protocol", "general", "judge", "sheet", "kagent")
 
 
 class LiveModel(NamedTuple):

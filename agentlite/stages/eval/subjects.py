@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from agentlite.config import resolve
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import EvalSettings, default
@@ -15,13 +17,15 @@ from agentlite.core.row_files import find_rows, read_rows
 from agentlite.data.curation.sample import sample
 from agentlite.engine import load_libraries
 from agentlite.engine.remote import served
+from agentlite.rendering import choose
 from agentlite.scoring.predictions import ExternalAnswer, missing, read_external
 from agentlite.stages.tool_retrieval import digest_of, learned, offers
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import Source, find_model
+from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Plan, RunTarget
 
+LONGEST_PROTOCOLS = 80  # characters of a folder's name
 OF_AN_ENVIRONMENT = (
     "env",
     "tasks",
@@ -87,17 +91,18 @@ OF_A_MODEL = (
 
 class EvalData(NamedTuple):
     """The records to ask, all of the split by id, the folder of prep, and the digest of the
-    rows.
+    rows. `chosen_protocol`: the protocols of `--protocol`; "" for those of prep.
     """
 
     records: list[Record]
     every: dict[str, Record]
     folder: Path
     digest: str
+    chosen_protocol: str = ""
 
     @property
     def protocol(self) -> str:
-        return str(run_folder.read_plan(self.folder).settings["protocol"])
+        return self.chosen_protocol or str(run_folder.read_plan(self.folder).settings["protocol"])
 
     @property
     def model(self) -> Source:
@@ -145,7 +150,16 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
     name = next(
         value for name, value in prepared.outputs.items() if name.startswith(settings.split)
     )
-    return EvalData(chosen, every, folder, name)
+    data = EvalData(chosen, every, folder, name)
+    if not settings.protocol:
+        return data
+    mixture = choose(settings.protocol, load_template(data.model.base), settings.seed)
+    records = [replace(record, meta=_without(record.meta, "protocol")) for record in chosen]
+    return data._replace(records=records, chosen_protocol=mixture.name)
+
+
+def _without(meta: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in meta.items() if name != key}
 
 
 def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> EvalData:
@@ -241,14 +255,16 @@ def _from_file(settings: EvalSettings, file: str, data: EvalData) -> EvalSubject
 
 
 def data_folder(settings: EvalSettings) -> str:
-    """The data and how its tools are chosen, as a folder: prep, prep-retrieve-5,
-    prep-retrieve-5-bm25.
+    """The data, how its tools are chosen and in which protocols it is asked, as a folder: prep,
+    prep-retrieve-5, prep-retrieve-5-bm25, prep-in-react.
     """
-    if not settings.retrieve:
-        return slug(settings.data)
     usual = settings.retrieve_by == default("eval", "retrieve_by")
     by = "" if usual else f"-{settings.retrieve_by}"
-    return slug(f"{settings.data}-retrieve-{settings.retrieve}{by}")
+    retrieved = f"-retrieve-{settings.retrieve}{by}" if settings.retrieve else ""
+    chosen_protocol = (
+        f"-in-{slug(settings.protocol)[:LONGEST_PROTOCOLS]}" if settings.protocol else ""
+    )
+    return slug(f"{settings.data}{retrieved}{chosen_protocol}")
 
 
 def slug(name: str) -> str:

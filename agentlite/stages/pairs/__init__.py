@@ -215,10 +215,9 @@ def _fill(
     weights = settle_weights(settings.weights, user_functions)
     records = chosen_records(settings, prepared, weights)
     template = load_template(source.base)
+    mixture = settled(prepared.protocol, template)
     with console.waiting(f"pairs: writing the prompts of {len(records)} records"):
-        fitting, too_long = fitting_prompts(
-            settings, prompts(records, settled(prepared.protocol, template).of, template)
-        )
+        fitting, too_long = fitting_prompts(settings, prompts(records, mixture.of, template))
     write_rows(folder / "records.jsonl", map(to_row, records))
     stage.set_aside_changed("scores.jsonl")
     set_aside_changed(folder)
@@ -228,7 +227,7 @@ def _fill(
         is_whole = not missing_samples(settings, fitting, known)
     if not is_whole:
         (folder / SAMPLED).unlink(missing_ok=True)
-        sample_candidates(settings, source, fitting, stage)
+        sample_candidates(settings, source, fitting, mixture.protocols, stage)
         write_json(
             folder / SAMPLED,
             {name: file_digest(folder / f"{name}.jsonl") for name in ("records", "candidates")},

@@ -16,7 +16,7 @@ from agentlite.data.prompt_records import Prompts
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import loading_of
 from agentlite.engine.sampler import make_sampler, remote_samples
-from agentlite.rendering import Prompt
+from agentlite.rendering import Prompt, Protocol
 from agentlite.scoring.preference_pairs import gold_candidates, read_candidates
 from agentlite.scoring.rewards import have_gold, refuse_without_gold
 from agentlite.workspace.model_source import Source
@@ -73,7 +73,11 @@ def fitting_prompts(settings: PairsSettings, prompts: Iterable[Prompt]) -> tuple
 
 
 def sample_candidates(
-    settings: PairsSettings, source: Source, prompts: Sequence[Prompt], stage: StageFolder
+    settings: PairsSettings,
+    source: Source,
+    prompts: Sequence[Prompt],
+    protocols: Mapping[str, Protocol],
+    stage: StageFolder,
 ) -> None:
     """Appends the missing candidates to candidates.jsonl, as they come. Raises UserError 8 where
     servers leave some unanswered and these are not to be left out; what they answered is kept.
@@ -95,9 +99,9 @@ def sample_candidates(
             f"pairs: {total} candidates of {settings.model} at {len(prompts)} steps{cached}"
         )
         if source.endpoints:
-            _sample_by_servers(settings, source, missing, path, there, total)
+            _sample_by_servers(settings, source, protocols, missing, path, there, total)
         else:
-            _sample_here(settings, source, prompts, path, known)
+            _sample_here(settings, source, protocols, prompts, path, known)
     if source.endpoints:
         _put_in_order(path, prompts)
 
@@ -131,6 +135,7 @@ def _decoding(settings: PairsSettings) -> Decoding:
 def _sample_here(
     settings: PairsSettings,
     source: Source,
+    protocols: Mapping[str, Protocol],
     prompts: Sequence[Prompt],
     path: Path,
     known: Container[CandidateKey],
@@ -149,7 +154,8 @@ def _sample_here(
         there += sum(key in known for key in keys)
         if any(key not in known for key in keys):
             left.append(of_batch)
-    sampler = make_sampler(source, settings.model, loading_of(settings), _decoding(settings))
+    decoding = _decoding(settings)
+    sampler = make_sampler(source, settings.model, protocols, loading_of(settings), decoding)
     with Appender(path) as file, console.progress("pairs", total) as advance:
         for of_batch in left:
             for candidate in sampler(of_batch):
@@ -162,6 +168,7 @@ def _sample_here(
 def _sample_by_servers(
     settings: PairsSettings,
     source: Source,
+    protocols: Mapping[str, Protocol],
     missing: Sequence[tuple[Prompt, int]],
     path: Path,
     there: int,
@@ -170,7 +177,9 @@ def _sample_by_servers(
     """Each missing sample on its own: one that was answered is not paid for again."""
     problems = []
     with Appender(path) as file, console.progress("pairs", total) as advance:
-        for candidate in remote_samples(source, settings.model, missing, _decoding(settings)):
+        for candidate in remote_samples(
+            source, settings.model, protocols, missing, _decoding(settings)
+        ):
             if isinstance(candidate, str):
                 problems.append(candidate)
                 continue

@@ -18,7 +18,7 @@ from agentlite.core.row_files import read_rows, write_json, write_rows
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading
 from agentlite.engine.remote import RemoteReply
-from agentlite.rendering import Prompt
+from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.predictions import prompt_key
 from agentlite.stages import eval as stage_of_eval
 from agentlite.stages.eval import compare_folders, extra_metrics, subjects
@@ -120,7 +120,7 @@ def test_a_server_is_asked_greedily_for_as_many_tokens_as_a_model(tmp_path, monk
     source: Any = SOURCE._replace(endpoints=("the server",))
     prompts = [prompt("a", 5), prompt("b", 6)]
     with open_stage(tmp_path / "m", Plan("eval", {}, {}), force=False) as stage:
-        found = ask.ask(SETTINGS, source, prompts, {}, stage)
+        found = ask.ask(SETTINGS, source, prompts, PROTOCOLS, stage)
     assert asked == [(("the server",), 2, {"max_tokens": 40, "temperature": 0})]
     assert found[Step("b", 1)] == GreedyAnswer("b", 1, prompt_key(prompts[1]), "r1", "cut", 4)
     assert found[Step("a", 1)].text == "r0"
@@ -383,7 +383,7 @@ def sampling(tmp_path: Path, monkeypatch: Any, decoding: Decoding, *prompts: Pro
     batches: list[list[str]] = []
     counted: dict[str, list[bool]] = {}
 
-    def make(source: Any, name: str, loading: Any, decoding: Any) -> Any:
+    def make(source: Any, name: str, protocols: Any, loading: Any, decoding: Any) -> Any:
         def answer(batch: Any) -> Any:
             batches.append([one.record.id for one in batch])
             for one in batch:

@@ -16,7 +16,7 @@ from agentlite.config.settings import PairsSettings, fields
 from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
 from agentlite.core.records import GOLD, Candidate, Record, Score, Step
 from agentlite.core.row_files import Appender, read_rows, write_json, write_rows
-from agentlite.rendering import Prompt
+from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, WEIGHTS
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages import pairs
@@ -64,7 +64,7 @@ def sampler(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Answers every prompt; notes how it was made and the batches it was given."""
     noted = SimpleNamespace(made=[], batches=[], fails_at=None)
 
-    def make(source: Any, model: str, loading: Any, decoding: Any) -> Any:
+    def make(source: Any, model: str, protocols: Any, loading: Any, decoding: Any) -> Any:
         noted.made.append((model, decoding))
 
         def answer(batch: Sequence[Prompt]) -> Any:
@@ -106,7 +106,7 @@ def stage_in(folder: Path) -> StageFolder:
 
 
 def test_every_step_gets_its_gold_and_its_samples_once(tmp_path, sampler, capsys):
-    sample.sample_candidates(SETTINGS, LOCAL, ASKED, stage_in(tmp_path))
+    sample.sample_candidates(SETTINGS, LOCAL, ASKED, PROTOCOLS, stage_in(tmp_path))
     assert keys(tmp_path) == EVERY
     [(model, decoding)] = sampler.made
     assert model == "m"
@@ -117,7 +117,7 @@ def test_every_step_gets_its_gold_and_its_samples_once(tmp_path, sampler, capsys
     gold = [row for row in read_rows(tmp_path / "candidates.jsonl") if row["model"] == GOLD]
     assert [row["text"] for row in gold] == ["gold of a", "gold of b", "gold of c"]
     sampler.made.clear()
-    sample.sample_candidates(SETTINGS, LOCAL, ASKED, stage_in(tmp_path))
+    sample.sample_candidates(SETTINGS, LOCAL, ASKED, PROTOCOLS, stage_in(tmp_path))
     assert sampler.made == [] and keys(tmp_path) == EVERY
 
 
@@ -128,12 +128,12 @@ def test_stopped_at_any_candidate_the_missing_ones_are_sampled_batch_by_batch(
 ):
     sampler.fails_at = (name, number)
     with pytest.raises(KeyboardInterrupt):
-        sample.sample_candidates(SETTINGS, LOCAL, ASKED, stage_in(tmp_path))
+        sample.sample_candidates(SETTINGS, LOCAL, ASKED, PROTOCOLS, stage_in(tmp_path))
     there = sum(model == "m" for _, model, _ in keys(tmp_path))
     before, sampler.fails_at = [*sampler.batches], None
     sampler.batches.clear()
     capsys.readouterr()
-    sample.sample_candidates(SETTINGS, LOCAL, ASKED, stage_in(tmp_path))
+    sample.sample_candidates(SETTINGS, LOCAL, ASKED, PROTOCOLS, stage_in(tmp_path))
     assert keys(tmp_path) == EVERY
     assert before[-1] == sampler.batches[0]  # the same batch, whole, and none that was finished
     assert len(before) - 1 + len(sampler.batches) == 2
@@ -430,7 +430,7 @@ def made(tmp_path, monkeypatch):
     agentlite.prep(str(rows), run=str(tmp_path), protocol="hermes", **shares)
     monkeypatch.setattr(pairs, "check_libraries", lambda engine: None)
 
-    def written(settings, source, prompts, path, known):
+    def written(settings, source, protocols, prompts, path, known):
         with Appender(path) as file:
             for one, n in sample.missing_samples(settings, prompts, known):
                 text = [one.answer, "No.", "It is dry."][n]

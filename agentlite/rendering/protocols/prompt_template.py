@@ -1,0 +1,280 @@
+"""Prompt templates: a file with six slots and the name of a call format -> a protocol.
+
+calls: hermes
+tools: json
+
+<Profile>You are a careful clerk.</Profile>
+<Instruction>Think first. Call a tool where you need one.</Instruction>
+<Tools>Your tools:
+{tools}</Tools>
+<Goal>The task: {goal}</Goal>
+<Memory>Done so far:
+{memory}</Memory>
+<Format>{format}</Format>
+
+Every step is a prompt of its own. Its answer is written in one of the built-in call formats, and is
+read back as that format is.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from agentlite.core.errors import UserError
+from agentlite.core.records import Record, Tool, plain
+from agentlite.rendering.protocol import PromptExchange, Protocol
+from agentlite.rendering.protocols import hermes, modelscope, react, toolllama
+
+SUFFIX = ".txt"
+LONGEST = 1 << 16  # characters of a file
+HELP = "docs/protocols.md shows a whole prompt template."
+SLOTS = ("Profile", "Instruction", "Tools", "Goal", "Memory", "Format")
+FILLED = SLOTS[2:]  # each holds its place once: {tools}, {goal}, {memory}, {format}
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+TAG = re.compile(rf"<(/?)({'|'.join(SLOTS)})>")
+PART = re.compile(rf"<({'|'.join(SLOTS)})>(.*?)</\1>", re.DOTALL)
+PLACE = re.compile(rf"\{{({'|'.join(slot.lower() for slot in FILLED)})\}}")
+HEADER = re.compile(r"^(\w+):[ \t]*(\S*)[ \t]*$")
+HAN = re.compile(r"[\u4e00-\u9fff]")
+
+
+class CallFormat(NamedTuple):
+    """A built-in protocol in which an answer is written, and how a prompt explains it, in English
+    and in Chinese.
+    """
+
+    protocol: Protocol
+    english: str
+    chinese: str
+
+
+HERMES_CALL = (
+    f'{hermes.OPEN}\n{{"name": "TOOL", "arguments": {{"ARGUMENT": "VALUE"}}}}\n{hermes.CLOSE}'
+)
+REACT_CALL = 'Thought: THOUGHT\nAction: TOOL\nAction Input: {"ARGUMENT": "VALUE"}'
+FINISH_CALL = (
+    'Thought: THOUGHT\nAction: Finish\nAction Input: {"return_type": "give_answer", '
+    '"final_answer": "ANSWER"}'
+)
+SCOPE_CALL = (
+    f"{modelscope.OPEN}{modelscope.FENCE}JSON\n"
+    '{"api_name": "TOOL", "parameters": {"ARGUMENT": "VALUE"}}\n'
+    f"{modelscope.FENCE}{modelscope.CLOSE}"
+)
+FORMATS = {
+    "hermes": CallFormat(
+        hermes.PROTOCOL,
+        f"To call tools, write one block for each call:\n{HERMES_CALL}\nTo answer, write the "
+        "answer without a block.",
+        f"调用工具时,每个调用写一个块:\n{HERMES_CALL}\n回答时,直接写答案,不写块。",
+    ),
+    "react": CallFormat(
+        react.PROTOCOL,
+        f"To call a tool, write:\n{REACT_CALL}\nTo answer, write:\n{react.ENGLISH.final} ANSWER",
+        f"调用工具时,写:\n{REACT_CALL}\n回答时,写:\n{react.ENGLISH.final} ANSWER",
+    ),
+    "react-zh": CallFormat(
+        react.PROTOCOL_ZH,
+        f"To call a tool, write:\n{REACT_CALL}\nTo answer, write:\n{react.CHINESE.final} ANSWER",
+        f"调用工具时,写:\n{REACT_CALL}\n回答时,写:\n{react.CHINESE.final} ANSWER",
+    ),
+    "toolllama": CallFormat(
+        toolllama.PROTOCOL,
+        f"To call a tool, write:\n{REACT_CALL}\nTo answer, call Finish:\n{FINISH_CALL}",
+        f"调用工具时,写:\n{REACT_CALL}\n回答时,调用Finish:\n{FINISH_CALL}",
+    ),
+    "modelscope": CallFormat(
+        modelscope.PROTOCOL,
+        f"To call an API, write:\n{SCOPE_CALL}\nTo answer, write the answer without these marks.",
+        f"调用API时,写:\n{SCOPE_CALL}\n回答时,直接写答案,不写这些标记。",
+    ),
+}
+
+
+def _as_json(tools: Sequence[Tool]) -> str:
+    return "\n".join(plain(tool.function) for tool in tools)
+
+
+def _numbered(tools: Sequence[Tool]) -> str:
+    lines = (
+        f"{number}. {tool.name}: {tool.description} Parameters: {plain(tool.parameters)}"
+        for number, tool in enumerate(tools, 1)
+    )
+    return "\n".join(lines)
+
+
+LISTINGS: dict[str, Callable[[Sequence[Tool]], str]] = {"json": _as_json, "numbered": _numbered}
+
+
+class PromptTemplate(Struct, frozen=True, forbid_unknown_fields=True):
+    """`calls`: the built-in protocol of the answers; `tools`: how each tool is listed. `text`: the
+    six slots, each between its tags, in any order.
+    """
+
+    name: str
+    text: str
+    calls: str = "hermes"
+    tools: str = "json"
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be used; "" if it can."""
+        if not NAME.fullmatch(self.name):
+            return f"{self.name!r} is not a name of letters, digits, '_', '-' and '.'"
+        if self.calls not in FORMATS:
+            return f"calls: {self.calls!r} is none of {', '.join(FORMATS)}"
+        if self.tools not in LISTINGS:
+            return f"tools: {self.tools!r} is none of {', '.join(LISTINGS)}"
+        kind, detail = slot_problem(self.text)
+        return f"{kind}: {detail}" if kind else ""
+
+    @property
+    def protocol(self) -> Protocol:
+        """Reads as its call format does. A step is a whole turn, so no stop string ends it."""
+        return replace(
+            FORMATS[self.calls].protocol,
+            name=self.name,
+            written=msgspec.json.encode(self).decode(),
+            exchanges=partial(_exchanges, self),
+            system=lambda tools: "",
+            stops=(),
+            inline=False,
+        )
+
+
+def slot_problem(text: str) -> tuple[str, str]:
+    """What is wrong with the slots of a text, as a kind and its detail; two "" if nothing is."""
+    tags = [(bool(closes), name) for closes, name in TAG.findall(text)]
+    for slot in SLOTS:
+        if tags.count((False, slot)) > 1:
+            return "double slot", slot
+        if (False, slot) not in tags:
+            return "missing slot", slot
+    # each opened once: PART finds all six only where none is left open or stands in another
+    if [name for name, _ in PART.findall(text)] != [name for closes, name in tags if not closes]:
+        return "slot without an end", "a slot ends before the next one begins"
+    if outside := PART.sub("", text).strip():
+        return "text outside the slots", f"{outside[:60]!r}"
+    for name, words in PART.findall(text):
+        places = PLACE.findall(words)
+        own = [name.lower()] if name in FILLED else []
+        if places != own:
+            wanted = f"{{{name.lower()}}} once, and no other" if own else "no place to fill"
+            return "wrong places", f"{name} must hold {wanted}"
+        if not PLACE.sub("", words).strip() and not own:
+            return "empty slot", name
+    return "", ""
+
+
+def read_templates(path: Path) -> list[PromptTemplate]:
+    """That of a file, or those of a folder in the order of their names. Raises UserError 2."""
+    files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+    if not files:
+        raise UserError(
+            f"holds no prompt template (*{SUFFIX}).",
+            "Make some: agentlite make templates.",
+            location=str(path),
+        )
+    return [_read(file) for file in files]
+
+
+def _read(file: Path) -> PromptTemplate:
+    try:
+        text = file.read_bytes()[: 4 * LONGEST].decode("utf-8-sig")
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}.", location=str(file)) from error
+    except UnicodeDecodeError as error:
+        raise UserError("not UTF-8.", "Save it as UTF-8.", location=str(file)) from error
+    try:
+        found = from_text(file.stem, text)
+    except ValueError as error:
+        raise UserError(f"{error}.", HELP, location=str(file)) from error
+    if found.problem:
+        raise UserError(f"{found.problem}.", HELP, location=str(file))
+    return found
+
+
+def from_text(name: str, text: str) -> PromptTemplate:
+    """What a file says, not checked. Raises ValueError for an unknown line in its head."""
+    head, first, rest = text.partition("<")
+    settings = {}
+    for line in filter(None, map(str.strip, head.splitlines())):
+        found = HEADER.match(line)
+        if not found or found[1] not in ("calls", "tools") or found[1] in settings:
+            raise ValueError(f"{line[:60]!r} is not a line of its head (calls: NAME, tools: NAME)")
+        settings[found[1]] = found[2]
+    return PromptTemplate(name, (first + rest)[:LONGEST].strip(), **settings)
+
+
+def to_text(template: PromptTemplate) -> str:
+    """The content of its file."""
+    return f"calls: {template.calls}\ntools: {template.tools}\n\n{template.text}\n"
+
+
+def from_setting(text: str) -> PromptTemplate:
+    """One that a plan holds. Raises ValueError."""
+    found = msgspec.json.decode(text, type=PromptTemplate)
+    if found.problem:
+        raise ValueError(found.problem)
+    return found
+
+
+def prompt(template: PromptTemplate, record: Record, turn: int) -> str:
+    """The prompt before a turn. The system text of a record comes before the profile."""
+    form = FORMATS[template.calls]
+    texts = {
+        "tools": LISTINGS[template.tools](_offered(form.protocol, record.tools)),
+        "goal": _goal(record, turn)[1],
+        "memory": _memory(record, turn),
+        "format": form.chinese if HAN.search(template.text) else form.english,
+    }
+    system = "\n\n".join(one.content for one in record.messages[:turn] if one.role == "system")
+    parts = []
+    for slot, words in PART.findall(template.text):
+        written = PLACE.sub(lambda place: texts[place[1]], words.strip())
+        parts.append("\n".join(filter(None, [system if slot == "Profile" else "", written])))
+    return "\n\n".join(parts)
+
+
+def _offered(protocol: Protocol, tools: Sequence[Tool]) -> Sequence[Tool]:
+    """The tools, and the one that answers where the call format has such a tool."""
+    ends = protocol.answer_tool and all(tool.name != protocol.answer_tool for tool in tools)
+    return [*tools, toolllama.FINISH] if ends else tools
+
+
+def _goal(record: Record, turn: int) -> tuple[int, str]:
+    """Where the user spoke last, and the words; -1 for nowhere."""
+    before = record.messages[:turn]
+    at = max((at for at, one in enumerate(before) if one.role == "user"), default=-1)
+    return at, before[at].content if at >= 0 else ""
+
+
+def _memory(record: Record, turn: int) -> str:
+    """Everything that was said and done before a turn but the goal, a JSON object for each message:
+    no text of a dialog can pass for another message.
+    """
+    goal, _ = _goal(record, turn)
+    names = {call.id: call.name for one in record.messages[:turn] for call in one.calls}
+    lines: list[dict[str, Any]] = []
+    for at, message in enumerate(record.messages[:turn]):
+        if message.role == "system" or at == goal:
+            continue
+        if message.role == "tool":
+            lines.append({"tool": names.get(message.call_id, ""), "result": message.content})
+            continue
+        calls = [{"name": call.name, "arguments": call.arguments} for call in message.calls]
+        lines.append({message.role: message.content} | ({"calls": calls} if calls else {}))
+    return "\n".join(map(plain, lines)) or "[]"
+
+
+def _exchanges(template: PromptTemplate, record: Record, turn: int) -> list[PromptExchange]:
+    written = FORMATS[template.calls].protocol.write(record.messages[turn], record.tools)
+    # the turn ends where ReAct, in one turn with its results, would go on with them
+    answer = written.removesuffix(f"\n{react.STOP}")
+    return [PromptExchange(prompt(template, record, turn), answer)]

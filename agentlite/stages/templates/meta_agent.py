@@ -1,0 +1,168 @@
+"""The Meta-Agent of seed 003: like requests -> prompt templates that a model writes, or why not."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import NamedTuple
+
+from agentlite.config.settings import TemplatesSettings
+from agentlite.core.errors import RowError
+from agentlite.core.records import Record
+from agentlite.data.curation.dedup import text_copies
+from agentlite.data.curation.traits import normal
+from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply
+from agentlite.rendering import check_reading, reading_problem, render
+from agentlite.rendering.protocols.prompt_template import (
+    FORMATS,
+    LISTINGS,
+    SLOTS,
+    PromptTemplate,
+    slot_problem,
+)
+from agentlite.rendering.template import Template
+from agentlite.retrieval.rankers import words
+from agentlite.stages.teacher import question
+
+LONGEST_REQUEST = 500  # characters of a request that are shown
+STYLES = (
+    "short and dry, like a form",
+    "like the handbook of a new employee",
+    "as a list of numbered rules",
+    "as a friendly talk",
+    "with a heading before each part",
+    "strict, with what must never be done",
+    "as a role that the agent plays",
+    "for an expert, in few words",
+)
+META = """You design prompts for agents that use tools. Write one prompt template for an agent that gets requests such as these:
+{requests}
+
+Write it in the language of these requests, {style}. The template must fit any other request and any other tools, so name none.
+It has six parts. Each part stands between its tags exactly once; their order is yours.
+<Profile>who the agent is</Profile>
+<Instruction>how the agent works</Instruction>
+<Tools>your words around {{tools}}</Tools>
+<Goal>your words around {{goal}}</Goal>
+<Memory>your words around {{memory}}</Memory>
+<Format>your words around {{format}}</Format>
+The four words in braces are replaced later, by the list of tools, the request, what was said and done so far, and how the next step is to be written. Each of them stands exactly once, with its braces, in its own part. Use no other braces.
+Write the template and nothing else."""  # noqa: E501  (a paragraph of the prompt is one line)
+FIRST, LAST = re.compile(rf"<({'|'.join(SLOTS)})>"), re.compile(rf"</({'|'.join(SLOTS)})>")
+
+
+class WrittenTemplate(NamedTuple):
+    """`fault`: why the candidate cannot be used, as a kind, and its `detail`; "" if it can."""
+
+    number: int
+    template: PromptTemplate
+    fault: str = ""
+    detail: str = ""
+
+
+def questions(settings: TemplatesSettings, requests: Sequence[str]) -> list[SimulatorQuestion]:
+    """What the model is asked for each candidate: other like requests, and another style."""
+    return [
+        question(
+            META.format(
+                requests="\n".join(f"- {one}" for one in _alike(settings, requests, number)),
+                style=STYLES[number % len(STYLES)],
+            ),
+            temperature=settings.temperature,
+            max_tokens=settings.max_new_tokens,
+            seed=settings.seed * 1000 + number,
+        )
+        for number in range(settings.num_templates)
+    ]
+
+
+def _alike(settings: TemplatesSettings, requests: Sequence[str], number: int) -> list[str]:
+    """A request and those that share most words with it."""
+    first = Random(f"{settings.seed} template {number}").choice(requests)
+    own = {*words(first)}
+
+    def shared(other: str) -> float:
+        found = {*words(other)}
+        return len(own & found) / max(1, len(own | found))
+
+    alike = sorted(requests, key=lambda other: (other != first, -shared(other), other))
+    return [" ".join(one.split())[:LONGEST_REQUEST] for one in alike[: settings.near]]
+
+
+def written(
+    replies: Sequence[SimulatorReply], records: Sequence[Record], template: Template
+) -> list[WrittenTemplate]:
+    """A candidate for each reply. `records`: those whose calls must read back."""
+    read = [_read(number, reply, template, records) for number, reply in enumerate(replies)]
+    whole = [one for one in read if not one.fault]
+    copies = text_copies([normal(one.template.text) for one in whole])
+    of = {whole[place].number: whole[kept].template.name for place, kept in copies.items()}
+    return [
+        one._replace(fault="copy", detail=f"of {of[one.number]}") if one.number in of else one
+        for one in read
+    ]
+
+
+def _read(
+    number: int, reply: SimulatorReply, template: Template, records: Sequence[Record]
+) -> WrittenTemplate:
+    formats, listings = [*FORMATS], [*LISTINGS]
+    text = reply.words
+    first, last = FIRST.search(text), [*LAST.finditer(text)]
+    if first and last and last[-1].end() > first.start():
+        text = text[first.start() : last[-1].end()]  # without what it says around the template
+    found = PromptTemplate(
+        f"meta-{number + 1:02d}",
+        text,
+        formats[number % len(formats)],
+        listings[number // len(formats) % len(listings)],
+    )
+    for fault, detail in _faults(reply, found, bool(first), template, records):
+        if fault:
+            return WrittenTemplate(number, found, fault, detail)
+    return WrittenTemplate(number, found)
+
+
+def _faults(
+    reply: SimulatorReply,
+    found: PromptTemplate,
+    has_slots: bool,
+    template: Template,
+    records: Sequence[Record],
+) -> Iterator[tuple[str, str]]:
+    """Every check in turn: the kind of a fault and its detail, or two ""."""
+    yield ("no answer", reply.problem) if reply.problem else ("", "")
+    yield ("cut off", "the limit of tokens ended it") if reply.cut else ("", "")
+    yield ("", "") if has_slots else ("no template", f"{reply.words[:60]!r}")
+    yield slot_problem(found.text)
+    yield ("not read back", problem) if (problem := _unread(found, template, records)) else ("", "")
+
+
+def _unread(found: PromptTemplate, template: Template, records: Sequence[Record]) -> str:
+    """Why the calls of a record do not read back; "" if they do. A record that the call
+    format cannot hold, such as one with two calls in a turn, says nothing about the template.
+    """
+    protocol = found.protocol
+    if problem := reading_problem(protocol, template):
+        return problem
+    for record in records:
+        try:
+            check_reading(record, render(record, protocol, template), protocol, template)
+        except RowError as error:
+            if error.code == "E215" and not _plain_fails(found, record, template):
+                return f"record {record.id}: {error.reason}"
+    return ""
+
+
+def _plain_fails(found: PromptTemplate, record: Record, template: Template) -> bool:
+    """Whether the call format itself cannot hold the record."""
+    protocol = FORMATS[found.calls].protocol
+    try:
+        check_reading(record, render(record, protocol, template), protocol, template)
+    except RowError:
+        return True
+    return False
+
+
+def faults(found: Sequence[WrittenTemplate]) -> dict[str, int]:
+    return dict(Counter(one.fault for one in found if one.fault).most_common())
