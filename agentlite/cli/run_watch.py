@@ -42,11 +42,11 @@ def _lines(board: Workspaces, json_lines: bool) -> None:
         rows, gone = board.rows(since)
         since = board.version
         for row in rows:
-            told = msgspec.json.encode(as_json([row])[0]).decode() if json_lines else line(row)
-            print(told, flush=True)
+            text = msgspec.json.encode(as_json([row])[0]).decode() if json_lines else line(row)
+            print(text, flush=True)
         for name in gone:
-            told = msgspec.json.encode({"id": name, "state": "gone"}).decode()
-            print(told if json_lines else f"{name}: gone", flush=True)
+            text = msgspec.json.encode({"id": name, "state": "gone"}).decode()
+            print(text if json_lines else f"{name}: gone", flush=True)
         time.sleep(PAUSE)
         board.look()
 
@@ -65,13 +65,13 @@ def _table(board: Workspaces) -> None:
     console = Console(highlight=False)
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(_drawn(board, console.height), refresh=True)
+            live.update(_view(board, console.height), refresh=True)
             time.sleep(PAUSE)
             board.look()
 
 
-def _drawn(board: Workspaces, height: int) -> Any:
-    """What runs comes first, then what was written last; as many stages as there are lines."""
+def _view(board: Workspaces, height: int) -> Any:
+    """Running stages first, then those written last; as many stages as there are lines."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -1,12 +1,13 @@
 """A workspace as reports see it: its stages, its evaluations, and why something was not read."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentlite.config.pipeline import STAGES
 from agentlite.core.errors import OTHER_PLAN, UserError
@@ -177,6 +178,31 @@ def read_run(folder: Path) -> WorkspaceRun:
         [_evaluation(path, members[path]) for path in sorted(members)],
         [sentence for sentence in unread if sentence],
     )
+
+
+def with_models(run: WorkspaceRun, names: Collection[str]) -> WorkspaceRun:
+    """The same workspace with only those models, and the differences between them, in its
+    evaluations. All where none is named.
+    """
+    evaluations = (
+        [_with_models(one, names) for one in run.evaluations] if names else run.evaluations
+    )
+    return replace(run, evaluations=[one for one in evaluations if one.models or not names])
+
+
+def _with_models(evaluation: Evaluation, names: Collection[str]) -> Evaluation:
+    compared = dict(evaluation.compared)
+    if compared:
+        compared["models"] = [name for name in compared.get("models", []) if name in names]
+        digests = compared.get("predictions", {}).items()
+        compared["predictions"] = {name: digest for name, digest in digests if name in names}
+        compared["differences"] = [
+            row
+            for row in compared.get("differences", [])
+            if {row["first"], row["second"]} <= {*names}
+        ]
+    models = {name: model for name, model in evaluation.models.items() if name in names}
+    return Evaluation(evaluation.folder, models, evaluation.unread, compared)
 
 
 def read_json(path: Path) -> Json:

@@ -8,7 +8,7 @@ import time
 from support.processes import environment
 from support.samples import ROOT
 
-from agentlite.cli.run_watch import WIDTH, _drawn, line, sparkline
+from agentlite.cli.run_watch import WIDTH, _view, line, sparkline
 from agentlite.core.row_files import write_rows
 from agentlite.deploy.board.workspaces import Workspaces
 from agentlite.workspace.run_folder import Plan, open_stage
@@ -46,7 +46,7 @@ def test_what_runs_stands_first_with_its_curve_and_its_newest_answer(tmp_path):
         board.look(10)
         console = Console(width=150, color_system=None)
         with console.capture() as captured:
-            console.print(_drawn(board, 40))
+            console.print(_view(board, 40))
     text = captured.get()
     assert text.index("grpo") < text.index(f"{tmp_path}/a")
     for part in ("running, step 8 of 12", "4 s", "0.125", "3.25", "▁", "r1/1) exact 1", "hello"):

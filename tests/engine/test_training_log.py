@@ -2,7 +2,8 @@
 
 import pytest
 
-from agentlite.engine.training_log import mean, or_none
+from agentlite.core.row_files import read_rows
+from agentlite.engine.training_log import Pace, mean, or_none
 
 
 @pytest.mark.parametrize(
@@ -28,3 +29,14 @@ def test_a_mean_is_over_all_that_was_measured_zeros_too(values, found):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_no_number_is_null(value):
     assert or_none(value) is None and or_none(0.0) == 0.0
+
+
+def test_the_pace_is_a_row_for_each_step_and_stops_nothing(tmp_path):
+    pace = Pace(tmp_path)
+    pace.note(1, 9, None, 2.5)
+    pace.note(2, 9, 1200.0, 2.5)
+    first, second = read_rows(tmp_path / "pace.jsonl")
+    assert (first["step"], first["steps"], first["memory_gib"]) == (1, 9, 2.5)
+    assert "tokens" not in first and second["tokens"] == 1200.0
+    assert 0 <= second["at"] - first["at"] < 60
+    Pace(tmp_path / "gone").note(1, 9, None, 2.5)  # a folder that was removed, or a full disk

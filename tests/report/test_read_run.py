@@ -8,7 +8,7 @@ import sys
 import zlib
 
 import pytest
-from support.generated_run import stage
+from support.generated_run import stage, write_run
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, Message, Record, Step, to_row
@@ -18,8 +18,8 @@ from agentlite.report.page import _by_metric, _by_pair, _links, _statistics, _ve
 from agentlite.report.prediction_viewer import pack
 from agentlite.report.predictions import Answers, confusion, read_answers
 from agentlite.report.provenance import commands, is_given, origins
-from agentlite.report.read_run import read_json, read_run
-from agentlite.report.tables import Figures
+from agentlite.report.read_run import read_json, read_run, with_models
+from agentlite.report.tables import Figures, differences
 from agentlite.workspace.digests import file_digest
 
 
@@ -409,3 +409,13 @@ def test_the_viewers_of_all_evaluations_share_the_budget_of_a_page(tmp_path, mon
     monkeypatch.setattr(sys.modules["agentlite.report.page"], "pack", record_budget)
     write_report(tmp_path)
     assert budgets == [1_500_000] * 3
+
+
+def test_a_choice_of_models_keeps_them_and_the_differences_between_them(tmp_path):
+    run = read_run(write_run(tmp_path / "weather", ["base", "sft", "dpo"], 6))
+    [chosen] = with_models(run, ["base", "dpo", "none"]).evaluations
+    assert list(chosen.models) == ["base", "dpo"] and chosen.is_current
+    pairs = {(row["first"], row["second"]) for row in differences(chosen)}
+    assert pairs == {("base", "dpo")}
+    assert with_models(run, []) == run
+    assert not with_models(run, ["none"]).evaluations

@@ -71,7 +71,9 @@ class Page:
         dark: bool = False,
         javascript: bool = True,
     ) -> None:
-        """A file or an address. Waits until the page is loaded and, with JavaScript, has said that it is ready."""
+        """A file or an address. Waits until it is loaded and, with JavaScript, has said that it is
+        ready.
+        """
         self.errors.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride",

@@ -31,7 +31,7 @@ def board(
     as_json: bool,
     debug: bool,
 ) -> None:
-    """Serves the page until Ctrl-C. What was started from it goes on. Raises UserError 2."""
+    """Serves the page until Ctrl-C. Commands that it has started go on. Raises UserError 2."""
     from agentlite.cli.run_listing import key_figure
     from agentlite.core import console
     from agentlite.deploy.board.board_server import BoardServer
@@ -58,7 +58,7 @@ def board(
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            console.notice("board: stopped; what was started from it goes on")
+            console.notice("board: stopped; commands that it has started go on")
 
 
 def read_token(name: str) -> str:

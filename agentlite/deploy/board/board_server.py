@@ -14,8 +14,9 @@ from msgspec import Struct
 from agentlite.config.pipeline import STAGES
 from agentlite.core.errors import UserError
 from agentlite.deploy.board import stage_form
+from agentlite.deploy.board.chat_server import ChatServer, called
 from agentlite.deploy.board.newest_answers import newest_answers
-from agentlite.deploy.board.processes import Processes
+from agentlite.deploy.board.processes import FOLDER, Processes
 from agentlite.deploy.board.workspaces import KeyFigure, Workspaces, as_json, defaults
 from agentlite.deploy.local_server import LocalHandler, LocalServer
 from agentlite.deploy.openai_api import Refused
@@ -52,9 +53,33 @@ class NamedCommand(Struct, frozen=True, forbid_unknown_fields=True):
     id: str
 
 
+class Empty(Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing more to say."""
+
+
+class NamedModel(Struct, frozen=True, forbid_unknown_fields=True):
+    run: str
+    model: str
+
+
+class ChatTurn(Struct, frozen=True, forbid_unknown_fields=True):
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] = []
+    temperature: float = 0.0
+
+
+class FunctionCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """A call of a function in a file, as `chat --exec` runs it."""
+
+    file: str
+    tools: list[dict[str, Any]]
+    name: str
+    arguments: str
+
+
 class BoardServer(LocalServer):
     """On 127.0.0.1 alone. `token` stands first in each path. `read_only`: nothing can be started
-    or stopped. Raises UserError 2 for a port that cannot be had.
+    or stopped. Raises UserError 2 for a port that is in use.
     """
 
     def __init__(
@@ -68,7 +93,7 @@ class BoardServer(LocalServer):
     ):
         self.folders, self.read_only = [*folders], read_only
         self.workspaces = Workspaces(folders, key_figure)
-        self.processes = Processes()
+        self.processes, self.chat = Processes(), ChatServer()
         self.reading = threading.Lock()  # one report is written at a time
         self.files = {path.name: path for path in PAGE.iterdir() if path.suffix in KINDS}
         super().__init__("board", BoardHandler, port, token=token)
@@ -76,6 +101,11 @@ class BoardServer(LocalServer):
     @property
     def url(self) -> str:
         return f"{self.origin}/{self.token}/"
+
+    def server_close(self) -> None:
+        """The model of the chat ends; commands that were started go on."""
+        super().server_close()
+        self.chat.close()
 
     def run_named(self, name: str, *, new: bool = False) -> Path:
         """A workspace that was seen or, with `new`, a name inside a folder of the board. Raises
@@ -123,32 +153,33 @@ class BoardHandler(LocalHandler):
 
     def _get(self) -> None:
         path = self._below_token()
-        query = {name: values[-1] for name, values in parse_qs(urlsplit(self.path).query).items()}
+        given = parse_qs(urlsplit(self.path).query)
+        query = {name: values[-1] for name, values in given.items()}
         if path in ("", *self.server.files):
             self._file(path or "board.html")
         elif path == "report":
-            self._report(query)
-        elif path in ASKED:
-            self._answer(ASKED[path](self.server, query))
+            self._report(query, given.get("model", []))
+        elif path in READS:
+            self._answer(READS[path](self.server, query))
         else:
             raise Refused(404, "There is no such page.", kind="not_found_error")
 
     def _post(self) -> None:
         path = self._below_token()
-        if path not in DONE:
+        if path not in ACTS:
             raise Refused(404, "There is no such command.", kind="not_found_error")
-        if self.headers.get("Origin") is None:  # a browser always names it
+        if not self.headers.get("Origin"):  # a browser always names it
             raise Refused(403, "The request does not name its page.", code="forbidden")
-        kind, act = DONE[path]
+        kind, act = ACTS[path]
         body = self.body()
         if self.server.read_only:
             raise Refused(403, "This board is read-only: --read-only.", code="forbidden")
         try:
-            asked = msgspec.json.decode(body, type=kind)
+            request = msgspec.json.decode(body, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(400, f"The body of the request is not one: {error}.") from error
         try:
-            self._answer(act(self.server, asked))
+            self._answer(act(self.server, request))
         except UserError as error:
             raise Refused(400, str(error)) from error
 
@@ -165,15 +196,16 @@ class BoardHandler(LocalHandler):
         policy = {"Content-Security-Policy": POLICY}
         self.send_bytes(200, kind, path.read_bytes(), SAFE | policy)
 
-    def _report(self, query: Mapping[str, str]) -> None:
+    def _report(self, query: Mapping[str, str], models: Sequence[str]) -> None:
+        """`models`: those that are compared; all where none is named."""
         from agentlite.report.page import page
-        from agentlite.report.read_run import read_run
+        from agentlite.report.read_run import read_run, with_models
 
         run = self.server.run_named(query.get("run", ""))
         status, kind = 200, "text/html"
         try:
             with self.server.reading:
-                text = page(read_run(run))
+                text = page(with_models(read_run(run), models))
         except UserError as error:  # a finished stage was harmed, say
             status, kind, text = 409, "text/plain", str(error)
         policy = {"Content-Security-Policy": REPORT_POLICY}
@@ -232,8 +264,9 @@ def _form(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _commands(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
-    runs = dict.fromkeys([*server.workspaces.runs(), *map(str, server.folders)])
-    found = [one for run in runs for one in server.processes.listed(Path(run))]
+    inside = [path.parent for folder in server.folders for path in folder.glob(f"*/{FOLDER}")]
+    runs = dict.fromkeys([*map(Path, server.workspaces.runs()), *server.folders, *inside])
+    found = [one for run in runs for one in server.processes.listed(run)]
     found.sort(key=lambda one: -one.at)
     shown = [
         {**msgspec.to_builtins(one), "command": stage_form.as_typed_command(one.words)}
@@ -243,32 +276,57 @@ def _commands(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _log_of(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
-    run = server.run_named(query.get("run", ""))
+    run = server.run_named(query.get("run", ""), new=True)
     return {"log": server.processes.log(run, query.get("id", ""))}
 
 
-def _preview(server: BoardServer, asked: FilledForm) -> dict[str, Any]:
-    return {"command": stage_form.as_typed_command(_words(server, asked))}
+def _preview(server: BoardServer, request: FilledForm) -> dict[str, Any]:
+    return {"command": stage_form.as_typed_command(_words(server, request))}
 
 
-def _start(server: BoardServer, asked: FilledForm) -> dict[str, Any]:
-    words = _words(server, asked)
-    run = server.run_named(asked.run, new=True)
+def _start(server: BoardServer, request: FilledForm) -> dict[str, Any]:
+    words = _words(server, request)
+    run = server.run_named(request.run, new=True)
     started = server.processes.start(run, words)
     server.workspaces.look_at(run)
     return {"started": msgspec.to_builtins(started)}
 
 
-def _stop(server: BoardServer, asked: NamedCommand) -> dict[str, Any]:
-    server.processes.stop(server.run_named(asked.run), asked.id)
-    return {"stopped": asked.id}
+def _stop(server: BoardServer, request: NamedCommand) -> dict[str, Any]:
+    server.processes.stop(server.run_named(request.run, new=True), request.id)
+    return {"stopped": request.id}
 
 
-def _words(server: BoardServer, asked: FilledForm) -> list[str]:
-    server.run_named(asked.run, new=True)
-    if len(asked.values) > MOST_VALUES:
+def _chat_state(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
+    return dict(msgspec.to_builtins(server.chat.state()))
+
+
+def _load(server: BoardServer, request: NamedModel) -> dict[str, Any]:
+    server.chat.load(server.run_named(request.run), request.model)
+    return dict(msgspec.to_builtins(server.chat.state()))
+
+
+def _unload(server: BoardServer, request: Empty) -> dict[str, Any]:
+    server.chat.close()
+    return {}
+
+
+def _say(server: BoardServer, request: ChatTurn) -> dict[str, Any]:
+    tools = {"tools": request.tools} if request.tools else {}
+    return server.chat.say(
+        {"messages": request.messages, **tools, "temperature": request.temperature}
+    )
+
+
+def _call(server: BoardServer, request: FunctionCall) -> dict[str, Any]:
+    return {"result": called(request.file, request.tools, request.name, request.arguments)}
+
+
+def _words(server: BoardServer, request: FilledForm) -> list[str]:
+    server.run_named(request.run, new=True)
+    if len(request.values) > MOST_VALUES:
         raise Refused(400, "The form has too many fields.")
-    return stage_form.words(asked.stage, asked.run, asked.values)
+    return stage_form.words(request.stage, request.run, request.values)
 
 
 def _number(text: str) -> int:
@@ -278,7 +336,7 @@ def _number(text: str) -> int:
         return -1
 
 
-ASKED: Mapping[str, Callable[[BoardServer, Mapping[str, str]], dict[str, Any]]] = {
+READS: Mapping[str, Callable[[BoardServer, Mapping[str, str]], dict[str, Any]]] = {
     "api/facts": _facts,
     "api/rows": _rows,
     "api/curves": _curves,
@@ -286,9 +344,14 @@ ASKED: Mapping[str, Callable[[BoardServer, Mapping[str, str]], dict[str, Any]]] 
     "api/form": _form,
     "api/commands": _commands,
     "api/log": _log_of,
+    "api/chat": _chat_state,
 }
-DONE: Mapping[str, tuple[Any, Callable[[BoardServer, Any], dict[str, Any]]]] = {
+ACTS: Mapping[str, tuple[Any, Callable[[BoardServer, Any], dict[str, Any]]]] = {
     "api/preview": (FilledForm, _preview),
     "api/start": (FilledForm, _start),
     "api/stop": (NamedCommand, _stop),
+    "api/load": (NamedModel, _load),
+    "api/unload": (Empty, _unload),
+    "api/say": (ChatTurn, _say),
+    "api/call": (FunctionCall, _call),
 }

@@ -16,7 +16,7 @@ RECENT = 30  # rows of the pace that the time left is estimated from
 LONGEST_STEP = 3600.0  # seconds between two rows of one process; longer is a pause
 
 
-class Curve:
+class GrowingCurve:
     """Means of equally many rows each. Where there are too many, neighbours are joined."""
 
     def __init__(self) -> None:
@@ -59,11 +59,11 @@ class Curves:
         self._forget_pace()
 
     def _forget(self) -> None:
-        self.curves: dict[str, Curve] = {}
+        self.curves: dict[str, GrowingCurve] = {}
         self.step = 0
 
     def _forget_pace(self) -> None:
-        self.speed: dict[str, Curve] = {}
+        self.speed: dict[str, GrowingCurve] = {}
         self.steps = 0
         self.recent: list[Row] = []
 
@@ -140,10 +140,10 @@ class Curves:
             if 0 < seconds < LONGEST_STEP and tokens > 0:
                 self._curve(self.speed, "tokens_per_second").add(row["step"], tokens / seconds)
 
-    def _curve(self, curves: dict[str, Curve], name: str) -> Curve:
+    def _curve(self, curves: dict[str, GrowingCurve], name: str) -> GrowingCurve:
         if name not in curves and len(curves) >= MOST_CURVES:
-            return Curve()
-        return curves.setdefault(name, Curve())
+            return GrowingCurve()
+        return curves.setdefault(name, GrowingCurve())
 
 
 def _median(values: Iterable[float]) -> float | None:

@@ -100,8 +100,8 @@ MOST_COUNTED = 1000
 
 
 def count_rows(path: Path) -> int:
-    """The whole lines of a file; 0 for one that is missing. What was counted before is not read
-    again.
+    """The whole lines of a file; 0 for one that is missing. Lines that were counted before are not
+    read again.
     """
     try:
         with open(path, "rb") as file:

@@ -112,10 +112,14 @@ class Processes:
             return None
         if one.id != path.stem or one.pid < 2:  # was copied or changed
             return None
+        key = one.pid, one.start_time
         # the start time and the words: nothing that a file of a stranger says ends another process
-        running = bool(one.start_time) and _start_time(one.pid) == one.start_time
-        running = running and _is_command(one.pid, one.words)
-        code = self._codes.get((one.pid, one.start_time))
+        running = key in self._children or (
+            bool(one.start_time)
+            and _start_time(one.pid) == one.start_time
+            and _is_command(one.pid, one.words)
+        )
+        code = self._codes.get(key)
         return msgspec.structs.replace(one, run=str(run), running=running, code=code)
 
     def _reap(self) -> None:

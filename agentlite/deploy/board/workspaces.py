@@ -56,8 +56,8 @@ class SeenStage:
 
 
 class Workspaces:
-    """`folders`: workspaces, or folders of workspaces. What a stage's files say is read when they
-    change, and no more of it than the table shows. Threads may ask at the same time.
+    """`folders`: workspaces, or folders of workspaces. A stage is read when its files
+    change, and only as far as the table shows it. Threads may ask at the same time.
     """
 
     def __init__(self, folders: Sequence[Path], key_figure: KeyFigure = lambda stage: ""):
@@ -167,9 +167,6 @@ class Workspaces:
                 self._others[name] = files  # a stage of a workspace inside
                 continue
             row = self._row(run, name, stage, written)
-            if seen and seen.row == row:
-                seen.signature = signature
-                continue
             self.version += 1
             self.stages[name] = SeenStage(row, folder, signature, self.version)
             self.gone.pop(name, None)

@@ -56,13 +56,13 @@ function head(ids) {
   const rows = ids.map((id, index) => {
     const row = board.rows.get(id);
     const curves = found.get(id);
-    const progress = curves?.steps ? node("progress", { max: curves.steps, value: curves.step, "aria-label": `step ${curves.step} of ${curves.steps}` }) : "";
+    const progress = curves?.steps && row.state !== "done" ? node("progress", { max: curves.steps, value: curves.step, "aria-label": `step ${curves.step} of ${curves.steps}` }) : "";
     const last = ["loss", "reward", "kl", "tokens_per_second", "memory_gib"].filter((name) => curves?.curves?.[name]).map((name) => `${name} ${short(curves.curves[name].last)}`);
     const again = new URLSearchParams({ stage: row.command, from: id });
     return node("li", {}, mark(index), node("b", { textContent: ids.length > 1 ? id : row.command }), node("span", { className: row.state, textContent: inWords(row) }), progress,
       row.left === undefined || row.left === null ? "" : node("span", { textContent: `${inTime(row.left)} left` }),
       ...(last.length ? last : [row.figure]).filter(Boolean).map((text) => node("span", { textContent: text })),
-      board.facts.stages[row.command] ? node("a", { href: `#start?${again}`, textContent: "start one like it" }) : "");
+      board.facts.stages[row.command] ? node("a", { href: `#start?${again}`, textContent: ["half", "failed"].includes(row.state) ? "carry it on" : "start one like it" }) : "");
   });
   parts.head.replaceChildren(node("h2", { textContent: ids.length > 1 ? `${ids.length} stages` : ids[0] }), node("ul", { className: "key-list" }, rows));
 }

@@ -6,7 +6,7 @@ export function node(name, properties = {}, ...children) {
     if (key in made && key !== "list") made[key] = value;
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== ""));
   return made;
 }
 

@@ -1,11 +1,12 @@
 // Which view is open, and the pulse that keeps it fresh.
 import { board, go, place, refresh } from "./board.js";
+import * as chat from "./chat.js";
 import * as curves from "./curves.js";
 import * as results from "./results.js";
 import * as runs from "./runs.js";
 import * as start from "./start.js";
 
-const VIEWS = { runs, curves, results, start };
+const VIEWS = { runs, curves, results, start, chat };
 const PULSE = 2000;
 const main = document.getElementById("main");
 const trouble = document.getElementById("trouble");
@@ -48,7 +49,7 @@ async function pulse() {
       const changed = await refresh();
       summary();
       const { view } = place();
-      if (view === "curves" || view === "start") await VIEWS[view].update();
+      if (view === "curves" || view === "start" || view === "chat") await VIEWS[view].update();
       else if (changed && (view === "runs" || !(view in VIEWS))) runs.update();
     });
   }

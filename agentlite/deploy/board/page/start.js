@@ -31,7 +31,9 @@ export async function show(main) {
   const common = form.fields.filter((one) => one.common).map((one) => field(one, like));
   const others = new Map();
   for (const one of form.fields.filter((each) => !each.common)) others.set(one.section, [...(others.get(one.section) ?? []), field(one, like)]);
-  const options = form.options.map((one) => field({ ...one, kind: "", default: "", several: false }, null));
+  const options = form.options.map((one) => field({ ...one, kind: "", default: one.key === "out" ? stage : "", several: false }, null));
+  // what was not finished is carried on in its own folder
+  if (like && ["half", "failed"].includes(like.state) && like.stage !== stage && !like.stage.includes("/")) parts.inputs.get("out").value = like.stage;
   parts.button = node("button", { type: "submit", className: "first", textContent: "Run", disabled: true });
   main.replaceChildren(node("form", { onsubmit: started },
     node("div", { className: "tools" }, node("label", {}, "Stage", choice), node("label", {}, "Workspace", run, runs)),

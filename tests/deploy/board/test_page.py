@@ -1,0 +1,284 @@
+"""The page in a real browser: what it shows, that it follows a run, and that no text becomes
+markup.
+"""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from support.boards import EVIL, EVIL_NAME, evil_runs, serving, trained
+from support.browser import Page, browser, installed
+from support.generated_run import write_run
+from support.processes import environment, waits_until
+from support.samples import DATA, OSLO, WEATHER_TOOL
+
+import agentlite
+from agentlite.core.row_files import write_rows
+from agentlite.workspace.run_folder import Plan, open_stage, read
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not installed(), reason="no Chromium is installed: apt-get install chromium"
+    ),
+]
+VIEWS = ("runs", "curves", "results", "start", "chat")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    for number in range(5):
+        trained(root / f"alpha{number}/sft", lora_r=2**number, seed=7)
+    write_run(root / "weather", ["base", "sft"], 6)
+    with serving([root]) as made:
+        yield made
+
+
+def opened(page: Page, address: str, **look: Any) -> None:
+    """Loads the page anew, also where only what stands behind # has changed."""
+    page.open("about:blank", width=300, javascript=False)
+    page.open(address, **look)
+
+
+def head(page: Page, name: str) -> None:
+    """Clicks on the heading of a column."""
+    buttons = "[...document.querySelectorAll('thead button')]"
+    page.value(f"{buttons}.find((one) => one.innerText.startsWith({json.dumps(name)})).click()")
+
+
+def typed(page: Page, selector: str, text: str) -> None:
+    """Sets a field as a person does."""
+    page.value(
+        f"(() => {{ const field = document.querySelector({json.dumps(selector)});"
+        f"field.value = {json.dumps(text)};"
+        "field.dispatchEvent(new Event('input', {bubbles: true}));"
+        "field.dispatchEvent(new Event('change', {bubbles: true})); })()"
+    )
+
+
+def press(page: Page, key: str) -> None:
+    for kind in ("keyDown", "keyUp"):
+        text = {"text": key} if len(key) == 1 and kind == "keyDown" else {}
+        page.call("Input.dispatchKeyEvent", type=kind, key=key, **text)
+
+
+def test_the_table_sorts_filters_and_shows_what_differs(chromium, server):
+    root = server.folders[0]
+    opened(chromium, f"{server.url}#runs?text=alpha", width=1300)
+    heads = chromium.value("[...document.querySelectorAll('thead th')].map((one) => one.innerText)")
+    assert "lora_r" in heads and "seed" not in heads  # the same everywhere
+    rows = "[...document.querySelectorAll('tbody tr')].map((row) => row.dataset.id)"
+    head(chromium, "lora_r")
+    assert chromium.value(rows) == [f"{root}/alpha{n}/sft" for n in range(5)]
+    head(chromium, "lora_r")
+    assert chromium.value(rows)[0] == f"{root}/alpha4/sft"
+    typed(chromium, "#filter", "lora_r=16")
+    assert f"{root}/alpha4/sft" in chromium.value(rows)
+    assert f"{root}/alpha1/sft" not in chromium.value(rows)
+    link = chromium.value("location.href")
+    opened(chromium, link, width=1300)  # a link shows another person the same
+    assert chromium.value("document.getElementById('filter').value") == "lora_r=16"
+    assert f"{root}/alpha1/sft" not in chromium.value(rows)
+    assert not chromium.errors
+
+
+def test_runs_are_chosen_by_keyboard_and_their_curves_drawn_over_each_other(chromium, server):
+    opened(chromium, f"{server.url}#runs?text=alpha&command=sft&sort=id", width=1300)
+    for key in ("x", "j", "x"):
+        press(chromium, key)
+    link = "document.querySelector('.tools a')"
+    assert chromium.value(f"{link}.innerText") == "Curves of 2 selected"
+    chromium.value(f"{link}.click()")
+    chromium.wait("document.querySelectorAll('.chart').length === 3")
+    lines = "document.querySelectorAll('.chart[data-names=loss] path').length"
+    assert chromium.value(lines) == 2
+    said = chromium.value("document.querySelector('.chart[data-names=loss] svg').ariaLabel")
+    assert "alpha0/sft loss 0.06667" in said and "alpha1/sft loss" in said
+    press(chromium, "1")
+    chromium.wait("document.getElementById('filter') !== null")
+    press(chromium, "/")
+    assert chromium.value("document.activeElement.id") == "filter"
+    assert not chromium.errors
+
+
+def test_a_run_is_followed_while_it_grows(chromium, tmp_path):
+    with (
+        serving([tmp_path]) as server,
+        open_stage(tmp_path / "grpo", Plan("grpo", {}, {}), force=False) as stage,
+    ):
+        opened(chromium, f"{server.url}#curves", width=1300)
+        now = time.time()
+        for last in (3, 6):
+            rows = ({"step": n, "loss": 1 / n, "reward/exact": 0.5} for n in range(1, last + 1))
+            write_rows(stage.folder / "metrics.jsonl", rows)
+            pace = ({"step": n, "steps": 8, "at": now + 60 * n} for n in range(1, last + 1))
+            write_rows(stage.folder / "pace.jsonl", pace)
+            answer = {
+                "record_id": "r",
+                "turn": 0,
+                "text": f"answer {last}",
+                "components": {"exact": 0.25},
+            }
+            write_rows(stage.folder / "rollouts.jsonl", [answer])
+            chromium.wait(f"document.body.innerText.includes('running, step {last} of 8')")
+            chromium.wait(f"document.body.innerText.includes('answer {last}')")
+            chromium.wait(f"document.querySelector('.steps').innerText.endsWith('{last}')")
+        text = chromium.value("document.body.innerText")
+        for part in ("2 min left", "exact 0.25", "Components of the reward"):
+            assert part in text
+        assert chromium.value("document.title") == "(1) agentlite board"
+    assert not chromium.errors
+
+
+def test_no_text_of_a_stranger_becomes_markup(chromium, tmp_path):
+    run = evil_runs(tmp_path)
+    with serving([tmp_path]) as server:
+        name = f"{run}/grpo"
+        opened(chromium, server.url, width=1300)
+        for hash in (
+            "runs?figures=all",
+            f"curves?id={_quoted(name)}",
+            f"start?stage=grpo&from={_quoted(f'{run}/{EVIL_NAME}')}",
+            f"results?run={_quoted(str(run))}",
+            f"runs?text={_quoted(EVIL)}&sort={_quoted(EVIL)}&command={_quoted(EVIL)}",
+            f"{_quoted(EVIL)}",
+            "start?stage=__proto__",
+        ):
+            chromium.value(f"location.hash = {json.dumps(f'#{hash}')}")
+            time.sleep(0.5)
+            assert chromium.value("window.hacked === undefined")
+            assert chromium.value("document.querySelectorAll('img, main script').length") == 0
+        chromium.value(f"location.hash = {json.dumps(f'#curves?id={_quoted(name)}')}")
+        chromium.wait("document.querySelector('.answer pre') !== null")
+        assert chromium.value("document.querySelector('.answer pre').textContent") == EVIL
+    blocked = [error for error in chromium.errors if "Security Policy" in error]
+    assert not blocked  # nothing even tried
+
+
+def _quoted(text: str) -> str:
+    from urllib.parse import quote
+
+    return quote(text, safe="")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1300])
+def test_every_view_fits_the_screen_and_has_names_for_who_cannot_see_it(
+    chromium, server, width, dark
+):
+    controls = "'input, select, textarea, button, svg[role=img], iframe'"
+    named = "one.labels?.length || one.ariaLabel || one.title || one.innerText?.trim()"
+    names = f"[...document.querySelectorAll({controls})].filter((one) => !({named})).length"
+    ready = {"runs": "table", "curves": ".chart", "results": "iframe", "start": ".command code"}
+    ready["chat"] = "#chat-model"
+    for view in VIEWS:
+        words = f"?id={server.folders[0]}/alpha1/sft" if view == "curves" else ""
+        opened(chromium, f"{server.url}#{view}{words}", width=width, dark=dark)
+        chromium.wait(f"document.querySelector('{ready[view]}') !== null")
+        assert chromium.value("document.documentElement.scrollWidth") <= width
+        assert chromium.value(names) == 0
+        current = chromium.value("document.querySelector('nav [aria-current]').dataset.view")
+        assert current == view
+        assert not chromium.errors
+
+
+def test_the_report_of_a_workspace_is_shown_and_can_ask_the_board_for_nothing(chromium, server):
+    run = server.folders[0] / "weather"
+    opened(chromium, f"{server.url}#results?run={run}", width=1300)
+    chromium.wait("document.querySelector('iframe').contentDocument === null")  # another origin
+    opened(chromium, f"{server.url}report?run={run}", width=1300)
+    assert "base" in chromium.value("document.body.innerText")
+    assert chromium.value("self.origin") == "null"
+    opened(chromium, f"{server.url}#results?run={run}", width=1300)
+    chromium.value("[...document.querySelectorAll('.tools input')].at(-1).click()")
+    chromium.wait("location.hash.endsWith('model=base')")
+    chromium.wait("document.querySelector('iframe').src.endsWith('model=base')")
+    opened(chromium, f"{server.url}report?run={run}", width=1300)
+    read_back = "fetch('api/rows').then(() => 'read', () => 'refused')"
+    assert chromium.value(read_back) == "refused"
+
+
+def test_a_stage_is_started_watched_stopped_and_carried_on_from_the_page(
+    chromium, tmp_path, tiny_model, monkeypatch
+):
+
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    run = tmp_path / "runs/weather"
+    agentlite.prep(
+        str(DATA / "weather.jsonl"), run=str(run), model=str(tiny_model), dev=0.2, test=0.3
+    )
+    fields: dict[str, Any] = {
+        "max_steps": "40",
+        "batch_size": "1",
+        "profile": "cpu",
+        "lora_r": "4",
+    }
+    with serving([tmp_path / "runs"]) as server:
+        opened(chromium, f"{server.url}#start?stage=sft", width=1300)
+        chromium.wait("document.querySelector('[name=max_steps]') !== null")
+        for name, text in fields.items():
+            typed(chromium, f"[name={name}]", text)
+        typed(chromium, "[name=save_steps]", "2")
+        typed(chromium, "[name=gradient_accumulation]", "1")
+        code = "document.querySelector('.command code').innerText"
+        chromium.wait(f"{code}.includes('accumulation=1')")
+        shown = chromium.value(code)
+        assert shown.startswith(f"agentlite sft --run {run} ") and "--max-steps=40" in shown
+        chromium.wait("!document.querySelector('button.first').disabled")
+        chromium.value("document.querySelector('button.first').click()")
+        chromium.wait("document.querySelector('[data-command] .running') !== null")
+
+        chromium.value("location.hash = '#curves'")
+        chromium.wait("document.querySelector('.chart[data-names^=loss]') !== null", 240)
+        begun = chromium.value("document.querySelector('.steps').innerText")
+        chromium.wait(f"document.querySelector('.steps').innerText !== {json.dumps(begun)}", 60)
+
+        chromium.value("location.hash = '#start?stage=sft'")
+        chromium.wait("document.querySelector('button.stop') !== null")
+        chromium.value("document.querySelector('button.stop').click()")
+        chromium.wait("document.querySelector('[data-command]').innerText.includes('stopped')", 120)
+        assert read(run / "sft").done is None
+        assert list((run / "sft/checkpoints").glob("checkpoint-*"))
+        steps = len((run / "sft/metrics.jsonl").read_bytes().splitlines())
+
+        link = f"#start?stage=sft&from={run}/sft"  # "start one like it": the same command again
+        chromium.value(f"location.hash = {json.dumps(link)}")
+        chromium.wait("document.querySelector('[name=max_steps]')?.value === '40'")
+        typed(chromium, "[name=profile]", "cpu")
+        chromium.wait(f"{code}.includes('profile=cpu')")
+        chromium.wait("!document.querySelector('button.first').disabled")
+        chromium.value("document.querySelector('button.first').click()")
+        assert waits_until(lambda: read(run / "sft").done is not None, 300)
+        text = (run / "sft/metrics.jsonl").read_text(encoding="utf-8")
+        rows = [json.loads(line) for line in text.splitlines()]
+        assert [row["step"] for row in rows] == [*range(1, 41)] and 0 < steps < 40
+        chromium.value("location.hash = '#runs'")
+        chromium.wait("document.querySelector('td.done') !== null")
+    assert not chromium.errors
+
+
+def test_a_model_is_talked_to_and_its_call_answered_by_hand(chromium, caller, monkeypatch):
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    with serving([caller]) as server:
+        opened(chromium, f"{server.url}#chat?run={caller}&model=sft", width=1300)
+        chromium.value("document.querySelector('#main form').requestSubmit()")
+        chromium.wait("document.body.innerText.includes('sft is ready')", 240)
+        typed(chromium, "details textarea", json.dumps([WEATHER_TOOL]))
+        typed(chromium, "#chat-text", OSLO["content"])
+        chromium.value("document.querySelector('.say').requestSubmit()")
+        chromium.wait("document.querySelector('.turn textarea') !== null", 120)
+        assert 'get_weather({"city": "Oslo"})' in chromium.value("document.body.innerText")
+        typed(chromium, ".turn textarea", "4 mm")
+        chromium.value("document.querySelector('.turn textarea').form.requestSubmit()")
+        chromium.wait("document.body.innerText.includes('Yes, 4 mm.')", 120)
+    assert not chromium.errors
