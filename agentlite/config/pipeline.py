@@ -124,7 +124,7 @@ agentlite make templates --help
 agentlite make queries --endpoint $URL --model NAME -n 500
 agentlite make queries --queries texts.jsonl --endpoint $URL --model NAME
 agentlite make queries --holdout bench.jsonl --endpoint $URL --model NAME
-agentlite pairs --data runs/default/queries/queries.jsonl --endpoint $URL --model NAME
+agentlite pairs --data runs/default/queries/queries.jsonl
 """,
         other_names="questions seed-queries self-instruct",
         under="make",
@@ -134,8 +134,8 @@ agentlite pairs --data runs/default/queries/queries.jsonl --endpoint $URL --mode
         """
 agentlite make templates --endpoint $URL --model NAME
 agentlite make templates --endpoint $URL --model NAME -n 20 --epsilon 0.2
-agentlite make templates --endpoint $URL --model NAME --judge-endpoint $JUDGE --judge-model NAME
-agentlite prep dialogs.jsonl --protocol hermes,runs/default/templates --out prep-templates
+agentlite make templates --endpoint $URL --model NAME --judge-model OTHER
+agentlite prep dialogs.jsonl --protocol hermes,runs/default/templates
 """,
         other_names="meta-agent prompts prompt-templates",
         under="make",

@@ -724,7 +724,7 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     """finished prep stage: its name in the workspace, or a path"""
     split: Annotated[Literal["train", "dev", "test", "all"], DATA] = "test"
     """records of prep, or tasks of --env, to use; all is only for tasks"""
-    protocol: Annotated[str, Metavar(PROTOCOLS), DATA, COMMON] = ""
+    protocol: Annotated[str, Metavar(PROTOCOLS), DATA] = ""
     """protocols or files of prompt templates in which records are asked [those of the data]"""
     retrieve: Annotated[Count | None, DATA] = None
     retriever: Annotated[StageName, DATA] = "retriever"

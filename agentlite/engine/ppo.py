@@ -401,7 +401,7 @@ class _Rounds:
         groups = settings.rollouts // settings.group_size
         number = step // self.steps
         order = grpo.prompt_order(len(task.prompts), groups * (number + 1), settings.seed)
-        sample = partial(_drawn, Loaded(model, self.tokenizer), settings)
+        sample = partial(_sample, Loaded(model, self.tokenizer), settings)
         rows = grpo.answered_rows(task, settings, order[-groups:], step, sample)
         size, found = settings.batch_size, list[Experience]()
         for start in range(0, len(rows), size):
@@ -466,7 +466,7 @@ class _Rounds:
                 measured[f"rewards/{name}"].append(mean)
 
 
-def _drawn(loaded: Loaded, settings: GrpoSettings, requests: Any, decoding: Any) -> Any:
+def _sample(loaded: Loaded, settings: GrpoSettings, requests: Any, decoding: Any) -> Any:
     """A step's answers are sampled together; of a round, which is longer, as many at once."""
     size = max(1, settings.batch_size * settings.gradient_accumulation // settings.group_size)
     return [
