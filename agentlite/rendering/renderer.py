@@ -325,7 +325,7 @@ def check(protocol: Protocol, template: Template, others: Iterable[Protocol] = (
 
 def reading_problem(protocol: Protocol, template: Template) -> str:
     """Why a call, its result and an answer do not read back; "" if they do."""
-    for mark in template.turn_tokens:
+    for mark in template.turn_tokens if protocol.written else ():
         if mark in protocol.written:
             return f"it holds the model's own mark {mark}"
     tool = Tool(

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from support.processes import environment
+from support.processes import environment, start
 from support.samples import ROOT
 
 from agentlite.cli.run_watch import WIDTH, _view, line, sparkline
@@ -17,7 +17,7 @@ from agentlite.workspace.run_folder import Plan, open_stage
 def test_a_line_for_each_change_until_it_is_stopped(tmp_path):
     command = [sys.executable, "-m", "agentlite", "runs", str(tmp_path), "--watch", "--json"]
     states = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(), cwd=ROOT) as process:
+    with start(command, stdout=subprocess.PIPE, env=environment(), cwd=ROOT) as process:
         assert process.stdout
         with open_stage(tmp_path / "sft", Plan("sft", {}, {}), force=False) as stage:
             first = json.loads(process.stdout.readline())

@@ -134,6 +134,7 @@ def test_a_manifest_says_what_was_saved(tmp_path: Path) -> None:
         "weights": 400,
         "optimizer": 600,
         "logs/metrics.jsonl": 13,
+        "logs/experience.jsonl": 16,
         "logs/rollouts.jsonl": 14,
         "logs/trajectories.jsonl": 18,
     }

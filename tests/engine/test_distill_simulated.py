@@ -17,7 +17,6 @@ SHORT = {
     "batch_size": 2,
     "gradient_accumulation": 1,
     "warmup_ratio": 0.0,
-    "max_new_tokens": 3,
     "beta": 0.5,
 }
 CASES: dict[str, dict[str, Any]] = {
@@ -95,5 +94,5 @@ def test_the_loss_is_that_of_a_run_on_the_cpu(case, run, tiny_model, teacher, tm
 @pytest.mark.parametrize("case", ["teacher", "student"])
 def test_sampled_answers_are_learned_from_after_the_buffers_of_the_decoding_are_freed(case, run):
     assert run[case]["row"]["loss"] > 0 and run[case]["row"]["grad_norm"] > 0
-    assert run[case]["row"]["new_tokens"] <= 3
+    assert 0 < run[case]["row"]["new_tokens"] <= 6  # what distill_task samples
     assert run[case]["buffers"] == [0]

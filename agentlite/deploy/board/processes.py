@@ -41,6 +41,10 @@ class StartedCommand(Struct, frozen=True):
     code: int | None = None
 
 
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Processes:
     """Those of any number of workspaces. A board that is started again finds them."""
 
@@ -64,6 +68,8 @@ class Processes:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    # a board in a shell's background ignores SIGINT, by which it stops a stage
+                    preexec_fn=_heed_interrupts,
                 )
             start_time = _start_time(process.pid)
             self._children[process.pid, start_time] = process
