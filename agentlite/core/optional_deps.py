@@ -9,15 +9,19 @@ from agentlite.core.errors import MODEL, UserError
 SETUP = Path(__file__).parents[2] / "scripts" / "setup.sh"  # a checkout has it, a wheel has not
 
 
-def need(what: str, modules: Iterable[str], command: str, place: str = "") -> None:
-    """Imports none of them, so it may be asked before anything slow. Raises UserError 5."""
+def need(
+    what: str, modules: Iterable[str], command: str, place: str = "", in_set: bool = True
+) -> None:
+    """Imports none of them, so it may be asked before anything slow. `in_set`: whether
+    scripts/setup.sh installs them. Raises UserError 5.
+    """
     lacking = [
         module.replace("_", "-") for module in modules if importlib.util.find_spec(module) is None
     ]
     if lacking:
         raise UserError(
             f"{what} needs what is not installed: {', '.join(lacking)}.",
-            how(command),
+            how(command) if in_set else f"Run `{command}`.",
             location=place,
             exit_code=MODEL,
         )
