@@ -130,9 +130,11 @@ def _evaluation(evaluation: Evaluation, profiled: set[tuple[str, str]]) -> str:
     ]
     # that of a file of predictions has fewer settings
     first = max(evaluation.models.values(), key=lambda model: len(model.settings))
-    settings = {key: value for key, value in first.settings.items() if key != "model"} | {
-        "data": evaluation.name
-    }
+    data, in_others, _ = evaluation.name.partition("-in-")
+    # the plan has the protocols of prep, unless others were asked for
+    left_out = {"model"} if in_others else {"model", "protocol"}
+    settings = {key: value for key, value in first.settings.items() if key not in left_out}
+    settings["data"] = data
     settings |= {key: all_prompts[0][key] for key in ("limit", "seed") if key in all_prompts[0]}
     out = evaluation.folder.parent.name
     return _command(

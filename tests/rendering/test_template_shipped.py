@@ -15,7 +15,7 @@ from agentlite.core.openai_client import Reply
 from agentlite.core.records import Call, Message, Record
 from agentlite.deploy.export import golden_dialogs
 from agentlite.deploy.export.verify import prove
-from agentlite.engine.remote import written
+from agentlite.engine.remote import RemoteRequest, written
 from agentlite.rendering import choose, encoding, render, render_last, settled
 from agentlite.rendering.chat_template import today
 from agentlite.rendering.protocol import THINK_TAG
@@ -436,4 +436,5 @@ def test_what_a_server_answers_is_put_behind_the_thought_that_the_prompt_opens(s
     template = with_marks("opened", OPENED, smollm2.tokenizer)
     protocol = choose("hermes", template).protocols["hermes"]
     prompt = next(encoding.prompts([RECORDS["a call"]], lambda _: protocol, template))
-    assert written(Reply("Quite dry."), prompt, template)[0] == "\n</think>\n\nQuite dry."
+    request = RemoteRequest(prompt, protocol)
+    assert written(Reply("Quite dry."), request, template)[0] == "\n</think>\n\nQuite dry."

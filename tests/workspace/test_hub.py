@@ -173,7 +173,8 @@ def test_the_pinned_commit_is_fetched_where_the_cache_has_another(online, cache)
         hub.INDEX,
     ]
     assert json.loads((folder / "config.json").read_bytes()) == {"newer": 1}
-    assert all(NEW in path for path in online)
+    # but for what huggingface_hub asks once a day for itself
+    assert all(NEW in path for path in online if not path.startswith("/api/agent-harnesses"))
 
 
 @pytest.mark.long
