@@ -53,8 +53,8 @@ class Journal:
 
 class Pace:
     """pace.jsonl: when a step was done, how many there will be, the tokens that were trained on
-    until then, and the memory in GiB. It is for who looks on and no part of the result: a disk that
-    does not take it stops nothing.
+    until then, and the memory in GiB. It serves whoever watches the run and does not belong to the
+    result, so a full disk that cannot take it does not stop the training.
     """
 
     def __init__(self, folder: Path):

@@ -24,7 +24,7 @@ TIMES = re.compile(
 )  # TRL begins to count tokens anew where it carries on
 TIMED = ("done.json", "manifest.json", "trainer_state.json", "metrics.json")
 Take = Callable[[list[Any], str], list[Any]]  # what there is -> what is tried of it
-LOCAL = {".lock", ".holder", ".holder.new"}
+LOCAL = {".lock", ".holder", ".holder.new", "pace.jsonl"}  # not part of a result
 DISK = 74
 SECONDS = re.compile(rb"seconds: [0-9]+|[0-9]+ s</span>")
 CITIES = (
