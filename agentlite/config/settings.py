@@ -281,7 +281,8 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     model: Annotated[Model, DATA, COMMON] = TRAINED
     """model to start from: alias, path, hub id or earlier stage"""
     max_length: Annotated[Count, DATA] = 2048
-    """maximum tokens of a training row, prompt and answer together"""
+    """maximum tokens of a training row, prompt and answer together [2048, or as many as --data
+    has]"""
     num_epochs: Annotated[Positive, Flag("-e --epochs"), TRAINING, COMMON] = 3.0
     """passes over the training rows"""
     max_steps: Annotated[Count | None, TRAINING, COMMON] = None
@@ -419,7 +420,7 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     max_failures: Annotated[Share, REWARDS] = 0.1
     """share of candidates for which your own functions may fail"""
     max_length: Annotated[Count, SAMPLING] = 2048
-    """maximum tokens of prompt and answer together"""
+    """maximum tokens of prompt and answer together [2048, or as many as --data has]"""
     batch_size: Annotated[Count, Flag("-b --bs"), SAMPLING, COMMON] = 8
     """prompts per batch"""
     margin: Annotated[NonNegative, PAIRING] = 0.05
@@ -788,7 +789,8 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     """library: unsloth, or plain transformers with PEFT"""
     attn_implementation: Annotated[Attention, ENGINE] = "auto"
     max_length: Annotated[Count, ENGINE] = 2048
-    """maximum tokens of prompt and answer together"""
+    """maximum tokens of prompt and answer together [2048, or as many as --data has; with --env,
+    8192]"""
     max_new_tokens: Annotated[Count, ENGINE, COMMON] = 256
     batch_size: Annotated[Count, Flag("-b --bs"), ENGINE, COMMON] = 16
     """prompts per batch"""

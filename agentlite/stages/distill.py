@@ -15,16 +15,25 @@ from agentlite.rendering import Prompt, encode_answer, settled
 from agentlite.rendering.template import Template
 from agentlite.stages.training import evaluated_on, train_stage
 from agentlite.stages.training_prompts import Fitting, fitting_prompts, refuse_no_room
-from agentlite.workspace.lineage import adapter_shape, lineage, refuse_circle, setting_of
+from agentlite.workspace.lineage import (
+    adapter_shape,
+    lineage,
+    longer_rows,
+    refuse_circle,
+    setting_of,
+)
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
 
 def inherit(settings: DistillSettings, run: Path) -> dict[str, tuple[object, str]]:
-    """The model of prep; and, from the stage that is continued, the shape of its adapter."""
+    """The model of prep and the length of its rows, and the shape of the adapter that is
+    continued.
+    """
     model = settings.model or str(setting_of(settings.data, "model", run) or "")
     return {
         **({"model": (model, settings.data)} if model else {}),
+        **longer_rows("distill", settings.data, run),
         **adapter_shape(model, run),
         **deepspeed.inherited("distill", settings),
     }

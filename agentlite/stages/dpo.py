@@ -20,9 +20,9 @@ from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.pairs.earlier_candidates import find_stored
 from agentlite.stages.pairs.scored import scored, settle_conditions
-from agentlite.stages.training import train_stage
+from agentlite.stages.training import refuse_longer, train_stage
 from agentlite.workspace import run_folder
-from agentlite.workspace.lineage import adapter_shape, setting_of
+from agentlite.workspace.lineage import adapter_shape, longer_rows, setting_of
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
@@ -33,12 +33,13 @@ SMOOTHED = ("sigmoid", "robust", "exo_pair")
 
 
 def inherit(settings: DpoSettings, run: Path) -> dict[str, tuple[object, str]]:
-    """The model that the pairs were sampled from, the shape of the adapter that is continued, and
-    what the loss wants in place of the defaults.
+    """The model that the pairs were sampled from and their length, the shape of the adapter that is
+    continued, and what the loss wants in place of the defaults.
     """
     model = settings.model or str(setting_of(settings.data, "model", run) or "")
     return {
         **({"model": (model, settings.data)} if model else {}),
+        **longer_rows("dpo", settings.data, run),
         **adapter_shape(model, run),
         **deepspeed.inherited("dpo", settings),
         **{
@@ -166,6 +167,7 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> I
     """
     path = data / "pairs.jsonl"
     pairs = list(read_pairs(path))
+    lengths: dict[str, int] = {}
     prompt_ids = _prompt_ids(data, template, [pair.step for pair in pairs])
     for number, pair in enumerate(pairs, 1):
         location = f"{path}:{number}"
@@ -186,8 +188,9 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> I
             )
             continue
         row = Preference(prompt, chosen, rejected)
-        _refuse_longer("pair", row.longest, settings, location)
+        lengths[location] = row.longest
         yield row
+    refuse_longer(lengths, settings.max_length, "pair")
 
 
 def read_answers(settings: DpoSettings, data: Path, template: Template) -> Iterator[Answer]:
@@ -213,11 +216,13 @@ def read_answers(settings: DpoSettings, data: Path, template: Template) -> Itera
             for side in (pair.chosen, pair.rejected)
         ]
     prompt_ids = _prompt_ids(data, template, [step for _, step, _, _ in labelled])
+    lengths: dict[str, int] = {}
     for line, step, answer, desirable in labelled:
         prompt = _prompt_of(step, prompt_ids, f"{path}:{line}")
         row = Answer(prompt, encode_answer(answer.text, answer.ended, template, prompt), desirable)
-        _refuse_longer("answer", row.longest, settings, f"{path}:{line}")
+        lengths[f"{path}:{line}"] = row.longest
         yield row
+    refuse_longer(lengths, settings.max_length, "answer")
 
 
 def _prompt_ids(data: Path, template: Template, steps: Iterable[Step]) -> dict[Step, list[int]]:
@@ -240,12 +245,3 @@ def _prompt_of(step: Step, prompt_ids: Mapping[Step, list[int]], location: str) 
             location=location,
         )
     return prompt_ids[step]
-
-
-def _refuse_longer(what: str, longest: int, settings: DpoSettings, location: str) -> None:
-    if longest > settings.max_length:
-        raise UserError(
-            f"the {what} has {longest} tokens, max_length is {settings.max_length}.",
-            f"Raise it: --max-length {longest}.",
-            location=location,
-        )

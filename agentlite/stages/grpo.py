@@ -19,7 +19,7 @@ from agentlite.stages.grpo_live import train_live
 from agentlite.stages.grpo_rollouts import Rollouts
 from agentlite.stages.training import evaluated_on, train_stage
 from agentlite.stages.training_prompts import Fitting, fitting_prompts, refuse_no_room
-from agentlite.workspace.lineage import adapter_shape
+from agentlite.workspace.lineage import adapter_shape, longer_rows
 from agentlite.workspace.model_source import Source, find_model
 from agentlite.workspace.run_folder import Result, RunTarget
 
@@ -36,8 +36,12 @@ NOT_OF_THE_PLAN = ("reward_seconds", "reward_memory", "max_failures", "max_flat_
 
 
 def inherit(settings: GrpoSettings, run: Path) -> dict[str, tuple[object, str]]:
-    """The shape of the adapter that is continued."""
-    return {**adapter_shape(settings.model, run), **deepspeed.inherited("grpo", settings)}
+    """The length of prep's rows, and the shape of the adapter that is continued."""
+    return {
+        **({} if settings.env else longer_rows("grpo", settings.data, run)),
+        **adapter_shape(settings.model, run),
+        **deepspeed.inherited("grpo", settings),
+    }
 
 
 def run(settings: GrpoSettings, target: RunTarget) -> Result:

@@ -15,9 +15,9 @@ from agentlite.engine import deepspeed, sft, trainer
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import TABLES, Encoded, settled, training_rows
 from agentlite.rendering.template import Template
-from agentlite.stages.training import evaluated_on, train_stage
+from agentlite.stages.training import evaluated_on, refuse_longer, train_stage
 from agentlite.workspace import run_folder
-from agentlite.workspace.lineage import adapter_shape, setting_of
+from agentlite.workspace.lineage import adapter_shape, longer_rows, setting_of
 from agentlite.workspace.model_source import EMBEDDED, find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
@@ -26,10 +26,13 @@ TOKENS_A_SECOND = 155
 
 
 def inherit(settings: SftSettings, run: Path) -> dict[str, tuple[object, str]]:
-    """The model of prep; and, from the stage that is continued, the shape of its adapter."""
+    """The model of prep and the length of its rows, and the shape of the adapter that is
+    continued.
+    """
     model = setting_of(settings.data, "model", run)
     return {
         **({"model": (model, settings.data)} if model else {}),
+        **longer_rows("sft", settings.data, run),
         **adapter_shape(settings.model, run),
         **deepspeed.inherited("sft", settings),
     }
@@ -116,6 +119,7 @@ def read_encoded(
     """
     mixture = settled(run_folder.read_plan(data).settings["protocol"], template)
     encoded: list[Encoded] = []
+    lengths: dict[str, int] = {}
     path = find_rows(data, split)
     for number, row in enumerate(read_rows(path), 1):
         try:
@@ -130,13 +134,7 @@ def read_encoded(
                 location=f"{path}:{number}",
                 exit_code=MODEL,
             ) from error
-        longest = max(len(item.input_ids) for item in new)
-        if longest > settings.max_length:
-            fix = f"Raise it here, --max-length {longest}, or lower it (and join_tokens) at prep."
-            raise UserError(
-                f"the row has {longest} tokens, max_length is {settings.max_length}.",
-                fix,
-                location=f"{path}:{number}",
-            )
+        lengths[f"{path}:{number}"] = max(len(item.input_ids) for item in new)
         encoded += new
+    refuse_longer(lengths, settings.max_length, "row", "or lower it (and join_tokens) at prep")
     return encoded

@@ -100,3 +100,22 @@ def check_if_installed(command: str, engine: Engine, check: Callable[[], None]) 
 def evaluated_on(data: str) -> str:
     """The option of eval that names the prep a stage was trained on."""
     return "" if data == "prep" else f" --data {data}"
+
+
+def refuse_longer(
+    lengths: Mapping[str, int], max_length: int, what: str, or_else: str = ""
+) -> None:
+    """Raises UserError 2 if something is longer than `max_length`, and names the longest.
+
+    `lengths`: in tokens, by file and line; `what`: it is a row, a pair or an answer; `or_else`:
+    what helps as well.
+    """
+    longer = [length for length in lengths.values() if length > max_length]
+    if longer:
+        location = max(lengths, key=lengths.__getitem__)
+        are = f"1 {what} is" if len(longer) == 1 else f"{len(longer)} of {len(lengths)} {what}s are"
+        raise UserError(
+            f"{are} longer than {max_length} tokens (max_length). The longest has {max(longer)}.",
+            f"Raise it: --max-length {max(longer)}{or_else and ', ' + or_else}.",
+            location=location,
+        )

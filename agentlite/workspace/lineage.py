@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from agentlite.config.settings import default
 from agentlite.core import distributed
 from agentlite.core.errors import DISK, REJECTS, UserError
 from agentlite.core.records import plain
@@ -26,6 +27,13 @@ def setting_of(name: str, key: str, run: Path) -> Any:
     if not name or not export.exists():
         return None
     return json.loads(export.read_bytes())["settings"].get(key)
+
+
+def longer_rows(command: str, data: str, run: Path) -> dict[str, tuple[object, str]]:
+    """`max_length` as the stage `data` has it, where `command` takes shorter rows by default."""
+    length = setting_of(data, "max_length", run)
+    longer = length is not None and length > default(command, "max_length")
+    return {"max_length": (length, data)} if longer else {}
 
 
 def model_of_prep(data: str, run: Path) -> Source:

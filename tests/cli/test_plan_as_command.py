@@ -17,6 +17,7 @@ from agentlite.config.resolve import Given, plain_settings, resolve
 from agentlite.config.settings import COMMANDS, fields
 from agentlite.config.values import choices, metavar, without_marks
 from agentlite.core.errors import UserError
+from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan
 
 TEXTS = st.text("ab,='$\" -{é", min_size=1, max_size=6).filter(lambda text: text.strip() == text)
@@ -127,7 +128,7 @@ def test_an_evaluation_names_its_model_and_its_servers(inputs, model, line, tmp_
     run = Path("runs/default")
     plan = Plan("eval", {"model": model, "max_new_tokens": 256, "protocol": "hermes"}, inputs, {})
     assert as_command(plan, run, run / "eval" / "prep" / "m") == line
-    (run / "prep-5").mkdir(parents=True)
-    (run / "prep-5" / "plan.json").write_text("{}")
+    with run_folder.open_stage(run / "prep-5", Plan("prep", {}, {}, {}), force=False) as prep:
+        prep.finish([], {})
     with_data = as_command(plan, run, run / "eval" / "prep-5" / "m")
     assert " --data prep-5" in with_data

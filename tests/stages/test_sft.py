@@ -12,8 +12,9 @@ from support.sampled_pairs import sampled
 from support.samples import DATA
 
 import agentlite
+from agentlite.config import resolve
 from agentlite.config.resolve import Given
-from agentlite.config.settings import DpoSettings, SftSettings
+from agentlite.config.settings import COMMANDS, DpoSettings, RolloutSettings, SftSettings
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.records import GOLD, PreferencePair, Side, from_row
 from agentlite.core.row_files import read_rows
@@ -76,11 +77,12 @@ def test_a_row_longer_than_max_length_is_refused_with_its_line_and_the_length_it
     settings = SftSettings(model="smollm2-135m", max_length=longest)
     rows = sft.read_encoded(settings, run / "prep", "train", template)
     assert [len(row.input_ids) for row in rows] == lengths
-    shorter = SftSettings(model="smollm2-135m", max_length=longest - 1)
-    with pytest.raises(UserError, match=f"{longest} tokens") as error:
-        sft.read_encoded(shorter, run / "prep", "train", template)
-    assert f"--max-length {longest}" in error.value.fix
-    assert error.value.location.endswith(f"train.jsonl:{lengths.index(longest) + 1}")
+    for most in (longest - 1, min(lengths) - 1, 1):  # one of them is too long, or all
+        settings = SftSettings(model="smollm2-135m", max_length=most)
+        with pytest.raises(UserError, match=f"longest has {longest}[.]") as error:
+            sft.read_encoded(settings, run / "prep", "train", template)
+        assert f"--max-length {longest}," in error.value.fix
+        assert error.value.location.endswith(f"train.jsonl:{lengths.index(longest) + 1}")
 
 
 def test_rows_are_weighed_only_where_a_table_is_named(run: Path) -> None:
@@ -99,6 +101,41 @@ def test_the_key_figure_is_the_dev_loss_or_the_last_loss() -> None:
     assert dpo.key_figure({"margin": 0.5, "kl": 0.1}) == "margin 0.50"
     assert grpo.key_figure({"first_reward": 0.1, "last_reward": 0.9}) == "reward 0.10 -> 0.90"
     assert (evaluated_on("prep"), evaluated_on("prep-5")) == ("", " --data prep-5")
+
+
+CARRIED = [
+    command
+    for command, struct in COMMANDS.items()
+    if {"data", "max_length"} <= {field.name for field in msgspec.structs.fields(struct)}
+    and command != "retriever"  # its questions and tools are no rows
+]
+
+
+@pytest.mark.parametrize("command", CARRIED)
+@pytest.mark.parametrize("length", [512, 2048, 2049, 4608])
+def test_rows_that_prep_let_pass_are_not_too_long_for_the_stages_that_read_them(
+    tmp_path: Path, command: str, length: int
+) -> None:
+    settings = COMMANDS["prep"](max_length=length, model="smollm2-135m")
+    plan = Plan("prep", resolve.plain_settings(settings), {}, {})
+    with run_folder.open_stage(tmp_path / "earlier", plan, force=False) as earlier:
+        earlier.finish([], {})
+    target = RunTarget(tmp_path, command)
+    needed = {"teacher": "smollm2-135m"} if command == "distill" else {}
+    given = {"data": "earlier", "model": "smollm2-135m", **needed}
+    if command == "eval":
+        given["model"] = ["smollm2-135m"]
+    found = settle(command, Given(given, profile="cpu"), target)
+    assert found.settings.max_length == max(2048, length)
+    assert found.origin["max_length"] == ("earlier" if length > 2048 else "default")
+    found = settle(command, Given({**given, "max_length": 300}, profile="cpu"), target)
+    assert found.settings.max_length == 300
+
+
+def test_an_evaluation_in_an_environment_has_the_room_of_a_rollout(tmp_path: Path) -> None:
+    given = Given({"env": "shop.py:Shop", "model": ["smollm2-135m"]}, profile="cpu")
+    found = settle("eval", given, RunTarget(tmp_path, "eval"))
+    assert found.settings.max_length == RolloutSettings(env="shop.py:Shop").max_length
 
 
 def test_what_sft_inherits_is_the_model_of_its_prep(run: Path) -> None:
@@ -219,10 +256,11 @@ def test_a_pair_longer_than_max_length_is_refused_with_its_line_and_the_length_i
     rows = read_pairs(folder)
     needed = max(len(row.prompt) + max(len(row.chosen), len(row.rejected)) for row in rows)
     assert len(read_pairs(folder, needed)) == 3
-    with pytest.raises(UserError, match=f"{needed} tokens") as error:
-        read_pairs(folder, needed - 1)
-    assert error.value.fix.endswith(f"--max-length {needed}.")
-    assert error.value.location.endswith("pairs.jsonl:2")
+    for most in (needed - 1, 1):
+        with pytest.raises(UserError, match=f"longest has {needed}[.]") as error:
+            read_pairs(folder, most)
+        assert error.value.fix.endswith(f"--max-length {needed}.")
+        assert error.value.location.endswith("pairs.jsonl:2")
 
 
 @pytest.mark.parametrize(

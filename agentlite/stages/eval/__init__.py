@@ -75,6 +75,7 @@ from agentlite.stages.eval.subjects import (
 )
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.digests import file_digest
+from agentlite.workspace.lineage import longer_rows
 from agentlite.workspace.model_source import Source, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
@@ -166,6 +167,13 @@ def key_figure(figures: Mapping[str, Any]) -> str:
         for name, words in HEADLINE.items()
         if name in figures
     )
+
+
+def inherit(settings: EvalSettings, run: Path) -> dict[str, tuple[object, str]]:
+    """The length of prep's rows; with --env, that of a rollout."""
+    if settings.env:
+        return {"max_length": (default("rollout", "max_length"), "--env")}
+    return longer_rows("eval", settings.data, run)
 
 
 def _check_settings(settings: EvalSettings) -> None:

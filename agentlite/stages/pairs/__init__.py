@@ -47,7 +47,7 @@ from agentlite.stages.pairs.score import (
 )
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.lineage import lineage, model_of_prep, setting_of
+from agentlite.workspace.lineage import lineage, longer_rows, model_of_prep, setting_of
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
@@ -73,9 +73,11 @@ NOT_OF_THE_PLAN = (
 
 
 def inherit(settings: PairsSettings, run: Path) -> dict[str, tuple[object, str]]:
-    """With --from and --grid, the rule by which the first pairs were chosen."""
+    """The length of prep's rows; with --from and --grid, the rule by which the first pairs were
+    chosen.
+    """
     if not (settings.candidates or settings.grid):
-        return {}
+        return longer_rows("pairs", settings.data, run)
     name = settings.candidates or "pairs"
     kept = {key: setting_of(name, key, run) for key in RULE}
     return {key: (value, name) for key, value in kept.items() if value is not None}
