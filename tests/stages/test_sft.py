@@ -1,6 +1,7 @@
 """sft, dpo and grpo before they train: what they read, refuse, forecast and suggest."""
 
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -351,6 +352,48 @@ def test_what_grpo_cannot_do_is_refused_with_what_it_can(
     with pytest.raises(UserError, match=said) as error:
         forecast(agentlite.grpo, run, model="smollm2-135m", **settings)
     assert fix in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("key", "other"),
+    [
+        ("env", "shop.py:Shop"),
+        ("vllm", True),
+        ("full", True),
+        ("loss_type", "gspo"),
+        ("scale_rewards", "batch"),
+    ],
+)
+def test_ppo_refuses_what_belongs_to_groups_and_names_it(key: str, other: Any, run: Path) -> None:
+    given = {"model": "smollm2-135m", "group_size": 3, "rollouts": 12, key: other}
+    with pytest.raises(UserError) as refused:
+        forecast(agentlite.grpo, run, advantage="value", **given)
+    assert refused.value.location == f"grpo.{key}"
+
+
+def test_no_setting_of_groups_is_left_out_of_what_ppo_refuses() -> None:
+    assert set(grpo.OF_GROUPS) == {"env", "vllm", "full", "loss_type", "scale_rewards"}
+
+
+@pytest.mark.parametrize(("group", "rollouts"), [(3, 1), (3, 8), (6, 128), (2, 13)])
+def test_a_round_of_ppo_is_whole_steps_and_whole_groups_or_the_next_number_that_is(
+    group: int, rollouts: int, run: Path
+) -> None:
+    given = {"model": "smollm2-135m", "group_size": group, "advantage": "value"}
+    with pytest.raises(UserError, match=f"a round of {rollouts} answers") as refused:
+        forecast(agentlite.grpo, run, **given, rollouts=rollouts)
+    named = int(re.search(r"such as (\d+)", refused.value.fix)[1])  # type: ignore[index]
+    assert named % 6 == 0 and named % group == 0 and abs(named - rollouts) < 6
+    assert forecast(agentlite.grpo, run, **given, rollouts=named)["steps"] > 0
+
+
+def test_a_dry_run_of_ppo_counts_each_answer_as_often_as_it_is_learned_from(run: Path) -> None:
+    given = {"model": "smollm2-135m", "group_size": 3, "num_epochs": 2.0, "max_new_tokens": 20}
+    once = forecast(agentlite.grpo, run, **given)
+    ppo = forecast(agentlite.grpo, run, **given, advantage="value", rollouts=12, ppo_epochs=4)
+    assert ppo["prompts"] == once["prompts"]
+    assert ppo["steps"] == math.ceil(4 * 2 * 3 * once["prompts"] / 6)
+    assert ppo["memory_gib"]["total"] > 0
 
 
 def test_limits_that_do_not_change_what_is_learned_are_no_part_of_a_plan_of_grpo() -> None:
