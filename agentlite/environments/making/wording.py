@@ -94,7 +94,7 @@ class PlainWords:
     def failed(self, turn: PlannedTurn) -> str:
         """What the agent says to a call that failed."""
         assert turn.slip
-        error = _shortened(" ".join(_error(turn.slip.result).split())).rstrip(".")
+        error = _shortened(" ".join(_error(turn.slip.result).split())).removesuffix(".")
         return self.rng.choice(FAILED).format(error=error, name=label(turn.missing))
 
     def refuses(self, turn: PlannedTurn) -> str:
@@ -105,7 +105,7 @@ class PlainWords:
         found = [text for planned in calls if (text := _in_words(planned.result))]
         if not found:
             return self.rng.choice(DONE)
-        return self.rng.choice(FOUND).format("; ".join(found).rstrip("."))
+        return self.rng.choice(FOUND).format("; ".join(found).removesuffix("."))
 
 
 def told_at_first(turn: PlannedTurn) -> dict[str, Any]:

@@ -1,0 +1,256 @@
+"""agentlite.environments.making: what a blueprint becomes in words, for readers and for players."""
+
+import json
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from agentlite.core.records import Call, Tool
+from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
+from agentlite.environments.making.checks import made_calls
+from agentlite.environments.making.dialog import in_plain_words, row_of
+from agentlite.environments.making.profile import profile_of
+from agentlite.environments.making.purpose import label, purpose, resemblance, value_text
+from agentlite.environments.making.walk import PlannedCall
+from agentlite.environments.making.wording import PlainWords
+
+TOOLS = {
+    name: Tool(name, text)
+    for name, text in {
+        "find_order": "Finds an order of a customer. Slow.",
+        "cancel_order": "Cancels an order.",
+        "send_mail": "Sends a mail.",
+    }.items()
+}
+# the values say which argument they are of, so that a text shows what it holds
+FIND = PlannedCall(
+    Call("find_order", {"customer": "Ann-1", "shop": "Oslo-2"}), '{"order_id": 7712}'
+)
+CANCEL = PlannedCall(
+    Call("cancel_order", {"order_id": 7712, "reason": "late-3"}), '{"ok": true}', {"order_id": 0}
+)
+MAIL = PlannedCall(Call("send_mail", {"customer": "Bob-4", "addresses": ["x-5", "y-6"]}), "{}")
+WRONG = PlannedCall(
+    Call("find_order", {"customer": "An1", "shop": "Oslo-2"}), '{"error": "no customer An1."}'
+)
+TURNS = {
+    "plain": (PlannedTurn((FIND, CANCEL)), PlannedTurn((MAIL,))),
+    "together": (PlannedTurn((FIND, MAIL), together=True),),
+    "missing": (PlannedTurn((FIND,), missing="customer"), PlannedTurn((CANCEL,))),
+    "slip": (PlannedTurn((FIND,), missing="customer", slip=WRONG),),
+    "refused": (PlannedTurn((FIND,)), PlannedTurn((replace(MAIL, result=""),), refused=True)),
+}
+SEEDS = range(12)
+
+
+def plan(turns):
+    return Blueprint("any", "", turns, (*TOOLS,), "")
+
+
+@pytest.mark.parametrize(
+    ("description", "command"),
+    [
+        ("Finds an order. It is slow.", "find an order"),
+        ("Carries a box", "carry a box"),
+        ("Searches pages.", "search pages"),
+        ("Presses a key", "press a key"),
+        ("Fixes it", "fix it"),
+        ("Closes a door", "close a door"),
+        ("Pass a test", "pass a test"),
+        ("Gas it is", "gas it is"),
+        ("List files\nin a folder", "list files"),
+        ("SQL queries", "SQL queries"),
+        ("An API of shops. Tool description: Books a room.", "book a room"),
+        ("Sends v1.2 of it. e.g. now", "send v1.2 of it. e.g. now"),
+        ("", "look up"),
+    ],
+)
+def test_a_purpose_is_the_first_sentence_as_a_command(description, command):
+    assert purpose(Tool("lookUp", description)) == command
+
+
+@given(*[st.lists(st.sampled_from(["order", "orders", "shop", "find", "the", "get"]))] * 2)
+def test_purposes_resemble_each_other_by_their_telling_words(one, other):
+    mine, theirs = (
+        {word.removesuffix("s") for word in words} - {"the", "get"} for words in (one, other)
+    )
+    alike = len(mine & theirs) / min(len(mine), len(theirs)) if mine and theirs else 0
+    assert resemblance(" ".join(one), " ".join(other)) == alike
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("Oslo", "Oslo"),
+        ("New York", "'New York'"),
+        ("what?", "'what?'"),
+        ("", "''"),
+        (["a", "b c", 3], "a, 'b c' and 3"),
+        (["a"], "a"),
+        ([], "[]"),
+        ([{"a": 1}], '[{"a":1}]'),
+        (True, "true"),
+    ],
+)
+def test_a_value_has_quotes_only_where_it_would_not_be_seen_as_one(value, text):
+    assert value_text(value).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_label_is_the_words_of_a_name():
+    names = {"file_name": "file name", "orderId2": "order id 2", "URL": "url", "_": "_"}
+    assert {name: label(name) for name in names} == names
+
+
+@pytest.mark.parametrize("kind", TURNS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_user_says_each_argument_that_no_result_gives_and_only_when_it_should(kind, seed):
+    """Before the call, and one that is missing only after the agent has asked."""
+    messages = in_plain_words(plan(TURNS[kind]), TOOLS, seed)
+    said = ""
+    calls = made_calls(messages)
+    assert calls == [
+        replace(planned.call, id=f"call{number:05}")
+        for number, planned in enumerate(plan(TURNS[kind]).made)
+    ]
+    for message in messages:
+        if message["role"] == "user":
+            said += message["content"]
+        for call in made_calls([message]):
+            for value in call.arguments.values():
+                for one in value if isinstance(value, list) else [value]:
+                    assert (str(one) in said) == (one != 7712)
+    if kind in ("missing", "slip"):
+        asked, told = messages[0]["content"], next(m for m in messages[1:] if m["role"] == "user")
+        assert "Ann-1" not in asked and "Oslo-2" in asked and ("An1" in asked) == (kind == "slip")
+        assert "Ann-1" in told["content"] and "Oslo-2" not in told["content"]
+    takes = [one for turn in TURNS[kind] for one in turn.calls if one.sources and not turn.refused]
+    assert said.count("Take the order id from the result before.") == len(takes)
+
+
+@pytest.mark.parametrize("kind", TURNS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_dialog_alternates_and_every_call_has_its_result(kind, seed):
+    """After each message of the user's come calls with their results, one step at a time or all
+    together, and then words of the agent.
+    """
+    messages = in_plain_words(plan(TURNS[kind]), TOOLS, seed)
+    steps = [len(message["tool_calls"]) for message in messages if message.get("tool_calls")]
+    assert (
+        steps
+        == {"plain": [1, 1, 1], "together": [2], "missing": [1, 1], "slip": [1, 1], "refused": [1]}[
+            kind
+        ]
+    )
+    results = {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"}
+    assert [*results.values()] == [planned.result for planned in plan(TURNS[kind]).made]
+    assert [*results] == [call.id for call in made_calls(messages)]
+    for before, message in zip([None, *messages], [*messages, None], strict=True):
+        ends = before is None or (before["role"] == "assistant" and not before.get("tool_calls"))
+        assert ends == (message is None or message["role"] == "user")
+    row = row_of(plan(TURNS[kind]), messages, [*TOOLS.values()], ["results"], "train")
+    for number, message in enumerate(messages):
+        names = [call.name for call in made_calls([message])]
+        gold = row["gold"].get(str(number))
+        assert (gold is not None) == (message["role"] == "assistant")
+        assert not gold or [call["name"] for call in gold["calls"]] == names
+
+
+def test_a_turn_that_is_not_learned_has_no_gold():
+    messages = in_plain_words(plan(TURNS["plain"]), TOOLS, 0)
+    left_out = [{**one, "loss": False} if at == 1 else one for at, one in enumerate(messages)]
+    row = row_of(plan(TURNS["plain"]), left_out, [*TOOLS.values()], ["results"])
+    whole = row_of(plan(TURNS["plain"]), messages, [*TOOLS.values()], ["results"])
+    assert whole["gold"].keys() - row["gold"].keys() == {"1"}
+
+
+SCALARS = st.integers(0, 99) | st.sampled_from(["a", "b c", True, None, ""])
+
+
+@given(st.dictionaries(st.sampled_from([f"key_{n}" for n in range(8)]), SCALARS), st.integers(0, 9))
+def test_an_answer_names_the_first_four_values_of_a_result_and_counts_the_others(result, seed):
+    words = PlainWords(TOOLS, Random(seed)).answer([replace(FIND, result=json.dumps(result))])
+    full = [
+        (label(key), value_text(value)) for key, value in result.items() if value not in (None, "")
+    ]
+    assert [f"{key}: {value}" in words for key, value in full] == [
+        number < 4 for number in range(len(full))
+    ]
+    assert (f" and {len(full) - 4} more" in words) == (len(full) > 4) == (" more" in words)
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ("[1, 2]", "1 and 2"),
+        ('[{"a": 1}, {"a": [2, 3]}]', "a: 1, a: 2 and 3"),
+        ("true", "true"),
+        ("Two  lines\nof it.", "Two lines of it"),
+        ("It is wet.", ": It is wet."),
+        ("x" * 300, "x" * 300 + "."),
+        ("x" * 301, "x" * 300 + "..."),
+    ],
+)
+def test_an_answer_says_what_a_result_says(result, said):
+    for seed in SEEDS:
+        words = PlainWords(TOOLS, Random(seed)).answer([replace(FIND, result=result)])
+        assert words.endswith(said.removesuffix(".") + ".")
+
+
+@pytest.mark.parametrize("result", ["", " ", "null", "None", "{}", "[]", '""'])
+def test_an_answer_to_calls_that_return_nothing_is_that_they_are_done(result):
+    for seed in SEEDS:
+        words = PlainWords(TOOLS, Random(seed))
+        done = words.answer([replace(FIND, result=result)])
+        assert "done" in done.lower() or "worked" in done
+        assert "7712" in words.answer([replace(FIND, result=result), FIND])
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        ('{"code": 4, "error": "no customer."}', "no customer"),
+        ("Error: no customer", "no customer"),
+        ("no customer", "no customer"),
+        ('{"code": 4}', '{"code": 4}'),
+        ("[4]", "[4]"),
+    ],
+)
+def test_a_failure_is_said_in_the_words_of_the_world(result, error):
+    turn = replace(TURNS["slip"][0], slip=replace(WRONG, result=result))
+    for seed in SEEDS:
+        words = PlainWords(TOOLS, Random(seed)).failed(turn)
+        assert f": {error}. Wh" in words and "customer" in words.partition(". Wh")[2]
+
+
+def test_a_player_knows_what_to_tell_and_what_only_on_request():
+    profile = profile_of(plan(TURNS["plain"]), TOOLS)
+    assert profile.goal == (
+        "Ask the assistant to find an order of a customer, and then to cancel an order. "
+        "When that is done, ask the assistant to send a mail."
+    )
+    assert profile.facts == {
+        "customer": "Ann-1",
+        "shop": "Oslo-2",
+        "reason": "late-3",
+        "customer to send a mail": "Bob-4",
+        "addresses": ["x-5", "y-6"],
+    }
+    assert profile.on_request == ()
+    missing = profile_of(plan(TURNS["missing"]), TOOLS)
+    assert missing.facts == {"shop": "Oslo-2", "customer": "Ann-1", "reason": "late-3"}
+    assert missing.on_request == ("customer",)
+    slip = profile_of(plan(TURNS["slip"]), TOOLS)
+    assert slip.goal.endswith("You say the customer wrongly at first; correct it if asked.")
+    assert slip.facts == {"customer at first": "An1", "shop": "Oslo-2", "right customer": "Ann-1"}
+    assert slip.on_request == ("right customer",)
+
+
+def test_two_calls_that_need_the_same_fact_ask_for_it_once():
+    again = replace(FIND, call=Call("send_mail", {"customer": "Ann-1"}))
+    assert profile_of(plan((PlannedTurn((FIND, again)),)), TOOLS).facts == {
+        "customer": "Ann-1",
+        "shop": "Oslo-2",
+    }
