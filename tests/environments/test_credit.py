@@ -1,7 +1,7 @@
 """What a turn earns beside the others of its group, by hand and for any numbers."""
 
 from math import isfinite
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
@@ -85,3 +85,22 @@ def test_a_lost_world_moves_nothing(made, credit):
     *others, of_lost = turn_advantages([*group, lost], WEIGHTS, credit, scaled=False)
     assert of_lost == [0.0, 0.0]
     assert others == turn_advantages(group, WEIGHTS, credit, scaled=False)
+
+
+def scaled_by_hand(compared):
+    """(x - mean) / (standard deviation + 1e-4), as TRL has it; one alone is not divided."""
+    spread = stdev(compared) + 1e-4 if len(compared) > 1 else 1.0
+    return [(one - fmean(compared)) / spread for one in compared]
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=5))
+def test_scaled_advantages_are_divided_by_the_spread_of_what_is_compared(scores):
+    """Of rollouts of one turn each, which all began in one state: by turn and by state the same
+    numbers are compared, and by state those of the whole rollouts are added.
+    """
+    group = [rollout(score, ("a", 0), sample=n) for n, score in enumerate(scores)]
+    expected = scaled_by_hand(scores)
+    for credit, times in (("turn", 1), ("state", 2)):
+        found = turn_advantages(group, WEIGHTS, credit, scaled=True)
+        for of, one in zip(found, expected, strict=True):
+            assert of == pytest.approx([times * one], rel=1e-6, abs=1e-6)

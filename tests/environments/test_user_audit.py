@@ -89,3 +89,83 @@ def test_the_goal_is_not_told_in_one_breath():
     assert found("I am away next week.", mine=["Hello."], theirs=["Hello."]) == []
     # the task's own first words may have it
     assert found(whole, mine=[ANNA.goal], theirs=["Hello."]) == []
+
+
+NUMBERED = UserProfile("Book 1,200 seats for 05 nights.", {"row 7": "front", "code": "a12"})
+
+
+@pytest.mark.parametrize(
+    ("words", "theirs", "known"),
+    [
+        ("1200 of them.", "Hello.", True),  # written otherwise in the goal
+        ("1'200 of them.", "Hello.", True),
+        ("5 nights.", "Hello.", True),
+        ("Row 7.", "Hello.", True),  # in the name of a fact
+        ("12?", "Hello.", True),
+        ("3.", "Two or three?", True),  # the assistant named it
+        ("20.", "Twenty?", True),
+        ("Room 44.", "Room 44?", True),
+        ("At 2 pm.", "At 14:30?", True),  # on the other clock
+        ("At 14:00.", "At 2 PM?", True),
+        ("3.", "Two?", False),
+        ("21.", "Twenty?", False),
+        ("120 of them.", "Hello.", False),
+        ("At 2 pm.", "At 15:00?", False),
+        ("12000.", "Hello.", False),
+    ],
+)
+def test_a_number_is_known_however_it_is_written_and_whoever_named_it(words, theirs, known):
+    kinds = found(words, mine=(), theirs=[theirs], profile=NUMBERED)
+    assert kinds == ([] if known else ["contradiction"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words", "wrong"),
+    [
+        ("homeTown", "Oslo", "My home town is Bergen.", True),
+        ("home_town", "Oslo", "Home town: Bergen", True),
+        ("town_of_birth", "Oslo", "The town of birth is Bergen.", True),
+        ("home_town", "Oslo", "My home town is Oslo.", False),
+        ("home_town", "Oslo in Norway", "My home town is Norway.", False),
+        ("home_town", "Oslo", "My home town is nice.", False),
+        ("home_town", "Oslo", "The town is Bergen.", False),
+        ("home_town", "Oslo", "Not Oslo: my home town is Bergen.", False),  # it says both
+        ("towns", {"first": ["Oslo", "Rome"]}, "The towns are Rome.", False),
+        ("towns", {"first": ["Oslo", "Rome"]}, "The towns are Bergen.", True),
+    ],
+)
+def test_a_fact_has_another_value_only_where_its_whole_name_is_given_one(name, value, words, wrong):
+    kinds = found(words, profile=UserProfile("Move there.", {name: value}))
+    assert kinds == (["contradiction"] if wrong else [])
+
+
+@pytest.mark.parametrize(
+    ("value", "words", "told"),
+    [
+        ("A12", "It is a12.", True),
+        ("A12", "It is A123.", False),
+        ("A12", "It is BA12.", False),
+        (["x", {"deep": "A12"}], "A12", True),
+        ("", "Hello.", False),
+        (None, "None of them.", False),
+        (True, "True.", False),
+    ],
+)
+def test_a_value_is_told_where_it_stands_whole_in_the_words(value, words, told):
+    profile = UserProfile("A123, BA12", {"order_no": value}, ("order_no",))
+    assert found(words, mine=(), theirs=["Hello."], profile=profile) == ["unrequested"] * told
+    # `no` is too short a word to ask by: it stands in many questions
+    asked = found(words, mine=(), theirs=["Have you no wish?"], profile=profile)
+    assert asked == ["unrequested"] * told
+    assert found(words, mine=(), theirs=["Your ORDER?"], profile=profile) == []
+
+
+@pytest.mark.parametrize("length", range(4, 11))
+def test_a_goal_is_given_away_from_four_fifths_of_its_words_on_if_it_has_six(length):
+    """Words that were said before do not count."""
+    goal = [chr(ord("a") + number) * 3 for number in range(length)]
+    for told in range(length + 1):
+        at_once = length >= 6 and told >= 0.8 * length
+        profile = UserProfile(" ".join(["zzz", *goal]))
+        kinds = found(" ".join(goal[:told]), mine=["zzz"], theirs=["Hello."], profile=profile)
+        assert kinds == ["goal at once"] * at_once
