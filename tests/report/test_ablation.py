@@ -1,0 +1,147 @@
+"""agentlite.report.ablation: the rows, the notes and the picture of a table of cells."""
+
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlite.report.ablation import HEADLINE, gains, notes, picture, rows
+
+TOOL, EXACT = HEADLINE
+
+
+def figure(mean: float) -> dict[str, Any]:
+    low, high = max(0.0, mean - 0.1), min(1.0, mean + 0.1)
+    return {"mean": mean, "std": 0.1, "count": 90, "low": low, "high": high, "interval": "wilson"}
+
+
+def difference(metric: str, mean: float, reach: float = 0.1) -> dict[str, Any]:
+    low, high = mean - reach, mean + reach
+    beyond = low > 0 or high < 0
+    return {"metric": metric, "mean": mean, "low": low, "high": high, "beyond_noise": beyond}
+
+
+def cell(name: str, mean: float | None = None, over: float | None = None, **fields: Any) -> Any:
+    """`mean`: of both metrics; `over`: what it has over the first."""
+    return {
+        "name": name,
+        "differs": f"{name}=1",
+        "state": "done",
+        "note": "",
+        "command": "",
+        "figures": {} if mean is None else dict.fromkeys((TOOL, EXACT), figure(mean)),
+        "differences": {}
+        if over is None
+        else {metric: difference(metric, over) for metric in (TOOL, EXACT)},
+        **fields,
+    }
+
+
+def table(*cells: Any, start: Any = None) -> dict[str, Any]:
+    return {"metrics": [TOOL, EXACT], "start": start, "cells": [*cells]}
+
+
+FIRST = cell("first", 0.5, differs="")
+
+
+def test_a_row_has_the_figures_of_a_cell_what_it_gained_and_what_it_cost():
+    made = table(
+        FIRST,
+        cell("good", 0.75, 0.25),
+        cell("near", 0.45, -0.05),
+        cell("twin", state="same", note="good"),
+        cell("torn", state="failed"),
+        start=cell("before", 0.25, -0.25),
+    )
+    costs = {
+        "first": {"seconds": 119.4, "gib": 1.5},
+        "good": {"seconds": 120, "gib": 2},
+        "near": {"seconds": 5400, "gib": 2.25},
+    }
+    head, before, first, good, near, twin, torn = rows(made, costs)
+    words = [HEADLINE[TOOL], HEADLINE[EXACT]]
+    over = [f"{one}, points over first" for one in words]
+    assert head == ["cell", "what differs", *words, *over, "time", "GiB"]
+    assert first[:2] == ["first", "the first"] and good[:2] == ["good", "good=1"]
+    assert first[2].startswith("50.0 %") and good[3].startswith("75.0 %")
+    assert first[4:] == ["-", "-", "119 s", "1.5"]
+    assert good[4:] == ["+25.0 [+15.0, +35.0], beyond noise"] * 2 + ["2 min", "2"]
+    assert near[4:] == ["-5.0 [-15.0, +5.0]"] * 2 + ["90 min", "2.25"]
+    assert before[0] == "before" and before[4].startswith("-25.0 ") and before[6:] == ["-", "-"]
+    assert twin[2:] == ["as good", "-", "-", "-", "-", "-"]
+    assert torn[2:] == ["failed", "-", "-", "-", "-", "-"]
+    narrow = rows(made, costs, differs=False)
+    assert narrow == [[row[0], *row[2:]] for row in (head, before, first, good, near, twin, torn)]
+
+
+def test_cells_without_figures_are_explained_together_where_the_reason_is_the_same():
+    assert notes(table(FIRST, cell("good", 0.75, 0.25))) == []
+    assert notes(
+        table(
+            FIRST,
+            cell("a", state="failed", note="The loss diverged.", command="agentlite dpo"),
+            cell("b", state="not run", note="no time is left"),
+            cell("c", state="same", note="first"),
+            cell("d", state="not run", note="no time is left"),
+            cell("e", state="same", note="first"),
+        )
+    ) == [
+        "a: failed, The loss diverged (agentlite dpo).",
+        "b; d: not run, no time is left.",
+        "c; e: the same as first, so not run twice.",
+    ]
+
+
+def test_a_metric_that_no_cell_was_compared_in_has_no_part_in_the_picture():
+    one = cell("one", 0.5, differences={EXACT: difference(EXACT, 0.2)})
+    (found,) = gains(table(FIRST, one, cell("two", state="failed")))
+    assert (found.metric, found.first) == (EXACT, "first")
+    assert [(name, bool(there)) for name, there in found.rows] == [("one", True), ("two", False)]
+    assert gains(table(FIRST)) == []
+    assert "No cell was compared with the first." in picture(table(FIRST))
+
+
+MEANS = st.lists(st.floats(-0.6, 0.6).map(lambda one: round(one, 2)), min_size=1, max_size=5)
+
+
+@given(MEANS, st.sampled_from([0.01, 0.1, 0.4]))
+def test_the_picture_has_a_dot_for_each_gain_at_its_place_and_hollow_within_noise(means, reach):
+    """Right of the line is better, one scale serves all cells of a metric, and nothing is drawn
+    outside of the picture.
+    """
+    cells = [
+        cell(f"c{n}", 0.5, differences={EXACT: difference(EXACT, mean, reach)})
+        for n, mean in enumerate(means)
+    ]
+    tree = ET.fromstring(picture(table(FIRST, *cells)))
+    width = float(tree.get("width", 0)) - 10
+    shapes = [one for one in tree.iter() if one.get("stroke")]
+    zero, *intervals = [one.get("d", "") for one in shapes if one.tag.endswith("path")]
+    dots = [one for one in shapes if one.tag.endswith("circle")]
+    middle = float(zero[1:].split()[0])
+    assert len(dots) == len(intervals) == len(means)
+    widest = max(abs(mean) + reach for mean in means)
+    per_unit = (width - 10 - middle) / max(widest, 0.05)
+    for mean, dot, line in zip(means, dots, intervals, strict=True):
+        at = middle + mean * per_unit
+        assert float(dot.get("cx", 0)) == pytest.approx(at, abs=0.06)
+        start, end = (float(one) for one in line[1:].replace("H", " ").split()[::2])
+        assert (start, end) == pytest.approx(
+            (at - reach * per_unit, at + reach * per_unit), abs=0.2
+        )
+        assert 0 <= start <= end <= width
+        is_beyond = abs(mean) > reach
+        assert (dot.get("fill") == dot.get("stroke")) == is_beyond
+    heights = [float(dot.get("cy", 0)) for dot in dots]
+    assert heights == sorted({*heights}) and heights[-1] < float(tree.get("height", 0))
+
+
+@pytest.mark.parametrize("length", [31, 32, 33])
+def test_a_long_name_is_cut_and_every_name_is_text(length):
+    name = "<b>&" + "n" * (length - 4)
+    shown = [
+        text.text for text in ET.fromstring(picture(table(FIRST, cell(name, 0.5, 0.1)))).iter()
+    ]
+    assert (name if length <= 32 else f"{name[:31]}…") in shown
