@@ -13,12 +13,16 @@ import pytest
 from support.scripted_server import ScriptedServer
 
 import agentlite
+from agentlite.config.settings import QueriesSettings
 from agentlite.core.errors import NETWORK, REJECTS, UserError
-from agentlite.core.records import digest
+from agentlite.core.records import Tool, digest
 from agentlite.core.row_files import Appender, read_rows, write_rows
 from agentlite.data.prompt_records import Prompts
 from agentlite.engine import sentence_encoder
+from agentlite.environments.simulators import SimulatorReply
 from agentlite.retrieval.rankers import words
+from agentlite.stages.queries.requests import NearQueries, near_queries, read_reply, request
+from agentlite.stages.queries.seeds import SeedQuery
 
 ASKED = {
     "weather": "What is the weather in {} going to be like next weekend?",
@@ -154,6 +158,85 @@ def test_each_planted_fault_is_dropped_counted_and_asked_for_again(tmp_path, ser
     (dropped,) = rows(tmp_path, "dropped.jsonl")
     assert dropped["fault"] == KIND.get(fault, fault)
     assert len({row["prompt"] for row in rows(tmp_path)}) == 6
+
+
+SEEDS = [SeedQuery("Wet in Oslo?"), SeedQuery("明天下雨吗？")]
+
+
+def fault_of(text, seed=0):
+    near = NearQueries(0, (seed,))
+    said = json.dumps([text], ensure_ascii=False)
+    (one,) = read_reply(SimulatorReply("", said), near, SEEDS)
+    assert (one.text, one.near) == (text.strip(), near)
+    return one.fault
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("Is it ok", ""),  # eight bytes
+        ("Is it o", "nonsense"),
+        ("12345678?", "nonsense"),
+        ("wet " + "abcdefghijklmnopqrstuvwxyz " * 73, ""),
+        ("wet " + "abcdefghijklmnopqrstuvwxyz " * 74, "nonsense"),  # 2002 characters
+        *((f"Fly me to {place} now", "nonsense") for place in ("<city>", "[your name]", "{date}")),
+        *((f"Fly me to {place} now", "") for place in ("<5>", "[1]", "{}", "a...", "<x>")),
+        ("...", "nonsense"),
+        ("“...”", "nonsense"),
+        ("It is wet " + "!" * 7, ""),
+        ("It is wet " + "!" * 8, "nonsense"),
+        ("Go: " + "turn left, " * 8, "nonsense"),
+        ("明天下雨吗", "other language"),
+    ],
+)
+def test_a_query_is_nonsense_from_certain_bounds_on(text, fault):
+    assert fault_of(text) == fault
+
+
+def test_a_query_is_in_the_script_of_any_query_near_it():
+    assert fault_of("明天下雨吗", seed=1) == "" and fault_of("Wet in Rome?", seed=1)
+    both = NearQueries(0, (0, 1))
+    said = 'Here: [1] is one. ["Wet in Rome?", "奥斯陆下雨吗", 7, {"q": "雨"}]'
+    assert [one.fault for one in read_reply(SimulatorReply("", said[17:]), both, SEEDS)] == [
+        *("", "", "not a text", "not a text")
+    ]
+    (first,) = read_reply(SimulatorReply("", said), both, SEEDS)
+    assert (first.text, first.fault) == ("1", "not a text")  # the first list is the answer
+    (broken,) = read_reply(SimulatorReply("", "[so"), both, SEEDS)
+    assert (broken.text, broken.fault) == ("[so", "not a list")
+
+
+def test_clusters_take_turns_and_the_nearest_of_the_anchor_are_shown():
+    angles = numpy.array([0.0, 0.1, 0.3, 0.6, 1.0, 1.5])
+    vectors = numpy.stack([numpy.cos(angles), numpy.sin(angles)], 1)
+    labels = [0, 0, 1, 0, 1, 0]
+    settings = QueriesSettings(near=3)
+    anchors = {0: set(), 1: set()}
+    for turn in range(60):
+        near = near_queries(settings, labels, vectors, turn)
+        assert near == near_queries(settings, labels, vectors, turn)
+        assert near.cluster == turn % 2
+        members = [at for at, label in enumerate(labels) if label == near.cluster]
+        first, *others = near.seeds
+        far = sorted({*members} - {first}, key=lambda at: abs(angles[at] - angles[first]))
+        assert others == far[:2]
+        anchors[near.cluster].add(first)
+    assert anchors == {0: {0, 1, 3, 5}, 1: {2, 4}}
+    other = [near_queries(QueriesSettings(near=3, seed=1), labels, vectors, at) for at in range(9)]
+    assert other != [near_queries(settings, labels, vectors, at) for at in range(9)]
+
+
+def test_a_request_shows_queries_and_tools_on_a_line_each_and_no_more_than_is_read():
+    tools = tuple(Tool(f"tool_{n}", "Does\n" + "a" * 600) for n in range(14))
+    seeds = [SeedQuery("Wet\n in  Oslo?" + "b" * 600, tools), SeedQuery("And now?")]
+    settings = QueriesSettings(per_request=7, seed=3)
+    text = request(settings, NearQueries(0, (0, 1)), seeds, 5).messages[0]["content"]
+    lines = [line for line in text.splitlines() if line.startswith("- ")]
+    assert lines[0] == "- Wet in Oslo?" + "b" * 488 and lines[1] == "- And now?"
+    assert lines[2:] == [f"- tool_{n}: Does " + "a" * 495 for n in range(12)]
+    assert "Write 7 new requests" in text and "list of 7 strings" in text
+    bare = request(settings, NearQueries(0, (1,)), seeds, 5).messages[0]["content"]
+    assert "The tools:" not in bare
 
 
 def test_a_query_that_was_made_before_is_a_copy(tmp_path, server, texts):
