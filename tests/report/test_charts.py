@@ -85,3 +85,5 @@ def test_components_of_a_reward_stand_on_one_scale_from_0_to_1_or_higher():
         ("a", 0.0, 1.0),
         ("b", 0.0, 1.0),
     ]
+    _, components = charts([*rows, {"step": 2, "reward/b": 2.5, "reward/a": -1.0}])
+    assert {(one.low, one.high) for one in components} == {(0.0, 2.5)}

@@ -85,3 +85,40 @@ def test_without_a_question_that_needs_a_tool_the_decision_is_what_counts():
 )
 def test_names_are_listed_as_in_a_sentence(names, text):
     assert listed(names) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        (TOOL, "a picks the right tool for 3 of 4 questions that need one; b for 1."),
+        ("call_decision", "a is right to call a tool, or not to, for 3 of 4 questions; b for 1."),
+        ("bfcl", "a completes 3 of 4 tasks, by BFCL's verdict; b for 1."),
+        ("env", "a completes 3 of 4 tasks; b for 1."),
+    ],
+)
+def test_each_figure_that_counts_has_its_own_words(name, sentence):
+    metrics = {"b": measured(1, count=4, name=name), "a": measured(3, count=4, name=name)}
+    assert headline(metrics, [difference("a", "b", True, name)]) == [
+        sentence,
+        "The difference is beyond noise.",
+    ]
+    # one model that lacks the figure is not set beside the others
+    assert headline({**metrics, "c": measured(1, name="other")}, [])[0] == sentence
+
+
+def test_a_reward_between_0_and_1_is_a_mean_and_nothing_is_counted():
+    metrics = {
+        model: {"metrics": {"env": {"mean": mean, "count": 40, "interval": interval}}}
+        for model, mean, interval in (
+            ("base", 0.25, "wilson"),
+            ("sft", 0.515, "bootstrap"),
+            ("dpo", 0.5, "wilson"),
+        )
+    }
+    rows = [difference("base", "sft", True, "env"), difference("sft", "dpo", False, "env")]
+    assert headline(metrics, rows) == [
+        "sft has a mean env of 0.52 on 40 tasks; dpo of 0.50, base of 0.25.",
+        "sft is better than base, beyond noise.",
+        "Too few questions to tell sft and dpo apart.",
+    ]
+    assert headline({"sft": metrics["sft"]}, []) == ["sft has a mean env of 0.52 on 40 tasks."]
