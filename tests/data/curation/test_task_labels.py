@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from agentlite.core.records import Call, Gold, Message, Record, Tool
-from agentlite.data.curation.task_labels import RULES, classified
+from agentlite.data.curation.task_labels import NAMES, RULES, classified
 
 TOOLS = tuple(Tool(name, f"Does {name}.") for name in ("weather", "book", "mail", "search_tools"))
 
@@ -129,3 +129,94 @@ def test_from_20_tools_on_there_are_many_and_from_3_that_are_due_at_once_it_is_a
 
 def test_every_rule_is_shown_above() -> None:
     assert {rule for _, _, rule in TABLE} | {"many tools on offer"} == set(RULES)
+
+
+def rule_of(question: str, tool: str = "weather") -> str:
+    record = replace(dialog(f"?{question}", f"!{tool}", ".Wet."), tools=(Tool(tool),))
+    return classified(record)[1]
+
+
+WAYS = ("search", "find", "retrieve", "discover", "list", "recommend")
+FINDERS = [
+    *(f"{way}{gap}{what}" for way in WAYS for gap in ("", "_") for what in ("tools", "apis")),
+    *(f"{what}_{way}" for what in ("tool", "tools", "api", "plugins") for way in WAYS[:2]),
+    *("ToolRetriever", "plugin_retrieval", "my_find_plugins"),
+]
+
+
+@pytest.mark.parametrize("name", FINDERS)
+def test_a_tool_that_finds_tools_is_known_by_its_name(name: str) -> None:
+    assert rule_of("Weather?", name) == "a tool is sought"
+
+
+@pytest.mark.parametrize("name", ["search_tool", "find_hotels", "list_tools_of_shop", "tool_list"])
+def test_a_tool_that_finds_something_else_is_one_as_any_other(name: str) -> None:
+    assert rule_of("Weather?", name) == "a call"
+
+
+@pytest.mark.parametrize("start", ["which", "what", "find", "search for", "look for", "is there"])
+@pytest.mark.parametrize("what", ["tool", "tools", "API", "plugin"])
+def test_a_question_asks_for_a_tool_if_it_wants_one_that_does_something(
+    start: str, what: str
+) -> None:
+    for words in ("", "a ", "the very best "):
+        for end in (" can do it", " that sings", " for rain", " to sing", "?", "", " is best"):
+            assert rule_of(f"Please, {start} {words}{what}{end}") == "a tool is sought"
+    for question in (
+        f"{start} one of the best {what} can do it",  # too far away
+        f"{start} {what} version",
+        f"{start} hotel for rain",
+        f"Use the {what} for rain.",
+    ):
+        assert rule_of(question) == "a call"
+
+
+@pytest.mark.parametrize(
+    "start", ["哪个", "哪些", "哪款", "什么", "找", "搜索", "检索", "查找", "推荐", "有没有"]
+)
+def test_a_question_in_chinese_asks_for_a_tool_near_its_word(start: str) -> None:
+    for what in ("工具", "接口", "插件", "API"):
+        assert rule_of(f"请{start}{'好' * 8}{what}") == "a tool is sought"
+        assert rule_of(f"请{start}{'好' * 9}{what}") == "a call"
+
+
+CONDITIONS = [
+    *("Book only if it is dry.", "Book ONLY WHEN it is dry.", "Book it unless it rains."),
+    *("Book as soon as it is dry.", "Call in case it rains.", "Wait for Ann.", "Wait until noon."),
+    *("Book it if necessary.", "Call if needed.", "Pay if required.", "If not, book it."),
+    *("If it rains, book.", "Hi. And if it rains, book.", "Look; but if it rains, book."),
+    "If you can, and if it rains, book.",
+    *(f"{word}下雨就取消" for word in ("如果", "假如", "倘若", "要是", "一旦", "若")),
+    *(f"如果下雨，{word}订车" for word in ("就", "请", "帮", "则", "再", "通知", "提醒", "改")),
+    *("除非下雨", "等到中午", "只有下雨才订", "必要时订", "需要时订", "有必要订", "先确认天气"),
+    *("先检查", "先核实", "先看看", "先问"),
+]
+NO_CONDITIONS = [
+    *("Book it if possible, in red.", "If you can, book it.", "If you could, book it."),
+    *("If it rains book it.", "Notify me.", "What if? Book it.", "If I pay 9, what is it?"),
+    *("If I pay 9, how much is it?", "If I pay, is it mine?", "Say when it is dry."),
+    *("如果下雨", "若干城市的天气", "只有一辆车", "先生要一辆车"),
+]
+
+
+@pytest.mark.parametrize("question", CONDITIONS)
+def test_a_condition_is_known_by_its_words(question: str) -> None:
+    assert rule_of(question) == "a condition"
+
+
+@pytest.mark.parametrize("question", NO_CONDITIONS)
+def test_a_polite_if_and_a_calculation_are_no_conditions(question: str) -> None:
+    assert rule_of(question) == "a call"
+
+
+def test_conditions_and_wishes_count_where_they_are_met_with_a_call() -> None:
+    """And which task a row names, in its own words or in SAGE's, comes before all rules."""
+    said = dialog("?Weather?", "!weather", ".Wet.", "?If it rains, tell me.", ".It rains.")
+    assert classified(said)[1] == "a call"
+    for stated in NAMES:
+        record = replace(dialog("?Weather?", "!weather", ".Wet."), meta={"task_type": stated})
+        named, why = classified(record)
+        general = NAMES[stated] == "general"
+        assert (named.task, why) == (
+            ("tool_selection", "a call") if general else (NAMES[stated], "said")
+        )
