@@ -4,11 +4,15 @@ import json
 import subprocess
 import sys
 import time
+from itertools import pairwise
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.processes import environment, start
 from support.samples import ROOT
 
-from agentlite.cli.run_watch import WIDTH, _view, line, sparkline
+from agentlite.cli.run_watch import BARS, WIDTH, _time, _view, line, sparkline
 from agentlite.core.row_files import write_rows
 from agentlite.deploy.board.workspaces import Workspaces
 from agentlite.workspace.run_folder import Plan, open_stage
@@ -60,3 +64,56 @@ def test_a_curve_is_as_wide_as_its_column_at_most():
     assert sparkline([]) == "" and sparkline([2.0]) == "▁"
     assert sparkline([0, 1]) == "▁█"
     assert len(sparkline([float(n) for n in range(1000)])) <= WIDTH
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=WIDTH))
+def test_a_curve_rises_and_falls_with_its_values(values):
+    """From the lowest bar to the highest, whatever the scale; where nothing changes it is flat."""
+    bars = [BARS.index(bar) for bar in sparkline(values)]
+    assert len(bars) == len(values)
+    assert min(bars) == 0 and max(bars) == (len(BARS) - 1 if len({*values}) > 1 else 0)
+    for (one, other), (bar, other_bar) in zip(pairwise(values), pairwise(bars), strict=True):
+        assert (one - other) * (bar - other_bar) >= 0 and (one != other or bar == other_bar)
+    assert sparkline([3 * value + 1 for value in values]) == sparkline(values)
+
+
+@given(st.integers(2, 9), st.lists(st.sampled_from([0.0, 7.0]), min_size=WIDTH, max_size=WIDTH))
+def test_a_long_curve_is_that_of_the_means_of_its_parts(size, means):
+    spread = [value for mean in means for value in (mean - 1, *[mean] * (size - 2), mean + 1)]
+    assert sparkline(spread) == sparkline(means)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (None, ""),
+        (0.4, "0 s"),
+        (119, "119 s"),
+        (120, "2 min"),
+        (7199, "120 min"),
+        (7200, "2 h"),
+        (172799, "48 h"),
+        (172800, "2 d"),
+    ],
+)
+def test_a_time_has_the_largest_unit_of_which_it_has_two(seconds, words):
+    assert _time(seconds) == words
+
+
+def test_a_table_has_as_many_stages_as_there_are_lines_and_the_last_written_first(tmp_path):
+    from rich.console import Console
+
+    for name in "abcdefgh":
+        with open_stage(tmp_path / name, Plan("prep", {}, {}), force=False) as stage:
+            stage.finish([], {})
+    board = Workspaces([tmp_path])
+    board.look(10)
+    console = Console(width=150, color_system=None)
+    for height, shown in ((0, 3), (9, 3), (10, 4), (14, 8), (40, 8)):
+        with console.capture() as captured:
+            console.print(_view(board, height))
+        head, *lines = captured.get().splitlines()
+        assert head.split() == ["stage", "state", "left", "loss", "tokens/s", "GiB"]
+        names = [text.split()[0].rpartition("/")[2] for text in lines[:shown]]
+        assert names == [*"hgfedcba"][:shown]
+        assert lines[shown:] == ([f"and {8 - shown} others: agentlite runs"] if shown < 8 else [])

@@ -7,6 +7,8 @@ import pytest
 from agentlite.cli.summary_tables import (
     ENDINGS,
     Line,
+    number,
+    of_make,
     of_prep,
     of_queries,
     of_rollout,
@@ -163,3 +165,53 @@ def test_queries_are_shown_by_cluster():
         Line("cluster", "2", "new, 5 seeds such as: Is it wet?"),
         Line("dropped", "1", "copy", "yellow"),
     ]
+
+
+def test_dialogs_are_shown_by_kind_with_what_was_not_found_and_what_was_filtered():
+    figures = {
+        "kept": 1200,
+        "wanted": 1300,
+        "calls": 2400,
+        "tools_called": 9,
+        "kinds": {"single": 1195, "error": 5},
+        "not_found": {"error": 70, "long": 2},
+        "verified": {"results": 1200},
+        "filtered": {"copy": 28},
+    }
+    assert of_make(figures) == [
+        Line("dialogs", "1,200", "of 1,300, with 2,400 calls of 9 tools", "yellow"),
+        Line("", "1,195", "single"),
+        Line("", "5", "error; for 70 no calls were found", "yellow"),
+        Line("", "0", "long; for 2 no calls were found", "yellow"),
+        Line("verified", "1,200", "whose results another process confirms"),
+        Line("filtered", "28", "copy", "yellow"),
+    ]
+    assert of_make({**figures, "wanted": 1200})[0].colour == ""
+
+
+def test_several_sources_are_counted_and_each_of_their_formats_is_named_once():
+    one, other = {"formats": {"openai": 1, "alpaca": 2}}, {"formats": {"openai": 3}}
+    files = {"a.jsonl": one, "b.jsonl": other}
+    (rows,) = named(FIGURES | {"by_file": files})["rows"]
+    assert rows.words == "from 2 sources (alpaca, openai)"
+    (rows,) = named(FIGURES | {"by_file": {"a.jsonl": {"formats": {}}}})["rows"]
+    assert rows.words == "from a.jsonl"
+    (kept,) = named(FIGURES | {"read": 0, "kept": 0})["kept"]
+    assert kept.words == ""
+
+
+@pytest.mark.parametrize("called", range(8))
+def test_the_five_tools_that_are_called_most_are_named_and_the_others_counted(called):
+    most = {name: 9 - at for at, name in enumerate("abcdefg"[:called])}
+    tools = {**FIGURES["tools"], "called": called, "most_called": most, "calls": 40}
+    words = named(FIGURES | {"tools": tools})["tools"][0].words
+    listed = [f"{name} {count}" for name, count in most.items()][:5]
+    listed += [f"{called - 5} more"] if called > 5 else []
+    assert words == ": ".join(
+        filter(None, ["on offer, typically 5 at a time; 40 calls", ", ".join(listed)])
+    )
+
+
+def test_a_figure_is_written_as_short_as_it_can_be():
+    written = {"0.3333": 1 / 3, "3": 3, "1 -> 2": [1, 2], "a 1, b 0.5": {"a": 1, "b": 0.5}, "-": {}}
+    assert [number(value) for value in written.values()] == [*written]
