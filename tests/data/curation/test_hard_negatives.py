@@ -15,6 +15,7 @@ from support.unknown_arguments import RECORD
 from agentlite.core.json_schema import fits
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool
 from agentlite.data.curation.hard_negatives import (
+    NAMING,
     NO_CALL_ANSWER,
     NO_CALL_ANSWER_ZH,
     hard_negatives,
@@ -258,3 +259,130 @@ def test_unknown_arguments_stay_unknown_under_masked_names() -> None:
 def test_no_name_is_masked_where_a_tool_is_known_by_it_alone() -> None:
     row = json.loads(FORMATS["sage_sft"].example)
     assert with_masked_names(to_record(row), 0) == "a tool has a name only"
+
+
+WORDS_OF_MUCH = [
+    "search",
+    "google",
+    "bing",
+    "browse",
+    "web",
+    "wiki",
+    "lookup",
+    "look_up",
+    "python",
+    "code",
+    "shell",
+    "bash",
+    "terminal",
+    "exec",
+    "command",
+    "script",
+    "sql",
+    "query",
+    "http",
+    "request",
+    "api",
+    "llm",
+    "gpt",
+    "chat",
+    "ask",
+    "answer",
+    "assistant",
+    "agent",
+    "搜索",
+    "检索",
+    "查询",
+    "浏览",
+    "代码",
+    "执行",
+    "问答",
+]
+
+
+@pytest.mark.parametrize("word", WORDS_OF_MUCH)
+def test_a_tool_that_does_much_could_do_anything(word: str) -> None:
+    for name in (word, f"my_{word}_2", word.upper()):
+        much = Tool(name, "Helps.", {"type": "object", "properties": {}})
+        record = asking("Wet?", (WEATHER, much), city="Oslo")
+        assert without_right_tool(record, (), "No.") == "another tool could do it"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_alike"),
+    [
+        ("CityWeather", True),
+        ("weathers", True),
+        ("WEATHERMap", True),
+        ("get_lamp", False),  # shares only a word that says nothing
+        ("whether", False),
+    ],
+)
+def test_tools_are_alike_by_a_telling_word_of_their_names(name: str, is_alike: bool) -> None:
+    other = Tool(name, "Helps.", {"type": "object", "properties": {}})
+    record = asking("Wet?", (WEATHER, other), city="Oslo")
+    assert isinstance(without_right_tool(record, (), "No."), str) == is_alike
+
+
+def test_no_tool_is_removed_behind_a_call_that_is_given() -> None:
+    given_call = Message("assistant", "", (Call(WEATHER.name, {"city": "Rome"}, "r"),), loss=False)
+    before = (Message("user", "Rome?"), given_call, Message("tool", "9", call_id="r"))
+    record = asking("And Oslo?", (WEATHER, LIGHT), city="Oslo")
+    record = replace(record, messages=(*before, Message("assistant", "9."), *record.messages))
+    assert without_right_tool(record, (), "No.") == "a call is given before"
+
+
+def test_a_variant_says_how_it_is_written_and_nothing_about_what_is_gone() -> None:
+    kept = {"protocol": "hermes", "joined": 2, "cut_from": 9}
+    meta = {**kept, "turns": {"1": {}}, "source_row": 7}
+    record = replace(asking("Wet?", (WEATHER, LIGHT), city="Oslo"), meta=meta)
+    made = hard_negatives([record], removed=1, masked=1, seed=0).records
+    assert [one.meta for one in made] == [
+        {**kept, "made": "right tool removed"},
+        {**kept, "made": "names masked"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_telling"),
+    [
+        ("weather", False),
+        ("Weather", True),
+        ("getweather2", True),
+        ("get_weather", True),
+        ("天气", True),
+    ],
+)
+def test_a_name_in_a_text_counts_unless_it_is_a_word_as_any_other(
+    name: str, is_telling: bool
+) -> None:
+    tool = replace(LIGHT, name=name)
+    for message in (f"How is the {name}?", "Lamp?"):
+        masked = with_masked_names(asking(message, (tool,), room="hall"), 0)
+        assert (masked == "a text names a tool") == (is_telling and name in message)
+
+
+@pytest.mark.parametrize("keyword", sorted(NAMING))
+def test_names_stay_where_a_keyword_of_a_schema_may_name_parameters(keyword: str) -> None:
+    tool = replace(LIGHT, parameters={**LIGHT.parameters, keyword: {}})
+    masked = with_masked_names(asking("Lamp?", (tool,), room="hall"), 0)
+    assert masked == "a schema names parameters elsewhere"
+
+
+def test_gold_is_renamed_as_calls_are_and_what_is_not_on_offer_stays() -> None:
+    calls = (
+        GoldCall(LIGHT.name, {"room": ["hall", "attic"], "unknown": [1]}),
+        GoldCall("elsewhere", {"room": ["hall"]}),
+    )
+    record = replace(asking("Lamp?", (LIGHT, RATE), room="hall"), gold={1: Gold(calls)})
+    masked = with_masked_names(record, 0)
+    assert isinstance(masked, Record)
+    light, rate = masked.tools
+    (call,), (first, second) = masked.messages[1].calls, masked.gold[1].calls
+    (room,) = light.parameters["properties"]
+    assert (call.name, call.arguments) == (light.name, {room: "hall"})
+    assert (first.name, first.arguments) == (light.name, {room: ["hall", "attic"], "unknown": [1]})
+    assert second == calls[1]
+    pair, amount = rate.parameters["properties"]
+    assert rate.parameters["required"] == [amount]
+    assert rate.parameters["properties"][pair] == RATE.parameters["properties"]["pair"]
