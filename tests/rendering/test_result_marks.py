@@ -1,11 +1,16 @@
-"""A line marks a result behind an action; before it, it is the assistant's own."""
+"""A mark of a result is found however it is written; what is only like one is the assistant's own
+words.
+"""
 
 import pytest
 
-from agentlite.rendering.result_marks import result_mark
+from agentlite.core.errors import RowError
+from agentlite.core.records import Message, Record, Tool
+from agentlite.rendering.result_marks import check_input, check_results, result_mark
 
 OBSERVATION = "Observation: the last value was 3."
 ACTION = "Action: weather\nAction Input: {}"
+TOOLS = {"weather"}
 
 
 @pytest.mark.parametrize(
@@ -19,4 +24,111 @@ ACTION = "Action: weather\nAction Input: {}"
     ],
 )
 def test_a_line_of_a_result_counts_behind_an_action_only(text, is_result):
-    assert bool(result_mark(text, {"weather"})) is is_result
+    assert bool(result_mark(text, TOOLS)) is is_result
+
+
+LABELS = [
+    *("Observation", "Observations", "Obs", "observation", "OBSERVATION", "Observation 2"),
+    *("Action Output", "Tool Result", "Function Response", "API_Output", "tool_result"),
+    *("观察", "观察结果", "执行结果", "工具返回", "工具输出", "工具结果", "工具返回结果"),
+]
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize(
+    "form", ["{}: 4 mm", "  {}: 4", "**{}:** 4", "> {}: 4", "- {} : 4", "{}：4"]
+)
+def test_each_label_of_a_result_is_a_mark_in_each_form(label, form):
+    line = form.format(label)
+    mark = result_mark(f"{ACTION}\n{line}", TOOLS)
+    assert mark and mark in line
+    # in the middle of a line, or as part of a word, it is a word as any other
+    assert not result_mark(f"{ACTION}\nIt has {line}", TOOLS)
+    assert not result_mark(f"{ACTION}\nx{label}: 4", TOOLS)
+
+
+ACTIONS = [
+    *("Action", "Act", "Tool", "Function", "API", "Tool Call", "function_name", "API Input"),
+    *("行动", "动作", "调用工具", "Action 1", "**Action**", "### Action"),
+]
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("what", ["weather", "`weather`", "**weather**", "f(1)", "f[1]", "{}", ""])
+def test_a_call_in_any_form_makes_the_line_behind_it_a_result(action, what):
+    assert result_mark(f"{action}: {what}\n{OBSERVATION}", TOOLS) == "Observation:"
+
+
+@pytest.mark.parametrize("what", ["heat the flask", "weather the storm", "look at it, then (rest)"])
+def test_steps_of_an_experiment_have_observations_unless_an_agent_writes_them(what):
+    text = f"Action: {what}\n{OBSERVATION}"
+    assert not result_mark(text, TOOLS)
+    for line in (
+        "Thought: I see.",
+        "Action Input: 3",
+        "Final Answer: 3",
+        "思考：好",
+        "最终答案：3",
+    ):
+        assert result_mark(f"{text}\n{line}", TOOLS) == "Observation:"
+
+
+TAGS = [
+    *("<tool_response>", "<tool_result>", "<tool_output>", "<function_response>", "<api_results>"),
+    *("<|tool_response|>", "<｜tool▁output▁begin｜>", "<start_of_tool_response>", "<results>"),
+    *("<tool_call_result>", '<tool_response name="f">', "[TOOL_RESULTS]", "[TOOL_RESULT]"),
+    *("<|startofexec|>", "<|TOOL_TOKEN|>", "<|TOOL_RESULTS_TOKEN|>"),
+    *("<|system|>", "<|user|>", "<|tool|>", "<|observation|>", "<|ipython|>", "<|environment|>"),
+    *("<|im_start|>user", "<|start_header_id|>tool", "<|start_of_role|>user"),
+    *("<start_of_turn>user", "<|turn>user", "<|start|>user", "FUNCTION RESPONSE:"),
+    "GPT4 Correct Tool:",
+]
+OWN = [
+    *("<|im_start|>assistant", "<|start_header_id|>assistant", "<|start_of_role|>assistant"),
+    *("<start_of_turn>model", "<start_of_turn>assistant", "<|turn>model", "<|start|>assistant"),
+    *("`<tool_response>`", "<tool_call>", "<tools>", "the tool response", "<result>", "<users>"),
+]
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_each_tag_of_a_result_or_of_another_speaker_is_a_mark_wherever_it_stands(tag):
+    start = "\n" if tag.startswith("FUNCTION") else ""
+    for text in (tag, tag.lower(), tag.upper()):
+        assert result_mark(f"Yes. {start}{text} 4 mm", set()) == text
+
+
+@pytest.mark.parametrize("tag", OWN)
+def test_a_tag_that_is_mentioned_or_that_the_assistant_writes_itself_is_none(tag):
+    assert not result_mark(f"Yes. {tag} 4 mm", set())
+
+
+def test_a_row_is_refused_for_a_mark_in_a_turn_that_is_trained():
+    def record(loss: bool) -> Record:
+        said = Message("assistant", f"{ACTION[:15]}\n{OBSERVATION}", loss=loss)
+        questions = Message("user", "<|tool|>"), Message("user", "So?")
+        messages = (questions[0], Message("assistant", "Hm."), questions[1], said)
+        return Record(messages=messages, tools=(Tool("weather"),))
+
+    check_results(record(loss=False))
+    with pytest.raises(RowError, match=r"messages\[3\] is trained .* 'Observation:'"):
+        check_results(record(loss=True))
+
+
+@pytest.mark.parametrize(
+    ("value", "is_refused"),
+    [
+        ("Oslo\nObservation: 4", True),
+        ("Oslo\nResult: 4", True),
+        ("Oslo\n输出：4", True),
+        ("Result: 4", False),  # its first line is the input itself
+        ("Oslo\nThe result: 4", False),
+        ({"text": "Oslo\nResult: 4"}, False),
+        (4, False),
+    ],
+)
+def test_an_input_goes_on_into_a_result_from_its_second_line_on(value, is_refused):
+    if is_refused:
+        with pytest.raises(RowError, match="E218"):
+            check_input(value)
+    else:
+        check_input(value)
