@@ -1,5 +1,7 @@
 """The table of an ablation: what it compares, and what its verdict says."""
 
+import pytest
+
 from agentlite.core.records import Step
 from agentlite.scoring.ablation_table import AblationTable, CellResult, ablation_table
 from agentlite.scoring.metrics.confidence import summary
@@ -65,3 +67,42 @@ def test_only_the_metrics_that_are_asked_for_are_compared() -> None:
     scores = {Step("r", 1): {METRIC: 1.0, "call_decision": 0.0}}
     found = differences_of([("a", "b")], {"a": scores, "b": scores}, 0, [METRIC])
     assert [one.metric for one in found] == [METRIC]
+
+
+def test_the_verdict_names_three_cells_the_best_first_and_the_worst_first() -> None:
+    good = {f"g{points}": cell(50 + points) for points in (30, 45, 35, 40)}
+    bad = {f"b{points}": cell(50 - points) for points in (25, 45, 35, 40)}
+    better, worse = made(first=cell(50), **good, **bad).verdict
+    assert [part.split(" (")[0] for part in better.split(": ")[1].split("), ")] == [
+        *("g45", "g40", "g35"),
+        "1 more.",
+    ]
+    assert [part.split(" (")[0] for part in worse.split(": ")[1].split("), ")] == [
+        *("b45", "b40", "b35"),
+        "1 more.",
+    ]
+    three = {name: good[name] for name in ("g30", "g40", "g45")}
+    assert "more" not in made(first=cell(50), **three).verdict[0]
+
+
+def test_the_verdict_counts_the_cells_without_figures() -> None:
+    states = ("failed", "failed", "dropped", "dropped", "not run", "not run", "same")
+    others = {
+        f"c{number}": CellResult(state=state, note="first") for number, state in enumerate(states)
+    }
+    assert made(first=cell(50), good=cell(90), **others).verdict[1:] == [
+        "2 cells failed, 2 cells were dropped by halving, 2 cells were not run."
+    ]
+    # a cell that is the same as a better one is better by no work of its own
+    twin = CellResult(state="same", note="good")
+    assert "twin" not in made(first=cell(50), good=cell(90), twin=twin).verdict[0]
+
+
+def test_the_start_is_compared_as_a_cell_is_on_the_prompts_that_all_have_answered() -> None:
+    table = made(first=cell(50), fewer=cell(50, of=60))
+    assert table.start is not None and table.start.name == "sft (start)"
+    assert table.start.differences[METRIC].mean == pytest.approx((40 - 50) / 60)
+    assert table.prompts == 60 and table.metrics == [METRIC]
+    words = {"first": ""}
+    alone = ablation_table("dpo", "test", METRIC, words, {"first": cell(50)}, None, 0)
+    assert alone.start is None and alone.prompts == 100
