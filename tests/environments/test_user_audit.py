@@ -147,6 +147,7 @@ def test_a_fact_has_another_value_only_where_its_whole_name_is_given_one(name, v
         ("A12", "It is BA12.", False),
         (["x", {"deep": "A12"}], "A12", True),
         ("", "Hello.", False),
+        (" ", "So - no.", False),
         (None, "None of them.", False),
         (True, "True.", False),
     ],
@@ -162,10 +163,11 @@ def test_a_value_is_told_where_it_stands_whole_in_the_words(value, words, told):
 
 @pytest.mark.parametrize("length", range(4, 11))
 def test_a_goal_is_given_away_from_four_fifths_of_its_words_on_if_it_has_six(length):
-    """Words that were said before do not count."""
+    """In any case; words that were said before do not count."""
     goal = [chr(ord("a") + number) * 3 for number in range(length)]
     for told in range(length + 1):
         at_once = length >= 6 and told >= 0.8 * length
         profile = UserProfile(" ".join(["zzz", *goal]))
-        kinds = found(" ".join(goal[:told]), mine=["zzz"], theirs=["Hello."], profile=profile)
+        words = " ".join(goal[:told]).upper()
+        kinds = found(words, mine=["ZZZ"], theirs=["Hello."], profile=profile)
         assert kinds == ["goal at once"] * at_once

@@ -134,7 +134,14 @@ def test_the_picture_has_a_dot_for_each_gain_at_its_place_and_hollow_within_nois
         assert 0 <= start <= end <= width
         is_beyond = abs(mean) > reach
         assert (dot.get("fill") == dot.get("stroke")) == is_beyond
+    # the name and the reading of a cell stand beside its dot, and the title above all of them
     heights = [float(dot.get("cy", 0)) for dot in dots]
+    title, *texts = [one for one in tree.iter() if one.tag.endswith("text")]
+    assert title.get("font-weight") and float(title.get("y", 0)) < heights[0] - 11
+    for number, text in enumerate(texts):
+        assert abs(float(text.get("y", 0)) - heights[number // 2]) < 11
+        assert not text.get("font-weight")
+    assert [text.text for text in texts[::2]] == [f"c{n}" for n in range(len(means))]
     assert heights == sorted({*heights}) and heights[-1] < float(tree.get("height", 0))
 
 

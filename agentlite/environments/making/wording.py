@@ -124,8 +124,6 @@ def _in_words(result: str) -> str:
         read = msgspec.json.decode(result)
     except (msgspec.DecodeError, RecursionError):
         return _shortened(" ".join(result.split()))
-    if not isinstance(read, dict | list):
-        return "" if read is None else value_text(read)
     pairs = [*_pairs(read)]
     listed = [f"{label(name)}: {value}" if name else value for name, value in pairs[:MOST_NAMED]]
     more = f" and {len(pairs) - MOST_NAMED} more" if len(pairs) > MOST_NAMED else ""

@@ -60,6 +60,7 @@ def plan(turns):
         ("Fixes it", "fix it"),
         ("Closes a door", "close a door"),
         ("Pass a test", "pass a test"),
+        ("Gets it", "get it"),
         ("Gas it is", "gas it is"),
         ("List files\nin a folder", "list files"),
         ("SQL queries", "SQL queries"),
@@ -191,6 +192,9 @@ def test_an_answer_names_the_first_four_values_of_a_result_and_counts_the_others
         ("It is wet.", ": It is wet."),
         ("x" * 300, "x" * 300 + "."),
         ("x" * 301, "x" * 300 + "..."),
+        ('"It is wet."', ": 'It is wet.'."),
+        (f'"{"x" * 301}"', ": " + "x" * 300 + "..."),
+        ("0", ": 0."),
     ],
 )
 def test_an_answer_says_what_a_result_says(result, said):
