@@ -91,7 +91,9 @@ def test_the_goal_is_not_told_in_one_breath():
     assert found(whole, mine=[ANNA.goal], theirs=["Hello."]) == []
 
 
-NUMBERED = UserProfile("Book 1,200 seats for 05 nights.", {"row 7": "front", "code": "a12"})
+NUMBERED = UserProfile(
+    "Book 1,200 seats for 05 nights.", {"row 7": "front", "code": "a12", "mail": "Ann@Mail.org"}
+)
 
 
 @pytest.mark.parametrize(
@@ -112,9 +114,14 @@ NUMBERED = UserProfile("Book 1,200 seats for 05 nights.", {"row 7": "front", "co
         ("120 of them.", "Hello.", False),
         ("At 2 pm.", "At 15:00?", False),
         ("12000.", "Hello.", False),
+        ("ann@mail.ORG", "Hello.", True),
+        ("Bob@mail.org", "Is it bob@MAIL.org?", True),
+        ("bob@mail.org", "Hello.", False),
     ],
 )
-def test_a_number_is_known_however_it_is_written_and_whoever_named_it(words, theirs, known):
+def test_a_number_or_an_address_is_known_however_it_is_written_and_whoever_named_it(
+    words, theirs, known
+):
     kinds = found(words, mine=(), theirs=[theirs], profile=NUMBERED)
     assert kinds == ([] if known else ["contradiction"])
 

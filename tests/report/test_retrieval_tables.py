@@ -79,6 +79,7 @@ def test_a_terminal_shows_means_in_percent_gains_in_words_and_the_time_of_a_ques
     retrieval_tables.show(FIGURES, stream)
     out = stream.getvalue()
     cells = [line.split() for line in out.splitlines()]
+    assert ["recall@5", "recall@5", "comp@5", "ndcg@5", "mrr", "map"] in cells  # and below: of 10
     assert ["bm25", "40.0", "12.5", "50.0", "50.0", "50.0", "50.0"] in cells
     assert ["tuned", "90.0", "75.0", "50.0", "50.0", "50.0", "50.0"] in cells
     assert "never right in training (8), in %\n" in out

@@ -132,3 +132,26 @@ def test_balance_goes_by_the_lengths_of_all_pairs_before():
     choice = [said("12", exact=1.0), said("1234567"), said("123456789012")]
     made = build_pairs(grouped(forced, forced, choice), {"exact": 1.0}, PairRule(balance=True))
     assert [len(pair.chosen.text) - len(pair.rejected.text) for pair in made.pairs] == [5, 5, -10]
+
+
+def test_a_weighting_is_compared_with_the_first_one_step_by_step():
+    """One step has the same pair under both, one has another chosen text, two have a pair only
+    under the second, and one only under the first.
+    """
+    totals = {"same": (1, 0, 1, 0), "flipped": (1, 0, 0, 1), "lost": (1, 0, 0.5, 0.5)}
+    steps = [*totals.values(), (0.5, 0.5, 1, 0), (0.5, 0.5, 0, 1)]
+    groups = grouped(
+        *([said("a", exact=a, other=c), said("b", exact=b, other=d)] for a, b, c, d in steps)
+    )
+    weightings = {"first": {"exact": 1.0}, "second": {"other": 1.0}, "again": {"exact": 0.5}}
+    rows = compare_weightings(groups, weightings, PairRule())
+    assert [
+        (row.name, row.steps, row.pairs, row.flipped, row.gained, row.lost) for row in rows
+    ] == [
+        ("first", 5, 3, 0, 0, 0),
+        ("second", 5, 4, 1, 2, 1),
+        ("again", 5, 3, 0, 0, 0),
+    ]
+    assert [row.mean_margin for row in rows] == [1.0, 1.0, 0.5]
+    assert (rows[1].chosen["other"], rows[1].rejected["other"]) == (1.0, 0.0)
+    assert (rows[1].chosen["exact"], rows[1].rejected["exact"]) == (0.5, 0.5)

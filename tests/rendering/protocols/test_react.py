@@ -61,6 +61,9 @@ def test_any_other_input_that_is_no_object_stays_a_problem(
         ({"type": "number"}, "1e999", "1e999"),
         ({"type": "array"}, "[{1}]", "[{1}]"),
         ({"type": "array"}, f"[{'1, ' * 30_000}1]", f"[{'1, ' * 30_000}1]"),
+        # a text of 64 KiB is read, and none that is longer
+        ({"type": "array"}, f"[{'1, ' * 21_844} 1]", [1] * 21_845),
+        ({"type": "array"}, f"[{'1, ' * 21_844}  1]", f"[{'1, ' * 21_844}  1]"),
         ({"type": "boolean"}, "True", True),
         ({"type": "array"}, "['a']", ["a"]),
         ({}, "7", "7"),

@@ -1,6 +1,7 @@
 """A sheet's cells, its key, and how copies of it are read back."""
 
 import csv
+import json
 
 import pytest
 
@@ -100,6 +101,24 @@ def test_an_answer_has_the_mean_of_its_raters_and_is_usable_from_4():
     assert {figure.count for figure in (*found.score.values(), *found.usable.values())} == {2}
     with pytest.raises(ValueError, match="no raters"):
         rated([], KEY, seed=0)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"seed": 0, "rows": {}, "rubric": {}, "more": 1},
+        {"seed": 0, "rows": {"k-1": {"model": "a", "item": "i", "more": 1}}, "rubric": {}},
+        {"seed": 0, "rows": {"k-1": {"model": "a"}}, "rubric": {}},
+        {"seed": 0, "rubric": {}},
+        [],
+    ],
+)
+def test_a_file_that_is_another_kind_of_key_is_refused(key, tmp_path):
+    (tmp_path / "s.key.json").write_text(json.dumps(key))
+    with pytest.raises(UserError, match="not the key of a sheet"):
+        read_key(tmp_path / "s.csv")
+    with pytest.raises(UserError, match="put it back there"):
+        read_key(tmp_path / "other.csv")
 
 
 def test_a_sheet_and_its_key_are_written_whole_and_the_key_first(tmp_path, disk_calls):
