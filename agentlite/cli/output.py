@@ -36,6 +36,11 @@ def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
 
         for text in rendered(folder, show):
             print(text, file=sys.stderr if taken else sys.stdout)
+    if show and result.command == "make" and result.status != "dry run":
+        from agentlite.stages.make.show import shown
+
+        for text in shown(folder, show):
+            print(text, file=sys.stderr if taken else sys.stdout)
     if shape and result.status != "dry run":
         _write_records(folder, shape)
     if as_json and not shape:

@@ -107,6 +107,7 @@ def stage_command(name: str, text: str) -> StageCommand:
         parameters = [
             click.Argument(["what"], metavar="|".join(("dialogs", *MADE)), type=made),
             *parameters,
+            *_make_options(),
         ]
 
     def callback(**given: object) -> None:
@@ -197,6 +198,22 @@ def run_options(name: str) -> list[click.Parameter]:
         ),
         AS_JSON,
         DEBUG,
+    ]
+
+
+def _make_options() -> list[click.Parameter]:
+    """What make can show."""
+    from agentlite.config.settings import DIALOGS, Whole
+
+    return [
+        Option(
+            ["--show"],
+            Whole,
+            section=DIALOGS.title,
+            common=True,
+            default=0,
+            help="number of dialogs to print",
+        )
     ]
 
 

@@ -27,6 +27,14 @@ ENDINGS: dict[EndedBy, str] = {
 }
 
 
+VERIFIED = {
+    "results": "whose results another process confirms",
+    "state": "whose final state another process confirms",
+    "plan": "with the calls of their plan; a model made the results",
+    "judge": "in which no judge finds a fault",
+}
+
+
 class Line(NamedTuple):
     """`colour`: of the whole line, where something is wrong; "" elsewhere."""
 
@@ -98,11 +106,49 @@ def of_make(figures: Mapping[str, Any]) -> list[Line]:
         if kind not in figures["kinds"]:
             shown.append(Line("", "0", f"{kind}; for {count:,} no calls were found", "yellow"))
     for name, count in figures["verified"].items():
-        words = f"whose {name} another process confirms"
-        shown.append(Line("verified", f"{count:,}", words))
+        shown.append(Line("verified", f"{count:,}", VERIFIED[name]))
     for kind, count in figures["filtered"].items():
         shown.append(Line("filtered", f"{count:,}", kind, "yellow"))
-    return shown
+    for kind, count in figures.get("tool_faults", {}).items():
+        words = f"replies for the tools that could not be used: {kind}"
+        shown.append(Line("tool faults", f"{count:,}", words, "yellow"))
+    return [*shown, *_judges(figures), *_quality(figures["quality"])]
+
+
+def _judges(figures: Mapping[str, Any]) -> Iterator[Line]:
+    for one in figures.get("judges", {}).values():
+        words = f"of {one['judged']:,} dialogs are without a fault for {one['model']}"
+        yield Line("judge", f"{one['without_fault']:,}", words)
+    if agree := figures.get("judges_agree"):
+        alpha = agree["alpha"]
+        words = f"of {agree['dialogs']:,} dialogs: the judges agree"
+        words += f"; Krippendorff's alpha {alpha:.2f}" if alpha is not None else ""
+        yield Line("", f"{agree['share']:.0%}" if agree["dialogs"] else "-", words)
+
+
+def _quality(quality: Mapping[str, Any]) -> Iterator[Line]:
+    """How varied and how hard the dialogs are, and what to look at before they are trained on."""
+    if not quality:
+        return
+    share = quality["verified_by_execution"]
+    yield Line("executed", f"{share:.0%}", "of the dialogs have calls that a world carried out")
+    two = quality["distinct_words"]["2"]
+    if two is not None:
+        yield Line("diversity", f"{two:.0%}", "of the pairs of words that users say are different")
+    if (spread := quality.get("spread")) is not None:
+        yield Line("spread", f"{spread:.2f}", "mean cosine distance of two first questions")
+    hard = quality["difficulty"]
+    words = f"calls and {hard['user_turns']:.1f} turns of the user in a dialog; "
+    words += f"{hard['takes_an_earlier_result']:.0%} pass a result on to another call"
+    yield Line("difficulty", f"{hard['calls']:.1f}", words)
+    copies = quality["near_copies"]
+    yield Line("near copies", f"{copies:,}", "of another dialog", "yellow" if copies else "")
+    found = quality["personal_data"]
+    kinds = f": {number(found)}" if found else ""
+    colour = "yellow" if found else ""
+    yield Line(
+        "personal", f"{sum(found.values()):,}", f"values that may be personal{kinds}", colour
+    )
 
 
 def of_templates(figures: Mapping[str, Any]) -> list[Line]:

@@ -840,8 +840,8 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     what: Literal["dialogs"] = "dialogs"
     """what is made"""
     env: Annotated[str, Metavar("ENVIRONMENT"), DATA, COMMON] = ""
-    """environment whose tools are used: bfcl:multi_turn_base, a class (shop.py:Shop), or an MCP
-    server (mcp:COMMAND, mcp:URL)"""
+    """environment whose tools are used: bfcl:multi_turn_base, a class (shop.py:Shop), an MCP server
+    (mcp:COMMAND, mcp:URL), or a list of tools that a model stands for (mock:tools.json)"""
     tasks: Annotated[File, DATA, COMMON] = ""
     """JSON lines of tasks, whose columns the environment's reset takes [one without columns]"""
     split: Annotated[Literal["all", "train", "dev", "test"], DATA, COMMON] = "all"
@@ -881,6 +881,19 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     """environment variable with the API key of --user-endpoint"""
     user_turns: Annotated[Count, ENDPOINTS] = 10
     """maximum turns of a user that a model plays, behind its first"""
+    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS] = ()
+    """server of another model that stands for the tools of mock:tools.json [that of --endpoint]"""
+    tool_model: Annotated[Name, ENDPOINTS] = ""
+    """name of that model on its server [that of --model]"""
+    tool_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    """environment variable with the API key of --tool-endpoint"""
+    judge_endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
+    """server of a model that judges each dialog; two are two judges [mock:tools.json: that of
+    --endpoint; others: no judge]"""
+    judge_model: Annotated[tuple[Name, ...], REPEAT, ENDPOINTS] = ()
+    """name of that model on its server; two are two judges [that of --model]"""
+    judge_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    """environment variable with the API key of --judge-endpoint"""
     temperature: Annotated[NonNegative, SAMPLING] = 0.7
     """sampling temperature of the agent's model; 0 always takes the likeliest token"""
     max_new_tokens: Annotated[Count, SAMPLING] = 1024
@@ -895,6 +908,9 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     """seconds that one call of a tool may take"""
     world_memory: Annotated[Positive, ENVIRONMENT] = 4.0
     """GiB of memory that each process of an environment may take (Linux)"""
+    encoder: Annotated[Model, DIALOGS] = ""
+    """sentence-transformers model by which the spread of the questions is measured: alias, path,
+    hub id or stage [not measured]"""
     seed: Annotated[Seed, DIALOGS] = 0
     """random seed of the calls and of the words"""
 

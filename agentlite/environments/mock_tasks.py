@@ -24,8 +24,8 @@ def read_tools_file(path: Path) -> list[dict[str, Any]]:
     and schemas that can be checked.
     """
 
-    def refused(reason: str) -> UserError:
-        return UserError(f"{reason}.", EXAMPLE, location=str(path))
+    def refused(reason: str, fix: str = EXAMPLE) -> UserError:
+        return UserError(f"{reason}.", fix, location=str(path))
 
     try:
         tools = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -39,7 +39,7 @@ def read_tools_file(path: Path) -> list[dict[str, Any]]:
         raise refused(error.reason) from error
     names = [tool.name for tool in read]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise refused(f"two tools are named {twice}")
+        raise refused(f"two tools are named {twice}", "Leave one of them out, or rename it.")
     for tool in read:
         for what, schema in (("parameters", tool.parameters), ("returns", tool.returns)):
             if problem := schema_problem(schema):

@@ -87,7 +87,7 @@ class Simulators:
         self.file.__exit__(*error)
 
     def known(self, question: SimulatorQuestion) -> SimulatorReply | None:
-        return self.replies.get(self._key(question))
+        return self.replies.get(self.key(question))
 
     def ask(self, questions: Sequence[SimulatorQuestion]) -> Iterator[tuple[int, SimulatorReply]]:
         """The number of each question and its reply, as they come; each is on disk before it is
@@ -95,7 +95,7 @@ class Simulators:
         """
         numbers: dict[str, list[int]] = {}
         for number, question in enumerate(questions):
-            numbers.setdefault(self._key(question), []).append(number)
+            numbers.setdefault(self.key(question), []).append(number)
         for role, endpoints in self.endpoints.items():
             missing = [
                 key
@@ -115,7 +115,8 @@ class Simulators:
         for key, left in numbers.items():
             yield from ((number, self.replies[key]) for number in left)
 
-    def _key(self, question: SimulatorQuestion) -> str:
+    def key(self, question: SimulatorQuestion) -> str:
+        """Equal for equal questions to one model."""
         role = question.role
         model = self.endpoints[role][0].model
         return digest(canonical([role, model, question.parameters, question.messages]))

@@ -63,9 +63,11 @@ def answers(
     settings: TeacherSettings,
     file: Path,
     title: str,
+    option: str = "--endpoint",
 ) -> list[SimulatorReply]:
     """One to each question, in order; those in `file` are not asked again. Raises UserError 8 where
     no server answers any more, or more than a share of `max_failures` stays without an answer.
+    `option`: the one that names the servers.
     """
     found: dict[int, SimulatorReply] = {}
     with (
@@ -77,5 +79,5 @@ def answers(
             advance(len(found))
     problems = [reply.problem for reply in found.values() if reply.problem]
     if len(problems) > settings.max_failures * len(questions):
-        refuse_unanswered(problems, len(questions), "--endpoint", "")
+        refuse_unanswered(problems, len(questions), option, "")
     return [found[number] for number in range(len(questions))]

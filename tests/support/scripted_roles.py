@@ -13,7 +13,8 @@ FACT = re.compile(r"^- ([^:\n]+): (.*?)( \(tell it only when the assistant asks 
 DUE = re.compile(r"left to make now: (\[.*\])\. Make them, and do not")
 TOOLS = ("find_book", "give_back", "reserve_room", "opening_hours", "write_note", "lucky_number")
 ASKS = (
-    "I cannot do that yet. Which title, book id, days, size, day, text or place is the right one?"
+    "I cannot do that yet. Which title, book id, days, size, day, text, city, station or place is "
+    "the right one?"
 )
 
 

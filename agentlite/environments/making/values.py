@@ -16,6 +16,7 @@ WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 SHORTEST = 3  # letters of an abbreviation: dir stands for directory
 LONGEST = 60  # characters of a value that a user would say
 MOST_LEAVES = 2000  # of a state
+MOSTLY = 0.75  # how often the best source of a value is taken
 ALIKE = 0.5  # share of a parameter's words that the name of a value has
 OPTIONS = re.compile(r"(?:\[?enum\]?|options(?: are)?|one of|choices)\s*:?\s*(.+)", re.IGNORECASE)
 PAIR = re.compile(r"\((\w+(?:/\w+)+)\)")
@@ -139,6 +140,24 @@ def arguments(tool: Tool, pool: Sequence[KnownValue], rng: Random) -> dict[str, 
     return chosen if len(texts) == len({*texts}) else None
 
 
+def with_outputs(
+    given: Mapping[str, Any], tool: Tool, pool: Sequence[KnownValue], rng: Random
+) -> dict[str, KnownValue]:
+    """These arguments, and in place of most of those that an earlier output can fill, that one."""
+    properties = tool.parameters.get("properties") or {}
+    chosen = {}
+    for name, value in given.items():
+        schema = properties.get(name, {})
+        fitting = [
+            one
+            for one in pool
+            if one.call is not None and not _stated(schema) and _fits(one, name, schema)
+        ]
+        takes = fitting and rng.random() < MOSTLY
+        chosen[name] = rng.choice(fitting) if takes else KnownValue(value, name)
+    return chosen
+
+
 def from_outputs(tool: Tool, pool: Iterable[KnownValue]) -> int:
     """How many required parameters of a tool an output can fill: the calls that lead to it."""
     found = [value for value in pool if value.call is not None]
@@ -160,7 +179,7 @@ def _argument(
     groups = [group for group in _sources(name, schema, pool, rng) if group]
     if not groups:
         return None
-    group = next((one for one in groups if rng.random() < 0.75), groups[0])
+    group = next((one for one in groups if rng.random() < MOSTLY), groups[0])
     return rng.choice(group)
 
 

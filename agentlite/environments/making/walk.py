@@ -57,12 +57,17 @@ class WorldState(NamedTuple):
 
 
 class Walker:
-    """One world, which begins anew for each walk. A context: at its end the process is gone."""
+    """One world, which begins anew for each walk. A context: at its end the process is gone.
+
+    `tries`: calls that may fail for each that succeeds. `is_simulated`: whether a model stands for
+    the tools.
+    """
+
+    tries = TRIES
+    is_simulated = False
 
     def __init__(self, environment: Environment, limits: WorldLimits):
-        world = environment.world(limits)
-        assert isinstance(world, World)
-        self.world = world
+        self.world = environment.world(limits)
 
     def __enter__(self) -> "Walker":
         return self
@@ -78,6 +83,20 @@ class Walker:
     @property
     def tools(self) -> tuple[Tool, ...]:
         return self.world.tools
+
+    def call(self, call: Call) -> CallResult:
+        """Raises WorldError."""
+        assert isinstance(self.world, World)
+        return self.world.call(call)
+
+    def arguments(
+        self, tool: Tool, pool: Sequence[KnownValue], rng: Random
+    ) -> dict[str, KnownValue] | None:
+        """Arguments for a call; None where nothing is known for one that is required."""
+        return arguments(tool, pool, rng)
+
+    def undo(self, task: EnvironmentTask, made: Sequence[PlannedCall]) -> None:
+        """Called after a call that is not kept. A real world has not changed by it."""
 
     def place(self, task: EnvironmentTask, before: WorldState | None = None) -> WorldState:
         """`before`: the place that it may be still."""
@@ -97,10 +116,10 @@ class Walker:
         """
         tools = self.begin(task)
         place, made, found = self.place(task), list[PlannedCall](), list[KnownValue]()
-        for _ in range(TRIES * length):
+        for _ in range(self.tries * length):
             pool = [*found, *place.values]
             tool = _next_tool(tools, [one.call.name for one in made], pool, rng)
-            chosen = arguments(tool, pool, rng) if tool else None
+            chosen = self.arguments(tool, pool, rng) if tool else None
             if tool is None or chosen is None or (apart and _takes(chosen)):
                 continue
             call = Call(tool.name, {name: value.value for name, value in chosen.items()})
@@ -108,16 +127,17 @@ class Walker:
                 continue
             if any(value.guessed for value in chosen.values()):
                 odd = {name: ODD for name, value in chosen.items() if value.guessed}
-                if not is_error(self.world.call(Call(tool.name, {**call.arguments, **odd}))):
+                if not is_error(self.call(Call(tool.name, {**call.arguments, **odd}))):
                     # it takes anything: that it takes this says nothing
                     tools = tuple(one for one in tools if one != tool)
                     self.carry_out(task, [one.call for one in made])
                     continue
-            result = self.world.call(call)
+            result = self.call(call)
             after = self.place(task, place)
             if is_error(result):
                 if after.digest != place.digest:
                     return None  # half done: no call of a dialog should lead here
+                self.undo(task, made)
                 continue
             is_of_use = after.digest != place.digest or not _is_empty(result.text)
             if is_of_use and len(result.text) <= MOST_TOLD:
@@ -125,6 +145,8 @@ class Walker:
                 found += outputs(result.text, len(made) - 1)
                 if len(made) == length:
                     return made
+            else:
+                self.undo(task, made)
             place = after
         return None
 
@@ -133,7 +155,7 @@ class Walker:
     ) -> tuple[list[CallResult], str]:
         """The results of calls in a fresh world, and the digest of its state behind them."""
         self.begin(task)
-        results = [self.world.call(call) for call in calls]
+        results = [self.call(call) for call in calls]
         return results, _digest(self.world.state())
 
 

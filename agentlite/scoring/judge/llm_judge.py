@@ -157,7 +157,7 @@ def read_verdict(text: str) -> tuple[int | None, str, str]:
     words.
     """
     reply = next(
-        (found for found in reversed(list(_objects(text[-NAMED:]))) if "score" in found), None
+        (found for found in reversed(list(objects_in(text[-NAMED:]))) if "score" in found), None
     )
     if reply is None:
         return None, "", "no score in the judge's text"
@@ -167,7 +167,8 @@ def read_verdict(text: str) -> tuple[int | None, str, str]:
     return int(score), str(reply.get("reason", "")), ""
 
 
-def _objects(text: str) -> Iterator[dict[str, object]]:
+def objects_in(text: str) -> Iterator[dict[str, object]]:
+    """The JSON objects in a text, in order."""
     start = text.find("{")
     while start >= 0:
         try:

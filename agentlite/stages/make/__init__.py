@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +13,28 @@ from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import plain
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.kinds import Environment, environment
-from agentlite.environments.making.checks import DialogFault, copy_key, faults
+from agentlite.environments.making.checks import DialogFault, copy_key, drops, faults
 from agentlite.environments.making.dialog import DIALOGS, in_plain_words, row_of
 from agentlite.environments.making.walk import Walker
+from agentlite.environments.simulators import Simulators
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import WorldError, WorldLimits
-from agentlite.stages.acting import split_of_task
-from agentlite.stages.make.play import PlayedDialog, play, players
+from agentlite.stages.acting import Acting, split_of_task
+from agentlite.stages.make.judged import MadeDialog, find_judges, judged, verdict_figures
+from agentlite.stages.make.play import PlayedDialog, play, players, verified_by
+from agentlite.stages.make.quality import quality
 from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, find, not_found
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.run_folder import Plan, Result, RunTarget
+from agentlite.workspace.encoder_source import find_encoder
+from agentlite.workspace.run_folder import Plan, Result, RunTarget, StageFolder
 
 FILTERED = "filtered.jsonl"
 LEAST_CHARACTERS = 3  # of a row's JSON, for one token
 NOT_OF_THE_PLAN = (
     *("world_memory", "max_failures", "endpoint", "endpoint_key", "endpoint_seconds"),
-    *("endpoint_tries", "concurrency", "user_endpoint", "user_key"),
+    *("endpoint_tries", "concurrency", "user_endpoint", "user_key", "tool_endpoint", "tool_key"),
+    *("judge_endpoint", "judge_key"),
 )
 
 
@@ -38,11 +44,16 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
     tasks = _tasks(settings, world)
     wanted = counts(settings.shares, settings.num_dialogs)
     acting = players(settings, world, target.run, target.begun)
+    judges = find_judges(settings, is_mock=world.named is None)
     files = {name: file_digest(path) for name, path in world.files.items()}
+    inputs = {**files, **(acting.inputs if acting else {})}
+    inputs |= {judge.name: judge.digest for judge in judges}
+    encoder = find_encoder(settings.encoder, target.run) if settings.encoder else None
+    inputs |= {"encoder": encoder.digest} if encoder else {}
     plan = Plan(
         "make",
         resolve.plain_settings(settings, NOT_OF_THE_PLAN),
-        acting.inputs if acting else files,
+        inputs,
         run_folder.versions(),
     )
     limits = WorldLimits(settings.call_seconds, settings.world_memory)
@@ -62,7 +73,11 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
                 setup = setup._replace(accepts=lambda slot: not _in_plain(settings, slot).faults)
             stage.set_aside_changed(BLUEPRINTS)
             stage.expect(BLUEPRINTS, settings.num_dialogs)
-            with console.progress("make: blueprints", settings.num_dialogs) as advance:
+            with (
+                console.progress("make: blueprints", settings.num_dialogs) as advance,
+                _simulators(acting, world, stage) as simulators,
+            ):
+                setup = setup._replace(simulators=simulators, most_lost=settings.max_failures)
                 slots = find(setup, wanted, stage.folder / BLUEPRINTS, advance)
             _refuse_nothing(settings, slots)
             found = [slot for slot in slots if slot.blueprint]
@@ -71,23 +86,38 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
                 if acting
                 else (_in_plain(settings, slot) for slot in found)
             )
-            made = [*with_faults(played)]
-            write_rows(stage.folder / DIALOGS, (row for row, found in made if not _drops(found)))
+            made, verdicts = judged(settings, judges, [*with_faults(played)], slots, stage.folder)
+            write_rows(stage.folder / DIALOGS, (row for row, found in made if not drops(found)))
             write_rows(
                 stage.folder / FILTERED,
                 (
                     {**row, "faults": [fault._asdict() for fault in found]}
                     for row, found in made
-                    if _drops(found)
+                    if drops(found)
                 ),
             )
-            figures = _figures(wanted, slots, made)
+            figures = _figures(wanted, slots, made) | verdict_figures(judges, verdicts)
             _refuse_none_kept(settings, figures)
+            kept = [row for row, found in made if not drops(found)]
+            figures |= {"quality": quality(kept, slots, encoder)}
             write_json(stage.folder / "stats.json", figures)
-            stage.finish([BLUEPRINTS, DIALOGS, FILTERED, "stats.json"], figures)
+            files_of_judges = [judge.file for judge in judges]
+            stage.finish([BLUEPRINTS, DIALOGS, FILTERED, "stats.json", *files_of_judges], figures)
             if acting:
                 acting.forget_turns(stage.folder)
         return stage.result(target.next(_next(target.out, stage.done.figures["longest"])))
+
+
+@contextmanager
+def _simulators(
+    acting: Acting | None, world: Environment, stage: StageFolder
+) -> Iterator[Simulators | None]:
+    """The models that stand for the tools; None where a world has them."""
+    if acting is None or world.named is not None:
+        yield None
+        return
+    with acting.open_simulators(stage.folder) as simulators:
+        yield simulators
 
 
 def _next(out: str, longest: int) -> str:
@@ -107,14 +137,21 @@ def _environment(settings: MakeSettings, run: Path) -> Environment:
     if not settings.env:
         raise UserError(
             "has no tools to begin with.",
-            "Name them: --env shop.py:Shop, --env 'mcp:python server.py' or "
-            "--env bfcl:multi_turn_base.",
+            "Name them: --env shop.py:Shop, --env 'mcp:python server.py', "
+            "--env bfcl:multi_turn_base or --env mock:tools.json.",
             location="agentlite make",
         )
-    if settings.env.partition(":")[0] in ("mock", "recorded"):
+    kind = settings.env.partition(":")[0]
+    if kind == "mock" and not settings.endpoint:
         raise UserError(
             "has tools that nothing carries out.",
-            "Name a class, an MCP server or bfcl:multi_turn_base.",
+            "Let a model stand for them: --endpoint URL --model NAME.",
+            location=f"--env {settings.env}",
+        )
+    if kind == "recorded":
+        raise UserError(
+            "has tools that nothing carries out.",
+            "Name a class, an MCP server, bfcl:multi_turn_base or mock:tools.json.",
             location=f"--env {settings.env}",
         )
     tasks_file = Path(settings.tasks) if settings.tasks else None
@@ -179,6 +216,15 @@ def _check_tools(
 def _refuse_nothing(settings: MakeSettings, slots: Sequence[Slot]) -> None:
     """Raises UserError 4 where no walk has led anywhere; notes kinds that were found less often."""
     missing = not_found(slots)
+    if sum(missing.values()) == len(slots) and settings.env.startswith("mock:"):
+        replies = ", ".join(f"{kind} {count}" for kind, count in _tool_faults(slots).items())
+        raise UserError(
+            f"no calls were found that succeed{f': {replies}' if replies else ''}.",
+            "Take a stronger model, with --force; or add enum, default or examples to the "
+            "parameters.",
+            location=f"--env {settings.env}",
+            exit_code=REJECTS,
+        )
     if sum(missing.values()) == len(slots):
         raise UserError(
             "no calls were found that succeed and return the same each time.",
@@ -199,13 +245,11 @@ def _in_plain(settings: MakeSettings, slot: Slot) -> PlayedDialog:
     messages = in_plain_words(slot.blueprint, tools, settings.seed)
     offered = [tools[name] for name in slot.blueprint.tools]
     found = faults(slot.blueprint, messages, offered, slot.replay)
-    by = ("results", *(["state"] if slot.blueprint.state else []))
+    by = verified_by(slot.blueprint, is_real=True)
     return PlayedDialog(slot, messages, found, by, 0)
 
 
-def with_faults(
-    played: Iterable[PlayedDialog],
-) -> Iterator[tuple[dict[str, Any], list[DialogFault]]]:
+def with_faults(played: Iterable[PlayedDialog]) -> Iterator[MadeDialog]:
     """The row of each dialog with what is wrong with it."""
     copies: set[str] = set()
     for one in played:
@@ -214,27 +258,23 @@ def with_faults(
         found = [*one.faults]
         if one.messages and (key := copy_key(one.messages)) in copies:
             found.append(DialogFault("copy", "another dialog says and calls the same"))
-        elif one.messages and not _drops(found):
+        elif one.messages and not drops(found):
             copies.add(key)
         row = row_of(one.slot.blueprint, one.messages, tools, one.verified)
         row["meta"] |= {"tokens": one.tokens} if one.tokens else {}
         yield row, found
 
 
-def _drops(found: Sequence[DialogFault]) -> bool:
-    return any(fault.message is None for fault in found)
-
-
 def _figures(
     wanted: Mapping[str, int],
     slots: Sequence[Slot],
-    made: Sequence[tuple[Mapping[str, Any], Sequence[DialogFault]]],
+    made: Sequence[MadeDialog],
 ) -> dict[str, Any]:
-    kept = [row for row, found in made if not _drops(found)]
+    kept = [row for row, found in made if not drops(found)]
     dropped = Counter(
         kind
         for _, found in made
-        if _drops(found)
+        if drops(found)
         for kind in {fault.kind for fault in found if fault.message is None}
     )
     calls = [
@@ -243,7 +283,8 @@ def _figures(
         for message in row["messages"]
         for call in message.get("tool_calls", ())
     ]
-    unlearned = Counter(fault.kind for _, found in made if not _drops(found) for fault in found)
+    unlearned = Counter(fault.kind for _, found in made if not drops(found) for fault in found)
+    replies = _tool_faults(slots)
     tokens = sum(row["meta"].get("tokens", 0) for row, _ in made)
     return {
         "wanted": sum(wanted.values()),
@@ -252,6 +293,7 @@ def _figures(
         "not_found": not_found(slots),
         "filtered": dict(dropped.most_common()),
         "not_learned": dict(unlearned.most_common()),
+        **({"tool_faults": replies} if replies else {}),
         **({"tokens_of_the_agent": tokens} if tokens else {}),
         "verified": dict(Counter(name for row in kept for name in row["meta"]["verified"])),
         "turns": sum(one["role"] == "user" for row in kept for one in row["messages"]),
@@ -259,6 +301,11 @@ def _figures(
         "tools_called": len({*calls}),
         "longest": max((len(plain([row["messages"], row["tools"]])) for row in kept), default=0),
     }
+
+
+def _tool_faults(slots: Sequence[Slot]) -> dict[str, int]:
+    """Replies of the models that stand for tools that could not be used, by kind."""
+    return dict(Counter(fault for slot in slots for fault in slot.faults).most_common())
 
 
 def _refuse_none_kept(settings: MakeSettings, figures: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from agentlite.environments.trajectories import LOST, Trajectory, UserFault
 from agentlite.environments.user_audit import UserProfile
 from agentlite.stages.acting import Acting, act, with_users
 from agentlite.stages.make.search import Slot
+from agentlite.stages.teacher import teacher_of
 from agentlite.workspace.run_folder import StageFolder
 
 AT_ONCE = "goal at once"  # a fault of a user who has more than one question
@@ -38,7 +39,7 @@ def players(
 ) -> Acting | None:
     """The models, as yet without a dialog; None where there are none. Raises UserError."""
     if not settings.endpoint:
-        for name in ("model", "user_endpoint", "user_model"):
+        for name in ("model", "user_endpoint", "user_model", "tool_endpoint", "tool_model"):
             if getattr(settings, name):
                 raise UserError(
                     "has nothing to do without a model that plays the agent.",
@@ -52,7 +53,9 @@ def players(
             "Add --model NAME, as the server calls it.",
             location="--endpoint",
         )
+    is_mock = world.named is None
     own_user = settings.user_endpoint or settings.user_model
+    own_tools = settings.tool_endpoint or settings.tool_model
     shared = {
         name: getattr(settings, name)
         for name in MakeSettings.__struct_fields__
@@ -63,7 +66,18 @@ def players(
         "user_model": settings.user_model or settings.model,
         "user_key": settings.user_key if own_user else settings.endpoint_key,
     }
-    return with_users(RolloutSettings(**{**shared, **of_user}), world, run, begun)
+    of_tools = {
+        "tool_endpoint": settings.tool_endpoint or settings.endpoint,
+        "tool_model": settings.tool_model or settings.model,
+        "tool_key": settings.tool_key if own_tools else settings.endpoint_key,
+    }
+    of_others = {**of_user, **(of_tools if is_mock else {})}
+    acting = with_users(RolloutSettings(**{**shared, **of_others}), world, run, begun)
+    if not is_mock:
+        return acting
+    # it makes up the arguments of calls
+    teacher = teacher_of(settings, "make dialogs", begun)
+    return acting._replace(simulators={**acting.simulators, "teacher": teacher})
 
 
 def play(
@@ -100,7 +114,8 @@ def play(
     )
     done = {one.task: one for one in act(played, stage, "make")} if played.tasks else {}
     for name, slot in plans.items():
-        yield _judged(slot, openings[name], done.get(name))
+        is_real = acting.setup.environment.named is not None
+        yield _checked(slot, openings[name], done.get(name), is_real)
 
 
 class _Opening(NamedTuple):
@@ -134,7 +149,10 @@ def _openings(
     return {name: openings[name] for name in names}
 
 
-def _judged(slot: Slot, opening: _Opening, trajectory: Trajectory | None) -> PlayedDialog:
+def _checked(
+    slot: Slot, opening: _Opening, trajectory: Trajectory | None, is_real: bool
+) -> PlayedDialog:
+    """A dialog with all that the rules find in it. `is_real`: a world carried its calls out."""
     plan = _blueprint(slot)
     by_user = [*opening.faults]
     if trajectory is None:
@@ -151,13 +169,20 @@ def _judged(slot: Slot, opening: _Opening, trajectory: Trajectory | None) -> Pla
     turns = trajectory.turns
     # the state before the last turn is the one behind it, if that turn calls nothing
     state = turns[-1].state if turns and not turns[-1].results else "?"
-    replay = Replay(results, state if plan.state else "")
+    replay = Replay(results, state if plan.state else "", is_real)
     found = [*faults(plan, trajectory.messages, offered, replay), *_of_user(plan, by_user)]
     if trajectory.ended != "user":
         found.append(DialogFault("no end", f"ended by '{trajectory.ended}'"))
+    found += [DialogFault("no result", fault) for fault in trajectory.tool_faults]
     messages = _marked(trajectory, found)
-    by = ("results", *(["state"] if plan.state else []))
+    by = verified_by(plan, is_real)
     return PlayedDialog(slot, messages, found, by, tokens)
+
+
+def verified_by(plan: Blueprint, is_real: bool) -> tuple[str, ...]:
+    if not is_real:
+        return ("plan",)
+    return ("results", "state") if plan.state else ("results",)
 
 
 def _of_user(plan: Blueprint, by_user: Sequence[UserFault]) -> Iterator[DialogFault]:

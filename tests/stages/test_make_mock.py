@@ -1,0 +1,185 @@
+"""`make dialogs --env mock:tools.json`: a model stands for the tools, and judges the dialogs."""
+
+import json
+from collections import Counter
+
+import pytest
+from support.scripted_server import ScriptedServer
+from support.scripted_tools import TOOLS, is_judge, made_up, result, roles
+
+import agentlite
+from agentlite.core.errors import UserError
+from agentlite.core.row_files import Appender, read_rows
+
+KINDS = {"single": 2.0, "parallel": 1.0, "several_turns": 2.0, "missing_parameter": 1.0}
+
+
+@pytest.fixture
+def server():
+    one = ScriptedServer(roles)
+    yield one
+    one.close()
+
+
+def make(folder, server, name="run", tools=TOOLS, **options):
+    (folder / "tools.json").write_text(json.dumps(tools), encoding="utf-8")
+    defaults = {
+        "env": f"mock:{folder / 'tools.json'}",
+        "endpoint": (server.url,),
+        "model": "teacher",
+        "hint": "gold",
+        "num_dialogs": 6,
+        "shares": KINDS,
+        "extra_tools": 1,
+    }
+    return agentlite.make(run=str(folder / name), **{**defaults, **options})
+
+
+def rows(folder, file="dialogs.jsonl", name="run"):
+    return [*read_rows(folder / name / "make" / file)]
+
+
+def contents(folder, name):
+    files = ("blueprints.jsonl", "dialogs.jsonl", "filtered.jsonl", "judge_1.jsonl", "stats.json")
+    return [(folder / name / "make" / file).read_bytes() for file in files]
+
+
+def test_a_list_of_tools_becomes_dialogs_and_a_killed_run_asks_nothing_twice(
+    tmp_path, server, monkeypatch
+):
+    figures = make(tmp_path, server, "whole").figures
+    assert figures["kept"] == 6 and figures["filtered"] == {} == figures["not_found"]
+    assert figures["verified"] == {"plan": 6, "judge": 6}
+    assert figures["judges"]["judge_1"]["without_fault"] == 6
+    whole = Counter(json.dumps(body, sort_keys=True) for body in server.bodies)
+    assert max(whole.values()) == 1
+    made = rows(tmp_path, name="whole")
+    chained = [
+        one["blueprint"]["turns"]
+        for one in rows(tmp_path, "blueprints.jsonl", "whole")
+        if '"sources": {"station_id"' in json.dumps(one)
+    ]
+    assert chained, "no call takes what another returned"
+    for row in made:
+        said = [one["content"] for one in row["messages"] if one["role"] == "tool"]
+        assert said and all("Error" not in one for one in said)
+    server.bodies.clear()
+    append, count = Appender.append, []
+
+    def stops(self, row):
+        append(self, row)
+        count.append(row)
+        if len(count) in (5, 30, 50):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Appender, "append", stops)
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                make(tmp_path, server, "again")
+        make(tmp_path, server, "again")
+    again = Counter(json.dumps(body, sort_keys=True) for body in server.bodies)
+    assert again.keys() == whole.keys()
+    assert again.total() - len(again) <= 3 * 4  # those that were under way
+    assert contents(tmp_path, "again") == contents(tmp_path, "whole")
+
+
+def test_prep_reads_the_dialogs(tmp_path, server):
+    make(tmp_path, server, num_dialogs=3, shares={"single": 1.0})
+    read = agentlite.prep(run=str(tmp_path / "run"), trajectories=("make",), model="smollm2-135m")
+    assert read.figures["read"] == 3 and not read.figures["rejected"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        ("I am sorry, I cannot do that.", "no list of arguments"),
+        ('[{"city": 7}, {"station_id": [], "days": "x"}]', "arguments that do not fit"),
+        ('[{"city": "Os', "no list of arguments"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_counted(tmp_path, server, reply, kind):
+    server.reply = lambda body: reply if made_up(body) is not None else roles(body)
+    with pytest.raises(UserError) as caught:
+        make(tmp_path, server, num_dialogs=2, shares={"single": 1.0})
+    assert kind in caught.value.problem and caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        ("", "result: it is empty"),
+        ('{"station_id": "S-', "result: it is not JSON"),
+        ("[7]", "result: it breaks its schema"),
+    ],
+)
+def test_results_that_cannot_be_used_are_counted_and_other_tools_go_on(
+    tmp_path, server, reply, kind
+):
+    def scripted(body):
+        bad = result(body) is not None and '"find_station"' in str(body["messages"][0])
+        return reply if bad else roles(body)
+
+    server.reply = scripted
+    figures = make(tmp_path, server, num_dialogs=3, shares={"single": 1.0}).figures
+    assert figures["kept"] + sum(figures["not_found"].values()) == 3
+    assert figures["kept"] and figures["tool_faults"][kind]
+    called = {
+        call["function"]["name"]
+        for row in rows(tmp_path)
+        for m in row["messages"]
+        for call in m.get("tool_calls", ())
+    }
+    assert "find_station" not in called
+
+
+def test_two_judges_must_both_find_a_dialog_good_and_their_agreement_is_counted(tmp_path, server):
+    def scripted(body):
+        strict = is_judge(body) and body["model"] == "strict"
+        if strict and '"book_bike"' in str(body["messages"]).rpartition("<dialog")[2]:
+            return '{"reason": "bikes", "faults": ["contradiction", "odd"]}'
+        return roles(body)
+
+    server.reply = scripted
+    figures = make(tmp_path, server, shares={"single": 1.0}, judge_model=("kind", "strict")).figures
+    dropped = figures["filtered"]["judge: contradiction"]
+    assert dropped == figures["filtered"]["judge: other"] and figures["kept"] == 6 - dropped > 0
+    assert figures["judges"]["judge_1"]["without_fault"] == 6
+    assert figures["judges"]["judge_2"]["without_fault"] == 6 - dropped
+    assert figures["judges_agree"]["share"] == pytest.approx((6 - dropped) / 6)
+    assert len(rows(tmp_path, "filtered.jsonl")) == dropped
+
+
+def test_a_judge_that_writes_no_verdict_filters_and_one_that_is_silent_ends_the_run(
+    tmp_path, server
+):
+    said = {"reply": "It looks fine to me."}
+    server.reply = lambda body: said["reply"] if is_judge(body) else roles(body)
+    with pytest.raises(UserError) as caught:
+        make(tmp_path, server, num_dialogs=2, shares={"single": 1.0})
+    assert "judge: no verdict 2" in caught.value.problem
+    said["reply"] = "REFUSES"
+    with pytest.raises(UserError) as caught:
+        make(tmp_path, server, "other", num_dialogs=2, shares={"single": 1.0})
+    assert caught.value.exit_code == 8 and caught.value.location == "--endpoint"
+    asked = len(server.bodies)
+    server.reply = roles
+    assert make(tmp_path, server, "other", num_dialogs=2, shares={"single": 1.0}).figures["kept"]
+    assert all(map(is_judge, server.bodies[asked:])), "the same command asks the judge alone"
+
+
+@pytest.mark.parametrize(
+    ("options", "location"),
+    [
+        ({"endpoint": (), "model": "", "hint": "none"}, "--env"),
+        ({"judge_endpoint": ("http://127.0.0.1:9/v1",) * 2}, "--judge-model"),
+        (
+            {"judge_model": ("a", "b", "c"), "judge_endpoint": ("http://a/v1", "http://b/v1")},
+            "--judge-endpoint",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(tmp_path, server, options, location):
+    with pytest.raises(UserError) as caught:
+        make(tmp_path, server, **options)
+    assert str(caught.value.location).startswith(location) and caught.value.fix
