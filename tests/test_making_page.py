@@ -17,7 +17,7 @@ from agentlite.core.row_files import read_rows
 SHOP = (ROOT / "docs/environments.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs/making.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", SHOP, re.DOTALL))
-LINES, PLAYED, QUERIES, TEMPLATES = (
+LINES, PLAYED, MOCK, JUDGED, QUERIES, TEMPLATES = (
     block.splitlines() for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 )
 
@@ -40,6 +40,7 @@ def test_the_commands_make_dialogs_that_prep_reads(tiny_model, tmp_path):
         done = agentlite(*shlex.split(line)[1:], *more, cwd=tmp_path)
         assert done.returncode == 0, done.stderr.decode()
     assert [shlex.split(line)[1] for line in PLAYED] == ["make", "prep"]
+    assert [shlex.split(line)[1] for line in (*MOCK, *JUDGED)] == ["make", "make"]
     dialogs = [*read_rows(tmp_path / "runs/default/make/dialogs.jsonl")]
     called = str([row["messages"] for row in dialogs])
     assert len(dialogs) >= 36 and '"name": "search"' in called.replace("'", '"')

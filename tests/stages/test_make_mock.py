@@ -1,9 +1,13 @@
 """`make dialogs --env mock:tools.json`: a model stands for the tools, and judges the dialogs."""
 
 import json
+import re
 from collections import Counter
+from random import Random
+from threading import Lock
 
 import pytest
+from support.scripted_roles import agent, is_user, user
 from support.scripted_server import ScriptedServer
 from support.scripted_tools import TOOLS, is_judge, made_up, result, roles
 
@@ -40,7 +44,8 @@ def rows(folder, file="dialogs.jsonl", name="run"):
 
 
 def contents(folder, name):
-    files = ("blueprints.jsonl", "dialogs.jsonl", "filtered.jsonl", "judge_1.jsonl", "stats.json")
+    """The judge's file is left out: it has its replies as they came."""
+    files = ("blueprints.jsonl", "dialogs.jsonl", "filtered.jsonl", "stats.json")
     return [(folder / name / "make" / file).read_bytes() for file in files]
 
 
@@ -183,3 +188,130 @@ def test_settings_that_do_not_fit_are_named(tmp_path, server, options, location)
     with pytest.raises(UserError) as caught:
         make(tmp_path, server, **options)
     assert str(caught.value.location).startswith(location) and caught.value.fix
+
+
+BY_USER = ("leaked goal", "contradiction", "copy")
+PLANTED = ("", *BY_USER, "wrong call", "invented result")
+
+
+class MixedTeacher:
+    """Good in some dialogs, and with one fault in each of the others. `openings`: the first words
+    of each dialog, with its fault.
+    """
+
+    def __init__(self):
+        self.openings = {}
+        self.lock = Lock()
+
+    def __call__(self, body):
+        first = body["messages"][0]["content"]
+        if is_judge(body):
+            return arguments_judge(first)
+        if made_up(body) is not None or result(body) is not None:
+            return roles(body)
+        if not is_user(body):
+            asked = next(one["content"] for one in body["messages"] if one["role"] == "user")
+            faults = [f for words, f in self.openings.values() if asked.startswith(words)]
+            return agent(body, faults[0] if faults else "")
+        with self.lock:
+            if first in self.openings:
+                return user(body, self.openings[first][1])
+            fault = PLANTED[len(self.openings) % len(PLANTED)]
+            good = [words for words, fault in self.openings.values() if not fault]
+            words = good[0] if fault == "copy" else user(body, fault)
+            self.openings[first] = words, fault
+            return words
+
+
+def arguments_judge(text):
+    """Knows one thing: each argument of a call was named before it."""
+    dialog = re.findall(r"<dialog \w+>\n(.*?)\n</dialog", text, re.DOTALL)[-1]
+    before, found = "", set()
+    for message in map(json.loads, dialog.splitlines()):
+        for call in message.get("tool_calls", ()):
+            for value in json.loads(call["function"]["arguments"]).values():
+                if str(value) not in before:
+                    found.add("wrong call")
+        before += str(message["content"])
+    return json.dumps({"reason": "looked for the arguments", "faults": sorted(found)})
+
+
+def test_of_planted_faults_95_percent_are_filtered_and_of_good_dialogs_at_most_5(tmp_path, server):
+    """Wrong call, invented result, leaked goal, contradiction and copy, each in some dialogs. Only
+    the judge sees that a user asks for something else than what is called."""
+    mixed = MixedTeacher()
+    server.reply = mixed
+    figures = make(
+        tmp_path,
+        server,
+        num_dialogs=18,
+        shares={"single": 1.0, "several_turns": 1.0},
+    ).figures
+    good = Counter(words for words, fault in mixed.openings.values() if not fault)
+    planted = Counter(fault for _, fault in mixed.openings.values() if fault)
+    assert len(mixed.openings) == 18 and planted.keys() == {*PLANTED} - {""}
+    kept = Counter(row["messages"][0]["content"] for row in rows(tmp_path))
+    through = (kept - good).total()
+    assert through <= 0.05 * planted.total(), (kept - good, figures["filtered"])
+    assert (good - kept).total() <= 0.05 * good.total(), (good - kept, figures["filtered"])
+    assert figures["kept"] + len(rows(tmp_path, "filtered.jsonl")) == 18
+
+
+BAD = {
+    "nonsense": "qwx ] { zzz zzz zzz",
+    "half JSON": '{"name": "find_book", "arguments": {"tit',
+    "a refusal": "I am sorry, but as an AI I cannot help with that.",
+    "another language": "请告诉我您想借哪一本书。",
+    "nothing": "",
+    "cut off": {"content": "I will look for", "finish_reason": "length"},
+    "a server that refuses": "REFUSES",
+    "a server that dies": "DIES",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_a_teacher_answers_nothing_is_lost_and_the_same_command_carries_on(
+    tmp_path, server, seed
+):
+    """A third of the replies of every role is bad, in all the ways that there are."""
+    rng = Random(seed)
+    ways = {}
+
+    def scripted(body):
+        text = json.dumps(body, sort_keys=True)
+        ways.setdefault(text, rng.choice([*BAD]) if rng.random() < 0.3 else "")
+        if ways[text]:
+            bad = BAD[ways[text]]
+            return {**bad} if isinstance(bad, dict) else bad
+        return roles(body)
+
+    server.reply = scripted
+    options = {
+        "num_dialogs": 12,
+        "endpoint_tries": 1,
+        "max_turns": 3,
+        "user_turns": 4,
+        "max_failures": 1.0,
+    }
+    problem = None
+    try:
+        figures = make(tmp_path, server, **options).figures
+    except UserError as error:
+        problem = error
+    if problem:
+        assert problem.exit_code in (4, 8) and problem.fix
+        ways.update(dict.fromkeys(ways, ""))
+        rng.random = lambda: 1.0  # the server is well again, and the teacher good
+        figures = make(tmp_path, server, **options, force=problem.exit_code == 4).figures
+    left = rows(tmp_path, "filtered.jsonl")
+    assert len(rows(tmp_path)) == figures["kept"]
+    assert figures["kept"] + len(left) + sum(figures["not_found"].values()) == 12
+    counted = Counter(
+        kind
+        for row in left
+        for kind in {one["kind"] for one in row["faults"] if one["message"] is None}
+    )
+    assert figures["filtered"] == counted and all(row["faults"] for row in left)
+    read = [*read_rows(tmp_path / "run" / "make" / "dialogs.jsonl")]
+    assert all(row["messages"][-1]["role"] == "assistant" for row in read)

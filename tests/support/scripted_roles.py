@@ -11,7 +11,10 @@ GOAL = re.compile(
 )
 FACT = re.compile(r"^- ([^:\n]+): (.*?)( \(tell it only when the assistant asks for it\))?$", re.M)
 DUE = re.compile(r"left to make now: (\[.*\])\. Make them, and do not")
-TOOLS = ("find_book", "give_back", "reserve_room", "opening_hours", "write_note", "lucky_number")
+TOOLS = (
+    *("find_book", "give_back", "reserve_room", "opening_hours", "write_note", "lucky_number"),
+    *("find_station", "next_train", "book_bike"),
+)
 ASKS = (
     "I cannot do that yet. Which title, book id, days, size, day, text, city, station or place is "
     "the right one?"

@@ -1,5 +1,6 @@
 """A blueprint -> what a model that plays its user is to know: the goal, and the facts to tell."""
 
+from itertools import chain, count
 from typing import Any
 
 from agentlite.core.records import Tool
@@ -16,10 +17,15 @@ def profile_of(blueprint: Blueprint, tools: dict[str, Tool]) -> UserProfile:
     goals, facts, on_request = list[str](), dict[str, Any](), list[str]()
 
     def add(name: str, value: Any, of: str) -> str:
-        if name in facts and facts[name] != value:
-            name = f"{name} to {of}"
-        facts[name] = value
-        return name
+        """Under a name that no other value has."""
+        longer = (f"{name} to {of} ({number})" for number in count(2))
+        free = next(
+            one
+            for one in chain([name, f"{name} to {of}"], longer)
+            if one not in facts or facts[one] == value
+        )
+        facts[free] = value
+        return free
 
     for number, turn in enumerate(blueprint.turns):
         wanted = [purpose(tools[planned.call.name]) for planned in turn.calls]

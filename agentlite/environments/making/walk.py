@@ -12,8 +12,9 @@ from agentlite.core.records import Call, Tool, canonical, digest
 from agentlite.environments.gold_calls import call_key, wire
 from agentlite.environments.kinds import Environment
 from agentlite.environments.making.values import KnownValue, arguments, from_outputs, known, outputs
+from agentlite.environments.mock_world import MockWorld
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.world import CallResult, World, WorldLimits
+from agentlite.environments.world import CallResult, WorldLimits
 
 TRIES = 12  # calls that may fail for each that succeeds
 TWICE = 2  # times that a walk may call one tool
@@ -86,7 +87,7 @@ class Walker:
 
     def call(self, call: Call) -> CallResult:
         """Raises WorldError."""
-        assert isinstance(self.world, World)
+        assert not isinstance(self.world, MockWorld)
         return self.world.call(call)
 
     def arguments(

@@ -171,7 +171,7 @@ def _agreement(verdicts: Sequence[Mapping[str, DialogVerdict]]) -> dict[str, Any
         "judges_agree": {
             "dialogs": len(whole),
             "share": same / len(whole) if whole else None,
-            "alpha": alpha(whole, "nominal"),
+            "alpha": alpha(whole, "interval"),  # with two values, the same as nominal
         }
     }
 

@@ -1,11 +1,13 @@
 """The dialogs that are kept -> how varied, how hard and how well verified they are."""
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from agentlite.core.errors import RowError
 from agentlite.core.records import Record
 from agentlite.data.curation import pii
 from agentlite.data.curation.dedup import near_text, text_copies
@@ -28,7 +30,7 @@ def quality(
     if not rows:
         return {}
     plans = {slot.blueprint.id: slot.blueprint for slot in slots if slot.blueprint}
-    records = [openai.read({**row}) for row in rows]
+    records = [*_records(rows)]
     said = [[str(one["content"]) for one in _of_users(row)] for row in rows]
     personal = [pii.find(record) for record in records]
     executed = sum("results" in row["meta"]["verified"] for row in rows)
@@ -38,8 +40,15 @@ def quality(
         "near_copies": len(text_copies([*map(near_text, records)])),
         "personal_data": dict(sum(personal, Counter[str]()).most_common()),
         "verified_by_execution": executed / len(rows),
-        "difficulty": _difficulty(rows, [plans[row["id"]] for row in rows], records),
+        "difficulty": _difficulty(rows, [plans[row["id"]] for row in rows]),
     }
+
+
+def _records(rows: Sequence[Mapping[str, Any]]) -> Iterator[Record]:
+    """Of those rows that `prep` can read; it rejects the others."""
+    for row in rows:
+        with contextlib.suppress(RowError):
+            yield openai.read({**row})
 
 
 def distinct(dialogs: Sequence[Sequence[str]], size: int) -> float | None:
@@ -65,9 +74,7 @@ def mean_distance(vectors: Any) -> float:
     return float(1 - (total @ total - count) / (count * (count - 1)))
 
 
-def _difficulty(
-    rows: Sequence[Mapping[str, Any]], plans: Sequence[Blueprint], records: Sequence[Record]
-) -> dict[str, float]:
+def _difficulty(rows: Sequence[Mapping[str, Any]], plans: Sequence[Blueprint]) -> dict[str, float]:
     """Means of the dialogs, and shares of them."""
     chained = [any(call.sources for call in plan.made) for plan in plans]
     asks = [any(turn.missing for turn in plan.turns) for plan in plans]
@@ -75,7 +82,7 @@ def _difficulty(
     return {
         "user_turns": fmean(len(_of_users(row)) for row in rows),
         "calls": fmean(len(made_calls(row["messages"])) for row in rows),
-        "tools_on_offer": fmean(len(record.tools) for record in records),
+        "tools_on_offer": fmean(len(row["tools"]) for row in rows),
         "takes_an_earlier_result": fmean(chained),
         "agent_has_to_ask": fmean(asks),
         "agent_has_to_refuse": fmean(refuses),
