@@ -21,8 +21,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from browser import browser, installed  # noqa: E402
-from generated import write_run  # noqa: E402
+from support.browser import browser, installed  # noqa: E402
+from support.generated_run import write_run  # noqa: E402
 
 from agentlite.report import write_report  # noqa: E402
 
