@@ -10,8 +10,10 @@ from typing import Any
 
 from support.generated_run import stage
 
+from agentlite.core.records import Message, Record, Tool, to_row
 from agentlite.core.row_files import write_rows
 from agentlite.deploy.board.board_server import BoardServer
+from agentlite.workspace.digests import file_digest
 
 TOKEN = "0123456789-abcdef_token"
 EVIL = '<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>\'"&${1}'
@@ -79,4 +81,19 @@ def evil_runs(root: Path) -> Path:
         "feedback": EVIL,
     }
     write_rows(run / "grpo" / "rollouts.jsonl", [answer])
+    record = Record(
+        messages=(Message("user", EVIL), Message("assistant", EVIL)), tools=(Tool(EVIL, EVIL),)
+    )
+    asked = {"command": "prep", "settings": {}, "inputs": {}}
+    stage(run / "prep", asked, {"test.jsonl": [{**to_row(record), "id": "0"}]}, {})
+    said = {"text": EVIL, "problem": EVIL, "wrong": EVIL, "metrics": {EVIL: 1}}
+    said |= {"slices": {EVIL: EVIL}, "calls": [{"name": EVIL, "arguments": EVIL}]}
+    inputs = {"data": file_digest(run / "prep/test.jsonl")}
+    stage(
+        run / "eval/prep" / EVIL_NAME,
+        {"command": "eval", "settings": {"model": EVIL}, "inputs": inputs},
+        {"predictions.jsonl": [{"record_id": "0", "turn": 1, **said}]},
+        {},
+        {"metrics": {EVIL: {"mean": 0.5, "low": 0.4, "high": 0.6, "count": EVIL}}},
+    )
     return run

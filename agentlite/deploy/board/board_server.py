@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -15,15 +15,22 @@ from agentlite.config.pipeline import STAGES
 from agentlite.core.errors import UserError
 from agentlite.deploy.board import stage_form
 from agentlite.deploy.board.chat_server import ChatServer, called
+from agentlite.deploy.board.evaluations import Evaluations, words_of_comparison
 from agentlite.deploy.board.newest_answers import newest_answers
 from agentlite.deploy.board.processes import FOLDER, Processes
+from agentlite.deploy.board.report_page import answer_of, report_page
+from agentlite.deploy.board.stored_answers import StoredAnswers
 from agentlite.deploy.board.workspaces import KeyFigure, Workspaces, as_json, defaults
 from agentlite.deploy.local_server import LocalHandler, LocalServer
 from agentlite.deploy.openai_api import Refused
+from agentlite.scoring.metrics.wrong_answers import IN_WORDS
 
 PAGE = Path(__file__).parent / "page"
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 MOST_VALUES = 400  # of a form
+MOST_COMPARED = 16  # evaluations
+LONGEST_SEARCH = 500  # characters
+T = TypeVar("T")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -94,7 +101,8 @@ class BoardServer(LocalServer):
         self.folders, self.read_only = [*folders], read_only
         self.workspaces = Workspaces(folders, key_figure)
         self.processes, self.chat = Processes(), ChatServer()
-        self.reading = threading.Lock()  # one report is written at a time
+        self.evaluations, self.answers = Evaluations(self.workspaces), StoredAnswers()
+        self.reading = threading.Lock()  # one report, or comparison, is made at a time
         self.files = {path.name: path for path in PAGE.iterdir() if path.suffix in KINDS}
         super().__init__("board", BoardHandler, port, token=token)
 
@@ -159,6 +167,8 @@ class BoardHandler(LocalHandler):
             self._file(path or "board.html")
         elif path == "report":
             self._report(query, given.get("model", []))
+        elif path == "api/compare":
+            self._answer(_compared(self.server, given.get("id", [])))
         elif path in READS:
             self._answer(READS[path](self.server, query))
         else:
@@ -198,19 +208,12 @@ class BoardHandler(LocalHandler):
 
     def _report(self, query: Mapping[str, str], models: Sequence[str]) -> None:
         """`models`: those that are compared; all where none is named."""
-        from agentlite.report.page import page
-        from agentlite.report.read_run import read_run, with_models
-
         run = self.server.run_named(query.get("run", ""))
-        status, kind = 200, "text/html"
-        try:
-            with self.server.reading:
-                text = page(with_models(read_run(run), models))
-        except UserError as error:  # a finished stage was harmed, say
-            status, kind, text = 409, "text/plain", str(error)
+        with self.server.reading:
+            made = report_page(run, models)
+        status, kind = (200, "text/html") if made.is_page else (409, "text/plain")
         policy = {"Content-Security-Policy": REPORT_POLICY}
-        body = text.encode("utf-8", "replace")
-        self.send_bytes(status, f"{kind}; charset=utf-8", body, SAFE | policy)
+        self.send_bytes(status, f"{kind}; charset=utf-8", made.content, SAFE | policy)
 
     def _log(self, requested: str) -> None:
         """Only what went wrong, since the page asks every other second; never with the token."""
@@ -249,11 +252,66 @@ def _curves(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
     return found if version != _number(query.get("version", "-1")) else {"version": version}
 
 
-def _answers(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
-    folder = server.workspaces.folder(query.get("id", ""))
-    if folder is None:
+def _stage(server: BoardServer, name: str) -> tuple[Path, Path]:
+    """The workspace and the folder of a stage that was seen. Raises Refused for another."""
+    run, folder = server.workspaces.run(name), server.workspaces.folder(name)
+    if run is None or folder is None:
         raise Refused(404, "There is no such stage.", kind="not_found_error")
+    return run, folder
+
+
+def _answers(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
+    _, folder = _stage(server, query.get("id", ""))
     return {"answers": [msgspec.to_builtins(one) for one in newest_answers(folder)]}
+
+
+def _evaluations(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
+    models, waiting = server.evaluations.look()
+    return {"models": msgspec.to_builtins(models), "waiting": waiting}
+
+
+def _compared(server: BoardServer, names: Sequence[str]) -> dict[str, Any]:
+    """What `eval --compare` says of finished evaluations: paired, on the questions of all."""
+    if not 2 <= len(names) <= MOST_COMPARED:
+        raise Refused(400, f"Name 2 to {MOST_COMPARED} evaluations to compare.")
+    words = words_of_comparison([_stage(server, name)[1] for name in names])
+    with server.reading:
+        found = _or_refused(lambda: answer_of(words))
+    command = stage_form.as_typed_command(words[:-1])
+    return {"command": command, "differences": found["figures"]["differences"]}
+
+
+def _page(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
+    run, folder = _stage(server, query.get("id", ""))
+    wrong, text, first = (query.get(key, "") for key in ("wrong", "text", "first"))
+    found = _or_refused(
+        lambda: server.answers.page(
+            run, folder, wrong=wrong, text=text[:LONGEST_SEARCH], first=_number(first)
+        )
+    )
+    return {**msgspec.to_builtins(found), "kinds": IN_WORDS}
+
+
+def _answer(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
+    run, folder = _stage(server, query.get("id", ""))
+    number = _number(query.get("number", ""))
+    found = _or_refused(lambda: server.answers.answer(run, folder, number))
+    return dict(msgspec.to_builtins(found))
+
+
+def _question(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
+    run, folder = _stage(server, query.get("id", ""))
+    record, turn = query.get("record", ""), _number(query.get("turn", ""))
+    found = _or_refused(lambda: server.answers.question(run, folder, record, turn))
+    return {"run": str(run), **msgspec.to_builtins(found)}
+
+
+def _or_refused(ask: Callable[[], T]) -> T:
+    """Raises Refused for a UserError: the page shows it, and the server goes on."""
+    try:
+        return ask()
+    except UserError as error:
+        raise Refused(404, str(error), kind="not_found_error") from error
 
 
 def _form(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
@@ -341,6 +399,10 @@ READS: Mapping[str, Callable[[BoardServer, Mapping[str, str]], dict[str, Any]]] 
     "api/rows": _rows,
     "api/curves": _curves,
     "api/answers": _answers,
+    "api/evaluations": _evaluations,
+    "api/page": _page,
+    "api/answer": _answer,
+    "api/question": _question,
     "api/form": _form,
     "api/commands": _commands,
     "api/log": _log_of,

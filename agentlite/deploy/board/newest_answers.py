@@ -18,11 +18,14 @@ LONGEST = 4000  # characters of a text
 
 
 class NewAnswer(Struct, frozen=True):
-    """`about`: the record and turn, or the task, that was answered. `step`: optimizer steps before
-    it, or None. `components`: of its reward, or its scores; {} where it has none yet.
+    """`about`: the record and turn, or the task, that was answered; `record` and `turn`: those, ""
+    and None for a task. `step`: optimizer steps before it, or None. `components`: of its reward, or
+    its scores; {} where it has none yet.
     """
 
     about: str
+    record: str
+    turn: int | None
     model: str
     text: str
     ended: str
@@ -45,6 +48,8 @@ def _answer(row: Row) -> NewAnswer:
     about = [row.get("record_id", row.get("task", "")), row.get("turn")]
     return NewAnswer(
         "/".join(str(part)[:80] for part in about if part is not None),
+        str(row.get("record_id", ""))[:80],
+        _whole(row.get("turn")),
         str(row.get("model", ""))[:200],
         _text(row)[:LONGEST],
         str(row.get("ended", ""))[:40],

@@ -105,6 +105,20 @@ class Workspaces:
         seen = self.stages.get(name)
         return seen.folder if seen else None
 
+    def run(self, name: str) -> Path | None:
+        """The workspace of a stage that was seen."""
+        seen = self.stages.get(name)
+        return Path(seen.row.run) if seen else None
+
+    def evaluated(self) -> dict[str, SeenStage]:
+        """The finished evaluations, each of one model."""
+        with self._lock:
+            return {
+                name: seen
+                for name, seen in self.stages.items()
+                if seen.row.command == "eval" and seen.row.state == "done"
+            }
+
     def curves(self, name: str) -> dict[str, Any] | None:
         """Of a stage that was seen."""
         with self._lock:

@@ -37,7 +37,7 @@ def read(server: BoardServer, path: str, body: object = None) -> Any:
     return json.loads(content)
 
 
-PATHS = ["", "board.css", "main.js", "report?run=x", *READS, *ACTS]
+PATHS = ["", "board.css", "main.js", "report?run=x", "api/compare?id=x&id=y", *READS, *ACTS]
 
 
 @pytest.mark.parametrize("token", ["", "x", TOKEN[:-1], f"{TOKEN}x", TOKEN.upper(), "%00", "%ff"])
@@ -91,6 +91,10 @@ def test_what_changes_something_needs_the_name_of_its_page(server):
         "api/answers?id={run}/../../secret.txt",
         "api/answers?id={run}/sft/secret.txt",
         "api/curves?id=/etc/passwd",
+        "api/page?id={run}/../../secret.txt",
+        "api/answer?id=/etc&number=0",
+        "api/question?id={run}/sft&record=../secret&turn=0",
+        "api/compare?id=/etc&id={run}/../..",
         "report?run={run}/..",
         "report?run=/",
         "report?run=",

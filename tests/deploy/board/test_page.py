@@ -14,7 +14,7 @@ from support.processes import environment, waits_until
 from support.samples import DATA, OSLO, WEATHER_TOOL
 
 import agentlite
-from agentlite.core.row_files import write_rows
+from agentlite.core.row_files import read_rows, write_rows
 from agentlite.workspace.run_folder import Plan, open_stage, read
 
 pytestmark = [
@@ -148,6 +148,11 @@ def test_no_text_of_a_stranger_becomes_markup(chromium, tmp_path):
             f"curves?id={_quoted(name)}",
             f"start?stage=grpo&from={_quoted(f'{run}/{EVIL_NAME}')}",
             f"results?run={_quoted(str(run))}",
+            "results?figures=all",
+            f"results?answers={_quoted(name)}&text={_quoted(EVIL)}&wrong={_quoted(EVIL)}",
+            f"results?answers={_quoted(f'{run}/eval/prep/{EVIL_NAME}')}",
+            f"results?answers={_quoted(f'{run}/eval/prep/{EVIL_NAME}')}&open=0",
+            f"chat?about={_quoted(f'{run}/eval/prep/{EVIL_NAME}')}&record=0&turn=1",
             f"runs?text={_quoted(EVIL)}&sort={_quoted(EVIL)}&command={_quoted(EVIL)}",
             f"{_quoted(EVIL)}",
             "start?stage=__proto__",
@@ -177,7 +182,7 @@ def test_every_view_fits_the_screen_and_has_names_for_who_cannot_see_it(
     controls = "'input, select, textarea, button, svg[role=img], iframe'"
     named = "one.labels?.length || one.ariaLabel || one.title || one.innerText?.trim()"
     names = f"[...document.querySelectorAll({controls})].filter((one) => !({named})).length"
-    ready = {"runs": "table", "curves": ".chart", "results": "iframe", "start": ".command code"}
+    ready = {"runs": "table", "curves": ".chart", "results": "tbody tr", "start": ".command code"}
     ready["chat"] = "#chat-model"
     for view in VIEWS:
         words = f"?id={server.folders[0]}/alpha1/sft" if view == "curves" else ""
@@ -204,6 +209,57 @@ def test_the_report_of_a_workspace_is_shown_and_can_ask_the_board_for_nothing(ch
     opened(chromium, f"{server.url}report?run={run}", width=1300)
     read_back = "fetch('api/rows').then(() => 'read', () => 'refused')"
     assert chromium.value(read_back) == "refused"
+
+
+def test_a_wrong_answer_is_found_read_and_its_prompt_taken_to_the_chat(chromium, server):
+    name = f"{server.folders[0]}/weather/eval/prep/sft"
+    opened(chromium, f"{server.url}#results?text=weather&sort=-id", width=1300)
+    link = "document.querySelector('tbody tr th a')"
+    chromium.wait(f"{link}?.innerText === {json.dumps(name)}")
+    chromium.value(f"{link}.click()")
+    chromium.wait("document.querySelectorAll('article.answer').length === 6")
+    typed(chromium, "main select", "wrong")
+    chromium.wait("!document.querySelector('.parts .done')")
+    shown = "[...document.querySelectorAll('article.answer')]"
+    wrong = chromium.value(f"{shown}.map((one) => one.querySelector('a').innerText)")
+    rows = [*read_rows(server.folders[0] / "weather/eval/prep/sft/predictions.jsonl")]
+    assert wrong == [f"{row['record_id']}/{row['turn']}" for row in rows if row["wrong"]]
+    press(chromium, "Enter")
+    chromium.wait("document.querySelector('.sides mark') !== null")
+    asked = chromium.value("document.querySelector('.turn.user pre').textContent")
+    chromium.value("document.querySelector('a.try').click()")
+    chromium.wait("document.querySelector('#chat-model') !== null")
+    assert chromium.value("document.querySelector('.turn.user pre').textContent") == asked
+    assert chromium.value("document.getElementById('chat-model').value") == "sft"
+    assert chromium.value("document.getElementById('chat-run').value").endswith("/weather")
+    tools = chromium.value("document.querySelector('details textarea').value")
+    assert json.loads(tools)[0]["function"]["name"]
+    assert not chromium.errors
+
+
+def test_a_click_on_a_view_leads_back_from_a_filter(chromium, server):
+    opened(chromium, f"{server.url}#runs", width=1300)
+    count = "document.querySelectorAll('tbody tr').length"
+    every = chromium.value(count)
+    typed(chromium, "#filter", "alpha1")
+    assert chromium.value(count) < every and "alpha1" in chromium.value("location.hash")
+    chromium.value("document.querySelector('nav a').click()")
+    chromium.wait(f"{count} === {every} && document.getElementById('filter').value === ''")
+
+
+def test_evaluations_are_set_side_by_side(chromium, server):
+    opened(chromium, f"{server.url}#results", width=1300)
+    chromium.wait("document.querySelectorAll('tbody tr').length === 2")
+    chromium.value("[...document.querySelectorAll('tbody input')].forEach((one) => one.click())")
+    chromium.wait(
+        "document.querySelectorAll('.figures[data-name=exact_call] .figure').length === 2"
+    )
+    assert "the same questions" in chromium.value("document.body.innerText")
+    link = chromium.value("location.href")
+    opened(chromium, link, width=390)  # a link shows another person the same
+    chromium.wait("document.querySelectorAll('.figures[data-name=exact_call] .dot').length === 2")
+    assert chromium.value("document.documentElement.scrollWidth") <= 390
+    assert not chromium.errors
 
 
 def test_a_stage_is_started_watched_stopped_and_carried_on_from_the_page(

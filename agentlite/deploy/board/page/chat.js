@@ -9,37 +9,66 @@ let tools = "";
 let functions = "";
 let parts = null;
 let working = false;
+let ready = false;
+let question = null;  // of an answer, with which the dialog began: { key, run, model }
+
+// The messages and tools of the question that the address names; a dialog that began with it goes on.
+async function beginWith(words) {
+  const named = Object.fromEntries(["about", "record", "turn"].map((name) => [name, words.get(name) ?? ""]));
+  const key = JSON.stringify(named);
+  if (!named.about || key === question?.key) return;
+  const found = await ask("question", { id: named.about, record: named.record, turn: named.turn });
+  question = { key, run: found.run, model: found.model };
+  messages = found.messages;
+  tools = found.tools.length ? JSON.stringify(found.tools, null, 1) : "";
+}
 
 export async function show(main) {
   const { words } = place();
+  const problem = node("p", { className: "wrong", role: "alert" });
+  const before = parts;
+  try {
+    await beginWith(words);
+  } catch (error) {
+    problem.textContent = error.message;
+  }
+  if (before !== parts || place().view !== "chat") return;  // another view is open by now
+  const asked = words.get("about") ? question : null;
   const models = [...board.rows.values()].filter((row) => row.state === "done" && "model" in row.settings).map((row) => row.stage);
   const run = node("select", { id: "chat-run" }, board.runs.map((name) => node("option", { value: name, textContent: name })));
-  run.value = words.get("run") || board.runs[0] || "";
+  run.value = asked?.run || words.get("run") || board.runs[0] || "";
   const list = node("datalist", { id: "models" }, [...new Set(models)].map((name) => node("option", { value: name })));
-  const model = node("input", { id: "chat-model", value: words.get("model") ?? "sft" });
+  const model = node("input", { id: "chat-model", value: asked?.model ?? words.get("model") ?? "sft" });
   model.setAttribute("list", "models");
   const load = node("button", { type: "submit", className: "first", textContent: "Load", disabled: board.facts.read_only });
   const unload = node("button", { type: "button", textContent: "Unload", onclick: () => guarded(async () => { await tell("unload", {}); await update(); }) });
-  const offered = node("textarea", { rows: 3, value: tools, placeholder: "[{\"type\": \"function\", \"function\": {\"name\": \"weather\", ...}}]", oninput: () => { tools = offered.value; }, spellcheck: false });
+  const offered = node("textarea", { rows: 3, value: tools, placeholder: "[{\"type\": \"function\", \"function\": {\"name\": \"weather\", ...}}]", oninput: () => { tools = offered.value; count(); }, spellcheck: false });
   const file = node("input", { value: functions, placeholder: "tools.py", oninput: () => { functions = file.value; }, spellcheck: false });
   const text = node("textarea", { id: "chat-text", rows: 2, onkeydown: (event) => { if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); form.requestSubmit(); } } });
   const form = node("form", { className: "say", onsubmit: (event) => { event.preventDefault(); if (text.value.trim() && !working) { messages.push({ role: "user", content: text.value }); text.value = ""; guarded(answer); } } },
     node("label", {}, "Message", text), node("button", { type: "submit", className: "first", textContent: "Send" }));
-  parts = { state: node("p", { className: "quiet", role: "status" }), log: node("pre", { className: "log", tabIndex: 0, hidden: true }), dialog: node("div", { className: "dialog", role: "log", "aria-label": "Dialog" }), problem: node("p", { className: "wrong", role: "alert" }), form };
+  parts = { state: node("p", { className: "quiet", role: "status" }), log: node("pre", { className: "log", tabIndex: 0, hidden: true }), dialog: node("div", { className: "dialog", role: "log", "aria-label": "Dialog" }), problem, form, model, tools: node("summary") };
   main.replaceChildren(
     node("form", { className: "tools", onsubmit: (event) => { event.preventDefault(); guarded(async () => { await tell("load", { run: run.value, model: model.value }); await update(); }); } },
       node("label", {}, "Workspace", run), node("label", {}, "Model", model, list), load, unload),
     parts.state, parts.log,
-    node("details", {}, node("summary", { textContent: "Tools and functions" }), node("div", { className: "fields" },
+    node("details", {}, parts.tools, node("div", { className: "fields" },
       node("label", {}, "tools", offered, node("span", { className: "help", textContent: "a JSON list of OpenAI tools that the model may call" })),
       node("label", {}, "functions", file, node("span", { className: "help", textContent: "Python file with a function for each tool, which answers the calls; empty: answer by hand" })))),
     parts.dialog, parts.problem, form,
     node("div", { className: "tools" },
       node("button", { type: "button", textContent: "Undo", onclick: () => { undo(); draw(); } }),
-      node("button", { type: "button", textContent: "New dialog", onclick: () => { messages = []; draw(); } }),
+      node("button", { type: "button", textContent: "New dialog", onclick: () => { messages = []; question = null; draw(); } }),
       node("button", { type: "button", textContent: "Copy as a row for prep", onclick: () => guarded(async () => navigator.clipboard.writeText(JSON.stringify({ messages, ...(tools.trim() ? { tools: JSON.parse(tools) } : {}) }))) })));
+  count();
   draw();
   await update();
+}
+
+function count() {
+  let found = 0;
+  try { found = tools.trim() ? JSON.parse(tools).length : 0; } catch { found = 0; }
+  parts.tools.textContent = `Tools and functions${found ? ` (${found})` : ""}`;
 }
 
 export async function update() {
@@ -47,10 +76,17 @@ export async function update() {
   const found = await ask("chat");
   if (mine !== parts) return;
   const words = { none: "No model is loaded.", loading: `${found.model} is being loaded.`, ready: `${found.model} is ready (protocol ${found.protocol}).`, ended: `${found.model} has ended.` };
-  if (parts.state.textContent !== words[found.state]) parts.state.textContent = words[found.state];
+  const other = found.state === "ready" && found.model !== parts.model.value ? ` Load takes ${parts.model.value || "another one"} in its place.` : "";
+  const waits = found.state === "none" && messages.length ? " Load one to let it answer." : "";
+  const text = words[found.state] + other + waits;
+  if (parts.state.textContent !== text) parts.state.textContent = text;
   parts.log.hidden = found.state !== "ended";
   if (!parts.log.hidden && parts.log.textContent !== found.log) parts.log.textContent = found.log;
   parts.form.hidden = found.state !== "ready";
+  if (ready !== (found.state === "ready")) {
+    ready = found.state === "ready";
+    draw();
+  }
 }
 
 async function guarded(act) {
@@ -108,5 +144,8 @@ function draw() {
     calls.forEach((call, at) => messages.push({ role: "tool", tool_call_id: call.id, content: results[at].value }));
     guarded(answer);
   } }, results, node("button", { type: "submit", textContent: "Send the results" })) : "";
-  parts.dialog.replaceChildren(...turns, ...(hand ? [hand] : []), ...(working ? [node("p", { className: "quiet", textContent: "The model answers…" })] : []));
+  // a question of an evaluation, or one whose answer failed
+  const open = ready && !working && ["user", "tool"].includes(messages.at(-1)?.role);
+  const go = open ? node("button", { type: "button", className: "first go", textContent: "Let the model answer", onclick: () => guarded(answer) }) : "";
+  parts.dialog.replaceChildren(...turns, ...[hand, go].filter(Boolean), ...(working ? [node("p", { className: "quiet", textContent: "The model answers…" })] : []));
 }

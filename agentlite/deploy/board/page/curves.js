@@ -1,4 +1,5 @@
 // The curves of one stage or several, drawn over each other, and the newest answers of one.
+import { tried } from "./answers.js";
 import { ask } from "./ask.js";
 import { board, place } from "./board.js";
 import { drawn, inTime, inWords, node, short } from "./dom.js";
@@ -62,6 +63,7 @@ function head(ids) {
     return node("li", {}, mark(index), node("b", { textContent: ids.length > 1 ? id : row.command }), node("span", { className: row.state, textContent: inWords(row) }), progress,
       row.left === undefined || row.left === null ? "" : node("span", { textContent: `${inTime(row.left)} left` }),
       ...(last.length ? last : [row.figure]).filter(Boolean).map((text) => node("span", { textContent: text })),
+      row.command === "eval" && row.state === "done" ? node("a", { href: `#results?${new URLSearchParams({ answers: id })}`, textContent: "all answers" }) : "",
       board.facts.stages[row.command] ? node("a", { href: `#start?${again}`, textContent: ["half", "failed"].includes(row.state) ? "carry it on" : "start one like it" }) : "");
   });
   parts.head.replaceChildren(node("h2", { textContent: ids.length > 1 ? `${ids.length} stages` : ids[0] }), node("ul", { className: "key-list" }, rows));
@@ -130,7 +132,8 @@ async function answers(id, mine) {
   parts.answersShown = shown;
   const texts = list.map((one) => node("article", { className: "answer" },
     node("p", { className: "parts" }, [one.about, one.step === null ? "" : `step ${one.step}`, one.tokens === null ? "" : `${one.tokens} tokens`, one.ended].filter(Boolean).map((text) => node("span", { textContent: text })),
-      Object.entries(one.components).map(([name, value]) => node("span", {}, `${name} `, node("b", { textContent: short(value) })))),
+      Object.entries(one.components).map(([name, value]) => node("span", {}, `${name} `, node("b", { textContent: short(value) }))),
+      one.record && one.turn !== null ? tried(id, one) : ""),
     node("pre", { textContent: one.text }), one.feedback ? node("p", { className: "quiet", textContent: one.feedback }) : ""));
   parts.answers.replaceChildren(...(texts.length ? [node("h2", { textContent: "Newest answers" }), ...texts] : []));
 }

@@ -10,7 +10,6 @@ const VIEWS = { runs, curves, results, start, chat };
 const PULSE = 2000;
 const main = document.getElementById("main");
 const trouble = document.getElementById("trouble");
-let shown = "";
 
 function summary() {
   const counts = {};
@@ -29,7 +28,6 @@ async function show() {
     if (link.dataset.view === name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  shown = location.hash;
   await guarded(() => VIEWS[name].show(main));
 }
 
@@ -50,13 +48,14 @@ async function pulse() {
       summary();
       const { view } = place();
       if (view === "curves" || view === "start" || view === "chat") await VIEWS[view].update();
+      else if (changed && view === "results") await results.update();
       else if (changed && (view === "runs" || !(view in VIEWS))) runs.update();
     });
   }
   setTimeout(pulse, board.waiting ? 50 : PULSE);
 }
 
-addEventListener("hashchange", () => { if (location.hash !== shown) show(); });
+addEventListener("hashchange", show);
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.matches("input, select, textarea")) {
@@ -68,7 +67,7 @@ addEventListener("keydown", (event) => {
   if (views[event.key - 1]) go(views[event.key - 1], new URLSearchParams());
   else if (event.key === "/" && document.getElementById("filter")) document.getElementById("filter").focus();
   else if (event.target.matches("a, button") && event.key === "Enter") return;
-  else if (!(view === "runs" && runs.key(event.key))) return;
+  else if (!(VIEWS[view] ?? runs).key?.(event.key)) return;
   event.preventDefault();
 });
 

@@ -1,6 +1,18 @@
-// The report of a workspace, as `agentlite report` writes it, made from what lies there now.
+// What was measured: all evaluations on one page, the single answers of one, or the report of a workspace.
+import * as answers from "./answers.js";
 import { board, go, place } from "./board.js";
 import { node } from "./dom.js";
+import * as evaluations from "./evaluations.js";
+
+function part() {
+  const { words } = place();
+  if (words.get("answers")) return answers;
+  return words.has("run") ? { show: report } : evaluations;
+}
+
+export const show = (main) => part().show(main);
+export const update = () => part().update?.();
+export const key = (name) => part().key?.(name) ?? false;
 
 // The models that were evaluated there: eval/<data>/<model>.
 function evaluated(run) {
@@ -8,7 +20,8 @@ function evaluated(run) {
   return [...new Set(rows.map((row) => row.stage.split("/").at(-1)))].sort();
 }
 
-export function show(main) {
+// As `agentlite report` writes it, made from what lies there now.
+function report(main) {
   const { words } = place();
   const run = words.get("run") || board.runs[0] || "";
   const chosen = words.getAll("model");
@@ -21,12 +34,14 @@ export function show(main) {
     go("results", new URLSearchParams([["run", run], ...(kept.length === names.length ? [] : kept.map((name) => ["model", name]))]));
   }
   const again = node("button", { type: "button", textContent: "Read again", onclick: load });
-  const frame = node("iframe", { title: `Report of ${run}`, sandbox: "allow-scripts allow-downloads" });
+  const state = node("span", { className: "quiet", role: "status" });
+  const frame = node("iframe", { title: `Report of ${run}`, sandbox: "allow-scripts allow-downloads", onload: () => { state.textContent = "The same page as agentlite report writes, for this moment."; } });
   function load() {
+    state.textContent = "The report is being made; of many answers this takes a while.";
     frame.src = `report?${new URLSearchParams([["run", run], ...chosen.map((name) => ["model", name])])}`;
   }
-  main.replaceChildren(node("div", { className: "tools" }, node("label", {}, "Workspace", choice),
-    names.length > 1 ? boxes.map((box) => node("label", {}, box, box.value)) : "", again,
-    node("span", { className: "quiet", textContent: "The same page as agentlite report writes, for this moment." })), run ? frame : node("p", { className: "quiet", textContent: "There is no workspace yet." }));
   if (run) load();
+  main.replaceChildren(node("div", { className: "tools" }, node("a", { href: "#results", textContent: "All evaluations" }), node("label", {}, "Report of", choice),
+    names.length > 1 ? boxes.map((box) => node("label", {}, box, box.value)) : "", again, state),
+  run ? frame : node("p", { className: "quiet", textContent: "There is no workspace yet." }));
 }
