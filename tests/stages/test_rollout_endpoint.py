@@ -17,15 +17,21 @@ pytestmark = pytest.mark.long  # a process for each world
 
 
 class Server:
-    """Knows the shop. `broken`: the items about which it is silent after their second turn."""
+    """Knows the shop. `broken`: the items about which it is silent after their second turn. `left`:
+    how many answers it gives before it only closes connections; None for any number.
+    """
 
-    def __init__(self):
-        self.bodies, self.broken, self.asked = [], set(), Counter()
+    def __init__(self, left=None):
+        self.bodies, self.broken, self.asked, self.left = [], set(), Counter(), left
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                if server.left is not None:
+                    server.left -= 1
+                    if server.left < 0:
+                        return
                 message = server.answer(body)
                 choice = {"index": 0, "message": message, "finish_reason": "stop"}
                 usage = {"prompt_tokens": 9, "completion_tokens": 7}
@@ -139,6 +145,20 @@ def test_a_server_that_is_gone_ends_the_run_and_what_was_done_is_kept(tmp_path, 
     with pytest.raises(UserError) as found:
         rollout(tmp_path, server)
     assert found.value.exit_code == 8
+
+
+def test_the_turns_of_a_server_that_dies_are_answered_by_the_other_one(tmp_path, server):
+    shop(tmp_path, tasks())
+    rollout(tmp_path, server, "whole", num_samples=2)
+    server.asked.clear()
+    dying = Server(left=5)
+    endpoints = (server.url, dying.url)
+    result = rollout(tmp_path, server, num_samples=2, endpoint=endpoints, max_failures=0)
+    assert result.status == "done" and dying.left < 0 and dying.asked.total() == 5
+    assert rows(tmp_path) == rows(tmp_path, "whole")
+    assert server.asked.total() + dying.asked.total() == 40  # nothing is lost, or asked for twice
+    dying.http.shutdown()
+    dying.http.server_close()
 
 
 @pytest.mark.parametrize("model", ["gold", "sft"])
