@@ -16,7 +16,7 @@ from agentlite.cli.options import (
     Option,
     OptionType,
 )
-from agentlite.config.pipeline import MADE, STAGES
+from agentlite.config.pipeline import MADE, PASSED_ON, STAGES
 from agentlite.config.values import File, Metavar, Name, as_typed
 from agentlite.core.errors import UserError
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from agentlite.workspace.run_folder import Result
 
 ARGUMENTS = ("sources", "what")  # settings that are not options but arguments
-PASSED_ON = ("trl", "peft")  # mappings, which only --set and YAML files can write
 # names of agentlite.data.write_formats.SHAPES
 Shape = Literal["openai", "sharegpt", "ms-swift", "llamafactory"]
 DEFAULTS = "agentlite.defaults"  # in the context: the settings of a run without options
@@ -312,8 +311,19 @@ def _run(name: str, options: dict[str, Any]) -> None:
     if options["print_config"]:
         click.echo(as_yaml(name, resolved))
         return
+    _refuse_records_of_a_shard(resolved.settings, show or shape)
     result = execute(name, resolved.settings, target)
     _present(result, resolved.settings, options["as_json"], show or 0, shape)
+
+
+def _refuse_records_of_a_shard(settings: object, shown: object) -> None:
+    """Raises UserError 2 where records are to be shown that only --gather will write."""
+    if getattr(settings, "shard", "") and (shown or getattr(settings, "rows", "") == "-"):
+        raise UserError(
+            "a shard has no records to show: which rows are kept is decided over all shards.",
+            "Leave out --show, --as and --rows -; give them to `agentlite prep --gather`.",
+            location="--shard",
+        )
 
 
 def _with_safe_repairs(given: str | None) -> str:

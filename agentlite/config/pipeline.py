@@ -26,6 +26,8 @@ agentlite prep agent.jsonl chat.jsonl --mix general=chat.jsonl:0.2
 agentlite prep dialogs.jsonl --holdout bench.jsonl --personal mask
 agentlite prep agent_sft.jsonl --tools agent_tools.jsonl
 agentlite prep dialogs.jsonl --from pairs --keep best --out prep-best
+agentlite prep dialogs.jsonl --shard 1/3
+agentlite prep --gather runs/default/prep-*-of-3
 cat rows.jsonl | agentlite prep - --run runs/weather --json
 """,
         other_names="prepare preprocess process data",
@@ -164,6 +166,7 @@ agentlite ablate --grid wide.yaml --halving --set dpo.num_epochs=2
         other_names="ablation grid sweep search hyperparameters tune-settings",
     ),
 }
+PASSED_ON = ("trl", "peft")  # settings that are mappings, which only --set and YAML can write
 MADE = tuple(name for name, stage in STAGES.items() if stage.under)
 TRAINERS = tuple(name for name, stage in STAGES.items() if stage.trains)
 TRAINED = "sft"  # the stage whose model is meant where the user names none

@@ -140,6 +140,10 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """file of the tools that rows name by id: SAGE's agent_tools, or OpenAI tools"""
     workers: Annotated[Whole, READ] = 1
     """number of processes, 0 for one per processor; the output is the same"""
+    shard: Annotated[str, Metavar("I/N"), READ] = ""
+    """read and check only every Nth row, from row I on, into a folder that --gather reads"""
+    gather: Annotated[tuple[StageName, ...], Metavar("FOLDER..."), Flag(alone="*"), READ] = ()
+    """select and split the rows of these shards; alone: of all that are in the workspace"""
 
     personal: Annotated[Literal["off", "report", "mask", "drop"], LEARNED] = "report"
     """what to do with keys, e-mail addresses, phone and card numbers"""

@@ -183,21 +183,30 @@ class Ingested:
 
 
 @contextmanager
-def ingest(
-    lines: Iterable[tuple[str, RawLine]], context: IngestContext, folder: Path | None
-) -> Iterator[Ingested]:
-    """Reads every row, each with the source it is from. Until the context ends, they are in files
-    without a name in `folder` (None: the system's folder for temporary files).
+def ingest(taken: Iterable[IngestedRow], folder: Path | None) -> Iterator[Ingested]:
+    """Adds up what became of every row. Until the context ends, the records are in files without a
+    name in `folder` (None: the system's folder for temporary files).
     """
     with Spool(folder) as rows, Spool(folder) as provenance:
         ingested = Ingested(rows, provenance)
-        workers = context.settings.workers or os.cpu_count() or 1
-        with console.progress("prep: rows read:", None) as advance:
-            for count, row in enumerate(take_all(lines, context, workers), 1):
-                ingested.add(row)
-                if count % LOOK_EVERY == 0:
-                    advance(count)
+        for row in taken:
+            ingested.add(row)
         yield ingested
+
+
+def read_all(lines: Iterable[tuple[str, RawLine]], context: IngestContext) -> Iterator[IngestedRow]:
+    """Reads every row, each with the source it is from, and shows how many were read."""
+    workers = context.settings.workers or os.cpu_count() or 1
+    return with_progress(take_all(lines, context, workers), "prep: rows read:")
+
+
+def with_progress(rows: Iterable[IngestedRow], title: str) -> Iterator[IngestedRow]:
+    """The same rows; their number is shown as it grows."""
+    with console.progress(title, None) as advance:
+        for count, row in enumerate(rows, 1):
+            yield row
+            if count % LOOK_EVERY == 0:
+                advance(count)
 
 
 def totals(by_file: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

@@ -131,7 +131,7 @@ def equal(path: Path) -> dict[str, Any]:
     """The first row as often as there are rows, and some of the rows as they are."""
     from agentlite.config.settings import PrepSettings
     from agentlite.data.formats import read_lines
-    from agentlite.data.ingest import ingest
+    from agentlite.data.ingest import ingest, read_all
     from agentlite.data.ingest_row import IngestContext
     from agentlite.rendering import choose
     from agentlite.workspace.model_source import load_template
@@ -141,9 +141,8 @@ def equal(path: Path) -> dict[str, Any]:
     context = IngestContext(settings, template, choose("hermes", template))
 
     def taken(rows: Path) -> None:
-        with ingest(
-            ((str(rows), line) for line in read_lines(str(rows), io.BytesIO())), context, None
-        ):
+        lines = ((str(rows), line) for line in read_lines(str(rows), io.BytesIO()))
+        with ingest(read_all(lines, context), None):
             pass
 
     def hashed(rows: Path) -> None:

@@ -26,14 +26,21 @@ from agentlite.data.curation.keep import parse_keep
 from agentlite.data.curation.replay_buffer import BufferState, find_buffer
 from agentlite.data.curation.select import Selection, SelectionContext, select
 from agentlite.data.formats import Raw, RawLine, raw_files, read_lines
-from agentlite.data.ingest import Ingested, ingest, totals
-from agentlite.data.ingest_row import IngestContext, clean, readable, reader_options
+from agentlite.data.ingest import Ingested, ingest, read_all, totals
+from agentlite.data.ingest_row import (
+    IngestContext,
+    IngestedRow,
+    clean,
+    readable,
+    reader_options,
+)
 from agentlite.data.rejects import Edits, edited_rows, reject_row
+from agentlite.data.taken_rows import every_nth, write_taken
 from agentlite.data.tool_catalogue import may_declare, read_catalogue
 from agentlite.rendering import choose as choose_protocol
 from agentlite.rendering import native_problem
 from agentlite.retrieval.offer_tools import counted
-from agentlite.stages.prep import check
+from agentlite.stages.prep import check, shards
 from agentlite.stages.prep.candidates import (
     ChosenCandidates,
     chosen_candidates,
@@ -48,13 +55,15 @@ from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
-NOT_OF_THE_PLAN = ("workers",)  # how it is done, not what comes out
+SCORES = "scores of "  # an input of the plan: a file of candidates
+# how it is done, not what comes out; the plan of a shard names the shard
+NOT_OF_THE_PLAN = ("workers", "shard", "gather")
 
 
 class Job(NamedTuple):
     """What is to be prepared: how, from where, and with which buffer of earlier records. `model`:
     the one whose losses count in a coreset. `candidates`: of each source that is a file of them,
-    those that are learned.
+    those that are learned. `gathered`: the shards that have read the rows already.
     """
 
     context: IngestContext
@@ -62,29 +71,47 @@ class Job(NamedTuple):
     buffer: BufferState | None
     model: Source
     candidates: Mapping[str, ChosenCandidates] = {}
+    gathered: shards.Shards | None = None
 
     @property
     def settings(self) -> PrepSettings:
         return self.context.settings
 
+    def digests(self) -> dict[str, str]:
+        """Of every file of rows, now; those that shards have read as they were read."""
+        return _digests(self.settings, self.stdin, self.gathered.inputs if self.gathered else {})
+
+    def rows(self) -> Iterator[IngestedRow]:
+        """What became of every row."""
+        if self.gathered:
+            return self.gathered.rows()
+        lines = _lines(self)
+        if self.settings.shard:
+            lines = every_nth(lines, *shards.parse(self.settings.shard))
+        return read_all(lines, self.context)
+
 
 def run(settings: PrepSettings, target: RunTarget) -> Result:
     """Prepares the sources. Raises UserError 4 for more rejects than `max_rejects` allows."""
-    settings = check.checked(check.with_earlier_stages(settings, target.run), target.folder)
+    target = shards.own_folder(settings, target)
+    gathered = shards.find(settings, target) if settings.gather else None
+    given = gathered.settings if gathered else check.with_earlier_stages(settings, target.run)
+    settings = check.checked(given, target.folder)
     with console.stdout_to_stderr(), _kept_stdin(settings.sources) as stdin:
-        job, plan = _plan(settings, target, stdin)
+        job, plan = _plan(settings, target, stdin, gathered)
+        if settings.shard:
+            return _run_shard(job, shards.plan_of(plan, settings.shard), target)
         if target.dry_run:
-            job = _with_tools(_with_candidates(job, target.run), target.run)
-            return _dry_run(job, plan, target)
+            return _dry_run(_prepared(job, target.run), plan, target)
         if target.has_work(plan):
             check.refuse_missing_packages(settings)
         with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
             if stage.status != "done":
                 rejects = stage.folder / "rejects.jsonl"
                 try:
-                    job = _with_tools(_with_candidates(job, target.run), target.run)
-                    with ingest(_lines(job), job.context, stage.folder) as ingested:
-                        check.refuse_changed(plan.inputs, _digests(job.settings, stdin))
+                    job = _prepared(job, target.run)
+                    with ingest(job.rows(), stage.folder) as ingested:
+                        check.refuse_changed(plan.inputs, job.digests())
                         write_rows(rejects, map(reject_row, ingested.rejects))
                         check.refuse_rejects(job.settings, ingested, rejects)
                         check.note_repairs(ingested)
@@ -116,8 +143,8 @@ def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
     started, rejects = time.monotonic(), target.folder / "rejects.jsonl"
     if not target.force:
         run_folder.compare(target.folder, plan)
-    with ingest(_lines(job), job.context, None) as ingested:
-        check.refuse_changed(plan.inputs, _digests(job.settings, job.stdin))
+    with ingest(job.rows(), None) as ingested:
+        check.refuse_changed(plan.inputs, job.digests())
         check.refuse_rejects(job.settings, ingested, rejects)
         check.note_repairs(ingested)
         check.name_invalid_schemas(ingested)
@@ -142,11 +169,37 @@ def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
     return Result("prep", "dry run", str(target.folder), figures, [], seconds)
 
 
+def _run_shard(job: Job, plan: Plan, target: RunTarget) -> Result:
+    """Only the part that looks at each row alone. Nothing is refused for its rejects: whether there
+    are too many is decided over all shards.
+    """
+    if target.dry_run:
+        status = "new" if target.force else run_folder.compare(target.folder, plan)
+        return Result(plan.command, "dry run", str(target.folder), {"folder": status}, [], 0.0)
+    with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
+        if stage.status != "done":
+            job = _prepared(job, target.run)
+            files = [shards.TAKEN]
+            counts = write_taken(stage.folder / shards.TAKEN, job.rows())
+            check.refuse_changed(plan.inputs, job.digests())
+            if shards.parse(job.settings.shard).number == 1:  # the same in all shards
+                files.append(shards.CATALOGUE)
+                shards.write_catalogue(stage.folder / shards.CATALOGUE, job.context.catalogue)
+            candidates = {file: chosen.figures for file, chosen in job.candidates.items()}
+            stage.finish(files, {**counts, "candidates": candidates})
+        return stage.result(target.next("agentlite prep --gather"))
+
+
 # --- the plan ---
 
 
-def _plan(settings: PrepSettings, target: RunTarget, stdin: BinaryIO) -> tuple[Job, Plan]:
-    """The job, and the plan of its folder: the settings, and a digest of each input."""
+def _plan(
+    settings: PrepSettings, target: RunTarget, stdin: BinaryIO, gathered: shards.Shards | None
+) -> tuple[Job, Plan]:
+    """The job, and the plan of its folder: the settings, and a digest of each input. That of a
+    shard has no input but those of its rows; what was `gathered` has the plan of one process.
+    """
+    known = gathered.inputs if gathered else {}
     name = settings.model or (GPU_MODEL if gpu_profiles.has_gpu() else CPU_MODEL)
     model = find_model(name, target.run, target.begun)
     template = load_template(model.base)
@@ -161,9 +214,9 @@ def _plan(settings: PrepSettings, target: RunTarget, stdin: BinaryIO) -> tuple[J
             "user turn, here and in training, eval, serve and export"
         )
     settings = replace(settings, model=name, protocol=mixture.name)
-    inputs = {**_digests(settings, stdin), "model": model.digest}
+    inputs = {**_digests(settings, stdin, known), "model": model.digest}
     loss_model = model
-    if settings.coreset_model:
+    if settings.coreset_model and not settings.shard:
         loss_model = find_model(settings.coreset_model, target.run)
         inputs["coreset_model"] = loss_model.digest
         if loss_model.base != model.base:
@@ -174,15 +227,21 @@ def _plan(settings: PrepSettings, target: RunTarget, stdin: BinaryIO) -> tuple[J
             )
     rows = "parquet" if settings.rows == "parquet" else "jsonl"
     planned = {**resolve.plain_settings(settings, NOT_OF_THE_PLAN), "rows": rows}
+    if gathered:
+        shards.refuse_other_rows(gathered, planned, model.digest)
     buffer = None
-    for file, name in check.of_candidates(settings, target.run).items():
-        inputs[f"scores of {file}"] = inputs_of(run_folder.find_stage(name, target.run))
-    if settings.replay:
+    if gathered:
+        inputs |= {name: known[name] for name in known if name.startswith(SCORES)}
+    else:
+        for file, name in check.of_candidates(settings, target.run).items():
+            inputs[SCORES + file] = inputs_of(run_folder.find_stage(name, target.run))
+    if settings.replay and not settings.shard:
         buffer = find_buffer(Path(settings.replay), _run_key(planned, inputs))
         inputs["replay"] = buffer.rows
     if settings.retrieve:
-        inputs["retriever"] = digest_of(settings, target.run)
-    job = Job(IngestContext(settings, template, mixture), stdin, buffer, loss_model)
+        inputs["retriever"] = known.get("retriever") or digest_of(settings, target.run)
+    context = IngestContext(settings, template, mixture)
+    job = Job(context, stdin, buffer, loss_model, gathered=gathered)
     return job, Plan("prep", planned, inputs, run_folder.versions())
 
 
@@ -195,14 +254,21 @@ def _run_key(settings: Mapping[str, object], inputs: Mapping[str, str]) -> str:
     return digest(canonical([chosen, sorted(inputs.values())]))
 
 
-def _digests(settings: PrepSettings, stdin: BinaryIO) -> dict[str, str]:
-    """Of every file of rows."""
-    digests = {source: _digest(source, stdin) for source in settings.sources}
+def _digests(settings: PrepSettings, stdin: BinaryIO, known: Mapping[str, str]) -> dict[str, str]:
+    """Of every file of rows. `known`: those that were read elsewhere, and need not be here."""
+
+    def of(name: str, file: str) -> str:
+        return known.get(name) or _digest(file, stdin)
+
+    digests = {source: of(source, source) for source in settings.sources}
     if settings.retry_rejects:
-        files = raw_files(settings.retry_rejects)
-        digests["retry_rejects"] = ",".join(file_digest(path) for path in files)
-    digests |= {f"tools {file}": _digest(file, stdin) for file in settings.tools}
-    return digests | {f"holdout {source}": _digest(source, stdin) for source in settings.holdout}
+        digests["retry_rejects"] = known.get("retry_rejects") or ",".join(
+            map(file_digest, raw_files(settings.retry_rejects))
+        )
+    digests |= {f"tools {file}": of(f"tools {file}", file) for file in settings.tools}
+    if settings.shard:  # what is held out is looked for in all rows together
+        return digests
+    return digests | {f"holdout {file}": _digest(file, stdin) for file in settings.holdout}
 
 
 def _digest(source: str, stdin: BinaryIO) -> str:
@@ -228,6 +294,21 @@ def _kept_stdin(sources: Sequence[str]) -> Iterator[BinaryIO]:
         with disk_errors(Path(tempfile.gettempdir())):
             shutil.copyfileobj(sys.stdin.buffer, file)
         yield file
+
+
+def _prepared(job: Job, run: Path) -> Job:
+    """With all that rows are read with, which may take time: candidates, declared tools, tools of a
+    retriever. Where shards have read the rows, they have it.
+    """
+    if not job.gathered:
+        return _with_tools(_with_candidates(job, run), run)
+    return job._replace(
+        context=job.context._replace(catalogue=job.gathered.catalogue()),
+        candidates={
+            file: ChosenCandidates([], figures)
+            for file, figures in job.gathered.figures["candidates"].items()
+        },
+    )
 
 
 def _with_candidates(job: Job, run: Path) -> Job:

@@ -86,16 +86,20 @@ def _finished_dialogs(folder: Path) -> Path:
 def checked(settings: PrepSettings, folder: Path) -> PrepSettings:
     """The settings with every file of rows by its own name. Raises UserError for a mistake in them,
     and notes settings that do nothing. `folder`: where the stage writes.
+
+    The files that shards have read need not be here.
     """
-    settings = replace(
-        settings,
-        sources=_files(settings.sources),
-        tools=tuple(file for source in settings.tools for file in files_of(source)),
-        task_weights=full_task_weights(settings.task_weights),
-    )
+    settings = replace(settings, task_weights=full_task_weights(settings.task_weights))
+    if not settings.gather:
+        settings = replace(
+            settings,
+            sources=_files(settings.sources),
+            tools=tuple(file for source in settings.tools for file in files_of(source)),
+        )
     _refuse_mistakes(settings)
     if settings.holdout:
-        held_out = check_held_out(_files(settings.holdout), settings.sources)
+        prepared = () if settings.gather else settings.sources
+        held_out = check_held_out(_files(settings.holdout), prepared)
         settings = replace(settings, holdout=tuple(held_out))
     if settings.retry_rejects and Path(settings.retry_rejects).resolve().is_relative_to(
         folder.resolve()
@@ -114,7 +118,7 @@ def refuse_missing_packages(settings: PrepSettings) -> None:
         check_parquet()
     if settings.coreset_strategy in LOSSES and settings.coreset_loss == "model":
         check_libraries("unsloth")
-    if settings.retrieve:
+    if settings.retrieve and not settings.gather:
         check_packages(settings)
     if settings.replay:
         refuse_unwritable(Path(settings.replay))

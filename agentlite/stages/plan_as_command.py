@@ -7,9 +7,8 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from agentlite.cli.stage_options import PASSED_ON
 from agentlite.config.gpu_profiles import has_gpu
-from agentlite.config.pipeline import TRAINED, typed
+from agentlite.config.pipeline import PASSED_ON, TRAINED, typed
 from agentlite.config.resolve import Given, plain_settings, resolve
 from agentlite.config.settings import flag_of
 from agentlite.config.values import as_typed
@@ -35,11 +34,12 @@ def as_command(plan: Plan, run: Path, folder: Path) -> str:
     for role in ("tool", "user"):
         if simulated := plan.inputs.get(f"{role}_model", "").split():
             settings[f"{role}_endpoint"] = simulated
-    words = ["agentlite", *typed(plan.command).split(), *settings.get("sources", ())]
+    command = plan.command.split()[0]  # `prep --shard` is prep with a shard among its settings
+    words = ["agentlite", *typed(command).split(), *settings.get("sources", ())]
     words += [settings["what"]] if "what" in settings else []
-    words += ["--out", out] if out != plan.command else []
-    for key in _to_set(plan.command, settings, run):
-        words += _option(plan.command, key, settings[key])
+    words += ["--out", out] if out != command else []
+    for key in _to_set(command, settings, run):
+        words += _option(command, key, settings[key])
     for key in (key for key in settings if "." in key):  # of the stages that this one runs
         words += ["--set", f"{key}={json.dumps(settings[key], ensure_ascii=False)}"]
     return RunTarget(run, out).next(shlex.join(words))
@@ -93,7 +93,9 @@ def _option(command: str, key: str, value: Any) -> list[str]:
     name = flag.name or f"--{key.replace('_', '-')}"
     if flag.repeat and isinstance(value, list) and value:
         return [word for one in value for word in (name, str(one))]
-    if key in PASSED_ON or value in (None, [], {}) or _splits(value):
+    # behind an option that may stand alone, it would be taken for the next option
+    is_option = flag.alone and as_typed(value).startswith("-")
+    if key in PASSED_ON or value in (None, [], {}) or _splits(value) or is_option:
         return ["--set", f"{command}.{key}={json.dumps(value, ensure_ascii=False)}"]
     return [name, *([] if value is True else [as_typed(value)])]
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite.cli.main import group
-from agentlite.cli.plan_as_command import as_command
 from agentlite.config import gpu_profiles
 from agentlite.config.pipeline import typed
 from agentlite.config.resolve import Given, plain_settings, resolve
 from agentlite.config.settings import COMMANDS, fields
 from agentlite.config.values import choices, metavar, without_marks
 from agentlite.core.errors import UserError
+from agentlite.stages.plan_as_command import as_command
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan
 
@@ -88,6 +88,17 @@ def test_only_what_differs_is_written_and_only_where_it_is(tmp_path, monkeypatch
     assert as_command(plan, run, run / "long") == (
         "agentlite sft --out long --max-steps 5 --full --set 'sft.trl={\"weight_decay\": 0.1}'"
     )
+
+
+@pytest.mark.parametrize("value", ["-=", "--", "sft", "equal"])
+def test_a_value_that_begins_like_an_option_stays_a_value(value, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gpu_profiles, "card", lambda: None)
+    settled = resolve("pairs", Given({"edits": value}, profile="cpu")).settings
+    plan = Plan("pairs", plain_settings(settled), {}, {})
+    words = shlex.split(as_command(plan, Path("w"), Path("w") / "pairs"))
+    done = CliRunner().invoke(group, [*words[1:], "--print-config"], catch_exceptions=False)
+    assert f'edits: "{value}"' in done.stdout
 
 
 def test_servers_of_simulated_tools_and_users_are_named(tmp_path, monkeypatch):
