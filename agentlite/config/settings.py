@@ -845,7 +845,7 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     """what is made"""
     env: Annotated[str, Metavar("ENVIRONMENT"), DATA, COMMON] = ""
     """environment whose tools are used: bfcl:multi_turn_base, a class (shop.py:Shop), an MCP server
-    (mcp:COMMAND, mcp:URL), or a list of tools that a model stands for (mock:tools.json)"""
+    (mcp:COMMAND, mcp:URL), or a list (mock:tools.json)"""
     tasks: Annotated[File, DATA, COMMON] = ""
     """JSON lines of tasks, whose columns the environment's reset takes [one without columns]"""
     split: Annotated[Literal["all", "train", "dev", "test"], DATA, COMMON] = "all"

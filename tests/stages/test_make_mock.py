@@ -7,6 +7,7 @@ from random import Random
 from threading import Lock
 
 import pytest
+from support.examples import ALL
 from support.scripted_roles import agent, is_user, user
 from support.scripted_server import ScriptedServer
 from support.scripted_tools import TOOLS, is_judge, made_up, result, roles
@@ -126,8 +127,8 @@ def test_results_that_cannot_be_used_are_counted_and_other_tools_go_on(
         return reply if bad else roles(body)
 
     server.reply = scripted
-    figures = make(tmp_path, server, num_dialogs=3, shares={"single": 1.0}).figures
-    assert figures["kept"] + sum(figures["not_found"].values()) == 3
+    figures = make(tmp_path, server, num_dialogs=8, shares={"single": 1.0}).figures
+    assert figures["kept"] + sum(figures["not_found"].values()) == 8
     assert figures["kept"] and figures["tool_faults"][kind]
     called = {
         call["function"]["name"]
@@ -270,7 +271,7 @@ BAD = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(12 if ALL else 3))
 def test_whatever_a_teacher_answers_nothing_is_lost_and_the_same_command_carries_on(
     tmp_path, server, seed
 ):

@@ -146,7 +146,7 @@ class _Simulated:
         self.setup, self.simulators = setup, simulators
         self.walker = MockWalker(setup.environment, self._known, replies, setup.seed)
         self.lost: dict[str, SimulatorReply] = {}  # questions without an answer
-        self.asked = 0
+        self.questions = 0
 
     def found(self, slots: Sequence[Slot], earlier: Sequence[Slot]) -> Iterator[Slot]:
         """These slots with blueprints, in their order. Raises UserError 8."""
@@ -161,8 +161,8 @@ class _Simulated:
                 else:
                     left[slot.place] = Slot(slot.kind, slot.number, faults=slot.faults)
         problems = [reply.problem for reply in self.lost.values()]
-        if len(problems) > self.setup.most_lost * self.asked:
-            refuse_unanswered(problems, self.asked, f"--env {self.setup.environment.name}", "")
+        if len(problems) > self.setup.most_lost * self.questions:
+            refuse_unanswered(problems, self.questions, f"--env {self.setup.environment.name}", "")
         yield from ({**left, **done}[slot.place] for slot in slots)
 
     def _filled(self, slots: Sequence[Slot], turn: int, keys: set[str]) -> list[Slot]:
@@ -178,7 +178,7 @@ class _Simulated:
             if not needed:
                 return [filled[slot.place] for slot in slots]
             for number, reply in self.simulators.ask(needed):
-                self.asked += 1
+                self.questions += 1
                 if reply.problem:
                     self.lost[self.simulators.key(needed[number])] = reply
 
