@@ -214,7 +214,8 @@ def interactions(page: Page, board: Board, root: Path) -> dict[str, Any]:
 
     acts: dict[str, Callable[[int], tuple[str, str]]] = {
         "sort runs": lambda n: (
-            f"window.was = {sorting}; {head}.find((one) => one.innerText.startsWith('seed')).click()",
+            f"window.was = {sorting}; "
+            f"{head}.find((one) => one.innerText.startsWith('seed')).click()",
             f"{sorting} !== window.was",
         ),
         "filter runs": lambda n: (
