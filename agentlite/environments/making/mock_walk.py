@@ -16,7 +16,7 @@ from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import CallResult, WorldError
 
-CALLS_A_REPLY = 8  # calls whose arguments one reply has
+CALLS_IN_A_REPLY = 8  # calls whose arguments one reply has
 NOT_USABLE = ("it calls a tool", "it is cut off", "it is empty", "it is not JSON")
 MISFIT = "result: it breaks its schema"
 ARGUMENTS = """An assistant can call this tool for its users:
@@ -68,8 +68,8 @@ class MockWalker(Walker):
     ) -> dict[str, KnownValue] | None:
         if not tool.parameters.get("properties"):
             return {}
-        if sampled := self._sampled(tool, rng.randrange(self.replies)):
-            return with_outputs(rng.choice(sampled), tool, pool, rng)
+        if given := self._made_up(tool, rng.randrange(self.replies)):
+            return with_outputs(rng.choice(given), tool, pool, rng)
         # the schema may list values itself; what only its type suggests cannot be tried here
         chosen = arguments(tool, pool, rng)
         return chosen if chosen and not any(one.guessed for one in chosen.values()) else None
@@ -92,12 +92,12 @@ class MockWalker(Walker):
         self.begin(task)
         return [self.call(call) for call in calls], ""
 
-    def _sampled(self, tool: Tool, number: int) -> list[dict[str, Any]]:
+    def _made_up(self, tool: Tool, number: int) -> list[dict[str, Any]]:
         """The arguments in one of the replies about a tool, those that fit."""
         assert isinstance(self.world, MockWorld)
         about = plain(Tool(tool.name, tool.description, tool.parameters).function)
         world = f"The world: {self.world.about}\n" if self.world.about else ""
-        text = ARGUMENTS.format(tool=about, world=world, count=CALLS_A_REPLY)
+        text = ARGUMENTS.format(tool=about, world=world, count=CALLS_IN_A_REPLY)
         sampling = (("temperature", 0.7), ("seed", self.seed * 1000 + number))
         reply = self._reply(
             SimulatorQuestion("teacher", ({"role": "user", "content": text},), sampling)
