@@ -177,6 +177,9 @@ def test_dialogs_are_shown_by_kind_with_what_was_not_found_and_what_was_filtered
         "not_found": {"error": 70, "long": 2},
         "verified": {"results": 1200},
         "filtered": {"copy": 28},
+        "judges": {"a": {"model": "a", "judged": 1200, "without_fault": 1100}},
+        "judges_agree": {"dialogs": 900, "share": 0.875, "alpha": 0.5},
+        "quality": {},
     }
     assert of_make(figures) == [
         Line("dialogs", "1,200", "of 1,300, with 2,400 calls of 9 tools", "yellow"),
@@ -185,8 +188,37 @@ def test_dialogs_are_shown_by_kind_with_what_was_not_found_and_what_was_filtered
         Line("", "0", "long; for 2 no calls were found", "yellow"),
         Line("verified", "1,200", "whose results another process confirms"),
         Line("filtered", "28", "copy", "yellow"),
+        Line("judge", "1,100", "of 1,200 dialogs are without a fault for a"),
+        Line("", "88%", "of 900 dialogs: the judges agree; Krippendorff's alpha 0.50"),
     ]
     assert of_make({**figures, "wanted": 1200})[0].colour == ""
+
+
+@pytest.mark.parametrize("copies", [0, 3])
+@pytest.mark.parametrize("personal", [{}, {"mail": 2, "card": 1}], ids=["none", "some"])
+@pytest.mark.parametrize("spread", [None, 0.625], ids=["no encoder", "spread"])
+def test_the_quality_of_dialogs_is_shown_and_what_to_look_at_is_marked(copies, personal, spread):
+    quality = {
+        "verified_by_execution": 1.0,
+        "distinct_words": {"1": 0.5, "2": 0.75},
+        **({} if spread is None else {"spread": spread}),
+        "difficulty": {"user_turns": 1.5, "calls": 2.25, "takes_an_earlier_result": 0.5},
+        "near_copies": copies,
+        "personal_data": personal,
+    }
+    counts = {"kept": 4, "wanted": 4, "calls": 9, "tools_called": 3, "kinds": {"single": 4}}
+    more: dict[str, dict[str, int]] = {"not_found": {}, "verified": {}, "filtered": {}}
+    lines = {line.name: line for line in of_make({**counts, **more, "quality": quality})}
+    assert lines["executed"].figure == "100%" and lines["diversity"].figure == "75%"
+    assert ("spread" in lines) == (spread is not None)
+    assert lines["difficulty"].words.startswith("calls and 1.5 turns of the user")
+    assert (lines["near copies"].figure, bool(lines["near copies"].colour)) == (
+        str(copies),
+        copies > 0,
+    )
+    found = lines["personal"]
+    assert (found.figure, bool(found.colour)) == (str(sum(personal.values())), bool(personal))
+    assert all(f"{kind} {count}" in found.words for kind, count in personal.items())
 
 
 def test_several_sources_are_counted_and_each_of_their_formats_is_named_once():
