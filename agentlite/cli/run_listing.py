@@ -107,6 +107,12 @@ def key_figure(stage: StoredStage) -> str:
     return ""
 
 
+def load_key_figures() -> None:
+    """Imports what `key_figure` needs, which takes a second."""
+    for command in STAGES:
+        importlib.import_module(f"agentlite.stages.{command}")
+
+
 def _refuse_needed(run: Path, name: str) -> None:
     """Raises UserError unless the stage is done: until then it carries on from its checkpoints."""
     folder, stages = run / name, stored_stages(run)

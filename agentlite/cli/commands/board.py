@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import signal
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -32,9 +33,10 @@ def board(
     debug: bool,
 ) -> None:
     """Serves the page until Ctrl-C. Commands that it has started go on. Raises UserError 2."""
-    from agentlite.cli.run_listing import key_figure
+    from agentlite.cli.run_listing import key_figure, load_key_figures
     from agentlite.core import console
     from agentlite.deploy.board.board_server import BoardServer
+    from agentlite.deploy.board.workspaces import defaults
 
     token = read_token(token_env) if token_env else secrets.token_urlsafe(24)
     paths = [Path(folder) for folder in folders or (os.environ.get("AGENTLITE_RUN") or RUNS,)]
@@ -51,6 +53,9 @@ def board(
     with BoardServer(
         paths, port, token=token, read_only=read_only, key_figure=key_figure
     ) as server:
+        # while the browser opens: the first look at a workspace needs both
+        for prepare in (defaults, load_key_figures):
+            threading.Thread(target=prepare, daemon=True).start()
         address = {"url": server.url, "folders": [*map(str, paths)]}
         click.echo(json.dumps(address) if as_json else f"board: {server.url} (Ctrl-C stops)")
         if not (no_browser or as_json):

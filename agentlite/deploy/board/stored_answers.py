@@ -22,7 +22,7 @@ from agentlite.workspace.run_folder import Plan
 
 PREDICTIONS = "predictions.jsonl"
 PAGE = 25  # answers
-AT_ONCE = 0.04  # seconds of one look
+AT_ONCE = 0.02  # seconds of one look
 MOST_FILES = 8  # whose places are in memory
 MOST_SEARCHES = 4  # of one file
 LONGEST = 400  # characters of a text in a list

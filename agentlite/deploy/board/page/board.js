@@ -17,8 +17,8 @@ export function go(view, words, { replace = false } = {}) {
 }
 
 export async function refresh() {
-  board.facts ??= await ask("facts");
-  const found = await ask("rows", { since: board.version });
+  const [facts, found] = await Promise.all([board.facts ?? ask("facts"), ask("rows", { since: board.version })]);
+  board.facts = facts;
   if (found.version < board.version) {  // another board, at the same address
     board.version = -1;
     board.rows.clear();

@@ -3,7 +3,7 @@ import { ask } from "./ask.js";
 import { board, go, place } from "./board.js";
 import { node, short } from "./dom.js";
 
-const SHOWN = 200;
+const SHOWN = 100;
 const MOST_FIGURES = 6;
 const MOST_COMPARED = 16;
 let models = [];

@@ -2,7 +2,7 @@
 import { board, go, place, setting } from "./board.js";
 import { inTime, inWords, node, short } from "./dom.js";
 
-const SHOWN = 200;
+const SHOWN = 100;  // rows: more take longer than a tenth of a second to lay out
 const MOST_COLUMNS = 14;
 let here = 0;
 let most = SHOWN;
