@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from itertools import product
 from random import Random
 from threading import Lock
 
@@ -15,6 +16,8 @@ from support.scripted_tools import TOOLS, is_judge, made_up, result, roles
 import agentlite
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import Appender, read_rows
+from agentlite.stages.make.quality import distinct, mean_distance
+from agentlite.stages.make.show import shown
 
 KINDS = {"single": 2.0, "parallel": 1.0, "several_turns": 2.0, "missing_parameter": 1.0}
 
@@ -50,6 +53,7 @@ def contents(folder, name):
     return [(folder / name / "make" / file).read_bytes() for file in files]
 
 
+@pytest.mark.long
 def test_a_list_of_tools_becomes_dialogs_and_a_killed_run_asks_nothing_twice(
     tmp_path, server, monkeypatch
 ):
@@ -244,6 +248,7 @@ def arguments_judge(text):
     return json.dumps({"reason": "looked for the arguments", "faults": sorted(found)})
 
 
+@pytest.mark.long
 def test_of_planted_faults_95_percent_are_filtered_and_of_good_dialogs_at_most_5(tmp_path, server):
     """Wrong call, invented result, leaked goal, contradiction and copy, each in some dialogs. Only
     the judge sees that a user asks for something else than what is called."""
@@ -324,3 +329,64 @@ def test_whatever_a_teacher_answers_nothing_is_lost_and_the_same_command_carries
     assert figures["filtered"] == counted and all(row["faults"] for row in left)
     read = [*read_rows(tmp_path / "run" / "make" / "dialogs.jsonl")]
     assert all(row["messages"][-1]["role"] == "assistant" for row in read)
+
+
+WORDS = ["".join(letters) for letters in product("bdfgklm", "aeiou", "nprst")]
+
+
+def many(count, describe=lambda number: f"{WORDS[number % 175]}o {WORDS[number // 12]}a."):
+    return [
+        {"type": "function", "function": {"name": f"gauge_{n}", "description": describe(n)}}
+        for n in range(count)
+    ]
+
+
+@pytest.mark.long
+def test_two_thousand_tools_are_no_trouble(tmp_path, server):
+    server.reply = lambda body: (
+        '{"level": 4}' if "You stand in for the tools" in str(body["messages"][0]) else roles(body)
+    )
+    figures = make(
+        tmp_path, server, tools=many(2000), num_dialogs=4, shares={"single": 1.0}
+    ).figures
+    assert figures["kept"] == 4 and {len(row["tools"]) for row in rows(tmp_path)} == {2}
+
+
+@pytest.mark.parametrize(
+    ("tools", "problem", "fix"),
+    [
+        ([*TOOLS, TOOLS[0]], "two tools are named find_station", "Leave one of them out"),
+        (many(3, lambda number: ""), "none of its 3 tools has a description", "Describe each tool"),
+        ([], "is not a list of tools", "Write ["),
+    ],
+    ids=["doubles", "no descriptions", "no tools"],
+)
+def test_a_list_that_nothing_can_be_made_from_is_named_before_a_model_is_asked(
+    tmp_path, server, tools, problem, fix
+):
+    with pytest.raises(UserError) as caught:
+        make(tmp_path, server, tools=tools)
+    assert problem in caught.value.problem and fix in caught.value.fix
+    assert not server.bodies
+
+
+def test_the_quality_is_that_of_the_dialogs_and_show_prints_them(tmp_path, server):
+    figures = make(tmp_path, server, num_dialogs=4, shares={"single": 1.0, "several_turns": 1.0})
+    quality, made = figures.figures["quality"], rows(tmp_path)
+    assert quality == json.loads((tmp_path / "run/make/stats.json").read_text())["quality"]
+    assert quality["verified_by_execution"] == 0.0 and quality["personal_data"] == {}
+    turns = [sum(one["role"] == "user" for one in row["messages"]) for row in made]
+    assert quality["difficulty"]["user_turns"] == pytest.approx(sum(turns) / 4)
+    text = "\n".join(shown(tmp_path / "run/make", 2))
+    assert text.count("── ") == 2 and made[0]["messages"][0]["content"] in text
+    assert made[2]["id"] not in text
+
+
+def test_figures_of_diversity_by_hand():
+    assert distinct([["a b a"], ["A b"]], 1) == pytest.approx(2 / 5)
+    assert distinct([["a b a"], ["a b"]], 2) == pytest.approx(2 / 3)
+    assert distinct([["a"]], 2) is None
+    numpy = pytest.importorskip("numpy")
+    east, north = [1.0, 0.0], [0.0, 1.0]
+    assert mean_distance(numpy.array([east, east])) == pytest.approx(0)
+    assert mean_distance(numpy.array([east, east, north])) == pytest.approx(2 / 3)
