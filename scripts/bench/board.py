@@ -321,7 +321,7 @@ def training(root: Path, steps: int, turn: float) -> dict[str, Any]:
     words += ["--gradient-accumulation", "1"]
     spans: list[tuple[bool, float, float]] = []
     with opened(root / "runs") as board, browser() as page:
-        process = subprocess.Popen([sys.executable, "-m", "agentlite", *words])
+        process = subprocess.Popen([sys.executable, "-m", "agentlite", *words], stdout=sys.stderr)
         pace = run / "sft/pace.jsonl"
         while process.poll() is None and not pace.exists():
             time.sleep(0.2)
@@ -338,7 +338,7 @@ def training(root: Path, steps: int, turn: float) -> dict[str, Any]:
             begun = time.time()
             time.sleep(turn)
             spans.append((with_page, begun, time.time()))
-        assert process.returncode == 0
+        assert process.returncode == 0, f"sft ended with {process.returncode}"
         looked = len(json.loads(board.get("api/rows"))["rows"])
     return {**ratio([*read_rows(pace)], spans), "stages": looked}
 

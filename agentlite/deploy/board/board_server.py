@@ -119,6 +119,7 @@ class BoardServer(LocalServer):
         """A workspace that was seen or, with `new`, a name inside a folder of the board. Raises
         Refused.
         """
+        self.workspaces.look_for(name)
         if name in self.workspaces.runs() or name in map(str, self.folders):
             return Path(name)
         path = Path(name)
@@ -245,8 +246,10 @@ def _rows(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _curves(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
-    found = server.workspaces.curves(query.get("id", ""))
-    if found is None:
+    name = query.get("id", "")
+    _stage(server, name)
+    found = server.workspaces.curves(name)
+    if found is None:  # it went in between
         raise Refused(404, "There is no such stage.", kind="not_found_error")
     version = found["version"]
     return found if version != _number(query.get("version", "-1")) else {"version": version}
@@ -254,6 +257,7 @@ def _curves(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
 
 def _stage(server: BoardServer, name: str) -> tuple[Path, Path]:
     """The workspace and the folder of a stage that was seen. Raises Refused for another."""
+    server.workspaces.look_for(name)
     run, folder = server.workspaces.run(name), server.workspaces.folder(name)
     if run is None or folder is None:
         raise Refused(404, "There is no such stage.", kind="not_found_error")

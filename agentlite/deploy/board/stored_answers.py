@@ -44,7 +44,7 @@ class RecordHead(Struct):
     id: str
 
 
-class TextSearch:
+class FoundAnswers:
     """The rows that fit a filter, found a piece at a time. `seen`: rows that were looked at."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class TextSearch:
         self.rows = array("I")
 
 
-class AnswerFile(IndexedRows):
+class PagedAnswers(IndexedRows):
     """predictions.jsonl of one evaluated model. 1 byte more for each row: its kind of mistake.
     `counts`: how many answers there are of each; "" for those that are not wrong.
     """
@@ -61,7 +61,7 @@ class AnswerFile(IndexedRows):
         super()._forget()
         self._kinds = array("B")
         self.counts: Counter[str] = Counter()
-        self._searches: OrderedDict[tuple[str, str], TextSearch] = OrderedDict()
+        self._searches: OrderedDict[tuple[str, str], FoundAnswers] = OrderedDict()
 
     def _add(self, line: bytes) -> None:
         head = _ANSWER.decode(line)
@@ -70,13 +70,13 @@ class AnswerFile(IndexedRows):
         self._kinds.append(CODES.index(known))
         self.counts[known] += 1
 
-    def search(self, wrong: str, text: str, until: float) -> tuple[TextSearch, bool]:
+    def search(self, wrong: str, text: str, until: float) -> tuple[FoundAnswers, bool]:
         """The answers of a kind whose row holds a text. Whether it has looked at all that is
         indexed; at one piece at least.
         """
         # as the file has it: the text stands in a JSON string
         key = wrong, json.dumps(text, ensure_ascii=False)[1:-1].lower()
-        found = self._searches.setdefault(key, TextSearch())
+        found = self._searches.setdefault(key, FoundAnswers())
         self._searches.move_to_end(key)
         while len(self._searches) > MOST_SEARCHES:
             self._searches.popitem(last=False)
@@ -172,7 +172,7 @@ class WholeAnswer(Struct, frozen=True):
     tokens: int
 
 
-class StoredPrompt(Struct, frozen=True):
+class ChatStart(Struct, frozen=True):
     """What a chat begins with, to ask a model the same."""
 
     messages: list[dict[str, Any]]
@@ -229,7 +229,7 @@ class StoredAnswers:
             record = self._record(run, folder, str(row.get("record_id")))
             return _whole(number, row, record)
 
-    def question(self, run: Path, folder: Path, record_id: str, turn: int) -> StoredPrompt:
+    def question(self, run: Path, folder: Path, record_id: str, turn: int) -> ChatStart:
         """What a stage asked its model at a turn. Raises UserError 2 where it is not known."""
         with self._lock:
             record = self._record(run, folder, record_id)
@@ -241,9 +241,7 @@ class StoredAnswers:
                 )
             plan = run_folder.read(folder).plan
             named = str(plan.settings.get("model", "")) if plan and plan.command == "eval" else ""
-            return StoredPrompt(
-                *_prompted(record, turn), named or folder.relative_to(run).as_posix()
-            )
+            return ChatStart(*_prompt(record, turn), named or folder.relative_to(run).as_posix())
 
     def _record(self, run: Path, folder: Path, record_id: str) -> Record | None:
         questions = self._questions(run, folder)
@@ -253,7 +251,7 @@ class StoredAnswers:
         number = questions.find(record_id)
         return questions.record(number, record_id) if number >= 0 else None
 
-    def _answers(self, folder: Path) -> AnswerFile:
+    def _answers(self, folder: Path) -> PagedAnswers:
         path = folder / PREDICTIONS
         if not path.is_file():
             raise UserError(
@@ -261,7 +259,7 @@ class StoredAnswers:
                 "An evaluation writes them when it is done; the report shows rollouts.",
                 location=str(folder),
             )
-        return self._file(path, AnswerFile)
+        return self._file(path, PagedAnswers)
 
     def _questions(self, run: Path, folder: Path) -> Questions | None:
         plan = run_folder.read(folder).plan
@@ -329,7 +327,7 @@ def _listed(number: int, row: Row, record: Record | None) -> ListedAnswer:
 
 def _whole(number: int, row: Row, record: Record | None) -> WholeAnswer:
     turn = _turn(row)
-    messages, tools = _prompted(record, turn) if record else ([], [])
+    messages, tools = _prompt(record, turn) if record else ([], [])
     metrics, slices = row.get("metrics"), row.get("slices")
     return WholeAnswer(
         number,
@@ -350,7 +348,7 @@ def _whole(number: int, row: Row, record: Record | None) -> WholeAnswer:
     )
 
 
-def _prompted(record: Record, turn: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _prompt(record: Record, turn: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """In the shape of OpenAI's messages and tools."""
     row: Any = to_row(record)
     messages = [

@@ -88,6 +88,17 @@ class Workspaces:
                 self._read((new or self._round).pop(0))
             return len(new)
 
+    def look_for(self, name: str) -> None:
+        """Reads the workspace of a name, or of a stage in it, if no look has come to it yet: of a
+        link that is opened at once.
+        """
+        with self._lock:
+            if name in self.stages:
+                return
+            for run in [run for run in self._workspaces() if run not in self.busy]:
+                if name == str(run) or name.startswith(f"{run}/"):
+                    self._read(run)
+
     def look_at(self, run: Path) -> None:
         """Reads one workspace now, and at each look until nothing runs in it."""
         with self._lock:

@@ -144,6 +144,13 @@ def test_rows_come_whole_once_and_then_as_they_change(server, runs):
     assert "curves" not in read(server, f"api/curves?id={name}&version={curves['version']}")
 
 
+def test_a_link_leads_to_a_workspace_that_no_look_has_come_to(server, runs):
+    trained(runs / "later/sft")
+    assert read(server, f"api/curves?id={runs}/later/sft")["curves"]
+    trained(runs / "last/sft")
+    assert asked(server, f"report?run={runs}/last")[0] == 200
+
+
 def test_texts_of_a_stranger_are_sent_as_json(tmp_path):
     evil_runs(tmp_path)
     with serving([tmp_path]) as server:
