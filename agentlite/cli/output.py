@@ -1,6 +1,7 @@
 """A stage's result -> stdout: one JSON object, records, or a short table and the next command."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,8 @@ def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
     """
     taken = as_json or bool(shape)
     folder = Path(result.folder)
-    if show and result.command == "prep" and result.status != "dry run":
-        from agentlite.stages.prep.show import rendered
-
-        for text in rendered(folder, show):
-            print(text, file=sys.stderr if taken else sys.stdout)
-    if show and result.command == "make" and result.status != "dry run":
-        from agentlite.stages.make.show import shown
-
-        for text in shown(folder, show):
+    if show and result.status != "dry run":
+        for text in _shown(result.command, folder, show):
             print(text, file=sys.stderr if taken else sys.stdout)
     if shape and result.status != "dry run":
         _write_records(folder, shape)
@@ -47,6 +41,17 @@ def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
         print(msgspec.json.encode(result).decode())
     elif not as_json:
         _table(result, sys.stderr if taken else sys.stdout)
+
+
+def _shown(command: str, folder: Path, count: int) -> Iterator[str]:
+    """The first records of a prep, or the first dialogs of a make."""
+    if command == "make":
+        from agentlite.stages.make.show import shown
+
+        return shown(folder, count)
+    from agentlite.stages.prep.show import rendered
+
+    return rendered(folder, count)
 
 
 def _write_records(folder: Path, shape: str) -> None:

@@ -202,32 +202,24 @@ def run_options(name: str) -> list[click.Parameter]:
 
 def _make_options() -> list[click.Parameter]:
     """What make can show."""
-    from agentlite.config.settings import DIALOGS, Whole
+    from agentlite.config.settings import DIALOGS
 
-    return [
-        Option(
-            ["--show"],
-            Whole,
-            section=DIALOGS.title,
-            common=True,
-            default=0,
-            help="number of dialogs to print",
-        )
-    ]
+    return [_show_option(DIALOGS.title, "number of dialogs to print")]
+
+
+def _show_option(section: str, text: str) -> Option:
+    from agentlite.config.settings import Whole
+
+    return Option(["--show"], Whole, section=section, common=True, default=0, help=text)
 
 
 def _prep_options() -> list[click.Parameter]:
     """What prep can show, with a source or without one."""
-    from agentlite.config.settings import LEARNED, READ, ROWS, SPLITS, Whole
+    from agentlite.config.settings import LEARNED, READ, ROWS, SPLITS
 
     return [
-        Option(
-            ["--show"],
-            Whole,
-            section=ROWS.title,
-            common=True,
-            default=0,
-            help="number of records to print, with the trained tokens between ⟦ and ⟧",
+        _show_option(
+            ROWS.title, "number of records to print, with the trained tokens between ⟦ and ⟧"
         ),
         Option(
             ["--as", "shape"],

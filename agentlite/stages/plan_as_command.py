@@ -35,6 +35,8 @@ def as_command(plan: Plan, run: Path, folder: Path) -> str:
         if simulated := plan.inputs.get(f"{role}_model", "").split():
             settings[f"{role}_endpoint"] = simulated
     command = plan.command.split()[0]  # `prep --shard` is prep with a shard among its settings
+    if stages := settings.get("trajectories"):  # their files stand behind those that were named
+        settings["sources"] = settings["sources"][: -len(stages)]
     words = ["agentlite", *typed(command).split(), *settings.get("sources", ())]
     words += [settings["what"]] if "what" in settings else []
     words += ["--out", out] if out != command else []

@@ -56,7 +56,11 @@ def plans(draw: st.DrawFn) -> Plan:
         settled = resolve(
             command, Given({"sources": ["a b.jsonl"]} if command == "prep" else {})
         ).settings
-    return Plan(command, plain_settings(settled), {}, {})
+    settings = plain_settings(settled)
+    if command == "prep":  # it adds the files of the stages that --from names
+        added = [f"w/{name}/trajectories.jsonl" for name in settings["trajectories"]]
+        settings["sources"] = [*settings["sources"], *added]
+    return Plan(command, settings, {}, {})
 
 
 @given(plan=plans(), out=st.sampled_from(["", "other"]))
@@ -71,7 +75,10 @@ def test_the_command_line_of_a_plan_makes_the_same_plan(plan, out, tmp_path_fact
     assert done.exit_code == 0, done.stderr
     (run / "printed.yaml").write_text(done.stdout, encoding="utf-8")
     printed = resolve(plan.command, Given(files=(str(run / "printed.yaml"),)))
-    assert plain_settings(printed.settings) == plan.settings
+    named = plain_settings(printed.settings)
+    if plan.command == "prep":
+        named["sources"] += [f"w/{name}/trajectories.jsonl" for name in named["trajectories"]]
+    assert named == plan.settings
     assert words[-2:] == ["--run", "w"]
     assert ("--out" in words) == bool(out)
 

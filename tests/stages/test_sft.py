@@ -108,7 +108,7 @@ CARRIED = [
     command
     for command, struct in COMMANDS.items()
     if {"data", "max_length"} <= {field.name for field in msgspec.structs.fields(struct)}
-    and command != "retriever"  # its questions and tools are no rows
+    and command != "retriever"  # it reads questions and tools, not rows
 ]
 
 
@@ -131,6 +131,14 @@ def test_rows_that_prep_let_pass_are_not_too_long_for_the_stages_that_read_them(
     assert found.origin["max_length"] == ("earlier" if length > 2048 else "default")
     found = settle(command, Given({**given, "max_length": 300}, profile="cpu"), target)
     assert found.settings.max_length == 300
+
+
+@pytest.mark.parametrize("command", ["pairs", "grpo"])
+def test_candidates_that_are_ranked_again_are_not_too_long_for_dpo(command: str, run: Path) -> None:
+    sampled(run, f"long-{command}", command, max_length=4608)
+    agentlite.pairs(candidates=f"long-{command}", out=f"again-{command}", run=str(run))
+    given = Given({"data": f"again-{command}"}, profile="cpu")
+    assert settle("dpo", given, RunTarget(run, "dpo")).settings.max_length == 4608
 
 
 def test_an_evaluation_in_an_environment_has_the_room_of_a_rollout(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def sampled(
     scorer = Scorer({record.id: record for record in records}, PROTOCOLS, {})
     scores = list(scorer(candidates))
     plan = {"split": "train", "model": "smollm2-135m", "protocol": "hermes", "data": "prep"}
+    plan |= {"max_length": 2048}
     rows: dict[str, Any] = {"records.jsonl": list(read_rows(run / "prep" / "train.jsonl"))}
     if command == "grpo":
         rows["rollouts.jsonl"] = [

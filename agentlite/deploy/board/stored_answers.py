@@ -225,7 +225,7 @@ class StoredAnswers:
             _read_until(answers, lambda: len(answers) > number)
             row = answers.row(number)
             if row is None:
-                raise UserError("there is no such answer.", location=str(folder))
+                raise UserError(f"holds no answer with number {number}.", location=str(folder))
             record = self._record(run, folder, str(row.get("record_id")))
             return _whole(number, row, record)
 
@@ -255,7 +255,7 @@ class StoredAnswers:
         path = folder / PREDICTIONS
         if not path.is_file():
             raise UserError(
-                "there are no answers to recorded questions here.",
+                "holds no answers to recorded questions.",
                 "An evaluation writes them when it is done; the report shows rollouts.",
                 location=str(folder),
             )

@@ -79,7 +79,7 @@ class MockWalker(Walker):
         self.carry_out(task, [one.call for one in made])
 
     def place(self, task: EnvironmentTask, before: WorldState | None = None) -> WorldState:
-        """Always the same one: there is no state that could be compared."""
+        """Always the same one, since a mock world has no state to compare."""
         try:
             world = msgspec.json.decode(task.row["world"])
         except (msgspec.DecodeError, RecursionError):

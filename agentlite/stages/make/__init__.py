@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -108,16 +108,13 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         return stage.result(target.next(_next(target.out, stage.done.figures["longest"])))
 
 
-@contextmanager
 def _simulators(
     acting: Acting | None, world: Environment, stage: StageFolder
-) -> Iterator[Simulators | None]:
+) -> AbstractContextManager[Simulators | None]:
     """The models that stand for the tools; None where a world has them."""
     if acting is None or world.named is not None:
-        yield None
-        return
-    with acting.open_simulators(stage.folder) as simulators:
-        yield simulators
+        return nullcontext()
+    return acting.open_simulators(stage.folder)
 
 
 def _next(out: str, longest: int) -> str:

@@ -73,14 +73,17 @@ NOT_OF_THE_PLAN = (
 
 
 def inherit(settings: PairsSettings, run: Path) -> dict[str, tuple[object, str]]:
-    """The length of prep's rows; with --from and --grid, the rule by which the first pairs were
-    chosen.
+    """The length of the rows of the data; with --from and --grid, that of the candidates, and the
+    rule by which the first pairs were chosen.
     """
     if not (settings.candidates or settings.grid):
         return longer_rows("pairs", settings.data, run)
     name = settings.candidates or "pairs"
-    kept = {key: setting_of(name, key, run) for key in RULE}
-    return {key: (value, name) for key, value in kept.items() if value is not None}
+    rule = {key: setting_of(name, key, run) for key in RULE}
+    return {
+        **longer_rows("pairs", name, run),
+        **{key: (value, name) for key, value in rule.items() if value is not None},
+    }
 
 
 def run(settings: PairsSettings, target: RunTarget) -> Result:
@@ -269,7 +272,8 @@ def _rank_again(settings: PairsSettings, target: RunTarget, stored: Stored) -> R
         )
     kept = resolve.plain_settings(settings)
     settled = {key: kept[key] for key in (*RANKING, "candidates")} | {
-        key: stored.plan.settings[key] for key in ("model", "protocol", "data", "split")
+        key: stored.plan.settings[key]
+        for key in ("model", "protocol", "data", "split", "max_length")
     }
     files = [
         path

@@ -216,8 +216,8 @@ def _folders(settings: PrepSettings, target: RunTarget) -> list[Path]:
     ]
     if not folders:
         raise UserError(
-            "there is no shard.",
-            "Make them first: agentlite prep dialogs.jsonl --shard 1/3, and so on; or name their "
+            "holds no shard of a prep.",
+            "Make all of them: agentlite prep dialogs.jsonl --shard 1/3, and so on; or name their "
             "folders: agentlite prep --gather FOLDER...",
             location=str(target.run),
         )
@@ -227,7 +227,7 @@ def _folders(settings: PrepSettings, target: RunTarget) -> list[Path]:
 def _found(folder: Path) -> _FoundShard:
     if not run_folder.is_stage(folder):
         raise UserError(
-            "there is no shard.",
+            "is not a shard of a prep.",
             "Name the folder that `agentlite prep --shard` wrote.",
             location=str(folder),
         )

@@ -395,7 +395,7 @@ def test_two_shards_of_one_number_are_both_named(files: dict[str, str], tmp_path
 def test_shards_of_other_numbers_stages_and_changed_files_are_refused_with_the_place(
     files: dict[str, str], tmp_path: Path
 ) -> None:
-    assert "there is no shard" in refused_gather(tmp_path).problem
+    assert "no shard" in refused_gather(tmp_path).problem
     run(tmp_path, files["chat"], shard="1/2")
     run(tmp_path, files["chat"], shard="2/3")
     other = refused_gather(tmp_path)
