@@ -115,7 +115,7 @@ def refuse_longer(
         location = max(lengths, key=lengths.__getitem__)
         are = f"1 {what} is" if len(longer) == 1 else f"{len(longer)} of {len(lengths)} {what}s are"
         raise UserError(
-            f"{are} longer than {max_length} tokens (max_length). The longest has {max(longer)}.",
+            f"{are} longer than max_length ({max_length}). The longest has {max(longer)} tokens.",
             f"Raise it: --max-length {max(longer)}{or_else and ', ' + or_else}.",
             location=location,
         )

@@ -131,7 +131,7 @@ def test_a_mistake_leaves_nothing_that_needs_force(folder):
     assert typed("sft --load-in-4bit true --out mended", folder).returncode == 2
     mended = typed("sft --out mended --max-length 1", folder)
     assert mended.returncode == 2
-    assert "max_length is 1" in mended.stderr
+    assert "longer than max_length (1)" in mended.stderr
 
 
 def test_a_stage_that_failed_is_no_model_and_that_is_said(folder):

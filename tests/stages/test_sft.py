@@ -80,7 +80,7 @@ def test_a_row_longer_than_max_length_is_refused_with_its_line_and_the_length_it
     assert [len(row.input_ids) for row in rows] == lengths
     for most in (longest - 1, min(lengths) - 1, 1):  # one of them is too long, or all
         settings = SftSettings(model="smollm2-135m", max_length=most)
-        with pytest.raises(UserError, match=f"longest has {longest}[.]") as error:
+        with pytest.raises(UserError, match=f"longest has {longest} tokens") as error:
             sft.read_encoded(settings, run / "prep", "train", template)
         assert f"--max-length {longest}," in error.value.fix
         assert error.value.location.endswith(f"train.jsonl:{lengths.index(longest) + 1}")
@@ -266,7 +266,7 @@ def test_a_pair_longer_than_max_length_is_refused_with_its_line_and_the_length_i
     needed = max(len(row.prompt) + max(len(row.chosen), len(row.rejected)) for row in rows)
     assert len(read_pairs(folder, needed)) == 3
     for most in (needed - 1, 1):
-        with pytest.raises(UserError, match=f"longest has {needed}[.]") as error:
+        with pytest.raises(UserError, match=f"longest has {needed} tokens") as error:
             read_pairs(folder, most)
         assert error.value.fix.endswith(f"--max-length {needed}.")
         assert error.value.location.endswith("pairs.jsonl:2")

@@ -7,7 +7,7 @@ import msgspec
 
 from agentlite.core.errors import RowError, closest
 from agentlite.core.json_schema import misfit, schema_at, takes
-from agentlite.core.records import Call, Gold, Message, Record, Tool
+from agentlite.core.records import Call, Gold, Message, Record, Tool, to_row
 from agentlite.data.formats.accepted_values import gold_problem
 
 
@@ -18,7 +18,8 @@ def validate(record: Record, *, answered: bool = True) -> None:
     E201 no assistant turn, gold at another one, or a turn without an answer; E203 order of roles;
     E204 call without result or result without call; E205 a result whose call is not clear; E209
     unknown tool; E210 arguments that do not fit its schema, or gold that accepts none that do; E212
-    one tool name twice; E216 a turn that says nothing; E112 a NUL character.
+    one tool name twice; E216 a turn that says nothing; E112 a NUL character; E113 half
+    a surrogate pair.
     """
     check_dialog(record)
     if answered and not all(map(record.has_gold, record.turns)):
@@ -48,10 +49,20 @@ def check_dialog(record: Record) -> None:
         _check_order(record.messages)
     # rows joined to one dialog ask on without waiting for results
     _check_results(record.messages, asks_on="joined" in record.meta)
+    _refuse_surrogates(record)
     if any("\0" in message.content for message in record.messages) or _has_nul(
         [record.tools, [message.calls for message in record.messages if message.calls]]
     ):
         raise RowError("E112", "a NUL character in a text", at="\0")
+
+
+def _refuse_surrogates(record: Record) -> None:
+    """A row that is JSON has none, but JSON inside one of its texts may: a call in an answer."""
+    try:
+        msgspec.json.encode(to_row(record))
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise RowError("E113", f"{half} is half a surrogate pair", at=half) from error
 
 
 def _check_turns(record: Record, turns: Sequence[int]) -> None:

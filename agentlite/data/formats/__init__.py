@@ -247,7 +247,7 @@ def detected(value: Row) -> str:
         at = "body" if "body" in value else "response"
         raise RowError("E202", reason, hint, at)
     for wrong in value:
-        if right := closest(str(wrong), MAIN_KEYS):
+        if (right := closest(str(wrong), MAIN_KEYS)) and right != wrong:
             raise RowError("E202", reason, f"Did you mean '{right}' in place of '{wrong}'?", wrong)
     raise RowError("E202", reason)
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import zstandard
 from hypothesis import example, given, settings
@@ -618,6 +619,29 @@ def test_a_row_with_junk_in_it_is_a_reject_or_a_record_that_comes_back_as_writte
         assert score_step(
             Parsed("", record.messages[-1].calls), record.expected(record.turns[-1]), record.tools
         )
+
+
+@pytest.mark.parametrize("number", range(len(written_rows())))
+def test_half_a_character_anywhere_in_a_row_never_reaches_the_disk(number: int) -> None:
+    row, refused = written_rows()[number], 0
+    for path in parts_of(row):
+        (raw,) = from_stdin(json.dumps(with_junk(row, path, "Oslo \ud800")).encode())
+        try:
+            if raw.error:
+                raise raw.error
+            record = to_record(raw.value)
+            validate(record)
+        except RowError as error:
+            refused += error.code == "E113"
+        else:
+            msgspec.json.encode(to_row(record))  # raises UnicodeEncodeError
+    assert refused
+
+
+def test_a_row_whose_messages_are_a_text_is_not_told_the_name_that_it_has() -> None:
+    with pytest.raises(RowError) as caught:
+        to_record({"messages": "Is it wet?"})
+    assert caught.value.code == "E202" and "Did you mean" not in caught.value.hint
 
 
 def test_a_row_of_no_format_is_rejected_with_its_keys() -> None:
