@@ -221,7 +221,7 @@ def test_the_packages_that_a_setting_needs_are_looked_for_before_a_row_is_read(
 
 
 def test_only_how_it_is_done_is_left_out_of_the_plan():
-    assert set(NOT_OF_THE_PLAN) == {"workers"} <= set(fields("prep"))
+    assert set(NOT_OF_THE_PLAN) == {"workers", "shard", "gather"} <= set(fields("prep"))
     assert key_figure({"kept": 3, "read": 5, "more": 1}) == "3 of 5 rows kept"
 
 
