@@ -47,6 +47,7 @@ CORE = {
     "records",
     "reject_codes",
     "row_files",
+    "server_usage",
     "user_code",
 }
 HEAVY = {"torch", "transformers", "datasets", "numpy", "pyarrow", "trl", "peft", "unsloth", "httpx"}

@@ -34,8 +34,11 @@ def test_torch_is_refused_with_a_skip_and_in_a_program_with_an_error():
 def test_a_sample_of_pairs_holds_every_value_of_both_sides(monkeypatch, step):
     first, second = range(7), "abcde"
     monkeypatch.setattr(examples, "QUICK", False)
+    monkeypatch.setattr(examples, "ALL", True)
     whole = examples.pairs(step, first, second)
     assert len(whole) == 35 and examples.every(step, first) == [*first]
+    monkeypatch.setattr(examples, "ALL", False)
+    assert examples.every(step, first) == [*first]
     monkeypatch.setattr(examples, "QUICK", True)
     sample = examples.pairs(step, first, second)
     assert {*sample} < {*whole} and len(sample) <= 35 // step + 1

@@ -112,7 +112,7 @@ def of_make(figures: Mapping[str, Any]) -> list[Line]:
     for kind, count in figures.get("tool_faults", {}).items():
         words = f"replies for the tools that could not be used: {kind}"
         shown.append(Line("tool faults", f"{count:,}", words, "yellow"))
-    return [*shown, *_judges(figures), *_quality(figures["quality"])]
+    return [*shown, *_judges(figures), *_quality(figures["quality"]), *_servers(figures)]
 
 
 def _judges(figures: Mapping[str, Any]) -> Iterator[Line]:
@@ -124,6 +124,13 @@ def _judges(figures: Mapping[str, Any]) -> Iterator[Line]:
         words = f"of {agree['dialogs']:,} dialogs: the judges agree"
         words += f"; Krippendorff's alpha {alpha:.2f}" if alpha is not None else ""
         yield Line("", f"{agree['share']:.0%}" if agree["dialogs"] else "-", words)
+
+
+def _servers(figures: Mapping[str, Any]) -> Iterator[Line]:
+    """What the models behind servers cost."""
+    for model, one in figures.get("servers", {}).items():
+        tokens = f"{one['tokens_read']:,} tokens read, {one['tokens_written']:,} written"
+        yield Line("replies", f"{one['replies']:,}", f"of {model}: {tokens}")
 
 
 def _quality(quality: Mapping[str, Any]) -> Iterator[Line]:
@@ -161,7 +168,7 @@ def of_templates(figures: Mapping[str, Any]) -> list[Line]:
             shown.append(Line("points", f"{points['mean']:+.2f}", words))
     for name, score in figures["benchmark"].items():
         shown.append(Line("benchmark", f"{score:.2f}", f"of 5, {name}"))
-    return [*shown, *_dropped(figures)]
+    return [*shown, *_dropped(figures), *_servers(figures)]
 
 
 def of_queries(figures: Mapping[str, Any]) -> list[Line]:
@@ -172,7 +179,7 @@ def of_queries(figures: Mapping[str, Any]) -> list[Line]:
     for one in figures["clusters"]:
         words = f"new, {one['seeds']:,} seeds such as: {one['example']}"
         shown.append(Line("cluster", f"{one['new']:,}", words))
-    return [*shown, *_dropped(figures)]
+    return [*shown, *_dropped(figures), *_servers(figures)]
 
 
 def _dropped(figures: Mapping[str, Any]) -> Iterator[Line]:

@@ -877,6 +877,8 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     """tries of a request before its dialog counts as unanswered"""
     concurrency: Annotated[Count, ENDPOINTS] = 4
     """requests at the same time, per endpoint"""
+    token_budget: Annotated[Count | None, ENDPOINTS] = None
+    """tokens that the servers may read and write, over all runs of the stage [any number]"""
     user_endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS] = ()
     """server of another model that speaks for the user [that of --endpoint]"""
     user_model: Annotated[Name, ENDPOINTS] = ""
@@ -949,6 +951,7 @@ class QueriesSettings(Struct, frozen=True, kw_only=True):
     """tries of a request before it counts as unanswered"""
     concurrency: Annotated[Count, ENDPOINTS] = 4
     """requests at the same time, per endpoint"""
+    token_budget: Annotated[Count | None, ENDPOINTS] = None
     max_failures: Annotated[Share, ENDPOINTS] = 0.1
     """share of requests that a server may leave unanswered"""
     temperature: Annotated[NonNegative, SAMPLING] = 1.0
@@ -986,6 +989,7 @@ class TemplatesSettings(Struct, frozen=True, kw_only=True):
     """tries of a request before it counts as unanswered"""
     concurrency: Annotated[Count, ENDPOINTS] = 4
     """requests at the same time, per endpoint"""
+    token_budget: Annotated[Count | None, ENDPOINTS] = None
     judge_endpoint: Annotated[Url, ENDPOINTS, COMMON] = ""
     """server of the model that scores the answers [the first --endpoint]"""
     judge_model: Annotated[Name, ENDPOINTS] = ""

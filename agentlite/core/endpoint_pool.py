@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from agentlite.core import server_usage
 from agentlite.core.console import notice
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint, Message, Reply, ask
+from agentlite.core.server_usage import ServerUsage
 
 IN_A_ROW = 4  # questions without an answer, one after the other, before an endpoint is probed
 PROBE_SECONDS = 60.0  # of one try of the probe
@@ -31,21 +33,30 @@ def ask_all(
 
     A reply with a `problem` means that every endpoint failed this question. An endpoint that fails
     a short question as well is given up. Raises UserError 8 when all are given up; every reply
-    before that has been given. When nothing is raised, the questions were at fault.
+    before that has been given. When nothing is raised, the questions were at fault. Raises
+    UserError 2 where the budget of `server_usage` is used up: no further question is asked, and the
+    replies that were under way have been given.
     """
-    work = _SharedWork(endpoints, questions)
+    usage = server_usage.current()
+    work = _SharedWork(endpoints, questions, usage)
+    if usage and questions:
+        usage.refuse_used_up()
     for number, endpoint in enumerate(endpoints):
         for _ in range(min(endpoint.concurrency, len(questions))):
             # daemons: a try that is under way must not hold up the end of a stopped process
             threading.Thread(target=work.share, args=(number,), name=THREAD, daemon=True).start()
+    left = len(questions)
     try:
-        for _ in questions:
+        while left > work.unasked:
             result = work.results.get()
-            if isinstance(result, Exception):
+            if isinstance(result, BaseException):
                 raise result
+            left -= 1
             yield result
     finally:
         work.end()
+    if usage and left:
+        usage.refuse_used_up()
 
 
 def refuse_unanswered(problems: Sequence[str], count: int, location: str, effect: str) -> None:
@@ -68,12 +79,18 @@ def refuse_unanswered(problems: Sequence[str], count: int, location: str, effect
 class _SharedWork:
     """The questions that wait, and what is known of each endpoint. Endpoints are numbered."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], questions: Sequence[Question]):
-        self.endpoints, self.questions = endpoints, questions
-        self.results: SimpleQueue[tuple[int, Reply] | Exception] = SimpleQueue()
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        questions: Sequence[Question],
+        usage: ServerUsage | None,
+    ):
+        self.endpoints, self.questions, self.usage = endpoints, questions, usage
+        self.results: SimpleQueue[tuple[int, Reply] | BaseException] = SimpleQueue()
         self.stop = threading.Event()
         self.changed = threading.Condition()  # guards all that follows
         self.waiting = deque(range(len(questions)))
+        self.unasked = 0  # questions that the budget leaves out
         self.failures: dict[int, dict[int, Reply]] = defaultdict(dict)  # question -> endpoint
         self.alive = set(range(len(endpoints)))
         self.in_a_row = [0] * len(endpoints)
@@ -94,14 +111,24 @@ class _SharedWork:
                         return  # nobody waits for it any more
                     if reply.problem:
                         self._fail(number, question, reply)
-                    else:
-                        with self.changed:
-                            self.in_a_row[number] = 0
-                        self.results.put((question, reply))
+                        continue
                 except UserError as error:
                     self._give_up(number, question, error)
-        except Exception as error:
+                    continue
+                self._count(number, reply)
+                self.results.put((question, reply))
+        except BaseException as error:
             self.results.put(error)  # the caller would wait for this thread for ever
+
+    def _count(self, number: int, reply: Reply) -> None:
+        """Before the reply is given, so that nobody waits for more once the budget is used up."""
+        with self.changed:
+            self.in_a_row[number] = 0
+            if self.usage:
+                self.usage.add(self.endpoints[number].model, reply)
+            if self.usage and self.usage.is_used_up:
+                self.unasked += len(self.waiting)
+                self.waiting.clear()
 
     def _take(self, number: int) -> int | None:
         """A question that this endpoint has not failed; None when there is nothing left to do."""

@@ -13,7 +13,7 @@ import msgspec
 from agentlite.config import gpu_profiles
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, MakeSettings, RolloutSettings
-from agentlite.core import console
+from agentlite.core import console, server_usage
 from agentlite.core.errors import NETWORK, REJECTS, USAGE, RowError, UserError
 from agentlite.core.records import digest
 from agentlite.core.row_files import Appender
@@ -322,7 +322,7 @@ def act(acting: Acting, stage: StageFolder, command: str) -> list[Trajectory]:
     worlds are lost.
     """
     settings, setup = acting.settings, acting.setup
-    path = stage.folder / acting.file
+    path, usage = stage.folder / acting.file, server_usage.current()
     stage.set_aside_changed(acting.file)
     order = [
         (task, RolloutKey(task.id, number))
@@ -358,7 +358,7 @@ def act(acting: Acting, stage: StageFolder, command: str) -> list[Trajectory]:
                     ended.append(msgspec.to_builtins(one))
                     done[one.key] = one
                     _refuse_lost(settings, done, len(order))
-                    advance(len(done))
+                    advance(len(done), usage.note if usage else "")
                 else:
                     turns.append(msgspec.to_builtins(one))
     _say_too_long(settings, done, command)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from agentlite.core import console
+from agentlite.core import console, server_usage
 from agentlite.core.endpoint_pool import refuse_unanswered
 from agentlite.core.errors import UserError
 from agentlite.engine.remote import ClientSettings, Served, behind
@@ -70,13 +70,14 @@ def answers(
     `option`: the one that names the servers.
     """
     found: dict[int, SimulatorReply] = {}
+    usage = server_usage.current()
     with (
         Simulators({"teacher": teacher.endpoints}, file) as simulators,
         console.progress(title, len(questions)) as advance,
     ):
         for number, reply in simulators.ask(questions):
             found[number] = reply
-            advance(len(found))
+            advance(len(found), usage.note if usage else "")
     problems = [reply.problem for reply in found.values() if reply.problem]
     if len(problems) > settings.max_failures * len(questions):
         refuse_unanswered(problems, len(questions), option, "")

@@ -11,6 +11,7 @@ from support.scripted_server import ScriptedServer
 import agentlite
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import Appender, read_rows
+from agentlite.core.server_usage import USAGE_FILE
 
 PLAYED = {
     "single": 2.0,
@@ -60,6 +61,8 @@ def test_good_models_make_dialogs_that_prep_reads_and_a_killed_run_asks_nothing_
 
     def stops(self, row):
         append(self, row)
+        if self.path.name == USAGE_FILE:
+            return
         count.append(row)
         if len(count) == 26:  # of these 8 are blueprints and 8 are the first words of users
             raise KeyboardInterrupt
@@ -73,6 +76,10 @@ def test_good_models_make_dialogs_that_prep_reads_and_a_killed_run_asks_nothing_
     assert asked.total() - len(asked) <= 4  # those that were under way
     assert figures["kept"] == 8 and figures["filtered"] == {} == figures["not_learned"]
     assert figures["verified"] == {"results": 8, "state": 8}
+    replies = figures["servers"]["teacher"]["replies"]
+    assert len(asked) <= replies <= asked.total()
+    assert figures["servers"]["teacher"]["tokens_read"] == 100 * replies
+    assert not (tmp_path / "run/make" / USAGE_FILE).exists()
     made = rows(tmp_path)
     assert "A note that the user does not see" not in json.dumps(made)
     asks = [row for row in made if row["meta"]["kind"] == "missing_parameter"]
@@ -81,6 +88,24 @@ def test_good_models_make_dialogs_that_prep_reads_and_a_killed_run_asks_nothing_
         run=str(tmp_path / "run"), trajectories=("make",), model="smollm2-135m", out="read"
     )
     assert read.figures["read"] == 8 and not read.figures["rejected"]
+
+
+def test_a_budget_of_tokens_ends_the_run_and_a_larger_one_goes_on(tmp_path, teacher):
+    whole = make(tmp_path, teacher, "whole").figures
+    teacher.bodies.clear()
+    for budget in (1, 500, 1200, 2000):
+        with pytest.raises(UserError, match="is used up") as caught:
+            make(tmp_path, teacher, token_budget=budget)
+        assert caught.value.exit_code == 2 and caught.value.location == f"--token-budget {budget}"
+        assert "The same command with a larger one goes on" in caught.value.fix
+        used = len(teacher.bodies) * 110
+        # the replies that were under way are kept, and no more is asked
+        assert budget <= used < budget + 110 * 8 and f"{used:,}" in caught.value.problem
+    figures = make(tmp_path, teacher, token_budget=1_000_000).figures
+    assert figures == whole
+    assert rows(tmp_path) == rows(tmp_path, name="whole")
+    asked = Counter(json.dumps(body, sort_keys=True) for body in teacher.bodies)
+    assert asked.total() == len(asked) == figures["servers"]["teacher"]["replies"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """How much of a sweep runs: a quick run tries fewer examples and a sample of the cases, and only a
-run with --all whatever takes many minutes.
+run with --all every pair of two lists, and whatever takes many minutes.
 """
 
 import os
@@ -27,11 +27,11 @@ def every(step: int, cases: Sequence[First]) -> list[First]:
 def pairs(
     step: int, first: Sequence[First], second: Sequence[Second]
 ) -> list[tuple[First, Second]]:
-    """All pairs; in a quick run one of `step`, spread so that each value of either side takes part
-    where the other side has `step` values or more.
+    """All pairs with --all; otherwise one of `step`, spread so that each value of either side takes
+    part where the other side has `step` values or more.
     """
     return [
         (one, other)
         for (row, one), (column, other) in product(enumerate(first), enumerate(second))
-        if not QUICK or (row + column) % step == 0
+        if ALL or (row + column) % step == 0
     ]

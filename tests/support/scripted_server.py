@@ -6,6 +6,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
+USAGE = {"prompt_tokens": 100, "completion_tokens": 10}  # of every reply
 # a text, a whole message, or what the server does in place of a reply
 Scripted = str | dict[str, Any] | Literal["HANGS", "DIES", "REFUSES"]
 
@@ -35,7 +36,7 @@ class ScriptedServer:
                 message = said if isinstance(said, dict) else {"content": said}
                 finish = message.pop("finish_reason", "stop")
                 choice = {"index": 0, "message": message, "finish_reason": finish}
-                content = json.dumps({"choices": [choice]}).encode()
+                content = json.dumps({"choices": [choice], "usage": USAGE}).encode()
                 self.send_response(400 if said == "REFUSES" else 200)
                 self.send_header("content-length", str(len(content)))
                 self.end_headers()

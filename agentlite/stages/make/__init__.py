@@ -8,7 +8,7 @@ from typing import Any
 
 from agentlite.config import resolve
 from agentlite.config.settings import MakeSettings, default
-from agentlite.core import console
+from agentlite.core import console, server_usage
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import plain
 from agentlite.core.row_files import write_json, write_rows
@@ -34,7 +34,7 @@ LEAST_CHARACTERS = 3  # of a row's JSON, for one token
 NOT_OF_THE_PLAN = (
     *("world_memory", "max_failures", "endpoint", "endpoint_key", "endpoint_seconds"),
     *("endpoint_tries", "concurrency", "user_endpoint", "user_key", "tool_endpoint", "tool_key"),
-    *("judge_endpoint", "judge_key"),
+    *("judge_endpoint", "judge_key", "token_budget"),
 )
 
 
@@ -65,6 +65,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
     with (
         console.stdout_to_stderr(),
         run_folder.open_stage(target.folder, plan, force=target.force) as stage,
+        server_usage.counted(stage.folder, settings.token_budget) as usage,
     ):
         if stage.status != "done":
             _check_tools(settings, world, tasks, limits)
@@ -99,12 +100,13 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
             figures = _figures(wanted, slots, made) | verdict_figures(judges, verdicts)
             _refuse_none_kept(settings, figures)
             kept = [row for row, found in made if not drops(found)]
-            figures |= {"quality": quality(kept, slots, encoder)}
+            figures |= {"quality": quality(kept, slots, encoder)} | usage.figures()
             write_json(stage.folder / "stats.json", figures)
             files_of_judges = [judge.file for judge in judges]
             stage.finish([BLUEPRINTS, DIALOGS, FILTERED, "stats.json", *files_of_judges], figures)
             if acting:
                 acting.forget_turns(stage.folder)
+            usage.forget()
         return stage.result(target.next(_next(target.out, stage.done.figures["longest"])))
 
 
@@ -282,7 +284,6 @@ def _figures(
     ]
     unlearned = Counter(fault.kind for _, found in made if not drops(found) for fault in found)
     replies = _tool_faults(slots)
-    tokens = sum(row["meta"].get("tokens", 0) for row, _ in made)
     return {
         "wanted": sum(wanted.values()),
         "kept": len(kept),
@@ -291,7 +292,6 @@ def _figures(
         "filtered": dict(dropped.most_common()),
         "not_learned": dict(unlearned.most_common()),
         **({"tool_faults": replies} if replies else {}),
-        **({"tokens_of_the_agent": tokens} if tokens else {}),
         "verified": dict(Counter(name for row in kept for name in row["meta"]["verified"])),
         "turns": sum(one["role"] == "user" for row in kept for one in row["messages"]),
         "calls": len(calls),

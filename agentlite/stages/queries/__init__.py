@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from agentlite.config import resolve
 from agentlite.config.settings import QueriesSettings
-from agentlite.core import console
+from agentlite.core import console, server_usage
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Message, Record
 from agentlite.core.row_files import write_json, write_rows
@@ -30,7 +30,7 @@ ROUNDS = 4  # of requests, where too few of the queries could be kept
 LONGEST_READ = 96  # tokens of a query that the encoder reads
 NOT_OF_THE_PLAN = (
     *("endpoint", "endpoint_key", "endpoint_seconds", "endpoint_tries", "concurrency"),
-    "max_failures",
+    *("max_failures", "token_budget"),
 )
 
 
@@ -65,6 +65,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
     with (
         console.stdout_to_stderr(),
         run_folder.open_stage(target.folder, plan, force=target.force) as stage,
+        server_usage.counted(stage.folder, settings.token_budget) as usage,
     ):
         if stage.status != "done":
             encoder = sentence_encoder.load(source, LONGEST_READ)
@@ -98,7 +99,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
                 ]
                 made = _checked([*made, *new], grouped.seeds, held_out)
             kept = [one for one in made if not one.fault][: settings.num_queries]
-            figures = _figures(settings, grouped, made, kept, requests)
+            figures = _figures(settings, grouped, made, kept, requests) | usage.figures()
             write_rows(
                 stage.folder / DROPPED,
                 ({"text": one.text, "fault": one.fault} for one in made if one.fault),
@@ -108,6 +109,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
                 raise _none(figures["dropped"])
             write_rows(stage.folder / QUERIES, _rows(grouped, kept))
             stage.finish([QUERIES, DROPPED, REPLIES, "stats.json"], figures)
+            usage.forget()
         path = target.folder / QUERIES
         answer = f"agentlite pairs --data {path} --endpoint URL --model NAME"
         return stage.result(target.next(answer))

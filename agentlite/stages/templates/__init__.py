@@ -8,7 +8,7 @@ from msgspec import to_builtins
 
 from agentlite.config import resolve
 from agentlite.config.settings import TemplatesSettings
-from agentlite.core import console
+from agentlite.core import console, server_usage
 from agentlite.core.errors import REJECTS, RowError, UserError
 from agentlite.core.openai_client import Endpoint, check
 from agentlite.core.records import Record, from_row
@@ -32,7 +32,7 @@ from agentlite.workspace.run_folder import Plan, Result, RunTarget
 TEMPLATES = "templates.jsonl"
 NOT_OF_THE_PLAN = (
     *("endpoint", "endpoint_key", "endpoint_seconds", "endpoint_tries", "concurrency"),
-    *("max_failures", "judge_endpoint", "judge_key"),
+    *("max_failures", "judge_endpoint", "judge_key", "token_budget"),
 )
 
 
@@ -64,6 +64,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     with (
         console.stdout_to_stderr(),
         run_folder.open_stage(target.folder, plan, force=target.force) as stage,
+        server_usage.counted(stage.folder, settings.token_budget) as usage,
     ):
         if stage.status != "done":
             replies = stage.folder / REPLIES
@@ -78,13 +79,14 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
                 raise _none(faults(found), "every template has a fault")
             by = measured(settings, teacher, judging, benchmark, fitting, records, replies)
             kept = [name for name in fitting if _is_better(by, name, settings.epsilon)]
-            figures = _figures(found, by, kept)
+            figures = _figures(found, by, kept) | usage.figures()
             write_rows(stage.folder / TEMPLATES, (_row(one, by.differences, kept) for one in found))
             write_json(stage.folder / "stats.json", figures)
             if not kept:
                 raise _none(figures["dropped"], "no template is better than the benchmark")
             files = [*_write(stage.folder, [one for one in found if one.template.name in kept])]
             stage.finish([TEMPLATES, REPLIES, VERDICTS, "stats.json", *files], figures)
+            usage.forget()
         return stage.result(_next(prepared_sources(data), target))
 
 

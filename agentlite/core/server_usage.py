@@ -1,0 +1,114 @@
+"""The tokens that models behind servers read and wrote for a stage: counted, and limited."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import NamedTuple
+
+from agentlite.core.errors import UserError
+from agentlite.core.openai_client import Reply
+from agentlite.core.row_files import Appender, read_rows
+
+USAGE_FILE = "usage.jsonl"
+
+
+class ModelUsage(NamedTuple):
+    """Replies of a model, and tokens as its server counts them."""
+
+    replies: int = 0
+    tokens_read: int = 0
+    tokens_written: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_read + self.tokens_written
+
+    def plus(self, tokens_read: int, tokens_written: int) -> "ModelUsage":
+        return ModelUsage(
+            self.replies + 1, self.tokens_read + tokens_read, self.tokens_written + tokens_written
+        )
+
+
+class ServerUsage:
+    """What a stage has used, over all its runs: every reply that came, also where the run was
+    killed before it was kept.
+    """
+
+    def __init__(self, path: Path, budget: int | None):
+        self.path, self.budget = path, budget
+        self.by_model: dict[str, ModelUsage] = {}
+        self.file: Appender | None = None  # else opened with the first reply
+        if path.exists():
+            self.file = Appender(path)  # cuts a torn line
+            for row in read_rows(path):
+                self._sum(row["model"], row["tokens_read"], row["tokens_written"])
+
+    @property
+    def tokens(self) -> int:
+        return sum(one.tokens for one in self.by_model.values())
+
+    def add(self, model: str, reply: Reply) -> None:
+        row = {
+            "model": model,
+            "tokens_read": reply.prompt_tokens,
+            "tokens_written": reply.completion_tokens,
+        }
+        self.file = self.file or Appender(self.path)
+        self.file.append(row)
+        self._sum(model, reply.prompt_tokens, reply.completion_tokens)
+
+    def _sum(self, model: str, tokens_read: int, tokens_written: int) -> None:
+        before = self.by_model.get(model, ModelUsage())
+        self.by_model[model] = before.plus(tokens_read, tokens_written)
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.budget is not None and self.tokens >= self.budget
+
+    def refuse_used_up(self) -> None:
+        """Raises UserError 2 if the budget is used up."""
+        if self.is_used_up:
+            raise UserError(
+                f"is used up: the servers have read and written {self.tokens:,} tokens.",
+                "The same command with a larger one goes on, and asks nothing again.",
+                location=f"--token-budget {self.budget}",
+            )
+
+    @property
+    def note(self) -> str:
+        """For a line of progress."""
+        return f"{self.tokens:,} tokens" if self.by_model else ""
+
+    def figures(self) -> dict[str, dict[str, dict[str, int]]]:
+        """{"servers": {model: figures}}; {} where no server was asked."""
+        by_model = {model: one._asdict() for model, one in sorted(self.by_model.items())}
+        return {"servers": by_model} if by_model else {}
+
+    def close(self) -> None:
+        if self.file:
+            self.file.__exit__()
+
+    def forget(self) -> None:
+        """Once the figures are kept."""
+        self.path.unlink(missing_ok=True)
+
+
+_COUNTED: ContextVar[ServerUsage | None] = ContextVar("server_usage", default=None)
+
+
+def current() -> ServerUsage | None:
+    """Where replies are counted; None outside of `counted`."""
+    return _COUNTED.get()
+
+
+@contextmanager
+def counted(folder: Path, budget: int | None) -> Iterator[ServerUsage]:
+    """Counts every reply of a server inside, and ends the work where the budget is used up."""
+    usage = ServerUsage(folder / USAGE_FILE, budget)
+    token = _COUNTED.set(usage)
+    try:
+        yield usage
+    finally:
+        _COUNTED.reset(token)
+        usage.close()
