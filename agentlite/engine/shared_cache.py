@@ -1,13 +1,17 @@
 """The key-value cache of a batch: each prompt once, then a column for each sample and step."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
+from agentlite.engine.grouped_attention import grouped_queries
+from agentlite.engine.growing_cache import growing_cache
 from agentlite.engine.load import Loaded
 from agentlite.engine.read_before import NOTHING, Columns, ReadBefore
 
 # The owner of a column of the cache: the number of a sample (0, 1, ...), or one of these.
 PADDING, PROMPT, NOBODY = -2, -1, -3
+LONG = 512  # new tokens of a prompt that keep a processor busy without a neighbour
 
 
 class Branch:
@@ -33,11 +37,12 @@ class SharedCache:
         self.model, self.prompts = loaded.model, list(prompts)
         known = [before.longest(prompt) if before else NOTHING for prompt in prompts]
         # Rows that are read together are padded to the same width: those of which little is new do
-        # not wait for those that are new altogether.
-        alike: dict[int, list[int]] = {}
+        # not wait for those that are new altogether, and a long one is read by itself.
+        alike: dict[tuple[int, int], list[int]] = {}
         for index, (prompt, there) in enumerate(zip(prompts, known, strict=True)):
             new = len(prompt) - len(there.ids)
-            alike.setdefault(new.bit_length() if there.ids else 0, []).append(index)
+            key = (new, index) if new >= LONG else (new.bit_length() if there.ids else 0, 0)
+            alike.setdefault(key, []).append(index)
         parts = [
             _read(loaded, [(prompts[index], known[index]) for index in indices])
             for indices in alike.values()
@@ -94,14 +99,15 @@ class SharedCache:
         # alone, (prompts, new tokens, columns), says who sees what.
         self.owner = torch.cat([self.owner, sample], dim=1)
         seen = (self.owner[:, None, :] == PROMPT) | (self.owner[:, None, :] == sample[:, :, None])
-        output = self.model(
-            input_ids=ids,
-            attention_mask=_as_bias(seen, self.model.dtype),
-            # the position in the sample's own text, not the column: other samples do not count
-            position_ids=self.length[:, None] + before,
-            past_key_values=self.cache,
-            use_cache=True,
-        )
+        with grouped_queries(self.model):
+            output = self.model(
+                input_ids=ids,
+                attention_mask=_as_bias(seen, self.model.dtype),
+                # the position in the sample's own text, not the column: other samples do not count
+                position_ids=self.length[:, None] + before,
+                past_key_values=self.cache,
+                use_cache=True,
+            )
         return [output.logits[row, : len(answers)] for row, answers in enumerate(active)]
 
 
@@ -111,7 +117,6 @@ def _read(loaded: Loaded, rows: Sequence[tuple[Sequence[int], Columns]]) -> tupl
     of what is known, and again on the left of what is new.
     """
     import torch
-    from transformers import DynamicCache
 
     model, device = loaded.model, loaded.model.device
     old = max(len(known.ids) for _, known in rows)
@@ -127,7 +132,7 @@ def _read(loaded: Loaded, rows: Sequence[tuple[Sequence[int], Columns]]) -> tupl
             + [PROMPT] * count
         )
     owner = torch.tensor(owners, device=device)
-    cache = DynamicCache(config=model.config)
+    cache = growing_cache(model.config)
     mask = (owner == PROMPT).long()
     # padding does not count: the first token of a prompt is at position 0
     positions = (mask.cumsum(1) - 1).clamp(min=0)[:, old:]
@@ -136,14 +141,15 @@ def _read(loaded: Loaded, rows: Sequence[tuple[Sequence[int], Columns]]) -> tupl
         # a new token sees its prompt up to itself
         causal = torch.ones(new, old + new, dtype=torch.bool, device=device).tril(old)
         mask = _as_bias((owner == PROMPT)[:, None] & causal, model.dtype)
-    output = model(
-        input_ids=torch.tensor(ids, device=device),
-        attention_mask=mask,
-        use_cache=True,
-        logits_to_keep=1,
-        position_ids=positions,
-        past_key_values=cache,
-    )
+    with grouped_queries(model) if old else nullcontext():
+        output = model(
+            input_ids=torch.tensor(ids, device=device),
+            attention_mask=mask,
+            use_cache=True,
+            logits_to_keep=1,
+            position_ids=positions,
+            past_key_values=cache,
+        )
     return cache, owner, output.logits[:, -1:]
 
 
@@ -170,17 +176,18 @@ def _joined(
 ) -> tuple[Any, Any, Any]:
     """What was read in parts as one batch, its rows where `indices` say."""
     import torch
-    from transformers import DynamicCache
 
     order = torch.tensor([index for of_part in indices for index in of_part]).argsort()
     width = max(owner.shape[1] for _, owner, _ in parts)
-    cache = DynamicCache(config=model.config)
+    cache = growing_cache(model.config)
     for number in range(len(parts[0][0].layers)):
         layers = [part.layers[number] for part, _, _ in parts]
         keys = _padded([row for layer in layers for row in layer.keys], width)
         values = _padded([row for layer in layers for row in layer.values], width)
         at = order.to(keys.device)
         cache.update(keys[at], values[at], number)
+        for layer in layers:  # so that never more than one layer is there twice
+            layer.keys = layer.values = layer.room = None
     owner = torch.cat(
         [
             torch.nn.functional.pad(owner, (width - owner.shape[1], 0), value=PADDING)

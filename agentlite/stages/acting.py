@@ -353,14 +353,17 @@ def act(acting: Acting, stage: StageFolder, command: str) -> list[Trajectory]:
                 map(len, (settings.endpoint, settings.tool_endpoint, settings.user_endpoint))
             )
             together = max(settings.batch_size, settings.concurrency * servers)
+            taken = 0
             for one in roll(setup, waiting, earlier, answers, together, simulators):
                 if isinstance(one, Trajectory):
                     ended.append(msgspec.to_builtins(one))
                     done[one.key] = one
                     _refuse_lost(settings, done, len(order))
-                    advance(len(done), usage.note if usage else "")
                 else:
                     turns.append(msgspec.to_builtins(one))
+                    taken += 1
+                used = f", {usage.note}" if usage and usage.note else ""
+                advance(len(done), f"{taken:,} turns{used}")
     _say_too_long(settings, done, command)
     return [done[key] for _, key in order]
 

@@ -62,10 +62,11 @@ dialogs = st.lists(
 
 
 @settings(max_examples=examples(12), deadline=None)
-@given(started=dialogs)
-def test_answers_are_those_of_a_model_that_reads_all_again(loaded, started):
+@given(started=dialogs, long=st.sampled_from([1, 20, shared_cache.LONG]))
+def test_answers_are_those_of_a_model_that_reads_all_again(loaded, started, long):
     """Dialogs of any length begin together, end at any turn, and go on with results of any length;
-    the ids of some answers are cut or changed before they are read again.
+    the ids of some answers are cut or changed before they are read again. Prompts of `long` new ids
+    are read alone.
     """
     before = ReadBefore()
     prompts = [(first, *rest) for first, *rest in started]
@@ -73,7 +74,9 @@ def test_answers_are_those_of_a_model_that_reads_all_again(loaded, started):
         requests = [asked(prompt, samples) for prompt, *_, samples in prompts]
         if not requests:
             return
-        drawn = sorted(local_sampler.sample(loaded, requests, DECODING, before))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(shared_cache, "LONG", long)
+            drawn = sorted(local_sampler.sample(loaded, requests, DECODING, before))
         again = sorted(local_sampler.sample(loaded, requests, DECODING))
         for one, other in zip(drawn, again, strict=True):
             assert one.ids == other.ids
@@ -120,6 +123,13 @@ def test_a_long_result_makes_no_other_dialog_wait(loaded, ids_read):
     assert [one.ids for one in together] == [one.ids for one in again]
     for one, other in zip(together, again, strict=True):
         assert one.log_probabilities == pytest.approx(other.log_probabilities, abs=2e-4)
+
+
+def test_a_long_prompt_is_read_alone_and_no_other_is_padded_to_it(loaded, ids_read):
+    long = shared_cache.LONG
+    prompts = [[*range(3, 3 + length)] for length in (long + 9, 30, long, 44)]
+    local_sampler.sample(loaded, list(map(asked, prompts)), DECODING)
+    assert sorted(map(tuple, ids_read[:3])) == [(1, long), (1, long + 9), (2, 44)]
 
 
 def test_dialogs_with_the_same_head_read_it_once(loaded, ids_read):

@@ -1,0 +1,69 @@
+"""A cache that grows in place holds what transformers' own holds, and seldom copies it."""
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def config() -> Any:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+
+
+def columns(rows: int, count: int, seed: int) -> Any:
+    return torch.randn(rows, 2, count, 8, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("counts", [(5, 1, 1), (1,) * 150, (100, 30, 70, 1), (64, 64, 64)])
+@pytest.mark.parametrize("selected", [None, 0, 2])
+def test_it_holds_the_columns_of_transformers_own_cache(
+    config: Any, counts: tuple[int, ...], selected: int | None
+) -> None:
+    from transformers import DynamicCache
+
+    from agentlite.engine.growing_cache import growing_cache
+
+    ours, theirs, rows = growing_cache(config), DynamicCache(config=config), 4
+    for step, count in enumerate(counts):
+        for layer in (0, 1):
+            keys, values = columns(rows, count, 2 * step), columns(rows, count, 2 * step + 1)
+            found = ours.update(keys, values, layer)
+            expected = theirs.update(keys, values, layer)
+            for one, other in zip(found, expected, strict=True):
+                assert torch.equal(one, other)
+        assert ours.get_seq_length() == theirs.get_seq_length() == sum(counts[: step + 1])
+        if step == selected:
+            index = torch.tensor([0, 2, 3])
+            ours.batch_select_indices(index)
+            theirs.batch_select_indices(index)
+            rows = 3
+    for one, other in zip(ours.layers, theirs.layers, strict=True):
+        assert torch.equal(one.keys, other.keys) and torch.equal(one.values, other.values)
+
+
+def test_columns_stay_where_they_are_while_there_is_room(config: Any) -> None:
+    from agentlite.engine.growing_cache import ROOM, growing_cache
+
+    cache, places = growing_cache(config), set()
+    cache.update(columns(1, 100, 0), columns(1, 100, 1), 0)
+    for step in range(3 * ROOM):
+        cache.update(columns(1, 1, step), columns(1, 1, step), 0)
+        places.add(cache.layers[0].keys.data_ptr())
+    assert len(places) <= 4
+
+
+def test_layers_with_a_sliding_window_are_left_as_they_are() -> None:
+    from transformers import DynamicCache, Gemma2Config
+
+    from agentlite.engine.growing_cache import growing_cache
+
+    config = Gemma2Config(num_hidden_layers=4)
+    for one, other in zip(
+        growing_cache(config).layers, DynamicCache(config=config).layers, strict=True
+    ):
+        assert (type(one) is type(other)) == one.is_sliding
