@@ -130,6 +130,8 @@ def _table(result: Result, stream: Any) -> None:
         _lines(summary_tables.of_rollout(result.figures), stream)
     else:
         _figures(result.figures, stream)
+    if result.servers:
+        _lines(summary_tables.of_servers(result.servers), stream)
     if result.sentences:
         print("", *result.sentences, sep="\n", file=stream)
     if result.next:

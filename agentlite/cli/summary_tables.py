@@ -112,7 +112,7 @@ def of_make(figures: Mapping[str, Any]) -> list[Line]:
     for kind, count in figures.get("tool_faults", {}).items():
         words = f"replies for the tools that could not be used: {kind}"
         shown.append(Line("tool faults", f"{count:,}", words, "yellow"))
-    return [*shown, *_judges(figures), *_quality(figures["quality"]), *_servers(figures)]
+    return [*shown, *_judges(figures), *_quality(figures["quality"])]
 
 
 def _judges(figures: Mapping[str, Any]) -> Iterator[Line]:
@@ -126,11 +126,13 @@ def _judges(figures: Mapping[str, Any]) -> Iterator[Line]:
         yield Line("", f"{agree['share']:.0%}" if agree["dialogs"] else "-", words)
 
 
-def _servers(figures: Mapping[str, Any]) -> Iterator[Line]:
+def of_servers(servers: Mapping[str, Mapping[str, int]]) -> list[Line]:
     """What the models behind servers cost."""
-    for model, one in figures.get("servers", {}).items():
+    shown = []
+    for model, one in servers.items():
         tokens = f"{one['tokens_read']:,} tokens read, {one['tokens_written']:,} written"
-        yield Line("replies", f"{one['replies']:,}", f"of {model}: {tokens}")
+        shown.append(Line("replies", f"{one['replies']:,}", f"of {model}: {tokens}"))
+    return shown
 
 
 def _quality(quality: Mapping[str, Any]) -> Iterator[Line]:
@@ -168,7 +170,7 @@ def of_templates(figures: Mapping[str, Any]) -> list[Line]:
             shown.append(Line("points", f"{points['mean']:+.2f}", words))
     for name, score in figures["benchmark"].items():
         shown.append(Line("benchmark", f"{score:.2f}", f"of 5, {name}"))
-    return [*shown, *_dropped(figures), *_servers(figures)]
+    return [*shown, *_dropped(figures)]
 
 
 def of_queries(figures: Mapping[str, Any]) -> list[Line]:
@@ -179,7 +181,7 @@ def of_queries(figures: Mapping[str, Any]) -> list[Line]:
     for one in figures["clusters"]:
         words = f"new, {one['seeds']:,} seeds such as: {one['example']}"
         shown.append(Line("cluster", f"{one['new']:,}", words))
-    return [*shown, *_dropped(figures), *_servers(figures)]
+    return [*shown, *_dropped(figures)]
 
 
 def _dropped(figures: Mapping[str, Any]) -> Iterator[Line]:

@@ -10,7 +10,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Reply
 from agentlite.core.row_files import Appender, read_rows
 
-USAGE_FILE = "usage.jsonl"
+USAGE_FILE = "usage.jsonl"  # no part of the result: a run that was killed has asked for more
 
 
 class ModelUsage(NamedTuple):
@@ -80,18 +80,13 @@ class ServerUsage:
         """For a line of progress."""
         return f"{self.tokens:,} tokens" if self.by_model else ""
 
-    def figures(self) -> dict[str, dict[str, dict[str, int]]]:
-        """{"servers": {model: figures}}; {} where no server was asked."""
-        by_model = {model: one._asdict() for model, one in sorted(self.by_model.items())}
-        return {"servers": by_model} if by_model else {}
+    def figures(self) -> dict[str, dict[str, int]]:
+        """By model."""
+        return {model: one._asdict() for model, one in sorted(self.by_model.items())}
 
     def close(self) -> None:
         if self.file:
             self.file.__exit__()
-
-    def forget(self) -> None:
-        """Once the figures are kept."""
-        self.path.unlink(missing_ok=True)
 
 
 _COUNTED: ContextVar[ServerUsage | None] = ContextVar("server_usage", default=None)

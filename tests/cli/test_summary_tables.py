@@ -12,6 +12,7 @@ from agentlite.cli.summary_tables import (
     of_prep,
     of_queries,
     of_rollout,
+    of_servers,
     of_templates,
 )
 from agentlite.environments.trajectories import EndedBy
@@ -222,13 +223,11 @@ def test_the_quality_of_dialogs_is_shown_and_what_to_look_at_is_marked(copies, p
 
 
 def test_each_model_behind_a_server_is_shown_with_what_it_cost():
-    counts = {"kept": 4, "wanted": 4, "calls": 9, "tools_called": 3, "kinds": {}}
-    more: dict[str, dict[str, int]] = {"not_found": {}, "verified": {}, "filtered": {}}
     one = {"replies": 1200, "tokens_read": 34567, "tokens_written": 8901}
-    figures = {**counts, **more, "quality": {}, "servers": {"a": one, "b": one}}
-    assert [(line.figure, line.words) for line in of_make(figures) if line.name == "replies"] == [
-        ("1,200", f"of {model}: 34,567 tokens read, 8,901 written") for model in "ab"
+    assert of_servers({"a": one, "b": one}) == [
+        Line("replies", "1,200", f"of {model}: 34,567 tokens read, 8,901 written") for model in "ab"
     ]
+    assert of_servers({}) == []
 
 
 def test_several_sources_are_counted_and_each_of_their_formats_is_named_once():

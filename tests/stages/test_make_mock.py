@@ -12,10 +12,11 @@ from support.examples import ALL
 from support.scripted_roles import agent, is_user, user
 from support.scripted_server import ScriptedServer
 from support.scripted_tools import TOOLS, is_judge, made_up, result, roles
+from support.stopped_rows import stops_at
 
 import agentlite
 from agentlite.core.errors import UserError
-from agentlite.core.row_files import Appender, read_rows
+from agentlite.core.row_files import read_rows
 from agentlite.stages.make.quality import distinct, mean_distance
 from agentlite.stages.make.show import shown
 
@@ -54,9 +55,7 @@ def contents(folder, name):
 
 
 @pytest.mark.long
-def test_a_list_of_tools_becomes_dialogs_and_a_killed_run_asks_nothing_twice(
-    tmp_path, server, monkeypatch
-):
+def test_a_list_of_tools_becomes_dialogs_and_a_killed_run_asks_nothing_twice(tmp_path, server):
     figures = make(tmp_path, server, "whole").figures
     assert figures["kept"] == 6 and figures["filtered"] == {} == figures["not_found"]
     assert figures["verified"] == {"plan": 6, "judge": 6}
@@ -74,16 +73,7 @@ def test_a_list_of_tools_becomes_dialogs_and_a_killed_run_asks_nothing_twice(
         said = [one["content"] for one in row["messages"] if one["role"] == "tool"]
         assert said and all("Error" not in one for one in said)
     server.bodies.clear()
-    append, count = Appender.append, []
-
-    def stops(self, row):
-        append(self, row)
-        count.append(row)
-        if len(count) in (5, 30, 50):
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Appender, "append", stops)
+    with stops_at(5, 30, 50):
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
                 make(tmp_path, server, "again")

@@ -7,11 +7,11 @@ import pytest
 from support.lending import lending_library
 from support.scripted_roles import agent, is_user, user
 from support.scripted_server import ScriptedServer
+from support.stopped_rows import stops_at
 
 import agentlite
 from agentlite.core.errors import UserError
-from agentlite.core.row_files import Appender, read_rows
-from agentlite.core.server_usage import USAGE_FILE
+from agentlite.core.row_files import read_rows
 
 PLAYED = {
     "single": 2.0,
@@ -55,31 +55,21 @@ def rows(folder, file="dialogs.jsonl", name="run"):
 
 
 def test_good_models_make_dialogs_that_prep_reads_and_a_killed_run_asks_nothing_twice(
-    tmp_path, teacher, monkeypatch
+    tmp_path, teacher
 ):
-    append, count = Appender.append, []
-
-    def stops(self, row):
-        append(self, row)
-        if self.path.name == USAGE_FILE:
-            return
-        count.append(row)
-        if len(count) == 26:  # of these 8 are blueprints and 8 are the first words of users
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Appender, "append", stops)
-        with pytest.raises(KeyboardInterrupt):
-            make(tmp_path, teacher)
-    figures = make(tmp_path, teacher).figures
+    # of the 26, 8 are blueprints and 8 are the first words of users
+    with stops_at(26), pytest.raises(KeyboardInterrupt):
+        make(tmp_path, teacher)
+    result = make(tmp_path, teacher)
+    figures = result.figures
     asked = Counter(json.dumps(body, sort_keys=True) for body in teacher.bodies)
     assert asked.total() - len(asked) <= 4  # those that were under way
     assert figures["kept"] == 8 and figures["filtered"] == {} == figures["not_learned"]
     assert figures["verified"] == {"results": 8, "state": 8}
-    replies = figures["servers"]["teacher"]["replies"]
+    replies = result.servers["teacher"]["replies"]
     assert len(asked) <= replies <= asked.total()
-    assert figures["servers"]["teacher"]["tokens_read"] == 100 * replies
-    assert not (tmp_path / "run/make" / USAGE_FILE).exists()
+    assert result.servers["teacher"]["tokens_read"] == 100 * replies
+    assert make(tmp_path, teacher).servers == result.servers  # the same when it is up to date
     made = rows(tmp_path)
     assert "A note that the user does not see" not in json.dumps(made)
     asks = [row for row in made if row["meta"]["kind"] == "missing_parameter"]
@@ -101,11 +91,11 @@ def test_a_budget_of_tokens_ends_the_run_and_a_larger_one_goes_on(tmp_path, teac
         used = len(teacher.bodies) * 110
         # the replies that were under way are kept, and no more is asked
         assert budget <= used < budget + 110 * 8 and f"{used:,}" in caught.value.problem
-    figures = make(tmp_path, teacher, token_budget=1_000_000).figures
-    assert figures == whole
+    result = make(tmp_path, teacher, token_budget=1_000_000)
+    assert result.figures == whole
     assert rows(tmp_path) == rows(tmp_path, name="whole")
     asked = Counter(json.dumps(body, sort_keys=True) for body in teacher.bodies)
-    assert asked.total() == len(asked) == figures["servers"]["teacher"]["replies"]
+    assert asked.total() == len(asked) == result.servers["teacher"]["replies"]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ from itertools import product
 import numpy
 import pytest
 from support.scripted_server import ScriptedServer
+from support.stopped_rows import stops_at
 
 import agentlite
 from agentlite.config.settings import QueriesSettings
 from agentlite.core.errors import NETWORK, REJECTS, UserError
 from agentlite.core.records import Tool, digest
-from agentlite.core.row_files import Appender, read_rows, write_rows
+from agentlite.core.row_files import read_rows, write_rows
 from agentlite.data.prompt_records import Prompts
 from agentlite.engine import sentence_encoder
 from agentlite.environments.simulators import SimulatorReply
@@ -255,23 +256,11 @@ def test_a_teacher_that_only_repeats_itself_ends(tmp_path, server, texts):
     assert refused.value.exit_code == REJECTS
 
 
-@pytest.mark.parametrize("stops_at", [1, 3])
-def test_a_killed_run_asks_nothing_again_that_was_answered(
-    tmp_path, server, texts, monkeypatch, stops_at
-):
-    append, count = Appender.append, []
-
-    def stops(self, row):
-        append(self, row)
-        count.append(row)
-        if len(count) == stops_at:
-            raise KeyboardInterrupt
-
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_killed_run_asks_nothing_again_that_was_answered(tmp_path, server, texts, count):
     run = partial(make, server=server, texts=texts, num_queries=10, concurrency=1)
-    with monkeypatch.context() as patched:
-        patched.setattr(Appender, "append", stops)
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "killed")
+    with stops_at(count), pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "killed")
     run(tmp_path / "killed")
     asked = Counter(json.dumps(body, sort_keys=True) for body in server.bodies)
     assert asked.total() - len(asked) <= 1  # the one that was under way

@@ -10,11 +10,12 @@ from statistics import fmean
 import pytest
 from support.scripted_meta_agent import WORDS, good, is_judge, is_meta, meta_agent, templates_win
 from support.scripted_server import ScriptedServer
+from support.stopped_rows import stops_at
 
 import agentlite
 from agentlite.core.errors import NETWORK, OTHER_PLAN, REJECTS, UserError
 from agentlite.core.records import from_row
-from agentlite.core.row_files import Appender, read_rows, write_rows
+from agentlite.core.row_files import read_rows, write_rows
 from agentlite.rendering import choose
 from agentlite.stages.templates.measured import difference
 
@@ -162,23 +163,11 @@ def test_the_files_are_protocols_that_prep_takes_and_read_back(prepared, server,
     assert "--protocol hermes," in done.next and str(folder) in done.next
 
 
-@pytest.mark.parametrize("stops_at", [3, 12, 40])
-def test_a_killed_run_asks_nothing_again_that_was_answered(
-    prepared, server, tmp_path, monkeypatch, stops_at
-):
-    append, count = Appender.append, []
-
-    def stops(self, row):
-        append(self, row)
-        count.append(row)
-        if len(count) == stops_at:
-            raise KeyboardInterrupt
-
+@pytest.mark.parametrize("count", [3, 12, 40])
+def test_a_killed_run_asks_nothing_again_that_was_answered(prepared, server, tmp_path, count):
     run = partial(make, prepared, server, concurrency=1)
-    with monkeypatch.context() as patched:
-        patched.setattr(Appender, "append", stops)
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "killed")
+    with stops_at(count), pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "killed")
     killed = run(tmp_path / "killed").figures
     asked = Counter(json.dumps(body, sort_keys=True) for body in server.bodies)
     assert asked.total() - len(asked) <= 1  # the one that was under way

@@ -100,14 +100,14 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
             figures = _figures(wanted, slots, made) | verdict_figures(judges, verdicts)
             _refuse_none_kept(settings, figures)
             kept = [row for row, found in made if not drops(found)]
-            figures |= {"quality": quality(kept, slots, encoder)} | usage.figures()
+            figures |= {"quality": quality(kept, slots, encoder)}
             write_json(stage.folder / "stats.json", figures)
             files_of_judges = [judge.file for judge in judges]
             stage.finish([BLUEPRINTS, DIALOGS, FILTERED, "stats.json", *files_of_judges], figures)
             if acting:
                 acting.forget_turns(stage.folder)
-            usage.forget()
-        return stage.result(target.next(_next(target.out, stage.done.figures["longest"])))
+        following = _next(target.out, stage.done.figures["longest"])
+        return stage.result(target.next(following), usage.figures())
 
 
 def _simulators(

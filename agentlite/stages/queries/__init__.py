@@ -99,7 +99,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
                 ]
                 made = _checked([*made, *new], grouped.seeds, held_out)
             kept = [one for one in made if not one.fault][: settings.num_queries]
-            figures = _figures(settings, grouped, made, kept, requests) | usage.figures()
+            figures = _figures(settings, grouped, made, kept, requests)
             write_rows(
                 stage.folder / DROPPED,
                 ({"text": one.text, "fault": one.fault} for one in made if one.fault),
@@ -109,10 +109,9 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
                 raise _none(figures["dropped"])
             write_rows(stage.folder / QUERIES, _rows(grouped, kept))
             stage.finish([QUERIES, DROPPED, REPLIES, "stats.json"], figures)
-            usage.forget()
         path = target.folder / QUERIES
         answer = f"agentlite pairs --data {path} --endpoint URL --model NAME"
-        return stage.result(target.next(answer))
+        return stage.result(target.next(answer), usage.figures())
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:

@@ -79,15 +79,14 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
                 raise _none(faults(found), "every template has a fault")
             by = measured(settings, teacher, judging, benchmark, fitting, records, replies)
             kept = [name for name in fitting if _is_better(by, name, settings.epsilon)]
-            figures = _figures(found, by, kept) | usage.figures()
+            figures = _figures(found, by, kept)
             write_rows(stage.folder / TEMPLATES, (_row(one, by.differences, kept) for one in found))
             write_json(stage.folder / "stats.json", figures)
             if not kept:
                 raise _none(figures["dropped"], "no template is better than the benchmark")
             files = [*_write(stage.folder, [one for one in found if one.template.name in kept])]
             stage.finish([TEMPLATES, REPLIES, VERDICTS, "stats.json", *files], figures)
-            usage.forget()
-        return stage.result(_next(prepared_sources(data), target))
+        return stage.result(_next(prepared_sources(data), target), usage.figures())
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:

@@ -1,0 +1,28 @@
+"""A run that is stopped once it has appended so many rows; not a test itself."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from agentlite.core.row_files import Appender
+from agentlite.core.server_usage import USAGE_FILE
+
+
+@contextmanager
+def stops_at(*counts: int) -> Iterator[None]:
+    """KeyboardInterrupt behind each of these rows. What servers used is counted by their threads,
+    which Ctrl-C does not reach: those rows do not count.
+    """
+    append, done = Appender.append, 0
+
+    def stops(self: Appender, row: object) -> None:
+        nonlocal done
+        append(self, row)
+        done += self.path.name != USAGE_FILE
+        if self.path.name != USAGE_FILE and done in counts:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Appender, "append", stops)
+        yield
