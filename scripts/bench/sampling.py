@@ -2,15 +2,16 @@
 against generate on a padded batch, on one model.
 
     .venv/bin/python scripts/bench/sampling.py [--engine unsloth|hf|vllm] [--model NAME]
-    [--prompts 32] [--samples 8] [--new-tokens 32] [--batch 4]
+    [--prompts 32] [--tools 5] [--samples 8] [--new-tokens 32] [--batch 4]
 
 `--engine vllm` measures vLLM alone, which shares a process with nothing; compare its tokens a
 second with those of the other engines on the same card.
 
 Every answer is forced to the same length, so that both sides make as many tokens. The prompts are
-questions with the tools they offer, made from numbers, all of 500 tokens and more. The sides take
-turns, a batch of prompts each, in one process. The ratio is that of the sums; the medians of the
-batches stand beside it.
+questions with the tools they offer, made from numbers, all of 500 tokens and more; 35 tools make
+prompts as long as those of long dialogs, of 2,500 tokens and more. The sides take turns, a batch of
+prompts each, in one process. The ratio is that of the sums; the medians of the batches stand beside
+it.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 ALIAS = "smollm2-135m"
-SHORTEST = 500
+SHORTEST, MOST = 500, 8192  # tokens of a prompt, and of a prompt with its answer
 Side = Callable[[Sequence[list[int]]], int]
 
 
@@ -35,6 +36,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=("unsloth", "hf", "vllm"), default="unsloth")
     parser.add_argument("--model", default=ALIAS, help="an alias or a folder [smollm2-135m]")
     parser.add_argument("--prompts", type=int, default=32)
+    parser.add_argument("--tools", type=int, default=5, help="tools of the shortest prompts [5]")
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument(
@@ -44,13 +46,13 @@ def main() -> None:
     from agentlite.core.console import stdout_to_stderr
 
     with stdout_to_stderr():
-        questions = make_prompts(options.prompts)
+        questions = make_prompts(options.prompts, options.tools)
         sides = make_sides(options)
         seconds = measure(sides, questions, options.batch)
     print(json.dumps(report(seconds, questions, options), indent=2))
 
 
-def make_prompts(count: int) -> list[list[int]]:
+def make_prompts(count: int, fewest: int) -> list[list[int]]:
     """Steps with as many tools as it takes to reach the length."""
     from agentlite.core.records import Call, Message, Record, Tool
     from agentlite.rendering import choose, prompts
@@ -70,7 +72,7 @@ def make_prompts(count: int) -> list[list[int]]:
                     "required": ["day"],
                 },
             )
-            for place in range(number % 3 + 5)
+            for place in range(number % 3 + fewest)
         ]
         call = Call(tools[0].name, {"day": f"day {number}"})
         question = f"What was the rate of currency 0 on day {number}?"
@@ -97,7 +99,7 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
     load_libraries(options.engine)
     with tempfile.TemporaryDirectory() as folder:
         source = find_model(options.model, Path(folder))
-        loaded = load_for_inference(source, Loading(options.engine, 2048))
+        loaded = load_for_inference(source, Loading(options.engine, MOST))
     loaded.model.generation_config.eos_token_id = None  # nothing ends an answer before its length
     decoding = Decoding(options.new_tokens, temperature=1.0)
 
@@ -144,7 +146,7 @@ def vllm_side(options: argparse.Namespace) -> Side:
 
     with tempfile.TemporaryDirectory() as folder:
         source = find_model(options.model, Path(folder))
-    engine = LLM(model=str(source.base), max_model_len=2048)
+    engine = LLM(model=str(source.base), max_model_len=MOST)
     parameters = SamplingParams(
         n=options.samples,
         temperature=1.0,
