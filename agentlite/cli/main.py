@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import importlib
-import json
 import os
 import sys
 from typing import Any, NoReturn
@@ -11,9 +10,10 @@ from typing import Any, NoReturn
 import click
 
 from agentlite.cli.commands import OTHERS, OtherCommand
+from agentlite.cli.error_output import print_error, print_json
 from agentlite.cli.stage_options import stage_command
 from agentlite.config.pipeline import MADE, STAGES, Stage, typed
-from agentlite.core.errors import DISK, GATE, NAMES, UserError, nearest
+from agentlite.core.errors import DISK, UserError, nearest
 
 # of the system, not of agentlite, though Python does not say at which file
 NAMELESS = (
@@ -116,12 +116,12 @@ def main() -> None:
         error = _with_nearest(error)
         error.show()
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
-        _print_json(UserError(error.format_message(), location=where, exit_code=error.exit_code))
+        print_json(UserError(error.format_message(), location=where, exit_code=error.exit_code))
         sys.exit(error.exit_code)
     except UserError as error:
         if debug:
             raise
-        _print_error(error)
+        print_error(error)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         _reader_gone()
@@ -137,7 +137,7 @@ def main() -> None:
 
             problem = f"the system says: {error.strerror}."
             where = str(error.filename or "")
-            _print_error(UserError(problem, fix_for(error), location=where, exit_code=DISK))
+            print_error(UserError(problem, fix_for(error), location=where, exit_code=DISK))
             sys.exit(DISK)
         click.echo(
             f"Error: {type(error).__name__}: {error}\n"
@@ -145,7 +145,7 @@ def main() -> None:
             "--debug shows where; please report it.",
             err=True,
         )
-        _print_json(UserError(f"{type(error).__name__}: {error}", exit_code=1))
+        print_json(UserError(f"{type(error).__name__}: {error}", exit_code=1))
         sys.exit(1)
 
 
@@ -172,30 +172,6 @@ def _with_nearest(error: click.ClickException) -> click.ClickException:
     every = f"`{error.ctx.command_path} --help-all` lists them all."
     fix = nearest(error.option_name, names, other=every)
     return click.UsageError(f"No such option '{error.option_name}'. {fix}", error.ctx)
-
-
-def _print_error(error: UserError) -> None:
-    head = click.style("Error:", fg="red", bold=True)
-    click.echo(f"{head} {error}", err=True, color=False if os.environ.get("NO_COLOR") else None)
-    _print_json(error)
-
-
-def _print_json(error: UserError) -> None:
-    """With --json, the error as the one object on stdout, unless the result stands there: that of a
-    gate that is not passed.
-    """
-    if "--json" not in sys.argv or error.exit_code == GATE:
-        return
-    from agentlite.core.console import hidden
-
-    report = {
-        "code": NAMES.get(error.exit_code, "fault"),
-        "location": hidden(error.location),
-        "problem": hidden(error.problem),
-        "fix": hidden(error.fix),
-        "exit_code": error.exit_code,
-    }
-    click.echo(json.dumps({"error": report}, ensure_ascii=False))
 
 
 def _reader_gone() -> NoReturn:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
+from agentlite.cli.error_output import print_error
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import (
     AS_JSON,
@@ -304,7 +305,7 @@ def _run(name: str, options: dict[str, Any]) -> None:
         click.echo(as_yaml(name, resolved))
         return
     _refuse_records_of_a_shard(resolved.settings, show or shape)
-    result = execute(name, resolved.settings, target)
+    result = execute(name, resolved.settings, target, print_error)
     _present(result, resolved.settings, options["as_json"], show or 0, shape)
 
 

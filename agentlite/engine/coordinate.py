@@ -11,21 +11,45 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
+
+import msgspec
 
 from agentlite.core import distributed
-from agentlite.core.errors import UserError
+from agentlite.core.errors import NETWORK, UserError
+from agentlite.engine.heartbeat import (
+    END,
+    FAILED,
+    SEEN,
+    Heartbeat,
+    failure,
+    is_connection,
+    say_plainly,
+)
 from agentlite.workspace.run_folder import Result
 
-SECONDS = 10.0  # for the others to see how the first one ended
-WORD, END, SEEN = "word", "end", "seen"
+SECONDS = 20.0  # for the others to see how the first one ended
+CONNECT = timedelta(minutes=10)  # for the first process to open the store
+WORD = "word"
 
 
-def in_step(run: Callable[[], Result]) -> Result:
+def in_step(run: Callable[[], Result], say: Callable[[UserError], None] = say_plainly) -> Result:
     """`run` in the first process; in each other one when the first has work for all, and not at all
     where it ends before. The others leave with its exit code, and say what went wrong only if it
-    does not."""
-    return _lead(run) if distributed.first() else _follow(run)
+    does not.
+
+    If a process is lost, the others end with code 8, and `say` prints why where nothing else can:
+    their main threads may wait for the lost one for ever. Raises UserError 8.
+    """
+    # torch would print a stack trace for a connection that is closed
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    store = _store()
+    heartbeat = Heartbeat(_connect(False), say)
+    heartbeat.start()
+    try:
+        return (_lead if distributed.first() else _follow)(run, store, heartbeat)
+    finally:
+        heartbeat.stop()
 
 
 def go() -> None:
@@ -61,8 +85,8 @@ def leave() -> None:
         sys.exit(0)
 
 
-def _lead(run: Callable[[], Result]) -> Result:
-    store, code = _store(), 1
+def _lead(run: Callable[[], Result], store: Any, heartbeat: Heartbeat) -> Result:
+    code = 1
     try:
         result = run()
         code = 0
@@ -71,35 +95,56 @@ def _lead(run: Callable[[], Result]) -> Result:
         code = 130
         raise
     except Exception as error:
-        code = getattr(error, "exit_code", 1)
-        raise
+        found = heartbeat.cause(error) if is_connection(error) else error
+        code = getattr(found, "exit_code", 1)
+        if found is error:
+            raise
+        raise found from error
     finally:
-        # The order: how it ended is there before the others may look for it; those that have not
-        # begun are sent home; and this process, in which the store may live, leaves last.
-        store.set(END, str(code))
-        store.compare_set(WORD, "", str(code))  # unless it says "go" already
-        until = time.monotonic() + SECONDS
-        while store.add(SEEN, 0) < distributed.count() - 1 and time.monotonic() < until:
-            time.sleep(0.05)
+        heartbeat.stop()
+        with contextlib.suppress(RuntimeError):  # the launcher, and its store, may be gone
+            _dismiss(store, code, distributed.count() - 1 - heartbeat.missing())
 
 
-def _follow(run: Callable[[], Result]) -> Any:
-    store = _store()
+def _dismiss(store: Any, code: int, others: int) -> None:
+    """The order: how the first process ended is there before the others may look for it; those that
+    have not begun are sent home; and this process, in which the store may live, leaves last.
+    """
+    store.set(END, str(code))
+    store.compare_set(WORD, "", str(code))  # unless it says "go" already
+    until = time.monotonic() + SECONDS
+    while store.add(SEEN, 0) < others and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def _follow(run: Callable[[], Result], store: Any, heartbeat: Heartbeat) -> Any:
     if store.get(WORD) == b"go":
         try:
             run()
         except SystemExit:
             pass
-        except BaseException:
-            store.set_timeout(timedelta(seconds=SECONDS))
-            with contextlib.suppress(RuntimeError):
-                if store.get(END) != b"0":
-                    _end(store)
-            raise
+        except BaseException as error:
+            _leave_failed(error, store, heartbeat)
     _end(store)
 
 
-def _end(store: Any) -> None:
+def _leave_failed(error: BaseException, store: Any, heartbeat: Heartbeat) -> NoReturn:
+    """With the code of the first process, after reporting to it an error that it cannot know."""
+    if isinstance(error, Exception) and is_connection(error):
+        found = heartbeat.cause(error)
+        if found.problem:
+            raise found from error
+        _end(store)
+    store.set_timeout(timedelta(seconds=SECONDS))
+    with contextlib.suppress(RuntimeError):
+        if isinstance(error, Exception):
+            store.compare_set(FAILED, "", msgspec.json.encode(failure(error)).decode())
+        if store.get(END) != b"0":
+            _end(store)
+    raise error
+
+
+def _end(store: Any) -> NoReturn:
     code = int(store.get(END))
     store.add(SEEN, 1)
     sys.exit(code)
@@ -107,7 +152,15 @@ def _end(store: Any) -> None:
 
 @cache
 def _store() -> Any:
-    from torch.distributed import PrefixStore, TCPStore
+    opened = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by the launcher itself
+    store = _connect(distributed.first() and not opened)
+    store.set_timeout(timedelta(days=30))  # as long as the first process works alone
+    return store
+
+
+def _connect(opens: bool) -> Any:
+    """A connection to the store, or the store itself. Raises UserError 2 or 8."""
+    from torch.distributed import DistError, PrefixStore, TCPStore
 
     try:
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -116,14 +169,21 @@ def _store() -> Any:
             f"WORLD_SIZE says {distributed.count()} processes, but {missing} is not set.",
             "Start it with torchrun or accelerate launch.",
         ) from None
-    opened = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by the launcher itself
-    store = TCPStore(
-        host,
-        port,
-        distributed.count(),
-        distributed.first() and not opened,
-        timeout=timedelta(days=30),
-        wait_for_workers=False,
-        multi_tenant=True,
-    )
+    try:
+        store = TCPStore(
+            host,
+            port,
+            distributed.count(),
+            opens,
+            timeout=CONNECT,
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
+    except DistError as error:
+        words = str(error).partition("\n")[0]
+        raise UserError(
+            f"the first process cannot be reached at {host}:{port} ({words}).",
+            "Start the same command on every machine, with the address of the first one.",
+            exit_code=NETWORK,
+        ) from error
     return PrefixStore(f"agentlite-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,14 @@ def settle(
     return resolve(command, given, inherited, planned)
 
 
-def execute(command: str, settings: object, target: RunTarget) -> Result:
+def execute(
+    command: str,
+    settings: object,
+    target: RunTarget,
+    say: Callable[[UserError], None] | None = None,
+) -> Result:
     """Runs a stage; of several processes the first runs it, and the others join it where all are
-    needed.
+    needed. `say` prints the error of a process that has lost another one, and ends.
     """
 
     def run() -> Result:
@@ -83,4 +89,4 @@ def execute(command: str, settings: object, target: RunTarget) -> Result:
         )
     from agentlite.engine.coordinate import in_step
 
-    return in_step(run)
+    return in_step(run, say) if say else in_step(run)

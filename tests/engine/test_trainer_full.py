@@ -3,6 +3,7 @@ work is said first.
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,32 @@ def test_weighed_tokens_and_zero_3_are_refused(monkeypatch):
 def test_deepspeed_that_is_not_installed_is_said(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "agentlite[deepspeed]" in refused("sft", SftSettings(**SHARED))
+
+
+@pytest.mark.parametrize("name", ["zero2", "zero2_offload", "zero3", "zero3_offload"])
+def test_offload_without_a_compiler_is_refused(name, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    settings = SftSettings(engine="hf", deepspeed=f"deepspeed/{name}.json")
+    if "offload" in name:
+        assert "no C++ compiler" in refused("sft", settings)
+    else:
+        deepspeed.refuse_unfit("sft", settings, WHOLE)
+
+
+def test_the_kernel_that_is_compiled_and_a_lock_that_was_left_are_reported(tmp_path, capsys):
+    deepspeed.note_kernel(tmp_path)
+    assert "compiling DeepSpeed's kernel" in capsys.readouterr().err
+    (tmp_path / "lock").touch()  # this moment: by another process of this run
+    deepspeed.note_kernel(tmp_path)
+    assert "rm " not in capsys.readouterr().err
+    os.utime(tmp_path / "lock", (0, 0))
+    deepspeed.note_kernel(tmp_path)
+    assert f"rm {tmp_path / 'lock'}" in capsys.readouterr().err
+    (tmp_path / "lock").unlink()
+    (tmp_path / "cpu_adam.so").touch()
+    deepspeed.note_kernel(tmp_path)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_card_without_bfloat16_trains_an_adapter_but_not_all_weights(monkeypatch, tmp_path):
