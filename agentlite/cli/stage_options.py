@@ -1,10 +1,12 @@
 """A stage as a command: an option for each of its settings, and what happens when it is typed."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
+from click.core import ParameterSource
 
 from agentlite.cli.error_output import print_error
 from agentlite.cli.help_page import Command
@@ -22,12 +24,13 @@ from agentlite.config.values import File, Metavar, Name, as_typed
 from agentlite.core.errors import UserError
 
 if TYPE_CHECKING:
-    from agentlite.config.resolve import Resolved
-    from agentlite.workspace.run_folder import Result
+    from agentlite.config.resolve import Given, Resolved
+    from agentlite.workspace.run_folder import Result, RunTarget
 
 ARGUMENTS = ("sources", "what")  # settings that are not options but arguments
 # names of agentlite.data.write_formats.SHAPES
 Shape = Literal["openai", "sharegpt", "ms-swift", "llamafactory"]
+WORDS = "agentlite.words"  # in the context: what was typed behind the command
 DEFAULTS = "agentlite.defaults"  # in the context: the settings of a run without options
 
 
@@ -35,6 +38,7 @@ class StageCommand(Command):
     """A command with settings, whose help shows them as they are on this machine."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = tuple(args)
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -142,6 +146,7 @@ def _planned(resolved: "Resolved") -> set[str]:
 
 def run_options(name: str) -> list[click.Parameter]:
     """What every stage takes in addition to its settings."""
+    from agentlite.cli.jobs import SchedulerName
     from agentlite.config.gpu_profiles import AUTO, ProfileName
 
     return [
@@ -195,6 +200,13 @@ def run_options(name: str) -> list[click.Parameter]:
             section=SETTINGS,
             is_flag=True,
             help="show every setting and where it came from",
+        ),
+        Option(
+            ["--print-job"],
+            SchedulerName,
+            section=SETTINGS,
+            default="",
+            help="print the file that runs this command under a scheduler",
         ),
         AS_JSON,
         DEBUG,
@@ -300,6 +312,9 @@ def _run(name: str, options: dict[str, Any]) -> None:
         flags["repair"] = _with_safe_repairs(flags["repair"])
     given = Given(weightings(flags), options["sets"], options["config"], options["profile"])
     target = RunTarget(run, out, options["force"], options["dry_run"], given)
+    if options["print_job"]:
+        _print_job(name, options["print_job"], given, target)
+        return
     resolved = settle(name, given, target)
     if options["print_config"]:
         click.echo(as_yaml(name, resolved))
@@ -307,6 +322,40 @@ def _run(name: str, options: dict[str, Any]) -> None:
     _refuse_records_of_a_shard(resolved.settings, show or shape)
     result = execute(name, resolved.settings, target, print_error)
     _present(result, resolved.settings, options["as_json"], show or 0, shape)
+
+
+def _print_job(name: str, scheduler: Any, given: "Given", target: "RunTarget") -> None:
+    """Raises UserError 2 for what the job would not find."""
+    from agentlite.cli.jobs.needs import TypedCommand, job_of
+    from agentlite.cli.jobs.schedulers import SCHEDULERS
+
+    context = click.get_current_context()
+    is_from_env = context.get_parameter_source("run") is ParameterSource.ENVIRONMENT
+    words = without_option(context, context.meta[WORDS], "--print-job", "print_job")
+    command = TypedCommand(name, words, given, target, is_from_env)
+    job = job_of(command, shared=scheduler == "slurm")
+    click.echo(SCHEDULERS[scheduler](job), nl=False)
+
+
+def without_option(
+    context: click.Context, words: tuple[str, ...], flag: str, key: str
+) -> tuple[str, ...]:
+    """The words without that option and its value. Whether a word is the option, or the value of
+    the one before it, only a parser can say."""
+
+    def parsed(some: tuple[str, ...]) -> tuple[Any, ...]:
+        values, arguments, order = context.command.make_parser(context).parse_args(list(some))
+        values.pop(key, None)
+        return values, arguments, [one.name for one in order if one.name != key]
+
+    kept = parsed(words)
+    for at, word in enumerate(words):
+        if word.partition("=")[0] == flag:
+            rest = words[:at] + words[at + (1 if "=" in word else 2) :]
+            with suppress(click.UsageError):
+                if parsed(rest) == kept:
+                    return without_option(context, rest, flag, key)
+    return words
 
 
 def _refuse_records_of_a_shard(settings: object, shown: object) -> None:

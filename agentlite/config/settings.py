@@ -138,8 +138,8 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """share of rejected rows above which prep stops"""
     tools: Annotated[tuple[File, ...], REPEAT, READ] = ()
     """file of the tools that rows name by id: SAGE's agent_tools, or OpenAI tools"""
-    workers: Annotated[Whole, READ] = 1
-    """number of processes, 0 for one per processor; the output is the same"""
+    workers: Annotated[Whole | Literal["ray"], Metavar("[INT|ray]"), READ] = 1
+    """number of processes, 0 for one per processor; ray: a Ray cluster; the output is the same"""
     shard: Annotated[str, Metavar("I/N"), READ] = ""
     """read and check only every Nth row, from row I on, into a folder that --gather reads"""
     gather: Annotated[tuple[StageName, ...], Metavar("FOLDER..."), Flag(alone="*"), READ] = ()

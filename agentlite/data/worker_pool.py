@@ -4,11 +4,11 @@ import signal
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from hashlib import blake2b
 from multiprocessing import get_context
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core import console
@@ -19,6 +19,7 @@ from agentlite.data.ingest_row import IngestContext, IngestedRow, located, take
 from agentlite.rendering import settled
 from agentlite.workspace.model_source import load_template
 
+RAY = "ray"  # in place of a number of workers
 AT_ONCE = 1 << 20  # bytes of rows that a process is handed
 AHEAD = 3  # chunks a process that are read before the first of them is taken
 LOCATION = 200  # bytes that a row takes in a chunk, whatever its content
@@ -51,20 +52,22 @@ class Chunk(NamedTuple):
 
 
 def take_all(
-    lines: Iterable[tuple[str, RawLine]], context: IngestContext, workers: int
+    lines: Iterable[tuple[str, RawLine]], context: IngestContext, workers: int | Literal["ray"]
 ) -> Iterator[IngestedRow]:
     """In the order of the lines, each with the source it is from, whatever the number of workers.
     Of equal rows of a source only the first is taken, unless many others stand between them.
     """
-    if workers <= 1 or context.add_tools:  # a model that ranks tools is there once
+    # a model that ranks tools is there once
+    if context.add_tools or (isinstance(workers, int) and workers <= 1):
         for chunk in _chunks(lines):
             yield from chunk.filled(take(*one, context) for one in chunk.new)
         return
-    crew = WorkerPool(workers, context)
+    pool, count = _executor(context, workers)
+    crew = WorkerPool(pool, context)
     try:
         for chunk in _chunks(lines):
             crew.hand(chunk)
-            if len(crew.handed) > AHEAD * workers:
+            if len(crew.handed) > AHEAD * count:
                 yield from crew.next()
         while crew.handed:
             yield from crew.next()
@@ -72,24 +75,29 @@ def take_all(
         crew.pool.shutdown(cancel_futures=True)
 
 
+def _executor(context: IngestContext, workers: int | Literal["ray"]) -> tuple[Executor, int]:
+    """The processes, and how many they are."""
+    job = (context.settings, context.template.name, dict(context.catalogue))
+    if isinstance(workers, int):
+        return ProcessPoolExecutor(workers, get_context("spawn"), _start, job), workers
+    from agentlite.data.ray_pool import RayPool
+
+    pool = RayPool(begin, *job)
+    return pool, pool.workers
+
+
 class WorkerPool:
     """Worker processes, and the chunks they were handed, in order. Once one has died none works any
     more: what they have not given back, and all that follows, is taken here."""
 
-    def __init__(self, workers: int, context: IngestContext):
-        self.context, self.alive = context, True
-        self.pool = ProcessPoolExecutor(
-            workers,
-            get_context("spawn"),
-            _start,
-            (context.settings, context.template.name, dict(context.catalogue)),
-        )
+    def __init__(self, pool: Executor, context: IngestContext):
+        self.context, self.alive, self.pool = context, True, pool
         self.handed: deque[tuple[Chunk, Future[list[IngestedRow]] | None]] = deque()
 
     def hand(self, chunk: Chunk) -> None:
         try:
             self.handed.append(
-                (chunk, self.pool.submit(_take_chunk, chunk.new) if self.alive else None)
+                (chunk, self.pool.submit(take_chunk, chunk.new) if self.alive else None)
             )
         except BrokenProcessPool:
             self._mourn()
@@ -151,10 +159,15 @@ _CONTEXT: list[IngestContext] = []  # of a worker process
 def _start(settings: PrepSettings, model: str, catalogue: dict[str, Tool]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # one to the whole group is the parent's to answer
     threading.Thread(target=end_with_parent, daemon=True).start()
+    begin(settings, model, catalogue)
+
+
+def begin(settings: PrepSettings, model: str, catalogue: dict[str, Tool]) -> None:
+    """What this worker process takes rows with."""
     template = load_template(model)
     mixture = settled(settings.protocol, template, settings.seed)
     _CONTEXT[:] = [IngestContext(settings, template, mixture, catalogue=catalogue)]
 
 
-def _take_chunk(lines: list[tuple[str, RawLine]]) -> list[IngestedRow]:
+def take_chunk(lines: list[tuple[str, RawLine]]) -> list[IngestedRow]:
     return [take(source, line, _CONTEXT[0]) for source, line in lines]

@@ -92,10 +92,10 @@ def _shape(settings: Any, run: Path) -> Shape:
     memory is not planned."""
     if distributed.count() > 1 or any(getattr(settings, key, None) for key in NOT_PLANNED):
         raise UserError("training of all weights, or in several processes, is not planned")
-    return find_shape(base_of(_model(settings), run))
+    return find_shape(base_of(model_of(settings), run))
 
 
-def _model(settings: Any) -> str:
+def model_of(settings: Any) -> str:
     """Of several models that are evaluated, the last."""
     model = settings.model
     if isinstance(model, str):
@@ -108,6 +108,6 @@ def _of_earlier_stages(command: str, settings: Any, run: Path) -> tuple[int, boo
     in 4 bit."""
     try:
         longest = data_of(command, settings, run).longest
-        return longest, bool(setting_of(_model(settings), "load_in_4bit", run))
+        return longest, bool(setting_of(model_of(settings), "load_in_4bit", run))
     except UserError:  # the stage itself says what is wrong with its data or its model
         return 0, False

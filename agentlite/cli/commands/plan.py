@@ -171,7 +171,7 @@ def _plan(
 
 
 PLANNED = "What to plan"
-NOT_PLANNED = {"out", "force", "dry_run", "print_config"}
+NOT_PLANNED = {"out", "force", "dry_run", "print_config", "print_job"}
 COMMAND = StageCommand(
     "plan",
     callback=_plan,

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from agentlite.config.settings import PrepSettings, default
 from agentlite.core import console
 from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
+from agentlite.core.optional_deps import need
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.coreset import LOSSES
@@ -22,6 +23,7 @@ from agentlite.data.formats.by_source import check_formats
 from agentlite.data.ingest import Ingested
 from agentlite.data.reject_report import places, report
 from agentlite.data.rejects import Reject
+from agentlite.data.worker_pool import RAY
 from agentlite.engine import check_libraries
 from agentlite.environments.making.dialog import DIALOGS
 from agentlite.environments.trajectories import finished_rollout, is_rollout
@@ -116,6 +118,8 @@ def refuse_missing_packages(settings: PrepSettings) -> None:
     """Raises UserError 5 or 74 before a row is read."""
     if settings.rows == "parquet":
         check_parquet()
+    if settings.workers == RAY:
+        need("--workers ray", ["ray"], "pip install 'agentlite[ray]'", in_set=False)
     if settings.coreset_strategy in LOSSES and settings.coreset_loss == "model":
         check_libraries("unsloth")
     if settings.retrieve and not settings.gather:
