@@ -3,7 +3,8 @@
 import hmac
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -103,6 +104,7 @@ class BoardServer(LocalServer):
         self.processes, self.chat = Processes(), ChatServer()
         self.evaluations, self.answers = Evaluations(self.workspaces), StoredAnswers()
         self.reading = threading.Lock()  # one report, or comparison, is made at a time
+        self._clicks, self._counting = 0, threading.Lock()
         self.files = {path.name: path for path in PAGE.iterdir() if path.suffix in KINDS}
         super().__init__("board", BoardHandler, port, token=token)
 
@@ -114,6 +116,20 @@ class BoardServer(LocalServer):
         """The model of the chat ends; commands that were started go on."""
         super().server_close()
         self.chat.close()
+
+    @contextmanager
+    def clicked(self) -> Iterator[None]:
+        """While somebody waits for an answer: a look at the workspaces stops early then."""
+        with self._counting:
+            self._clicks += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._clicks -= 1
+
+    def is_clicked(self) -> bool:
+        return self._clicks > 0
 
     def run_named(self, name: str, *, new: bool = False) -> Path:
         """A workspace that was seen or, with `new`, a name inside a folder of the board. Raises
@@ -170,8 +186,12 @@ class BoardHandler(LocalHandler):
             self._report(query, given.get("model", []))
         elif path == "api/compare":
             self._answer(_compared(self.server, given.get("id", [])))
+        elif path == "api/rows":
+            self._answer(_rows(self.server, query))
         elif path in READS:
-            self._answer(READS[path](self.server, query))
+            with self.server.clicked():
+                found = READS[path](self.server, query)
+            self._answer(found)
         else:
             raise Refused(404, "There is no such page.", kind="not_found_error")
 
@@ -233,7 +253,7 @@ def _facts(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
 
 def _rows(server: BoardServer, query: Mapping[str, str]) -> dict[str, Any]:
     since = _number(query.get("since", "-1"))
-    waiting = server.workspaces.look()
+    waiting = server.workspaces.look(is_urgent=server.is_clicked)
     version = server.workspaces.version
     rows, gone = server.workspaces.rows(since)
     return {

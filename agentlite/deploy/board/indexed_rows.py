@@ -3,6 +3,7 @@
 import os
 import time
 from array import array
+from bisect import bisect_right
 from pathlib import Path
 
 import msgspec
@@ -42,9 +43,13 @@ class IndexedRows:
             self._forget()
             return False
 
+    def _signed(self, stat: os.stat_result) -> tuple[int, int, int]:
+        """The place, size and time of the file: another one is read anew."""
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
     def _look(self, file: int, until: float) -> bool:
         stat = os.fstat(file)
-        signature = stat.st_ino, stat.st_size, stat.st_mtime_ns
+        signature = self._signed(stat)
         if signature != self._signature:
             self._forget()
             self._signature = signature
@@ -81,22 +86,62 @@ class IndexedRows:
         since.
         """
         last = min(last, len(self))
-        if first >= last:
-            return []
+        piece = self._between(first, last)
+        start = self._starts[first] if piece else 0
+        return [
+            piece[self._starts[n] - start : self._starts[n] - start + self._lengths[n]]
+            for n in range(first, last)
+            if piece
+        ]
+
+    def _between(self, first: int, last: int) -> bytes:
+        """The file from the row `first` to before `last`; b"" if it has changed since."""
+        if not 0 <= first < last <= len(self):
+            return b""
         start = self._starts[first]
         end = self._starts[last - 1] + self._lengths[last - 1]
         try:
             with open(self.path, "rb") as file:
                 stat = os.fstat(file.fileno())
-                if (stat.st_ino, stat.st_size, stat.st_mtime_ns) != self._signature:
-                    return []
-                piece = os.pread(file.fileno(), end - start, start)
+                if self._signed(stat) != self._signature:
+                    return b""
+                return os.pread(file.fileno(), end - start, start)
         except OSError:
-            return []
-        return [
-            piece[self._starts[n] - start : self._starts[n] - start + self._lengths[n]]
-            for n in range(first, last)
-        ]
+            return b""
+
+    def piece_end(self, first: int) -> int:
+        """The row behind `first` at which a piece of about PIECE bytes ends."""
+        return max(first + 1, bisect_right(self._starts, self._starts[first] + PIECE) - 1)
+
+    def rows_with(self, text: str, first: int, last: int) -> list[int]:
+        """The rows from `first` to before `last` whose line holds a text, in lower case, as JSON
+        writes it; upper case counts as lower case.
+        """
+        if not text.isascii():
+            lines = [line.decode("utf-8", "replace") for line in self.lines(first, last)]
+            return [n for n, line in enumerate(lines, first) if text in line.lower()]
+        # all lines at once: bytes have no other letters in upper case than those of ASCII
+        piece, wanted = self._between(first, last).lower(), text.encode()
+        start, found = self._starts[first], []
+        at = piece.find(wanted)
+        while at >= 0:
+            row = bisect_right(self._starts, start + at, first, last) - 1
+            end = self._starts[row] + self._lengths[row] - start
+            if at < end:
+                found.append(row)
+            # in a line that is not a row, or behind the row
+            at = piece.find(wanted, max(at + 1, end))
+        return found
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file at the last look."""
+        return self._signature[1]
+
+    @property
+    def read(self) -> int:
+        """Bytes of it that were read."""
+        return self._offset
 
     def row(self, number: int) -> Row | None:
         """None for a number that the file does not have (any more)."""

@@ -5,7 +5,7 @@ import threading
 import time
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,20 +13,20 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import ANY_ARGUMENTS, Call, GoldCall, Record, from_row, plain, to_row
-from agentlite.core.row_files import Row, find_rows
+from agentlite.core.records import ANY_ARGUMENTS, Call, GoldCall, Record, plain, to_row
+from agentlite.core.row_files import Row
 from agentlite.deploy.board.indexed_rows import IndexedRows
+from agentlite.deploy.board.stored_questions import GONE, Questions, questions_file, reader_of
 from agentlite.scoring.metrics.wrong_answers import IN_WORDS, KINDS
 from agentlite.workspace import run_folder
-from agentlite.workspace.run_folder import Plan
 
 PREDICTIONS = "predictions.jsonl"
 PAGE = 25  # answers
 AT_ONCE = 0.02  # seconds of one look
+SEARCH_AT_ONCE = 0.03
 MOST_FILES = 8  # whose places are in memory
 MOST_SEARCHES = 4  # of one file
 LONGEST = 400  # characters of a text in a list
-SEARCHED = 256  # rows that are read at once to find a text
 RIGHT, ANY_WRONG = "right", "wrong"
 CODES = ["", *KINDS]
 F = TypeVar("F", bound=IndexedRows)
@@ -38,10 +38,6 @@ class AnswerHead(Struct):
     record_id: str
     turn: int
     wrong: str = ""
-
-
-class RecordHead(Struct):
-    id: str
 
 
 class FoundAnswers:
@@ -82,47 +78,13 @@ class PagedAnswers(IndexedRows):
             self._searches.popitem(last=False)
         codes = _codes(wrong)
         while found.seen < len(self):
-            last = min(len(self), found.seen + (SEARCHED if text else len(self)))
-            fits = [n for n in range(found.seen, last) if self._kinds[n] in codes]
-            if text and fits:
-                lines = self.lines(found.seen, last)
-                fits = [n for n in fits if lines and key[1] in _lower(lines[n - found.seen])]
-            found.rows.extend(fits)
+            last = min(len(self), self.piece_end(found.seen) if text else len(self))
+            rows = self.rows_with(key[1], found.seen, last) if text else range(found.seen, last)
+            found.rows.extend(n for n in rows if self._kinds[n] in codes)
             found.seen = last
             if time.monotonic() >= until:
                 break
         return found, found.seen == len(self)
-
-
-class Questions(IndexedRows):
-    """The records of a prepared split by their ids. 8 bytes more for each."""
-
-    def _forget(self) -> None:
-        super()._forget()
-        self._keys = array("Q")
-
-    def _add(self, line: bytes) -> None:
-        self._keys.append(int(_RECORD.decode(line).id, 16) & (2**64 - 1))
-
-    def find(self, record_id: str, after: int = 0) -> int:
-        """Its number, or -1. Answers stand in the order of their questions: the search begins
-        there.
-        """
-        try:
-            key = int(record_id, 16) & (2**64 - 1)
-            return self._keys.index(key, after) if after else self._keys.index(key)
-        except ValueError:
-            return self.find(record_id) if after else -1
-
-    def record(self, number: int, record_id: str) -> Record | None:
-        """None for one that is not there, or that was harmed."""
-        row = self.row(number)
-        if row is None or row.get("id") != record_id:
-            return None
-        try:
-            return from_row(row)
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError):
-            return None
 
 
 class ListedAnswer(Struct, frozen=True):
@@ -141,7 +103,7 @@ class ListedAnswer(Struct, frozen=True):
 
 class AnswerPage(Struct, frozen=True):
     """`answers`: all that are indexed, by kind of mistake; `found`: those that fit the filter;
-    `more`: whether either number still grows.
+    `more`: whether either number still grows; `unknown`: why the questions are not known, or "".
     """
 
     rows: list[ListedAnswer]
@@ -150,11 +112,13 @@ class AnswerPage(Struct, frozen=True):
     answers: dict[str, int]
     unread: int
     more: bool
+    unknown: str
 
 
 class WholeAnswer(Struct, frozen=True):
     """An answer with all that was asked. `messages`: up to the turn that it answers; `expected`:
-    calls with the accepted values of each argument, or None where the question is not known.
+    calls with the accepted values of each argument, or None where the question is not known;
+    `unknown`: why.
     """
 
     number: int
@@ -170,6 +134,7 @@ class WholeAnswer(Struct, frozen=True):
     metrics: dict[str, float]
     slices: dict[str, str]
     tokens: int
+    unknown: str
 
 
 class ChatStart(Struct, frozen=True):
@@ -178,6 +143,14 @@ class ChatStart(Struct, frozen=True):
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
     model: str
+
+
+class StillReading(Struct, frozen=True):
+    """The row that was asked for is in a part of its file that was not read yet. `reading`: how
+    much was, from 0 to 1.
+    """
+
+    reading: float
 
 
 class StoredAnswers:
@@ -198,7 +171,7 @@ class StoredAnswers:
             more = answers.look(until)
             # the first page is shown before the file is read, whose questions come first as well
             more = (questions is not None and questions.look(until)) or more
-            found, whole = answers.search(wrong, text, time.monotonic() + AT_ONCE / 2)
+            found, whole = answers.search(wrong, text, time.monotonic() + SEARCH_AT_ONCE)
             first = max(0, min(first, len(found.rows) - 1)) // PAGE * PAGE
             rows, at = [], 0  # where the question before stands
             for number in found.rows[first : first + PAGE]:
@@ -216,26 +189,43 @@ class StoredAnswers:
                 {kind: answers.counts[kind] for kind in CODES if answers.counts[kind]},
                 answers.unread,
                 more or not whole,
+                GONE if questions is None else questions.problem,
             )
 
-    def answer(self, run: Path, folder: Path, number: int) -> WholeAnswer:
-        """Raises UserError 2 for one that is not there."""
+    def answer(self, run: Path, folder: Path, number: int) -> WholeAnswer | StillReading:
+        """Reads on for a moment. Raises UserError 2 for an answer that is not there."""
         with self._lock:
-            answers = self._answers(folder)
-            _read_until(answers, lambda: len(answers) > number)
+            answers, questions = self._answers(folder), self._questions(run, folder)
+            files = [one for one in (answers, questions) if one is not None]
+            more = _read_on(answers, lambda: len(answers) > number)
             row = answers.row(number)
+            if row is None and more:
+                if questions is not None:
+                    questions.look(0)  # a piece, so that both come to their ends
+                return _still_reading(files)
             if row is None:
                 raise UserError(f"holds no answer with number {number}.", location=str(folder))
             record = self._record(run, folder, str(row.get("record_id")))
-            return _whole(number, row, record)
+            if isinstance(record, StillReading):
+                return _still_reading(files)
+            why = (questions is not None and questions.problem) or GONE
+            return _whole(number, row, record, "" if record else why)
 
-    def question(self, run: Path, folder: Path, record_id: str, turn: int) -> ChatStart:
-        """What a stage asked its model at a turn. Raises UserError 2 where it is not known."""
+    def question(
+        self, run: Path, folder: Path, record_id: str, turn: int
+    ) -> ChatStart | StillReading:
+        """What a stage asked its model at a turn. Reads on for a moment. Raises UserError 2 where
+        it is not known.
+        """
         with self._lock:
             record = self._record(run, folder, record_id)
+            if isinstance(record, StillReading):
+                return record
             if record is None or turn not in record.turns:
+                questions = self._questions(run, folder)
                 raise UserError(
-                    "the question is not in the workspace (any more).",
+                    (questions is not None and questions.problem)
+                    or "the question is not in the workspace (any more).",
                     "The same prep brings it back.",
                     location=f"{folder}: {record_id[:80]}/{turn}",
                 )
@@ -243,12 +233,14 @@ class StoredAnswers:
             named = str(plan.settings.get("model", "")) if plan and plan.command == "eval" else ""
             return ChatStart(*_prompt(record, turn), named or folder.relative_to(run).as_posix())
 
-    def _record(self, run: Path, folder: Path, record_id: str) -> Record | None:
+    def _record(self, run: Path, folder: Path, record_id: str) -> Record | StillReading | None:
         questions = self._questions(run, folder)
         if questions is None:
             return None
-        _read_until(questions, lambda: questions.find(record_id) >= 0)
+        more = _read_on(questions, lambda: questions.find(record_id) >= 0)
         number = questions.find(record_id)
+        if number < 0 and more:
+            return _still_reading([questions])
         return questions.record(number, record_id) if number >= 0 else None
 
     def _answers(self, folder: Path) -> PagedAnswers:
@@ -263,8 +255,8 @@ class StoredAnswers:
 
     def _questions(self, run: Path, folder: Path) -> Questions | None:
         plan = run_folder.read(folder).plan
-        path = _questions_file(run, plan) if plan else None
-        return self._file(path, Questions) if path else None
+        path = questions_file(run, plan) if plan else None
+        return self._file(path, reader_of(path)) if path else None
 
     def _file(self, path: Path, kind: type[F]) -> F:
         known = self._files.get(path)
@@ -276,25 +268,16 @@ class StoredAnswers:
         return known
 
 
-def _questions_file(run: Path, plan: Plan) -> Path | None:
-    """The file of the workspace with the digest that a plan names, or the split that it names."""
-    wanted = plan.inputs.get("data", "").partition(",")[0]  # behind it: that of a retriever
-    for folder in run_folder.stages_in(run):
-        stage = run_folder.read(folder)
-        for name, digest in (stage.done.outputs if stage.done else {}).items():
-            if wanted and digest == wanted and name.endswith(".jsonl"):
-                return folder / name
-    data, split = str(plan.settings.get("data", "")), str(plan.settings.get("split", "train"))
-    if {"", ".", ".."} & {data, split} or {"/", "\\"} & {*data, *split}:
-        return None  # not a stage of this workspace
-    path = find_rows(run / data, split)
-    return path if path.is_file() and path.suffix == ".jsonl" else None
+def _still_reading(files: Sequence[IndexedRows]) -> StillReading:
+    size = sum(one.size for one in files)
+    return StillReading(sum(one.read for one in files) / size if size else 0.0)
 
 
-def _read_until(rows: IndexedRows, found: Callable[[], bool]) -> None:
-    """Of a link into a file that was not read yet."""
-    while rows.look(time.monotonic() + AT_ONCE) and not found():
-        pass
+def _read_on(rows: IndexedRows, found: Callable[[], bool]) -> bool:
+    """A look at a file, if it has changed or does not hold yet what a link leads to. Returns
+    whether there is more to read.
+    """
+    return rows.look(time.monotonic() + (0 if found() else AT_ONCE))
 
 
 def _codes(wrong: str) -> set[int]:
@@ -302,10 +285,6 @@ def _codes(wrong: str) -> set[int]:
         return {CODES.index(wrong)}
     every = {*range(len(CODES))}
     return {0} if wrong == RIGHT else every - {0} if wrong == ANY_WRONG else every
-
-
-def _lower(line: bytes) -> str:
-    return line.decode("utf-8", "replace").lower()
 
 
 def _listed(number: int, row: Row, record: Record | None) -> ListedAnswer:
@@ -325,7 +304,7 @@ def _listed(number: int, row: Row, record: Record | None) -> ListedAnswer:
     )
 
 
-def _whole(number: int, row: Row, record: Record | None) -> WholeAnswer:
+def _whole(number: int, row: Row, record: Record | None, unknown: str) -> WholeAnswer:
     turn = _turn(row)
     messages, tools = _prompt(record, turn) if record else ([], [])
     metrics, slices = row.get("metrics"), row.get("slices")
@@ -345,6 +324,7 @@ def _whole(number: int, row: Row, record: Record | None) -> WholeAnswer:
         else {},
         {k: str(v) for k, v in slices.items()} if isinstance(slices, dict) else {},
         new if isinstance(new := row.get("new_tokens"), int) else 0,
+        unknown,
     )
 
 
@@ -395,4 +375,3 @@ def _in_words(row: Row) -> str:
 
 
 _ANSWER = msgspec.json.Decoder(AnswerHead)
-_RECORD = msgspec.json.Decoder(RecordHead)

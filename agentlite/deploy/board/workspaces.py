@@ -67,14 +67,16 @@ class Workspaces:
         self.gone: dict[str, int] = {}  # id -> the version in which it went
         self.busy: dict[Path, bool] = {}  # workspace that was read -> whether a stage runs in it
         self._round: list[Path] = []  # those that this round has not come to
-        self._held: set[Path] = set()  # folders that were seen to be workspaces
+        self._held: dict[str, Path] = {}  # folders that were seen to be workspaces, by path
         self._others: dict[str, object] = {}  # folders of workspaces inside, with their signatures
         self._curves: OrderedDict[str, Curves] = OrderedDict()
         self._lock = threading.RLock()
+        self._following = threading.RLock()  # of the curves, which are read between two looks
 
-    def look(self, seconds: float = AT_ONCE) -> int:
+    def look(self, seconds: float = AT_ONCE, is_urgent: Callable[[], bool] = lambda: False) -> int:
         """Reads what has changed, for about so long: workspaces in which a stage runs, then new
-        ones, then the others in turn. Returns how many wait for their first look.
+        ones, then the others in turn. Stops early where something else `is_urgent`. Returns how
+        many wait for their first look.
         """
         with self._lock:
             known = [*self._workspaces()]
@@ -84,17 +86,19 @@ class Workspaces:
             self._round = [run for run in self._round if run in self.busy] or [*self.busy]
             for run in [run for run, is_busy in self.busy.items() if is_busy]:
                 self._read(run)
-            while time.monotonic() < end and (new or self._round):
+            while new or self._round:
                 self._read((new or self._round).pop(0))
+                if time.monotonic() >= end or is_urgent():
+                    break
             return len(new)
 
     def look_for(self, name: str) -> None:
         """Reads the workspace of a name, or of a stage in it, if no look has come to it yet: of a
         link that is opened at once.
         """
+        if name in self.stages:  # without the lock: a look may hold it for long
+            return
         with self._lock:
-            if name in self.stages:
-                return
             for run in [run for run in self._workspaces() if run not in self.busy]:
                 if name == str(run) or name.startswith(f"{run}/"):
                     self._read(run)
@@ -132,8 +136,9 @@ class Workspaces:
 
     def curves(self, name: str) -> dict[str, Any] | None:
         """Of a stage that was seen."""
-        with self._lock:
-            return self._follow(name).as_json() if name in self.stages else None
+        folder = self.folder(name)
+        with self._following:
+            return self._follow(name, folder).as_json() if folder else None
 
     def runs(self) -> list[str]:
         """The workspaces, as their names were given."""
@@ -150,26 +155,28 @@ class Workspaces:
             except OSError:
                 continue
             for name in inside:
-                run = folder / name
+                # a thousand paths are not made and hashed again at each look
+                run = self._held.get(f"{folder}/{name}") or folder / name
                 if not name.startswith(".") and self._is_workspace(run):
                     yield run
 
     def _is_workspace(self, folder: Path) -> bool:
-        if folder not in self._held and _holds_stages(folder):
-            self._held.add(folder)
-        return folder in self._held
+        if str(folder) not in self._held and _holds_stages(folder):
+            self._held[str(folder)] = folder
+        return str(folder) in self._held
 
     def _forget_all_but(self, known: list[Path]) -> None:
         for run in self.busy.keys() - set(known):
             del self.busy[run]
-            self._held.discard(run)
+            self._held.pop(str(run), None)
             self._drop([name for name, seen in self.stages.items() if seen.row.run == str(run)])
 
     def _drop(self, names: Sequence[str]) -> None:
         for name in names:
             self.version += 1
             del self.stages[name]
-            self._curves.pop(name, None)
+            with self._following:
+                self._curves.pop(name, None)
             self.gone[name] = self.version
 
     def _read(self, run: Path) -> None:
@@ -214,10 +221,11 @@ class Workspaces:
             state, detail, figure, begun = "broken", "its files cannot be read", "", 0.0
         left = None
         if state == "running":
-            follow = self._follow_folder(name, stage.folder)
-            left = follow.seconds_left
-            if follow.steps:
-                detail = f"step {follow.step} of {follow.steps}"
+            with self._following:
+                follow = self._follow(name, stage.folder)
+                left = follow.seconds_left
+                if follow.steps:
+                    detail = f"step {follow.step} of {follow.steps}"
         return StageRow(
             name,
             str(run),
@@ -234,10 +242,7 @@ class Workspaces:
             _numbers(done.figures) if done else {},
         )
 
-    def _follow(self, name: str) -> Curves:
-        return self._follow_folder(name, self.stages[name].folder)
-
-    def _follow_folder(self, name: str, folder: Path) -> Curves:
+    def _follow(self, name: str, folder: Path) -> Curves:
         """The curves of a stage, with what was written since the last time."""
         if name not in self._curves:
             self._curves[name] = Curves(folder)

@@ -10,9 +10,17 @@ from support.generated_run import stage, write_run
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record, Tool, to_row
 from agentlite.core.row_files import read_rows, write_rows
-from agentlite.deploy.board import indexed_rows, stored_answers
+from agentlite.deploy.board import indexed_rows, stored_answers, stored_questions
 from agentlite.deploy.board.indexed_rows import IndexedRows
-from agentlite.deploy.board.stored_answers import PAGE, AnswerPage, StoredAnswers
+from agentlite.deploy.board.stored_answers import (
+    PAGE,
+    AnswerPage,
+    ChatStart,
+    StillReading,
+    StoredAnswers,
+    WholeAnswer,
+)
+from agentlite.workspace.digests import file_digest
 
 PROMPTS = 60
 
@@ -33,6 +41,13 @@ def asked(
     while (page := stored.page(run, folder_of(run), wrong=wrong, text=text, first=first)).more:
         pass
     return page
+
+
+def answered(stored: StoredAnswers, run: Path, number: int) -> WholeAnswer:
+    """Until the file is read as far as that."""
+    while isinstance(one := stored.answer(run, folder_of(run), number), StillReading):
+        pass
+    return one
 
 
 def test_pages_hold_every_answer_once_beside_what_was_expected(run):
@@ -68,6 +83,37 @@ def test_answers_are_filtered_by_kind_and_text(run):
     assert asked(stored, run, first=10**9).first == (PROMPTS - 1) // PAGE * PAGE
 
 
+@pytest.mark.parametrize("piece", [1, 300, 1 << 18])
+def test_a_search_finds_the_rows_whose_texts_hold_it_and_no_others(tmp_path, monkeypatch, piece):
+    monkeypatch.setattr(indexed_rows, "PIECE", piece)
+    texts = [
+        "Zürich",
+        "ZÜRICH\n",
+        'a "b" \\ c',
+        "tab\there",
+        "😀 Oslo",
+        "oslo",
+        "OSLO oslo",
+        "",
+        "{}",
+    ]
+    run = write_run(tmp_path / "weather", ["sft"], 40)
+    path = folder_of(run) / "predictions.jsonl"
+    rows = [{**row, "text": texts[n % len(texts)]} for n, row in enumerate(read_rows(path))]
+    write_rows(path, rows)
+    lines = path.read_bytes().splitlines(keepends=True)
+    # a line that is not a row stands between rows, and is not found
+    path.write_bytes(b"".join([lines[0], b'{"text": "oslo zurich zwischen"}\n', *lines[1:]]))
+    stored = StoredAnswers()
+    for text in [*texts[:-1], "zürich", "ÜR", "slo", 'b"', "\\", "\n", "zwischen", "Oslo!", "😀"]:
+        wanted = json.dumps(text, ensure_ascii=False)[1:-1].lower()
+        held = [n for n, line in enumerate(lines) if wanted in line.decode().lower()]
+        page = asked(stored, run, text=text)
+        assert (page.found, [one.number for one in page.rows]) == (len(held), held[:PAGE]), text
+        wrong = [n for n in held if rows[n]["wrong"]]
+        assert [one.number for one in asked(stored, run, "wrong", text).rows] == wrong[:PAGE]
+
+
 def test_the_first_page_is_there_before_a_long_file_is_read(run, monkeypatch):
     monkeypatch.setattr(stored_answers, "AT_ONCE", 0.0)
     monkeypatch.setattr(indexed_rows, "PIECE", 1 << 14)
@@ -75,7 +121,14 @@ def test_the_first_page_is_there_before_a_long_file_is_read(run, monkeypatch):
     page = stored.page(run, folder_of(run), wrong="", text="", first=0)
     assert page.more and 0 < page.found < PROMPTS and page.rows
     assert asked(stored, run).found == PROMPTS
-    whole = StoredAnswers().answer(run, folder_of(run), PROMPTS - 1)  # a link into the unread part
+    stored = StoredAnswers()  # a link into the part that was not read yet
+    looks = [stored.answer(run, folder_of(run), PROMPTS - 1)]
+    while isinstance(looks[-1], StillReading):
+        looks.append(stored.answer(run, folder_of(run), PROMPTS - 1))
+    shares = [look.reading for look in looks if isinstance(look, StillReading)]
+    assert len(shares) > 2 and sorted(shares) == shares and 0 < max(shares) <= 1
+    whole = looks[-1]
+    assert isinstance(whole, WholeAnswer)
     assert whole.number == PROMPTS - 1 and whole.messages and whole.expected
 
 
@@ -109,9 +162,42 @@ def test_answers_whose_questions_are_gone_are_still_shown(tmp_path):
     stored = StoredAnswers()
     page = asked(stored, run)
     assert len(page.rows) == 4 and all(one.expected is None for one in page.rows)
-    assert stored.answer(run, folder_of(run), 0).messages == []
+    whole = answered(stored, run, 0)
+    assert whole.messages == [] and whole.expected is None and "any more" in whole.unknown
     with pytest.raises(UserError, match="not in the workspace"):
         stored.question(run, folder_of(run), page.rows[0].record, 1)
+
+
+def test_questions_in_parquet_are_those_in_jsonl(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored_questions, "COPIED", 3)
+    run = write_run(tmp_path / "weather", ["sft"], 20)
+    known = [answered(StoredAnswers(), run, number) for number in range(20)]
+    rows = [*read_rows(run / "prep/test.jsonl")]
+    (run / "prep/test.jsonl").unlink()
+    write_rows(run / "prep/test.parquet", rows)
+    digest = file_digest(run / "prep/test.parquet")
+    for folder, change in (
+        (run / "prep", lambda done: done["outputs"].update({"test.parquet": digest})),
+        (folder_of(run), lambda plan: plan["inputs"].update(data=digest)),
+    ):
+        path = folder / ("done.json" if folder.name == "prep" else "plan.json")
+        content = json.loads(path.read_bytes())
+        change(content)
+        path.write_text(json.dumps(content), encoding="utf-8")
+    monkeypatch.setattr(stored_answers, "AT_ONCE", 0.0)  # a piece at each look
+    stored = StoredAnswers()
+    page = asked(stored, run)
+    assert not page.unknown and all(one.expected is not None for one in page.rows)
+    assert [answered(stored, run, number) for number in range(20)] == known
+    write_rows(run / "prep/test.parquet", rows[:1])  # replaced: read anew
+    page = asked(stored, run)
+    assert [one.expected is not None for one in page.rows] == [True] + [False] * 19
+    (run / "prep/test.parquet").write_bytes(b"PAR1 harmed PAR1")
+    page = asked(stored, run)
+    assert "test.parquet cannot be read" in page.unknown and page.rows[0].expected is None
+    assert answered(stored, run, 0).unknown == page.unknown
+    with pytest.raises(UserError, match="cannot be read"):
+        stored.question(run, folder_of(run), rows[0]["id"], 1)
 
 
 def test_a_question_is_the_dialog_up_to_the_answer_with_its_tools_and_the_model(tmp_path):
@@ -136,6 +222,7 @@ def test_a_question_is_the_dialog_up_to_the_answer_with_its_tools_and_the_model(
     stage(run / "grpo", plan, {"rollouts.jsonl": []}, {})
     stored = StoredAnswers()
     asked = stored.question(run, run / "grpo", record.id, 4)
+    assert isinstance(asked, ChatStart)
     assert asked.model == "grpo"
     assert [one["role"] for one in asked.messages] == ["system", "user", "assistant", "tool"]
     assert asked.messages[2]["tool_calls"][0]["function"]["name"] == "weather"

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,21 @@ def test_only_a_stage_that_was_seen_has_a_folder(tmp_path):
     assert board.folder(f"{tmp_path}/runs/a/sft") == tmp_path / "runs/a/sft"
     for name in (f"{tmp_path}/runs/a/../a/sft", "/etc", "..", "", f"{tmp_path}/runs/a"):
         assert board.folder(name) is None and board.curves(name) is None
+
+
+def test_a_look_makes_way_for_whoever_waits_and_still_comes_to_all(tmp_path):
+    for number in range(5):
+        sft(tmp_path / f"run{number}/sft")
+    board = Workspaces([tmp_path])
+    waiting = [board.look(10, lambda: True) for _ in range(5)]
+    assert waiting == [4, 3, 2, 1, 0]  # one at each look, however often somebody asks
+    assert len(board.rows()[0]) == 5
+
+
+def test_curves_do_not_wait_for_a_look(tmp_path):
+    sft(tmp_path / "sft")
+    board, name = Workspaces([tmp_path]), f"{tmp_path}/sft"
+    assert name in rows_of(board)
+    with ThreadPoolExecutor(1) as other, board._lock:  # as a look holds it
+        curves = other.submit(lambda: (board.look_for(name), board.curves(name))[1]).result(10)
+    assert curves and curves["curves"]["loss"]["last"] == 0.5

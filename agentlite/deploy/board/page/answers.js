@@ -23,6 +23,7 @@ export function show(main) {
   parts.wrong = node("select", { onchange: () => filtered("wrong", parts.wrong.value) });
   parts.state = node("span", { className: "quiet", role: "status" });
   parts.list = node("div");
+  parts.none = node("p", { className: "quiet" });
   parts.pager = node("div", { className: "tools" });
   main.replaceChildren(head, title, node("div", { className: "tools" }, node("label", {}, "Show", parts.wrong), node("label", {}, "Answer contains", text), parts.state), parts.list, parts.pager);
   return load();
@@ -71,19 +72,26 @@ function draw(found, words) {
     parts.wrong.replaceChildren(...choices.map(([value, textContent]) => node("option", { value, textContent })));
     parts.wrong.value = words.get("wrong") ?? "";
   }
-  const unread = found.unread ? `; ${found.unread} lines could not be read` : "";
+  const unread = `${found.unread ? `; ${found.unread} lines could not be read` : ""}${found.unknown ? `. What was expected is not known: ${found.unknown}` : ""}`;
   parts.state.textContent = `${found.found.toLocaleString("en")} of ${all.toLocaleString("en")} answers${found.more ? ", reading…" : ""}${unread}`;
+  const last = found.first + found.rows.length;
+  const button = (name, first, on) => node("button", { type: "button", textContent: name, disabled: !on, onclick: () => turnTo(first) });
+  const pager = [button("First", 0, found.first > 0), button("Previous", Math.max(0, found.first - PAGE), found.first > 0),
+    node("span", { className: "quiet", textContent: found.rows.length ? `${(found.first + 1).toLocaleString("en")} to ${last.toLocaleString("en")}` : "" }),
+    button("Next", found.first + PAGE, last < found.found), button("Last", Math.floor(Math.max(0, found.found - 1) / PAGE) * PAGE, last < found.found)];
+  const focused = parts.pager.contains(document.activeElement) ? document.activeElement.textContent : "";
+  parts.pager.replaceChildren(...pager);
+  if (focused) pager.find((one) => one.textContent === focused && !one.disabled)?.focus();
+  if (!found.rows.length) parts.none.textContent = found.more ? "" : "No answer fits.";
+  const rows = JSON.stringify([found.rows, words.toString(), here]);
+  if (rows === parts.rows && found.rows.length) return;  // only the number of answers has grown
+  parts.rows = rows;
   parts.links = found.rows.map((row) => opened(row.number));
   parts.list.replaceChildren(...found.rows.map((row, at) => node("article", { className: `answer${at === here ? " here" : ""}`, "data-number": row.number },
     node("p", { className: "parts" }, node("a", { href: parts.links[at], textContent: `${row.record}/${row.turn}` }), outcome(row), tried(parts.id, row)),
     row.question ? node("p", { className: "asked", textContent: row.question }) : "",
     node("div", { className: "sides" }, side("expected", row.expected === null ? "not known" : inline(row.expected, true)), side("given", row.given.length ? inline(row.given) : row.text || "nothing")))));
-  if (!found.rows.length) parts.list.replaceChildren(node("p", { className: "quiet", textContent: found.more ? "" : "No answer fits." }));
-  const last = found.first + found.rows.length;
-  const button = (name, first, on) => node("button", { type: "button", textContent: name, disabled: !on, onclick: () => turnTo(first) });
-  parts.pager.replaceChildren(button("First", 0, found.first > 0), button("Previous", Math.max(0, found.first - PAGE), found.first > 0),
-    node("span", { className: "quiet", textContent: found.rows.length ? `${(found.first + 1).toLocaleString("en")} to ${last.toLocaleString("en")}` : "" }),
-    button("Next", found.first + PAGE, last < found.found), button("Last", Math.floor(Math.max(0, found.found - 1) / PAGE) * PAGE, last < found.found));
+  if (!found.rows.length) parts.list.replaceChildren(parts.none);
 }
 
 function opened(number) {
@@ -95,6 +103,14 @@ function opened(number) {
 // A chat that begins with the same messages and tools, and the model that gave this answer.
 export function tried(id, row) {
   return node("a", { className: "try", href: `#chat?${new URLSearchParams({ about: id, record: row.record, turn: row.turn })}`, textContent: "try this prompt" });
+}
+
+// Asks until the file is read as far as the row that is wanted. `reading` says whether it still is.
+export async function read(path, query, reading) {
+  for (;;) {
+    const found = await ask(path, query);
+    if (found.reading === undefined || !reading(`${Math.floor(100 * found.reading)} %`)) return found;
+  }
 }
 
 function outcome(row) {
@@ -143,12 +159,18 @@ function compared(one) {
     return lines(given[0], parsed(given[1]), !call, (key, value) => [marked(`${key} = ${JSON.stringify(value)}`, accepted && !choices(accepted[key] ?? []).some((each) => plain(each) === plain(value)) && plain(accepted[key] ?? null) !== plain(value))]);
   });
   const column = (title, parts) => node("div", {}, node("span", { className: "quiet", textContent: title }), node("pre", {}, ...parts));
-  return node("div", { className: "sides" }, column("expected", one.expected === null ? ["not known: the questions are not in this workspace (any more)"] : wanted.length ? wanted : ["no call"]), column("given", made.length ? made : ["no call"]));
+  return node("div", { className: "sides" }, column("expected", one.expected === null ? [`not known: ${one.unknown}`] : wanted.length ? wanted : ["no call"]), column("given", made.length ? made : ["no call"]));
 }
 
 async function whole(main, head, title, number) {
   const mine = parts;
-  const one = await ask("answer", { id: mine.id, number });
+  const state = node("p", { className: "quiet", role: "status" });
+  const one = await read("answer", { id: mine.id, number }, (part) => {
+    if (mine !== parts) return false;
+    if (!state.isConnected) main.replaceChildren(head, title, state);
+    state.textContent = `The answers are being read: ${part}.`;
+    return true;
+  });
   if (mine !== parts) return;
   const turns = one.messages.map((message) => node("div", { className: `turn ${message.role}` }, node("p", { className: "quiet", textContent: message.role }),
     message.content ? node("pre", { textContent: message.content }) : "",

@@ -1,4 +1,5 @@
 // A talk with one model. Its calls are answered by hand, or by the functions of a file.
+import { read } from "./answers.js";
 import { ask, tell } from "./ask.js";
 import { board, place } from "./board.js";
 import { node } from "./dom.js";
@@ -13,11 +14,18 @@ let ready = false;
 let question = null;  // of an answer, with which the dialog began: { key, run, model }
 
 // The messages and tools of the question that the address names; a dialog that began with it goes on.
-async function beginWith(words) {
+async function beginWith(words, main) {
   const named = Object.fromEntries(["about", "record", "turn"].map((name) => [name, words.get(name) ?? ""]));
   const key = JSON.stringify(named);
   if (!named.about || key === question?.key) return;
-  const found = await ask("question", { id: named.about, record: named.record, turn: named.turn });
+  const state = node("p", { className: "quiet", role: "status" });
+  const found = await read("question", { id: named.about, record: named.record, turn: named.turn }, (part) => {
+    if (place().view !== "chat") return false;
+    if (!state.isConnected) main.replaceChildren(state);
+    state.textContent = `The questions are being read: ${part}.`;
+    return true;
+  });
+  if (found.reading !== undefined) return;
   question = { key, run: found.run, model: found.model };
   messages = found.messages;
   tools = found.tools.length ? JSON.stringify(found.tools, null, 1) : "";
@@ -28,7 +36,7 @@ export async function show(main) {
   const problem = node("p", { className: "wrong", role: "alert" });
   const before = parts;
   try {
-    await beginWith(words);
+    await beginWith(words, main);
   } catch (error) {
     problem.textContent = error.message;
   }
