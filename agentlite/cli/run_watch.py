@@ -1,5 +1,6 @@
 """`agentlite runs --watch`: the stages of workspaces as they change, with the curve of the loss."""
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +18,16 @@ from agentlite.deploy.board.workspaces import StageRow, Workspaces, as_json
 PAUSE = 2.0  # seconds between two looks
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 24  # characters of a curve
+# each with the width of a terminal from which on it is shown
+COLUMNS = {
+    "stage": 0,
+    "state": 0,
+    "left": 0,
+    "loss": 0,
+    "curve or result": 90,
+    "tokens/s": 70,
+    "GiB": 100,
+}
 LONGEST_TEXT = 300  # characters of the newest answer
 
 
@@ -65,37 +76,62 @@ def _table(board: Workspaces) -> None:
     console = Console(highlight=False)
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(_view(board, console.height), refresh=True)
+            live.update(_view(board, console.height, console.width), refresh=True)
             time.sleep(PAUSE)
             board.look()
 
 
-def _view(board: Workspaces, height: int) -> Any:
-    """Running stages first, then those written last; as many stages as there are lines."""
+def _view(board: Workspaces, height: int, width: int) -> Any:
+    """Running stages first, then those written last; as many stages as there are lines, and as many
+    columns as there is room for.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     rows = sorted(board.rows()[0], key=lambda row: (row.state != "running", -row.written))
+    names = short_names(rows)
+    shown = [name for name, least in COLUMNS.items() if width >= least]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("stage", "state", "left", "loss", "", "tokens/s", "GiB"):
-        table.add_column(name, justify="left" if name in ("stage", "state", "") else "right")
+    for name in shown:
+        to_left = name in ("stage", "state", "curve or result")
+        table.add_column(name, justify="left" if to_left else "right", no_wrap=True)
     room = max(3, height - 6)
     for row in rows[:room]:
         curves = (board.curves(row.id) or {}).get("curves", {})
-        table.add_row(
-            Text(row.id),
-            Text(in_words(row.state, row.detail), COLOURS.get(row.state, "")),
-            _time(row.left),
-            *_loss(curves),
-            *(_last(curves, name) for name in ("tokens_per_second", "memory_gib")),
-        )
+        loss = curves.get("loss")
+        cells = {
+            "stage": Text(_from_behind(names[row.id], width // 3)),
+            "state": Text(in_words(row.state, row.detail), COLOURS.get(row.state, "")),
+            "left": _time(row.left),
+            "loss": f"{loss['last']:.3f}" if loss else "",
+            "curve or result": sparkline(loss["y"]) if loss else Text(row.figure[:WIDTH]),
+            "tokens/s": _last(curves, "tokens_per_second"),
+            "GiB": _last(curves, "memory_gib"),
+        }
+        table.add_row(*(cells[name] for name in shown))
     parts: list[Any] = [table]
     if len(rows) > room:
         parts.append(Text(f"and {len(rows) - room} others: agentlite runs", "dim"))
     if rows and rows[0].state == "running":
         parts += _newest(board, rows[0].id)
     return Group(*parts)
+
+
+def short_names(rows: Sequence[StageRow]) -> dict[str, str]:
+    """The ids without the folder that all workspaces are in, or the one workspace."""
+    runs = {row.run for row in rows}
+    try:
+        shared = os.path.commonpath(runs) if runs else ""
+    except ValueError:  # some from /, some from here
+        shared = ""
+    # not in the middle of a name: the id begins with its workspace
+    return {row.id: row.id.removeprefix(f"{shared}/") if shared else row.id for row in rows}
+
+
+def _from_behind(text: str, most: int) -> str:
+    """The end of a path says more than its beginning."""
+    return text if len(text) <= most else f"…{text[1 - most :]}"
 
 
 def _newest(board: Workspaces, name: str) -> list[Any]:
@@ -116,13 +152,9 @@ def _visible(sign: str) -> str:
     return sign if sign.isprintable() else " "
 
 
-def _loss(curves: dict[str, Any]) -> tuple[str, str]:
-    loss = curves.get("loss")
-    return (f"{loss['last']:.3f}", sparkline(loss["y"])) if loss else ("", "")
-
-
 def _last(curves: dict[str, Any], name: str) -> str:
-    return f"{curves[name]['last']:.3g}" if name in curves else ""
+    last = curves[name]["last"] if name in curves else None
+    return "" if last is None else f"{last:,.0f}" if abs(last) >= 100 else f"{last:.3g}"
 
 
 def sparkline(values: Sequence[float]) -> str:

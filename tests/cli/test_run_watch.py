@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,10 +13,12 @@ from hypothesis import strategies as st
 from support.processes import environment, start
 from support.samples import ROOT
 
-from agentlite.cli.run_watch import BARS, WIDTH, _time, _view, line, sparkline
+from agentlite.cli.run_watch import BARS, COLUMNS, WIDTH, _time, _view, line, short_names, sparkline
 from agentlite.core.row_files import write_rows
-from agentlite.deploy.board.workspaces import Workspaces
+from agentlite.deploy.board.workspaces import StageRow, Workspaces
 from agentlite.workspace.run_folder import Plan, open_stage
+
+REST: Any = ("sft", "done", "", "", 0.0, 0.0, None, None, {}, {})  # of a StageRow
 
 
 def test_a_line_for_each_change_until_it_is_stopped(tmp_path):
@@ -50,14 +53,47 @@ def test_what_runs_stands_first_with_its_curve_and_its_newest_answer(tmp_path):
         board.look(10)
         console = Console(width=150, color_system=None)
         with console.capture() as captured:
-            console.print(_view(board, 40))
+            console.print(_view(board, 40, 150))
     text = captured.get()
-    assert text.index("grpo") < text.index(f"{tmp_path}/a")
+    assert text.index("\ngrpo ") < text.index("\na ")
     for part in ("running, step 8 of 12", "4 s", "0.125", "3.25", "▁", "r1/1) exact 1", "hello"):
         assert part in text
     assert "\x1b" not in text
     running = next(row for row in board.rows()[0] if row.stage == "grpo")
     assert line(running).endswith("running, step 8 of 12, 4 s left")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 150])
+def test_each_stage_is_one_line_that_names_it_on_a_terminal_of_any_width(tmp_path, width):
+    from rich.console import Console
+
+    for run in ("a", "b"):
+        for name in ("prep", "evaluation"):
+            folder = tmp_path / "a-folder-with-a-long-name" / run / name
+            with open_stage(folder, Plan("sft", {}, {}), force=False) as stage:
+                stage.finish([], {"steps": 3})
+    board = Workspaces([tmp_path / "a-folder-with-a-long-name"])
+    while board.look(10):
+        pass
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(_view(board, 24, width))
+    head, *lines = captured.get().splitlines()
+    names = sorted(line.split()[0] for line in lines)
+    assert names == ["a/evaluation", "a/prep", "b/evaluation", "b/prep"]
+    assert all("done" in line and len(line.rstrip()) <= width for line in lines)
+    assert head.split()[:2] == ["stage", "state"]
+
+
+def test_names_lose_only_a_folder_that_all_workspaces_are_in(tmp_path):
+    def rows(*runs):
+        return [StageRow(f"{run}/sft", run, "sft", *REST) for run in runs]
+
+    assert [*short_names(rows("runs/a", "runs/ab")).values()] == ["a/sft", "ab/sft"]
+    assert [*short_names(rows("runs/a")).values()] == ["sft"]
+    assert [*short_names(rows("runs/a", "/tmp/b")).values()] == ["runs/a/sft", "/tmp/b/sft"]
+    assert [*short_names(rows("a", "b")).values()] == ["a/sft", "b/sft"]
+    assert short_names([]) == {}
 
 
 def test_a_curve_is_as_wide_as_its_column_at_most():
@@ -111,9 +147,9 @@ def test_a_table_has_as_many_stages_as_there_are_lines_and_the_last_written_firs
     console = Console(width=150, color_system=None)
     for height, shown in ((0, 3), (9, 3), (10, 4), (14, 8), (40, 8)):
         with console.capture() as captured:
-            console.print(_view(board, height))
+            console.print(_view(board, height, 150))
         head, *lines = captured.get().splitlines()
-        assert head.split() == ["stage", "state", "left", "loss", "tokens/s", "GiB"]
+        assert head.split() == " ".join(COLUMNS).split()
         names = [text.split()[0].rpartition("/")[2] for text in lines[:shown]]
         assert names == [*"hgfedcba"][:shown]
         assert lines[shown:] == ([f"and {8 - shown} others: agentlite runs"] if shown < 8 else [])

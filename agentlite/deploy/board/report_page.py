@@ -4,6 +4,7 @@ python -m agentlite.deploy.board.report_page FOLDER [MODEL ...]
 """
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -32,8 +33,10 @@ def report_page(run: Path, models: Sequence[str]) -> MadePage:
     made = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True)
     if made.returncode in (0, FAILED):
         return MadePage(made.returncode == 0, made.stdout)
-    why = hidden(made.stderr.decode("utf-8", "replace")[-TAIL:])
-    return MadePage(False, f"The report could not be made.\n{why}".encode())
+    printed = hidden(made.stderr.decode("utf-8", "replace")[-TAIL:]).strip()
+    why = printed.splitlines()[-1] if printed else f"exit status {made.returncode}"
+    more = f"This shows where: {shlex.join(['agentlite', 'report', '--run', str(run), '--debug'])}"
+    return MadePage(False, f"The report could not be made ({why}).\n{more}\n".encode())
 
 
 def answer_of(words: Sequence[str]) -> dict[str, Any]:

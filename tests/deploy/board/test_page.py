@@ -5,6 +5,7 @@ markup.
 import json
 import time
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from support.boards import EVIL, EVIL_NAME, evil_runs, serving, trained
@@ -65,9 +66,15 @@ def typed(page: Page, selector: str, text: str) -> None:
 
 
 def press(page: Page, key: str) -> None:
+    code = {"Tab": 9, "Enter": 13}.get(key, 0)
+    written = "\r" if key == "Enter" else key if len(key) == 1 else ""
     for kind in ("keyDown", "keyUp"):
-        text = {"text": key} if len(key) == 1 and kind == "keyDown" else {}
-        page.call("Input.dispatchKeyEvent", type=kind, key=key, **text)
+        text: dict[str, Any] = {"text": written} if written and kind == "keyDown" else {}
+        page.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text)
+
+
+def quoted(text: str) -> str:
+    return quote(text, safe="")
 
 
 def test_the_table_sorts_filters_and_shows_what_differs(chromium, server):
@@ -145,33 +152,153 @@ def test_no_text_of_a_stranger_becomes_markup(chromium, tmp_path):
         opened(chromium, server.url, width=1300)
         for hash in (
             "runs?figures=all",
-            f"curves?id={_quoted(name)}",
-            f"start?stage=grpo&from={_quoted(f'{run}/{EVIL_NAME}')}",
-            f"results?run={_quoted(str(run))}",
+            f"curves?id={quoted(name)}",
+            f"start?stage=grpo&from={quoted(f'{run}/{EVIL_NAME}')}",
+            f"results?run={quoted(str(run))}",
             "results?figures=all",
-            f"results?answers={_quoted(name)}&text={_quoted(EVIL)}&wrong={_quoted(EVIL)}",
-            f"results?answers={_quoted(f'{run}/eval/prep/{EVIL_NAME}')}",
-            f"results?answers={_quoted(f'{run}/eval/prep/{EVIL_NAME}')}&open=0",
-            f"chat?about={_quoted(f'{run}/eval/prep/{EVIL_NAME}')}&record=0&turn=1",
-            f"runs?text={_quoted(EVIL)}&sort={_quoted(EVIL)}&command={_quoted(EVIL)}",
-            f"{_quoted(EVIL)}",
+            f"results?answers={quoted(name)}&text={quoted(EVIL)}&wrong={quoted(EVIL)}",
+            f"results?answers={quoted(f'{run}/eval/prep/{EVIL_NAME}')}",
+            f"results?answers={quoted(f'{run}/eval/prep/{EVIL_NAME}')}&open=0",
+            f"chat?about={quoted(f'{run}/eval/prep/{EVIL_NAME}')}&record=0&turn=1",
+            f"runs?text={quoted(EVIL)}&sort={quoted(EVIL)}&command={quoted(EVIL)}",
+            f"{quoted(EVIL)}",
             "start?stage=__proto__",
         ):
             chromium.value(f"location.hash = {json.dumps(f'#{hash}')}")
             time.sleep(0.5)
             assert chromium.value("window.hacked === undefined")
             assert chromium.value("document.querySelectorAll('img, main script').length") == 0
-        chromium.value(f"location.hash = {json.dumps(f'#curves?id={_quoted(name)}')}")
+        chromium.value(f"location.hash = {json.dumps(f'#curves?id={quoted(name)}')}")
         chromium.wait("document.querySelector('.answer pre') !== null")
         assert chromium.value("document.querySelector('.answer pre').textContent") == EVIL
     blocked = [error for error in chromium.errors if "Security Policy" in error]
     assert not blocked  # nothing even tried
 
 
-def _quoted(text: str) -> str:
-    from urllib.parse import quote
+# whatever the server says: every text of every answer becomes one that tries to be markup. Names of
+# fields stay; those that a stranger may choose (of settings, figures, curves, tools) are made so
+# by `evil_runs` above.
+POISON = """
+(() => {
+  const evil = %s;
+  const kept = new Set(%s);
+  const poisoned = (value, key) => {
+    if (typeof value === "string") return kept.has(key) ? value : value + evil;
+    if (Array.isArray(value)) return value.map((one) => poisoned(one, key));
+    if (value === null || typeof value !== "object") return value;
+    const entries = Object.entries(value).map(([name, one]) => [name, poisoned(one, name)]);
+    return Object.fromEntries(entries);
+  };
+  const json = Response.prototype.json;
+  window.poisoned = 0;
+  Response.prototype.json = async function () {
+    window.poisoned += 1;
+    const answer = await json.call(this);
+    return window.refused ? { error: { message: evil } } : poisoned(answer, "");
+  };
+  Object.defineProperty(Response.prototype, "ok", { get: () => !window.refused });
+})()
+"""
+# by which the page finds its way: ids and names of workspaces, and states that it compares
+KEPT = ["id", "run", "runs", "folders", "record", "state", "command", "groups", "components"]
 
-    return quote(text, safe="")
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_no_text_in_any_answer_of_the_server_becomes_markup(chromium, server, refused):
+    root = server.folders[0]
+    name = quoted(f"{root}/weather/eval/prep/sft")
+    script = POISON % (json.dumps(EVIL), json.dumps(KEPT))
+    added = chromium.call("Page.addScriptToEvaluateOnNewDocument", source=script)["identifier"]
+    seen = ""
+    try:
+        opened(chromium, server.url, width=1300)
+        for hash in (
+            "runs?figures=all",
+            f"curves?id={quoted(f'{root}/alpha1/sft')}",
+            f"results?id={name}&id={quoted(f'{root}/weather/eval/prep/base')}&figures=all",
+            f"results?answers={name}",
+            f"results?answers={name}&open=0",
+            f"results?run={quoted(f'{root}/weather')}",
+            f"chat?about={name}&record=0&turn=1",
+            "start?stage=grpo",
+            "chat",
+        ):
+            chromium.value(f"window.refused = {json.dumps(refused)}")  # an error is shown as well
+            before = chromium.value("window.poisoned")
+            chromium.value(f"location.hash = {json.dumps(f'#{hash}')}")
+            if not hash.startswith("results?run"):
+                chromium.wait(f"window.poisoned > {before}")
+            time.sleep(0.3)
+            assert chromium.value("window.hacked === undefined"), hash
+            assert chromium.value("document.querySelectorAll('img, main script').length") == 0, hash
+            seen += chromium.value("document.body.textContent")
+    finally:
+        chromium.call("Page.removeScriptToEvaluateOnNewDocument", identifier=added)
+        opened(chromium, server.url, width=1300)
+    assert seen.count(EVIL) > (5 if refused else 50)  # they were shown, as text
+    assert not [error for error in chromium.errors if "Security Policy" in error]
+
+
+# the roles that a screen reader names a thing by; each needs a name
+NAMED = {"button", "link", "checkbox", "combobox", "textbox", "searchbox", "image", "img", "table"}
+NAMED |= {"log", "progressbar", "Iframe", "navigation", "columnheader"}
+
+
+def test_a_screen_reader_finds_a_name_for_everything_and_the_marks_of_a_page(chromium, server):
+    root = server.folders[0]
+    name = quoted(f"{root}/weather/eval/prep/sft")
+    chromium.call("Accessibility.enable")
+    found: dict[str, set[str]] = {}
+    for hash, ready in {
+        "runs?sort=id": "tbody tr",
+        f"curves?id={quoted(f'{root}/alpha1/sft')}": ".chart",
+        "results": "tbody tr",
+        f"results?answers={name}": "article.answer",
+        f"results?answers={name}&open=0": ".turn",
+        "start?stage=sft": ".command code",
+        "chat": "#chat-model",
+    }.items():
+        opened(chromium, f"{server.url}#{hash}", width=1300)
+        chromium.wait(f"document.querySelector({json.dumps(ready)}) !== null")
+        nodes = chromium.call("Accessibility.getFullAXTree")["nodes"]
+        seen = [
+            (one.get("role", {}).get("value", ""), one.get("name", {}).get("value", "").strip())
+            for one in nodes
+            if not one["ignored"]
+        ]
+        nameless = [role for role, text in seen if role in NAMED and not text and role != "table"]
+        assert not nameless, (hash, nameless)
+        roles = {role for role, _ in seen}
+        assert {"main", "navigation", "banner", "heading", "status"} <= roles, (hash, roles)
+        found[hash] = roles
+    assert {"table", "rowheader", "columnheader", "checkbox"} <= found["runs?sort=id"]
+    assert "log" in found["chat"] and {"image", "img"} & found[[*found][1]]
+    assert chromium.value("document.documentElement.lang") == "en"
+
+
+def test_the_keyboard_alone_leads_to_a_wrong_answer_and_back(chromium, server):
+    opened(chromium, f"{server.url}#results?text=weather&sort=-id", width=1300)
+    chromium.wait("document.querySelectorAll('tbody tr').length === 2")
+    reached = []
+    for _ in range(40):  # Tab comes to everything that can be clicked, in the order of the page
+        press(chromium, "Tab")
+        reached.append(
+            chromium.value("document.activeElement.title || document.activeElement.innerText")
+        )
+        if "weather/eval/prep/sft" in reached[-1]:
+            break
+    assert reached[0] == "Skip to the content"
+    press(chromium, "Enter")
+    chromium.wait("document.querySelectorAll('article.answer').length === 6")
+    for key in ("j", "j", "k", "Enter"):
+        press(chromium, key)
+    chromium.wait("document.querySelector('.turn') !== null")
+    assert chromium.value("location.hash").endswith("open=1")
+    chromium.value("history.back()")
+    chromium.wait("document.querySelectorAll('article.answer').length === 6")
+    press(chromium, "1")
+    chromium.wait("location.hash.startsWith('#runs')")
+    assert not chromium.errors
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -215,7 +342,8 @@ def test_a_wrong_answer_is_found_read_and_its_prompt_taken_to_the_chat(chromium,
     name = f"{server.folders[0]}/weather/eval/prep/sft"
     opened(chromium, f"{server.url}#results?text=weather&sort=-id", width=1300)
     link = "document.querySelector('tbody tr th a')"
-    chromium.wait(f"{link}?.innerText === {json.dumps(name)}")
+    chromium.wait(f"{link}?.title === {json.dumps(name)}")
+    assert chromium.value(f"{link}.innerText") == "weather/eval/prep/sft"
     chromium.value(f"{link}.click()")
     chromium.wait("document.querySelectorAll('article.answer').length === 6")
     typed(chromium, "main select", "wrong")

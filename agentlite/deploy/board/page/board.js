@@ -30,6 +30,14 @@ export async function refresh() {
   return found.rows.length > 0 || found.gone.length > 0;
 }
 
+// An id without the folder that all workspaces of this board are in.
+export function named(id) {
+  const folders = board.facts.folders.map((folder) => `${folder}/`);
+  let shared = folders[0];
+  while (!folders.every((folder) => folder.startsWith(shared))) shared = shared.slice(0, shared.lastIndexOf("/", shared.length - 2) + 1);
+  return id.startsWith(shared) ? id.slice(shared.length) : id;
+}
+
 export function setting(row, key) {
   return key in row.settings ? row.settings[key] : board.facts.defaults[row.command]?.[key];
 }

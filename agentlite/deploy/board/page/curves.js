@@ -1,11 +1,12 @@
 // The curves of one stage or several, drawn over each other, and the newest answers of one.
 import { tried } from "./answers.js";
 import { ask } from "./ask.js";
-import { board, place } from "./board.js";
+import { board, named, place } from "./board.js";
 import { drawn, inTime, inWords, node, short } from "./dom.js";
 
 const COLOURS = 8;
 const MOST = 16;
+const SHOWN = { loss: "", reward: "", kl: "", tokens_per_second: "tokens/s", memory_gib: "GiB" };  // with their units, beside the name of a stage
 const SECOND = new Set(["dev_loss", "rejected_reward", "rejected_logp"]);  // drawn with dashes beside the first of their chart
 const found = new Map();
 let parts = null;
@@ -58,9 +59,10 @@ function head(ids) {
     const row = board.rows.get(id);
     const curves = found.get(id);
     const progress = curves?.steps && row.state !== "done" ? node("progress", { max: curves.steps, value: curves.step, "aria-label": `step ${curves.step} of ${curves.steps}` }) : "";
-    const last = ["loss", "reward", "kl", "tokens_per_second", "memory_gib"].filter((name) => curves?.curves?.[name]).map((name) => `${name} ${short(curves.curves[name].last)}`);
+    const value = (name) => short(curves.curves[name].last);
+    const last = Object.entries(SHOWN).filter(([name]) => curves?.curves?.[name]).map(([name, unit]) => (unit ? `${value(name)} ${unit}` : `${name} ${value(name)}`));
     const again = new URLSearchParams({ stage: row.command, from: id });
-    return node("li", {}, mark(index), node("b", { textContent: ids.length > 1 ? id : row.command }), node("span", { className: row.state, textContent: inWords(row) }), progress,
+    return node("li", {}, mark(index), node("b", { textContent: ids.length > 1 ? named(id) : row.command }), node("span", { className: row.state, textContent: inWords(row) }), progress,
       row.left === undefined || row.left === null ? "" : node("span", { textContent: `${inTime(row.left)} left` }),
       ...(last.length ? last : [row.figure]).filter(Boolean).map((text) => node("span", { textContent: text })),
       row.command === "eval" && row.state === "done" ? node("a", { href: `#results?${new URLSearchParams({ answers: id })}`, textContent: "all answers" }) : "",
@@ -92,7 +94,7 @@ function chart(ids, names, least = null) {
   const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
   const across = (x) => (right > left ? (100 * (x - left)) / (right - left) : 50).toFixed(2);
   const up = (y) => (high > low ? 98 - (96 * (y - low)) / (high - low) : 50).toFixed(2);
-  const said = lines.map((line) => `${line.id} ${line.name} ${short(line.curve.last)}`).join("; ");
+  const said = lines.map((line) => `${named(line.id)} ${line.name} ${short(line.curve.last)}`).join("; ");
   const svg = drawn("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": `${names.join(", ")}: last values: ${said}` });
   for (const line of lines) {
     const points = line.curve.x.map((x, at) => `${across(x)} ${up(line.curve.y[at])}`);

@@ -16,6 +16,11 @@ export function drawn(name, attributes) {
   return made;
 }
 
+// A path whose lines may end behind a slash.
+export function path(text) {
+  return text.split(/(?<=\/)/).flatMap((part, at) => (at ? [node("wbr"), part] : [part]));
+}
+
 export function short(value) {
   if (value === null || value === undefined) return "";
   if (typeof value === "number") return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));

@@ -1,7 +1,7 @@
 // The evaluated models of all workspaces with their figures; those that are selected are set side by side.
 import { ask } from "./ask.js";
-import { board, go, place } from "./board.js";
-import { node, short } from "./dom.js";
+import { board, go, named, place } from "./board.js";
+import { node, path, short } from "./dom.js";
 
 const SHOWN = 100;
 const MOST_FIGURES = 6;
@@ -85,7 +85,7 @@ function draw(waiting = 0) {
   const rows = kept.slice(0, most).map((one) => {
     const box = node("input", { type: "checkbox", checked: chosen.includes(one.id), "aria-label": `select ${one.id}`, onchange: () => choose(one.id) });
     const to = one.answers ? { answers: one.id } : { run: one.run, model: one.model };
-    return node("tr", { "data-id": one.id }, node("td", {}, box), node("th", { scope: "row" }, node("a", { href: `#results?${new URLSearchParams(to)}`, textContent: one.id })),
+    return node("tr", { "data-id": one.id }, node("td", {}, box), node("th", { scope: "row" }, node("a", { href: `#results?${new URLSearchParams(to)}`, title: one.id }, path(named(one.id)))),
       node("td", {}, one.data, " ", node("span", { className: "quiet", title: "the beginning of their digest: equal ones are the same questions", textContent: one.questions.slice(0, 6) })),
       node("td", { className: "number", textContent: one.prompts.toLocaleString("en") }),
       figures.map((name) => {

@@ -35,7 +35,7 @@ function report(main) {
   }
   const again = node("button", { type: "button", textContent: "Read again", onclick: load });
   const state = node("span", { className: "quiet", role: "status" });
-  const frame = node("iframe", { title: `Report of ${run}`, sandbox: "allow-scripts allow-downloads", onload: () => { state.textContent = "The same page as agentlite report writes, for this moment."; } });
+  const frame = node("iframe", { title: `Report of ${run}`, sandbox: "allow-scripts allow-downloads", onload: () => { state.textContent = "As agentlite report writes it, for this moment."; } });
   function load() {
     state.textContent = "The report is being made; of many answers this takes a while.";
     frame.src = `report?${new URLSearchParams([["run", run], ...chosen.map((name) => ["model", name])])}`;

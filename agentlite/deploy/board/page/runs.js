@@ -1,9 +1,10 @@
 // The table of stages: sorted, filtered, and with the settings and figures in which they differ.
-import { board, go, place, setting } from "./board.js";
-import { inTime, inWords, node, short } from "./dom.js";
+import { board, go, named, place, setting } from "./board.js";
+import { inTime, inWords, node, path, short } from "./dom.js";
 
 const SHOWN = 100;  // rows: more take longer than a tenth of a second to lay out
 const MOST_COLUMNS = 14;
+const LONG = 24;  // characters: a longer text goes on in another line
 let here = 0;
 let most = SHOWN;
 
@@ -137,10 +138,11 @@ export function update() {
   const body = sorted.slice(0, most).map((row, index) => {
     const box = node("input", { type: "checkbox", checked: chosen.includes(row.id), "aria-label": `select ${row.id}`, onchange: () => choose(row.id) });
     const cells = all.map((column) => {
-      if (column.key === "id") return node("th", { scope: "row" }, node("a", { href: `#curves?${new URLSearchParams({ id: row.id })}`, textContent: row.id }));
+      if (column.key === "id") return node("th", { scope: "row" }, node("a", { href: `#curves?${new URLSearchParams({ id: row.id })}`, title: row.id }, path(named(row.id))));
       const value = column.shown ? column.shown(row) : short(column.value(row));
-      const state = column.key === "state" ? row.state : "";
-      const name = [state, column.number || typeof column.value(row) === "number" ? "number" : "text", column.usual?.(row) ? "usual" : ""].join(" ").trim();
+      const state = column.key === "state" ? `state ${row.state}` : "";
+      const kind = column.number || typeof column.value(row) === "number" ? "number" : value.length > LONG ? "text" : "";
+      const name = [state, kind, column.usual?.(row) ? "usual" : ""].join(" ").trim();
       return node("td", { className: name, textContent: value.length > 160 ? `${value.slice(0, 160)}…` : value });
     });
     return node("tr", { className: index === here ? "here" : "", "data-id": row.id }, node("td", {}, box), cells);
