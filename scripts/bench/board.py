@@ -6,8 +6,10 @@ Part `large`: that many runs, and one more with an evaluation of that many answe
 folder. `first_data_seconds`: until the page's files and the first rows are served. With Chromium,
 `first_paint_seconds` and `first_rows_seconds`: until they are painted; `all_rows_seconds`: until
 every run is listed; `milliseconds`: of each interaction the median and the longest, from the click
-to the frame that shows it; `mib`: memory of the server at its start, with all runs, and the most at
-the end. Part `report`: what the whole report of those answers takes, in a process of its own.
+to the second frame behind its effect, and the CPU time that the page and the server take for it, as
+means, which grow little where other programs keep the machine busy; `mib`: memory of the server at
+its start, with all runs, and the most at the end. Part `report`: what the whole report of those
+answers takes, in a process of its own.
 
 Part `training`: the steps of one `sft` of a tiny model. The page, open on its curves, comes and
 goes every few seconds; `ratio` is that of the median steps with and without it, each turn beside
@@ -28,7 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 from urllib.parse import quote, urlsplit
 
@@ -48,6 +50,8 @@ from agentlite.workspace.digests import file_digest  # noqa: E402
 PARTS = ("large", "report", "training")
 SEEDS = 1000  # answers that are made up; the others are these under other ids
 TURNS = 7  # of each interaction
+# texts of which all, few and no answers hold one
+SEARCHED = ("e", "tool", "aeiou", "lor", "zzzz", "mi", "no such text")
 EVALUATION = "big/eval/prep/sft"
 # the time of the first frame with a row in the table
 WATCH = """
@@ -143,6 +147,12 @@ class Board:
     def mib(self, what: str) -> int:
         text = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
         return int(text.partition(f"{what}:")[2].split()[0]) // 1024
+
+    def cpu_seconds(self) -> float:
+        """Of all its threads, also of those that have ended."""
+        text = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8")
+        parts = text.rpartition(")")[2].split()
+        return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -266,9 +276,10 @@ def interactions(page: Page, board: Board, root: Path) -> dict[str, Any]:
         "last page": answers,
         "try the prompt": f"{answers}&open=7",
     }
-    found = {}
+    found: dict[str, list[int]] = {}
+    page.call("Performance.enable", timeDomain="threadTicks")
     for name, act in acts.items():
-        times = []
+        times: list[Measured] = []
         for number in range(TURNS):
             if number == 0 or name not in (
                 "sort runs",
@@ -283,16 +294,46 @@ def interactions(page: Page, board: Board, root: Path) -> dict[str, Any]:
             if name == "try the prompt":
                 page.wait("document.querySelector('a.try') !== null")
             begin, wanted = act(number)
-            times.append(page.value(TIMED % (begin, wanted, name)))
-        found[name] = [round(statistics.median(times)), round(max(times))]
+            times.append(timed(page, board, begin, wanted, name))
+        found[name] = summed_up(times)
     page.value(f"{go}'{answers}'")
     page.wait("document.querySelector('article.answer') !== null")
-    search = TIMED % (
-        f"window.was = {state};" + typed("#filter", "aeiou"),
-        f"{state} !== window.was && !{state}.includes('reading')",
-        "text",
-    )
-    return found | {"text in all answers": [round(page.value(search))]}
+    first_times, whole_times = [], []
+    for text in SEARCHED[:TURNS]:
+        begin = f"window.was = {state};" + typed("#filter", text)
+        first_times.append(timed(page, board, begin, f"{state} !== window.was", "text"))
+        whole_times.append(timed(page, board, "", f"!{state}.includes('reading')", "text"))
+    found["first answers with a text"] = summed_up(first_times)
+    found["all answers with it, after that"] = summed_up(whole_times)
+    return found
+
+
+class Measured(NamedTuple):
+    """Milliseconds."""
+
+    wall: float
+    page: float
+    server: float
+
+
+def timed(page: Page, board: Board, begin: str, wanted: str, name: str) -> Measured:
+    before, server = thread_time(page), board.cpu_seconds()
+    wall = page.value(TIMED % (begin, wanted, name))
+    spent = thread_time(page) - before
+    return Measured(wall, 1000 * spent, 1000 * (board.cpu_seconds() - server))
+
+
+def thread_time(page: Page) -> float:
+    """Seconds of CPU time of the page's main thread."""
+    metrics = page.call("Performance.getMetrics")["metrics"]
+    return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration"))
+
+
+def summed_up(times: list[Measured]) -> list[int]:
+    """The median and the longest, and the mean CPU times of the page and of the server."""
+    walls = [one.wall for one in times]
+    spent = [statistics.mean(each) for each in zip(*times, strict=True)][1:]
+    return [round(one) for one in (statistics.median(walls), max(walls), *spent)]
 
 
 def report(root: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@ markup.
 """
 
 import json
+import shutil
 import time
 from typing import Any
 from urllib.parse import quote
@@ -10,12 +11,13 @@ from urllib.parse import quote
 import pytest
 from support.boards import EVIL, EVIL_NAME, evil_runs, serving, trained
 from support.browser import Page, browser, installed
-from support.generated_run import write_run
+from support.generated_run import stage, write_run
 from support.processes import environment, waits_until
 from support.samples import DATA, OSLO, WEATHER_TOOL
 
 import agentlite
 from agentlite.core.row_files import read_rows, write_rows
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.run_folder import Plan, open_stage, read
 
 pytestmark = [
@@ -466,4 +468,94 @@ def test_a_model_is_talked_to_and_its_call_answered_by_hand(chromium, caller, mo
         typed(chromium, ".turn textarea", "4 mm")
         chromium.value("document.querySelector('.turn textarea').form.requestSubmit()")
         chromium.wait("document.body.innerText.includes('Yes, 4 mm.')", 120)
+    assert not chromium.errors
+
+
+def test_a_wrong_answer_is_tried_again_in_the_chat_and_functions_answer_its_call(
+    chromium, caller, tmp_path, monkeypatch
+):
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    run = tmp_path / "runs/weather"
+    shutil.copytree(caller, run)
+    [record] = read_rows(run / "prep/train.jsonl")
+    said = {"text": "No.", "wrong": "no_call", "calls": [], "metrics": {"exact_call": 0.0}}
+    stage(
+        run / "eval/prep/sft",
+        {
+            "command": "eval",
+            "settings": {"model": "sft"},
+            "inputs": {"data": file_digest(run / "prep/train.jsonl")},
+        },
+        {"predictions.jsonl": [{"record_id": record["id"], "turn": 1, **said}]},
+        {},
+    )
+    tools = tmp_path / "tools.py"
+    tools.write_text("def get_weather(city):\n    return '4 mm'\n", encoding="utf-8")
+    with serving([tmp_path / "runs"]) as server:
+        name = quoted(f"{run}/eval/prep/sft")
+        opened(chromium, f"{server.url}#results?answers={name}&wrong=wrong", width=1300)
+        chromium.wait("document.querySelector('article.answer a.try') !== null")
+        chromium.value("document.querySelector('article.answer a.try').click()")
+        chromium.wait("document.querySelector('#chat-model')?.value === 'sft'")
+        assert (
+            chromium.value("document.querySelector('.turn.user pre').textContent")
+            == (OSLO["content"])
+        )
+        assert "Load one to let it answer" in chromium.value("document.body.innerText")
+        chromium.value("document.querySelector('#main form').requestSubmit()")
+        chromium.wait("document.querySelector('button.go') !== null", 240)
+        typed(chromium, "details input", str(tools))
+        chromium.value("document.querySelector('button.go').click()")
+        chromium.wait("document.body.innerText.includes('Yes, 4 mm.')", 240)
+        roles = "[...document.querySelectorAll('.turn')].map((one) => one.className)"
+        wanted = ["turn user", "turn assistant", "turn tool", "turn assistant"]
+        assert chromium.value(roles) == wanted
+        chromium.value("location.hash = '#runs'")  # a dialog outlives a look elsewhere
+        chromium.wait("document.querySelector('#filter') !== null")
+        chromium.value("location.hash = '#chat'")
+        chromium.wait(f"{roles}.length === 4")
+        for label, left in (("Undo", 0), ("New dialog", 0)):
+            buttons = "[...document.querySelectorAll('button')]"
+            chromium.value(f"{buttons}.find((one) => one.textContent === '{label}').click()")
+            assert len(chromium.value(roles)) == left
+    assert not chromium.errors
+
+
+def test_differences_are_measured_by_the_command_that_is_shown(chromium, server):
+    opened(chromium, f"{server.url}#results", width=1300)
+    chromium.wait("document.querySelectorAll('tbody tr').length === 2")
+    for number in range(2):
+        chromium.value(f"document.querySelectorAll('tbody input')[{number}].click()")
+    buttons = "[...document.querySelectorAll('button')]"
+    chromium.value(f"{buttons}.find((one) => one.textContent === 'Paired differences').click()")
+    chromium.wait("document.querySelectorAll('table').length === 2", 120)
+    command = chromium.value("document.querySelector('.command code').innerText")
+    assert command.startswith("agentlite eval --compare=") and command.count("--compare=") == 2
+    rows = chromium.value("document.querySelectorAll('table')[1].innerText")
+    assert "exact call" in rows and ("within noise" in rows or "beyond noise" in rows)
+    assert not chromium.errors
+
+
+def test_an_empty_board_says_how_to_begin_and_a_harmed_run_is_a_row_that_says_so(
+    chromium, tmp_path
+):
+    with serving([tmp_path]) as server:
+        opened(chromium, server.url, width=390)
+        chromium.wait("document.body.innerText.includes('There is no stage yet')")
+        for view in VIEWS:
+            chromium.value(f"location.hash = '#{view}'")
+            chromium.wait(f"document.querySelector('nav [aria-current]').dataset.view === '{view}'")
+        assert not chromium.value("!document.getElementById('trouble').hidden")
+        trained(tmp_path / "a/sft")
+        (tmp_path / "a/sft/metrics.jsonl").write_text('{"step": 1, "loss"', encoding="utf-8")
+        (tmp_path / "b/sft").mkdir(parents=True)
+        (tmp_path / "b/sft/plan.json").write_text('{"command": ', encoding="utf-8")
+        chromium.value("location.hash = '#runs'")
+        chromium.wait("document.querySelectorAll('tbody tr').length === 2")
+        states = "[...document.querySelectorAll('td.state')].map((one) => one.innerText)"
+        assert all(text.startswith("broken") for text in chromium.value(states))
+        chromium.value("document.querySelector('tbody a').click()")
+        chromium.wait("document.querySelector('h2') !== null")
+        assert not chromium.value("!document.getElementById('trouble').hidden")
     assert not chromium.errors
