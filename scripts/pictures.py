@@ -99,9 +99,9 @@ CHAT = (
 SELECT_TWO = tuple(
     (
         f"document.querySelectorAll('tbody input')[{number}].click()",
-        f"document.querySelectorAll('tbody input:checked').length === {number + 1}",
+        f"document.querySelectorAll('tbody input:checked').length === {count}",
     )
-    for number in range(2)
+    for count, number in enumerate((1, 0), 1)  # the base model first
 )
 PAIRED = (
     "[...document.querySelectorAll('button')].find((one) => one.textContent.startsWith('Paired'))"

@@ -49,8 +49,7 @@ from agentlite.workspace.digests import file_digest  # noqa: E402
 
 PARTS = ("large", "report", "training")
 SEEDS = 1000  # answers that are made up; the others are these under other ids
-TURNS = 7  # of each interaction
-# texts of which all, few and no answers hold one
+# texts that all, few and no answers hold
 SEARCHED = ("e", "tool", "aeiou", "lor", "zzzz", "mi", "no such text")
 EVALUATION = "big/eval/prep/sft"
 # the time of the first frame with a row in the table
@@ -86,6 +85,7 @@ def main() -> None:
     parser.add_argument("--predictions", type=int, default=100_000)
     parser.add_argument("--steps", type=int, default=4000, help="of the training")
     parser.add_argument("--turn", type=float, default=8.0, help="seconds with, or without the page")
+    parser.add_argument("--turns", type=int, default=7, help="of each interaction, at most 7")
     parser.add_argument("--keep", type=Path, help="leave the runs in this folder")
     options = parser.parse_args()
     if unknown := {*options.parts} - {*PARTS}:
@@ -97,7 +97,7 @@ def main() -> None:
                 with patch("os.fsync"):  # a thousand runs need not survive a power cut
                     make_runs(root, options.runs, options.predictions)
             measured = {
-                "large": lambda: large(root),
+                "large": lambda: large(root, options.turns),
                 "report": lambda: report(root),
                 "training": lambda: training(Path(folder) / "trained", options.steps, options.turn),
             }[part]()
@@ -172,7 +172,7 @@ def opened(folder: Path) -> Iterator[Board]:
         process.wait(30)
 
 
-def large(root: Path) -> dict[str, Any]:
+def large(root: Path, turns: int) -> dict[str, Any]:
     os.sync()
     with opened(root) as board:  # compiles
         board.get("api/facts")
@@ -191,7 +191,7 @@ def large(root: Path) -> dict[str, Any]:
     with opened(root) as board, browser() as page:  # anew: nothing was read yet
         found |= painted(page, board)
         rows = board.mib("VmRSS")
-        found["milliseconds"] = interactions(page, board, root)
+        found["milliseconds"] = interactions(page, board, root, turns)
         found["mib"] = {"begin": begin, "all_runs": rows, "most": board.mib("VmHWM")}
         assert not page.errors, page.errors
     return found
@@ -208,7 +208,7 @@ def painted(page: Page, board: Board) -> dict[str, Any]:
     return found | {"all_rows_seconds": round(page.value("performance.now()") / 1000, 1)}
 
 
-def interactions(page: Page, board: Board, root: Path) -> dict[str, Any]:
+def interactions(page: Page, board: Board, root: Path, turns: int) -> dict[str, Any]:
     """Each is done several times, to other effect each time, after all has come to rest."""
     head = "[...document.querySelectorAll('thead button')]"
     first = "document.querySelector('tbody tr')?.dataset.id"
@@ -260,7 +260,7 @@ def interactions(page: Page, board: Board, root: Path) -> dict[str, Any]:
             f"{state} !== window.was",
         ),
         "open an answer": lambda n: (
-            f"{go}'{answers}&open={90_000 * n // TURNS}'",
+            f"{go}'{answers}&open={90_000 * n // turns}'",
             "document.querySelector('.turn')",
         ),
         "try the prompt": lambda n: (
@@ -280,7 +280,7 @@ def interactions(page: Page, board: Board, root: Path) -> dict[str, Any]:
     page.call("Performance.enable", timeDomain="threadTicks")
     for name, act in acts.items():
         times: list[Measured] = []
-        for number in range(TURNS):
+        for number in range(turns):
             if number == 0 or name not in (
                 "sort runs",
                 "filter runs",
@@ -299,7 +299,7 @@ def interactions(page: Page, board: Board, root: Path) -> dict[str, Any]:
     page.value(f"{go}'{answers}'")
     page.wait("document.querySelector('article.answer') !== null")
     first_times, whole_times = [], []
-    for text in SEARCHED[:TURNS]:
+    for text in SEARCHED[:turns]:
         begin = f"window.was = {state};" + typed("#filter", text)
         first_times.append(timed(page, board, begin, f"{state} !== window.was", "text"))
         whole_times.append(timed(page, board, "", f"!{state}.includes('reading')", "text"))

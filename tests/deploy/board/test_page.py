@@ -17,6 +17,7 @@ from support.samples import DATA, OSLO, WEATHER_TOOL
 
 import agentlite
 from agentlite.core.row_files import read_rows, write_rows
+from agentlite.deploy.board import board_server, stage_form
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.run_folder import Plan, open_stage, read
 
@@ -321,6 +322,8 @@ def test_every_view_fits_the_screen_and_has_names_for_who_cannot_see_it(
         assert chromium.value(names) == 0
         current = chromium.value("document.querySelector('nav [aria-current]').dataset.view")
         assert current == view
+        text = chromium.value("document.body.innerText")
+        assert not [sign for sign in ("[object", "undefined", "NaN") if sign in text]
         assert not chromium.errors
 
 
@@ -522,7 +525,16 @@ def test_a_wrong_answer_is_tried_again_in_the_chat_and_functions_answer_its_call
     assert not chromium.errors
 
 
-def test_differences_are_measured_by_the_command_that_is_shown(chromium, server):
+def test_differences_are_those_of_the_command_that_is_shown(chromium, server, monkeypatch):
+    figures = {"metric": "exact_call", "first": "sft", "second": "base", "mean": -0.25}
+    figures |= {"low": -0.5, "high": 0.0, "count": 6, "p_holm": 0.5, "beyond_noise": False}
+    commands = []
+
+    def answer_of(words):  # test_evaluations asks the command itself
+        commands.append(words)
+        return {"figures": {"differences": [figures]}}
+
+    monkeypatch.setattr(board_server, "answer_of", answer_of)
     opened(chromium, f"{server.url}#results", width=1300)
     chromium.wait("document.querySelectorAll('tbody tr').length === 2")
     for number in range(2):
@@ -532,8 +544,10 @@ def test_differences_are_measured_by_the_command_that_is_shown(chromium, server)
     chromium.wait("document.querySelectorAll('table').length === 2", 120)
     command = chromium.value("document.querySelector('.command code').innerText")
     assert command.startswith("agentlite eval --compare=") and command.count("--compare=") == 2
+    assert command == stage_form.as_typed_command(commands[0][:-1])
     rows = chromium.value("document.querySelectorAll('table')[1].innerText")
-    assert "exact call" in rows and ("within noise" in rows or "beyond noise" in rows)
+    for part in ("exact call", "base over sft", "-25.0", "[-50.0, 0.0]", "within noise"):
+        assert part in rows
     assert not chromium.errors
 
 

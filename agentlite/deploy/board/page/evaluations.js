@@ -101,7 +101,7 @@ function draw(waiting = 0) {
   if (focused?.startsWith("select ")) parts.table.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
   const state = `${kept.length} of ${models.length} evaluations${waiting ? `, ${waiting} to read` : chosen.length === 1 ? "; select another one to compare" : chosen.length ? "" : "; select some to compare them"}`;
   if (parts.state.textContent !== state) parts.state.textContent = state;
-  compare(models.filter((one) => chosen.includes(one.id)).slice(0, MOST_COMPARED), words);
+  compare(chosen.map((id) => models.find((one) => one.id === id)).filter(Boolean).slice(0, MOST_COMPARED), words);  // in the order in which they were selected
 }
 
 function compare(chosen, words) {

@@ -151,7 +151,7 @@ export function update() {
   const focused = document.activeElement?.getAttribute?.("aria-label");
   const none = node("p", { className: "quiet" }, board.waiting ? "The workspaces are being read." : ["There is no stage yet. Begin with prep under ", node("a", { href: "#start?stage=prep", textContent: "Start" }), ", or in a terminal: ", node("code", { textContent: "agentlite prep data.jsonl" })]);
   table.replaceChildren(board.rows.size ? "" : none,
-    node("table", { hidden: !board.rows.size }, {}, node("thead", {}, node("tr", {}, node("th", { scope: "col", "aria-label": "selected" }), head)), node("tbody", {}, body)),
+    node("table", { hidden: !board.rows.size }, node("thead", {}, node("tr", {}, node("th", { scope: "col", "aria-label": "selected" }), head)), node("tbody", {}, body)),
     left > 0 ? node("button", { type: "button", textContent: `Show ${Math.min(left, SHOWN)} more of ${left}`, onclick: () => { most += SHOWN; update(); } }) : "");
   if (focused?.startsWith("select ")) table.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
   count.textContent = `${sorted.length} of ${board.rows.size} stages`;
