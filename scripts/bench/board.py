@@ -97,7 +97,7 @@ def main() -> None:
                 with patch("os.fsync"):  # a thousand runs need not survive a power cut
                     make_runs(root, options.runs, options.predictions)
             measured = {
-                "large": lambda: large(root, options.turns),
+                "large": lambda: large(root, options.predictions, options.turns),
                 "report": lambda: report(root),
                 "training": lambda: training(Path(folder) / "trained", options.steps, options.turn),
             }[part]()
@@ -172,7 +172,7 @@ def opened(folder: Path) -> Iterator[Board]:
         process.wait(30)
 
 
-def large(root: Path, turns: int) -> dict[str, Any]:
+def large(root: Path, predictions: int, turns: int) -> dict[str, Any]:
     os.sync()
     with opened(root) as board:  # compiles
         board.get("api/facts")
@@ -191,7 +191,7 @@ def large(root: Path, turns: int) -> dict[str, Any]:
     with opened(root) as board, browser() as page:  # anew: nothing was read yet
         found |= painted(page, board)
         rows = board.mib("VmRSS")
-        found["milliseconds"] = interactions(page, board, root, turns)
+        found["milliseconds"] = interactions(page, board, root, predictions, turns)
         found["mib"] = {"begin": begin, "all_runs": rows, "most": board.mib("VmHWM")}
         assert not page.errors, page.errors
     return found
@@ -208,7 +208,9 @@ def painted(page: Page, board: Board) -> dict[str, Any]:
     return found | {"all_rows_seconds": round(page.value("performance.now()") / 1000, 1)}
 
 
-def interactions(page: Page, board: Board, root: Path, turns: int) -> dict[str, Any]:
+def interactions(
+    page: Page, board: Board, root: Path, predictions: int, turns: int
+) -> dict[str, Any]:
     """Each is done several times, to other effect each time, after all has come to rest."""
     head = "[...document.querySelectorAll('thead button')]"
     first = "document.querySelector('tbody tr')?.dataset.id"
@@ -278,6 +280,15 @@ def interactions(page: Page, board: Board, root: Path, turns: int) -> dict[str, 
     }
     found: dict[str, list[int]] = {}
     page.call("Performance.enable", timeDomain="threadTicks")
+    page.value(f"{go}'#start'")
+    page.wait("document.querySelector('.command code') !== null")
+    # nothing of the answers was read yet: the page says how far it is
+    sign = "document.querySelector('.turn') || document.body.innerText.includes('being read')"
+    cold = timed(page, board, f"{go}'{answers}&open={predictions - 1}'", sign, "link")
+    found["a link to the last answer: first sign"] = summed_up([cold])
+    page.wait("document.querySelector('.turn') !== null", 300)
+    page.value(f"{go}'{answers}'")
+    page.wait(f"({state} ?? 'reading').includes('reading') === false", 300)
     for name, act in acts.items():
         times: list[Measured] = []
         for number in range(turns):
