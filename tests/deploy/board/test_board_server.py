@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.boards import EVIL, TOKEN, asked, evil_runs, serving, trained
-from support.generated_run import write_run
+from support.generated_run import stage, write_run
 from support.processes import environment, waits_until
 
 from agentlite.core.errors import UserError
@@ -248,3 +248,14 @@ def test_the_log_names_what_went_wrong_and_never_the_token(server, capsys):
 def test_a_port_in_use_is_told(server, runs):
     with pytest.raises(UserError, match="cannot listen"):
         BoardServer([runs], server.server_address[1], token=TOKEN)
+
+
+def test_a_report_that_fails_in_no_foreseen_way_says_so_without_a_traceback(tmp_path):
+    run = write_run(tmp_path / "weather", ["base"], 4)
+    plan = {"command": "ablate", "settings": {}, "inputs": {}}
+    stage(run / "ablate", plan, {"table.json": [{"cells": []}]}, {})  # whole, of no version of ours
+    with serving([tmp_path]) as server:
+        status, content, _ = asked(server, f"report?run={run}")
+    text = content.decode()
+    assert status == 409 and text.startswith("The report could not be made (")
+    assert f"agentlite report --run {run} --debug" in text and "Traceback" not in text
