@@ -100,7 +100,7 @@ def _view(board: Workspaces, height: int, width: int) -> Any:
     for row in rows[:room]:
         curves = (board.curves(row.id) or {}).get("curves", {})
         loss = curves.get("loss")
-        cells = {
+        cells: dict[str, Any] = {
             "stage": Text(_from_behind(names[row.id], width // 3)),
             "state": Text(in_words(row.state, row.detail), COLOURS.get(row.state, "")),
             "left": _time(row.left),
