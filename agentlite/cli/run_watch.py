@@ -105,7 +105,9 @@ def _view(board: Workspaces, height: int, width: int) -> Any:
             "state": Text(in_words(row.state, row.detail), COLOURS.get(row.state, "")),
             "left": _time(row.left),
             "loss": f"{loss['last']:.3f}" if loss else "",
-            "curve or result": sparkline(loss["y"]) if loss else Text(row.figure[:WIDTH]),
+            "curve or result": sparkline(loss["y"])
+            if loss
+            else Text(row.figure[: max(WIDTH, width - 80)]),
             "tokens/s": _last(curves, "tokens_per_second"),
             "GiB": _last(curves, "memory_gib"),
         }

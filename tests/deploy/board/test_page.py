@@ -304,6 +304,20 @@ def test_the_keyboard_alone_leads_to_a_wrong_answer_and_back(chromium, server):
     assert not chromium.errors
 
 
+def test_evaluations_are_selected_and_opened_by_keys(chromium, server):
+    opened(chromium, f"{server.url}#results?text=weather&sort=id", width=1300)
+    chromium.wait("document.querySelectorAll('tbody tr').length === 2")
+    for key in ("x", "j", "x"):
+        press(chromium, key)
+    chromium.wait("document.querySelectorAll('.figures').length > 0")
+    here = chromium.value("document.querySelector('tbody tr.here').dataset.id")
+    assert here.endswith("/eval/prep/sft")
+    press(chromium, "Enter")
+    chromium.wait("document.querySelectorAll('article.answer').length === 6")
+    assert chromium.value("document.querySelector('h2').innerText") == here
+    assert not chromium.errors
+
+
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1300])
 def test_every_view_fits_the_screen_and_has_names_for_who_cannot_see_it(

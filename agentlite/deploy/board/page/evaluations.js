@@ -8,6 +8,7 @@ const MOST_FIGURES = 6;
 const MOST_COMPARED = 16;
 let models = [];
 let most = SHOWN;
+let here = 0;
 let parts = null;
 
 export function show(main) {
@@ -38,6 +39,7 @@ function changed(name, value) {
   words.set(name, value);
   go("results", words, { replace: true });
   most = SHOWN;
+  here = 0;
   draw();
 }
 
@@ -82,10 +84,11 @@ function draw(waiting = 0) {
     const button = node("button", { type: "button", textContent: name.replaceAll("_", " ") + mark, onclick: () => changed("sort", sort === key ? `-${key}` : key) });
     return node("th", { scope: "col", className: key === "id" || key === "questions" ? "" : "number", "aria-sort": mark === " ↑" ? "ascending" : mark ? "descending" : null }, button);
   });
-  const rows = kept.slice(0, most).map((one) => {
+  here = Math.min(here, Math.max(0, kept.length - 1));
+  const rows = kept.slice(0, most).map((one, index) => {
     const box = node("input", { type: "checkbox", checked: chosen.includes(one.id), "aria-label": `select ${one.id}`, onchange: () => choose(one.id) });
     const to = one.answers ? { answers: one.id } : { run: one.run, model: one.model };
-    return node("tr", { "data-id": one.id }, node("td", {}, box), node("th", { scope: "row" }, node("a", { href: `#results?${new URLSearchParams(to)}`, title: one.id }, path(named(one.id)))),
+    return node("tr", { className: index === here ? "here" : "", "data-id": one.id }, node("td", {}, box), node("th", { scope: "row" }, node("a", { href: `#results?${new URLSearchParams(to)}`, title: one.id }, path(named(one.id)))),
       node("td", {}, one.data, " ", node("span", { className: "quiet", title: "the beginning of their digest: equal ones are the same questions", textContent: one.questions.slice(0, 6) })),
       node("td", { className: "number", textContent: one.prompts.toLocaleString("en") }),
       figures.map((name) => {
@@ -163,4 +166,17 @@ async function differences(chosen, button) {
     mine.replaceChildren(node("p", { className: "wrong", role: "alert", textContent: error.message }));
   }
   button.disabled = false;
+}
+
+export function key(name) {
+  const rows = [...parts.table.querySelectorAll("tbody tr")];
+  if (name === "j" || name === "k") {
+    rows[here]?.classList.remove("here");
+    here = Math.max(0, Math.min(rows.length - 1, here + (name === "j" ? 1 : -1)));
+    rows[here]?.classList.add("here");
+    rows[here]?.scrollIntoView({ block: "nearest" });
+  } else if (name === "x" && rows[here]) choose(rows[here].dataset.id);
+  else if (name === "Enter" && rows[here]) location.hash = rows[here].querySelector("th a").hash;
+  else return false;
+  return true;
 }
