@@ -1,13 +1,17 @@
 """agentlite.report.ablation: the rows, the notes and the picture of a table of cells."""
 
+import json
 import xml.etree.ElementTree as ET
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.generated_run import stage
 
-from agentlite.report.ablation import HEADLINE, gains, notes, picture, rows
+from agentlite.report.ablation import HEADLINE, ablations, gains, notes, picture, rows
+from agentlite.report.read_run import read_run
+from agentlite.workspace.digests import file_digest
 
 TOOL, EXACT = HEADLINE
 
@@ -152,3 +156,24 @@ def test_a_long_name_is_cut_and_every_name_is_text(length):
         text.text for text in ET.fromstring(picture(table(FIRST, cell(name, 0.5, 0.1)))).iter()
     ]
     assert (name if length <= 32 else f"{name[:31]}…") in shown
+
+
+def test_an_ablation_is_a_finished_stage_of_that_command_whose_table_is_as_it_left_it(tmp_path):
+    """Another stage may leave a table.json as well, and one that was changed is not shown."""
+    made = {**table(FIRST, cell("one", 0.5, 0.1)), "by": "seed", "split": "dev"}
+    for name, command in [("a", "ablate"), ("b", "ablate"), ("c", "ablate"), ("g", "grpo")]:
+        stage(tmp_path / name, {"command": command, "settings": {}, "inputs": {}}, {}, {})
+    for name, digest in [("a", None), ("b", "0" * 64), ("g", None)]:
+        leaves(tmp_path / name, {"table.json": made, "costs.json": {"one": {"gib": 1}}}, digest)
+    (found,) = ablations(read_run(tmp_path))
+    assert (found.name, found.table, found.costs) == ("a", made, {"one": {"gib": 1}})
+    assert found.title == "a: 2 cells by seed on dev"
+
+
+def leaves(folder, files, digest=None):
+    """Files among the outputs of a finished stage, under `digest` or their own."""
+    done = json.loads((folder / "done.json").read_bytes())
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+        done["outputs"][name] = digest or file_digest(folder / name)
+    (folder / "done.json").write_text(json.dumps(done))

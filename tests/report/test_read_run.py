@@ -54,6 +54,59 @@ def test_stages_stand_in_the_order_in_which_they_are_run(tmp_path):
     assert len(names) == 8
 
 
+def test_members_of_another_workspace_inside_are_not_models_of_this_one(tmp_path):
+    evaluated(tmp_path, "a")
+    made(tmp_path / "eval" / "prep" / "sft", "sft")
+    (tmp_path / "eval" / "prep" / "torn").mkdir()
+    (tmp_path / "eval" / "prep" / "torn" / "plan.json").write_text("{")
+    (evaluation,) = read_run(tmp_path).evaluations
+    assert [*evaluation.models] == ["a"]
+    (sentence,) = evaluation.unread
+    assert "torn" in sentence and "Run its command again" in sentence
+
+
+def test_a_stage_is_finished_where_it_says_so_and_has_its_figures_then(tmp_path):
+    made(tmp_path / "sft", "sft", {"seed": 1}, {"data": "ab"}, figures={"loss": 0.5})
+    made(tmp_path / "dpo", "dpo")
+    (tmp_path / "dpo" / "done.json").unlink()
+    run = read_run(tmp_path)
+    sft, dpo = run.stage("sft"), run.stage("dpo")
+    assert (sft.figures, sft.settings, sft.inputs) == ({"loss": 0.5}, {"seed": 1}, {"data": "ab"})
+    assert (dpo.done, dpo.figures, dpo.outputs) == (None, {}, {})
+    assert run.unread == ["Not finished, so not read: dpo. Run `agentlite dpo` again to finish it."]
+    with pytest.raises(UserError, match="there is no such run"):
+        read_run(tmp_path / "none")
+
+
+@pytest.mark.parametrize("kinds", [["live", "recorded"], ["recorded", "live"], ["recorded"]])
+def test_an_evaluation_is_live_where_a_model_acted_in_an_environment(kinds, tmp_path):
+    for number, kind in enumerate(kinds):
+        made(tmp_path / "eval" / "prep" / f"m{number}", "eval", metrics={"dialogs_are": kind})
+    (evaluation,) = read_run(tmp_path).evaluations
+    assert evaluation.is_live is ("live" in kinds)
+
+
+@pytest.mark.parametrize(
+    "place", ["settings", "inputs", "by source", "prep", "own prep", "nowhere"]
+)
+def test_bfcl_is_known_wherever_a_plan_or_a_figure_names_it(place, tmp_path):
+    def source(*places):
+        return "bfcl:multiple" if place in places else "rows.jsonl"
+
+    made(tmp_path / "prep", "prep", {"sources": [source("prep")]})
+    if place == "own prep":
+        made(tmp_path / "held-out", "prep", {"sources": [source("own prep")]})
+    made(
+        tmp_path / "eval" / "held-out" / "m",
+        "eval",
+        {"data": source("settings")},
+        {source("inputs"): "ab"},
+        metrics={"by": {"source": {source("by source"): {}}}},
+    )
+    run = read_run(tmp_path)
+    assert run.is_bfcl(run.evaluations[0]) is (place != "nowhere")
+
+
 def test_models_stand_in_the_order_in_which_they_were_compared_and_others_follow(tmp_path):
     evaluated(tmp_path, "a", "b", "c", "d")
     compare = tmp_path / "eval" / "prep" / "compare.json"
@@ -412,10 +465,26 @@ def test_the_viewers_of_all_evaluations_share_the_budget_of_a_page(tmp_path, mon
 
 
 def test_a_choice_of_models_keeps_them_and_the_differences_between_them(tmp_path):
-    run = read_run(write_run(tmp_path / "weather", ["base", "sft", "dpo"], 6))
+    folder = write_run(tmp_path / "weather", ["base", "sft", "dpo"], 6)
+    compare = folder / "eval" / "prep" / "compare.json"
+    digests = {
+        name: file_digest(compare.parent / name / "predictions.jsonl")
+        for name in ("base", "sft", "dpo")
+    }
+    compare.write_text(json.dumps({**json.loads(compare.read_bytes()), "predictions": digests}))
+    run = read_run(folder)
     [chosen] = with_models(run, ["base", "dpo", "none"]).evaluations
     assert list(chosen.models) == ["base", "dpo"] and chosen.is_current
     pairs = {(row["first"], row["second"]) for row in differences(chosen)}
     assert pairs == {("base", "dpo")}
+    whole = run.evaluations[0].compared
+    assert chosen.compared == {
+        **whole,
+        "models": ["base", "dpo"],
+        "predictions": {name: digests[name] for name in ("base", "dpo")},
+        "differences": [
+            row for row in whole["differences"] if row["first"] + row["second"] == "basedpo"
+        ],
+    }
     assert with_models(run, []) == run
     assert not with_models(run, ["none"]).evaluations

@@ -1,5 +1,6 @@
 """agentlite.scoring.assignment: the pairs with the highest sum."""
 
+import random
 from itertools import permutations
 
 import pytest
@@ -35,6 +36,15 @@ def test_an_assignment_is_the_best_there_is_and_takes_nothing_twice(worth):
     assert sum(worth[row][column] for row, column in pairs) == best(worth)
     assert all(worth[row][column] for row, column in pairs)
     assert len({row for row, _ in pairs}) == len({column for _, column in pairs}) == len(pairs)
+
+
+@pytest.mark.parametrize("rows", [5, 6])
+def test_long_chains_of_changes_end_at_the_best_too(rows):
+    """Only in larger tables does a row push away one that had pushed another away itself."""
+    generator = random.Random(rows)
+    for _ in range(60):
+        worth = [generator.choices([0, 0.25, 0.5, 1], k=6) for _ in range(rows)]
+        assert sum(worth[row][column] for row, column in assign(worth)) == best(worth)
 
 
 @pytest.mark.parametrize("count", [2, 6, 7, 40])

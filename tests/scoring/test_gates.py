@@ -1,0 +1,74 @@
+"""agentlite.scoring.gates: which conditions there may be, and which of them a model fails."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlite.core.errors import UserError
+from agentlite.scoring.gates import NAMES, check_figure, failures, parse_gate
+
+MEANS = st.floats(0, 1).map(lambda mean: round(mean, 2))
+
+
+@pytest.mark.parametrize("name", [*NAMES, "pass^1", "pass^16"])
+def test_each_figure_of_an_evaluation_may_be_a_gate(name):
+    check_figure(name, "--gate")
+    (condition,) = parse_gate(f" {name} >= 50% ,")
+    assert (condition.name, condition.sign, condition.bound) == (name, ">=", 0.5)
+
+
+@pytest.mark.parametrize("name", ["exact_cal", "pass^", "pass^1a", "xpass^1", "pass", "Overall"])
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_a_figure_that_there_is_not_is_refused_wherever_it_stands(name, place):
+    known = "exact_call>=0.5"
+    text = f"{name}>=0.5,{known}" if place == "first" else f"{known},{name}>=0.5"
+    for check, location in (
+        (lambda: check_figure(name, "--metrics"), "--metrics"),
+        (lambda: parse_gate(text), "--gate"),
+    ):
+        with pytest.raises(UserError, match="no figure is called") as refused:
+            check()
+        assert (refused.value.location, refused.value.exit_code) == (location, 2)
+
+
+def test_the_nearest_figure_is_named():
+    with pytest.raises(UserError, match="Did you mean 'exact_call'"):
+        check_figure("exact_cal", "--gate")
+
+
+def test_an_environment_may_have_figures_of_its_own_but_not_conditions_of_its_own():
+    (condition,) = parse_gate("orders_filled>0.5", own_scores=True)
+    assert condition.name == "orders_filled"
+    with pytest.raises(UserError, match="is not a condition"):
+        parse_gate("orders_filled", own_scores=True)
+    with pytest.raises(UserError, match="no figure is called"):
+        parse_gate("orders_filled>0.5")
+    assert parse_gate("") == parse_gate(" , ") == []
+
+
+@given(mean=MEANS, bound=MEANS)
+@pytest.mark.parametrize(
+    ("sign", "holds"),
+    [
+        (">=", lambda mean, bound: mean >= bound),
+        ("<=", lambda mean, bound: mean <= bound),
+        (">", lambda mean, bound: mean > bound),
+        ("<", lambda mean, bound: mean < bound),
+    ],
+)
+def test_a_condition_fails_where_its_figure_is_on_the_wrong_side_of_the_bound(
+    sign, holds, mean, bound
+):
+    conditions = parse_gate(f"exact_call{sign}{bound}")
+    expected = [] if holds(mean, bound) else [f"exact_call{sign}{bound:g}: it is {mean:.4g}"]
+    assert failures(conditions, {"exact_call": mean, "other": 1 - mean}) == expected
+
+
+def test_each_condition_is_judged_by_its_own_figure_and_one_not_measured_fails():
+    conditions = parse_gate("exact_call>=0.5,rouge>=0.5,forgetting<=0.02", own_scores=True)
+    assert failures(conditions, {"exact_call": 0.4, "rouge": None}) == [
+        "exact_call>=0.5: it is 0.4",
+        "rouge>=0.5: not measured",
+        "forgetting<=0.02: not measured",
+    ]
+    assert failures(conditions, {"exact_call": 0.5, "rouge": 0.9, "forgetting": 0.0}) == []
