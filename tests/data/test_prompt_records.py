@@ -1,17 +1,23 @@
 """agentlite.data.prompt_records: the records of a file or of stdin whose steps are asked."""
 
+import hashlib
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.generated_run import stage
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Message, Record, from_row, to_row
 from agentlite.core.row_files import write_rows
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS
-from agentlite.data.prompt_records import Prompts
+from agentlite.data.prompt_records import Prompts, find_prompts
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.model_source import Source
 
 
 def row(query: str, **more: Any) -> dict[str, Any]:
@@ -35,6 +41,31 @@ def test_each_record_of_a_file_or_of_stdin_is_asked_once_and_bears_its_source(
         records = list(prompts.records())
         assert [record.messages[0].content for record in records] == ["one", "two"]
         assert {record.source for record in records} == {source}
+
+
+@pytest.mark.parametrize("data", ["-", "rows.jsonl", "prep"])
+def test_prompts_come_from_stdin_from_a_file_or_from_the_split_of_a_prep(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = lines(row("one"))
+    messages = (Message("user", "one"), Message("assistant", "a"))
+    splits = {f"{split}.jsonl": [to_row(Record(messages=messages))] for split in ("dev", "test")}
+    plan = {"command": "prep", "settings": {"protocol": "react"}, "inputs": {}}
+    stage(tmp_path / "prep", plan, {"train.jsonl": [], **splits}, {})
+    tuned = {"command": "sft", "settings": {"protocol": "hermes"}, "inputs": {}}
+    stage(tmp_path / "sft", tuned, {}, {})
+    (tmp_path / "rows.jsonl").write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    found = find_prompts(data, "dev", "sft", Source("sft", "base", None, ""), tmp_path)
+    file = tmp_path / ("prep/dev.jsonl" if data == "prep" else data)
+    digest = hashlib.sha256(content).hexdigest() if data == "-" else file_digest(file)
+    assert (found.location, found.digest) == (str(file) if data == "prep" else data, digest)
+    assert (found.protocol, found.prepared) == (
+        ("react", True) if data == "prep" else ("hermes", False)
+    )
+    assert found.content == (content if data == "-" else b"")
+    assert [record.messages[0].content for record in found.records()] == ["one"]
 
 
 def test_a_row_that_cannot_be_asked_is_an_error_with_its_line() -> None:

@@ -263,3 +263,42 @@ def test_a_template_can_do_what_templates_of_models_do(source, text):
 def test_a_template_that_refuses_or_reaches_out_is_an_error(source, problem):
     with pytest.raises(TemplateError, match=problem):
         rendered(source)
+
+
+@pytest.mark.parametrize("x", ["", "aba", [], [1, 2, 3, 4]], ids=str)
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "x + x",
+        "y + x",
+        "x + y",
+        "x * 7",
+        "7 * x",
+        "'%s|%9d' % ('ab', 1)",
+        "x ~ 7",
+        "x | join('ab')",
+    ],
+)
+def test_what_an_operation_makes_is_counted_before(expression, x):
+    template = Compiled(f"{{% set made = {expression} %}}{{{{ made | length }}}}")
+    length = int(template.render(x=x, y=x[:1]))
+    assert template.environment.total >= length
+
+
+@pytest.mark.parametrize(
+    ("expression", "most"),
+    [
+        ("x * y", (1 << 32767, 1 << 32767)),
+        ("x ** y", (1 << 63, 1023)),
+        ("x + y", (1 << 65533, 1)),
+    ],
+)
+def test_an_integer_has_no_more_bits_than_its_limit(expression, most):
+    x, y = most
+    source = f"{{{{ ({expression}) is number }}}}"
+    assert rendered(source, x=x, y=y) == "True"
+    if expression != "x + y":  # a sum has hardly more digits than what is added
+        with pytest.raises(TemplateError, match="integers of thousands of digits"):
+            rendered(source, x=x, y=y + 1 if expression == "x ** y" else y << 1)
+        with pytest.raises(TemplateError, match="integers of thousands of digits"):
+            rendered(source, x=x << 1, y=y)

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
-from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from agentlite.rendering.template import Template
-from agentlite.rendering.token_cache import KNOWN, TokenCache, encoder
+from agentlite.rendering.token_cache import KNOWN, LONGEST, TokenCache, encoder
 
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 SPLITS = [
@@ -89,38 +89,102 @@ def test_ids_are_those_of_the_whole_text(tokenizer, text):
     assert encode(text) == expected  # from memory
 
 
+def split(rule, behavior="isolated", invert=False):
+    return pre_tokenizers.Split(rule, behavior, invert)
+
+
+def small(added=("<|im_end|>",), rules=None, normalizer=None):
+    """A tokenizer of single bytes and a few pairs, so that it is made at once."""
+    pairs = [("i", "n"), (",", "Ġ"), ("4", "2"), ("a", "a"), ("'", "s")]
+    letters = [*pre_tokenizers.ByteLevel.alphabet(), *map("".join, pairs)]
+    tokenizer = Tokenizer(models.BPE({text: n for n, text in enumerate(sorted(letters))}, pairs))
+    tokenizer.pre_tokenizer = rules or WITH_REGEX
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    tokenizer.add_tokens([AddedToken(name, normalized=False) for name in added])
+    return tokenizer
+
+
+WORDS = Regex(sorted(KNOWN)[0])
+OTHER = Regex(r"\w+\W")
+WITH_REGEX = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+WITH_PREFIX = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
+DIGITS = pre_tokenizers.Digits(individual_digits=True)
+
+
 @pytest.mark.parametrize(
-    "parts",
+    ("before", "last"),
     [
-        {"pre_tokenizer": pre_tokenizers.Metaspace()},
-        {"pre_tokenizer": pre_tokenizers.ByteLevel(add_prefix_space=True)},
-        {"pre_tokenizer": BYTES},
-        {
-            "pre_tokenizer": pre_tokenizers.Sequence(
-                [pre_tokenizers.Split(Regex(r"\w+\W"), "isolated"), BYTES]
-            )
-        },
-        {"normalizer": normalizers.Replace(", ", "")},
+        ((), pre_tokenizers.Metaspace()),
+        ((), pre_tokenizers.ByteLevel(add_prefix_space=True)),
+        ((), BYTES),
+        ((DIGITS,), BYTES),
+        ((split(OTHER),), BYTES),
+        ((split(OTHER),), WITH_REGEX),
+        ((split(","),), WITH_REGEX),
+        ((split(WORDS), split(OTHER)), BYTES),
+        ((split(OTHER), split(WORDS)), BYTES),
+        ((split(WORDS, "removed"),), WITH_REGEX),
+        ((split(WORDS, "merged_with_next"),), WITH_REGEX),
+        ((split(WORDS, invert=True),), WITH_REGEX),
+        ((pre_tokenizers.Whitespace(),), WITH_REGEX),
+        ((split(WORDS),), WITH_PREFIX),
+        ((split(WORDS),), pre_tokenizers.Metaspace()),
+        ((BYTES,), split(WORDS)),
     ],
+)
+def test_tokenizers_with_other_rules_are_left_to_themselves(before, last):
+    rules = pre_tokenizers.Sequence([*before, last]) if before else last
+    is_left_to_itself(small(rules=rules))
+
+
+@pytest.mark.parametrize(
+    "normalizer",
+    [normalizers.Replace(", ", ""), normalizers.Lowercase(), normalizers.NFKC()],
     ids=str,
 )
-def test_tokenizers_with_other_rules_are_left_to_themselves(parts, smollm2):
-    tokenizer = changed(smollm2.tokenizer, **parts)
+def test_a_tokenizer_that_changes_texts_first_is_left_to_itself(normalizer):
+    is_left_to_itself(small(normalizer=normalizer))
+
+
+@pytest.mark.parametrize("option", ["lstrip", "rstrip", "single_word", "normalized"])
+def test_added_tokens_that_look_around_them_are_left_to_the_tokenizer(option):
+    tokenizer = small()
+    tokenizer.add_tokens([AddedToken("<mask>", **{"normalized": False, option: True})])
+    is_left_to_itself(tokenizer)
+
+
+def is_left_to_itself(tokenizer):
     encode = encoder(tokenizer)
     assert not hasattr(encode, "__self__")
-    assert (
-        encode("Rain, wind: 4 mm.")
-        == tokenizer.encode("Rain, wind: 4 mm.", add_special_tokens=False).ids
-    )
+    for text in ("Rain, wind: 42 mm.", "a <mask> b"):
+        assert encode(text) == tokenizer.encode(text, add_special_tokens=False).ids
 
 
-def test_added_tokens_that_take_blanks_with_them_are_left_to_the_tokenizer(smollm2):
-    tokenizer = changed(smollm2.tokenizer)
-    tokenizer.add_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
-    assert (
-        encoder(tokenizer)("a <mask> b")
-        == tokenizer.encode("a <mask> b", add_special_tokens=False).ids
-    )
+@pytest.mark.parametrize(
+    ("before", "last"),
+    [((), WITH_REGEX), ((DIGITS,), WITH_REGEX), ((split(WORDS),), BYTES)],
+)
+@pytest.mark.parametrize("normalizer", [None, normalizers.NFC()], ids=str)
+@pytest.mark.parametrize("has_added", [True, False])
+def test_tokenizers_with_the_rules_that_are_known_are_remembered(
+    before, last, normalizer, has_added
+):
+    rules = pre_tokenizers.Sequence([*before, last]) if before else last
+    tokenizer = small(("<|im_end|>",) if has_added else (), rules, normalizer)
+    encode = encoder(tokenizer)
+    assert isinstance(encode.__self__, TokenCache)
+    for text in ("Rain, wind: 42 mm.", "<|im_start|>user\nZoe\u0308's<|im_end|>", ""):
+        assert encode(text) == tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def test_a_long_chunk_is_not_remembered():
+    tokenizer = small()
+    encode = encoder(tokenizer)
+    short, long = "a" * LONGEST, "b" * (LONGEST + 1)
+    for text in (short, long):
+        assert encode(text) == tokenizer.encode(text, add_special_tokens=False).ids
+    assert short in encode.__self__ and long not in encode.__self__
 
 
 def test_memory_is_bounded(smollm2, monkeypatch):

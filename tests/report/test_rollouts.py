@@ -215,6 +215,12 @@ def test_a_reader_stays_in_its_budget_and_says_what_it_left_out(budget, most):
     assert any(note in one for one in fitted.notes) == (len(shown) < 40)
 
 
+def test_a_reader_with_room_for_all_rollouts_says_nothing_of_any_left_out():
+    fitted = pack_rollouts("x", read_rollouts(many(), 40), 10**6)
+    assert len(unpacked(fitted.text)["rollouts"]) == 40
+    assert fitted.notes == []
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forty(tmp_path_factory):
     """Forty rollouts whose texts do not compress."""
