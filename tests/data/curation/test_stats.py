@@ -103,6 +103,12 @@ def test_the_script_of_a_dialog_is_that_of_its_first_question(text: str, name: s
     assert script(Record(messages=(Message("assistant", text),))) == name
 
 
+@pytest.mark.parametrize("before", [Message("system", "天"), Message("assistant", "Ж")])
+def test_what_others_say_before_the_first_question_has_no_script(before: Message) -> None:
+    turns = (before, Message("user", "Rain?"), Message("user", "天"), Message("assistant", "Ж"))
+    assert script(Record(messages=turns)) == "Latin"
+
+
 # --- samples ---
 
 

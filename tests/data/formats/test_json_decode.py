@@ -115,6 +115,9 @@ def test_a_text_that_should_be_json_is_repaired_at_any_depth(key: str) -> None:
     assert value == {"x": [{key: '{"a": true}'}, {key: '["b"]'}]}
     assert used == ["literal"]
     assert repaired(json.dumps({key: "{a}"}), "literal") is None
+    # one that cannot be read stays as it is beside one that can
+    value, _ = repaired(json.dumps({"x": [{key: "{a}"}, {key: "['b']"}]}), "literal")
+    assert value == {"x": [{key: "{a}"}, {key: '["b"]'}]}
     assert repaired(json.dumps({key: "'text'", "other": "{'a': 1}"}), "literal") is None
 
 

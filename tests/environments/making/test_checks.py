@@ -179,3 +179,82 @@ def test_copies_are_known_by_words_and_calls():
     again[0]["content"] = "what did ANN order"
     assert copy_key(GOOD) == copy_key(again)
     assert copy_key(GOOD) != copy_key(changed(0, content="What has Bob ordered?"))
+
+
+RESULT = '{"price": 666.6666, "share": 0.67, "total": 12345, "kinds": [1, 2, 4], "by": "ann@a.ex"}'
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("666.67 or 667, of 12,345 and 12345.0", []),
+        ("666.66", ["666.66"]),
+        ("66.7 %", ["66.7"]),
+        ("67.0 % of 5 by ann@a.ex", []),  # five values
+        ("68 % of 6", ["68", "6"]),
+        ("1,23 and 123", ["23", "123"]),
+        ("bob@a.ex and ANN@A.EX", ["bob@a.ex"]),
+        (
+            "A7 and A77",
+            ["7", "A77"],
+        ),  # a code has three letters; of a shorter one the number counts
+        ("'price', and ‘x’ by 'Ann.'", []),
+        ('"a lamp" and “a desk”', ["a lamp", "a desk"]),
+        ("it's Ann's", []),
+        ("7) seven\n8. eight, 9. nine", ["9"]),
+    ],
+)
+def test_what_was_named_nowhere_is_invented(words, found):
+    assert sorted(invented(words, [RESULT, "Ask Ann."])) == sorted(found)
+
+
+@pytest.mark.parametrize("place", ["user", "result", "call", "earlier words"])
+def test_what_anybody_has_named_before_is_not_invented(place):
+    said = [user("Is it 4321?" if place == "user" else "Is it?")]
+    call = Call("find_order", {"customer": "4321" if place == "call" else "Ann"})
+    said += called(PlannedCall(call, "4321" if place == "result" else "{}"))
+    later = [agent("It may be 4321."), user("Is it?")] if place == "earlier words" else []
+    for words, known in ((agent("It is 4321."), True), (agent("It is 4322."), False)):
+        messages = [*said, *later, words]
+        found = faults(PLAN, messages, TOOLS, replay(messages))
+        reasons = [fault.reason for fault in found if "was in no result" in fault.reason]
+        first = ["4321 was in no result (message 3)"] if later else []
+        last = [] if known else [f"4322 was in no result (message {len(messages) - 1})"]
+        assert reasons == [*first, *last]
+
+
+def test_the_results_of_a_model_that_stands_for_the_tools_are_not_compared():
+    other = Replay(["something else"], "s9", is_real=False)
+    assert kinds(GOOD, known=other) == set()
+    assert kinds(GOOD, known=other._replace(is_real=True)) == {"invented result", "wrong call"}
+
+
+def test_a_user_who_slips_need_not_be_asked_and_one_who_is_asked_has_to_answer():
+    slip = PlannedCall(Call("find_order", {"customer": "Anne"}), '{"error": "no such customer"}')
+    turn = PlannedTurn((FIND,), missing="customer", slip=slip)
+    plan = Blueprint("slip", "", (turn,), NAMES, "s2")
+    corrected = [GOOD[0], *called(slip), *called(FIND, 1), GOOD[3]]
+    assert "did not ask" not in kinds(corrected, plan)
+    plan = Blueprint("missing", "", (PlannedTurn((FIND,), missing="customer"),), NAMES, "s2")
+    reasons = [
+        fault.reason for fault in faults(plan, GOOD[:1] + GOOD[3:4], TOOLS, Replay([], "s2"))
+    ]
+    assert "the agent never hears customer" in reasons
+
+
+@pytest.mark.parametrize(
+    ("name", "question", "leaked"),
+    [
+        ("find_order", "Does find_order work?", True),
+        ("find_order", "Does find_orders or refind_order work?", False),
+        ("findOrder", "Does findOrder work?", True),
+        ("find", "Can you find it?", False),
+        ("Find", "Find it.", False),
+    ],
+)
+def test_a_goal_is_leaked_by_the_name_of_a_tool_that_is_no_word_of_english(name, question, leaked):
+    call = PlannedCall(Call(name, {}), "{}")
+    plan = Blueprint("one", "", (PlannedTurn((call,)),), (name,), "s2")
+    messages = [user(question), *called(call), agent("Done.")]
+    found = faults(plan, messages, [tool(name, "")], replay(messages))
+    assert any(fault.kind == "leaked goal" for fault in found) is leaked

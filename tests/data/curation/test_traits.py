@@ -1,0 +1,111 @@
+"""agentlite.data.curation.traits: what a record asks, calls, and was made from."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, digest
+from agentlite.data.curation.traits import (
+    SHORTEST_QUERY,
+    always_expects_calls,
+    expected_tools,
+    first_query,
+    normal,
+    traits,
+)
+
+SHORT, LONG, LATER = "x" * (SHORTEST_QUERY - 1), "y" * SHORTEST_QUERY, "z" * 40
+
+
+def asking(*queries: str, **fields: object) -> Record:
+    turns = [(Message("user", query), Message("assistant", "a")) for query in queries]
+    return Record(messages=tuple(m for turn in turns for m in turn), **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("queries", "first", "all_of_them"),
+    [
+        ((LONG,), LONG, [LONG]),
+        ((SHORT, LONG, LATER), LONG, [LONG, LATER]),
+        ((LATER, SHORT, LONG), LATER, [LATER, LONG]),
+        ((SHORT, "hi"), SHORT, [SHORT]),
+        (("天气怎么样", LONG), LONG, [LONG]),
+        (("天气怎么样吗", LONG), "天气怎么样吗", ["天气怎么样吗", LONG]),
+        ((f"  {LONG.upper()}!",), LONG, [LONG]),
+        (("",), "", []),
+    ],
+)
+def test_a_record_asks_what_is_long_enough_in_bytes_and_else_what_is_said_first(
+    queries: tuple[str, ...], first: str, all_of_them: list[str]
+) -> None:
+    found = traits(asking(*queries))
+    assert found.query == first
+    assert found.queries == [bytes.fromhex(digest(query)) for query in all_of_them]
+    assert {len(query) for query in found.queries} <= {8}
+
+
+def test_only_the_user_asks_and_a_plain_text_is_what_it_says() -> None:
+    said = (Message("system", "Be brief, and say no more."), Message("user", "Rain?"))
+    record = Record(messages=(*said, Message("assistant", "No rain is expected in Oslo.")))
+    assert (first_query(record), traits(record).query) == ("rain", "rain")
+    text = Record(
+        messages=(Message("assistant", "A plain text about rain."),), meta={"whole": True}
+    )
+    assert text.is_text and first_query(text) == "aplaintextaboutrain"
+
+
+def test_a_record_is_tied_to_itself_to_its_parent_and_to_all_that_it_was_joined_from() -> None:
+    for fields, others in (
+        ({}, ()),
+        ({"parent": "p"}, ("p",)),
+        ({"meta": {"joined": ["j", "k"]}}, ("j", "k")),
+        ({"parent": "p", "meta": {"joined": ["j"]}}, ("p", "j")),
+    ):
+        record = asking("q", **fields)
+        assert traits(record).parents == (record.id, *others)
+    record = asking("q", source="s", task="planning", split="dev")
+    found = traits(record)
+    assert (found.id, found.source, found.task, found.split) == (record.id, "s", "planning", "dev")
+
+
+CALLS = {"b": GoldCall("b", {}), "a": GoldCall("a", {}), "any": GoldCall(ANY_TOOL, {})}
+
+
+@pytest.mark.parametrize(
+    ("turns", "tools", "always"),
+    [
+        ([["b"], ["a", "b"]], ("a", "b"), True),
+        ([["b"], []], ("b",), False),
+        ([[], []], (), False),
+        ([["any"]], (), False),
+        ([["any"], ["a"]], ("a",), True),
+    ],
+)
+def test_the_tools_of_a_record_are_those_that_its_gold_expects_by_name(
+    turns: list[list[str]], tools: tuple[str, ...], always: bool
+) -> None:
+    gold = {2 * n + 1: Gold(tuple(CALLS[name] for name in names)) for n, names in enumerate(turns)}
+    record = asking(*map(str, range(len(turns))), gold=gold)
+    assert (traits(record).tools, expected_tools(record)) == (tools, {*tools})
+    assert always_expects_calls(record) is always
+
+
+def test_a_call_that_a_record_makes_is_expected_where_no_gold_says_otherwise() -> None:
+    turns = (Message("user", "q"), Message("assistant", "", (Call("f", {}, "c0"),)))
+    assert traits(Record(messages=turns)).tools == ("f",)
+
+
+@given(st.text())
+def test_a_text_is_the_same_in_other_letters_and_marks_and_never_becomes_empty(text: str) -> None:
+    assert normal(normal(text)) == normal(text)
+    assert bool(normal(text)) == bool(text)
+    if any(letter.isalnum() for letter in text):
+        assert normal(f" _{text}! ") == normal(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [("Is it Ｗet?", "isitwet"), ("STRASSE", "straße"), ("snake_case", "snakecase"), ("?!", "?!")],
+)
+def test_case_width_blanks_and_punctuation_do_not_count(text: str, same: str) -> None:
+    assert normal(text) == normal(same)
