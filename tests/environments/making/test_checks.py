@@ -197,7 +197,7 @@ RESULT = '{"price": 666.6666, "share": 0.67, "total": 12345, "kinds": [1, 2, 4],
         (
             "A7 and A77",
             ["7", "A77"],
-        ),  # a code has three letters; of a shorter one the number counts
+        ),  # a code has three letters
         ("'price', and ‘x’ by 'Ann.'", []),
         ('"a lamp" and “a desk”', ["a lamp", "a desk"]),
         ("it's Ann's", []),

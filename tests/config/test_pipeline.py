@@ -1,0 +1,36 @@
+"""agentlite.config.pipeline: what the house knows of each stage before it imports one."""
+
+import pytest
+
+from agentlite.config.pipeline import MADE, STAGES, TRAINED, TRAINERS, typed
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_an_example_is_a_command_of_its_stage_or_of_the_next_one(name):
+    stage = STAGES[name]
+    lines = stage.examples.strip().splitlines()
+    commands = [line.rpartition("| ")[2] for line in lines]
+    assert all(command.startswith("agentlite ") for command in commands)
+    assert commands[0].startswith(f"agentlite {typed(name)}")
+    assert stage.help.endswith(".") and "\n" not in stage.help
+
+
+def test_no_two_stages_have_a_name_in_common():
+    names = [*STAGES, *(other for stage in STAGES.values() for other in stage.other_names.split())]
+    assert len(names) == len({*names})
+
+
+def test_a_stage_under_a_word_is_typed_behind_it():
+    assert MADE == ("queries", "templates")
+    assert [typed(name) for name in ("queries", "make", "sft", "chat")] == [
+        "make queries",
+        "make",
+        "sft",
+        "chat",
+    ]
+
+
+def test_stages_that_share_their_work_train_and_those_that_sample_for_it_do_not_share():
+    shared = {name for name, stage in STAGES.items() if stage.torchrun}
+    assert shared == {"sft", "dpo"} and shared < {*TRAINERS}
+    assert {*TRAINERS} - shared == {"grpo", "distill"} and TRAINED in TRAINERS

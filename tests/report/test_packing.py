@@ -1,0 +1,76 @@
+"""agentlite.report.packing: rows fit a budget, cut as little as that needs, and say so."""
+
+import base64
+import json
+import random
+import string
+import zlib
+
+import pytest
+
+from agentlite.report.packing import LONGEST, Cutter, pack_within
+
+
+def texts(count, length, seed=0):
+    generator = random.Random(seed)
+    return ["".join(generator.choices(string.ascii_letters, k=length)) for _ in range(count)]
+
+
+def packed(rows, budget):
+    """The texts that are left, and what was fitted."""
+    fitted = pack_within(budget, len(rows), lambda n, cut: {"rows": [*map(cut, rows[:n])]})
+    return json.loads(zlib.decompress(base64.b64decode(fitted.text)))["rows"], fitted
+
+
+def test_what_fits_is_whole_and_says_nothing():
+    rows = [*texts(5, 300), "é\ud800"]
+    left, fitted = packed(rows, 10**6)
+    assert left == [*rows[:5], "é?"] and (fitted.rows, fitted.notes) == (6, [])
+    exact = len(fitted.text)
+    assert packed(rows, exact)[1].rows == 6 and packed(rows, exact - 1)[1].rows < 6
+
+
+@pytest.mark.parametrize("limit", LONGEST)
+def test_texts_are_cut_at_the_longest_limit_that_fits_before_a_row_is_left_out(limit):
+    rows = texts(3, 30_000)
+    whole = packed([text[:limit] for text in rows], 10**6)[1]
+    left, fitted = packed(rows, len(whole.text) + 300)
+    assert fitted.rows == 3 and len(fitted.text) <= len(whole.text) + 300
+    assert [text[:limit] for text in rows] == [text[:limit] for text in left]
+    assert {text[limit:] for text in left} == {f" … [{30_000 - limit:,} more characters]"}
+    assert len(fitted.notes) == 1
+    assert fitted.notes[0].startswith(f"3 texts are cut after {limit:,} characters")
+
+
+@pytest.mark.parametrize("budget", [300, 2000, 20_000])
+@pytest.mark.parametrize("length", [500, 900, 1100])
+def test_the_first_rows_stay_where_cutting_is_not_enough(budget, length):
+    rows = texts(60, length)
+    left, fitted = packed(rows, budget)
+    assert len(fitted.text) <= budget and len(left) == fitted.rows < 60
+    assert [text[:500] for text in left] == [text[:500] for text in rows[: fitted.rows]]
+    if budget == 20_000:  # not many more would have fitted
+        assert len(fitted.text) > 0.8 * budget
+
+
+def test_texts_shorter_than_a_limit_are_not_tried_at_that_limit():
+    """Nothing would change but the time."""
+    rows, limits = texts(40, 1500), []
+
+    def contents(count, cut):
+        limits.append(cut.limit)
+        return {"rows": [*map(cut, rows[:count])]}
+
+    pack_within(1000, 40, contents)
+    assert limits[:2] == [20_000, 1_000] and 4_000 not in limits
+
+
+def test_a_cutter_counts_what_it_cuts():
+    cut = Cutter(3)
+    assert [cut(text) for text in ("", "abc", "abcd", "a" * 1003)] == [
+        "",
+        "abc",
+        "abc … [1 more characters]",
+        "aaa … [1,000 more characters]",
+    ]
+    assert (cut.count, cut.longest) == (2, 3)
