@@ -8,7 +8,8 @@ from agentlite.environments.making.values import WORD
 
 # what stands before the description itself, as BFCL has it
 INTRODUCTION = re.compile(r"^.*\bTool description:\s*", re.DOTALL | re.IGNORECASE)
-SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|\n")
+# "a city, e.g. Oslo" is not two sentences
+SENTENCE = re.compile(r"(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)\s+(?=[A-Z])|\n")
 SMALL = {
     *("a", "an", "and", "as", "at", "based", "by", "for", "from", "in", "into", "it", "its", "of"),
     *("on", "or", "the", "to", "with", "given", "specific", "specified", "all", "get", "current"),
