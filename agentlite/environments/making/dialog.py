@@ -71,7 +71,6 @@ def row_of(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Tool],
     verified: Sequence[str],
-    split: str = "",
 ) -> dict[str, Any]:
     """The row of a dialog: messages with `loss` where a turn is not to be learned, the tools on
     offer, the right calls of each turn of the agent's, and what is known about it. `verified`: by
