@@ -103,6 +103,13 @@ def test_what_needs_no_repair_or_has_none_is_left(text: str) -> None:
     assert repaired(text) is None
 
 
+@pytest.mark.parametrize("number", ["00110000", "FFFFFFFF"])
+@pytest.mark.parametrize("methods", [("literal",), ("json",), ("literal", "json")], ids=str)
+def test_an_escape_beyond_unicode_is_not_repaired(number: str, methods: tuple[str, ...]) -> None:
+    assert repaired(f"{{'a': '\\U{number}'}}", *methods) is None
+    assert repaired("{'a': '\\U0001F600'}", "literal") == ({"a": "😀"}, ["literal"])
+
+
 def test_bytes_that_are_no_utf_8_and_rows_beyond_a_mebibyte_are_not_repaired() -> None:
     assert repair(b"{'a': '\xff'}", ["literal"]) is None
     assert repaired('{"a" "b"' + " " * (1 << 20), "json") is None
