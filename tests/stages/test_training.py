@@ -76,6 +76,26 @@ def test_all_that_training_leaves_is_recorded_and_made_again_where_it_was_change
         assert path.read_text(encoding="utf-8") == "as it was left"
 
 
+def test_only_what_changes_the_outcome_makes_a_finished_stage_another_one(tmp_path: Path) -> None:
+    """How it is done may change, and so may who is told of it."""
+    stage = FakeStage("grpo", tmp_path, ("rollouts.jsonl",))
+    freely = ("reward_seconds", "reward_memory")
+    stage(not_of_the_plan=freely)
+    settings = run_folder.read_plan(tmp_path / "grpo").settings
+    assert not settings.keys() & {*freely, "report_to"}
+    assert settings["protocol"] == "hermes" and "max_failures" in settings
+    stage.settings = replace(stage.settings, reward_seconds=99.0, report_to=("tensorboard",))
+    assert stage(not_of_the_plan=freely).status == "up to date" and stage.trained == 1
+    for changed in ({"protocol": "react"}, {"inputs": {"data": "e"}}):
+        with pytest.raises(UserError) as refused:
+            stage(**{"not_of_the_plan": freely, **changed})
+        assert refused.value.exit_code == 3
+    stage.settings = replace(stage.settings, max_failures=0.5)
+    with pytest.raises(UserError) as refused:
+        stage(not_of_the_plan=freely)
+    assert refused.value.exit_code == 3 and stage.trained == 1
+
+
 def test_a_dry_run_trains_nothing_and_leaves_no_folder(tmp_path: Path) -> None:
     stage = FakeStage("sft", tmp_path, ())
     stage.target = stage.target._replace(dry_run=True)
