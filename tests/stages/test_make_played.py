@@ -1,6 +1,7 @@
 """`make dialogs --endpoint`: models play the blueprints, and what they do wrong is filtered."""
 
 import json
+import time
 from collections import Counter
 
 import pytest
@@ -78,6 +79,36 @@ def test_good_models_make_dialogs_that_prep_reads_and_a_killed_run_asks_nothing_
         run=str(tmp_path / "run"), trajectories=("make",), model="smollm2-135m", out="read"
     )
     assert read.figures["read"] == 8 and not read.figures["rejected"]
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "breaks off"])
+@pytest.mark.parametrize("answered", [0, 2])
+def test_the_dialogs_of_a_server_that_fails_are_made_by_another(
+    tmp_path, teacher, answered, is_gone
+):
+    """It is gone for good, or goes on to take questions and to break off in its replies."""
+    whole = make(tmp_path, teacher, "whole", num_dialogs=6).figures
+    teacher.bodies.clear()
+    say = teacher.reply
+    teacher.reply = lambda body: (time.sleep(0.05), say(body))[1]  # the other has its turn
+
+    def fails(body):
+        if len(second.bodies) <= answered:
+            return reply(teacher, body)
+        if is_gone:
+            second.close()
+        return "DIES"
+
+    second = ScriptedServer(fails)
+    try:
+        both = {"endpoint": (teacher.url, second.url), "endpoint_tries": 1, "concurrency": 1}
+        assert make(tmp_path, teacher, num_dialogs=6, **both).figures == whole
+    finally:
+        second.close()
+    assert rows(tmp_path) == rows(tmp_path, name="whole")
+    assert teacher.bodies and len(second.bodies) > answered
+    first = [json.dumps(body, sort_keys=True) for body in second.bodies[:answered]]
+    assert not {*first} & {json.dumps(body, sort_keys=True) for body in teacher.bodies}
 
 
 def test_a_budget_of_tokens_ends_the_run_and_a_larger_one_goes_on(tmp_path, teacher):
