@@ -24,6 +24,7 @@ SECONDS = 2.0  # between two beats
 LOST = 60  # beats of silence: two minutes
 ABSENT = 300  # beats before a process that has not begun is missed: ten minutes
 GRACE = 3  # beats in which a process may end by itself, with an error of its own
+STOPS = 5.0  # seconds that a thread may need to leave the store
 BRIEF = 3  # beats of silence that tell who is gone once a connection has broken
 BEAT, HOST, FAILED, END, SEEN = "beat", "host", "failed", "end", "seen"
 AGAIN = (
@@ -59,14 +60,22 @@ class Heartbeat:
         self._hosts: dict[int, str] = {}
         self._unanswered = 0  # beats that the store has left without an answer
         self._ended: UserError | None = None  # another process has said so
+        self._threads = [
+            threading.Thread(target=work, daemon=True) for work in (self._beat, self._judge)
+        ]
 
     def start(self) -> None:
-        for work in (self._beat, self._judge):
-            threading.Thread(target=work, daemon=True).start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Another process is no longer missed: this one ends."""
+        """Another process is no longer missed: this one ends. Python would abort if it ended while
+        a thread is inside the store.
+        """
         self._over.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(STOPS)
 
     def missing(self) -> int:
         """The number of processes that have fallen silent."""

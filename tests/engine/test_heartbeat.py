@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -173,3 +174,37 @@ def test_a_store_that_does_not_answer_in_the_beginning_is_named(monkeypatch):
         coordinate.in_step(lambda: None)  # type: ignore[arg-type,return-value]
     assert caught.value.exit_code == NETWORK and "127.0.0.1:9" in caught.value.problem
     assert "TORCH_CPP_LOG_LEVEL" in os.environ
+
+
+class SlowStore:
+    """Every request takes a moment."""
+
+    def set(self, key: str, value: str) -> None:
+        time.sleep(0.05)
+
+    def add(self, key: str, amount: int) -> int:
+        time.sleep(0.3)
+        return 1
+
+    def get(self, key: str) -> bytes:
+        return b"there"
+
+    def check(self, keys: list[str]) -> bool:
+        return False
+
+
+def test_no_thread_is_left_inside_the_store_when_a_process_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python would abort, in place of leaving with the code of the run."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(heartbeat, "SECONDS", 0.001)
+    monkeypatch.setattr(heartbeat, "LOST", 10**9)
+    monkeypatch.setattr(heartbeat, "ABSENT", 10**9)
+    before = threading.active_count()
+    beats = heartbeat.Heartbeat(SlowStore(), lambda error: None)
+    beats.start()
+    time.sleep(0.1)
+    assert threading.active_count() == before + 2
+    beats.stop()
+    assert threading.active_count() == before
