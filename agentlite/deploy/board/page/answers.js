@@ -4,7 +4,7 @@ import { board, go, place } from "./board.js";
 import { node, short } from "./dom.js";
 
 const PAGE = 25;
-const PAUSE = 120;  // ms after the last key until the answers are searched
+const PAUSE = 25;  // ms after the last key until the answers are searched
 let parts = null;
 let here = 0;
 
