@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ARGUMENTS = ("sources", "what")  # settings that are not options but arguments
 # names of agentlite.data.write_formats.SHAPES
 Shape = Literal["openai", "sharegpt", "ms-swift", "llamafactory"]
+MARK = "\0"  # which no word of a command line holds
 WORDS = "agentlite.words"  # in the context: what was typed behind the command
 DEFAULTS = "agentlite.defaults"  # in the context: the settings of a run without options
 
@@ -341,20 +342,18 @@ def without_option(
     context: click.Context, words: tuple[str, ...], flag: str, key: str
 ) -> tuple[str, ...]:
     """The words without that option and its value. Whether a word is the option, or the value of
-    the one before it, only a parser can say."""
-
-    def parsed(some: tuple[str, ...]) -> tuple[Any, ...]:
-        values, arguments, order = context.command.make_parser(context).parse_args(list(some))
-        values.pop(key, None)
-        return values, arguments, [one.name for one in order if one.name != key]
-
-    kept = parsed(words)
-    for at, word in enumerate(words):
-        if word.partition("=")[0] == flag:
-            rest = words[:at] + words[at + (1 if "=" in word else 2) :]
-            with suppress(click.UsageError):
-                if parsed(rest) == kept:
-                    return without_option(context, rest, flag, key)
+    the one before it, only a parser can say: it is if a mark in its place becomes the value.
+    """
+    for at in reversed(range(len(words))):  # of several, the last one counts
+        name, has_value, _ = words[at].partition("=")
+        if name != flag:
+            continue
+        before, behind = words[:at], words[at + (1 if has_value else 2) :]
+        parser = context.command.make_parser(context)
+        with suppress(click.UsageError):
+            values, _, _ = parser.parse_args([*before, f"{flag}={MARK}", *behind])
+            if values.get(key) == MARK:
+                return without_option(context, before + behind, flag, key)
     return words
 
 
