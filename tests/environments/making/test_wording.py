@@ -151,7 +151,7 @@ def test_a_dialog_alternates_and_every_call_has_its_result(kind, seed):
     for before, message in zip([None, *messages], [*messages, None], strict=True):
         ends = before is None or (before["role"] == "assistant" and not before.get("tool_calls"))
         assert ends == (message is None or message["role"] == "user")
-    row = row_of(plan(TURNS[kind]), messages, [*TOOLS.values()], ["results"], "train")
+    row = row_of(plan(TURNS[kind]), messages, [*TOOLS.values()], ["results"])
     for number, message in enumerate(messages):
         names = [call.name for call in made_calls([message])]
         gold = row["gold"].get(str(number))
