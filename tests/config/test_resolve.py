@@ -164,7 +164,7 @@ def test_the_workspace_is_the_flag_or_else_the_variable_or_else_the_default(
         monkeypatch.setenv("AGENTLITE_RUN", variable)
     targets: list[Any] = []
 
-    def note(command: str, settings: Any, target: Any) -> Any:
+    def note(command: str, settings: Any, target: Any, *_: Any) -> Any:
         targets.append(target)
         return SimpleNamespace(failed=[])
 
