@@ -66,7 +66,7 @@ def test_what_is_outside_of_the_folder_is_refused_where_only_the_folder_is_copie
     assert error.exit_code == 2 and error.location
 
 
-@pytest.mark.parametrize("case", set(OUTSIDE) - {"a configuration"})
+@pytest.mark.parametrize("case", [case for case in OUTSIDE if case != "a configuration"])
 def test_under_slurm_it_stays_where_all_nodes_see_it(case, folder):
     words = [word.format(folder.parent / "outside") for word in OUTSIDE[case]]
     assert printed(*words, scheduler="slurm").exception is None
