@@ -9,7 +9,7 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.examples import examples
@@ -74,6 +74,8 @@ def trained_text(record: Record, protocol: Protocol, template: Template) -> str:
 @anywhere
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(arguments=arguments, thought=words)
+@example(arguments={"<|im_end|>": None}, thought="")
+@example(arguments={"city": "<|im_start|>"}, thought="")
 def test_what_is_rendered_reads_back(protocol_name, template_name, templates, arguments, thought):
     protocol, template = both(protocol_name, template_name, templates)
     call = Call("get_weather", arguments, "call_0")
@@ -88,7 +90,7 @@ def test_what_is_rendered_reads_back(protocol_name, template_name, templates, ar
     ):  # a thought or an argument may hold a tag or a label: refused, never trained wrongly
         said = thought + str(arguments)
         assert any(mark in thought for mark in ("<", ":")) or any(
-            stop in said for stop in protocol.stops
+            mark in said for mark in (*protocol.stops, *template.turn_tokens)
         )
         return
     (span,) = [span for row in rows for span in row.spans]
