@@ -570,7 +570,7 @@ def test_an_empty_board_says_how_to_begin_and_a_harmed_run_is_a_row_that_says_so
 ):
     with serving([tmp_path]) as server:
         opened(chromium, server.url, width=390)
-        chromium.wait("document.body.innerText.includes('There is no stage yet')")
+        chromium.wait("document.body.innerText.includes('Nothing was run here yet')")
         for view in VIEWS:
             chromium.value(f"location.hash = '#{view}'")
             chromium.wait(f"document.querySelector('nav [aria-current]').dataset.view === '{view}'")

@@ -37,3 +37,12 @@ export function inWords(row) {
   const words = row.state === "half" ? "half done" : row.state;
   return row.detail ? `${words}, ${row.detail}` : words;
 }
+
+// j and k mark the next row of a table, or the one before it. Returns its number.
+export function stepped(rows, here, name) {
+  rows[here]?.classList.remove("here");
+  const next = Math.max(0, Math.min(rows.length - 1, here + (name === "j" ? 1 : -1)));
+  rows[next]?.classList.add("here");
+  rows[next]?.scrollIntoView({ block: "nearest" });
+  return next;
+}

@@ -1,7 +1,7 @@
 // The evaluated models of all workspaces with their figures; those that are selected are set side by side.
 import { ask } from "./ask.js";
 import { board, go, named, place } from "./board.js";
-import { node, path, short } from "./dom.js";
+import { node, path, short, stepped } from "./dom.js";
 
 const SHOWN = 100;
 const MOST_FIGURES = 6;
@@ -170,12 +170,8 @@ async function differences(chosen, button) {
 
 export function key(name) {
   const rows = [...parts.table.querySelectorAll("tbody tr")];
-  if (name === "j" || name === "k") {
-    rows[here]?.classList.remove("here");
-    here = Math.max(0, Math.min(rows.length - 1, here + (name === "j" ? 1 : -1)));
-    rows[here]?.classList.add("here");
-    rows[here]?.scrollIntoView({ block: "nearest" });
-  } else if (name === "x" && rows[here]) choose(rows[here].dataset.id);
+  if (name === "j" || name === "k") here = stepped(rows, here, name);
+  else if (name === "x" && rows[here]) choose(rows[here].dataset.id);
   else if (name === "Enter" && rows[here]) location.hash = rows[here].querySelector("th a").hash;
   else return false;
   return true;

@@ -1,6 +1,6 @@
 // The table of stages: sorted, filtered, and with the settings and figures in which they differ.
 import { board, go, named, place, setting } from "./board.js";
-import { inTime, inWords, node, path, short } from "./dom.js";
+import { inTime, inWords, node, path, short, stepped } from "./dom.js";
 
 const SHOWN = 100;  // rows: more take longer than a tenth of a second to lay out
 const MOST_COLUMNS = 14;
@@ -149,7 +149,7 @@ export function update() {
   });
   const left = sorted.length - body.length;
   const focused = document.activeElement?.getAttribute?.("aria-label");
-  const none = node("p", { className: "quiet" }, board.waiting ? "The workspaces are being read." : ["There is no stage yet. Begin with prep under ", node("a", { href: "#start?stage=prep", textContent: "Start" }), ", or in a terminal: ", node("code", { textContent: "agentlite prep data.jsonl" })]);
+  const none = node("p", { className: "quiet" }, board.waiting ? "The workspaces are being read." : ["Nothing was run here yet. Begin with prep under ", node("a", { href: "#start?stage=prep", textContent: "Start" }), ", or in a terminal: ", node("code", { textContent: "agentlite prep data.jsonl" })]);
   table.replaceChildren(board.rows.size ? "" : none,
     node("table", { hidden: !board.rows.size }, node("thead", {}, node("tr", {}, node("th", { scope: "col", "aria-label": "selected" }), head)), node("tbody", {}, body)),
     left > 0 ? node("button", { type: "button", textContent: `Show ${Math.min(left, SHOWN)} more of ${left}`, onclick: () => { most += SHOWN; update(); } }) : "");
@@ -161,12 +161,8 @@ export function update() {
 
 export function key(name) {
   const rows = [...table.querySelectorAll("tbody tr")];
-  if (name === "j" || name === "k") {
-    rows[here]?.classList.remove("here");
-    here = Math.max(0, Math.min(rows.length - 1, here + (name === "j" ? 1 : -1)));
-    rows[here]?.classList.add("here");
-    rows[here]?.scrollIntoView({ block: "nearest" });
-  } else if (name === "x" && rows[here]) choose(rows[here].dataset.id);
+  if (name === "j" || name === "k") here = stepped(rows, here, name);
+  else if (name === "x" && rows[here]) choose(rows[here].dataset.id);
   else if (name === "Enter" && rows[here]) go("curves", new URLSearchParams({ id: rows[here].dataset.id }));
   else return false;
   return true;
