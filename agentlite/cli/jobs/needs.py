@@ -152,7 +152,7 @@ def _check_paths(command: TypedCommand, settings: Any, shared: bool) -> None:
         is_file = key == "config" or _is(fields(name)[key], "^FILE(,...)?$")
         if is_file and value != usual and _is_missing(value):
             raise UserError(
-                f"there is no file {value} here, so the job would not have it either.",
+                f"the file {value} is not here, so the job would not have it either.",
                 "Make it, or correct the name.",
                 location=flag,
             )

@@ -1,5 +1,6 @@
 """What a job needs: the card, the extras and keys; and what it would not find there."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_a_model_folder_outside_is_refused_with_its_size_and_one_inside_is_named
 )
 def test_a_file_that_is_not_here_is_refused(words, scheduler):
     error = refusal(printed(*words, scheduler=scheduler))
-    assert "there is no file none" in error.problem
+    assert re.match(r"the file none\.\w+ is not here", error.problem)
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
