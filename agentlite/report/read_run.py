@@ -150,12 +150,12 @@ class WorkspaceRun(Struct, frozen=True):
 
 
 def read_run(folder: Path) -> WorkspaceRun:
-    """Raises UserError where there is no such run, or where a finished stage left a file that
+    """Raises UserError where the folder does not exist, or where a finished stage left a file that
     cannot be read.
     """
     if not folder.is_dir():
         raise UserError(
-            "there is no such run.",
+            "does not exist.",
             "Name the folder that the stages wrote, with --run.",
             location=str(folder),
         )

@@ -74,7 +74,7 @@ def test_a_stage_is_finished_where_it_says_so_and_has_its_figures_then(tmp_path)
     assert (sft.figures, sft.settings, sft.inputs) == ({"loss": 0.5}, {"seed": 1}, {"data": "ab"})
     assert (dpo.done, dpo.figures, dpo.outputs) == (None, {}, {})
     assert run.unread == ["Not finished, so not read: dpo. Run `agentlite dpo` again to finish it."]
-    with pytest.raises(UserError, match="there is no such run"):
+    with pytest.raises(UserError, match="does not exist"):
         read_run(tmp_path / "none")
 
 

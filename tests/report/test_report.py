@@ -248,7 +248,7 @@ def test_a_broken_file_is_named(run):
 
 
 def test_a_run_that_does_not_exist_is_an_error(tmp_path):
-    with pytest.raises(UserError, match="no such run"):
+    with pytest.raises(UserError, match="does not exist"):
         write_report(tmp_path / "nowhere")
 
 

@@ -75,4 +75,4 @@ def test_a_workspace_without_an_evaluation_has_a_report_and_none_is_an_error(rep
     code, shown = report("--run", tmp_path / "empty")
     assert code == 0 and shown.out.startswith("No evaluation is finished.\n")
     code, shown = report("--run", tmp_path / "none")
-    assert code == 2 and "no such run" in shown.err
+    assert code == 2 and "does not exist" in shown.err
