@@ -69,8 +69,8 @@ class Heartbeat:
             thread.start()
 
     def stop(self) -> None:
-        """Another process is no longer missed: this one ends. Python would abort if it ended while
-        a thread is inside the store.
+        """This process ends, whichever others are still there. It waits for its threads: one that
+        is inside the store while Python ends would abort the process.
         """
         self._over.set()
         for thread in self._threads:

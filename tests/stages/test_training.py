@@ -77,7 +77,7 @@ def test_all_that_training_leaves_is_recorded_and_made_again_where_it_was_change
 
 
 def test_only_what_changes_the_outcome_makes_a_finished_stage_another_one(tmp_path: Path) -> None:
-    """How it is done may change, and so may who is told of it."""
+    """How it is done may change, and so may the trackers that follow it."""
     stage = FakeStage("grpo", tmp_path, ("rollouts.jsonl",))
     freely = ("reward_seconds", "reward_memory")
     stage(not_of_the_plan=freely)
