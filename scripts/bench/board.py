@@ -208,115 +208,164 @@ def painted(page: Page, board: Board) -> dict[str, Any]:
     return found | {"all_rows_seconds": round(page.value("performance.now()") / 1000, 1)}
 
 
+class Views(NamedTuple):
+    """Addresses and expressions of the page, for the folder that is looked at."""
+
+    root: Path
+
+    @property
+    def answers(self) -> str:
+        return f"#results?answers={quote(f'{self.root}/{EVALUATION}', safe='')}"
+
+    def run(self, number: int) -> str:
+        return f"#curves?id={quote(f'{self.root}/run-00{number}1/sft', safe='')}"
+
+
+GO = "location.hash = "
+FIRST = "document.querySelector('tbody tr')?.dataset.id"
+SORTED_BY = "document.querySelector('th[aria-sort]')?.innerText"
+ANSWER = "document.querySelector('article.answer')?.dataset.number"
+STATE = "document.querySelector('.tools [role=status]')?.innerText"
+
+
+def typed(selector: str, text: str) -> str:
+    return (
+        f"(() => {{ const field = document.querySelector('{selector}'); field.value = '{text}';"
+        "field.dispatchEvent(new Event('input', {bubbles: true}));"
+        "field.dispatchEvent(new Event('change', {bubbles: true})); })()"
+    )
+
+
+def clicked(name: str) -> str:
+    every = "[...document.querySelectorAll('button')]"
+    return f"{every}.find((one) => one.textContent === '{name}').click()"
+
+
+class Interaction(NamedTuple):
+    """`act`: the number of a turn -> what is done, and what holds once the page has answered.
+    `begins`: the view in which it is done; `stays`: whether the next turn goes on from there.
+    """
+
+    act: Callable[[int], tuple[str, str]]
+    begins: str = "#start"
+    stays: bool = False
+
+
+def interactions_of(views: Views, predictions: int, turns: int) -> dict[str, Interaction]:
+    head, runs = "[...document.querySelectorAll('thead button')]", "#runs?command=sft"
+    return {
+        "sort runs": Interaction(
+            lambda n: (
+                f"window.was = {SORTED_BY};"
+                f"{head}.find((one) => one.innerText.startsWith('seed')).click()",
+                f"{SORTED_BY} !== window.was",
+            ),
+            runs,
+            stays=True,
+        ),
+        "filter runs": Interaction(
+            lambda n: (
+                typed("#filter", f"run-0{n}2"),
+                f"document.querySelectorAll('tbody tr').length && {FIRST}.includes('run-0{n}2')",
+            ),
+            runs,
+            stays=True,
+        ),
+        "open a run": Interaction(
+            lambda n: (
+                f"{GO}'{views.run(n)}'",
+                "document.querySelector('.chart') && document.querySelector('h2').innerText"
+                f".includes('run-00{n}1')",
+            )
+        ),
+        "open the evaluations": Interaction(
+            lambda n: (f"{GO}'#results'", "document.querySelector('tbody tr')")
+        ),
+        "open its answers": Interaction(lambda n: (f"{GO}'{views.answers}&x={n}'", ANSWER)),
+        "next page": Interaction(
+            lambda n: (f"window.was = {ANSWER}; {clicked('Next')}", f"{ANSWER} !== window.was"),
+            views.answers,
+            stays=True,
+        ),
+        "last page": Interaction(
+            lambda n: (f"window.was = {ANSWER}; {clicked('Last')}", f"{ANSWER} !== window.was"),
+            views.answers,
+        ),
+        "wrong answers": Interaction(
+            lambda n: (
+                f"window.was = {STATE};" + typed("main select", ("wrong", "right")[n % 2]),
+                f"{STATE} !== window.was",
+            ),
+            views.answers,
+            stays=True,
+        ),
+        "open an answer": Interaction(
+            lambda n: (
+                f"{GO}'{views.answers}&open={predictions * 9 // 10 * n // turns}'",
+                "document.querySelector('.turn')",
+            )
+        ),
+        "try the prompt": Interaction(
+            lambda n: (
+                "document.querySelector('a.try').click()",
+                "document.querySelector('#chat-model') && document.querySelector('.turn')",
+            ),
+            f"{views.answers}&open=7",
+        ),
+    }
+
+
 def interactions(
     page: Page, board: Board, root: Path, predictions: int, turns: int
 ) -> dict[str, Any]:
     """Each is done several times, to other effect each time, after all has come to rest."""
-    head = "[...document.querySelectorAll('thead button')]"
-    first = "document.querySelector('tbody tr')?.dataset.id"
-    sorting = "document.querySelector('th[aria-sort]')?.innerText"
-    shown = "document.querySelector('article.answer')?.dataset.number"
-    state = "document.querySelector('.tools [role=status]')?.innerText"
-    go = "location.hash = "
-    big = quote(f"{root}/{EVALUATION}", safe="")
-    answers = f"#results?answers={big}"
-
-    def typed(selector: str, text: str) -> str:
-        return (
-            f"(() => {{ const field = document.querySelector('{selector}'); field.value = '{text}';"
-            "field.dispatchEvent(new Event('input', {bubbles: true}));"
-            "field.dispatchEvent(new Event('change', {bubbles: true})); })()"
-        )
-
-    def click(name: str) -> str:
-        every = "[...document.querySelectorAll('button')]"
-        return f"{every}.find((one) => one.textContent === '{name}').click()"
-
-    acts: dict[str, Callable[[int], tuple[str, str]]] = {
-        "sort runs": lambda n: (
-            f"window.was = {sorting};"
-            f"{head}.find((one) => one.innerText.startsWith('seed')).click()",
-            f"{sorting} !== window.was",
-        ),
-        "filter runs": lambda n: (
-            typed("#filter", f"run-0{n}2"),
-            f"document.querySelectorAll('tbody tr').length && {first}.includes('run-0{n}2')",
-        ),
-        "open a run": lambda n: (
-            f"{go}'#curves?id={quote(f'{root}/run-00{n}1/sft', safe='')}'",
-            f"document.querySelector('.chart') && document.querySelector('h2').innerText.includes"
-            f"('run-00{n}1')",
-        ),
-        "open the evaluations": lambda n: (f"{go}'#results'", "document.querySelector('tbody tr')"),
-        "open its answers": lambda n: (f"{go}'{answers}&x={n}'", shown),
-        "next page": lambda n: (
-            f"window.was = {shown}; {click('Next')}",
-            f"{shown} !== window.was",
-        ),
-        "last page": lambda n: (
-            f"window.was = {shown}; {click('Last')}",
-            f"{shown} !== window.was",
-        ),
-        "wrong answers": lambda n: (
-            f"window.was = {state};" + typed("main select", ("wrong", "right")[n % 2]),
-            f"{state} !== window.was",
-        ),
-        "open an answer": lambda n: (
-            f"{go}'{answers}&open={90_000 * n // turns}'",
-            "document.querySelector('.turn')",
-        ),
-        "try the prompt": lambda n: (
-            "document.querySelector('a.try').click()",
-            "document.querySelector('#chat-model') && document.querySelector('.turn')",
-        ),
-    }
-    before = {
-        "sort runs": "#runs?command=sft",
-        "filter runs": "#runs?command=sft",
-        "wrong answers": answers,
-        "next page": answers,
-        "last page": answers,
-        "try the prompt": f"{answers}&open=7",
-    }
-    found: dict[str, list[int]] = {}
+    views = Views(root)
     page.call("Performance.enable", timeDomain="threadTicks")
-    page.value(f"{go}'#start'")
+    page.value(f"{GO}'#start'")
     page.wait("document.querySelector('.command code') !== null")
-    # nothing of the answers was read yet: the page says how far it is
-    sign = "document.querySelector('.turn') || document.body.innerText.includes('being read')"
-    cold = timed(page, board, f"{go}'{answers}&open={predictions - 1}'", sign, "link")
-    found["a link to the last answer: first sign"] = summed_up([cold])
-    page.wait("document.querySelector('.turn') !== null", 300)
-    page.value(f"{go}'{answers}'")
-    page.wait(f"({state} ?? 'reading').includes('reading') === false", 300)
-    for name, act in acts.items():
+    found = {"a link to the last answer: first sign": linked(page, board, views, predictions)}
+    for name, one in interactions_of(views, predictions, turns).items():
         times: list[Measured] = []
         for number in range(turns):
-            if number == 0 or name not in (
-                "sort runs",
-                "filter runs",
-                "next page",
-                "wrong answers",
-            ):
-                page.value(f"{go}'{before.get(name, '#start')}'")
-                ready = "!document.body.innerText.includes('reading…')"
-                page.wait(f"document.querySelector('main').childElementCount && {ready}")
-                time.sleep(0.6)
-            if name == "try the prompt":
-                page.wait("document.querySelector('a.try') !== null")
-            begin, wanted = act(number)
+            if number == 0 or not one.stays:
+                come_to_rest(page, one.begins)
+            begin, wanted = one.act(number)
             times.append(timed(page, board, begin, wanted, name))
         found[name] = summed_up(times)
-    page.value(f"{go}'{answers}'")
+    return found | searches(page, board, views, turns)
+
+
+def linked(page: Page, board: Board, views: Views, predictions: int) -> list[int]:
+    """Nothing of the answers was read yet: the page says how far it is. Then all is read."""
+    sign = "document.querySelector('.turn') || document.body.innerText.includes('being read')"
+    cold = timed(page, board, f"{GO}'{views.answers}&open={predictions - 1}'", sign, "link")
+    page.wait("document.querySelector('.turn') !== null", 300)
+    page.value(f"{GO}'{views.answers}'")
+    page.wait(f"({STATE} ?? 'reading').includes('reading') === false", 300)
+    return summed_up([cold])
+
+
+def come_to_rest(page: Page, view: str) -> None:
+    page.value(f"{GO}'{view}'")
+    ready = "!document.body.innerText.includes('reading…')"
+    page.wait(f"document.querySelector('main').childElementCount && {ready}")
+    time.sleep(0.6)
+    if "&open=" in view:
+        page.wait("document.querySelector('a.try') !== null")
+
+
+def searches(page: Page, board: Board, views: Views, turns: int) -> dict[str, list[int]]:
+    page.value(f"{GO}'{views.answers}'")
     page.wait("document.querySelector('article.answer') !== null")
-    first_times, whole_times = [], []
+    first, whole = [], []
     for text in SEARCHED[:turns]:
-        begin = f"window.was = {state};" + typed("#filter", text)
-        first_times.append(timed(page, board, begin, f"{state} !== window.was", "text"))
-        whole_times.append(timed(page, board, "", f"!{state}.includes('reading')", "text"))
-    found["first answers with a text"] = summed_up(first_times)
-    found["all answers with it, after that"] = summed_up(whole_times)
-    return found
+        begin = f"window.was = {STATE};" + typed("#filter", text)
+        first.append(timed(page, board, begin, f"{STATE} !== window.was", "text"))
+        whole.append(timed(page, board, "", f"!{STATE}.includes('reading')", "text"))
+    return {
+        "first answers with a text": summed_up(first),
+        "all answers with it, after that": summed_up(whole),
+    }
 
 
 class Measured(NamedTuple):
