@@ -571,6 +571,12 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """steps in a row without any reward difference before training ends; 0 never ends it"""
     vllm: Annotated[bool, SAMPLING] = False
     """sample with vLLM (needs CUDA and vLLM); with Unsloth it shares the weights"""
+    vllm_server: Annotated[str, Metavar("URL"), SAMPLING] = ""
+    """server of vLLM on other cards that samples; before each step it gets the weights"""
+
+    @property
+    def by_vllm(self) -> bool:
+        return self.vllm or bool(self.vllm_server)
 
     @property
     def passes(self) -> int:

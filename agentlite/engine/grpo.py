@@ -33,6 +33,7 @@ from agentlite.engine import (
     trainer,
     training_log,
     vllm_sampler,
+    vllm_server,
 )
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded, Loading, SharedEngine, load, loading_of, prepare
@@ -69,6 +70,10 @@ OURS_OF_TRL = {
     "multi_objective_aggregation": "scale_rewards",
     "reward_weights": "weights",
     "use_vllm": "vllm",
+    "vllm_mode": "vllm_server",
+    "vllm_server_base_url": "vllm_server",
+    "vllm_server_host": "vllm_server",
+    "vllm_server_port": "vllm_server",
     "shuffle_dataset": "seed",
     "log_completions": "out",
     "generation_batch_size": "gradient_accumulation",
@@ -169,7 +174,7 @@ def train(
         return loaded, task(loaded)
 
     def make(micro: trainer.Schedule) -> Any:
-        if settings.vllm and not ready:
+        if settings.by_vllm and not ready:
             raise _vllm_stays(folder, micro)
         loaded, todo = ready.pop() if ready else prepared()
         return make_trainer(loaded, settings, folder, todo, micro)
@@ -186,7 +191,7 @@ def train(
         if step == 1 and settings.beta:
             allowed = 1e-4 if str(load_dtype()) == "torch.float32" else 1e-2
             adapter.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
-        if not settings.vllm and (gap := row.get("sampler_gap", 0.0)) > _allowed_gap():
+        if not settings.by_vllm and (gap := row.get("sampler_gap", 0.0)) > _allowed_gap():
             todo.halt.append(_other_distribution(gap))
         look(step, row)
         if (nothing := flat(step, row)) and step < plan.steps:
@@ -212,6 +217,8 @@ def check(settings: GrpoSettings) -> None:
     cannot use; 5 where a library is missing.
     """
     vllm_sampler.refuse(settings)
+    if settings.vllm_server:
+        vllm_server.check(settings)
     prepare(loading_of(settings))
     from trl import GRPOConfig
 
@@ -240,9 +247,11 @@ def _loading(settings: GrpoSettings, source: Source) -> Loading:
 
 
 def _vllm_stays(folder: Path, micro: trainer.Schedule) -> UserError:
-    """A second engine in the process would find the memory of the first in use."""
+    """A second engine in the process would find the memory of the first in use, and a second
+    connection to a server the port.
+    """
     return UserError(
-        "out of the GPU's memory, and vLLM holds its share until the process ends.",
+        "out of the GPU's memory, and vLLM holds what it has until the process ends.",
         "Run the same command again: it carries on from the last checkpoint, in micro-batches of "
         f"{micro.batch_size}.",
         location=str(folder),
@@ -294,8 +303,8 @@ def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: train
         "shuffle_dataset": False,
         "remove_unused_columns": False,
         "disable_dropout": True,
-        "use_vllm": settings.vllm,
-        **(_vllm(settings) if settings.vllm else {}),
+        "use_vllm": settings.by_vllm,
+        **(_vllm(settings) if settings.by_vllm else {}),
         **adapter.reference(settings),
     }
     return trainer.configuration(GRPOConfig, {**own, **shared})
@@ -316,14 +325,15 @@ def make_trainer(
 
     plan = schedule(settings, len(task.prompts))
     order = prompt_order(len(task.prompts), plan.rows // settings.group_size, settings.seed)
-    trl_trainer = trainer.warming_up(_credited(adapter.uncast(GRPOTrainer)))(
-        model=adapter.adapted(loaded, settings),
-        reward_funcs=[_reward(name) for name in task.weights],
-        args=arguments(settings, folder, task, micro),
-        train_dataset=Dataset.from_dict({"prompt": [str(index) for index in order]}),
-        processing_class=loaded.tokenizer,
-        rollout_func=_rollout(loaded, settings, task),
-    )
+    with vllm_server.explained(settings):
+        trl_trainer = trainer.warming_up(_credited(adapter.uncast(GRPOTrainer)))(
+            model=adapter.adapted(loaded, settings),
+            reward_funcs=[_reward(name) for name in task.weights],
+            args=arguments(settings, folder, task, micro),
+            train_dataset=Dataset.from_dict({"prompt": [str(index) for index in order]}),
+            processing_class=loaded.tokenizer,
+            rollout_func=_rollout(loaded, settings, task),
+        )
     adapter.keep_reference(trl_trainer.model)
     return trl_trainer
 
@@ -360,8 +370,11 @@ def _vllm(settings: GrpoSettings) -> dict[str, object]:
     probabilities, cut off above.
     """
     return {
-        "vllm_mode": "colocate",
-        "vllm_max_model_length": settings.max_length,
+        **(
+            {"vllm_mode": "server", "vllm_server_base_url": vllm_server.address(settings)}
+            if settings.vllm_server
+            else {"vllm_mode": "colocate", "vllm_max_model_length": settings.max_length}
+        ),
         "vllm_importance_sampling_correction": True,
         "vllm_importance_sampling_mode": "token_truncate",
         "vllm_importance_sampling_clip_max": MAX_IMPORTANCE,
@@ -385,12 +398,17 @@ def _rollout(
     group.
     """
 
+    engines: list[vllm_sampler.Answers] = []  # one, from the first step on
+
     def rollout(prompts: list[str], trl_trainer: Any) -> dict[str, object]:
         step = trl_trainer.state.global_step
         groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
         model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
-        llm = trl_trainer.vllm_generation.llm if settings.vllm else None
-        sample = partial(draw, Loaded(model, loaded.tokenizer), llm=llm)
+        if settings.by_vllm and not engines:
+            engines.append(_engine(trl_trainer, settings, model))
+        if settings.vllm_server:
+            trl_trainer.accelerator.wait_for_everyone()  # then it has the weights of this step
+        sample = partial(draw, Loaded(model, loaded.tokenizer), answers=next(iter(engines), None))
         rows = (
             task.live(partial(sample, before=ReadBefore()), groups, step)
             if task.live
@@ -401,16 +419,22 @@ def _rollout(
         if step % LOOK_EVERY == 0:
             sampled = [row for row in rows if any(row.mask)]  # not of a rollout without a turn
             some = sampled[:: settings.group_size][:GAP_PROMPTS]
-            _log_gap(trl_trainer, some, task, settings.top_p if settings.vllm else 1.0)
+            _log_gap(trl_trainer, some, task, settings.top_p if settings.by_vllm else 1.0)
         return {
             "prompt_ids": [list(row.prompt) for row in rows],
             "completion_ids": [list(row.ids) for row in rows],
-            "logprobs": [list(row.log_probabilities) for row in rows] if settings.vllm else None,
+            "logprobs": [list(row.log_probabilities) for row in rows] if settings.by_vllm else None,
             "verdicts": [row.reward for row in rows],
             **({"env_mask": [list(row.mask) for row in rows]} if task.live else {}),
         }
 
     return rollout
+
+
+def _engine(trl_trainer: Any, settings: GrpoSettings, model: Any) -> vllm_sampler.Answers:
+    if settings.vllm_server:
+        return vllm_server.of_server(trl_trainer, settings)
+    return vllm_sampler.of_engine(trl_trainer.vllm_generation.llm, model)
 
 
 def answered_rows(
@@ -520,14 +544,16 @@ def draw(
     loaded: Loaded,
     requests: Sequence[local_sampler.SampleRequest],
     decoding: Decoding,
-    llm: Any = None,
+    answers: vllm_sampler.Answers | None = None,
     before: ReadBefore | None = None,
 ) -> list[local_sampler.Sample]:
-    """By vLLM, where an engine is given or the model shares its weights with one; else by the model
-    itself. vLLM knows by itself what it has read before.
+    """By vLLM, where its answers are given or the model shares its weights with an engine; else by
+    the model itself. vLLM knows by itself what it has read before.
     """
-    if llm := llm or getattr(loaded.model, "vllm_engine", None):
-        return vllm_sampler.sample(llm, loaded, requests, decoding)
+    if not answers and (llm := getattr(loaded.model, "vllm_engine", None)):
+        answers = vllm_sampler.of_engine(llm, loaded.model)
+    if answers:
+        return vllm_sampler.sample(answers, loaded, requests, decoding)
     return local_sampler.sample(loaded, requests, decoding, before)
 
 

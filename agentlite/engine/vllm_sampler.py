@@ -1,21 +1,24 @@
-"""Sampling by vLLM: all answers of a step in one call, each with its own seed and stop strings.
+"""Sampling by vLLM: each answer of a step with its own seed and stop strings.
 
 With Unsloth there is one engine in the process: vLLM loads the weights, the trained model is built
 around the same tensors, and the adapter is handed over as a file before each call. With plain TRL
-vLLM holds a copy of the weights, into which TRL merges the adapter before each step.
+vLLM holds a copy of the weights, into which TRL merges the adapter before each step: in the process
+or, see vllm_server, on a server.
 """
 
 import contextlib
 import importlib.util
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from agentlite.config.gpu_profiles import card
 from agentlite.config.settings import GrpoSettings
 from agentlite.config.torch_builds import BUILDS, VLLM_TORCH
 from agentlite.core.errors import UserError
+from agentlite.core.openai_client import Endpoint
+from agentlite.core.openai_client import check as check_address
 from agentlite.engine.decoding import Decoding, ends_of
 from agentlite.engine.load import Loaded
 from agentlite.engine.local_sampler import Sample, SampleRequest, read
@@ -25,28 +28,46 @@ NOT_SERVED = ("use_dora", "modules_to_save", "bias")  # fields of PEFT that its 
 LEAST_CAPABILITY = next(one.capabilities[0] for one in BUILDS if one.torch == VLLM_TORCH)
 
 
+class Answer(NamedTuple):
+    """The ids that vLLM drew, and the logarithms of the probabilities they were drawn by."""
+
+    ids: Sequence[int]
+    log_probabilities: Sequence[float]
+
+
+# prompts, the parameters of each by vLLM's names -> an answer to each
+Answers = Callable[[Sequence[Sequence[int]], Sequence[dict[str, Any]]], Sequence[Answer]]
+
+
 def refuse(settings: GrpoSettings) -> None:
     """Raises UserError 2 where vLLM cannot sample: asked before a library is loaded."""
-    if not settings.vllm:
-        return
-    gpu, location = card(), "grpo.vllm"
-    if importlib.util.find_spec("vllm") is None:
+    if settings.vllm_server:
+        _refuse_for_server(settings)
+    elif settings.vllm:
+        _refuse_for_engine(settings)
+
+
+def _refuse_for_server(settings: GrpoSettings) -> None:
+    location = "grpo.vllm_server"
+    check_address(Endpoint(settings.vllm_server, "", ""), location)
+    _refuse_machine(location, "--vllm-server")
+    if settings.vllm:
         raise UserError(
-            "vLLM is not installed.",
-            "VLLM=1 bash scripts/setup.sh, with a driver from 580 on; or leave --vllm out.",
+            "vLLM samples either here or on the server.",
+            "Leave one of --vllm and --vllm-server out.",
             location=location,
         )
-    if gpu is None:
+    if settings.load_in_4bit or settings.load_in_8bit:
         raise UserError(
-            "vLLM needs a CUDA GPU, and none is found.", "Leave --vllm out.", location=location
-        )
-    if gpu.capability < LEAST_CAPABILITY:
-        raise UserError(
-            f"vLLM needs torch {VLLM_TORCH}, for cards of compute capability {LEAST_CAPABILITY} or "
-            f"more; {gpu.name} has {gpu.capability}.",
-            "Leave --vllm out.",
+            "the server gets the weights as they are in memory, and takes none of 4 or 8 bits.",
+            "Add --load-in-4bit false --load-in-8bit false, or leave --vllm-server out.",
             location=location,
         )
+
+
+def _refuse_for_engine(settings: GrpoSettings) -> None:
+    location = "grpo.vllm"
+    _refuse_machine(location, "--vllm")
     if settings.load_in_8bit:
         raise UserError(
             "vLLM has no 8-bit weights of this kind.",
@@ -61,6 +82,27 @@ def refuse(settings: GrpoSettings) -> None:
         )
     if settings.engine == "unsloth":
         _refuse_other_than_lora(settings)
+
+
+def _refuse_machine(location: str, option: str) -> None:
+    gpu = card()
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError(
+            "vLLM is not installed.",
+            f"VLLM=1 bash scripts/setup.sh, with a driver from 580 on; or leave {option} out.",
+            location=location,
+        )
+    if gpu is None:
+        raise UserError(
+            "vLLM needs a CUDA GPU, and none is found.", f"Leave {option} out.", location=location
+        )
+    if gpu.capability < LEAST_CAPABILITY:
+        raise UserError(
+            f"vLLM needs torch {VLLM_TORCH}, for cards of compute capability {LEAST_CAPABILITY} or "
+            f"more; {gpu.name} has {gpu.capability}.",
+            f"Leave {option} out.",
+            location=location,
+        )
 
 
 def _refuse_other_than_lora(settings: GrpoSettings) -> None:
@@ -88,15 +130,13 @@ def _refuse_other_than_lora(settings: GrpoSettings) -> None:
 
 
 def sample(
-    llm: Any, loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding
+    answers: Answers, loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding
 ) -> list[Sample]:
-    """The samples of every request, by the adapter as it is now, in one call.
+    """The samples of every request, by the weights as they are now.
 
     The log-probabilities are those the token was drawn by: at the temperature, after top-p. vLLM
     rounds otherwise in another batch, so a seed gives the same answer only mostly.
     """
-    from vllm import SamplingParams
-
     ends = ends_of(loaded.model, decoding.turn_end)
     wanted = [
         (index, number, seed, request)
@@ -104,29 +144,53 @@ def sample(
         for number, seed in enumerate(request.seeds)
     ]
     parameters = [
-        SamplingParams(
-            temperature=decoding.temperature,
-            top_p=decoding.top_p,
-            max_tokens=decoding.max_new_tokens,
-            seed=random.Random(seed).getrandbits(31),
-            stop=list(request.stops),
-            include_stop_str_in_output=True,
-            stop_token_ids=sorted(ends),
-            skip_special_tokens=False,  # a stop string may be a special token
-            logprobs=0,  # of the drawn token alone
-        )
+        {
+            "temperature": decoding.temperature,
+            "top_p": decoding.top_p,
+            "max_tokens": decoding.max_new_tokens,
+            "seed": random.Random(seed).getrandbits(31),
+            "stop": list(request.stops),
+            "include_stop_str_in_output": True,
+            "stop_token_ids": sorted(ends),
+            "skip_special_tokens": False,  # a stop string may be a special token
+            "logprobs": 0,  # of the drawn token alone
+        }
         for _, _, seed, request in wanted
     ]
-    prompts = [{"prompt_token_ids": list(request.prompt)} for *_, request in wanted]
-    with _adapter(llm, loaded.model) as handed:
-        outputs = llm.generate(prompts, parameters, use_tqdm=False, **handed)
+    prompts = [list(request.prompt) for *_, request in wanted]
     samples = []
-    for (index, number, _, request), output in zip(wanted, outputs, strict=True):
-        ids, likely = output.outputs[0].token_ids, output.outputs[0].logprobs
-        one = read(loaded.tokenizer, list(ids), ends, request.stops, (index, number))
-        chosen = [place[token].logprob for token, place in zip(one.ids, likely, strict=False)]
-        samples.append(one._replace(log_probabilities=tuple(chosen)))
+    for (index, number, _, request), answer in zip(
+        wanted, answers(prompts, parameters), strict=True
+    ):
+        one = read(loaded.tokenizer, list(answer.ids), ends, request.stops, (index, number))
+        drawn_by = tuple(answer.log_probabilities[: len(one.ids)])
+        samples.append(one._replace(log_probabilities=drawn_by))
     return samples
+
+
+def of_engine(llm: Any, model: Any) -> Answers:
+    """The answers of an engine in this process, all in one call."""
+
+    def answers(
+        prompts: Sequence[Sequence[int]], parameters: Sequence[dict[str, Any]]
+    ) -> list[Answer]:
+        from vllm import SamplingParams
+
+        with _adapter(llm, model) as handed:
+            outputs = llm.generate(
+                [{"prompt_token_ids": prompt} for prompt in prompts],
+                [SamplingParams(**each) for each in parameters],
+                use_tqdm=False,
+                **handed,
+            )
+        found = []
+        for output in outputs:
+            ids, likely = output.outputs[0].token_ids, output.outputs[0].logprobs
+            drawn_by = [place[token].logprob for token, place in zip(ids, likely, strict=True)]
+            found.append(Answer(ids, drawn_by))
+        return found
+
+    return answers
 
 
 @contextlib.contextmanager

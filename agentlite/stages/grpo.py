@@ -27,12 +27,19 @@ from agentlite.workspace.run_folder import Result, RunTarget
 OF_GROUPS: dict[str, object] = {
     "env": "",
     "vllm": False,
+    "vllm_server": "",
     "full": False,
     "loss_type": "dapo",
     "scale_rewards": "group",
 }
 # how it is done, not what comes out
-NOT_OF_THE_PLAN = ("reward_seconds", "reward_memory", "max_failures", "max_flat_steps")
+NOT_OF_THE_PLAN = (
+    "reward_seconds",
+    "reward_memory",
+    "max_failures",
+    "max_flat_steps",
+    "vllm_server",
+)
 
 
 def inherit(settings: GrpoSettings, run: Path) -> dict[str, tuple[object, str]]:

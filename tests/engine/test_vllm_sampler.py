@@ -127,14 +127,15 @@ def test_an_answer_ends_at_a_stop_string_of_its_prompt_alone(tiny_model, monkeyp
     vllm = ModuleType("vllm")
     vllm.SamplingParams = simulated_vllm.SamplingParams
     monkeypatch.setitem(sys.modules, "vllm", vllm)
-    llm = simulated_vllm.LLM(model=str(tiny_model))
     loaded = load(source(tiny_model), loading_of(grpo(engine="hf")), trainable=True)
+    llm = simulated_vllm.LLM(model=str(tiny_model))
+    answers = vllm_sampler.of_engine(llm, loaded.model)
     request = SampleRequest(prompts()[0], ("seed",))
     decoding = Decoding(6, temperature=1.0, turn_end=2)
-    (free,) = vllm_sampler.sample(llm, loaded, [request], decoding)
+    (free,) = vllm_sampler.sample(answers, loaded, [request], decoding)
     stop = loaded.tokenizer.decode(free.ids[:3])[-2:]
     stopped, again = vllm_sampler.sample(
-        llm, loaded, [request._replace(stops=(stop,)), request], decoding
+        answers, loaded, [request._replace(stops=(stop,)), request], decoding
     )
     assert stopped.ended == "stop" and stopped.text.endswith(stop)
     assert stopped.ids == free.ids[: len(stopped.ids)] and len(stopped.ids) <= 3

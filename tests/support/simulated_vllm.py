@@ -93,7 +93,7 @@ class RequestOutput:
     outputs: list[CompletionOutput]
 
 
-class _Names:
+class Names:
     """Attributes by name: what vLLM keeps in objects of its own."""
 
     def __init__(self, **values: Any):
@@ -107,13 +107,13 @@ class _Weight(nn.Module):
         self.output_sizes = [len(part) for part in parts]
 
 
-class _Llama(nn.Module):
+class VllmLlama(nn.Module):
     """A checkpoint as vLLM holds it: queries, keys and values in one matrix, gate and up in
     another."""
 
-    def __init__(self, folder: Path, config: Any, dtype: torch.dtype):
+    def __init__(self, tensors: dict[str, torch.Tensor], config: Any, dtype: torch.dtype):
         super().__init__()
-        tensors = {name: t.to(dtype) for name, t in load_file(folder / "model.safetensors").items()}
+        tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
         self.config, self.model = config, nn.Module()
         self.model.embed_tokens = _Weight(tensors["model.embed_tokens.weight"])
         self.model.norm = _Weight(tensors["model.norm.weight"])
@@ -195,21 +195,21 @@ class LLM:
         config = AutoConfig.from_pretrained(folder)
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         dtype = dtype if isinstance(dtype, torch.dtype) else torch.float32
-        self.model = _Llama(Path(folder), config, dtype)
-        runner = _Names(model=self.model)
-        executor = _Names(driver_worker=_Names(model_runner=runner))
+        self.model = VllmLlama(load_file(Path(folder, "model.safetensors")), config, dtype)
+        runner = Names(model=self.model)
+        executor = Names(driver_worker=Names(model_runner=runner))
         length = self.arguments.max_model_len or config.max_position_embeddings
-        model_config = _Names(
+        model_config = Names(
             model=folder,
             revision=None,
             max_model_len=length,
             enable_sleep_mode=self.arguments.enable_sleep_mode,
         )
-        lora = _Names(max_lora_rank=self.arguments.max_lora_rank)
-        self.llm_engine = _Names(
+        lora = Names(max_lora_rank=self.arguments.max_lora_rank)
+        self.llm_engine = Names(
             model_executor=executor,
             model_config=model_config,
-            vllm_config=_Names(model_config=model_config, lora_config=lora),
+            vllm_config=Names(model_config=model_config, lora_config=lora),
         )
         LLM.engines.append(self)
 
@@ -294,8 +294,16 @@ class LLM:
 class StructuredOutputsParams: ...
 
 
-def _unused(*_: Any, **__: Any) -> Any:
-    raise AssertionError("not simulated")
+def _join(init_info: Any) -> Any:
+    from support import simulated_vllm_server
+
+    return simulated_vllm_server.join(init_info)
+
+
+def _send(**given: Any) -> None:
+    from support import simulated_vllm_server
+
+    simulated_vllm_server.send(**given)
 
 
 MODULES: dict[str, dict[str, Any]] = {
@@ -317,13 +325,11 @@ MODULES: dict[str, dict[str, Any]] = {
     "vllm.lora.request": {"LoRARequest": LoRARequest},
     "vllm.lora.worker_manager": {},
     "vllm.utils": {},
-    "vllm.utils.network_utils": {"get_ip": _unused},
+    "vllm.utils.network_utils": {"get_ip": lambda: "127.0.0.1"},
     "vllm.distributed": {},
     "vllm.distributed.weight_transfer": {},
-    "vllm.distributed.weight_transfer.nccl_common": {"trainer_init": _unused},
-    "vllm.distributed.weight_transfer.packed_tensor": {
-        "packed_nccl_broadcast_producer": _unused,
-    },
+    "vllm.distributed.weight_transfer.nccl_common": {"trainer_init": _join},
+    "vllm.distributed.weight_transfer.packed_tensor": {"packed_nccl_broadcast_producer": _send},
 }
 
 
