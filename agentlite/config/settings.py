@@ -567,12 +567,21 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """with --env, what shares an advantage: whole rollouts, turns, or turns from the same state"""
     skip_solved: Annotated[bool, SAMPLING] = False
     """leave out prompts whose first group all score the same"""
+    rest_epochs: Annotated[NonNegative | None, SAMPLING] = None
+    """epochs for which a prompt rests after a group that all scored the same; others have its place
+    [0; with --env: 2]"""
     max_flat_steps: Annotated[Whole, TRAINING] = 20
     """steps in a row without any reward difference before training ends; 0 never ends it"""
     vllm: Annotated[bool, SAMPLING] = False
     """sample with vLLM (needs CUDA and vLLM); with Unsloth it shares the weights"""
     vllm_server: Annotated[str, Metavar("URL"), SAMPLING] = ""
     """server of vLLM on other cards that samples; before each step it gets the weights"""
+
+    @property
+    def rested_epochs(self) -> float:
+        if self.rest_epochs is None:
+            return 2.0 if self.env else 0.0
+        return self.rest_epochs
 
     @property
     def by_vllm(self) -> bool:

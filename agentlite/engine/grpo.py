@@ -147,7 +147,8 @@ class GrpoTask(NamedTuple):
     how parts weigh.
 
     `halt` and `settle`: of watch.Watch. `live`: where the prompts are tasks of an environment, in
-    whose worlds the model acts.
+    whose worlds the model acts. `awake`: the prompts planned for a step, and its number -> those it
+    takes.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -158,6 +159,7 @@ class GrpoTask(NamedTuple):
     halt: list[Exception]
     settle: Callable[[], None] = lambda: None
     live: Live | None = None
+    awake: Callable[[Sequence[int], int], Sequence[int]] = lambda groups, step: groups
 
 
 def train(
@@ -441,6 +443,7 @@ def answered_rows(
     task: GrpoTask, settings: GrpoSettings, groups: Sequence[int], step: int, sample: Draw
 ) -> list[LearnedRow]:
     """A group of answers to each of the step's prompts, judged."""
+    groups = task.awake(groups, step)
     seeds = [
         tuple(f"{settings.seed} {step} {batch_index} {n}" for n in range(settings.group_size))
         for batch_index in range(len(groups))

@@ -28,6 +28,7 @@ OF_GROUPS: dict[str, object] = {
     "env": "",
     "vllm": False,
     "vllm_server": "",
+    "rest_epochs": None,
     "full": False,
     "loss_type": "dapo",
     "scale_rewards": "group",

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -32,25 +31,13 @@ from agentlite.environments.trajectories import (
 from agentlite.scoring.rewards import total
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.acting import Acting
+from agentlite.stages.resting import Resting
 
 HOW_TO_GO_ON = "Correct the environment and add --force; or raise --call-seconds or --max-failures."
 OTHER_REWARDS = (
     "The same command goes on from the last checkpoint; a changed file of rewards needs --force, "
     "or --out NAME."
 )
-
-
-class Visit(NamedTuple):
-    """The last step that a task was done in, how often it was, and whether all rollouts of the last
-    group earned the same.
-    """
-
-    step: int
-    times: int
-    flat: bool
-
-
-NEVER = Visit(-1, 0, flat=False)
 
 
 class LiveRollouts:
@@ -70,6 +57,7 @@ class LiveRollouts:
         self.folder, self.settings, self.acting, self.weights = folder, settings, acting, weights
         self.scorer = scorer
         self.size = settings.batch_size * settings.gradient_accumulation
+        self.places = {task.id: place for place, task in enumerate(acting.tasks)}
         self.halt: list[Exception] = []
         self.decoding = Decoding(
             settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed
@@ -89,7 +77,10 @@ class LiveRollouts:
         self.simulators = self.acting.open_simulators(self.folder)
         self.ended: Counter[str] = Counter()
         self.tally = Tally(self.settings.max_failures, self.folder, OTHER_REWARDS, "rollouts")
-        self.visits: dict[str, Visit] = {}
+        tasks = len(self.acting.tasks)
+        self.resting = Resting(
+            tasks, self.settings.rested_epochs * tasks * self.settings.group_size / self.size
+        )
         self.lost = ""
         self.recent: list[Trajectory] = []
         for start in range(0, len(kept), self.size):
@@ -139,7 +130,7 @@ class LiveRollouts:
         setup, size = self.acting.setup, self.settings.group_size
         waiting = [
             (self.acting.tasks[index], step * self.size + place * size + number)
-            for place, index in enumerate(self._rested(groups, step))
+            for place, index in enumerate(self.resting.awake(groups, step))
             for number in range(size)
         ]
         likely: dict[tuple[RolloutKey, int], Sequence[float]] = {}
@@ -224,11 +215,8 @@ class LiveRollouts:
             if one.ended in LOST:
                 self.lost = self.lost or f"{one.problem} (task {one.task})"
         for (task, step), group in groups.items():
-            totals = {
-                round(total(each.components, self.weights), 9) for each in group if each.components
-            }
-            times = self.visits[task].times + 1 if task in self.visits else 1
-            self.visits[task] = Visit(step, times, len(totals) < 2)
+            totals = [total(each.components, self.weights) for each in group if each.components]
+            self.resting.visited(self.places[task], step, totals)
         lost = sum(self.ended[ended] for ended in LOST)
         if lost > max(1, self.settings.max_failures * self.ended.total()):
             self.halt.append(
@@ -249,27 +237,6 @@ class LiveRollouts:
         for sentence in complaints(self.recent):
             console.notice(f"{self.folder.name}: {sentence}")
         self.recent = []
-
-    def _rested(self, groups: Sequence[int], step: int) -> list[int]:
-        """The tasks of a step. One whose last group all earned the same rests for two epochs: in
-        its place comes the one that was done least and longest ago of those that do not rest.
-        """
-        tasks = self.acting.tasks
-        rest = 2 * len(tasks) * self.settings.group_size / self.size
-        chosen: list[int] = []
-        for index in groups:
-            visit = self.visits.get(tasks[index].id, NEVER)
-            if visit.flat and step - visit.step < rest:
-                others = {*range(len(tasks))} - {*groups} - {*chosen}
-                awake = [
-                    (seen.times, seen.step, other)
-                    for other in others
-                    for seen in [self.visits.get(tasks[other].id, NEVER)]
-                    if not (seen.flat and step - seen.step < rest)
-                ]
-                index = min(awake)[-1] if awake else index
-            chosen.append(index)
-        return chosen
 
 
 def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedRow]:

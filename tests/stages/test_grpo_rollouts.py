@@ -106,6 +106,26 @@ def test_a_resumed_run_keeps_the_answers_before_its_checkpoint_and_screens_that_
     assert [row["model"] for row in read_rows(folder / "rollouts.jsonl")].count(GOLD) == len(asked)
 
 
+def test_what_rests_is_the_same_after_a_kill(
+    tmp_path: Path, asked: list[Prompt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, one_group = tmp_path / "grpo", {"batch_size": 2, "gradient_accumulation": 1}
+    with rollouts_of(folder, asked, **one_group, rest_epochs=2.0) as rollouts:
+        rollouts.verdicts(answers(["0.5", "1"], 0))
+        assert rollouts.resting.awake([0], 1) == [0]
+        rollouts.verdicts(answers(["0.5", "0.5"], 1))
+        assert rollouts.resting.awake([0], 2) == [1]
+        at_two = dict(rollouts.resting.visits)
+        rollouts.verdicts(answers(["0.5", "fail"], 2))  # one score alone teaches nothing
+        assert rollouts.resting.awake([0], 3) == [1]
+    monkeypatch.setattr(checkpoints, "newest", lambda folder: folder / "checkpoint-2")
+    monkeypatch.setattr(checkpoints, "restore_log", lambda *_: None)
+    with rollouts_of(folder, asked, **one_group, rest_epochs=2.0) as rollouts:
+        assert rollouts.resting.visits == at_two
+    with rollouts_of(folder, asked, **one_group) as rollouts:  # by default nothing rests
+        assert rollouts.resting.awake([0], 2) == [0]
+
+
 def test_too_many_failed_rewards_make_the_step_the_last_one(
     tmp_path: Path, asked: list[Prompt]
 ) -> None:

@@ -1,0 +1,64 @@
+"""A prompt that taught nothing has its place taken by another one, and no place stays empty."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlite.stages.resting import NEVER, Resting, Visit
+
+COUNT = 6
+indexes = st.integers(0, COUNT - 1)
+histories = st.lists(st.tuples(indexes, st.lists(st.sampled_from([0.0, 0.5, 1.0]), max_size=3)))
+
+
+def after(history: list[tuple[int, list[float]]], rest: float) -> Resting:
+    resting = Resting(COUNT, rest)
+    for step, (index, totals) in enumerate(history):
+        resting.visited(index, step, totals)
+    return resting
+
+
+@given(histories, st.lists(indexes, min_size=1, max_size=4, unique=True), st.integers(0, 12))
+def test_who_rests_is_passed_over_while_others_are_there(history, groups, rest):
+    resting, step = after(history, rest), len(history)
+    last = {
+        index: max(place for place, (one, _) in enumerate(history) if one == index)
+        for index, _ in history
+    }
+    asleep = {
+        index
+        for index, place in last.items()
+        if len({*history[place][1]}) < 2 and step - place < rest
+    }
+    chosen = resting.awake(groups, step)
+    assert len({*chosen}) == len(chosen) == len(groups)
+    awake = {*range(COUNT)} - asleep - {*groups}
+    for planned, taken in zip(groups, chosen, strict=True):
+        assert taken == planned or (planned in asleep and taken in awake)
+    # whoever rests is taken only where nobody is left
+    assert not asleep & {*chosen} or awake <= {*chosen}
+
+
+@given(histories, st.lists(indexes, min_size=1, max_size=4))
+def test_nothing_rests_for_no_time(history, groups):
+    assert after(history, 0).awake(groups, len(history)) == groups
+
+
+def test_in_its_place_comes_the_one_that_was_learned_from_least_and_longest_ago():
+    resting = Resting(4, 9)
+    for step, index in enumerate([1, 2, 3, 3, 0]):
+        resting.visited(index, step, [0.0, 1.0] if index else [1.0, 1.0])
+    assert resting.awake([0], 5) == [1]
+    assert resting.awake([0, 1], 5) == [2, 1]
+    assert resting.visits == {
+        0: Visit(4, 1, flat=True),
+        1: Visit(0, 1, flat=False),
+        2: Visit(1, 1, flat=False),
+        3: Visit(3, 2, flat=False),
+    }
+    assert resting.awake([0], 13) == [0] and NEVER.times == 0
+
+
+def test_sums_that_differ_by_rounding_are_the_same():
+    resting = Resting(2, 9)
+    resting.visited(0, 0, [0.1 + 0.2, 0.3])
+    assert resting.awake([0], 1) == [1]
