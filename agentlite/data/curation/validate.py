@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from agentlite.core.errors import RowError, closest
-from agentlite.core.json_schema import misfit, schema_at, takes
+from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Gold, Message, Record, Tool, to_row
 from agentlite.data.formats.accepted_values import gold_problem
+from agentlite.data.formats.check_call import check_arguments, tool_of
 
 
 def validate(record: Record, *, answered: bool = True) -> None:
@@ -34,9 +34,9 @@ def validate(record: Record, *, answered: bool = True) -> None:
         if "rollout" in record.meta and not record.messages[turn].loss:
             continue  # a call that failed, shown with its error and not learned
         for index, call in enumerate(record.messages[turn].calls):
-            tool = _tool_of(call, tools)
+            tool = tool_of(call, tools)
             if index not in unknown:
-                _check_arguments(call, tool, is_typed)
+                check_arguments(call, tool, is_typed)
 
 
 def check_dialog(record: Record) -> None:
@@ -159,30 +159,6 @@ def _check_gold(gold: Gold, tools: Mapping[str, Tool]) -> None:
     for call in gold.calls:
         if call.name in tools and (problem := gold_problem(call, tools[call.name].parameters)):
             raise RowError("E210", f"the gold of {call.name} is wrong: {problem}")
-
-
-def _tool_of(call: Call, tools: Mapping[str, Tool]) -> Tool:
-    tool = tools.get(call.name)
-    if tool is None:
-        near = closest(call.name, tools)
-        others = f"; the nearest is {near}" if near else f"; it has {', '.join(tools) or 'none'}"
-        hint = "" if tools else 'Add the tools: "tools": [...]; or take the calls out.'
-        raise RowError("E209", f"the row has no tool {call.name}{others}", hint, call.name)
-    return tool
-
-
-def _check_arguments(call: Call, tool: Tool, is_typed: bool) -> None:
-    """`is_typed`: hold the values to the schema."""
-    for name in tool.parameters.get("required", []):
-        if name not in call.arguments:
-            raise RowError("E210", f"{call.name}: the required {name} is missing", at=call.name)
-    for name in call.arguments:
-        if not takes(tool.parameters, name):
-            near = closest(name, schema_at(tool.parameters, "properties"))
-            others = f"; the nearest is {near}" if near else ""
-            raise RowError("E210", f"{call.name} has no parameter {name}{others}", at=name)
-    if is_typed and (problem := misfit(call.arguments, tool.parameters)):
-        raise RowError("E210", f"{call.name}: {problem}", at=problem.partition(":")[0])
 
 
 def _has_nul(value: object) -> bool:

@@ -1,5 +1,6 @@
 """Rows of trajectories.jsonl, as `agentlite rollout` writes them -> Record."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -8,8 +9,9 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.plain_words import misfit
-from agentlite.core.records import Record
+from agentlite.core.records import Call, Record, Tool
 from agentlite.data.formats import openai
+from agentlite.data.formats.check_call import check_arguments
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.rendering.result_marks import result_mark
 
@@ -62,7 +64,8 @@ def fits(row: dict[str, Any]) -> bool:
 
 def read(row: dict[str, Any]) -> Record:
     """The dialog up to the model's last turn. A turn that failed, or that invents the result of a
-    call, stays in it and is not learned.
+    call, stays in it and is not learned; nor is one whose call breaks its schema, though the world
+    took it.
 
     Raises RowError F313 for a rollout without a turn to learn, E201 for fields of another type, and
     those of openai.read.
@@ -84,16 +87,32 @@ def read(row: dict[str, Any]) -> Record:
         problem = f"{len(record.turns)} assistant messages, but {len(outcome.turns)} turns"
         raise RowError("E201", problem)
     messages = list(record.messages[: record.turns[-1] + 1])
-    names = {tool.name for tool in record.tools}
+    tools = {tool.name: tool for tool in record.tools}
     for place in record.turns[: -len(ours)]:
         messages[place] = replace(messages[place], loss=False)
     for place, turn in zip(ours, outcome.turns, strict=True):
-        learned = not turn.failed and not result_mark(messages[place].content, names)
-        messages[place] = replace(messages[place], loss=learned)
+        said = messages[place]
+        learned = (
+            not turn.failed
+            and not result_mark(said.content, {*tools})
+            and all(_fits_schema(call, tools) for call in said.calls)
+        )
+        messages[place] = replace(said, loss=learned)
     if not any(messages[place].loss for place in ours):
-        raise RowError("F313", "every turn of the model failed or invents a result")
+        raise RowError("F313", "every turn of the model failed, broke a schema or invents a result")
     rollout = {key: row[key] for key in ("task", "sample", "scores", "ended")}
     if outcome.simulated_user:
         rollout["user_errors"] = len(outcome.simulated_user.faults)
     meta = meta_of(row, *KEYS, "problem", "simulated_user", "tool_faults", rollout=rollout)
     return replace(record, messages=tuple(messages), meta=meta)
+
+
+def _fits_schema(call: Call, tools: Mapping[str, Tool]) -> bool:
+    """A call of a tool that is not on offer must have failed: validate() says where it did not."""
+    if call.name not in tools:
+        return True
+    try:
+        check_arguments(call, tools[call.name])
+    except RowError:
+        return False
+    return True

@@ -72,6 +72,31 @@ def test_a_turn_that_failed_is_not_learned(failed):
     assert learned(row(messages, [failed, turn()])) == [False, True]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [{"count": "two"}, {}, {"count": 2, "colour": "red"}, {"count": 0}],
+    ids=["type", "required", "unknown", "minimum"],
+)
+def test_a_call_that_breaks_its_schema_is_not_learned_though_the_world_took_it(arguments):
+    schema = {
+        "type": "object",
+        "properties": {"count": {"type": "integer", "minimum": 1}},
+        "required": ["count"],
+    }
+    tool = {"type": "function", "function": {"name": "buy", "parameters": schema}}
+
+    def buys(arguments, id):
+        function = {"name": "buy", "arguments": json.dumps(arguments)}
+        call = {"id": id, "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    messages = [USER, buys(arguments, "a"), result("1"), buys({"count": 2}, "b"), result("2", "b")]
+    turns = [turn(["1", False]), turn(["2", False]), turn()]
+    assert learned(row([*messages, WORDS], turns, tools=[tool])) == [False, True, True]
+    with pytest.raises(RowError, match="F313"):
+        learned(row(messages[:3], turns[:1], tools=[tool]))
+
+
 def test_a_call_of_a_tool_that_is_not_there_is_shown_but_must_have_failed():
     messages = [USER, called("bye"), result("Error: no tool bye"), WORDS]
     assert learned(row(messages, [turn(["Error", True]), turn()])) == [False, True]
