@@ -71,6 +71,7 @@ def test_the_structure_of_a_schema_is_held_to_as_read_by_hand(
     assert not schema_problem(schema)
 
 
+CLOSED = {"properties": {"a": {}}}
 KEYWORDS = (
     *("type", "properties", "required", "items", "enum", "pattern", "minimum", "anyOf", "not"),
     *("$ref", "const", "description", "default", "additionalProperties", "format", "nullable"),
@@ -98,6 +99,9 @@ def test_no_schema_however_broken_raises(value: object, schema: dict[str, Any]) 
         ({"minimum": 1, "exclusiveMinimum": True}, 2, 1, "v: 1 is less than or equal to"),  # 4
         ({"properties": {"a": {"enum": [1]}}}, {"a": 1}, {"a": 2}, "v.a: 2 is not one of"),
         ({"properties": {"a": {}}}, {"a": 1}, {"b": 1}, "v: Additional properties"),
+        ({"items": CLOSED}, [{"a": 1}], [{"b": 1}], "v.0: Additional properties"),
+        ({"prefixItems": [CLOSED]}, [{"a": 1}], [{"b": 1}], "v.0: Additional properties"),
+        ({"additionalProperties": CLOSED}, {"x": {"a": 1}}, {"x": {"b": 1}}, "v.x: Additional"),
         ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, None, "x", 'v: "x" is not valid'),
         ({"type": "string", "nullable": True}, None, 3, "v: 3 is not valid"),
         ({"$ref": "#/$defs/id"}, 1, "x", 'v: "x" is not of type "integer"'),
