@@ -22,6 +22,7 @@ Count = Annotated[int, Meta(ge=1, le=MOST)]
 Whole = Annotated[int, Meta(ge=0, le=MOST)]
 Seed = Annotated[int, Meta(ge=0, le=LAST_SEED)]
 Engine = Literal["unsloth", "hf"]
+Order = Literal["shuffled", "curriculum"]
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2"]
 Scheduler = Literal[
     "cosine", "linear", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"
@@ -348,6 +349,9 @@ class SftSettings(TrainerSettings, frozen=True, kw_only=True):
         Literal["none", "react", "hermes", "qwen", "alpha_umi", "agentflan"], LOSS
     ] = "none"
     """how much tool calls count relative to text in the loss: a table of ms-swift's loss_scale"""
+    order: Annotated[Order, TRAINING] = "shuffled"
+    """order of the first epoch; curriculum: rows with one tool, then a choice of tools, then
+    several calls"""
     packing: Annotated[bool, ENGINE] = False
     """put several rows into one sequence (needs CUDA)"""
     batch_tokens: Annotated[Count, ENGINE] = 8192
@@ -567,6 +571,9 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """with --env, what shares an advantage: whole rollouts, turns, or turns from the same state"""
     skip_solved: Annotated[bool, SAMPLING] = False
     """leave out prompts whose first group all score the same"""
+    order: Annotated[Order, SAMPLING] = "shuffled"
+    """order of the first epoch; curriculum: prompts with one tool, then a choice of tools, then
+    several calls"""
     rest_epochs: Annotated[NonNegative | None, SAMPLING] = None
     """epochs for which a prompt rests after a group that all scored the same; others have its place
     [0; with --env: 2]"""

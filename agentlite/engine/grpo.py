@@ -148,7 +148,7 @@ class GrpoTask(NamedTuple):
 
     `halt` and `settle`: of watch.Watch. `live`: where the prompts are tasks of an environment, in
     whose worlds the model acts. `awake`: the prompts planned for a step, and its number -> those it
-    takes.
+    takes. `levels`: of each prompt, by which the first epoch is ordered; none: it is shuffled.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -160,6 +160,7 @@ class GrpoTask(NamedTuple):
     settle: Callable[[], None] = lambda: None
     live: Live | None = None
     awake: Callable[[Sequence[int], int], Sequence[int]] = lambda groups, step: groups
+    levels: Sequence[int] = ()
 
 
 def train(
@@ -274,17 +275,11 @@ def schedule(settings: GrpoSettings, prompts: int) -> trainer.Schedule:
     )
 
 
-def prompt_order(count: int, groups: int, seed: int) -> list[int]:
+def prompt_order(count: int, groups: int, seed: int, levels: Sequence[int] = ()) -> list[int]:
     """The prompt of every group, one after the other: whole epochs, each shuffled, from the seed
-    alone.
+    alone. `levels`: of each prompt; the first epoch begins with the lowest.
     """
-    generator = random.Random(seed)
-    order: list[int] = []
-    while len(order) < groups:
-        epoch = list(range(count))
-        generator.shuffle(epoch)
-        order += epoch
-    return order[:groups]
+    return trainer.epochs(count, groups, random.Random(seed), levels)[:groups]
 
 
 def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: trainer.Schedule) -> Any:
@@ -326,7 +321,8 @@ def make_trainer(
     from trl import GRPOTrainer
 
     plan = schedule(settings, len(task.prompts))
-    order = prompt_order(len(task.prompts), plan.rows // settings.group_size, settings.seed)
+    groups = plan.rows // settings.group_size
+    order = prompt_order(len(task.prompts), groups, settings.seed, task.levels)
     with vllm_server.explained(settings):
         trl_trainer = trainer.warming_up(_credited(adapter.uncast(GRPOTrainer)))(
             model=adapter.adapted(loaded, settings),

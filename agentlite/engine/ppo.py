@@ -400,7 +400,9 @@ class _Rounds:
         settings, task = self.settings, self.task
         groups = settings.rollouts // settings.group_size
         number = step // self.steps
-        order = grpo.prompt_order(len(task.prompts), groups * (number + 1), settings.seed)
+        order = grpo.prompt_order(
+            len(task.prompts), groups * (number + 1), settings.seed, task.levels
+        )
         sample = partial(_sample, Loaded(model, self.tokenizer), settings)
         rows = grpo.answered_rows(task, settings, order[-groups:], step, sample)
         size, found = settings.batch_size, list[Experience]()

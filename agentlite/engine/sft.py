@@ -1,6 +1,7 @@
 """Token ids and labels -> an adapter that says what was labelled, by TRL's SFTTrainer."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,18 @@ def train(
     folder: Path,
     rows: list[Encoded],
     dev: list[Encoded],
+    levels: Sequence[int] = (),
 ) -> dict[str, object]:
-    """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.trainer.train
-    raises.
+    """Trains on `rows`, watches `dev`. Returns the key figures. `levels`: see trainer.row_order.
+    Raises what engine.trainer.train raises.
     """
     prepare(loading_of(settings))
 
     def make(micro: trainer.Schedule) -> Any:
         # before the model: ZeRO-3 cuts it up while it is read
         configuration = arguments(settings, folder, rows, dev, micro)
-        return make_trainer(
-            load(source, loading_of(settings), trainable=True), settings, configuration, rows, dev
-        )
+        loaded = load(source, loading_of(settings), trainable=True)
+        return make_trainer(loaded, settings, configuration, rows, dev, levels)
 
     return trainer.train(make, folder, schedule(settings, rows))
 
@@ -45,6 +46,8 @@ def check(settings: SftSettings) -> None:
             "Leave --packing out.",
             location="sft.segment_weights",
         )
+    if settings.order != "shuffled" and settings.packing:
+        raise UserError("packed rows have no order.", "Leave --packing out.", location="sft.order")
 
     prepare(loading_of(settings))
     from trl import SFTConfig
@@ -100,13 +103,13 @@ def make_trainer(
     configuration: Any,
     rows: list[Encoded],
     dev: list[Encoded],
+    levels: Sequence[int] = (),
 ) -> Any:
     """An SFTTrainer over rows that are tokenised, masked and in order already. `configuration`: its
     `arguments`.
     """
-    order = trainer.row_order(
-        [len(row.input_ids) for row in rows], schedule(settings, rows), settings.seed
-    )
+    lengths = [len(row.input_ids) for row in rows]
+    order = trainer.row_order(lengths, schedule(settings, rows), settings.seed, levels)
     dataset = _dataset(rows)
     ordered = dataset if packs(settings) else dataset.select(order)
     dev_rows = _dataset(dev) if dev else None

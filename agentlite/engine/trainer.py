@@ -111,21 +111,20 @@ def schedule(
     return plan
 
 
-def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
+def row_order(
+    lengths: Sequence[int], plan: Schedule, seed: int, levels: Sequence[int] = ()
+) -> list[int]:
     """Indices of the rows of every micro-batch, one after the other: the whole run's order, from
     the seed alone.
 
     Each epoch is shuffled; stretches of a few steps are sorted, so that a micro-batch holds rows of
     like length. The micro-batch with the longest row comes first: what does not fit fails at step
     1, not at step 900. Several processes take the micro-batches of a step in turns, so each step
-    has the rows it has in one process.
+    has the rows it has in one process. `levels`: of each row; the first epoch begins with the
+    lowest.
     """
     generator = random.Random(seed)
-    shuffled: list[int] = []
-    while len(shuffled) < plan.rows:
-        epoch = list(range(len(lengths)))
-        generator.shuffle(epoch)
-        shuffled += epoch
+    shuffled = epochs(len(lengths), plan.rows, generator, levels)
     batches: list[list[int]] = []
     stretch = 8 * plan.rows_a_step
     for start in range(0, plan.rows, stretch):
@@ -140,6 +139,20 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
     )
     batches.insert(0, batches.pop(longest))
     return [row for batch in batches for row in batch]
+
+
+def epochs(
+    count: int, rows: int, generator: random.Random, levels: Sequence[int] = ()
+) -> list[int]:
+    """At least `rows` indices below `count`: whole epochs, each shuffled, the first by level."""
+    shuffled: list[int] = []
+    while len(shuffled) < rows:
+        epoch = list(range(count))
+        generator.shuffle(epoch)
+        if levels and not shuffled:
+            epoch.sort(key=levels.__getitem__)
+        shuffled += epoch
+    return shuffled
 
 
 def arguments(

@@ -18,7 +18,8 @@ from agentlite.stages.grpo_trajectories import LiveRollouts
 from agentlite.stages.training import train_stage
 from agentlite.workspace.run_folder import Result, RunTarget
 
-OF_RECORDS = ("skip_solved",)  # options for recorded prompts
+# options for recorded prompts, and their defaults
+OF_RECORDS = {"skip_solved": False, "order": "shuffled"}
 TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
 
 
@@ -82,11 +83,13 @@ def train_live(
 
 
 def _refuse_options(settings: GrpoSettings) -> None:
-    given = next((name for name in OF_RECORDS if getattr(settings, name)), None)
+    given = next(
+        (name for name, usual in OF_RECORDS.items() if getattr(settings, name) != usual), None
+    )
     if given:
         raise UserError(
             "is for recorded prompts, and --env has none.",
-            "Leave one of the two out. Tasks that teach nothing are passed over by themselves.",
+            "Leave one of the two out. Tasks that teach nothing rest (--rest-epochs).",
             location="--" + given.replace("_", "-"),
         )
     if settings.credit != "trajectory" and settings.scale_rewards in ("batch", "component"):

@@ -11,6 +11,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import Candidate, CandidateKey, Rollout, Score
 from agentlite.core.row_files import Appender, PatientAppender, write_rows
+from agentlite.data.curriculum import level
 from agentlite.engine import checkpoints, grpo, local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
@@ -112,6 +113,11 @@ class Rollouts:
             self.halt,
             self.settle,
             awake=self.resting.awake,
+            levels=(
+                [level(one.record, [one.turn]) for one in self.prompts]
+                if self.settings.order == "curriculum"
+                else []
+            ),
         )
 
     def _resting(self) -> Resting:

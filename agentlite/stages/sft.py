@@ -11,6 +11,7 @@ from agentlite.core import console
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import find_rows, read_rows
+from agentlite.data.curriculum import level
 from agentlite.engine import deepspeed, sft, trainer
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import TABLES, Encoded, settled, training_rows
@@ -50,7 +51,7 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
     def train(folder: Path) -> dict[str, object]:
         template = load_template(source.base)
         with console.waiting("sft: reading the rows"):
-            encoded, dev = (
+            (encoded, levels), (dev, _) = (
                 read_encoded(settings, data, split, template) for split in ("train", "dev")
             )
         if not encoded:
@@ -64,12 +65,13 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         console.notice(
             f"sft: {len(encoded)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained"
         )
-        figures = sft.train(source, settings, folder, encoded, dev)
+        in_order = levels if settings.order == "curriculum" else ()
+        figures = sft.train(source, settings, folder, encoded, dev, in_order)
         return {"rows": len(encoded), "trained_share": round(trained / tokens, 4), **figures}
 
     def forecast() -> dict[str, object]:
         """Reads the rows as `train` does; says how many steps and tokens there would be."""
-        encoded = read_encoded(settings, data, "train", load_template(source.base))
+        encoded, _ = read_encoded(settings, data, "train", load_template(source.base))
         tokens = sum(len(row.input_ids) for row in encoded)
         planned = trainer.schedule(
             len(encoded),
@@ -113,12 +115,13 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 def read_encoded(
     settings: SftSettings, data: Path, split: str, template: Template
-) -> list[Encoded]:
-    """The training rows of a split. Raises UserError if one is longer than `max_length` or trains
-    nothing.
+) -> tuple[list[Encoded], list[int]]:
+    """The training rows of a split, and the level of each. Raises UserError if one is longer than
+    `max_length` or trains nothing.
     """
     mixture = settled(run_folder.read_plan(data).settings["protocol"], template)
     encoded: list[Encoded] = []
+    levels: list[int] = []
     lengths: dict[str, int] = {}
     path = find_rows(data, split)
     for number, row in enumerate(read_rows(path), 1):
@@ -136,5 +139,7 @@ def read_encoded(
             ) from error
         lengths[f"{path}:{number}"] = max(len(item.input_ids) for item in new)
         encoded += new
+        learned = [turn for turn in record.turns if record.messages[turn].loss]
+        levels += [level(record, learned)] * len(new)
     refuse_longer(lengths, settings.max_length, "row", "or lower it (and join_tokens) at prep")
-    return encoded
+    return encoded, levels

@@ -4,6 +4,7 @@ exact.
 
 import json
 import os
+import random
 import signal
 import sys
 from collections import Counter
@@ -40,6 +41,31 @@ def test_the_order_of_rows_is_whole_epochs_with_the_longest_first(lengths, seed,
     assert max(lengths[row] for row in order) == max(
         lengths[row] for row in order[: plan.batch_size]
     )
+
+
+@given(
+    levels=st.lists(st.integers(0, 2), min_size=1, max_size=40),
+    seed=st.integers(0, 99),
+    rows_a_step=st.integers(1, 3),
+)
+def test_a_curriculum_orders_the_first_epoch_and_no_other(levels, seed, rows_a_step):
+    count = len(levels)
+    plan = training.Schedule(-(-2 * count // rows_a_step), 1, rows_a_step)
+    epochs = training.epochs(count, plan.rows, random.Random(seed), levels)
+    assert [levels[row] for row in epochs[:count]] == sorted(levels)
+    assert sorted(epochs[:count]) == sorted(epochs[count : 2 * count]) == [*range(count)]
+    assert epochs[count:] == training.epochs(count, plan.rows, random.Random(seed))[count:]
+    # rows of a training trade places within eight steps, for the sake of their lengths
+    order, stretch = training.row_order([7] * count, plan, seed, levels), 8 * rows_a_step
+    for start in range(0, plan.rows, stretch):
+        end = min(start + stretch, plan.rows)
+        assert sorted(order[start:end]) == sorted(epochs[start:end])
+
+
+def test_packed_rows_have_no_order():
+    with pytest.raises(UserError, match="packed rows have no order") as error:
+        sft_trainer.check(sft(packing=True, order="curriculum"))
+    assert error.value.location == "sft.order"
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])

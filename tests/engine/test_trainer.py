@@ -316,6 +316,10 @@ def test_an_epoch_of_grpo_takes_a_whole_group_of_answers_to_each_prompt() -> Non
     assert order[:5] != order[5:] and order == grpo.prompt_order(5, 10, 0)
     assert order[:7] == grpo.prompt_order(5, 7, 0)
     assert grpo.prompt_order(50, 25, 1) != grpo.prompt_order(50, 25, 2)
+    levels = [2, 0, 1, 0, 2]
+    by_level = grpo.prompt_order(5, 10, 0, levels)
+    assert [levels[one] for one in by_level[:5]] == [0, 0, 1, 2, 2]
+    assert sorted(by_level[5:]) == [0, 1, 2, 3, 4] and by_level[5:] == order[5:]
     by_value = GrpoSettings(advantage="value", ppo_epochs=3, num_epochs=2.0)
     assert grpo.schedule(by_value, 5).steps == 8 and grpo.schedule(by_value, 5).rows_a_step == 16
 

@@ -170,6 +170,7 @@ def test_a_task_whose_rollouts_all_earn_the_same_rests(talk, tiny_model):
     [
         ({"rewards": ("mine.py:f",)}, "mine.py: no such file", 2),
         ({"skip_solved": True}, "--skip-solved", 2),
+        ({"order": "curriculum"}, "--order", 2),
         ({"credit": "turn", "scale_rewards": "batch"}, "--scale-rewards", 2),
         ({"credit": "state", "scale_rewards": "component"}, "--scale-rewards", 2),
         ({"group_size": 3}, "no whole groups", 2),

@@ -76,7 +76,7 @@ def test_a_row_longer_than_max_length_is_refused_with_its_line_and_the_length_it
 ) -> None:
     template, longest = load_template("smollm2-135m"), max(lengths)
     settings = SftSettings(model="smollm2-135m", max_length=longest)
-    rows = sft.read_encoded(settings, run / "prep", "train", template)
+    rows, _ = sft.read_encoded(settings, run / "prep", "train", template)
     assert [len(row.input_ids) for row in rows] == lengths
     for most in (longest - 1, min(lengths) - 1, 1):  # one of them is too long, or all
         settings = SftSettings(model="smollm2-135m", max_length=most)
@@ -90,7 +90,7 @@ def test_rows_are_weighed_only_where_a_table_is_named(run: Path) -> None:
     template = load_template("smollm2-135m")
     for table, weighed in (("none", False), ("hermes", True)):
         settings = SftSettings(model="smollm2-135m", segment_weights=table)  # type: ignore[arg-type]
-        rows = sft.read_encoded(settings, run / "prep", "train", template)
+        rows, _ = sft.read_encoded(settings, run / "prep", "train", template)
         assert all(bool(row.weights) == weighed for row in rows)
 
 
