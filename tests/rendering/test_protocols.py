@@ -113,6 +113,33 @@ def test_the_prompt_of_every_step_is_a_prefix_in_text_and_in_tokens(
 
 
 @anywhere
+def test_no_prompt_holds_what_comes_behind_it(protocol_name, template_name, templates):
+    """Neither the answer itself nor anything later: that would be learned, and missed in use."""
+    protocol, template = both(protocol_name, template_name, templates)
+    first = Call("get_weather", {"city": "Aaaq"}, "call_0")
+    second = Call("get_weather", {"city": "Cccq"}, "call_1")
+    messages = (
+        Message("user", "Where is it wet?"),
+        Message("assistant", "Thinkq.", (first,)),
+        Message("tool", "Bbbq", call_id="call_0"),
+        Message("assistant", "Again1q.", (second,)),
+        Message("tool", "Dddq", call_id="call_1"),
+        Message("assistant", "Eeeq."),
+        Message("user", "Fffq?"),
+        Message("assistant", "Gggq."),
+    )
+    names = ("Aaaq Thinkq", "Bbbq", "Cccq Again1q", "Dddq", "Eeeq", "Fffq", "Gggq")
+    rows = render(Record(messages=messages, tools=(WEATHER,)), protocol, template)
+    seen = set()
+    for row in rows:
+        for span in row.spans:
+            seen.add(span.turn)
+            later = " ".join(names[span.turn - 1 :]).split()
+            assert not [one for one in later if one in row.text[: span.start]]
+    assert seen == {1, 3, 5, 7}
+
+
+@anywhere
 def test_the_words_of_users_tools_and_tool_lists_are_never_trained(
     protocol_name, template_name, templates, dialog
 ):
