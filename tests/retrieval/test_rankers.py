@@ -223,6 +223,7 @@ def test_the_likeliest_tools_are_offered_in_an_order_that_says_nothing():
         (("t9",), {"t0", "t1", "t9"}),
         (("t9", "t8"), {"t0", "t8", "t9"}),
         (("t9", "t1"), {"t0", "t1", "t9"}),
+        (("t9", "t2"), {"t0", "t2", "t9"}),
         (("t9", "t8", "t7", "t6"), {"t6", "t7", "t8", "t9"}),
         (("t1", "unknown"), {"t0", "t1", "t2"}),
     ],
