@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from agentlite.core.call_results import says_error
 from agentlite.core.errors import RowError
 from agentlite.core.records import Message, Record, canonical, digest
 from agentlite.core.row_files import Appender, read_rows
@@ -21,7 +22,6 @@ from agentlite.engine.decoding import Decoding
 from agentlite.environments.continuation import SeenTokens, next_prompt, seen_with
 from agentlite.environments.trajectories import EndedBy, ModelTurn, RolloutKey, Trajectory
 from agentlite.rendering.template import Template
-from agentlite.scoring.rewards.trace import says_error
 
 SERVED = "served.jsonl"
 # dialogs whose ids are kept in memory; one that goes on later begins a new row of tokens

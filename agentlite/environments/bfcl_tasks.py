@@ -55,7 +55,7 @@ def _task(
         kept = called.union(others[:extra_tools])
         offered = [one for one in offered if _name(one) in kept]
     first = tuple(Message("user", message["content"]) for message in row["question"][0])
-    tools = {"tools": offered, "held_back": held_back}
+    tools = {"tools": offered, "held_back": held_back, "only_offered": extra_tools is not None}
     # the categories are made from the same 200 dialogs
     number = row["id"].rpartition("_")[2]
     world_row = {**row, "ground_truth": ground_truth, **tools}

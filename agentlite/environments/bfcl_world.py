@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from agentlite.core.call_results import no_tool
+
 FOLDER = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code"
 MODULES = {  # of a class: of its code, and of its functions' descriptions
     "GorillaFileSystem": "gorilla_file_system",
@@ -109,7 +111,7 @@ class BfclWorld:
 
     def reset(self, **row: Any) -> None:
         """`row`: BFCL's own, with its `ground_truth`, and the tools as agentlite writes them under
-        `tools` and, by turn, under `held_back`.
+        `tools` and, by turn, under `held_back`. `only_offered`: no other tool is there.
         """
         self.row = row
         self.gold_turns: list[list[str]] = row["ground_truth"]
@@ -127,8 +129,13 @@ class BfclWorld:
         return self.carry_out(PythonCall(name, (), arguments))
 
     def carry_out(self, call: PythonCall) -> str:
+        """BFCL carries out every method of its classes, also one that is not on offer (yet)."""
         self.calls += 1
-        result = self.mine.call(call)
+        names = [one["function"]["name"] for one in self.offered]
+        if self.row.get("only_offered") and call.name not in names:
+            result = no_tool(call.name, names)
+        else:
+            result = self.mine.call(call)
         self.results.append(result)
         return result
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from agentlite.core.call_results import no_tool, says_error
 from agentlite.core.records import plain
 from agentlite.core.user_code import one_line
 from agentlite.environments.tool_schema import SchemaError, tool_schema
@@ -93,14 +94,14 @@ def _called(name: str, arguments: dict[str, Any]) -> list[Any]:
         elif name in (known := dict(methods(type(world)))):
             result = getattr(world, name)(**arguments)
         else:
-            return [f"Error: no tool {name}. The tools: {', '.join(known)}.", True]
+            return [no_tool(name, known), True]
     except (MemoryError, SchemaError, LostWorldError):
         raise
     except Exception as error:
         text = one_line(str(error))
         return [f"Error: {type(error).__name__}{f': {text}' if text else ''}", True]
     text = result if isinstance(result, str) else _as_text(result)
-    return [text, text.startswith("Error")]
+    return [text, says_error(text)]
 
 
 def _as_text(result: object) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentlite.core.call_results import no_tool, says_error
 from agentlite.environments.gold_calls import gold_calls
 from agentlite.environments.inside import LostWorldError
 from agentlite.environments.mcp_client import McpClient
@@ -27,7 +28,7 @@ class McpWorld:
         self.hidden = {call["name"] for call in reset_calls}
         for call in reset_calls:
             result = self.client.call(call["name"], call["arguments"])
-            if result.startswith("Error"):
+            if says_error(result):
                 raise LostWorldError(f"{call['name']} returned {result}")
 
     def tools(self) -> list[dict[str, Any]]:
@@ -39,7 +40,7 @@ class McpWorld:
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         self.made.append({"name": name, "arguments": arguments})
         if name not in self.names:
-            return f"Error: no tool {name}. The tools: {', '.join(self.names)}."
+            return no_tool(name, self.names)
         return self.client.call(name, arguments)
 
     def next_user(self, words: str) -> str | None:

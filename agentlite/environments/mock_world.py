@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from agentlite.core.call_results import no_tool, says_error
 from agentlite.core.json_schema import Schema, misfit
 from agentlite.core.records import Call, Tool, plain
 from agentlite.data.formats.tool_calls import json_schema, read_tools
@@ -97,9 +98,7 @@ class MockWorld:
         wire = {"name": call.name, "arguments": call.arguments}
         self.made.append(wire)
         if call.name not in self.by_name:
-            return CallResult(
-                f"{ERROR} no tool {call.name}. The tools: {', '.join(self.by_name)}.", failed=True
-            )
+            return CallResult(no_tool(call.name, self.by_name), failed=True)
         tool, reads = self.by_name[call.name]
         if problem := misfit(call.arguments, tool.parameters):
             return CallResult(f"{ERROR} {problem}", failed=True)
@@ -117,7 +116,7 @@ class MockWorld:
         if fault:
             self.faults.append(f"{call.name}: {fault}")
             return CallResult(NO_RESULT, failed=True)
-        result = CallResult(shortened(text), text.startswith("Error"))
+        result = CallResult(shortened(text), says_error(text))
         self.history.append({**wire, "result": result.text})
         if reads:
             self.known[key] = result

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentlite.core.call_results import no_tool
 from agentlite.environments.gold_calls import gold_calls
 from agentlite.environments.inside import LostWorldError
 from agentlite.environments.openenv_client import OpenEnvClient
@@ -42,7 +43,7 @@ class OpenEnvWorld:
         self.made.append({"name": name, "arguments": arguments})
         names = [one["function"]["name"] for one in self.offered]
         if name not in names:
-            return f"Error: no tool {name}. The tools: {', '.join(names)}."
+            return no_tool(name, names)
         if self.done:
             return "Error: the episode is done."
         seen = self.client.step(name, arguments)

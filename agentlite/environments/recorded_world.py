@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from agentlite.core.call_results import no_tool
 from agentlite.environments.gold_calls import call_key, gold_calls
 
 NO_RESULT = "(no result was recorded)"
@@ -41,7 +42,7 @@ class RecordedWorld:
         self.made.append(call)
         names = [tool["function"]["name"] for tool in self.offered]
         if name not in names:
-            return f"Error: no tool {name}. The tools: {', '.join(names)}."
+            return no_tool(name, names)
         key = call_key(call)
         if key not in self.results:
             return f"Error: no answer is recorded for {name} with these arguments."

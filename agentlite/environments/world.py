@@ -9,6 +9,7 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from agentlite.core.call_results import no_tool
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Tool
 from agentlite.core.user_code import Named, UserCode
@@ -97,7 +98,12 @@ class World:
         return str(first) if first is not None else None
 
     def call(self, call: Call) -> CallResult:
-        """Raises WorldError where the world is lost; a call that fails is a result."""
+        """Raises WorldError where the world is lost; a call that fails is a result. One of a tool
+        that the world has and that is not to be on offer fails.
+        """
+        names = [tool.name for tool in self.tools]
+        if self.only is not None and call.name not in names:
+            return CallResult(no_tool(call.name, names), failed=True)
         text, failed, done = self._ask("call", call.name, call.arguments)
         return CallResult(shortened(text), failed, done)
 

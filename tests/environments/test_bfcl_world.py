@@ -199,6 +199,28 @@ def test_functions_that_were_held_back_come_with_their_question(rows):
     assert {tool["function"]["name"] for tool in world.tools()} == {*names, "sort"}
 
 
+def test_with_few_tools_no_other_is_there_and_otherwise_bfcls_own_way_holds():
+    whole = next(tasks("multi_turn_miss_func"))
+    few = next(tasks("multi_turn_miss_func", 0))
+    (hidden,) = [tool["function"]["name"] for tool in few.row["held_back"]["3"]]
+    for task, is_there in ((whole, True), (few, False)):
+        world = BfclWorld()
+        world.reset(**task.row)
+        names = [tool["function"]["name"] for tool in world.tools()]
+        assert ("cat" in names) is is_there
+        listed, other = world.call("ls", {}), world.call("cat", {"file_name": "none"})
+        if is_there:  # BFCL carries out whatever its classes have
+            assert "No such file" in other and "not defined" not in world.call(hidden, {})
+        else:
+            assert other == f"Error: no tool cat. The tools: {', '.join(names)}."
+            assert world.call(hidden, {}).startswith(f"Error: no tool {hidden}.")
+        assert not listed.startswith("Error") or "ls" not in names
+        for _ in range(3):
+            world.next_user("")
+        assert hidden in [tool["function"]["name"] for tool in world.tools()]
+        assert not world.call(hidden, {}).startswith("Error: no tool")
+
+
 def test_of_a_dialog_the_turns_before_the_first_wrong_one_count(rows):
     row = rows["multi_turn_base_0"]
     for wrong in range(len(row["ground_truth"])):

@@ -124,6 +124,16 @@ class Nasty:
 """
 
 
+SAYS = """
+class Says:
+    def reset(self, **row): ...
+
+    def look(self):
+        "Looks around."
+        return RESULT
+"""
+
+
 def world_of(folder: Path, text: str, name: str, **limits: float) -> World:
     path = folder / f"{name.lower()}.py"
     path.write_text(text, encoding="utf-8")
@@ -165,6 +175,35 @@ def test_a_call_gives_a_result_and_a_mistake_is_one_too(shop, name, arguments, t
     result = shop.call(Call(name, arguments))
     assert result.text.startswith(text) and result.failed is failed
     assert shop.call(Call("search", {"query": "app"})).text == "apple"
+
+
+def test_a_tool_that_is_not_to_be_on_offer_is_not_there(shop):
+    shop.only = ("search",)
+    shop.reset({})
+    assert [tool.name for tool in shop.tools] == ["search"]
+    bought = shop.call(Call("buy", {"item": "apple"}))
+    assert bought == ("Error: no tool buy. The tools: search.", True, False)
+    assert shop.state() == {"cart": []} and not shop.call(Call("search", {"query": "app"})).failed
+
+
+@pytest.mark.parametrize(
+    ("result", "failed"),
+    [
+        ({"error": "no such file"}, True),
+        ('{"error": "no such file"}', True),
+        ("Error: no such file", True),
+        ({"error": None, "size": 4}, False),
+        ({"size": 4}, False),
+        ("An Error occurs in line 4 of the log.", False),
+        (["error"], False),
+    ],
+    ids=str,
+)
+def test_a_result_that_says_error_is_that_of_a_call_that_failed(tmp_path, result, failed):
+    text = SAYS.replace("RESULT", repr(result))
+    with world_of(tmp_path, text, "Says") as world:
+        world.reset({})
+        assert world.call(Call("look", {})).failed is failed
 
 
 def test_the_user_the_scores_and_the_state_are_those_of_the_class(shop):

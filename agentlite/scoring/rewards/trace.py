@@ -1,10 +1,10 @@
 """Calls that were carried out, with their results -> the steps of an execution trace."""
 
-import json
 import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from agentlite.core.call_results import says_error
 from agentlite.core.records import Call, Message
 
 # in the words of a call that failed: TimeoutError, ReadTimeout, timed out
@@ -43,17 +43,3 @@ def recorded_steps(
         for message in messages
         if message.role == "tool" and message.call_id in calls
     )
-
-
-def says_error(result: str) -> bool:
-    """Whether a recorded result is that of a call that failed: it begins with `Error`, or is a JSON
-    object with an `error` that is not empty.
-    """
-    text = result.strip()
-    if not text.startswith("{"):
-        return text.startswith("Error")
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and bool(value.get("error"))

@@ -5,12 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from agentlite.core.call_results import says_error
 from agentlite.core.records import Call, Candidate, Message
 from agentlite.data.formats import to_record
 from agentlite.rendering import PROTOCOLS
 from agentlite.scoring.rewards import TraceStep
 from agentlite.scoring.rewards.scorer import Scorer
-from agentlite.scoring.rewards.trace import recorded_steps, says_error, trace_step
+from agentlite.scoring.rewards.trace import recorded_steps, trace_step
 
 ASK, TELL = Call("ask", {"x": 1}, "a"), Call("tell", {}, "b")
 
