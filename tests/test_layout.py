@@ -32,6 +32,7 @@ ROOMS = [room for floor in FLOORS for room in floor]
 # `core` could become a drawer for odds and ends: a new file in it is a decision.
 CORE = {
     "__init__",
+    "call_results",
     "conditions",
     "console",
     "distributed",

@@ -28,7 +28,7 @@ NOT_SERVED = ("use_dora", "modules_to_save", "bias")  # fields of PEFT that its 
 LEAST_CAPABILITY = next(one.capabilities[0] for one in BUILDS if one.torch == VLLM_TORCH)
 
 
-class Answer(NamedTuple):
+class VllmAnswer(NamedTuple):
     """The ids that vLLM drew, and the logarithms of the probabilities they were drawn by."""
 
     ids: Sequence[int]
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 
 # prompts, the parameters of each by vLLM's names -> an answer to each
-Answers = Callable[[Sequence[Sequence[int]], Sequence[dict[str, Any]]], Sequence[Answer]]
+Answers = Callable[[Sequence[Sequence[int]], Sequence[dict[str, Any]]], Sequence[VllmAnswer]]
 
 
 def refuse(settings: GrpoSettings) -> None:
@@ -163,8 +163,8 @@ def sample(
         wanted, answers(prompts, parameters), strict=True
     ):
         one = read(loaded.tokenizer, list(answer.ids), ends, request.stops, (index, number))
-        drawn_by = tuple(answer.log_probabilities[: len(one.ids)])
-        samples.append(one._replace(log_probabilities=drawn_by))
+        likelihoods = tuple(answer.log_probabilities[: len(one.ids)])
+        samples.append(one._replace(log_probabilities=likelihoods))
     return samples
 
 
@@ -173,7 +173,7 @@ def of_engine(llm: Any, model: Any) -> Answers:
 
     def answers(
         prompts: Sequence[Sequence[int]], parameters: Sequence[dict[str, Any]]
-    ) -> list[Answer]:
+    ) -> list[VllmAnswer]:
         from vllm import SamplingParams
 
         with _adapter(llm, model) as handed:
@@ -186,8 +186,8 @@ def of_engine(llm: Any, model: Any) -> Answers:
         found = []
         for output in outputs:
             ids, likely = output.outputs[0].token_ids, output.outputs[0].logprobs
-            drawn_by = [place[token].logprob for token, place in zip(ids, likely, strict=True)]
-            found.append(Answer(ids, drawn_by))
+            likelihoods = [place[token].logprob for token, place in zip(ids, likely, strict=True)]
+            found.append(VllmAnswer(ids, likelihoods))
         return found
 
     return answers

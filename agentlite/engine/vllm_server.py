@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from agentlite.config.settings import GrpoSettings
 from agentlite.core.errors import NETWORK, UserError
-from agentlite.engine.vllm_sampler import Answer, Answers
+from agentlite.engine.vllm_sampler import Answers, VllmAnswer
 
 CONCURRENT = 64  # requests at once: as many as TRL's client keeps connections for
 OWN_OF_CLIENT = ("temperature", "top_p", "max_tokens", "logprobs")  # arguments of its `generate`
@@ -104,7 +104,7 @@ def of_server(trl_trainer: Any, settings: GrpoSettings) -> Answers:
 
     def answers(
         prompts: Sequence[Sequence[int]], parameters: Sequence[dict[str, Any]]
-    ) -> list[Answer]:
+    ) -> list[VllmAnswer]:
         with (
             explained(settings),
             ThreadPoolExecutor(max(1, min(CONCURRENT, len(prompts)))) as threads,
@@ -129,8 +129,8 @@ def _explaining(call: Callable[[], None], settings: GrpoSettings) -> Callable[[]
     return called
 
 
-def _answer(client: Any, prompt: Sequence[int], parameters: dict[str, Any]) -> Answer:
+def _answer(client: Any, prompt: Sequence[int], parameters: dict[str, Any]) -> VllmAnswer:
     own = {name: parameters[name] for name in OWN_OF_CLIENT}
     others = {name: value for name, value in parameters.items() if name not in own}
     reply = client.generate([list(prompt)], **own, generation_kwargs=others)
-    return Answer(reply["completion_ids"][0], [likely for (likely,) in reply["logprobs"][0]])
+    return VllmAnswer(reply["completion_ids"][0], [likely for (likely,) in reply["logprobs"][0]])

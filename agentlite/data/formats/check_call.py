@@ -8,7 +8,7 @@ from agentlite.core.records import Call, Tool
 
 
 def tool_of(call: Call, tools: Mapping[str, Tool]) -> Tool:
-    """Raises RowError E209 where there is none of its name."""
+    """Raises RowError E209 if no tool has its name."""
     tool = tools.get(call.name)
     if tool is None:
         near = closest(call.name, tools)

@@ -63,9 +63,8 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """The dialog up to the model's last turn. A turn that failed, or that invents the result of a
-    call, stays in it and is not learned; nor is one whose call breaks its schema, though the world
-    took it.
+    """The dialog up to the model's last turn. A turn that failed, that invents the result of a
+    call, or whose call breaks its schema though the world took it, stays in it and is not learned.
 
     Raises RowError F313 for a rollout without a turn to learn, E201 for fields of another type, and
     those of openai.read.
@@ -91,13 +90,13 @@ def read(row: dict[str, Any]) -> Record:
     for place in record.turns[: -len(ours)]:
         messages[place] = replace(messages[place], loss=False)
     for place, turn in zip(ours, outcome.turns, strict=True):
-        said = messages[place]
+        message = messages[place]
         learned = (
             not turn.failed
-            and not result_mark(said.content, {*tools})
-            and all(_fits_schema(call, tools) for call in said.calls)
+            and not result_mark(message.content, {*tools})
+            and all(_fits_schema(call, tools) for call in message.calls)
         )
-        messages[place] = replace(said, loss=learned)
+        messages[place] = replace(message, loss=learned)
     if not any(messages[place].loss for place in ours):
         raise RowError("F313", "every turn of the model failed, broke a schema or invents a result")
     rollout = {key: row[key] for key in ("task", "sample", "scores", "ended")}
