@@ -5,6 +5,7 @@ changes nothing.
 import math
 import signal
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
@@ -16,6 +17,7 @@ from support.trainers import WEIGHTS, grpo, source, task
 
 from agentlite.core.row_files import read_rows
 from agentlite.engine import ppo, training_log
+from agentlite.engine.grpo import AnswerReward
 from agentlite.engine.load import load, loading_of
 from agentlite.engine.ppo import Experience
 
@@ -28,10 +30,21 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def trained(tiny_model: Path, folder: Path, **changes: object) -> dict[str, object]:
+def trained(
+    tiny_model: Path, folder: Path, failed: Collection[int] = (), **changes: object
+) -> dict[str, object]:
+    """`failed`: the answers of a round whose reward function fails."""
+
+    def judge(answers: Any) -> list[AnswerReward]:
+        earned = task().judge(answers)
+        return [
+            AnswerReward(None) if answer.batch_index in failed else one
+            for answer, one in zip(answers, earned, strict=True)
+        ]
+
     folder.mkdir(exist_ok=True)
     settings = grpo(**{**SETTINGS, **changes})
-    return ppo.train(source(tiny_model), settings, folder, lambda loaded: task())
+    return ppo.train(source(tiny_model), settings, folder, lambda loaded: task(judge))
 
 
 def test_the_advantage_is_that_of_the_formula():
@@ -78,22 +91,27 @@ def test_the_clipped_losses_are_those_of_the_formulas():
     assert ppo.value_loss(values, before, returns, 0.2).tolist() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("engine", ["unsloth", "hf"])
-def test_the_loss_of_a_later_step_is_that_of_the_formula(engine, tiny_model, tmp_path):
-    """The second of two steps over the same answers: the policy is no longer that of the round."""
+@pytest.mark.parametrize(("engine", "failed"), [("unsloth", ()), ("hf", ()), ("hf", (3, 8, 9))])
+def test_the_loss_of_a_later_step_is_that_of_the_formula(engine, failed, tiny_model, tmp_path):
+    """The second of two steps over the same answers: the policy is no longer that of the round. An
+    answer without a reward has no part in it.
+    """
     import torch
     from safetensors.torch import load_file
 
     changes = {"engine": engine, "batch_size": 16, "gradient_accumulation": 1, "max_steps": 2}
     ppo.check(grpo(**{**SETTINGS, **changes}))
-    trained(tiny_model, tmp_path, save_steps=1, warmup_ratio=0.0, **changes)
+    trained(tiny_model, tmp_path, failed, save_steps=1, warmup_ratio=0.0, **changes)
     checkpoint = tmp_path / "checkpoints" / "checkpoint-1"
     loaded = load(source(tiny_model, checkpoint), loading_of(grpo()), trainable=False)
     head = load_file(checkpoint / ppo.HEAD / ppo.WEIGHTS)
     assert head["weight"].abs().sum() > 0
     rows = [Experience(**row) for row in read_rows(tmp_path / ppo.EXPERIENCE)]
+    assert sum(row.reward is None for row in rows) == len(failed)
     settings, total, count, clipped = grpo(**{**SETTINGS, **changes}), 0.0, 0, 0
     for row in ppo.whitened(rows, settings):
+        if not row.is_learned:
+            continue
         one, ids = row.one, torch.tensor([[*row.one.prompt, *row.one.ids]])
         assert one.old == pytest.approx(one.reference, abs=1e-5)  # the first round
         with torch.no_grad():

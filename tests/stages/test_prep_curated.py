@@ -358,7 +358,10 @@ def test_personal_data_is_kept_masked_or_dropped_as_asked(how, left, read, tmp_p
 
 def test_what_is_held_out_is_found_under_its_mask_too(tmp_path):
     rows = [asked(number) for number in range(5)]
-    rows[1]["messages"][0]["content"] = "Please write to ann@mail.org that there is rain in Oslo."
+    # nearly all of it is the address: under its mask it is not nearly the same
+    rows[1]["messages"][0]["content"] = (
+        "Tell ann.marie.of.the.rain.and.the.snow@institute-of-the-weather-of-norway.org of it."
+    )
     held = write(tmp_path / "held.jsonl", [rows[1]])
     figures = run(
         tmp_path / "r", write(tmp_path / "rows.jsonl", rows), personal="mask", holdout=[held]
