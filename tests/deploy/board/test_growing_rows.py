@@ -74,6 +74,9 @@ def test_the_newest_rows_come_first_from_the_end_alone(tmp_path):
     assert [row["step"] for row in newest_rows(path, 3)] == [999, 998, 997]
     assert [row["step"] for row in newest_rows(path, 9, within=50)] == [999, 998]
     assert newest_rows(tmp_path / "none", 3) == []
+    # of a short file every row is there, the first as well, but not one that is being written
+    path.write_text('{"step": 0}\n{"step": 1}\n{"st', encoding="utf-8")
+    assert [row["step"] for row in newest_rows(path, 9)] == [1, 0]
 
 
 def test_rows_are_counted_on(tmp_path: Path):
