@@ -8,7 +8,6 @@ types and shapes that were announced. Simulated, not run on a GPU.
 import io
 import json
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +19,7 @@ from support import simulated_vllm
 from support.simulated_vllm import LLM, Names, SamplingParams, VllmLlama
 
 SECONDS = 60  # that a side waits for the other one
+GONE = object()  # in place of a response: the connection breaks off
 
 
 def join(init_info: dict[str, Any]) -> Any:
@@ -68,6 +68,9 @@ class VllmServer:
                 self.reply(server.post(self.path, json.loads(content or b"{}")))
 
             def reply(self, found: Any) -> None:
+                if found is GONE:
+                    self.close_connection = True
+                    return
                 content = json.dumps(found).encode()
                 self.send_response(404 if found is None else 200)
                 self.send_header("content-length", str(len(content)))
@@ -133,7 +136,7 @@ class VllmServer:
             self.left -= 1
             if self.left < 0:
                 self.http.socket.close()
-                sys.exit()  # the thread of this request
+                return GONE
             (prompt,) = body["prompt"]
             wanted = SamplingParams(**{name: body[name] for name in fields})
             (output,) = self.llm.generate([{"prompt_token_ids": prompt}], wanted)
