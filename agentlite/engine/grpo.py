@@ -332,6 +332,8 @@ def make_trainer(
             processing_class=loaded.tokenizer,
             rollout_func=_rollout(loaded, settings, task),
         )
+    if settings.vllm_server:
+        vllm_server.guard(trl_trainer, settings)
     adapter.keep_reference(trl_trainer.model)
     return trl_trainer
 

@@ -5,7 +5,7 @@ answers we request one by one, many at a time: TRL's own call has one seed and o
 strings for all prompts of a step.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -91,6 +91,18 @@ def explained(settings: GrpoSettings) -> Iterator[None]:
         ) from error
 
 
+def guard(trl_trainer: Any, settings: GrpoSettings) -> None:
+    """TRL sends the weights itself: what goes wrong then is explained as well."""
+    generation = trl_trainer.vllm_generation
+    send = generation.sync_weights
+
+    def sync_weights() -> None:
+        with explained(settings):
+            send()
+
+    generation.sync_weights = sync_weights
+
+
 def of_server(trl_trainer: Any, settings: GrpoSettings) -> Answers:
     """The answers of the server to which TRL sends its weights. Every process asks for those of its
     own prompts, once the weights are there.
@@ -100,7 +112,6 @@ def of_server(trl_trainer: Any, settings: GrpoSettings) -> Answers:
         client = getattr(generation, "vllm_client", None) or _client(address(settings))
     # without a limit, a server that hangs would hold the run for ever
     client.session.request = partial(client.session.request, timeout=settings.endpoint_seconds)
-    generation.sync_weights = _explaining(generation.sync_weights, settings)
 
     def answers(
         prompts: Sequence[Sequence[int]], parameters: Sequence[dict[str, Any]]
@@ -119,14 +130,6 @@ def _client(url: str) -> Any:
     from trl.generation.vllm_client import VLLMClient
 
     return VLLMClient(base_url=url)
-
-
-def _explaining(call: Callable[[], None], settings: GrpoSettings) -> Callable[[], None]:
-    def called() -> None:
-        with explained(settings):
-            call()
-
-    return called
 
 
 def _answer(client: Any, prompt: Sequence[int], parameters: dict[str, Any]) -> VllmAnswer:

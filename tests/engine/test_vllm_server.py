@@ -207,6 +207,7 @@ def test_a_server_that_dies_ends_the_run_and_the_same_command_carries_on_with_an
     needs_simulation("rtx3060")
     from support.simulated_vllm_server import VllmServer
 
+    refusing = VllmServer(tiny_model, dies_after=0)
     dying, other = VllmServer(tiny_model, dies_after=7), VllmServer(tiny_model)
     words = (
         "--engine",
@@ -217,6 +218,8 @@ def test_a_server_that_dies_ends_the_run_and_the_same_command_carries_on_with_an
         f"grpo.trl.vllm_group_port={port}",
         "--vllm-server",
     )
+    done = grpo(workspace, tiny_model, tmp_path / "none", *words, refusing.url)
+    assert done.returncode == NETWORK and "Request failed: 404" in done.stderr, done.stderr
     done = grpo(workspace, tiny_model, tmp_path / "scratch", *words, dying.url)
     assert done.returncode == NETWORK, done.stdout + done.stderr
     assert "the server of vLLM failed" in done.stderr and "carries on" in done.stderr

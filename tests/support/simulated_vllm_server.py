@@ -99,6 +99,8 @@ class VllmServer:
             info = body["init_info"]
             assert (info["rank_offset"], info["world_size"]) == (1, 2)
             self.trainer = self.arrive(info["master_address"], info["master_port"])
+        elif path == "/start_weight_update" and not self.left:
+            return None
         elif path == "/update_weights":
             self.receive(**body["update_info"])
         elif path == "/v1/completions":
