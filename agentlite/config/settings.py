@@ -575,14 +575,14 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """order of the first epoch; curriculum: prompts with one tool, then a choice of tools, then
     several calls"""
     rest_epochs: Annotated[NonNegative | None, SAMPLING] = None
-    """epochs for which a prompt rests after a group that all scored the same; others have its place
-    [0; with --env: 2]"""
+    """epochs for which a prompt rests after a group whose answers all scored the same; others take
+    its place [0; with --env: 2]"""
     max_flat_steps: Annotated[Whole, TRAINING] = 20
     """steps in a row without any reward difference before training ends; 0 never ends it"""
     vllm: Annotated[bool, SAMPLING] = False
     """sample with vLLM (needs CUDA and vLLM); with Unsloth it shares the weights"""
     vllm_server: Annotated[str, Metavar("URL"), SAMPLING] = ""
-    """server of vLLM on other cards that samples; before each step it gets the weights"""
+    """server that samples with vLLM on other cards; it gets the weights before each step"""
 
     @property
     def rested_epochs(self) -> float:

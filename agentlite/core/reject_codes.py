@@ -194,8 +194,8 @@ CODES: dict[str, Code] = {
     ),
     "F313": Code(
         "A rollout without a turn to learn: its environment broke down, its dialog cannot be "
-        "written, every turn of the model failed, broke a schema or invents a result, or the tools "
-        "on offer changed on the way.",
+        "written, every turn of the model failed, broke a schema or invented a result, or the "
+        "tools on offer changed on the way.",
         "Nothing to fix: the other rollouts of the task are read. `problem` in "
         "trajectories.jsonl has the reason.",
     ),

@@ -1,4 +1,4 @@
-"""A server of vLLM on other cards that samples for grpo.
+"""A vLLM server on other cards that samples for grpo.
 
 TRL opens the connection, merges the adapter into the weights and sends them before each step. The
 answers we request one by one, many at a time: TRL's own call has one seed and one list of stop
@@ -39,7 +39,7 @@ def check(settings: GrpoSettings) -> None:
     try:
         longest = found.json()["data"][0].get("max_model_len") or settings.max_length
     except (ValueError, LookupError, AttributeError, TypeError):
-        raise _unusable(settings, "is not a server of vLLM.") from None
+        raise _unusable(settings, "is not a vLLM server.") from None
     if _get(url, "/get_world_size").status_code != 200:
         raise _unusable(settings, "takes no weights: it was started without what that needs.")
     if longest < settings.max_length:
@@ -66,7 +66,7 @@ def _unusable(settings: GrpoSettings, problem: str) -> UserError:
 
 def _gone(url: str, error: Exception, fix: str) -> UserError:
     cause = str(error) or type(error).__name__
-    return UserError(f"the server of vLLM failed: {cause}", fix, location=url, exit_code=NETWORK)
+    return UserError(f"the vLLM server failed: {cause}", fix, location=url, exit_code=NETWORK)
 
 
 @contextmanager

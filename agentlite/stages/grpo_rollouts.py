@@ -1,6 +1,6 @@
 """rollouts.jsonl of a GRPO run: its answers scored, stored and, with --skip-solved, screened."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from agentlite.rendering import Prompt
 from agentlite.scoring.preference_pairs import gold_candidates, read_rollouts
 from agentlite.scoring.rewards import settle_weights, total, without_comparisons
 from agentlite.scoring.rewards.scorer import Scorer, Tally
-from agentlite.stages.resting import Resting
+from agentlite.stages.resting import resting_of
 from agentlite.workspace.model_source import Source, load_template
 
 BATCH = 8  # prompts screened at once
@@ -59,7 +59,7 @@ class Rollouts:
         write_rows(path, [msgspec.structs.asdict(row) for row in kept])
         self.rows = {row.candidate.key: row for row in kept}
         self.file = PatientAppender(path)
-        self.resting = self._resting()
+        self._begin_resting()
         self.add([gold for gold in gold_candidates(self.prompts) if gold.key not in self.rows])
         self.settle()
         self.tally.refuse()
@@ -99,7 +99,7 @@ class Rollouts:
         ).under(load_template(source.base))
         if self.settings.skip_solved:
             self.prompts = self._unsolved(loaded, decoding)
-            self.resting = self._resting()
+            self._begin_resting()
         ids, stops = (
             [one.ids for one in self.prompts],
             [self.scorer.protocols[one.protocol].stops for one in self.prompts],
@@ -120,20 +120,20 @@ class Rollouts:
             ),
         )
 
-    def _resting(self) -> Resting:
+    def _begin_resting(self) -> None:
         """With what the answers of the steps so far earned."""
-        settings, count = self.settings, len(self.prompts)
-        groups = settings.batch_size * settings.gradient_accumulation / settings.group_size
-        resting = Resting(count, settings.rested_epochs * count / groups)
-        places = {one.step: place for place, one in enumerate(self.prompts)}
+        self.resting = resting_of(self.settings, len(self.prompts))
+        self.places = {one.step: place for place, one in enumerate(self.prompts)}
+        rows = [row for row in self.rows.values() if row.model == self.folder.name]
+        self._visit(row for row in rows if row.candidate.step in self.places)
+
+    def _visit(self, rows: Iterable[Rollout]) -> None:
         earned: dict[tuple[int, int], list[float]] = {}
-        for row in self.rows.values():
-            if row.model == self.folder.name and row.candidate.step in places:
-                of_group = earned.setdefault((row.trained, places[row.candidate.step]), [])
-                of_group += [] if row.error else [total(row.components, self.weights)]
+        for row in rows:
+            of_group = earned.setdefault((row.trained, self.places[row.candidate.step]), [])
+            of_group += [] if row.error else [total(row.components, self.weights)]
         for (step, place), totals in sorted(earned.items()):
-            resting.visited(place, step, totals)
-        return resting
+            self.resting.visited(place, step, totals)
 
     def verdicts(self, answers: Sequence[grpo.SampledAnswer]) -> list[grpo.AnswerReward]:
         """Judges the answers of an optimizer step. Where too many rewards failed, the step is the
@@ -151,12 +151,7 @@ class Rollouts:
             for one in answers
         ]
         scores = self.add(candidates)
-        earned: dict[tuple[int, int], list[float]] = {}
-        for one, score in zip(answers, scores, strict=True):
-            of_group = earned.setdefault((one.prompt, one.trained), [])
-            of_group += [] if score.error else [total(score.components, self.weights)]
-        for (place, step), totals in earned.items():
-            self.resting.visited(place, step, totals)
+        self._visit([self.rows[one.key] for one in candidates])
         try:
             self.tally.refuse()
         except UserError as error:

@@ -31,7 +31,7 @@ from agentlite.environments.trajectories import (
 from agentlite.scoring.rewards import total
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.acting import Acting
-from agentlite.stages.resting import Resting
+from agentlite.stages.resting import resting_of
 
 HOW_TO_GO_ON = "Correct the environment and add --force; or raise --call-seconds or --max-failures."
 OTHER_REWARDS = (
@@ -77,10 +77,7 @@ class LiveRollouts:
         self.simulators = self.acting.open_simulators(self.folder)
         self.ended: Counter[str] = Counter()
         self.tally = Tally(self.settings.max_failures, self.folder, OTHER_REWARDS, "rollouts")
-        tasks = len(self.acting.tasks)
-        self.resting = Resting(
-            tasks, self.settings.rested_epochs * tasks * self.settings.group_size / self.size
-        )
+        self.resting = resting_of(self.settings, len(self.acting.tasks))
         self.lost = ""
         self.recent: list[Trajectory] = []
         for start in range(0, len(kept), self.size):

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from agentlite.config.settings import GrpoSettings
+
 
 class Visit(NamedTuple):
     """The last step that a prompt was learned from in, how often it was, and whether all answers of
@@ -50,3 +52,9 @@ class Resting:
     def _rests(self, index: int, step: int) -> bool:
         visit = self.visits.get(index, NEVER)
         return visit.flat and step - visit.step < self.rest
+
+
+def resting_of(settings: GrpoSettings, count: int) -> Resting:
+    """For `count` prompts. An epoch has a group for each."""
+    groups = settings.batch_size * settings.gradient_accumulation / settings.group_size
+    return Resting(count, settings.rested_epochs * count / groups)

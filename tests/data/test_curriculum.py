@@ -21,7 +21,7 @@ BOTH = (WEATHER, TIME)
         ((USER, CALLS), BOTH, SINGLE),
         ((USER, WORDS), BOTH, SINGLE),
         ((USER, CALLS, RESULT, WORDS), (WEATHER,), FORMAT),
-        # two questions with a call each are no harder than one
+        # two questions with one call each are as easy as one
         ((USER, CALLS, RESULT, WORDS, USER, CALLS), BOTH, SINGLE),
         # a plan: call after call for one question
         ((USER, CALLS, RESULT, CALLS, RESULT, WORDS), (WEATHER,), SEVERAL),

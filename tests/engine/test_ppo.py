@@ -94,7 +94,7 @@ def test_the_clipped_losses_are_those_of_the_formulas():
 @pytest.mark.parametrize(("engine", "failed"), [("unsloth", ()), ("hf", ()), ("hf", (3, 8, 9))])
 def test_the_loss_of_a_later_step_is_that_of_the_formula(engine, failed, tiny_model, tmp_path):
     """The second of two steps over the same answers: the policy is no longer that of the round. An
-    answer without a reward has no part in it.
+    answer without a reward does not count.
     """
     import torch
     from safetensors.torch import load_file

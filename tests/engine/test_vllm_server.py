@@ -1,4 +1,4 @@
-"""grpo whose answers a server of vLLM samples: plain TRL and its client, over a simulated card.
+"""grpo whose answers a vLLM server samples: plain TRL and its client, over a simulated card.
 
 Simulated, not run on a GPU: of vLLM there is what support.simulated_vllm_server has.
 """
@@ -91,7 +91,7 @@ def test_another_server_than_vllms_is_refused(monkeypatch):
     import httpx
 
     monkeypatch.setattr(httpx, "get", lambda *_, **__: httpx.Response(200, text="<html>"))
-    with pytest.raises(UserError, match="is not a server of vLLM"):
+    with pytest.raises(UserError, match="is not a vLLM server"):
         vllm_server.check(GrpoSettings(vllm_server=URL))
 
 
@@ -222,7 +222,7 @@ def test_a_server_that_dies_ends_the_run_and_the_same_command_carries_on_with_an
     assert done.returncode == NETWORK and "Request failed: 404" in done.stderr, done.stderr
     done = grpo(workspace, tiny_model, tmp_path / "scratch", *words, dying.url)
     assert done.returncode == NETWORK, done.stdout + done.stderr
-    assert "the server of vLLM failed" in done.stderr and "carries on" in done.stderr
+    assert "the vLLM server failed" in done.stderr and "carries on" in done.stderr
     assert "Traceback" not in done.stderr
     kept = [row["step"] for row in training_log.logged(workspace / "again")]
     done = grpo(workspace, tiny_model, tmp_path / "more", *words, other.url)

@@ -98,7 +98,9 @@ def read(row: dict[str, Any]) -> Record:
         )
         messages[place] = replace(message, loss=learned)
     if not any(messages[place].loss for place in ours):
-        raise RowError("F313", "every turn of the model failed, broke a schema or invents a result")
+        raise RowError(
+            "F313", "every turn of the model failed, broke a schema or invented a result"
+        )
     rollout = {key: row[key] for key in ("task", "sample", "scores", "ended")}
     if outcome.simulated_user:
         rollout["user_errors"] = len(outcome.simulated_user.faults)
