@@ -74,6 +74,16 @@ def _write_records(folder: Path, shape: str) -> None:
         )
 
 
+def _missing(figures: dict[str, Any], stream: Any) -> None:
+    """Of a dry run of eval: prompts, or tasks of an environment, by model."""
+    counted = "tasks" if any("tasks" in one for one in figures.values()) else "prompts"
+    rows = [["model", counted, "missing", "memory, GiB"]]
+    for name, one in figures.items():
+        memory = one.get("memory_gib", {}).get("total", "-")
+        rows.append([name, str(one[counted]), str(one["missing"]), str(memory)])
+    console.print_table(rows, stream)
+
+
 def _table(result: Result, stream: Any) -> None:
     took = f" in {result.seconds:.0f} s" if result.status == "done" else ""
     print(f"{result.command}: {result.status}{took}, {result.folder}", file=stream)
@@ -94,16 +104,7 @@ def _table(result: Result, stream: Any) -> None:
         for row in result.figures["differences"] if compared else ():
             print(in_words(row), file=stream)
     elif result.command == "eval":
-        rows = [
-            [
-                name,
-                str(one["prompts"]),
-                str(one["missing"]),
-                str(one["memory_gib"].get("total", "-")),
-            ]
-            for name, one in result.figures.items()
-        ]
-        console.print_table([["model", "prompts", "missing", "memory, GiB"], *rows], stream)
+        _missing(result.figures, stream)
     elif result.command == "ablate":
         _ablation(result, stream)
     elif result.status == "compared":

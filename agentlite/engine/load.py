@@ -187,6 +187,7 @@ def _load(source: Source, loading: Loading, trainable: bool) -> Loaded:
     folder = weights_folder(source.base)
     try:
         model, tokenizer = ENGINES[loading.engine](str(folder), loading)
+        _refuse_spilled(model, source.name, loading.quantized)
         _forget_decoding(model)
         if trainable and loading.quantized and loading.engine == "hf":
             from peft import prepare_model_for_kbit_training
@@ -201,11 +202,20 @@ def _load(source: Source, loading: Loading, trainable: bool) -> Loaded:
             if trainable and loading.engine == "unsloth" and on_gpu():
                 model = _patched_by_unsloth(model)
     except Exception as error:
-        raise explained(error, source.name) from error
+        raise explained(error, source.name, loading.quantized) from error
     tokenizer.padding_side = "left"
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return Loaded(model, tokenizer)
+
+
+def _refuse_spilled(model: Any, name: str, quantized: bool) -> None:
+    """Where the GPU's memory is short, Unsloth's loader leaves layers on the CPU without a word,
+    and its kernels fail on them later. Raises UserError 7.
+    """
+    devices = {str(device) for device in getattr(model, "hf_device_map", {}).values()}
+    if on_gpu() and not devices.isdisjoint(("cpu", "disk")):
+        raise _too_large(name, quantized)
 
 
 def _forget_decoding(model: Any) -> None:
@@ -271,6 +281,8 @@ def free_memory() -> None:
 def is_out_of_memory(error: BaseException) -> bool:
     """As torch says it, or a library below it."""
     text = str(error)
+    if isinstance(error, ValueError):  # of bitsandbytes' loader in transformers, and of Unsloth's
+        return "dispatched on the CPU or the disk" in text or "fit in GPU memory" in text
     return type(error).__name__ == "OutOfMemoryError" or (
         isinstance(error, RuntimeError) and ("out of memory" in text or "ALLOC_FAILED" in text)
     )
@@ -396,18 +408,13 @@ def unsloth_checkpointing() -> str | bool:
     return "unsloth" if on_gpu() else False
 
 
-def explained(error: Exception, name: str) -> Exception:
+def explained(error: Exception, name: str, quantized: bool = False) -> Exception:
     """A library's exception as an error that a user can fix; unknown ones as they are."""
     text = " ".join(str(error).split())[:300]
     if isinstance(error, UserError):
         return error
     if is_out_of_memory(error):
-        return UserError(
-            "the model does not fit into the GPU's memory.",
-            "Add --load-in-4bit true, or choose a smaller model.",
-            location=name,
-            exit_code=OUT_OF_MEMORY,
-        )
+        return _too_large(name, quantized)
     if "trust_remote_code" in str(error):
         return UserError(
             "it needs its own code, which agentlite never runs.",
@@ -430,6 +437,16 @@ def explained(error: Exception, name: str) -> Exception:
             exit_code=MODEL,
         )
     return error
+
+
+def _too_large(name: str, quantized: bool) -> UserError:
+    smaller = "Choose" if quantized else "Add --load-in-4bit true, choose"
+    return UserError(
+        "the model does not fit into the GPU's memory.",
+        f"{smaller} a smaller model, or end other programs on the GPU: nvidia-smi lists them.",
+        location=name,
+        exit_code=OUT_OF_MEMORY,
+    )
 
 
 def weight_files(folder: Path) -> tuple[str, list[Path]]:

@@ -16,11 +16,13 @@ from agentlite.core.records import Ending
 from agentlite.engine import on_gpu
 from agentlite.engine.decoding import Decoding, ends_of, until_stop, window
 from agentlite.engine.load import Loaded, free_memory, is_out_of_memory
+from agentlite.engine.planning.memory import SMALL_CARD, rows_at_once
+from agentlite.engine.planning.model_shape import shape_of
 from agentlite.engine.read_before import ReadBefore
 from agentlite.engine.shared_cache import Branch, SharedCache
 
 SHORTLIST = 256  # top-p sorts this many of the likeliest tokens; all where they do not reach it
-ROW_TOKENS = 16384  # of prompts and answers in one call of `generate`: a 7B model then fits 12 GB
+UNPLANNED = 16384  # tokens in one call of `generate`, of a model whose memory cannot be planned
 
 
 class SampleRequest(NamedTuple):
@@ -120,11 +122,12 @@ def _sample(
     import torch
 
     was_training = loaded.model.training
-    method = SAMPLERS["shared" if _shares(loaded.model) else "rows"]
     loaded.model.eval()
     try:
         with torch.inference_mode():
-            return method(loaded, requests, decoding, before)
+            if _shares(loaded.model):
+                return _shared(loaded, requests, decoding, before)
+            return _rows(loaded, requests, decoding, before, was_training)
     finally:
         loaded.model.train(was_training)
         if was_training:
@@ -289,9 +292,17 @@ def _text(tokenizer: Any, ids: Sequence[int]) -> str:
     return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def rows_at_once(length: int) -> int:
-    """How many rows of `length` tokens, prompt and answer, `_rows` samples in one call."""
-    return max(1, ROW_TOKENS // length)
+def _rows_at_once(model: Any, length: int, trains: bool) -> int:
+    """How many rows of `length` tokens, prompt and answer, `_rows` samples in one call. `trains`:
+    between steps of training.
+    """
+    import torch
+
+    card = torch.cuda.mem_get_info()[1] if on_gpu() and not trains else SMALL_CARD
+    try:
+        return rows_at_once(shape_of(model.config.to_dict(), model.name_or_path), card, length)
+    except UserError:
+        return max(1, UNPLANNED // length)
 
 
 def _rows(
@@ -299,6 +310,7 @@ def _rows(
     requests: Sequence[SampleRequest],
     decoding: Decoding,
     before: ReadBefore | None = None,
+    trains: bool = False,
 ) -> list[Sample]:
     """Every sample is a row of the model's own `generate`, its prompt padded on the left.
 
@@ -313,7 +325,7 @@ def _rows(
     ]
     ends = ends_of(loaded.model, decoding.turn_end)
     width = max(len(request.prompt) for request in requests)
-    size = rows_at_once(width + decoding.max_new_tokens)
+    size = _rows_at_once(loaded.model, width + decoding.max_new_tokens, trains)
     for start in range(0, len(answers), size):
         some = answers[start : start + size]
         _extend_to_the_end(loaded, some, [requests[one.prompt].prompt for one in some], decoding)
@@ -357,6 +369,3 @@ def _extend_to_the_end(
         logits_processor=LogitsProcessorList([draw]),
         stopping_criteria=StoppingCriteriaList([are_done]),
     )
-
-
-SAMPLERS = {"shared": _shared, "rows": _rows}

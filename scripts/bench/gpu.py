@@ -192,6 +192,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--minutes", type=float, default=4, help="after which a cell is given up [4]"
     )
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help=f"of steps in a cell, as planned [{SECONDS}]"
+    )
     parser.add_argument("--toy", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -227,7 +230,7 @@ def measured(name: str, here: Here, models: Path, options: argparse.Namespace) -
         else child("build", until, folder=str(folder), facts=facts(cell, options.toy))
     )
     sides: dict[str, Any] = {}
-    steps = 3 if options.toy else steps_of(cell, here)
+    steps = 3 if options.toy else steps_of(cell, here, options.seconds)
     for side in ("ours", "plain") if cell.beside else ("ours",):
         job = {"name": name, "toy": options.toy, "steps": steps, "folder": str(folder), "cap": cap}
         found = broken or child(side, until, **job)
@@ -306,8 +309,8 @@ def lengths_of(cell: Cell, settings: Any) -> list[int]:
     return [settings.max_length * part // 8 for part in cell.rows]
 
 
-def steps_of(cell: Cell, here: Here) -> int:
-    """As many as the planner thinks will fill the time that a side has."""
+def steps_of(cell: Cell, here: Here, seconds: float) -> int:
+    """As many as the planner thinks will fill the seconds of a cell, which its sides share."""
     machine = Machine(True, here.card, here.gib * GIB)
     a_step = plan(
         cell.command,
@@ -316,8 +319,8 @@ def steps_of(cell: Cell, here: Here) -> int:
         machine,
         RowLengths(),
     )
-    seconds = SECONDS / (2 if cell.beside else 1)
-    return max(FEWEST, min(MOST, int(seconds / a_step.time["seconds_a_step"])))
+    a_side = seconds / (2 if cell.beside else 1)
+    return max(FEWEST, min(MOST, int(a_side / a_step.time["seconds_a_step"])))
 
 
 def figures(cell: Cell, toy: bool, here: Here, side: str, found: dict[str, Any]) -> dict[str, Any]:

@@ -241,10 +241,10 @@ def _cap_memory(gib: float) -> None:
     import torch
 
     def free_and_total(device: Any = None) -> tuple[int, int]:
-        free, total = torch.cuda.memory.mem_get_info(
-            device
-        )  # the same function, where nothing replaces it
-        return max(0, free - max(0, total - int(gib * GIB))), total
+        """By what this process holds alone: what others hold would be on another card."""
+        free = torch.cuda.memory.mem_get_info(device)[0]  # the same, where nothing replaces it
+        held = int(CONTEXT * GIB) + torch.cuda.memory_reserved(device)
+        return max(0, min(free, int(gib * GIB) - held)), int(gib * GIB)
 
     total = torch.cuda.memory.mem_get_info()[1]
     torch.cuda.set_per_process_memory_fraction(min(1.0, (gib - CONTEXT) * GIB / total))

@@ -2,6 +2,7 @@
 does not answer.
 """
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -154,6 +155,22 @@ def test_what_differs_from_the_tested_set_is_named_with_the_file_to_go_back_by(i
     assert "click 8.2.0" in found.detail
     assert str(packages.tested_file()) in found.fix
     assert packages.tested_file().exists()
+
+
+def test_a_checkout_that_is_not_installed_needs_the_same_packages(monkeypatch):
+    installed = packages.named()
+
+    def none(name: str) -> list[str]:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", none)
+    needed = packages.named()
+    assert {extra: sorted(names) for extra, names in needed.items()} == {
+        extra: sorted(names) for extra, names in installed.items()
+    }
+    monkeypatch.setattr(packages, "version", lambda name: "" if name == "agentlite" else "1.0")
+    (found,) = packages.installed(BARE)
+    assert found.state == "ok" and "in a checkout, not installed" in found.detail
 
 
 def test_without_the_extra_is_a_warning_and_with_half_of_it_a_problem(installed):

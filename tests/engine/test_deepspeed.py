@@ -4,7 +4,6 @@ ended alike.
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.examples import ALL
+from support.processes import free_port
 from support.samples import DATA, ROOT
 from support.two_machines import Machine, two_machines
 
@@ -182,13 +182,11 @@ def assert_same_model(folder: Path, other: Path) -> None:
 
 
 def test_what_the_first_process_refuses_ends_both_with_its_code_and_is_said_once(run):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = {
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free.getsockname()[1]),
-        }
+    place = {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
     asked = command(
         run, "--out", "one", "--deepspeed", "deepspeed/zero2.json"
     )  # a folder of another plan

@@ -46,9 +46,9 @@ def steps(model: str, folder: str) -> dict[str, Any]:
     template = load_template("smollm2-135m")
     stops = {name: choose(name, template).protocols[name].stops for name in CALLS}
     seen: list[dict[str, Any]] = []
-    sampler = local_sampler.SAMPLERS["rows"]
+    sampler = local_sampler._rows
 
-    def called(loaded: Any, requests: Any, decoding: Any, before: Any = None) -> list[Any]:
+    def called(loaded: Any, requests: Any, decoding: Any, *_: Any) -> list[Any]:
         if not seen:
             return sampler(loaded, requests, decoding)
         name = list(CALLS)[len(seen) - 1]
@@ -61,7 +61,7 @@ def steps(model: str, folder: str) -> dict[str, Any]:
             for number in range(len(request.seeds))
         ]
 
-    local_sampler.SAMPLERS["rows"] = called
+    local_sampler._rows = called
     base = next(base for base in trl.GRPOTrainer.__mro__ if "compute_loss" in vars(base))
     compute_loss = base.compute_loss
 

@@ -127,6 +127,8 @@ def test_a_run_on_the_cpu_beside_a_card_says_why(
     [
         (RuntimeError("CUDA out of memory"), OUT_OF_MEMORY),
         (type("OutOfMemoryError", (Exception,), {})("x"), OUT_OF_MEMORY),
+        (ValueError("Some modules are dispatched on the CPU or the disk. Make"), OUT_OF_MEMORY),
+        (ValueError("Unsloth: x does not fit in GPU memory (cuda:0 has 2 GB free)"), OUT_OF_MEMORY),
         (ValueError("Please pass trust_remote_code=True"), MODEL),
         (OSError("We couldn't connect to the hub"), NETWORK),
         (OSError("Cannot find it in offline mode"), NETWORK),
@@ -147,6 +149,28 @@ def test_errors_of_libraries_become_those_that_a_user_can_fix(
         assert found.location == "the-model"
     else:
         assert found is error
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_layers_that_were_left_on_the_cpu_are_too_little_memory(
+    quantized: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As accelerate places a model that is larger than the card."""
+    from accelerate import infer_auto_device_map, init_empty_weights
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    with init_empty_weights():
+        model = AutoModelForCausalLM.from_config(LlamaConfig(num_hidden_layers=2, vocab_size=99))
+    monkeypatch.setattr(load, "on_gpu", lambda: True)
+    for room, fits in ((8 << 30, True), (1 << 30, False)):
+        model.hf_device_map = infer_auto_device_map(model, {0: room, "cpu": 8 << 30})
+        if fits:
+            load._refuse_spilled(model, "the-model", quantized)
+            continue
+        with pytest.raises(UserError, match="does not fit") as found:
+            load._refuse_spilled(model, "the-model", quantized)
+        assert found.value.exit_code == OUT_OF_MEMORY
+        assert ("--load-in-4bit" in found.value.fix) is not quantized
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
+from transformers import PretrainedConfig
 
 from agentlite.engine import local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded, Loading, load
+from agentlite.engine.planning.memory import GIB, SMALL_CARD, rows_at_once
+from agentlite.engine.planning.model_shape import find_shape, shape_of
 from agentlite.workspace.model_source import Source
 
+METHODS = (local_sampler._shared, local_sampler._rows)
 SEEDS = ("a", "b", "c")
 PROMPTS = ([5, 6, 7, 8, 9, 10, 11], [400, 401, 402], [77, 12, 900, 31, 5])
 
@@ -194,9 +198,7 @@ def test_a_sample_is_the_same_with_a_row_of_its_own(loaded, temperature):
     own = decoding(temperature=temperature, top_p=0.9)
     stop = local_sampler.sample(loaded, asked(), own)[0].text[3:6]
     for stops in ((), (stop,)):
-        shared, rows = (
-            method(loaded, asked(stops=stops), own) for method in local_sampler.SAMPLERS.values()
-        )
+        shared, rows = (method(loaded, asked(stops=stops), own) for method in METHODS)
         for one, other in zip(rows, shared, strict=True):
             assert one._replace(log_probabilities=()) == other._replace(log_probabilities=())
             assert one.log_probabilities == pytest.approx(other.log_probabilities, abs=1e-4)
@@ -217,12 +219,34 @@ def test_samples_with_rows_of_their_own_take_one_call_of_generate_a_batch(loaded
     monkeypatch.setattr(local_sampler, "_shares", lambda model: False)
     drawn = local_sampler.sample(loaded, asked(), decoding())
     assert calls == [(9, 7)]
-    monkeypatch.setattr(local_sampler, "ROW_TOKENS", 5 * (7 + 12))  # five rows fit at a time
+    monkeypatch.setattr(local_sampler, "rows_at_once", lambda shape, card, length: 5)
     assert local_sampler.sample(loaded, asked(), decoding()) == drawn
     assert calls == [(9, 7), (5, 7), (4, 5)]  # the last rows, of shorter prompts
     assert [(one.prompt, one.sample) for one in drawn] == [
         (p, n) for p in range(3) for n in range(3)
     ]
+
+
+def test_rows_at_once_go_by_the_model_and_the_card(loaded, monkeypatch):
+    """On a card of 12 GiB a 7B model samples as many tokens together as fit beside its weights in 4
+    bit; a small model, or a large card, many more."""
+
+    def tokens(name: str, card: float) -> int:
+        return rows_at_once(find_shape(name), card * GIB, 1)
+
+    assert tokens("Qwen/Qwen2.5-7B-Instruct", 12) == pytest.approx(17_000, rel=0.05)
+    assert tokens("Qwen/Qwen2.5-7B-Instruct", 24) == pytest.approx(35_000, rel=0.05)
+    assert tokens("smollm2-135m", 12) > 90_000
+    # the sampler asks for its own model and card; one that cannot be planned for has rows too
+    monkeypatch.setattr(local_sampler, "on_gpu", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1, GIB))
+    shape = shape_of(loaded.model.config.to_dict(), "")
+    assert local_sampler._rows_at_once(loaded.model, 99, False) == rows_at_once(shape, GIB, 99)
+    trained = local_sampler._rows_at_once(loaded.model, 99, True)
+    assert trained == rows_at_once(shape, SMALL_CARD, 99)  # whatever the card
+    experts = type("Model", (), {"config": PretrainedConfig(num_experts=8), "name_or_path": ""})
+    assert local_sampler._rows_at_once(experts(), 4096, True) == 4
+    assert local_sampler._rows_at_once(experts(), 99_999, False) == 1
 
 
 def test_a_model_with_sliding_windows_answers_the_same_alone_and_in_a_batch(tmp_path):

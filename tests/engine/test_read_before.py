@@ -171,7 +171,7 @@ def test_halves_of_a_batch_that_does_not_fit_know_what_was_read_before(loaded, m
     drawn = sorted(local_sampler.sample(loaded, list(map(asked, prompts)), DECODING, before))
     following = [asked([*p, *one.ids, 9, 10]) for p, one in zip(prompts, drawn, strict=True)]
     expected = sorted(local_sampler.sample(loaded, following, DECODING))
-    method = local_sampler.SAMPLERS["shared"]
+    method = local_sampler._shared
 
     def small(loaded, requests, decoding, before=None):
         found = method(loaded, requests, decoding, before)
@@ -179,7 +179,7 @@ def test_halves_of_a_batch_that_does_not_fit_know_what_was_read_before(loaded, m
             raise torch.cuda.OutOfMemoryError("out of memory")
         return found
 
-    monkeypatch.setitem(local_sampler.SAMPLERS, "shared", small)
+    monkeypatch.setattr(local_sampler, "_shared", small)
     read = []
     monkeypatch.setattr(
         shared_cache,

@@ -86,7 +86,7 @@ def learned(model: str, folder: str, engine: str) -> dict[str, Any]:
 
     answers = [first_answer(name) for name in PROTOCOLS]
 
-    def called(loaded: Any, requests: Any, decoding: Any, before: Any = None) -> list[Any]:
+    def called(loaded: Any, requests: Any, decoding: Any, *_: Any) -> list[Any]:
         """The gold call, one that was cut off, and another token after it."""
         sampled = []
         for index, request in enumerate(requests):
@@ -96,8 +96,7 @@ def learned(model: str, folder: str, engine: str) -> dict[str, Any]:
                 sampled.append(one._replace(log_probabilities=(-1.0,) * len(one.ids)))
         return sampled
 
-    for name in local_sampler.SAMPLERS:
-        local_sampler.SAMPLERS[name] = called
+    local_sampler._shared = local_sampler._rows = called
     grpo_trainer._log_gap = lambda *_: None  # these answers were not sampled
 
     ended: list[str] = []

@@ -180,7 +180,7 @@ def test_a_batch_of_samples_is_halved_and_draws_the_same(
     ]
     decoding = Decoding(6, temperature=1.0, turn_end=2)
     expected = local_sampler.sample(loaded, asked, decoding)
-    draw, most = local_sampler.SAMPLERS["shared"], 2
+    draw, most = local_sampler._shared, 2
 
     def limited(
         loaded: Any,
@@ -192,7 +192,7 @@ def test_a_batch_of_samples_is_halved_and_draws_the_same(
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return draw(loaded, asked, decoding)
 
-    monkeypatch.setitem(local_sampler.SAMPLERS, "shared", limited)
+    monkeypatch.setattr(local_sampler, "_shared", limited)
     for one, whole in zip(local_sampler.sample(loaded, asked, decoding), expected, strict=True):
         assert one._replace(log_probabilities=()) == whole._replace(log_probabilities=())
         assert one.log_probabilities == pytest.approx(whole.log_probabilities, abs=1e-4)

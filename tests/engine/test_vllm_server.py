@@ -3,7 +3,6 @@
 Simulated, not run on a GPU: of vLLM there is what support.simulated_vllm_server has.
 """
 
-import socket
 import subprocess
 import sys
 from importlib import util
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes import TIMEOUT, environment
+from support.processes import TIMEOUT, environment, free_port
 from support.samples import DATA
 from support.simulated_card import environment_with
 from support.simulated_cuda import needs_simulation, simulated
@@ -61,8 +60,7 @@ def test_what_a_server_can_sample_is_not_refused(machine, settings, engine):
 
 
 def test_a_server_that_is_not_there_is_an_error_that_says_how_to_start_it():
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        port = door.getsockname()[1]
+    port = free_port()
     with pytest.raises(UserError) as error:
         vllm_server.check(GrpoSettings(vllm_server=f"http://127.0.0.1:{port}/v1"))
     assert error.value.exit_code == NETWORK and error.value.location.endswith(str(port))
@@ -105,8 +103,7 @@ def workspace(tiny_model, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def port() -> int:
     """Over which the weights go."""
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return int(door.getsockname()[1])
+    return free_port()
 
 
 def grpo(run: Path, model: Path, scratch: Path, *words: object) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -29,10 +28,9 @@ def command(kind: str) -> str:
 @contextlib.contextmanager
 def served(kind: str) -> Iterator[str]:
     """The URL of a server."""
-    from support.processes import listens, waits_until
+    from support.processes import free_port, listens, waits_until
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     program = [sys.executable, __file__, kind, str(port)]
     process = subprocess.Popen(program, stderr=subprocess.DEVNULL)
 

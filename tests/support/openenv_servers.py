@@ -83,10 +83,9 @@ TOOLS = [("buy", "Puts items into the cart.", BUY), ("total", "Counts the cart."
 @contextlib.contextmanager
 def served(kind: str) -> Iterator[str]:
     """The URL of a server."""
-    from support.processes import listens, waits_until
+    from support.processes import free_port, listens, waits_until
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     program = [sys.executable, __file__]
     if PACKAGE and kind in ("shop", "guess"):
         program = [PACKAGE, str(Path(__file__).with_name("openenv_package.py"))]

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -38,11 +39,24 @@ def is_running(process: int) -> bool:
         return False
 
 
+def free_port() -> int:
+    """A port for a server that is to be started. It is none of those that the system gives to
+    connections: until the server listens, one of them could take it.
+    """
+    while True:
+        port = random.SystemRandom().randrange(20_000, 30_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
 def listens(port: int) -> bool:
     """Whether a server takes connections on this port of the machine."""
-    with contextlib.suppress(OSError):
-        socket.create_connection(("127.0.0.1", port), 1).close()
-        return True
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(("127.0.0.1", port), 1) as connection,
+    ):
+        # a port of its own may be given to the connection: then it has met itself, and no server
+        return bool(connection.getsockname() != connection.getpeername())
     return False
 
 

@@ -5,6 +5,7 @@ import importlib.util
 import platform
 import re
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,6 +96,7 @@ def python(facts: ProbedFacts) -> Iterator[Finding]:
 def installed(facts: ProbedFacts) -> Iterator[Finding]:
     """Without the extra `train` much works; with half of it, training does not."""
     by_extra = named()
+    ours = f"agentlite {version('agentlite') or 'in a checkout, not installed'}"
     training = [name for name in by_extra["train"] if facts.card or name not in WITH_CUDA]
     missing = [name for name in by_extra[""] + training if not version(name)]
     fix = (
@@ -106,13 +108,13 @@ def installed(facts: ProbedFacts) -> Iterator[Finding]:
         yield Finding(
             "packages",
             "ok",
-            f"agentlite {version('agentlite')}, and all {count} packages that it needs",
+            f"{ours}, and all {count} packages that it needs",
         )
     elif set(training) - set(missing) <= set(WITHOUT_TRAIN):
         yield Finding(
             "packages",
             "warning",
-            f"agentlite {version('agentlite')} without the extra `train`: prep, eval "
+            f"{ours} without the extra `train`: prep, eval "
             "--predictions, pairs --from and reports work; what needs a model does not",
             fix,
         )
@@ -213,10 +215,24 @@ def release(text: str) -> Release:
 def named() -> dict[str, list[str]]:
     """The packages that agentlite asks for, by extra; under "" those that it always needs."""
     found: dict[str, list[str]] = defaultdict(list)
-    for line in importlib.metadata.requires("agentlite") or ():
+    try:
+        lines = importlib.metadata.requires("agentlite") or ()
+    except importlib.metadata.PackageNotFoundError:  # run from a checkout, and not installed
+        return _named_in_checkout()
+    for line in lines:
         extra = re.search(r"""extra == ['"](\w+)['"]""", line)
         found[extra[1] if extra else ""] += re.findall(r"^[\w.-]+", line)
     return found
+
+
+def _named_in_checkout() -> dict[str, list[str]]:
+    text = (tested_file().parent / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(text)["project"]
+    by_extra = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {
+        extra: [name for line in lines for name in re.findall(r"^[\w.-]+", line)]
+        for extra, lines in by_extra.items()
+    }
 
 
 def tested_file() -> Path:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.config.resolve import Resolved
-from agentlite.engine.planning.estimate import load_of, machine_left
+from agentlite.engine.planning.estimate import load_of, machine_left, whole
 from agentlite.engine.planning.gpus import Machine
 from agentlite.engine.planning.memory import GIB, MARGIN, memory
 from agentlite.engine.planning.model_shape import Shape
@@ -74,7 +74,8 @@ def auto_settings(
         found = []
         for micro_batch in _micro_batches(settings, fixed):
             values = {"load_in_4bit": in_4bit, **micro_batch}
-            load = load_of(command, replace(settings, **values), shape, True, longest)
+            changed = replace(settings, **values)
+            load = load_of(command, changed, shape, True, longest, whole(machine))
             found.append(_Option(values, load.bits, memory(load).total))
         return found
 

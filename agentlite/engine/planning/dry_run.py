@@ -4,7 +4,7 @@ from pathlib import Path
 
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.engine.planning.estimate import load_of, machine_left, needed
+from agentlite.engine.planning.estimate import load_of, machine_left, needed, whole
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.memory import memory
 from agentlite.engine.planning.model_shape import find_shape, with_teacher
@@ -25,7 +25,7 @@ def dry_run_memory(
     except UserError as error:
         return {"unknown": error.problem}
     machine = machine_of("auto")
-    load = load_of(command, settings, shape, machine.gpu, longest)
+    load = load_of(command, settings, shape, machine.gpu, longest, whole(machine))
     need = needed(memory(load), machine_left(settings, machine))
     if not need.fits:
         rows = fitting(command, settings, shape, machine, longest)

@@ -9,16 +9,17 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from agentlite.config.settings import InMemory
-from agentlite.engine.local_sampler import rows_at_once
 from agentlite.engine.planning.gpus import Machine
 from agentlite.engine.planning.memory import (
     GIB,
     OPTIMIZER,
     REGIMES,
+    SMALL_CARD,
     Load,
     Memory,
     fits,
     memory,
+    rows_at_once,
     vllm_total,
 )
 from agentlite.engine.planning.model_shape import Shape
@@ -67,7 +68,7 @@ class Planned(Struct, frozen=True):
 
 def plan(command: str, settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Planned:
     machine = machine_left(settings, machine)
-    load = load_of(command, settings, shape, machine.gpu, data.longest)
+    load = load_of(command, settings, shape, machine.gpu, data.longest, whole(machine))
     of_data = data.longest and load.length < settings.max_length
     return Planned(
         load.bits,
@@ -77,7 +78,7 @@ def plan(command: str, settings: Any, shape: Shape, machine: Machine, data: RowL
         needed(memory(load), machine),
         _time(settings, load, machine, data),
         disk(load) if load.rows else {},
-        {"share": vllm_share(load, _whole(machine)), "cached_tokens": load.cached}
+        {"share": vllm_share(load, whole(machine)), "cached_tokens": load.cached}
         if load.vllm
         else {},
     )
@@ -89,7 +90,7 @@ def machine_left(settings: Any, machine: Machine) -> Machine:
     share = _share_set(settings)
     if not machine.gpu or share is None:
         return machine
-    return machine._replace(capacity=max(0.0, machine.capacity - share * _whole(machine)))
+    return machine._replace(capacity=max(0.0, machine.capacity - share * whole(machine)))
 
 
 def _share_set(settings: Any) -> float | None:
@@ -99,7 +100,7 @@ def _share_set(settings: Any) -> float | None:
     return VLLM_SHARE if share is None and settings.engine == "hf" else share
 
 
-def _whole(machine: Machine) -> float:
+def whole(machine: Machine) -> float:
     """The bytes of the card, of which `capacity` may be what is free."""
     return max(machine.capacity, machine.card.memory * GIB)
 
@@ -126,9 +127,16 @@ def _gib(terms: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value / GIB, 2) for name, value in terms.items()}
 
 
-def load_of(command: str, settings: Any, shape: Shape, gpu: bool, longest: int = 0) -> Load:
+def load_of(
+    command: str,
+    settings: Any,
+    shape: Shape,
+    gpu: bool,
+    longest: int = 0,
+    card: float = SMALL_CARD,
+) -> Load:
     """What is in memory under `settings`. `longest`: tokens of the longest row, prompt and answer
-    together; 0: unknown.
+    together; 0: unknown. `card`: its bytes, by which rows are sampled together.
     """
     regime, passed = REGIMES[settings.engine if gpu else "cpu"], getattr(settings, "trl", {})
     if passed.get("gradient_checkpointing") is False:
@@ -159,7 +167,7 @@ def load_of(command: str, settings: Any, shape: Shape, gpu: bool, longest: int =
         return load  # what looks for solved prompts samples here, before the server has the weights
     if gpu and getattr(settings, "vllm", False):
         return _by_vllm(load, settings, held)
-    samples = _sampled(load, settings, held.prompts, held.samples, gpu)
+    samples = _sampled(load, settings, held, card if gpu else 0)
     if not held.greedy:
         return samples
     greedy = _cached(load, held.prompts, held.prompts, settings.max_new_tokens)
@@ -176,13 +184,16 @@ def _by_vllm(load: Load, settings: Any, held: InMemory) -> Load:
     return load._replace(vllm=True, cached=max(load.cached, settings.max_length + LEAST_CACHE))
 
 
-def _sampled(load: Load, settings: Any, prompts: int, samples: int, gpu: bool) -> Load:
+def _sampled(load: Load, settings: Any, held: InMemory, card: float) -> Load:
     """As engine.local_sampler works: a prompt is in the cache once, however many answers it gets;
-    but with Unsloth on a GPU every answer has a row, its prompt included."""
-    if gpu and settings.engine == "unsloth":
-        rows = min(prompts * samples, rows_at_once(load.length))
+    but with Unsloth on a GPU every answer has a row, its prompt included. `card`: 0 without a GPU.
+    """
+    answers = held.prompts * held.samples
+    if card and settings.engine == "unsloth":
+        card = SMALL_CARD if load.rows else card
+        rows = min(answers, rows_at_once(load.shape, card, load.length))
         return _cached(load, rows, rows, settings.max_new_tokens)
-    return _cached(load, prompts, prompts * samples, settings.max_new_tokens)
+    return _cached(load, held.prompts, answers, settings.max_new_tokens)
 
 
 def _cached(load: Load, prompts: int, answers: int, new_tokens: int) -> Load:

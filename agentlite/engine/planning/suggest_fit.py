@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentlite.engine.planning.estimate import load_of, machine_left
+from agentlite.engine.planning.estimate import load_of, machine_left, whole
 from agentlite.engine.planning.gpus import Machine
 from agentlite.engine.planning.memory import fits, memory
 from agentlite.engine.planning.model_shape import Shape
@@ -50,7 +50,8 @@ def _fit(
 
     def holds(**changed: int) -> bool:
         longest_row = 0 if "max_length" in changed else longest
-        load = load_of(command, replace(settings, **changed), shape, machine.gpu, longest_row)
+        changes = replace(settings, **changed)
+        load = load_of(command, changes, shape, machine.gpu, longest_row, whole(machine))
         return fits(memory(load).total, machine.capacity)
 
     length = min(settings.max_length, longest or settings.max_length)

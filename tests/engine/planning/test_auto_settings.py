@@ -18,6 +18,7 @@ from agentlite.engine.planning.model_shape import PUBLISHED, find_shape
 SIZES = (8, 10, 11, 12, 16, 24, 32, 40, 48, 80, 96, 141)
 MODELS = [name for name in json.loads(PUBLISHED.read_bytes()) if "/" in name]
 TRAINERS, SAMPLERS = ("sft", "dpo", "grpo"), ("pairs", "eval")
+SMALL_MACHINE = with_memory(12)
 SMALL, SEVEN = (find_shape(f"Qwen/Qwen2.5-{size}-Instruct") for size in ("1.5B", "7B"))
 
 
@@ -25,8 +26,8 @@ def defaults(command: str, **flags):
     return resolve.resolve(command, resolve.Given(flags, profile="gpu")).settings
 
 
-def planned(command, settings, shape) -> float:
-    return memory(load_of(command, settings, shape, True)).total
+def planned(command, settings, shape, machine=SMALL_MACHINE) -> float:
+    return memory(load_of(command, settings, shape, True, 0, machine.capacity)).total
 
 
 def chosen(command, shape, machine, fixed=frozenset(), **flags):
@@ -50,8 +51,8 @@ def test_whatever_fits_at_all_is_given_settings_that_fit(command, gib):
         shape = find_shape(model)
         auto = chosen(command, shape, machine)
         least = one_row(replace(auto, load_in_4bit=True))
-        if fits(planned(command, least, shape), machine.capacity):
-            assert fits(planned(command, auto, shape), machine.capacity), model
+        if fits(planned(command, least, shape, machine), machine.capacity):
+            assert fits(planned(command, auto, shape, machine), machine.capacity), model
         else:
             assert auto.load_in_4bit, model
 
@@ -61,7 +62,7 @@ def test_whatever_fits_at_all_is_given_settings_that_fit(command, gib):
 def test_weights_are_in_16_bit_exactly_where_one_row_fits_with_a_fifth_to_spare(command, gib):
     for model in MODELS:
         shape, machine = find_shape(model), with_memory(gib)
-        least = planned(command, one_row(defaults(command)), shape)
+        least = planned(command, one_row(defaults(command)), shape, machine)
         holds = least * (1 + CAUTION) <= machine.capacity
         assert chosen(command, shape, machine).load_in_4bit is not holds, model
 

@@ -8,6 +8,7 @@ from msgspec import UNSET
 from support.shop import call, scripted, shop, tasks
 
 import agentlite
+from agentlite.cli.output import present
 from agentlite.config.settings import EvalSettings
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import Appender, read_rows
@@ -255,11 +256,14 @@ def test_each_thing_that_ends_a_rollout_has_its_figure():
     assert {*ENDINGS} == {*get_args(EndedBy)}
 
 
-def test_a_dry_run_counts_what_is_missing_and_writes_nothing(models):
+def test_a_dry_run_counts_what_is_missing_and_writes_nothing(models, capsys):
     figures = evaluate(models, GOOD, dry_run=True).figures
     assert figures == {GOOD: {"tasks": 4, "missing": 4}} and not (models / "run").exists()
     evaluate(models, GOOD, limit=3)
-    assert evaluate(models, GOOD, dry_run=True).figures == {GOOD: {"tasks": 4, "missing": 1}}
+    again = evaluate(models, GOOD, dry_run=True)
+    assert again.figures == {GOOD: {"tasks": 4, "missing": 1}}
+    present(again, as_json=False, show=0, shape="")
+    assert capsys.readouterr().out.splitlines()[-1].split() == [GOOD, "4", "1", "-"]
 
 
 @pytest.mark.parametrize(
