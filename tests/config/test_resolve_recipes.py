@@ -1,4 +1,4 @@
-"""configs/recipes: every number that a seed prints is the number of its recipe."""
+"""configs/recipes: every number that a seed or a published script prints is that of its recipe."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ SEED_004_SHARES = [
 ]
 QWEN = "Qwen/Qwen2.5-{}-Instruct"
 
-# recipes, command, setting, value, line of the seed
+# recipes, command, setting, value, line of the seed or of the script
 PRINTED: list[tuple[tuple[str, ...], str, str, Any, str]] = [
     (SEED_002, "prep", "task_weights", SHARES, "002:49-54"),
     (SEED_002, "prep", "model", QWEN.format("7B"), "002:56"),
@@ -93,6 +93,24 @@ PRINTED: list[tuple[tuple[str, ...], str, str, Any, str]] = [
     (("seed-004",), "sft", "warmup_ratio", 0.03, "004:185"),
     (("seed-004",), "sft", "save_steps", 100, "004:186-187"),
     (("seed-004",), "sft", "trl", {"weight_decay": 0.01, "max_grad_norm": 0.5}, "004:181-184"),
+    (("hammer",), "sft", "lora_r", 32, "train.sh:28"),
+    (("hammer",), "sft", "lora_target_modules", ("all-linear",), "train.sh:27"),
+    (("hammer",), "sft", "max_length", 2048, "train.sh:31"),
+    (("hammer",), "sft", "batch_size", 4, "train.sh:33"),
+    (("hammer",), "sft", "gradient_accumulation", 2, "train.sh:35"),
+    (("hammer",), "sft", "lr_scheduler", "cosine", "train.sh:36"),
+    (("hammer",), "sft", "warmup_ratio", 0.00833, "train.sh:38"),
+    (("hammer",), "sft", "learning_rate", 5e-5, "train.sh:41"),
+    (("hammer",), "sft", "trl", {"weight_decay": 0.01}, "train.sh:42"),
+    (("hammer",), "sft", "num_epochs", 1, "train.sh:43"),
+    (("hammer",), "prep", "remove_tool", 0.125, "data_processing.py: 7.5k of 60k"),
+    (("toolrl",), "grpo", "max_new_tokens", 1024, "run_grpo.sh:8"),
+    (("toolrl",), "grpo", "max_length", 2048 + 1024, "run_grpo.sh:7-8"),
+    (("toolrl",), "grpo", "learning_rate", 1e-6, "run_grpo.sh:10"),
+    (("toolrl",), "grpo", "beta", 0, "run_grpo.sh:14"),
+    (("toolrl",), "grpo", "group_size", 4, "run_grpo.sh:24"),
+    (("toolrl",), "grpo", "num_epochs", 15, "run_grpo.sh:38"),
+    (("toolrl",), "grpo", "gradient_accumulation", 512 * 4 // (4 * 4), "run_grpo.sh:5"),
 ]
 
 
@@ -102,10 +120,10 @@ PRINTED: list[tuple[tuple[str, ...], str, str, Any, str]] = [
     ids=[f"{line} {recipes[-1]}" for recipes, *_, line in PRINTED],
 )
 @pytest.mark.parametrize("profile", ["cpu", "rtx4090"])
-def test_a_recipe_has_the_number_that_its_seed_prints(
+def test_a_recipe_has_the_number_that_its_source_prints(
     recipes: tuple[str, ...], command: str, setting: str, value: Any, profile: str
 ) -> None:
-    # a profile comes below a recipe: whatever the GPU, the seed's number holds
+    # a profile comes below a recipe: whatever the GPU, the printed number holds
     given = resolve.Given(files=tuple(f"recipes/{name}.yaml" for name in recipes), profile=profile)
     assert getattr(resolve.resolve(command, given).settings, setting) == value
 
