@@ -19,4 +19,4 @@ python=.venv/bin/python
 "$python" -m ruff format --check .
 "$python" -m mypy
 # One file goes to one process, in the order of tests/conftest.py: the long ones first. `-n 0` runs all in one.
-exec "$python" -m pytest --color=no --durations=60 --durations-min=4 -n "$workers" --dist loadfile --no-loadscope-reorder "$@"
+exec "$python" -m pytest --color=no --tb=short --durations=60 --durations-min=4 -n "$workers" --dist loadfile --no-loadscope-reorder "$@"
