@@ -16,13 +16,12 @@ from agentlite.core.records import Ending
 from agentlite.engine import on_gpu
 from agentlite.engine.decoding import Decoding, ends_of, until_stop, window
 from agentlite.engine.load import Loaded, free_memory, is_out_of_memory
-from agentlite.engine.planning.memory import SMALL_CARD, rows_at_once
+from agentlite.engine.planning.memory import ROW_TOKENS, SMALL_CARD, rows_at_once
 from agentlite.engine.planning.model_shape import shape_of
 from agentlite.engine.read_before import ReadBefore
 from agentlite.engine.shared_cache import Branch, SharedCache
 
 SHORTLIST = 256  # top-p sorts this many of the likeliest tokens; all where they do not reach it
-UNPLANNED = 16384  # tokens in one call of `generate`, of a model whose memory cannot be planned
 
 
 class SampleRequest(NamedTuple):
@@ -298,11 +297,12 @@ def _rows_at_once(model: Any, length: int, trains: bool) -> int:
     """
     import torch
 
-    card = torch.cuda.mem_get_info()[1] if on_gpu() and not trains else SMALL_CARD
+    card = torch.cuda.mem_get_info()[1] if on_gpu() else SMALL_CARD
     try:
-        return rows_at_once(shape_of(model.config.to_dict(), model.name_or_path), card, length)
-    except UserError:
-        return max(1, UNPLANNED // length)
+        shape = shape_of(model.config.to_dict(), model.name_or_path)
+    except UserError:  # its memory cannot be planned
+        return max(1, ROW_TOKENS // length)
+    return rows_at_once(shape, 0 if trains else card, length)
 
 
 def _rows(

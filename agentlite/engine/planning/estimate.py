@@ -190,8 +190,7 @@ def _sampled(load: Load, settings: Any, held: InMemory, card: float) -> Load:
     """
     answers = held.prompts * held.samples
     if card and settings.engine == "unsloth":
-        card = SMALL_CARD if load.rows else card
-        rows = min(answers, rows_at_once(load.shape, card, load.length))
+        rows = min(answers, rows_at_once(load.shape, 0 if load.rows else card, load.length))
         return _cached(load, rows, rows, settings.max_new_tokens)
     return _cached(load, held.prompts, answers, settings.max_new_tokens)
 

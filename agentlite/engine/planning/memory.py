@@ -22,7 +22,8 @@ LOGIT = 16
 # of a card, for the cache and the prompts of one call of Unsloth's `generate`: on 12 GiB 17,000
 # tokens of a 7B model, beside its weights in 4 bit
 SAMPLING = 0.25
-SMALL_CARD = 12 * GIB  # counts where a model is trained as well: what a larger card has is for that
+ROW_TOKENS = 16384  # of such a call where a model is trained as well, whatever the card
+SMALL_CARD = 12 * GIB
 PREFILL = 4096  # tokens that Unsloth lets vLLM read at once, with a cache of up to 12 GiB
 
 
@@ -181,9 +182,11 @@ def reading(load: Load) -> float:
 
 def rows_at_once(shape: Shape, card: float, length: int) -> int:
     """How many rows of `length` tokens, prompt and answer, one call of Unsloth's `generate` samples
-    on a card of `card` bytes: by the card and the model alone, so that a run that is carried on has
-    the batches of one that was not stopped.
+    on a card of `card` bytes; 0 where a model is trained as well. It goes by the card and the
+    model alone, so that a run that is carried on has the batches of one that was not stopped.
     """
+    if not card:
+        return max(1, ROW_TOKENS // length)
     keys_and_values = 2 * shape.layers * shape.kv_heads * shape.head_dim
     read = 2 * shape.hidden + 3 * shape.intermediate
     return max(1, int(SAMPLING * card / (2 * (keys_and_values + read))) // length)
