@@ -135,12 +135,16 @@ def test_a_run_that_was_stopped_ends_with_the_same_bytes(talk, tiny_model, monke
 
 
 def test_each_credit_is_another_run(talk, tiny_model):
+    """In a world whose rollouts have two, three or four turns, by what is said."""
+    ends = TALK.replace('self.row.get("turns", 3)', "2 + len(words) % 3")
+    (talk / "talk.py").write_text(ends, encoding="utf-8")
     weights = {"turns": -0.1, "always": 0.0}
     made = {
         credit: train(talk, tiny_model, credit, credit=credit, max_steps=2, weights=weights)
         for credit in ("trajectory", "turn", "state")
     }
     assert {one.status for one in made.values()} == {"done"}
+    assert len({len(one.turns) for one in trajectories(talk, "turn")}) > 1
     adapters = {
         (talk / "run" / name / "adapter/adapter_model.safetensors").read_bytes() for name in made
     }
