@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.examples import ALL
 from support.processes import TIMEOUT, environment, free_port
 from support.samples import DATA
 from support.simulated_card import environment_with
@@ -199,7 +198,6 @@ def test_unsloths_model_is_sent_as_well(tiny_model, port, tmp_path):
 
 
 @pytest.mark.torch
-@pytest.mark.skipif(not ALL, reason="takes three minutes: with --all")
 def test_a_server_that_dies_ends_the_run_and_the_same_command_carries_on_with_another(
     workspace, tiny_model, port, tmp_path
 ):

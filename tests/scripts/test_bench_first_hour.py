@@ -262,7 +262,7 @@ def test_the_pipeline_of_the_first_hour_runs_on_a_toy(tmp_path: Path) -> None:
 def test_the_first_hour_runs_on_a_simulated_card(tmp_path: Path) -> None:
     """On toys, by the script itself; every step of it with `--all`."""
     needs_simulation("rtx3060")
-    names = ["model", "run-prep", "run-sft"]
+    names = ["model", "run-prep", "run-sft", "run-grpo"]
     only = [word for name in names for word in ("--only", name)]
     variables = {**processes.environment(), "USE_PYTHON": sys.executable}
     done = subprocess.run(
@@ -280,4 +280,4 @@ def test_the_first_hour_runs_on_a_simulated_card(tmp_path: Path) -> None:
     assert page.startswith(f"# {CARDS['rtx3060'].name}\n\nDriver {DRIVER}.")
     steps = json.loads((tmp_path / "out/results.json").read_bytes())["steps"]
     assert all(step["state"] == "passed" for step in steps.values()) and {*names} <= {*steps}
-    assert steps["run-sft"]["figures"]["figures"]["steps"] == 2
+    assert steps["run-grpo"]["figures"]["figures"]["steps"] == 2
