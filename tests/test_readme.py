@@ -45,6 +45,7 @@ def of_few_steps(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)  # with --all on a slow machine
 def test_the_first_page_runs_as_it_stands(clone: Path, tmp_path: Path) -> None:
     """Whole with --all, where the tuned model has to be good."""
     lines = first_page.commands()

@@ -254,7 +254,9 @@ class WarmProcess:
     def __enter__(self) -> "WarmProcess":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error:
+            self.kill()  # a test that has failed does not wait for its server
         for stream in (self.stdin, self.stdout, self.stderr):
             if stream is not None:
                 stream.close()

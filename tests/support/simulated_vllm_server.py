@@ -5,6 +5,7 @@ side of vLLM's weight transfer, and the tensors go over a socket, in the order a
 types and shapes that were announced. Simulated, not run on a GPU.
 """
 
+import contextlib
 import io
 import json
 import socket
@@ -109,10 +110,12 @@ class VllmServer:
 
     def arrive(self, host: str, port: int) -> socket.socket:
         for _ in range(SECONDS * 20):
-            try:
-                return socket.create_connection((host, port), SECONDS)
-            except ConnectionRefusedError:
-                threading.Event().wait(0.05)
+            with contextlib.suppress(ConnectionRefusedError):
+                connection = socket.create_connection((host, port), SECONDS)
+                if connection.getsockname() != connection.getpeername():
+                    return connection
+                connection.close()  # its own port was that one, and it has met itself
+            threading.Event().wait(0.05)
         raise TimeoutError("the trainer did not open the port")
 
     def receive(self, names: list[str], dtype_names: list[str], shapes: list[list[int]]) -> None:
