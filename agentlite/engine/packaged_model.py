@@ -1,5 +1,7 @@
 """The GGUF file of an embedded model -> safetensors in the cache, once."""
 
+import contextlib
+import io
 import json
 import os
 import sys
@@ -36,9 +38,10 @@ def _save(gguf_file: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(
-        gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32
-    )
+    with contextlib.redirect_stderr(io.StringIO()):  # tqdm's bar, which heeds no setting
+        model = AutoModelForCausalLM.from_pretrained(
+            gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32
+        )
     del model.config.quantization_config  # the saved weights are plain
     model.hf_quantizer = None
     for config in (model.config, model.generation_config):

@@ -12,7 +12,15 @@ from support.hub_cache import cache_model, use_cache
 from agentlite.config import unusable_gpu
 from agentlite.config.settings import EvalSettings, PairsSettings, SftSettings
 from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
-from agentlite.engine import checkpoints, load, load_dtype, load_libraries, local_sampler
+from agentlite.engine import (
+    GREETING,
+    GREETINGS,
+    checkpoints,
+    load,
+    load_dtype,
+    load_libraries,
+    local_sampler,
+)
 from agentlite.engine.decoding import Decoding, ends_of, until_stop, window
 from agentlite.engine.load import Loading, explained, loading_of, weight_files
 from agentlite.engine.local_sampler import SampleRequest
@@ -30,6 +38,25 @@ def test_a_model_is_loaded_as_the_settings_of_its_stage_say() -> None:
         assert (found.load_in_4bit, found.load_in_8bit, found.quantized) == (False, True, True)
     found = loading_of(SftSettings(**sizes, full=True, deepspeed="x"))
     assert found.full and found.sharded and not found.quantized
+
+
+@pytest.mark.torch
+def test_unsloth_greets_nobody_between_our_lines_and_its_warnings_are_heard(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    load_libraries("unsloth")
+    packages = Path(str(sys.modules["unsloth"].__file__)).parents[1]
+    files = [packages / f"{name.replace('.', '/')}.py" for name in GREETING]
+    texts = "".join(file.read_text(encoding="utf-8") for file in files)
+    assert [line for line in GREETINGS if line not in texts] == []
+    modules = [sys.modules[name] for name in GREETING if name in sys.modules]
+    for module in modules:
+        for line in (*GREETINGS, "Unsloth: Your setup does not support this"):
+            vars(module)["print"](f"{line} and more")
+    assert capsys.readouterr().out == "Unsloth: Your setup does not support this and more\n" * len(
+        modules
+    )
+    assert modules
 
 
 @pytest.fixture

@@ -502,6 +502,8 @@ def test_finished_folders_are_set_side_by_side_as_they_are(
     assert lost["p"] <= lost["p_holm"] < 0.05
     present(found, as_json=False, show=0, shape="")
     assert "end_to_end_success: two over one -" in capsys.readouterr().out
+    named = evaluate(run=str(workspace), compare=folders, metrics=["end_to_end_success"])
+    assert named.figures["differences"] == [lost]
     for order, failed in ((folders, 1), (folders[::-1], 0)):  # a gate looks at the last
         gated = evaluate(run=str(workspace), compare=order, gate="end_to_end_success>=0.9")
         assert len(gated.failed) == failed

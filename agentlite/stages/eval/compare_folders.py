@@ -114,7 +114,13 @@ def _compare_folders(settings: EvalSettings, run: Path, gate: Sequence[Condition
         str(folders[0]),
         {
             "models": {name: as_printed(one, settings.metrics) for name, one in metrics.items()},
-            "differences": msgspec.to_builtins(comparison.differences),
+            "differences": msgspec.to_builtins(
+                [
+                    one
+                    for one in comparison.differences
+                    if not settings.metrics or one.metric in settings.metrics
+                ]
+            ),
         },
         [],
         0.0,
