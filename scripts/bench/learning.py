@@ -84,10 +84,10 @@ class Search:
         self.run, self.chosen = run, chosen
 
     def start(self) -> list[Job]:
+        if self.chosen:
+            return self.after_sft(self.chosen, [*self.prep(), self.sft(self.chosen, 0)])
         jobs = [*self.prep(), *(self.sft(name, 0) for name in SFT)]
         jobs += [self.measured(f"sft-{name}-0", "dev") for name in SFT]
-        if self.chosen:
-            return self.after_sft(self.chosen, jobs)
         names = tuple(f"sft-{name}-0-dev" for name in SFT)
         return [*jobs, Job("choose", "", names, lambda: self.after_sft(self.best(), []))]
 
@@ -171,7 +171,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--jobs", type=int, default=1, help="commands at the same time [1]")
-    parser.add_argument("--sft", choices=SFT, default="", help="go on from it, without a choice")
+    parser.add_argument("--sft", choices=SFT, default="", help="go on from it, without a search")
     parser.add_argument("--sampler", default="", help="engine of eval and pairs [as trained]")
     parser.add_argument("--run", type=Path, default=Path("runs/learning"))
     options = parser.parse_args()
