@@ -15,7 +15,7 @@ import agentlite
 from agentlite.cli.main import group
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.gpu_profiles import PROFILES, Gpu, card, keep_private, profile_for
-from agentlite.config.resolve import Given, parse_weights, plain_defaults
+from agentlite.config.resolve import Given, parse_weights, plain_defaults, weightings
 from agentlite.config.settings import (
     COMMANDS,
     DpoSettings,
@@ -321,6 +321,20 @@ def test_weights_are_names_with_numbers_each_once(text, weights):
         with pytest.raises(UserError, match=weights) as refused:
             parse_weights(text, "--weights")
         assert refused.value.location == "--weights" and refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("given", "settings"),
+    [
+        ({"weights": ("a=1",)}, {"weights": "a=1"}),
+        ({"weights": "a=1,b=0"}, {"weights": "a=1,b=0"}),
+        ({"weights": ("a=1", "a=2")}, {"grid": ("a=1", "a=2")}),
+        ({"grid": ("x.yaml",), "weights": ("a=1", "a=2")}, {"grid": ("x.yaml", "a=1", "a=2")}),
+        ({"grid": ("x.yaml",), "weights": ()}, {"grid": ("x.yaml",)}),
+    ],
+)
+def test_several_weightings_are_a_grid_beside_those_of_a_file(given, settings):
+    assert weightings({**given, "margin": None}) == settings
 
 
 @pytest.mark.parametrize(

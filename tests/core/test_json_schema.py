@@ -178,3 +178,9 @@ def test_any_schema_of_other_properties_takes_them_and_false_alone_does_not(othe
         assert fits({"b": "x"}, {"type": "object", **schema}) is is_open
         assert not takes({**schema, "additionalProperties": False}, "b")
     assert takes({**listed, "additionalProperties": False}, "a")
+
+
+def test_a_name_that_a_pattern_describes_is_taken_beside_those_that_are_listed() -> None:
+    schema = {"properties": {"a": {}}, "patternProperties": {"^x_": {"type": "integer"}}}
+    assert takes(schema, "a") and takes(schema, "x_b")
+    assert fits({"x_b": 1}, schema) and not fits({"x_b": "1"}, schema)

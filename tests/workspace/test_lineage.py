@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from agentlite.config.settings import default
 from agentlite.core.errors import UserError
 from agentlite.workspace.lineage import (
     adapter_shape,
     lineage,
+    longer_rows,
     refuse_circle,
     refuse_other_adapter,
     setting_of,
@@ -52,6 +54,15 @@ def test_a_setting_is_that_of_the_stage_or_of_its_export(run, tmp_path):
     (run / "merged/export.json").write_text(json.dumps({"settings": settings}), encoding="utf-8")
     assert setting_of("merged", "protocol", run) == "hermes"
     assert setting_of(str(run / "merged"), "max_length", run / "elsewhere") == 512
+
+
+def test_rows_that_are_longer_than_usual_are_taken_over_and_shorter_ones_are_not(tmp_path):
+    usual = default("sft", "max_length")
+    for length, taken in ((usual - 1, False), (usual, False), (usual + 1, True)):
+        begin(tmp_path / f"prep-{length}", max_length=length)
+        expected = {"max_length": (length, f"prep-{length}")} if taken else {}
+        assert longer_rows("sft", f"prep-{length}", tmp_path) == expected
+    assert longer_rows("sft", "nowhere", tmp_path) == {}
 
 
 def test_the_system_text_is_that_of_the_records_also_through_the_stages_between(tmp_path):
