@@ -85,7 +85,9 @@ def test_diversity_takes_one_of_each_topic_in_english_and_chinese(seed: int) -> 
 
 
 def test_a_hybrid_takes_six_tenths_by_loss_and_then_what_is_unlike_them() -> None:
-    assert chosen("hybrid", 10).counts == {"loss": 6, "diversity": 4}
+    for target, hard in ((10, 6), (3, 2), (6, 4), (1, 1)):
+        counts = {"loss": hard, "diversity": target - hard}
+        assert chosen("hybrid", target).counts == counts
     texts = ["ferry " * 9 + str(n) for n in range(6)] + [
         "ferry now",
         "whale krill",

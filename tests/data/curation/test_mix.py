@@ -259,6 +259,7 @@ def test_seed_002s_command_line_names_its_four_tasks() -> None:
     [
         ({"tool_selektion": 1.0}, "tool_selection"),
         ({"tool": 1.0}, "may be tool_selection or tool_retrieval"),
+        ({"plan": 1.0}, "no task is called 'plan'"),
         ({"planning": 1.0, "multi_step_planning": 1.0}, "multi_step_planning appears twice"),
         ({"general": -1.0}, "general=1"),
         ({"general": float("nan")}, "0 or more"),

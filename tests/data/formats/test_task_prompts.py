@@ -249,6 +249,12 @@ def test_autogpts_own_commands_and_thoughts_are_read() -> None:
     )
 
 
+def test_of_several_goals_each_keeps_its_number() -> None:
+    goals = "1. Wet?\n2. Cold?"
+    record = read(AUTOGPT.replace("1. Wet?", goals), THOUGHT)
+    assert record.messages[0] == Message("user", goals) and record.tools
+
+
 WITH_SYSTEM: dict[str, Callable[[str, str, str], dict[str, Any]]] = {
     "openai": lambda prompt, asked, answer: {
         "messages": [
