@@ -1,10 +1,12 @@
 """One at a time, in the order of asking, and no more than may wait."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 from support.processes import waits_until
 
+from agentlite.deploy import answer_queue
 from agentlite.deploy.answer_queue import LONGEST_WAIT, AnswerQueue, ClientGone, QueueFull
 
 
@@ -62,3 +64,15 @@ def test_who_is_gone_or_fails_leaves_the_line():
     with pytest.raises(ValueError, match="odd"), queue.turn(lambda: False):
         raise ValueError("odd")
     assert not queue.working
+
+
+def test_however_long_an_answer_takes_a_client_is_asked_to_wait_for_a_minute(monkeypatch):
+    queue, now = AnswerQueue(0), [0.0]
+    monkeypatch.setattr(answer_queue, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for seconds, asked in ((16.0, 4), (3600.0, LONGEST_WAIT)):
+        with queue.turn(lambda: False):
+            now[0] += seconds
+        with queue.turn(lambda: False):
+            with pytest.raises(QueueFull) as full, queue.turn(lambda: False):
+                pass
+            assert full.value.seconds == asked

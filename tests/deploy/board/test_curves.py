@@ -55,11 +55,14 @@ def test_speed_and_time_left_come_from_the_pace(tmp_path):
     assert set(found["curves"]["tokens_per_second"]["y"]) == {50.0}
 
 
-def test_a_pause_between_two_processes_does_not_count(tmp_path):
-    rows = paced(10, of=20)
-    later = [{**row, "at": row["at"] + 1e6} for row in paced(15, of=20)[10:]]
+@pytest.mark.parametrize("stops", [{10}, {1, 3, 5, 7, 9, 11, 13}])
+def test_a_pause_between_two_processes_does_not_count(tmp_path, stops):
+    rows = [
+        {**row, "at": row["at"] + 1e6 * sum(stop < row["step"] for stop in stops)}
+        for row in paced(15, of=20)
+    ]
     write_rows(tmp_path / "metrics.jsonl", ({"step": n, "loss": 1.0} for n in range(1, 16)))
-    write_rows(tmp_path / "pace.jsonl", [*rows, *later])
+    write_rows(tmp_path / "pace.jsonl", rows)
     assert Curves(tmp_path).look().seconds_left == pytest.approx(10)
 
 
