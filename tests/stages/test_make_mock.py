@@ -150,6 +150,28 @@ def test_two_judges_must_both_find_a_dialog_good_and_their_agreement_is_counted(
     assert len(rows(tmp_path, "filtered.jsonl")) == dropped
 
 
+def test_the_server_that_writes_the_dialogs_judges_them_by_its_own_key(
+    tmp_path, server, monkeypatch
+):
+    options = {"num_dialogs": 2, "shares": {"single": 1.0}}
+    options |= {"endpoint_key": "WRITER_KEY", "judge_key": "JUDGE_KEY"}
+    monkeypatch.setenv("WRITER_KEY", "w")
+    monkeypatch.setenv("JUDGE_KEY", "j")
+    make(tmp_path, server, "alone", **options)
+    assert any(map(is_judge, server.bodies)) and server.keys == {"Bearer w"}
+    make(tmp_path, server, "named", judge_model=("judge",), **options)
+    assert server.keys == {"Bearer w", "Bearer j"}
+
+
+def test_of_several_verdicts_in_a_reply_the_last_one_counts(tmp_path, server):
+    draft = json.dumps({"reason": "odd words", "faults": ["nonsense"]})
+    last = json.dumps({"reason": "but people write so", "faults": []})
+    reply = f"{draft}\nI look again.\n{last}"
+    server.reply = lambda body: reply if is_judge(body) else roles(body)
+    figures = make(tmp_path, server, num_dialogs=2, shares={"single": 1.0}).figures
+    assert figures["kept"] == 2 and figures["judges"]["judge_1"]["without_fault"] == 2
+
+
 def test_a_judge_that_writes_no_verdict_filters_and_one_that_is_silent_ends_the_run(
     tmp_path, server
 ):

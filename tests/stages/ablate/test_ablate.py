@@ -19,7 +19,8 @@ from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.metrics.tool_calls import score_step
 from agentlite.scoring.predictions import to_prediction_row
 from agentlite.stages.ablate import commands
-from agentlite.stages.ablate.commands import CommandRun
+from agentlite.stages.ablate.commands import CommandRun, EndedCommand
+from agentlite.stages.ablate.estimate import expected
 from agentlite.workspace import run_folder
 
 TOOL = Tool("get_weather", "Weather.", {"type": "object", "properties": {}})
@@ -332,6 +333,34 @@ def test_a_cell_that_takes_longer_than_what_is_left_is_not_run(
     ablate(run, budget="1min")
     assert [cell["state"] for cell in cells(run).values()] == ["done", "done", "not run"] * 2
     assert "it takes 2 min" in cells(run)["default, beta=0.2"]["note"]
+
+
+def test_cells_whose_long_names_begin_alike_have_folders_of_their_own(
+    run: Path, ran: Commands
+) -> None:
+    name = "without the reward for short answers, " * 3
+    regrid(run, f"by: dpo\nweights:\n  {name}a: {{efficiency: 0}}\n  {name}b: {{efficiency: 1}}\n")
+    assert ablate(run).status == "done"
+    assert {cell["state"] for cell in cells(run).values()} == {"done"}
+    assert len([*(run / "ablate/cells").iterdir()]) == len(cells(run)) == 2
+
+
+def test_a_command_takes_as_much_longer_as_those_of_its_kind_that_ended_whole() -> None:
+    rows = [
+        ("dpo --run a", 0, 60.0),
+        ("dpo --run b", 0, 120.0),
+        ("dpo --run c", 7, 6000.0),
+        ("eval --run a", 0, 600.0),
+    ]
+    whole: dict[str, Any] = {"cell": "", "folder": "", "gib": 1.0, "calculated": 60.0}
+    ended = [
+        EndedCommand(command=f"agentlite {words}", exit_code=code, seconds=seconds, **whole)
+        for words, code, seconds in rows
+    ]
+    assert expected(60.0, "dpo", ended) == pytest.approx(90)
+    assert expected(60.0, "dpo", ended, 0.5) == pytest.approx(45)
+    assert expected(None, "dpo", ended) == pytest.approx(90)
+    assert expected(60.0, "sft", ended) == 60 and expected(None, "sft", ended) is None
 
 
 def test_a_cell_that_is_added_is_run_alone(run: Path, ran: Commands) -> None:

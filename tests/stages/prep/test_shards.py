@@ -249,6 +249,17 @@ def test_what_does_not_change_a_row_can_be_given_to_gather_alone(
     assert content(gathered.folder) == alone
 
 
+def test_the_settings_of_the_current_folder_change_nothing_of_what_is_gathered(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = content(run(tmp_path / "alone", files["chat"], dev=0.3).folder)
+    folders = in_shards(tmp_path / "shards", 2, files["chat"], dev=0.3)
+    (tmp_path / "agentlite.yaml").write_text("prep: {dev: 0.5, max_length: 512}\n")
+    monkeypatch.chdir(tmp_path)
+    gathered = prep(*folders, run=str(tmp_path / "gathered"), gather="*")
+    assert content(gathered.folder) == alone
+
+
 def test_too_many_rejects_are_refused_over_all_shards_and_allowed_without_reading_them_again(
     files: dict[str, str], tmp_path: Path
 ) -> None:
