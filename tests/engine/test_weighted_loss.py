@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.trainers import sft, source
 
-from agentlite.core.errors import UserError
+from agentlite.core.errors import MODEL, UserError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.engine import load, weighted_loss
 from agentlite.engine import sft as sft_trainer
@@ -237,6 +237,20 @@ def test_every_trained_token_counts_once_however_many_chunks_they_fill(count: in
     (found,) = torch.autograd.grad(total, model.table)
     (wanted,) = torch.autograd.grad(expected, model.table)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", weighted_loss.SCALED)
+def test_logits_that_are_more_than_the_head_are_refused_and_those_by_a_scale_of_one_are_not(name):
+    def model(value: float | None) -> Any:
+        config = SimpleNamespace(model_type="odd", **{name: value})
+        return SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: config))
+
+    for value in (None, 1, 1.0):
+        weighted_loss.check_head(model(value))
+    for value in (0, 0.5, 30.0):
+        with pytest.raises(UserError, match=f"changed by {name}") as refused:
+            weighted_loss.check_head(model(value))
+        assert (refused.value.exit_code, refused.value.location) == (MODEL, "odd")
 
 
 @pytest.mark.parametrize("processes", [1, 3])
