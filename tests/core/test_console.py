@@ -44,7 +44,10 @@ def test_what_is_left_is_reckoned_from_the_first_word_on(clock, capsys):
         advance(50)
         clock[0] += 40.0
         advance(70)
-    assert capsys.readouterr().err == "training 50/100\ntraining 70/100, 60 s left\n"
+        clock[0] += 60.0
+        advance(100)
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["training 50/100", "training 70/100, 60 s left", "training 100/100"]
 
 
 def test_where_the_end_is_not_known_the_count_is_told(clock, capsys):

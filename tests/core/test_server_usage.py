@@ -80,6 +80,17 @@ def test_a_budget_ends_the_questions_and_gives_those_under_way(
     assert budget < 10_000 or len(given) == 17
 
 
+@pytest.mark.parametrize(
+    ("budget", "is_used_up"), [(24, True), (25, True), (26, False), (None, False)]
+)
+def test_the_last_token_of_a_budget_uses_it_up(
+    tmp_path: Path, budget: int | None, is_used_up: bool
+) -> None:
+    with server_usage.counted(tmp_path, budget) as usage:
+        usage.add("m", Reply("yes", "", 20, 5))
+        assert usage.is_used_up is is_used_up
+
+
 @pytest.mark.parametrize("error", [UserError("disk full", exit_code=74), KeyboardInterrupt()])
 def test_a_reply_that_cannot_be_counted_ends_the_work_with_the_cause(
     tmp_path: Path, asked: list[int], monkeypatch: pytest.MonkeyPatch, error: BaseException
