@@ -79,6 +79,11 @@ def test_a_prompt_has_the_tokens_that_it_must_have(name, contents, parts):
     assert least_tokens(messages, [WEATHER_TOOL], template()) <= len(ids)
 
 
+def test_a_tool_has_at_least_as_many_tokens_in_any_script() -> None:
+    tools = [{"type": "function", "function": {"description": sign * 9000}} for sign in "aЖ天"]
+    assert len({least_tokens([], [tool], template()) for tool in tools}) == 1
+
+
 @pytest.mark.long
 def test_many_calls_in_one_turn_are_read_in_no_time():
     """A list that is searched for each result would take minutes."""

@@ -93,3 +93,17 @@ def test_a_call_that_is_not_right_leaves_the_right_ones(made, smollm2):
 
     rolled(made, smollm2, made.tasks(), stubborn)
     assert seen == [["search", "buy", "buy"]] * 3 + [["buy"]]
+
+
+def test_a_user_who_says_more_than_was_foreseen_is_still_at_the_last_turn(tmp_path, smollm2):
+    rows, seen = tasks()[:1], []
+    rows[0]["gold"] = [[{"name": "search", "arguments": {"query": "apple"}}]]
+
+    def late(prompts):
+        for prompt, answer in zip(prompts, obedient(prompts), strict=True):
+            seen.append([one["name"] for one in due(prompt)])
+            yield answer if prompt.turn else answer._replace(text="Wait.")
+
+    made = shop(tmp_path, rows)
+    rolled(made, smollm2, made.tasks(), late)
+    assert seen == [["search"], ["search"], []]

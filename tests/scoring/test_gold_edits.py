@@ -147,6 +147,24 @@ def test_no_call_takes_the_words_of_another_answer() -> None:
     assert texts == ["It is dry in Lima.", REFUSAL]
 
 
+@pytest.mark.parametrize("call_id", ["", "1", "call_0", "call_1", "000000001", "000000002"])
+def test_a_call_that_is_made_twice_has_two_ids_of_one_length(call_id: str) -> None:
+    call = Call("tool_0", RIGHT.arguments, call_id)
+    record = Record(messages=(ASKED.messages[0], Message("assistant", "", (call,))), tools=(CITY,))
+    [message, *_] = edited_turns("number_of_calls", step(record))
+    assert [one.arguments for one in message.calls] == [RIGHT.arguments] * 2
+    ids = [one.id for one in message.calls]
+    assert len({*ids}) == (2 if call_id else 1) and {*map(len, ids)} == {len(call_id)}
+
+
+def test_beside_a_right_value_that_breaks_the_schema_others_are_changed_all_the_same() -> None:
+    values = {"city": "Oslo", "days": 2, "unit": "K"}
+    gold = Gold((GoldCall("tool_0", {name: [value] for name, value in values.items()}),))
+    answer = Message("assistant", "", (Call("tool_0", values, "a"),))
+    record = Record(messages=(ASKED.messages[0], answer), tools=ASKED.tools, gold={1: gold})
+    assert {**values, "city": "Bonn"} in arguments("other_text", record)
+
+
 def test_a_value_that_the_gold_accepts_as_well_is_never_taken() -> None:
     city = ["Oslo", "Bonn", "Oslo or"]
     gold = Gold((GoldCall("tool_0", {"city": city, "days": [2, ""], "unit": ["C", "F"]}),))

@@ -865,6 +865,9 @@ def test_foreign_tools_have_other_names_and_answer_no_equal_question() -> None:
         assert new.parent == (record.id if foreign else "")
         validate(new)
     assert {len(record.tools) for record in changed} == {0, 1, 2, 3, 4}
+    # a single tool may be the right one
+    calling = [record for record in changed if expected_tools(record)]
+    assert {len(record.tools) for record in calling} == {1, 2, 3, 4}
 
 
 def test_joining_and_foreign_tools_do_not_depend_on_the_order_but_on_the_seed() -> None:
