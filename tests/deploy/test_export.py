@@ -719,6 +719,8 @@ def test_what_ollama_cannot_hold_is_refused(smollm2, templates):
     ):  # Ollama would end the text, or leave the sign out
         with pytest.raises(UserError, match="cannot hold"):
             modelfile("m.gguf", turns, ["<|im_end|>"], text, 2048)
+    held = "a\tb\nc: 天气"
+    assert f'SYSTEM """{held}"""' in modelfile("m.gguf", turns, ["<|im_end|>"], held, 2048)
 
 
 MERGING = """{% for m in messages %}{% if m.role != 'system' %}[{{ m.role }}]

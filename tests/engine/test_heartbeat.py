@@ -145,6 +145,27 @@ def test_one_that_never_begins_is_missed(ended, beating):
     assert "process 2 has been silent" in said[0].problem
 
 
+def test_one_that_has_yet_to_begin_is_waited_for_longer_than_one_that_falls_silent(
+    beating, monkeypatch
+):
+    monkeypatch.setenv("RANK", "0")
+    beats = heartbeat.Heartbeat(beating.store, print)
+
+    def after(count: int) -> str:
+        for _ in range(count):
+            beats._exchange()
+        found = beats._verdict(heartbeat.LOST)
+        return found.problem if found else ""
+
+    assert not after(heartbeat.ABSENT - 1)
+    assert "process 1 has been silent for 600 s" in after(1)
+    for rank in (1, 2):
+        beating.store.set(f"{heartbeat.HOST}-{rank}", f"host{rank}")
+        beating.store.add(f"{heartbeat.BEAT}-{rank}", 1)
+    assert not after(heartbeat.LOST)
+    assert "process 1 on host1 has been silent for 120 s" in after(1)
+
+
 def test_an_error_of_one_is_the_error_of_all(ended, beating):
     """The first process says it with its code; the others leave with that code, in silence."""
     beats = [beating(rank) for rank in range(3)]
