@@ -23,7 +23,7 @@ from agentlite.engine import sentence_encoder
 from agentlite.environments.simulators import SimulatorReply
 from agentlite.retrieval.rankers import words
 from agentlite.stages.queries.requests import NearQueries, near_queries, read_reply, request
-from agentlite.stages.queries.seeds import SeedQuery
+from agentlite.stages.queries.seeds import SeedQuery, find_seeds
 
 ASKED = {
     "weather": "What is the weather in {} going to be like next weekend?",
@@ -304,9 +304,23 @@ def test_queries_of_a_prep_keep_the_tools_and_are_prompts_for_pairs(tmp_path, se
     assert "agentlite pairs --data" in done.next
 
 
+def test_of_queries_that_differ_in_case_and_marks_alone_the_first_is_a_seed(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    write_rows(path, ["Wet in Oslo?", {"query": "Dry in Rome?"}, "wet in OSLO!", "dry in rome"])
+    found = find_seeds(QueriesSettings(queries=str(path)), tmp_path)
+    assert found.queries == [SeedQuery("Wet in Oslo?"), SeedQuery("Dry in Rome?")]
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [(b"", "no rows in it"), (b'{"a": 1}\n', "not a query"), (b"oops\n", "not a query")],
+    [
+        (b"", "no rows in it"),
+        (b'{"a": 1}\n', "not a query"),
+        (b"oops\n", "not a query"),
+        (b'["a text"]\n', "not a query"),
+        (b'" "\n', "not a query"),
+        (b'"a text', "not a query"),
+    ],
 )
 def test_a_file_without_queries_is_refused(tmp_path, server, content, problem):
     path = tmp_path / "bad.jsonl"

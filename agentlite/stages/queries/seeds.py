@@ -10,7 +10,8 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Tool, from_row
 from agentlite.core.row_files import find_rows, read_rows
 from agentlite.data.curation.traits import normal
-from agentlite.data.formats import read_raw
+from agentlite.data.formats import Raw, read_raw
+from agentlite.data.formats.json_decode import json_value
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 
@@ -65,8 +66,8 @@ def _of_file(path: Path) -> Iterator[SeedQuery]:
     if not path.is_file():
         raise UserError("no such file.", "Name a JSONL file of texts.", location=str(path))
     for raw in read_raw(str(path), io.BytesIO()):
-        text = _text_of(raw.value)
-        if raw.error or not text:
+        text = _text_of(raw)
+        if not text:
             raise UserError(
                 "not a query.",
                 'Write "a text" or {"text": "..."} in each line.',
@@ -75,7 +76,11 @@ def _of_file(path: Path) -> Iterator[SeedQuery]:
         yield SeedQuery(text)
 
 
-def _text_of(value: Any) -> str:
-    if isinstance(value, dict):
-        value = next((value[key] for key in KEYS if isinstance(value.get(key), str)), "")
+def _text_of(raw: Raw) -> str:
+    """The text that a row is, or has under a usual key; "" for a row without one."""
+    value: Any = None
+    if not raw.error:
+        value = next((raw.value[key] for key in KEYS if isinstance(raw.value.get(key), str)), "")
+    elif raw.error.code == "E201":  # JSON, but no object: a text stands alone
+        value = json_value(raw.content.decode("utf-8-sig"))
     return value.strip() if isinstance(value, str) else ""
