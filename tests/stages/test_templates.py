@@ -5,6 +5,7 @@ asks nothing twice.
 import json
 from collections import Counter
 from functools import partial
+from itertools import count
 from statistics import fmean
 
 import pytest
@@ -188,6 +189,22 @@ def test_other_judges_and_servers_that_do_not_answer(prepared, server, tmp_path)
         assert refused.value.exit_code == OTHER_PLAN
     finally:
         other.close()
+
+
+def test_answers_without_a_score_below_the_limit_do_not_end_the_run(prepared, server, tmp_path):
+    numbers = count()
+    judge = ScriptedServer(lambda _: "REFUSES" if next(numbers) < 2 else json.dumps({"score": 3}))
+    options = {"judge_endpoint": judge.url, "judge_model": "judge", "epsilon": -1.0}
+    try:
+        assert make(prepared, server, tmp_path / "some", max_failures=0.2, **options).figures[
+            "kept"
+        ]
+        numbers = count()
+        with pytest.raises(UserError, match="have no answer") as refused:
+            make(prepared, server, tmp_path / "none", max_failures=0.0, **options)
+        assert refused.value.exit_code == NETWORK
+    finally:
+        judge.close()
 
 
 def test_a_server_that_stops_ends_the_run_and_the_same_command_carries_on(
