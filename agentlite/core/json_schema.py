@@ -99,13 +99,15 @@ def is_too_deep(value: object) -> bool:
 
 
 def takes(schema: Schema, name: str) -> bool:
-    """Whether an object may have a key. A schema that lists no properties takes any, unless
-    `additionalProperties` says otherwise.
+    """Whether an object may have a key. A schema that lists no properties takes any, and so does
+    one with a keyword of OPENING, unless `additionalProperties` says otherwise.
     """
     properties, additional = schema.get("properties"), schema.get("additionalProperties")
     if "patternProperties" in schema or (isinstance(properties, dict) and name in properties):
         return True
-    return not isinstance(properties, dict) if additional is None else additional is not False
+    if additional is None:
+        return not isinstance(properties, dict) or not OPENING.isdisjoint(schema)
+    return additional is not False
 
 
 def schema_at(schema: Schema, *keys: str) -> Schema:

@@ -180,6 +180,27 @@ def test_any_schema_of_other_properties_takes_them_and_false_alone_does_not(othe
     assert takes({**listed, "additionalProperties": False}, "a")
 
 
+@pytest.mark.parametrize(
+    "opening",
+    [
+        {"allOf": [{"properties": {"b": {"type": "integer"}}}]},
+        {"anyOf": [{"required": ["b"]}, {"required": ["a"]}]},
+        {"oneOf": [{"properties": {"b": {"type": "integer"}}, "required": ["b"]}]},
+        {"if": {"required": ["a"]}, "then": {"required": ["b"]}},
+        {"not": {"required": ["a"]}},
+        {"$ref": "#/$defs/more", "$defs": {"more": {"properties": {"b": {"type": "integer"}}}}},
+        {"unevaluatedProperties": {"type": "integer"}},
+    ],
+)
+def test_beside_a_keyword_that_combines_schemas_others_than_the_listed_names_are_taken(
+    opening: dict[str, Any],
+) -> None:
+    schema = {"type": "object", "properties": {"a": {}}, **opening}
+    assert takes(schema, "b") and fits({"b": 1}, schema)
+    closed = {**schema, "additionalProperties": False}
+    assert not takes(closed, "b") and not fits({"b": 1}, closed)
+
+
 def test_a_name_that_a_pattern_describes_is_taken_beside_those_that_are_listed() -> None:
     schema = {"properties": {"a": {}}, "patternProperties": {"^x_": {"type": "integer"}}}
     assert takes(schema, "a") and takes(schema, "x_b")

@@ -206,6 +206,11 @@ WITH_SCHEMA = [
     ({"properties": {"a": {}}}, {"a": None}, None),
     ({"properties": {"a": {}}, "required": ["a"]}, {}, "E210"),
     ({}, {"a": 1}, None),
+    ({"properties": {}, "patternProperties": {"^a": {"type": "integer"}}}, {"a": 1}, None),
+    ({"properties": {}, "patternProperties": {"^a": {"type": "integer"}}}, {"a": "1"}, "E210"),
+    ({"properties": {}, "allOf": [{"properties": {"a": {"type": "integer"}}}]}, {"a": 1}, None),
+    ({"properties": {}, "allOf": [{"properties": {"a": {"type": "integer"}}}]}, {"a": ""}, "E210"),
+    ({"properties": {}, "anyOf": [{}], "additionalProperties": False}, {"a": 1}, "E210"),
 ]
 
 

@@ -100,3 +100,12 @@ def test_accepted_values_of_several_types_are_right_where_no_type_is_declared(ac
     for value, is_right in ((5, True), ("five", True), (6, False), ("six", False), ([5], False)):
         call = Call("get_weather", {"city": value})
         assert (calls_problem([call], gold, (tool,)) == "") is is_right
+
+
+def test_an_argument_that_a_combined_schema_names_is_as_right_as_a_listed_one():
+    more = {"properties": {"days": {"type": "integer"}}}
+    tools = (Tool("f", "", {"type": "object", "properties": {"city": {}}, "allOf": [more]}),)
+    gold = Gold((GoldCall("f", {"city": ["Oslo"], "days": [2]}),))
+    for days, is_right in ((2, True), (3, False)):
+        call = Call("f", {"city": "Oslo", "days": days})
+        assert (calls_problem([call], gold, tools) == "") is is_right
