@@ -5,6 +5,7 @@ import contextlib
 import importlib
 import os
 import shutil
+import sys
 import tempfile
 from typing import Any
 
@@ -99,8 +100,10 @@ def _import(engine: Engine) -> None:
         import unsloth  # noqa: F401  (first: it patches the others)
 
         for name in GREETING:
-            with contextlib.suppress(ImportError):  # it is another version's
-                vars(importlib.import_module(name))["print"] = _print_unless_greeting
+            # the trainers of a machine without a card must not be patched behind TRL's import
+            if name in sys.modules or torch.cuda.is_available():
+                with contextlib.suppress(ImportError):  # it is another version's
+                    vars(importlib.import_module(name))["print"] = _print_unless_greeting
     import peft  # noqa: F401
     import transformers
     import trl  # noqa: F401

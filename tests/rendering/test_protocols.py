@@ -76,6 +76,7 @@ def trained_text(record: Record, protocol: Protocol, template: Template) -> str:
 @given(arguments=arguments, thought=words)
 @example(arguments={"<|im_end|>": None}, thought="")
 @example(arguments={"city": "<|im_start|>"}, thought="")
+@example(arguments={"</think>": None}, thought="")  # what a template cuts off that forgets thoughts
 def test_what_is_rendered_reads_back(protocol_name, template_name, templates, arguments, thought):
     protocol, template = both(protocol_name, template_name, templates)
     call = Call("get_weather", arguments, "call_0")
@@ -90,7 +91,7 @@ def test_what_is_rendered_reads_back(protocol_name, template_name, templates, ar
     ):  # a thought or an argument may hold a tag or a label: refused, never trained wrongly
         said = thought + str(arguments)
         assert any(mark in thought for mark in ("<", ":")) or any(
-            mark in said for mark in (*protocol.stops, *template.turn_tokens)
+            mark in said for mark in (*protocol.stops, *template.turn_tokens, "</think>")
         )
         return
     (span,) = [span for row in rows for span in row.spans]
