@@ -30,6 +30,7 @@ from agentlite.rendering import (
     renderer,
     training_rows,
 )
+from agentlite.rendering.protocol import THINK_END
 from agentlite.rendering.template import Template
 from agentlite.scoring.metrics.tool_calls import score_step
 
@@ -76,7 +77,7 @@ def trained_text(record: Record, protocol: Protocol, template: Template) -> str:
 @given(arguments=arguments, thought=words)
 @example(arguments={"<|im_end|>": None}, thought="")
 @example(arguments={"city": "<|im_start|>"}, thought="")
-@example(arguments={"</think>": None}, thought="")  # what a template cuts off that forgets thoughts
+@example(arguments={"</think>": None}, thought="")  # all before it would be read as a thought
 def test_what_is_rendered_reads_back(protocol_name, template_name, templates, arguments, thought):
     protocol, template = both(protocol_name, template_name, templates)
     call = Call("get_weather", arguments, "call_0")
@@ -91,7 +92,7 @@ def test_what_is_rendered_reads_back(protocol_name, template_name, templates, ar
     ):  # a thought or an argument may hold a tag or a label: refused, never trained wrongly
         said = thought + str(arguments)
         assert any(mark in thought for mark in ("<", ":")) or any(
-            mark in said for mark in (*protocol.stops, *template.turn_tokens, "</think>")
+            mark in said for mark in (*protocol.stops, *template.turn_tokens, THINK_END)
         )
         return
     (span,) = [span for row in rows for span in row.spans]
