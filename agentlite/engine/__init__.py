@@ -25,12 +25,13 @@ QUIET = {
 }
 # they would make torch run what a pickle holds, or refuse what it may hold
 UNPICKLING = ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD")
-# modules of Unsloth that print while a model is trained, and how the lines begin that help nobody
-GREETING = (
+# modules of Unsloth that print while a model is trained
+GREETERS = (
     "unsloth.trainer",
     "unsloth.models._block_compile",
     "unsloth_zoo.gradient_checkpointing",
 )
+# how their lines begin that help nobody
 GREETINGS = (
     "🦥 Unsloth: ",
     "Unsloth: compiling each transformer block",
@@ -99,8 +100,8 @@ def _import(engine: Engine) -> None:
     if engine == "unsloth" or not torch.cuda.is_available():
         import unsloth  # noqa: F401  (first: it patches the others)
 
-        for name in GREETING:
-            # the trainers of a machine without a card must not be patched behind TRL's import
+        for name in GREETERS:
+            # without a card, only what is loaded: unsloth.trainer patches TRL, which may be there
             if name in sys.modules or torch.cuda.is_available():
                 with contextlib.suppress(ImportError):  # it is another version's
                     vars(importlib.import_module(name))["print"] = _print_unless_greeting

@@ -13,7 +13,7 @@ from agentlite.config import unusable_gpu
 from agentlite.config.settings import EvalSettings, PairsSettings, SftSettings
 from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
 from agentlite.engine import (
-    GREETING,
+    GREETERS,
     GREETINGS,
     checkpoints,
     load,
@@ -46,10 +46,10 @@ def test_unsloth_greets_nobody_between_our_lines_and_its_warnings_are_heard(
 ) -> None:
     load_libraries("unsloth")
     packages = Path(str(sys.modules["unsloth"].__file__)).parents[1]
-    files = [packages / f"{name.replace('.', '/')}.py" for name in GREETING]
+    files = [packages / f"{name.replace('.', '/')}.py" for name in GREETERS]
     texts = "".join(file.read_text(encoding="utf-8") for file in files)
     assert [line for line in GREETINGS if line not in texts] == []
-    modules = [sys.modules[name] for name in GREETING if name in sys.modules]
+    modules = [sys.modules[name] for name in GREETERS if name in sys.modules]
     for module in modules:
         for line in (*GREETINGS, "Unsloth: Your setup does not support this"):
             vars(module)["print"](f"{line} and more")
