@@ -28,30 +28,28 @@ KINDS = (
     "bfcl:multiple,live_simple,live_multiple,live_irrelevance,parallel,parallel_multiple"
     ",simple_java,simple_javascript"
 )
-# What prep makes of those: the options that differ.
+# What prep makes of those: the options that differ from the recipe's.
 DATA = {
     "learn": "",
-    "learn-all": "--dev 0",
     "learn-distractors": "--distractors 3",
     "learn-renamed": "--mask-names .5",
 }
-# What sft does with it: the options that differ from the recipe's.
+# Ways of sft: their data, and the options that differ from the recipe's.
 SFT = {
-    "recipe": "--data learn",
-    "five": "--data learn --epochs 5",
-    "fast": "--data learn --lr 2e-3",
-    "full": "--data learn --lr 3e-4 --full",
-    "distractors": "--data learn-distractors",
-    "curriculum": "--data learn --order curriculum",
-    "renamed": "--data learn-renamed",
-    "r64": "--data learn --lora-r 64 --lora-alpha 128",
+    "recipe": ("learn", ""),
+    "five": ("learn", "--epochs 5"),
+    "fast": ("learn", "--lr 2e-3"),
+    "full": ("learn", "--lr 3e-4 --full"),
+    "distractors": ("learn-distractors", ""),
+    "curriculum": ("learn", "--order curriculum"),
+    "renamed": ("learn-renamed", ""),
+    "r64": ("learn", "--lora-r 64 --lora-alpha 128"),
 }
-# What comes after it, with the dev questions, which sft has not learned; {sft} is the model of a
-# seed. "more" is what else they could be used for: sft from the start, with them.
+# Later stages; {sft} is the model of a seed. They use the dev questions, which sft has not learned;
+# rft, distill and dpo-learned use those that it has.
 AFTER = {
     "dpo": "dpo --data pairs-{seed} --lr 3e-5 --epochs 2 -b 8",
     "grpo": "grpo --model {sft} {rl} --lr 5e-5 --max-steps 24",
-    "more": "",
     "rft": "sft --model {sft} --data best-{seed} --lr 2e-4 --epochs 2",
     "kto": "dpo --data pairs-{seed} --loss-type kto --lr 5e-5 --epochs 1 -b 16",
     "ppo": "grpo --model {sft} {rl} --advantage value --lr 5e-5 --max-steps 64",
@@ -93,17 +91,20 @@ class Search:
 
     def prep(self) -> Iterator[Job]:
         yield Job("asked", f"prep {ASKED} {RECIPE} --out asked")
-        files = " ".join(f"{self.run}/asked/{split}.jsonl" for split in ("test", "dev", "train"))
         for name, options in DATA.items():
-            words = f"prep {files} {KINDS} {RECIPE} {options}"
-            yield Job(name, f"{words} --out {name}", ("asked",))
+            yield self.learned(name, options)
+
+    def learned(self, name: str, options: str) -> Job:
+        files = " ".join(f"{self.run}/asked/{split}.jsonl" for split in ("test", "dev", "train"))
+        return Job(name, f"prep {files} {KINDS} {RECIPE} {options} --out {name}", ("asked",))
 
     def sft(self, name: str, seed: int) -> Job:
-        words, out = SFT[name], f"sft-{name}-{seed}"
-        data = words.split()[1]
-        return Job(
-            out, f"sft {words} {RECIPE} --save-steps 10000 --seed {seed} --out {out}", (data,)
-        )
+        data, options = SFT[name]
+        return self.trained(f"sft-{name}-{seed}", data, options, seed)
+
+    def trained(self, out: str, data: str, options: str, seed: int) -> Job:
+        words = f"sft --data {data} {options} {RECIPE} --save-steps 10000"
+        return Job(out, f"{words} --seed {seed} --out {out}", (data,))
 
     def measured(self, model: str, split: str) -> Job:
         data = "learn" if split == "dev" else "asked"
@@ -139,9 +140,13 @@ class Search:
                 jobs.append(self.sft(best, seed))
             model = f"sft-{best}-{seed}"
             jobs += [self.measured(model, "test"), *self.sampled(model, seed)]
+        # what else the dev questions could be used for: sft from the start, with them
+        data, options = SFT[best]
+        jobs.append(self.learned(f"{data}-all", f"{DATA[data]} --dev 0"))
+        jobs += [self.trained(f"more-{seed}", f"{data}-all", options, seed) for seed in SEEDS]
         for name in AFTER:
             jobs += [self.after(best, name, seed) for seed in SEEDS]
-        for name in AFTER:
+        for name in ("more", *AFTER):
             jobs += [self.measured(f"{name}-{seed}", "test") for seed in SEEDS]
         return [*jobs, self.measured(BASE, "test")]
 
@@ -156,10 +161,6 @@ class Search:
 
     def after(self, best: str, name: str, seed: int) -> Job:
         sft, out = f"sft-{best}-{seed}", f"{name}-{seed}"
-        if name == "more":
-            job = self.sft(best, seed)
-            command = job.command.replace("--data learn", "--data learn-all")
-            return Job(out, command.replace(sft, out), ("learn-all",))
         words = AFTER[name].format(sft=sft, seed=seed, rl=RL)
         parts = words.split()
         needs = parts[parts.index("--data") + 1]

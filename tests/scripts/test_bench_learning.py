@@ -57,7 +57,21 @@ def models(typed: list[list[str]], split: str) -> set[str]:
 
 
 def after(best: str) -> set[str]:
-    return {f"{name}-{seed}" for name in (*learning.AFTER, f"sft-{best}") for seed in (0, 1, 2)}
+    names = (*learning.AFTER, f"sft-{best}", "more")
+    return {f"{name}-{seed}" for name in names for seed in (0, 1, 2)}
+
+
+@pytest.mark.parametrize("chosen", learning.SFT)
+def test_every_way_of_sft_is_gone_on_from_and_what_a_job_reads_is_made_before_it(
+    chosen: str,
+) -> None:
+    jobs = {job.name: job for job in learning.Search(Path("w"), chosen).start()}
+    for job in jobs.values():
+        words = shlex.split(job.command)
+        assert misread(words) == "" and {*job.after} <= jobs.keys()
+        for flag in {"--data", "--model", "--teacher"} & {*words}:
+            assert words[words.index(flag) + 1] in {*job.after, learning.BASE}, job
+    assert jobs["more-1"].after == (f"{learning.SFT[chosen][0]}-all",)
 
 
 @pytest.mark.long
