@@ -19,4 +19,5 @@ python=.venv/bin/python
 "$python" -m ruff format --check .
 "$python" -m mypy
 # One file goes to one process, in the order of tests/conftest.py: the long ones first. `-n 0` runs all in one.
-exec "$python" -m pytest --color=no --tb=short --durations=60 --durations-min=4 -n "$workers" --dist loadfile --no-loadscope-reorder "$@"
+# A process that dies ends the run and is named: pytest-xdist hands its files to another one, and then waits for ever.
+exec "$python" -m pytest --color=no --tb=short --durations=60 --durations-min=4 -n "$workers" --dist loadfile --no-loadscope-reorder --max-worker-restart=0 "$@"

@@ -120,10 +120,12 @@ def ended(monkeypatch) -> list[int]:
 
 
 @pytest.fixture
-def beating(monkeypatch) -> Callable[..., tuple[Any, list[UserError]]]:
+def beating(monkeypatch) -> Iterator[Callable[..., tuple[Any, list[UserError]]]]:
+    """All of them are over when the test is: one that went on would end the tests themselves."""
     from torch.distributed import HashStore
 
     store = HashStore()
+    started: list[heartbeat.Heartbeat] = []
     monkeypatch.setenv("WORLD_SIZE", "3")
 
     def start(rank: int) -> tuple[Any, list[UserError]]:
@@ -131,10 +133,14 @@ def beating(monkeypatch) -> Callable[..., tuple[Any, list[UserError]]]:
         monkeypatch.setenv("RANK", str(rank))
         beats = heartbeat.Heartbeat(store, said.append)
         beats.start()
+        started.append(beats)
         return beats, said
 
     start.store = store  # type: ignore[attr-defined]
-    return start
+    yield start
+    for beats in started:
+        beats.stop()
+    assert not any(thread.is_alive() for beats in started for thread in beats._threads)
 
 
 def test_one_that_never_begins_is_missed(ended, beating):
