@@ -366,11 +366,20 @@ def train(
         del trainer
         free_memory()
         micro = smaller
-        write_json(folder / MICRO_BATCH, {"batch_size": micro.batch_size})
+        keep_micro_batch(folder, micro)
         console.notice(
             f"{folder.name}: out of memory; going on with batch_size {micro.batch_size} and "
             f"gradient_accumulation {micro.gradient_accumulation}, the same steps"
         )
+
+
+def keep_micro_batch(folder: Path, micro: Schedule) -> None:
+    """For when the run is carried on: it does not try a larger one again."""
+    write_json(folder / MICRO_BATCH, {"batch_size": micro.batch_size})
+
+
+def has_micro_batch(folder: Path) -> bool:
+    return (folder / MICRO_BATCH).exists()
 
 
 def _fitting(folder: Path, plan: Schedule) -> Schedule:

@@ -16,7 +16,12 @@ from agentlite.engine import deepspeed, sft, trainer
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import TABLES, Encoded, settled, training_rows
 from agentlite.rendering.template import Template
-from agentlite.stages.training import evaluated_on, refuse_longer, train_stage
+from agentlite.stages.training import (
+    begin_within_memory,
+    evaluated_on,
+    refuse_longer,
+    train_stage,
+)
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import adapter_shape, longer_rows, setting_of
 from agentlite.workspace.model_source import EMBEDDED, find_model, load_template
@@ -65,6 +70,8 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         console.notice(
             f"sft: {len(encoded)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained"
         )
+        longest = max(len(row.input_ids) for row in encoded)
+        begin_within_memory("sft", settings, target, source.base, longest)
         in_order = levels if settings.order == "curriculum" else ()
         figures = sft.train(source, settings, folder, encoded, dev, in_order)
         return {"rows": len(encoded), "trained_share": round(trained / tokens, 4), **figures}

@@ -7,9 +7,10 @@ from agentlite.config import resolve
 from agentlite.config.settings import Engine, TrainerSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.engine import check_libraries, coordinate, deepspeed
+from agentlite.engine import check_libraries, coordinate, deepspeed, trainer
 from agentlite.engine.adapter import refuse_embeddings
 from agentlite.engine.load import loading_of, refuse_unusable
+from agentlite.engine.planning.micro_batch import micro_batch_in_memory
 from agentlite.engine.trackers import check_trackers
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import (
@@ -84,6 +85,24 @@ def train_stage(
                 stage.finish([*files, "metrics.jsonl", *outputs], {**figures, "lineage": models})
         return stage.result(
             target.next(f"agentlite eval --model {source.name} --model {target.out}{evaluate}")
+        )
+
+
+def begin_within_memory(
+    command: str, settings: TrainerSettings, target: RunTarget, base: str, longest: int
+) -> None:
+    """Without a GPU: a new run begins with the micro-batch that its memory is planned to hold.
+    `longest`: tokens of the longest row.
+    """
+    if trainer.has_micro_batch(target.folder):
+        return
+    micro = micro_batch_in_memory(command, settings, base, longest, target.run)
+    if micro.batch_size < settings.batch_size:
+        trainer.keep_micro_batch(target.folder, micro)
+        console.notice(
+            f"{target.out}: {settings.batch_size} rows at once do not fit into this machine's "
+            f"memory, as planned; batch_size {micro.batch_size} and gradient_accumulation "
+            f"{micro.gradient_accumulation}, the same steps"
         )
 
 
