@@ -1,12 +1,13 @@
 """Fixtures for all tests: the real tokenizer, templates, a dialog, tiny models, a workspace."""
 
+import gc
 import os
 from pathlib import Path
 
 import pytest
 import tiny
 from hypothesis import settings
-from support import processes, without_torch
+from support import processes, shared_tokenizers, without_torch
 from support.examples import ALL, QUICK, examples
 from support.samples import OSLO, TIME, WEATHER, WEATHER_TOOL, with_template
 
@@ -119,6 +120,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two random layers under the real tokenizer: for what does not depend on the weights."""
     folder = tmp_path_factory.mktemp("tiny") / "tiny-model"
     tiny.make_model(folder)
+    shared_tokenizers.share()
+    gc.freeze()  # every trainer searches the memory, of which the libraries are the most
     return folder
 
 

@@ -371,6 +371,9 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
     for name in ("PreTrainedModel", "PreTrainedTokenizerBase", "GenerationConfig"):
         watch(name)
+    tokenizers = transformers.AutoTokenizer
+    reads_files = getattr(tokenizers.from_pretrained, "reads_files", tokenizers.from_pretrained)
+    monkeypatch.setattr(tokenizers, "from_pretrained", reads_files)
     return found
 
 

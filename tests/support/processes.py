@@ -160,8 +160,8 @@ class WarmPython:
 def _server_environment(name: str, scratch: Path) -> dict[str, str]:
     if name in ("light", "torch"):
         return {**environment(), "UNSLOTH_COMPILE_LOCATION": str(scratch)}
-    card = None if name == "no card" else name
-    return simulated_card.environment_with(card, scratch, environment())
+    card = None if name == "no card" else name.removesuffix(" vllm")
+    return simulated_card.environment_with(card, scratch, environment(), name.endswith(" vllm"))
 
 
 warm = WarmPython()

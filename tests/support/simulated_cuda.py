@@ -59,9 +59,10 @@ def simulated(
         words = [file, json.dumps(request, default=os.fspath), card or "", str(result)]
         command = [sys.executable, "-m", "support.simulated_cuda", *words]
         how: Any = {"env": whole, "cwd": scratch, "capture_output": True, "text": True}
-        # variables are read, and vLLM is found, when the libraries are loaded; CUDA is not forked
-        if (card or "no card") in LOADERS and not (vllm or env or has_gpu()):
-            done = run(command, **how, timeout=TIMEOUT, server=card or "no card")
+        server = f"{card or 'no card'}{' vllm' if vllm else ''}"
+        # variables are read when the libraries are loaded; CUDA is not forked
+        if server in LOADERS and not (env or has_gpu()):
+            done = run(command, **how, timeout=TIMEOUT, server=server)
         else:
             # tests/gpu may itself run on a simulated card, at a tenth of the speed
             slowly = "AGENTLITE_SIMULATED_CARD" in os.environ

@@ -31,11 +31,7 @@ MAX_REQUEST = 1 << 20
 
 def _load_light() -> None:
     """Loads the package, without the engine and so without torch, and what it reads rows with."""
-    import agentlite
-
-    for module in pkgutil.walk_packages(agentlite.__path__, "agentlite."):
-        if not module.name.startswith(("agentlite.engine", "agentlite.__main__")):
-            importlib.import_module(module.name)
+    _load_package()
     import httpx  # noqa: F401
     import jinja2.sandbox  # noqa: F401
     import pyarrow.parquet  # noqa: F401
@@ -45,14 +41,28 @@ def _load_light() -> None:
     gc.freeze()  # forks then share these pages, and do not search them
 
 
+def _load_package() -> None:
+    """All but the engine, which is loaded after its libraries."""
+    import agentlite
+
+    for module in pkgutil.walk_packages(agentlite.__path__, "agentlite."):
+        if not module.name.startswith(("agentlite.engine", "agentlite.__main__")):
+            importlib.import_module(module.name)
+
+
 def _load_torch() -> None:
     from agentlite.engine import load_libraries
 
     load_libraries("unsloth")
     import datasets  # noqa: F401
     import sentence_transformers  # noqa: F401
+    from support import shared_tokenizers
     from trl import DPOTrainer, GRPOTrainer, SFTTrainer  # noqa: F401  (loaded where first named)
 
+    if "AGENTLITE_SIMULATED_CARD" not in os.environ:  # there Unsloth reads in its own way
+        _load_package()
+        shared_tokenizers.share()
+        shared_tokenizers.read_before()
     gc.freeze()  # forks then share these pages, and do not search them
 
 
@@ -68,6 +78,7 @@ LOADERS = {
     "light": _load_light,
     "torch": _load_torch,
     "rtx3060": _load_torch,  # as simulated by support.simulated_card
+    "rtx3060 vllm": _load_torch,  # and with support.simulated_vllm
     "no card": _load_without_unsloth,  # with the simulation's packages: 4 bit on a CPU
 }
 
