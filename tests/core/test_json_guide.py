@@ -82,6 +82,12 @@ def test_what_gets_through_is_json(text):
         assert not text.startswith(" ")
 
 
+def test_a_schema_of_properties_without_a_type_is_that_of_an_object():
+    schema = {"properties": {"city": {"type": "string"}}}
+    assert gets_through('{"city": "Oslo"}', schema)
+    assert not any(gets_through(text, schema) for text in ('"Oslo"', "[]", "1", "true", "null"))
+
+
 FITTING = [
     '{"city": "Oslo"}',
     '{ "days":\n 3, "city": "Oslo" }',
