@@ -139,6 +139,15 @@ def test_two_tools_of_one_name_and_gold_beside_an_assistant_turn_are_refused() -
         assert caught.value.code == code
 
 
+def test_a_call_that_is_not_learned_is_checked_as_well_unless_it_failed_in_a_rollout() -> None:
+    wrong = replace(CALL, calls=(Call("weather", {"city": 3}, "a"),), loss=False)
+    record = replace(GOOD, messages=(ASK, wrong, RESULT, ANSWER))
+    with pytest.raises(RowError) as caught:
+        validate(record)
+    assert caught.value.code == "E210"
+    validate(replace(record, meta={"rollout": "x"}))
+
+
 def test_only_the_gold_of_bfcl_may_accept_what_the_schema_does_not() -> None:
     record = Record(
         messages=(ASK, calling(city=3)),

@@ -459,9 +459,12 @@ def test_held_out_files_may_have_any_known_format_and_rows_that_are_broken(tmp_p
     assert [record.query for record in held_out.traits] == [traits(HELD_OUT).query] * 2
     assert held_out.unread == {"E121": 1}
     assert held_out.locations == [f"{path}:1", f"{path}:3"]
-    path.write_text("{broken\n", encoding="utf-8")
-    with pytest.raises(UserError, match="no row of it can be read"):
-        read_held_out([str(path)])
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("{broken\n", encoding="utf-8")
+    for sources in ([str(broken)], [str(path), str(broken)]):
+        with pytest.raises(UserError, match="no row of it can be read") as found:
+            read_held_out(sources)
+        assert found.value.location == f"--holdout {broken}"
 
 
 def test_every_sample_of_a_held_out_row_is_at_the_location_of_its_row(tmp_path: Path) -> None:
