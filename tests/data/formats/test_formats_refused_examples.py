@@ -60,6 +60,12 @@ def accepted(**arguments: object) -> Callable[[Row], object]:
         ),
         ("hermes_fc", text_of(2, lambda call: RESULT + call), "E214", "a result without a call"),
         (
+            "hermes_fc",
+            text_of(2, lambda call: f"{call}{call}{RESULT} and {RESULT}"),
+            "E214",
+            "a result without a call",
+        ),
+        (
             "ms_agent",
             text_of(0, lambda system: system.replace("1. weather: Call", "weather Call")),
             "E211",
@@ -76,6 +82,12 @@ def accepted(**arguments: object) -> Callable[[Row], object]:
             text_of(2, lambda chain: f"{chain}\nObservation: 5 mm"),
             "E214",
             "Observation: behind the final answer",
+        ),
+        (
+            "ms_agent",
+            text_of(2, lambda chain: chain.replace("Thought:", "Action: weather\nThought:")),
+            "E214",
+            "the action 'weather' has no input",
         ),
         ("prompts", lambda row: row.update(gold={}), "E201", "gold is not a list of calls"),
         (

@@ -152,6 +152,13 @@ def test_a_preference_is_known_and_refused_even_where_its_messages_are_plain(key
     assert refused(lambda: ms_swift.read(row)) == "E201"
 
 
+def test_a_label_that_is_not_true_or_false_is_a_field_of_its_own() -> None:
+    row = row_of(("user", "x"), ("tool_call", '{"name": "add"}'), label="sums")
+    assert ms_swift.read(row).meta == {"extra": {"label": "sums"}}
+    texts = {"query": "x", "response": "y", "label": "sums"}
+    assert ms_swift.read(texts).meta == {"extra": {"label": "sums"}}
+
+
 def test_a_preference_of_query_and_response_is_refused_too() -> None:
     assert (
         refused(lambda: ms_swift.read({"query": "x", "response": "y", "rejected_response": "z"}))
