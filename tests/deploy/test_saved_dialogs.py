@@ -294,6 +294,23 @@ def test_what_was_answered_is_on_the_disk_before_its_client_has_it_and_goes_on_a
     assert (other.task, other.sample) == (one.task, 1) and second["tool_calls"]
 
 
+def test_a_turn_that_goes_on_once_before_and_once_after_a_restart_is_in_two_trajectories(
+    tmp_path, smollm2
+):
+    def say(messages, decoding):
+        return f"Answer {decoding.seed}."
+
+    more = {"role": "user", "content": "More."}
+    with serving(tmp_path, Speaker(smollm2, say)) as server:
+        (first,) = ask(server, [USER], seed=1)
+        (second,) = ask(server, [USER, first, more], seed=2)
+    with serving(tmp_path, Speaker(smollm2, say)) as server:
+        ask(server, [USER, first, more], seed=3)
+        ask(server, [USER, first, more, second, more], seed=4)
+    texts = [[turn.text.strip("Answer .") for turn in one.turns] for one in saved(tmp_path)]
+    assert texts == [["1", "2", "4"], ["1", "3"]]
+
+
 def test_a_history_that_is_not_as_it_was_begins_a_dialog_and_other_ids_of_calls_do_not(
     tmp_path, smollm2
 ):
@@ -311,6 +328,26 @@ def test_a_history_that_is_not_as_it_was_begins_a_dialog_and_other_ids_of_calls_
     one, other = saved(tmp_path)
     assert len(one.turns) == 2 and len(other.turns) == 1
     assert [m.get("tool_call_id") for m in one.messages] == [None, None, "other1234", None]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_answer_to_a_client_that_hung_up_is_not_saved(tmp_path, smollm2, stream):
+    asked, left = threading.Event(), threading.Event()
+
+    def say(messages, decoding):
+        asked.set()
+        assert left.wait(60)
+        return "Half of an"
+
+    with serving(tmp_path, Speaker(smollm2, say)) as server:
+        connection = http.client.HTTPConnection(*server.server_address[:2], timeout=60)
+        body = {"messages": [USER], "stream": stream}
+        connection.request("POST", PATH, json.dumps(body))
+        assert asked.wait(60)
+        connection.close()  # in the middle of its answer
+        left.set()
+        ask(server, [{"role": "user", "content": "Buy a pear."}])
+    assert [one.messages[0]["content"] for one in saved(tmp_path)] == ["Buy a pear."]
 
 
 def test_plain_texts_are_not_stored(tmp_path, smollm2):
