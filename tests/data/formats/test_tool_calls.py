@@ -41,6 +41,12 @@ def test_a_type_that_is_not_known_is_left_out_and_so_any_value_will_do() -> None
     assert json_schema({"type": ["any", "int"]}, "f") == {"type": ["integer"]}
 
 
+def test_a_default_of_null_is_kept_unless_arrow_has_filled_in_nulls() -> None:
+    own = {"type": ["string", "null"], "default": None}
+    assert json_schema(own, "f") == own
+    assert json_schema({"type": "string", "default": None, "enum": None}, "f") == {"type": "string"}
+
+
 def test_types_are_renamed_at_any_depth_of_a_schema() -> None:
     inner, renamed = {"type": "int"}, {"type": "integer"}
     for key in ("properties", "$defs", "definitions"):
