@@ -99,6 +99,7 @@ def test_a_setting_of_a_plan_needs_no_file(tmp_path, smollm2):
         ("calls: hermes", "calls: chat", "calls: 'chat' is none of hermes"),
         ("tools: json", "tools: xml", "tools: 'xml' is none of json"),
         ("tools: json", "color: red", "'color: red' is not a line of its head"),
+        ("tools: json", "calls: hermes", "'calls: hermes' is not a line of its head"),
     ],
 )
 def test_a_file_that_is_none_is_refused_with_what_is_wrong(tmp_path, old, new, problem):
