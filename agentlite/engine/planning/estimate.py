@@ -246,7 +246,9 @@ def _time(settings: Any, load: Load, machine: Machine, data: RowLengths) -> dict
         seconds += training_seconds(load, machine.card, settings.gradient_accumulation, mean)
     if load.sampled and not load.vllm:  # vLLM's speed was never measured
         held: InMemory = settings.in_memory(machine.gpu)
-        answers = rows if load.rows or held.greedy else rows * held.samples
+        answers = rows if load.rows else rows * held.samples
+        if held.greedy and settings.num_samples:  # the samples come after a greedy answer to each
+            answers += rows
         batches = math.ceil(answers / load.sampled)
         seconds += batches * sampling_seconds(load, machine.card, settings.max_new_tokens)
     wanted = data.rows * getattr(settings, "group_size", 1) * getattr(settings, "num_epochs", 1)

@@ -3,7 +3,7 @@
 import pytest
 
 from agentlite.config import gpu_profiles
-from agentlite.engine.planning.gpus import machine_of, speed_of
+from agentlite.engine.planning.gpus import machine_of, speed_of, with_memory
 from agentlite.engine.planning.memory import GIB
 from agentlite.engine.planning.time_and_disk import CARDS
 
@@ -35,6 +35,10 @@ from agentlite.engine.planning.time_and_disk import CARDS
 )
 def test_a_card_is_known_by_its_name_and_else_by_its_memory(name, gib, key):
     assert speed_of(name, gib) == CARDS[key]
+
+
+def test_a_card_that_reports_a_little_less_than_is_sold_has_the_speed_of_that_card():
+    assert with_memory(11.9).card == CARDS["rtx3060"] != with_memory(11).card
 
 
 def test_the_card_of_this_machine_is_planned_with_the_memory_that_is_free(monkeypatch):

@@ -1,5 +1,6 @@
 """The bytes of every term of memory, counted by hand from a model's shape."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from agentlite.engine.planning import memory as terms
 from agentlite.engine.planning.estimate import RowLengths, load_of, plan
 from agentlite.engine.planning.gpus import with_memory
 from agentlite.engine.planning.memory import GIB, REGIMES, Load, Regime, fits, memory
-from agentlite.engine.planning.model_shape import Shape, find_shape, shape_of
+from agentlite.engine.planning.model_shape import Shape, find_shape, shape_of, with_teacher
 from agentlite.engine.planning.time_and_disk import (
     CARDS,
     disk,
@@ -272,6 +273,12 @@ def test_a_load_has_nothing_in_memory_but_what_it_names() -> None:
     assert Regime("kept") == Regime("kept", True, False, 1.0, GIB, 1.0)
 
 
+def test_a_teacher_that_is_not_there_yet_counts_as_large_as_the_model(tmp_path: Path) -> None:
+    settings = settings_of("distill", teacher="sft")
+    assert with_teacher(TIED, settings, tmp_path).teacher == TIED.parameters
+    assert with_teacher(TIED, settings_of("sft"), tmp_path).teacher == 0
+
+
 @pytest.mark.parametrize(("bits", "width"), [(4, NF4), (16, 2), (32, 4)])
 def test_a_teacher_takes_its_weights_a_forward_pass_and_as_many_logits(
     bits: int, width: float
@@ -311,6 +318,20 @@ def test_a_step_takes_its_training_and_its_sampling_and_a_run_all_its_steps() ->
     alone = load_of("sft", sft, shape, True, 900)
     assert time["steps"] == 19  # 303 rows, 16 a step
     seconds = training_seconds(alone, machine.card, 4, 300)
+    assert time["seconds_a_step"] == pytest.approx(seconds, abs=0.005)
+
+
+@pytest.mark.parametrize(("samples", "batches"), [(0, 1), (3, 2)])
+def test_an_evaluation_takes_its_greedy_answers_and_the_samples_after_them(
+    samples: int, batches: int
+) -> None:
+    """Of 4 prompts, answered once each, and 3 times more: 16 answers, of which 12 fit at once."""
+    shape, machine = find_shape("Qwen/Qwen2.5-7B-Instruct"), with_memory(24)
+    settings = settings_of("eval", batch_size=4, num_samples=samples, engine="hf")
+    load = load_of("eval", settings, shape, True, 900)
+    assert load.sampled == 4 * max(1, samples)
+    seconds = batches * sampling_seconds(load, machine.card, settings.max_new_tokens)
+    time = plan("eval", settings, shape, machine, RowLengths(100, 900, 300)).time
     assert time["seconds_a_step"] == pytest.approx(seconds, abs=0.005)
 
 
