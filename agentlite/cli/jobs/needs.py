@@ -191,6 +191,13 @@ def _outside(pieces: Iterable[str], here: Path) -> Iterator[Path]:
 
 
 def _not_in_the_job(path: Path, flag: str) -> UserError:
+    here = Path.cwd().resolve()
+    if _is_inside(path, here):
+        return UserError(
+            f"{path} is an absolute path, and the job runs in a copy of this folder elsewhere.",
+            f"Name it {flag} {path.resolve().relative_to(here)}.",
+            location=flag,
+        )
     copy = f"cp -rL {path} ./{path.name or 'NAME'}"
     size = _gigabytes(path) if flag.endswith("model") else ""
     return UserError(

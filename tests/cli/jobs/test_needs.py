@@ -67,6 +67,13 @@ def test_what_is_outside_of_the_folder_is_refused_where_only_the_folder_is_copie
     assert error.exit_code == 2 and error.location
 
 
+@pytest.mark.parametrize("scheduler", COPIED)
+def test_an_absolute_path_in_the_folder_is_refused_with_the_relative_one(scheduler, folder):
+    error = refusal(printed("prep", str(folder / "rows.jsonl"), scheduler=scheduler))
+    assert "is an absolute path" in error.problem and error.fix == "Name it SOURCE rows.jsonl."
+    assert printed("prep", "rows.jsonl", scheduler=scheduler).exception is None
+
+
 @pytest.mark.parametrize("case", [case for case in OUTSIDE if case != "a configuration"])
 def test_under_slurm_it_stays_where_all_nodes_see_it(case, folder):
     words = [word.format(folder.parent / "outside") for word in OUTSIDE[case]]
