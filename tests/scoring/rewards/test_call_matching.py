@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Parsed, Tool
+from agentlite.core.records import ANY_ARGUMENTS, ANY_TOOL, Call, Gold, GoldCall, Parsed, Tool
 from agentlite.scoring.rewards import WEIGHTS, Attempt, TraceStep, score_attempt
 from agentlite.scoring.rewards.call_matching import fit, needed, uses
 from agentlite.scoring.rewards.user_functions import UserFunctions
@@ -58,6 +58,16 @@ def test_a_call_is_strictly_right_without_a_problem_and_without_a_cast():
     assert (right.strict, right.grade, right.problem) == (True, 1.0, "")
     assert (cast.strict, cast.grade, cast.problem, cast.casts) == (False, 1.0, "", 1)
     assert needed(EXPECTED, SCHEMA) == ["a", "c"] and needed(EXPECTED, {}) == ["a"]
+
+
+def test_arguments_that_break_the_schema_only_together_are_not_all_right():
+    schema = {"type": "object", "properties": SCHEMA["properties"], "maxProperties": 1}
+    alone, both = (
+        fit(Call("f", arguments), GoldCall("f", ANY_ARGUMENTS), schema)
+        for arguments in ({"a": 1}, {"a": 1, "b": 2})
+    )
+    assert (alone.grade, alone.problem) == (1.0, "")
+    assert both.grade == pytest.approx(2 / 3) and both.problem
 
 
 def test_where_the_gold_has_a_number_of_steps_it_goes_before_five():
