@@ -83,6 +83,13 @@ def test_hooks_are_used_where_a_class_has_them():
     assert Open.closed
 
 
+def test_the_next_reset_closes_the_world_before_it(monkeypatch):
+    inside.answer(Open, ["reset", {}])
+    monkeypatch.setattr(Open, "closed", False)
+    inside.answer(Open, ["reset", {}])
+    assert Open.closed
+
+
 def test_a_row_that_reset_does_not_take_is_its_error():
     with pytest.raises(TypeError, match="city"):
         inside.answer(Open, ["reset", {"city": "Oslo"}])

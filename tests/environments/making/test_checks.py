@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from agentlite.core.records import Call, Tool
-from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
+from agentlite.environments.making.blueprint import Blueprint, PlannedTurn, _misspelt
 from agentlite.environments.making.checks import Replay, copy_key, faults, invented
 from agentlite.environments.making.walk import PlannedCall
 
@@ -258,3 +258,10 @@ def test_a_goal_is_leaked_by_the_name_of_a_tool_that_is_no_word_of_english(name,
     messages = [user(question), *called(call), agent("Done.")]
     found = faults(plan, messages, [tool(name, "")], replay(messages))
     assert any(fault.kind == "leaked goal" for fault in found) is leaked
+
+
+@pytest.mark.parametrize(
+    ("value", "slip"), [("Oslo", "Oso"), ("Ann", "An"), ("An", None), ("", None), (123, None)]
+)
+def test_a_user_misspells_texts_of_three_letters_or_more(value, slip):
+    assert _misspelt(value) == slip
