@@ -379,6 +379,14 @@ def test_what_follows_a_stage_that_was_made_again_is_made_again(run: Path, ran: 
     assert [words[0] for words in ran.ran[count:]] == ["pairs", "dpo", "eval", "dpo", "eval"]
 
 
+def test_halving_an_odd_number_of_cells_keeps_the_larger_half(run: Path, ran: Commands) -> None:
+    regrid(run, "by: dpo\nsettings: {dpo.beta: [0.1, 0.2, 0.3, 0.4]}")
+    ran.skill = lambda cell, split, steps: round(100 * cell.get("dpo.beta", 0))
+    ablate(run, halving=True)
+    trained = [settings_of(words).get("dpo.max_steps") for words in ran.ran if words[0] == "dpo"]
+    assert trained == [10] * 4 + [20] * 3 + [None] * 2
+
+
 def test_halving_trains_all_for_a_share_and_judges_on_dev_alone(run: Path, ran: Commands) -> None:
     regrid(run, "by: dpo\nsettings: {dpo.beta: [0.1, 0.2, 0.3, 0.4, 0.5]}")
     # on dev the better ones are those of a large beta, on test the others are
