@@ -141,6 +141,18 @@ def test_stopped_at_any_candidate_the_missing_ones_are_sampled_batch_by_batch(
     assert f"6 candidates of m at 3 steps{cached}\n" in capsys.readouterr().err
 
 
+def test_candidates_that_servers_gave_in_any_order_are_put_in_that_of_steps_and_samples(tmp_path):
+    gold = [Candidate(*one.step, "hermes", GOLD, 0, "yes", "turn", 1) for one in ASKED]
+    given = [
+        Candidate(*one.step, "hermes", "m", n, "no", "turn", 1) for one in ASKED for n in range(3)
+    ]
+    path = tmp_path / "candidates.jsonl"
+    write_rows(path, map(msgspec.structs.asdict, [*reversed(given), *gold]))
+    sample._put_in_order(path, ASKED)
+    found = [(row["record_id"], row["model"], row["sample"]) for row in read_rows(path)]
+    assert found == [(one.record_id, one.model, one.sample) for one in (*gold, *given)]
+
+
 def test_records_without_a_step_to_ask_are_refused():
     prepared: Any = SimpleNamespace(records=lambda: iter([]), location="train.jsonl")
     with pytest.raises(UserError, match="holds no record with tools") as refused:
