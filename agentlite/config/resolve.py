@@ -309,7 +309,7 @@ def _listed(value: object, kind: Any, location: str) -> object:
     if isinstance(value, str) and plain == dict[str, float]:
         return parse_weights(value, location)
     if isinstance(value, str) and re.fullmatch(r"[-+]?\.\d+", value):  # .5 is a number in YAML
-        return value.replace(".", "0.")
+        return value.removeprefix("+").replace(".", "0.")
     if plain is float and isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?%", value):
         return float(value[:-1]) / 100
     return list(value) if isinstance(value, tuple) else value

@@ -347,6 +347,12 @@ def test_a_number_may_begin_with_its_point(text, value):
         assert resolve.resolve("prep", given).settings.dev == value
 
 
+@pytest.mark.parametrize(("text", "value"), [("-.5", -0.5), ("+.5", 0.5)])
+def test_so_may_a_number_with_a_sign(text, value):
+    given = Given({"epsilon": text}, profile="cpu")
+    assert resolve.resolve("templates", given).settings.epsilon == value
+
+
 def test_lists_are_written_with_commas_or_as_lists():
     for text in ("a, b,c", ["a", "b", "c"], ("a", "b", "c")):
         given = Given({"metrics": text}, profile="cpu")
