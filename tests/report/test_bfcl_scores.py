@@ -159,6 +159,15 @@ def test_a_model_that_was_trained_again_is_not_mixed_with_what_it_was(tmp_path):
     assert table.find("sft", "unknown") is None
 
 
+def test_of_a_category_that_was_measured_twice_on_as_many_the_first_counts(tmp_path):
+    run = live(tmp_path, {"multi_turn_base": [1, 0]})
+    live(run / "x", {"multi_turn_base": [1, 1]})
+    (run / "again").mkdir()
+    (run / "x/eval/bfcl-multi_turn_base").rename(run / "again/bfcl-multi_turn_base")
+    one = table_of(run).find("sft", "sft" * 4)
+    assert one.categories["multi_turn_base"].where == "again/bfcl-multi_turn_base"
+
+
 def test_of_a_category_that_was_measured_twice_the_larger_counts(tmp_path):
     run = live(tmp_path, {"multi_turn_base": [1, 0, 0, 0]})
     other = run / "again/bfcl-multi_turn_base"

@@ -199,6 +199,9 @@ def test_no_kind_has_more_pairs_for_its_share_than_another(
     for _ in range(99):
         rare.counts[rare.order(Random(0))[0]] += 1
     assert rare.most() == rare.counts  # drawn in their shares: nothing is left out
+    equal = Draw({"no_call": 0.7, "other_text": 0.7})
+    equal.counts.update({"no_call": 3, "other_text": 2})
+    assert equal.most() == equal.counts  # 0.7 * (3 / 0.7) is a little less than 3
     alone = Draw({"no_call": 2.0})
     alone.counts["no_call"] = 7
     assert alone.most() == {"no_call": 7} and not Draw({"no_call": 1.0}).most()
