@@ -20,7 +20,7 @@ import bm25s
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = 2
-SHOWN_RESULT = '{"ok": true}'  # of a shown call: prep refuses a call that has none
+SHOWN_RESULT, SHOWN_ANSWER = '{"ok": true}', "Done."  # prep refuses a call that has none
 
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -49,23 +49,36 @@ def solved(row: dict[str, Any]) -> list[dict[str, Any]]:
     results = [
         {"role": "tool", "tool_call_id": one["id"], "content": SHOWN_RESULT} for one in calls
     ]
-    return [*before, {**answer, "loss": False}, *results]
+    said = {"role": "assistant", "content": SHOWN_ANSWER, "loss": False}
+    return [*before, {**answer, "loss": False}, *results, said]
+
+
+def names(row: dict[str, Any]) -> set[str]:
+    return {tool["function"]["name"] for tool in json.loads(row["tools"])}
 
 
 def with_shown(
-    asked: list[dict[str, Any]], learned: list[dict[str, Any]]
+    given: list[dict[str, Any]], learned: list[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    calling = [row for row in learned if row["messages"][-1].get("tool_calls")]
+    """Each row behind the two nearest, which call and have neither a system turn nor its tools."""
+    calling = [
+        row
+        for row in learned
+        if row["messages"][-1].get("tool_calls") and row["messages"][0]["role"] == "user"
+    ]
     index = bm25s.BM25()
-    index.index(bm25s.tokenize([question(row) for row in calling], show_progress=False))
-    for row in asked:
+    texts = [question(row) for row in calling]
+    index.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
+    for row in given:
         words = bm25s.tokenize([question(row)], show_progress=False)
-        [nearest], _ = index.retrieve(words, k=SHOWN, show_progress=False)
-        shown = [calling[number] for number in reversed(nearest)]
+        [nearest], _ = index.retrieve(words, k=min(10, len(calling)), show_progress=False)
+        others = [calling[number] for number in nearest if not names(calling[number]) & names(row)]
+        shown = others[SHOWN - 1 :: -1]  # the nearest stands last
         tools = [tool for one in [*shown, row] for tool in json.loads(one["tools"])]
         named = {tool["function"]["name"]: tool for tool in tools}
         before = [message for one in shown for message in solved(one)]
-        messages = [*before, *row["messages"]]
+        system = [message for message in row["messages"] if message["role"] == "system"]
+        messages = [*system, *before, *row["messages"][len(system) :]]
         golds = json.loads(row["gold"]).items()
         gold = {str(int(turn) + len(before)): calls for turn, calls in golds}
         # as agentlite writes a record, with JSON as text
