@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support import shared_tokenizers
 from support.hub_cache import cache_model, use_cache
 
 from agentlite.config import unusable_gpu
@@ -371,9 +372,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
     for name in ("PreTrainedModel", "PreTrainedTokenizerBase", "GenerationConfig"):
         watch(name)
-    tokenizers = transformers.AutoTokenizer
-    reads_files = getattr(tokenizers.from_pretrained, "reads_files", tokenizers.from_pretrained)
-    monkeypatch.setattr(tokenizers, "from_pretrained", reads_files)
+    shared_tokenizers.read_alone(monkeypatch)
     return found
 
 

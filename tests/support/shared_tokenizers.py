@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tiny
 
 FILES = (
@@ -50,6 +51,14 @@ def share() -> None:
 
     from_pretrained.reads_files = read  # type: ignore[attr-defined]
     AutoTokenizer.from_pretrained = staticmethod(from_pretrained)
+
+
+def read_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test that watches what is read."""
+    from transformers import AutoTokenizer
+
+    shared = AutoTokenizer.from_pretrained
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", getattr(shared, "reads_files", shared))
 
 
 def read_before() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from support import shared_tokenizers
 from support.hub_cache import cache_model, commit, use_cache
 from support.samples import OSLO, WEATHER_TOOL
 
@@ -37,6 +38,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return _original(cls, model, *rest, **more)
 
         monkeypatch.setattr(getattr(transformers, name), "from_pretrained", classmethod(watched))
+    shared_tokenizers.read_alone(monkeypatch)
     return found
 
 
