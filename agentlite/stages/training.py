@@ -100,9 +100,9 @@ def begin_within_memory(
     if micro.batch_size < settings.batch_size:
         trainer.keep_micro_batch(target.folder, micro)
         console.notice(
-            f"{target.out}: {settings.batch_size} rows at once do not fit into this machine's "
-            f"memory, as planned; batch_size {micro.batch_size} and gradient_accumulation "
-            f"{micro.gradient_accumulation}, the same steps"
+            f"{target.out}: {settings.batch_size} rows at once would need more memory than this "
+            f"machine has, by the plan; going on with batch_size {micro.batch_size} and "
+            f"gradient_accumulation {micro.gradient_accumulation}, the same steps"
         )
 
 

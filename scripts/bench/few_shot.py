@@ -82,8 +82,8 @@ def with_shown(
         golds = json.loads(row["gold"]).items()
         gold = {str(int(turn) + len(before)): calls for turn, calls in golds}
         # as agentlite writes a record, with JSON as text
-        texts = {"tools": json.dumps([*named.values()]), "gold": json.dumps(gold)}
-        yield {**row, "messages": messages, **texts}
+        written = {"tools": json.dumps([*named.values()]), "gold": json.dumps(gold)}
+        yield {**row, "messages": messages, **written}
 
 
 def main() -> None:

@@ -47,6 +47,18 @@ def test_the_largest_that_fits_is_taken_and_a_step_keeps_its_rows(
     assert micro_batch_in_memory(*given) == Schedule(1, 1, 12)
 
 
+def test_micro_batches_are_not_cut_where_sampling_alone_is_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(GrpoSettings(), batch_size=6, gradient_accumulation=600)
+    alone = replace(settings, batch_size=1, gradient_accumulation=3600)
+    need, least = (needed("grpo", one, "smollm2-135m", tmp_path) for one in (settings, alone))
+    assert need == least
+    monkeypatch.setattr(gpus, "_host_bytes", lambda: need / 2)
+    found = micro_batch_in_memory("grpo", settings, "smollm2-135m", LONGEST, tmp_path)
+    assert found == Schedule(1, 6, 600)
+
+
 @pytest.mark.torch
 def test_a_run_in_smaller_micro_batches_learns_the_same_and_says_so(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
@@ -58,7 +70,7 @@ def test_a_run_in_smaller_micro_batches_learns_the_same_and_says_so(
     monkeypatch.setattr(gpus, "_host_bytes", lambda: 1.0)
     capsys.readouterr()
     found = agentlite.sft(**short, out="small")
-    assert "2 rows at once do not fit into this machine's memory" in capsys.readouterr().err
+    assert "2 rows at once would need more memory than this machine has" in capsys.readouterr().err
     assert found.figures["batch_size"] == 1
     whole, small = (
         [row["loss"] for row in logged(tmp_path / name) if "loss" in row]

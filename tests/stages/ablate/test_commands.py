@@ -2,6 +2,7 @@
 outlives the one that began it.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -90,22 +91,22 @@ def test_a_command_ends_with_the_process_that_began_it(tmp_path: Path) -> None:
     assert processes.waits_until(lambda: not processes.is_running(child))
 
 
-def test_a_stage_whose_folder_was_removed_is_made_again(tmp_path: Path) -> None:
-    row = (
-        '{"cell": "a", "folder": "cells/a/dpo", "command": "agentlite dpo", "exit_code": 0, '
-        '"seconds": 2.0, "gib": 1.5, "problem": ""}'
+def journal_row(exit_code: int, problem: str = "") -> str:
+    row = {"cell": "a", "folder": "cells/a/dpo", "command": "agentlite dpo"}
+    return json.dumps(
+        {**row, "exit_code": exit_code, "seconds": 2.0, "gib": 1.5, "problem": problem}
     )
-    (tmp_path / "commands.jsonl").write_text(f"{row}\n", encoding="utf-8")
+
+
+def test_a_stage_whose_folder_was_removed_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "commands.jsonl").write_text(f"{journal_row(0)}\n", encoding="utf-8")
     journal = CommandJournal(tmp_path, [], retry=False)
     assert len(journal.rows) == 1
     assert journal.earlier("cells/a/dpo", "agentlite dpo") is None
 
 
 def test_a_torn_line_of_the_journal_is_left_out(tmp_path: Path) -> None:
-    row = (
-        '{"cell": "a", "folder": "cells/a/dpo", "command": "agentlite dpo", "exit_code": 7, '
-        '"seconds": 2.0, "gib": 1.5, "problem": "out of memory"}'
-    )
+    row = journal_row(7, "out of memory")
     (tmp_path / "commands.jsonl").write_text(f'{row}\n{{"cell": 3}}\n{row[:40]}', encoding="utf-8")
     journal = CommandJournal(tmp_path, [], retry=False)
     assert [one.exit_code for one in journal.rows] == [7]
