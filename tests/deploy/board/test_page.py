@@ -421,7 +421,7 @@ def test_a_stage_is_started_watched_stopped_and_carried_on_from_the_page(
         str(DATA / "weather.jsonl"), run=str(run), model=str(tiny_model), dev=0.2, test=0.3
     )
     fields: dict[str, Any] = {
-        "max_steps": "40",
+        "max_steps": "300",  # long enough to be stopped half way on any machine
         "batch_size": "1",
         "profile": "cpu",
         "lora_r": "4",
@@ -431,12 +431,12 @@ def test_a_stage_is_started_watched_stopped_and_carried_on_from_the_page(
         chromium.wait("document.querySelector('[name=max_steps]') !== null")
         for name, text in fields.items():
             typed(chromium, f"[name={name}]", text)
-        typed(chromium, "[name=save_steps]", "2")
+        typed(chromium, "[name=save_steps]", "10")
         typed(chromium, "[name=gradient_accumulation]", "1")
         code = "document.querySelector('.command code').innerText"
         chromium.wait(f"{code}.includes('accumulation=1')")
         shown = chromium.value(code)
-        assert shown.startswith(f"agentlite sft --run {run} ") and "--max-steps=40" in shown
+        assert shown.startswith(f"agentlite sft --run {run} ") and "--max-steps=300" in shown
         chromium.wait("!document.querySelector('button.first').disabled")
         chromium.value("document.querySelector('button.first').click()")
         chromium.wait("document.querySelector('[data-command] .running') !== null")
@@ -456,7 +456,7 @@ def test_a_stage_is_started_watched_stopped_and_carried_on_from_the_page(
 
         link = f"#start?stage=sft&from={run}/sft"  # "start one like it": the same command again
         chromium.value(f"location.hash = {json.dumps(link)}")
-        chromium.wait("document.querySelector('[name=max_steps]')?.value === '40'")
+        chromium.wait("document.querySelector('[name=max_steps]')?.value === '300'")
         typed(chromium, "[name=profile]", "cpu")
         chromium.wait(f"{code}.includes('profile=cpu')")
         chromium.wait("!document.querySelector('button.first').disabled")
@@ -464,7 +464,7 @@ def test_a_stage_is_started_watched_stopped_and_carried_on_from_the_page(
         assert waits_until(lambda: read(run / "sft").done is not None, 300)
         text = (run / "sft/metrics.jsonl").read_text(encoding="utf-8")
         rows = [json.loads(line) for line in text.splitlines()]
-        assert [row["step"] for row in rows] == [*range(1, 41)] and 0 < steps < 40
+        assert [row["step"] for row in rows] == [*range(1, 301)] and 0 < steps < 300
         chromium.value("location.hash = '#runs'")
         chromium.wait("document.querySelector('td.done') !== null")
     assert not chromium.errors
