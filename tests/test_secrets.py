@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from support import processes
+from support.listening import listen
 from support.samples import DATA, ROOT
 
 CANARY = "sk-Canary0123456789abcdef"
@@ -55,7 +55,7 @@ class Echo(BaseHTTPRequestHandler):
 def server() -> Iterator[ThreadingHTTPServer]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as found:
         found.keys = []  # type: ignore[attr-defined]
-        threading.Thread(target=found.serve_forever).start()
+        listen(found)
         yield found
         found.shutdown()
 

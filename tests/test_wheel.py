@@ -10,7 +10,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 from zipfile import ZipFile
 
 import pytest
+from support.listening import listen
 from support.samples import DATA, ROOT
 
 from agentlite.workspace.model_source import embedded_folder, load_template
@@ -173,7 +173,7 @@ class Answers(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        threading.Thread(target=server.serve_forever).start()
+        listen(server)
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"
         server.shutdown()
 

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.listening import listen
 from support.samples import ROOT
 
 from agentlite.cli import doctor as checks
@@ -277,7 +278,7 @@ def test_a_server_that_refuses_is_unreached_and_one_that_answers_anything_is_not
     server = http.server.HTTPServer(
         ("127.0.0.1", 0), http.server.BaseHTTPRequestHandler
     )  # 501 to everything
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    listen(server)
     url = f"http://127.0.0.1:{server.server_port}"
     assert probe.unreached(url) == ""
     server.shutdown()

@@ -158,7 +158,7 @@ def test_an_endless_reply_is_left_at_its_limit():
     with serving(serve) as requests:
         assert asked(requests, timeout=20).problem == "sent no chat completion"
         time.sleep(0.2)
-    assert sent < LONGEST_REPLY + (8 << 20)  # and what the buffers of the system held
+    assert sent < LONGEST_REPLY + (64 << 20)  # the buffers of the system hold some as well
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.listening import listen
 from support.processes import start
 from support.samples import OSLO, WEATHER_TOOL
 
@@ -45,8 +46,7 @@ def chat_model(caller: Path) -> ChatModel:
 @pytest.fixture
 def server(chat_model: ChatModel) -> Iterator[Server]:
     with Server(chat_model, 0) as made:
-        thread = threading.Thread(target=made.serve_forever)
-        thread.start()
+        thread = listen(made)
         yield made
         made.shutdown()
         thread.join()

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.listening import listen
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Parsed
@@ -77,8 +78,7 @@ def model() -> Model:
 @contextmanager
 def serving(model: Model, **options: Any) -> Iterator[Server]:
     with Server(model, 0, **options) as made:  # type: ignore[arg-type]
-        thread = threading.Thread(target=lambda: made.serve_forever(0.01))
-        thread.start()
+        thread = listen(made)
         try:
             yield made
         finally:
@@ -230,8 +230,7 @@ def test_a_client_that_went_away_is_not_worked_for_and_keeps_nobody_waiting(serv
 def test_a_server_that_closes_ends_the_answer_under_way(model):
     model.free.clear()
     with Server(model, 0) as server:
-        thread = threading.Thread(target=lambda: server.serve_forever(0.01))
-        thread.start()
+        thread = listen(server)
         client = begin(server)
         eventually(lambda: model.working)
         server.shutdown()

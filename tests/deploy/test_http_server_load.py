@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.listening import listen
 from support.serve_load import load
 
 from agentlite.deploy.chat_model import ChatModel
@@ -33,8 +34,7 @@ def eventually(holds: Callable[[], bool]) -> None:
 def test_the_others_are_answered_and_no_thread_is_left(chat_model, capsys):
     before = threading.active_count()
     with Server(chat_model, 0) as server:
-        listening = threading.Thread(target=server.serve_forever)
-        listening.start()
+        listening = listen(server)
         try:
             found = load(server.url, requests=80, clients=8)
             eventually(lambda: not server.queue.working)

@@ -6,12 +6,12 @@ import copy
 import http.client
 import json
 import re
-import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.listening import listen
 
 from agentlite.core.records import Parsed
 from agentlite.data.openai_messages import Opened, Turn, opened
@@ -97,8 +97,7 @@ class Model:
 @pytest.fixture(scope="module")
 def server(smollm2: Template) -> Iterator[Server]:
     with Server(Model(smollm2), 0) as made:  # type: ignore[arg-type]
-        thread = threading.Thread(target=lambda: made.serve_forever(0.01))
-        thread.start()
+        thread = listen(made)
         yield made
         made.shutdown()
         thread.join()

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.listening import listen
 from support.processes import start
 from support.shop import call
 
@@ -88,8 +89,7 @@ def serving(folder: Path, speaker: Speaker) -> Iterator[Server]:
 @contextmanager
 def served(speaker: Any, saved: SavedDialogs | None) -> Iterator[Server]:
     with Server(speaker, 0, saved=saved) as made:
-        thread = threading.Thread(target=lambda: made.serve_forever(0.01))
-        thread.start()
+        thread = listen(made)
         try:
             yield made
         finally:

@@ -3,13 +3,13 @@ writes.
 """
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.listening import listen
 
 import agentlite
 from agentlite.core.errors import NETWORK, UserError
@@ -35,7 +35,7 @@ def ours(caller: Path) -> Iterator[str]:
     chat_model = ChatModel("sft", caller, max_length=512, max_new_tokens=40)
     chat_model.load()
     with Server(chat_model, 0) as server:
-        threading.Thread(target=server.serve_forever).start()
+        listen(server)
         yield server.url
         server.shutdown()
 
@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def theirs() -> Iterator[Theirs]:
     with Theirs() as server:
-        threading.Thread(target=server.serve_forever).start()
+        listen(server)
         yield server
         server.shutdown()
 

@@ -9,7 +9,6 @@ import random
 import shlex
 import subprocess
 import sys
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from pathlib import Path
@@ -22,6 +21,7 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from msgspec.structs import replace
 from support.examples import QUICK, every, examples
+from support.listening import listen
 
 from agentlite import evaluate, prep
 from agentlite.cli.main import group
@@ -624,7 +624,7 @@ def test_a_judge_scores_the_answers_once(
     monkeypatch.setenv("JUDGE_KEY", "secret-of-the-judge")
     file = write(tmp_path / "graded.jsonl", [right(record) for record in records(workspace)])
     with ThreadingHTTPServer(("127.0.0.1", 0), Grader) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        listen(server)
         how = {
             "judge": f"http://127.0.0.1:{server.server_port}/v1",
             "judge_model": "m",
@@ -653,7 +653,7 @@ def test_a_judge_that_talks_is_counted_and_measures_nothing(
     monkeypatch.setattr(Grader, "said", "I like them all.")
     file = write(tmp_path / "praised.jsonl", [right(record) for record in records(workspace)])
     with ThreadingHTTPServer(("127.0.0.1", 0), Grader) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        listen(server)
         how = {
             "judge": f"http://127.0.0.1:{server.server_port}/v1",
             "judge_model": "m",

@@ -2,11 +2,11 @@
 
 import contextlib
 import json
-import threading
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from support.listening import listen
 from support.shop import ITEMS, shop, tasks
 
 import agentlite
@@ -46,7 +46,7 @@ class Server:
                 pass
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        listen(self.http)
         self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
 
     def answer(self, body):

@@ -2,13 +2,13 @@
 
 import http.client
 import json
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from support.generated_run import stage
+from support.listening import listen
 
 from agentlite.core.records import Message, Record, Tool, to_row
 from agentlite.core.row_files import write_rows
@@ -23,8 +23,7 @@ EVIL_NAME = EVIL.replace("/", "")  # of a folder
 @contextmanager
 def serving(folders: Sequence[Path], **options: Any) -> Iterator[BoardServer]:
     with BoardServer(folders, 0, token=TOKEN, **options) as made:
-        thread = threading.Thread(target=lambda: made.serve_forever(0.01))
-        thread.start()
+        thread = listen(made)
         try:
             while made.workspaces.look(10):
                 pass

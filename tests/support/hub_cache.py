@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
+from support.listening import listen
 
 
 def commit(letter: str) -> str:
@@ -85,7 +85,7 @@ def served(
         def log_message(self, *_: Any) -> None: ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
+    listen(server)
     address, before = f"http://127.0.0.1:{server.server_port}", constants.ENDPOINT
     urls = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(before, address)
     monkeypatch.setattr(constants, "ENDPOINT", address)

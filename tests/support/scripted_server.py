@@ -6,6 +6,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
+from support.listening import listen
+
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10}  # of every reply
 # a text, a whole message, or what the server does in place of a reply
 Scripted = str | dict[str, Any] | Literal["HANGS", "DIES", "REFUSES"]
@@ -48,7 +50,7 @@ class ScriptedServer:
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        listen(self.http)
         self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from support import simulated_vllm
+from support.listening import listen
 from support.simulated_vllm import LLM, Names, SamplingParams, VllmLlama
 
 SECONDS = 60  # that a side waits for the other one
@@ -82,7 +83,7 @@ class VllmServer:
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        listen(self.http)
         self.url = f"http://127.0.0.1:{self.http.server_port}"
 
     @property

@@ -5,13 +5,13 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.listening import listen
 
 from agentlite.core.errors import NETWORK, USAGE, UserError
 from agentlite.workspace import hub
@@ -80,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def local_hub() -> Iterator[LocalHub]:
     server = LocalHub()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    listen(server)
     yield server
     server.shutdown()
     server.server_close()

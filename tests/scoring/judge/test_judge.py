@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from support.listening import listen
 
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint
@@ -69,10 +70,7 @@ def completion(text):
 @contextmanager
 def serving(say):
     server = Server(say)
-    thread = threading.Thread(
-        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-    )
-    thread.start()
+    listen(server)
     try:
         yield server
     finally:

@@ -1,12 +1,12 @@
 """scripts/examples/judge_reward.py: a judge behind a server as a reward, in a child process."""
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from support.listening import listen
 from support.samples import ROOT
 
 from agentlite.core.records import Gold, Message, Parsed, Tool
@@ -40,7 +40,7 @@ class Grader(BaseHTTPRequestHandler):
 @pytest.fixture
 def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Grader) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        listen(server)
         monkeypatch.setenv("JUDGE_URL", f"http://127.0.0.1:{server.server_port}/v1")
         monkeypatch.setenv("JUDGE_MODEL", "grader")
         monkeypatch.setenv("JUDGE_KEY", "secret")
