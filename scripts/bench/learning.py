@@ -46,7 +46,7 @@ SFT = {
     "r64": ("learn", "--lora-r 64 --lora-alpha 128"),
 }
 # Later stages; {sft} is the model of a seed. They use the dev questions, which sft has not learned;
-# rft, distill and dpo-learned use those that it has.
+# distill and dpo-learned use those that it has.
 AFTER = {
     "dpo": "dpo --data pairs-{seed} --lr 3e-5 --epochs 2 -b 8",
     "grpo": "grpo --model {sft} {rl} --lr 5e-5 --max-steps 24",
@@ -156,8 +156,8 @@ class Search:
         dev, learned = f"pairs-{seed}", f"pairs-learned-{seed}"
         yield Job(dev, f"{words} --split dev --out {dev}", (model,))
         yield Job(learned, f"{words} --limit 400 --out {learned}", (model,))
-        words = f"prep --from {learned} --keep best,exact>=1 {RECIPE} --dev 0"
-        yield Job(f"best-{seed}", f"{words} --out best-{seed}", (learned,))
+        words = f"prep --from {dev} --keep best,exact>=1 {RECIPE} --dev 0"
+        yield Job(f"best-{seed}", f"{words} --out best-{seed}", (dev,))
 
     def after(self, best: str, name: str, seed: int) -> Job:
         sft, out = f"sft-{best}-{seed}", f"{name}-{seed}"

@@ -128,6 +128,7 @@ def _record(
         record,
         messages=(*before, Message("assistant", parsed.content, parsed.calls)),
         gold={turn: record.expected(turn)} if record.has_gold(turn) else {},
+        split="train",  # also a dev question: whoever names its candidates learns from it
         parent=record.parent or record.id,
         meta={**record.meta, "candidate": origin},
     )

@@ -14,7 +14,7 @@ from support.samples import DATA
 import agentlite
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.records import Record, from_row
-from agentlite.core.row_files import read_rows
+from agentlite.core.row_files import encode, read_rows
 from agentlite.rendering import PROTOCOLS, training_rows
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import load_template
@@ -74,6 +74,30 @@ def test_at_each_step_the_first_of_the_best_right_candidates_is_learned(run):
         "mean_reward": pytest.approx(figures["mean_reward"]),
     }
     assert figures["read"] == sum(figures[n] for n in ("below", "unusable", "surpassed", "kept"))
+
+
+@pytest.mark.parametrize("beside", [(), (str(DATA / "weather.jsonl"),)])
+def test_dev_questions_that_were_sampled_are_learned_and_measure_nothing_any_more(run, beside):
+    dev = [{**row, "split": "dev"} for row in read_rows(run / "prep" / "train.jsonl")]
+    (run / "prep" / "train.jsonl").write_bytes(b"".join(map(encode, dev)))
+    sampled(run, split="dev")
+    result = agentlite.prep(
+        *beside,
+        run=str(run),
+        out="best",
+        trajectories=("pairs",),
+        keep="best",
+        model="smollm2-135m",
+        protocol="hermes",
+        dev=0.3,
+        test=0.3,
+    )
+    made = [one for one in learned(run) if "candidate" in one.meta]
+    assert made and {one.split for one in made} == {"train"}
+    asked = {one.messages[0].content for one in made}
+    elsewhere = [one for one in learned(run) if one.split != "train"]
+    assert not asked & {one.messages[0].content for one in elsewhere}
+    assert result.figures["train"] >= len(made)
 
 
 def test_only_the_candidates_turn_has_a_part_in_the_loss(run):
