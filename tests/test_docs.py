@@ -280,6 +280,7 @@ def test_a_proof_that_is_not_there_is_seen():
         assert len(missing_proof(proof)) == 1, proof
 
 
+@pytest.mark.long
 def test_the_tree_of_the_design_page_is_the_package_as_it_is():
     from file_tree import block, renewed
 
@@ -304,6 +305,7 @@ def words_of(identifier: str) -> set[str]:
     return {word.lower() for word in [*words, identifier.strip("_")]}
 
 
+@pytest.mark.long
 def test_no_identifier_holds_a_word_that_the_glossary_retires():
     retired, met = retired_words(), []
     assert retired

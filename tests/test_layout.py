@@ -87,6 +87,7 @@ def test_the_package_is_its_rooms():
     assert {path.stem for path in (PACKAGE / "core").glob("*.py")} == CORE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", [name for name in FILES if "." in name])
 def test_imports_point_up_the_floors(module):
     room = module.split(".")[1]
@@ -147,11 +148,13 @@ def classes() -> Iterator[tuple[str, str]]:
                 yield node.name, module
 
 
+@pytest.mark.long
 def test_no_two_classes_share_a_name():
     counts = Counter(name for name, _ in classes())
     assert not {name: count for name, count in counts.items() if count > 1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TRAINERS)
 def test_a_trainer_is_named_in_its_five_files_only(name):
     """What another needs to know of a trainer is a fact of config/pipeline.py or a property of its
@@ -176,6 +179,7 @@ def test_no_command_imports_another():
         assert "agentlite.cli.commands" not in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments", [[], ["--help"], *([name, "--help-all"] for name in COMMANDS)]
 )
@@ -201,6 +205,7 @@ def test_a_file_says_in_its_first_line_what_it_is_for(module):
     assert first.endswith((".", ":")), f"{module}: {first}"
 
 
+@pytest.mark.long
 def test_one_module_alone_names_the_files_of_a_stage():
     """All others ask workspace.run_folder, so that all trust the same."""
     named = {

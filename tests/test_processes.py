@@ -7,6 +7,7 @@ import pytest
 from support import processes
 
 
+@pytest.mark.long
 def test_a_test_that_fails_does_not_wait_for_what_it_has_started() -> None:
     sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
     with pytest.raises(ZeroDivisionError), processes.start(sleeping) as process:

@@ -29,7 +29,8 @@ def ask_all(
     endpoints: Sequence[Endpoint], questions: Sequence[Question]
 ) -> Iterator[tuple[int, Reply]]:
     """The number of each question and its reply, as they come. Each endpoint has as many questions
-    under way as its `concurrency`.
+    under way as its `concurrency`, and none runs ahead of what the caller has taken: who stops here
+    loses no more answers than there are under way.
 
     A reply with a `problem` means that every endpoint failed this question. An endpoint that fails
     a short question as well is given up. Raises UserError 8 when all are given up; every reply
@@ -53,6 +54,7 @@ def ask_all(
                 raise result
             left -= 1
             yield result
+            work.take_up(result[0])
     finally:
         work.end()
     if usage and left:
@@ -90,11 +92,18 @@ class _SharedWork:
         self.stop = threading.Event()
         self.changed = threading.Condition()  # guards all that follows
         self.waiting = deque(range(len(questions)))
+        self.open = set[int]()  # under way, or answered and not taken up by the caller
         self.unasked = 0  # questions that the budget leaves out
         self.failures: dict[int, dict[int, Reply]] = defaultdict(dict)  # question -> endpoint
         self.alive = set(range(len(endpoints)))
         self.in_a_row = [0] * len(endpoints)
         self.probed = [False] * len(endpoints)  # whether it is being probed
+
+    def take_up(self, question: int) -> None:
+        """The caller is done with the reply."""
+        with self.changed:
+            self.open.discard(question)
+            self.changed.notify_all()
 
     def end(self) -> None:
         self.stop.set()
@@ -135,11 +144,15 @@ class _SharedWork:
         with self.changed:
             while number in self.alive and not self.stop.is_set():
                 question = self._next(number)
-                if question is not None and not self.probed[number]:
+                if question is not None and not self.probed[number] and self._has_room():
                     self.waiting.remove(question)
+                    self.open.add(question)
                     return question
                 self.changed.wait()
         return None
+
+    def _has_room(self) -> bool:
+        return len(self.open) < sum(endpoint.concurrency for endpoint in self.endpoints)
 
     def _next(self, number: int) -> int | None:
         return next((one for one in self.waiting if number not in self.failures[one]), None)
@@ -168,7 +181,7 @@ class _SharedWork:
                 self.failures[question][number] = reply
                 self._pass_on(question)
             else:  # a sibling thread has given it up: its failure means nothing
-                self.waiting.appendleft(question)
+                self._put_back(question)
             self.changed.notify_all()
 
     def _answers(self, number: int) -> bool:
@@ -184,13 +197,17 @@ class _SharedWork:
         """To an endpoint that has not failed it, or else to the caller."""
         failures = self.failures[question]
         if self.alive - failures.keys():
-            self.waiting.appendleft(question)
+            self._put_back(question)
         else:
             self.results.put((question, next(reversed(failures.values()))))
 
+    def _put_back(self, question: int) -> None:
+        self.open.remove(question)
+        self.waiting.appendleft(question)
+
     def _give_up(self, number: int, question: int, error: UserError) -> None:
         with self.changed:
-            self.waiting.appendleft(question)
+            self._put_back(question)
             if number not in self.alive or self.stop.is_set():
                 return
             self.alive.remove(number)

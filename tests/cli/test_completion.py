@@ -63,6 +63,7 @@ def test_a_model_is_completed_by_the_stages_of_the_workspace(tmp_path):
     assert offered("chat", "--run", str(tmp_path / "none"), "s") == ["FILES"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
 @pytest.mark.parametrize(
     ("words", "told"),

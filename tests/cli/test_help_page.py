@@ -67,6 +67,7 @@ def test_every_option_names_the_type_of_its_value_and_its_meaning(name):
         assert not str(option.help).endswith(".") and len(str(option.help)) < 160, option.help
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_short_page_has_about_a_dozen_options_and_names_the_full_one(name):
     pages = (page(name, option) for option in ("--help", "--help-all"))
@@ -137,6 +138,7 @@ def test_the_defaults_that_are_shown_are_those_of_the_run(name):
     check_defaults(name)
 
 
+@pytest.mark.long
 @given(data=st.data())
 def test_the_defaults_are_those_of_the_folder_and_say_so(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")

@@ -68,6 +68,7 @@ def test_each_command_is_printed_and_nothing_is_written(name, scheduler, folder)
     assert sorted(folder.rglob("*")) == before
 
 
+@pytest.mark.long
 @settings(max_examples=examples(60))
 @given(
     st.sampled_from(SCHEDULERS),
@@ -95,6 +96,7 @@ def test_a_workspace_that_the_environment_names_is_that_of_the_job(
     assert ran(result.stdout, scheduler, tmp_path, folder).run == "runs/it's"
 
 
+@pytest.mark.long
 @given(
     st.lists(st.tuples(st.just("--system"), NASTY), max_size=3),
     st.lists(st.sampled_from(["sky", "hf"]), min_size=1, max_size=2),

@@ -310,6 +310,7 @@ def test_after_too_many_rejects_the_mended_file_is_taken_without_force(tmp_path)
     assert done.returncode == 0, done.stderr.decode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [

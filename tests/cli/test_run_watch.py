@@ -21,6 +21,7 @@ from agentlite.workspace.run_folder import Plan, open_stage
 REST: Any = ("sft", "done", "", "", 0.0, 0.0, None, None, {}, {})  # of a StageRow
 
 
+@pytest.mark.long
 def test_a_line_for_each_change_until_it_is_stopped(tmp_path):
     command = [sys.executable, "-m", "agentlite", "runs", str(tmp_path), "--watch", "--json"]
     states = []

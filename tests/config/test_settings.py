@@ -86,6 +86,7 @@ def test_what_print_config_prints_is_a_file_that_gives_the_same_settings(tmp_pat
     assert first.settings.lora_target_modules == ("q_proj", "v_proj")
 
 
+@pytest.mark.long
 def test_every_setting_is_described_and_every_shipped_file_is_valid():
     for command in COMMANDS:
         assert all(describe(command, key) for key in fields(command))

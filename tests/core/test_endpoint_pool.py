@@ -198,7 +198,24 @@ def test_nothing_is_asked_when_nobody_reads_on(answering: Any) -> None:
     replies.close()  # type: ignore[attr-defined]  # a generator
     closed.set()
     time.sleep(0.05)
-    assert len(asked) <= 4  # two that were answered, and two under way
+    assert len(asked) <= 2  # the one that was taken, and one under way
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize("fails", [False, True])
+def test_nobody_runs_ahead_of_a_slow_reader(answering: Any, concurrency: int, fails: bool) -> None:
+    """Whoever stops the reader loses what is under way, and no more."""
+
+    def say(host: str, number: int) -> Reply:
+        return SILENT if fails and host == "b" and number >= 0 else YES
+
+    asked = answering(say)
+    endpoints = [A._replace(concurrency=concurrency), B._replace(concurrency=concurrency)]
+    for taken, _ in enumerate(ask_all(endpoints, questions(12)), 1):
+        time.sleep(0.02)  # the threads could answer all questions meanwhile
+        answered = {number for host, number in asked if not (fails and host == "b")} - {-1}
+        assert len(answered) <= taken - 1 + 2 * concurrency
+    assert len(answered) == 12
 
 
 def test_a_fault_of_our_own_reaches_the_caller(answering: Any) -> None:

@@ -122,6 +122,7 @@ def test_where_ray_gives_up_the_rows_are_taken_here(rows, tmp_path, monkeypatch,
     assert content(tmp_path / "killed") == content(tmp_path / "one")
 
 
+@pytest.mark.long
 def test_without_ray_the_error_names_the_extra_before_a_row_is_read(rows, tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(

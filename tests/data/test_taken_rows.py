@@ -42,6 +42,7 @@ def lines() -> list[tuple[str, RawLine]]:
     return [*found, *(("bad", RawLine(f"bad:{n}", one)) for n, one in enumerate(told, 1))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("personal", ["mask", "drop"])
 def test_what_became_of_a_row_comes_back_from_disk_as_it_was(
     personal: str, smollm2: Template, tmp_path: Path

@@ -440,6 +440,7 @@ FOLDING = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FOLDING)
 def test_a_template_that_folds_the_system_turn_has_no_ollama_template_and_the_error_says_so(
     name, smollm2

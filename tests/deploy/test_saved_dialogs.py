@@ -189,6 +189,7 @@ def test_an_agent_leaves_its_trajectory(tmp_path, smollm2, stream):
 SAID = st.sampled_from([FIG, PEAR, f"{FIG}\n{PEAR}", "Well, which one?", "No — none… 🍐"])
 
 
+@pytest.mark.long
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(SAID, min_size=1, max_size=4))
 def test_ids_and_mask_are_those_that_prep_makes_of_the_dialog(tmp_path_factory, smollm2, texts):
@@ -359,6 +360,7 @@ def test_plain_texts_are_not_stored(tmp_path, smollm2):
     assert saved(tmp_path) == []
 
 
+@pytest.mark.long
 def test_the_folder_is_that_of_a_rollout_which_prep_and_pairs_read(tmp_path, smollm2):
     (tmp_path / "own.py").write_text(
         "def fast(attempt):\n    return 1 / (1 + len(attempt.trace))\n", encoding="utf-8"

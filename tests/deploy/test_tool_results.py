@@ -145,6 +145,7 @@ def test_a_result_of_a_call_with_unknown_arguments_is_that_of_any_call_of_its_to
     assert result(Call("tide_002", {"port": "Oslo"})) is None
 
 
+@pytest.mark.long
 def test_half_a_character_in_a_result_or_a_reason_is_one_that_a_tokenizer_takes(tmp_path):
     text = (
         "def f(): return 'a\\ud800'\ndef g(): return ['\\udcff']\ndef h(): raise OSError('\\ud800')"

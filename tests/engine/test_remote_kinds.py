@@ -25,6 +25,8 @@ from agentlite.core.errors import NETWORK, OTHER_PLAN
 from agentlite.core.row_files import read_rows
 from agentlite.rendering.template import read_template
 
+pytestmark = pytest.mark.long
+
 BOUND = 20.0  # seconds of a command, on a busy machine; a command takes a fraction of one
 # A judge that answers so has said nothing, and is asked again.
 NO_VERDICT = ("an empty text", "a thought that was cut, and no text")

@@ -29,6 +29,7 @@ def shuffled(value):
     return float(value) if type(value) is int else value
 
 
+@pytest.mark.long
 @given(st.lists(CALLS, min_size=1, max_size=5), st.lists(CALLS, max_size=5), st.randoms())
 def test_the_right_calls_are_found_among_others(gold, others, order: random.Random):
     made = [{"name": one["name"], "arguments": shuffled(one["arguments"])} for one in gold] + others

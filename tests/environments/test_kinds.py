@@ -101,6 +101,7 @@ def test_a_server_is_no_file_that_the_run_depends_on(shop):
     assert [*environment("shop.py:Shop", shop / "tasks.jsonl").files] == ["env", "tasks"]
 
 
+@pytest.mark.long
 def test_the_worlds_of_a_file_are_reset_with_their_tasks(shop):
     made = environment("shop.py:Shop", shop / "tasks.jsonl")
     counted = []

@@ -214,6 +214,7 @@ def test_the_user_the_scores_and_the_state_are_those_of_the_class(shop):
     assert shop.scores() == {"left": 0.0, "env": 0.5} and shop.state() == {"cart": ["apple"]}
 
 
+@pytest.mark.long
 def test_two_worlds_never_see_each_other(tmp_path):
     with world_of(tmp_path, SHOP, "Shop") as one, world_of(tmp_path, SHOP, "Shop") as other:
         for world in (one, other):

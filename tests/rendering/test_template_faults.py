@@ -46,6 +46,7 @@ def tokenizer(**parts: object) -> Tokenizer:
     return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", TEMPLATES, ids=lambda source: source[:30])
 def test_a_fault_of_a_template_is_the_models(source):
     made = Template("theirs", tokenizer(), source, {})

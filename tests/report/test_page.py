@@ -67,6 +67,7 @@ def packed(page):
     return json.loads(zlib.decompress(base64.b64decode(text)))
 
 
+@pytest.mark.long
 def test_every_figure_of_the_markdown_stands_in_the_page(run):
     text, markdown = seen(read_page(run)), (run / "report.md").read_text(encoding="utf-8")
     tables = [line for line in markdown.splitlines() if line.startswith("|") and "---" not in line]
@@ -96,6 +97,7 @@ def test_a_sentence_keeps_its_letters_and_brings_no_tag_but_code(sentence):
     assert text.count("<") == 2 * (sentence.count("`") + 1 >> 1)
 
 
+@pytest.mark.long
 def test_what_is_not_finished_is_named_there_too(run, tmp_path):
     half = write_run(tmp_path / "half", ["base", "sft"], 4)
     (half / "eval" / "prep" / "base" / "done.json").unlink()
@@ -335,6 +337,7 @@ def chromium():
         yield page
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @needs_browser
 @pytest.mark.parametrize(("width", "dark"), list(itertools.product((1280, 390), (False, True))))
@@ -353,6 +356,7 @@ def test_a_page_renders_without_errors_and_without_sideways_scrolling(
     assert shot.startswith(b"\x89PNG") and len(shot) > 20_000
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @needs_browser
 def test_at_1400_pixels_no_table_is_cut_even_with_all_details_open(run, chromium):
@@ -366,6 +370,7 @@ def test_at_1400_pixels_no_table_is_cut_even_with_all_details_open(run, chromium
     )
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @needs_browser
 def test_the_reader_filters_by_model_outcome_and_text(run, chromium):
@@ -419,6 +424,7 @@ MARKED = """(side) => [...document.querySelectorAll(`.compared > :nth-child(${si
   .map((mark) => mark.textContent.trim().split(" ")[0])"""
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @needs_browser
 def test_what_differs_between_the_expected_and_the_given_call_is_marked(chromium, tmp_path):
@@ -444,6 +450,7 @@ def test_what_differs_between_the_expected_and_the_given_call_is_marked(chromium
     assert chromium.errors == []
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @needs_browser
 def test_a_failure_is_a_click_away_and_an_answer_has_a_link(chromium, tmp_path):
@@ -464,6 +471,7 @@ def test_a_failure_is_a_click_away_and_an_answer_has_a_link(chromium, tmp_path):
     assert chromium.errors == []
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @needs_browser
 def test_two_steps_of_one_question_have_different_titles(chromium, tmp_path):
@@ -490,6 +498,7 @@ def test_two_steps_of_one_question_have_different_titles(chromium, tmp_path):
     assert second == f"after {call['function']['name']}: {first}"
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @needs_browser
 def test_a_models_text_stays_text_in_the_browser(chromium, tmp_path):
@@ -500,6 +509,7 @@ def test_a_models_text_stays_text_in_the_browser(chromium, tmp_path):
     assert chromium.value("document.querySelector('.said > pre').textContent") == EVIL
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @needs_browser
 def test_tables_are_read_without_javascript(run, chromium):

@@ -237,6 +237,7 @@ def test_a_text_is_cut_at_its_limit_and_says_how_much_is_missing(limit, text, cu
     assert (cutter.count, cutter.longest) == (count, min(limit, len(text)))
 
 
+@pytest.mark.long
 def test_texts_are_cut_shorter_step_by_step_before_a_prompt_is_left_out():
     record = expecting("a")
     generator = random.Random(0)  # what no packing makes shorter
@@ -464,6 +465,7 @@ def test_the_viewers_of_all_evaluations_share_the_budget_of_a_page(tmp_path, mon
     assert budgets == [1_500_000] * 3
 
 
+@pytest.mark.long
 def test_a_choice_of_models_keeps_them_and_the_differences_between_them(tmp_path):
     folder = write_run(tmp_path / "weather", ["base", "sft", "dpo"], 6)
     compare = folder / "eval" / "prep" / "compare.json"

@@ -263,6 +263,7 @@ def ranked(mean, count=40):
     return {name: figure(mean, count) for name in ("recall@5", "comp@5", "ndcg@5", "mrr", "map")}
 
 
+@pytest.mark.long
 def test_a_retriever_is_shown_beside_what_else_brings_tools_before_the_rows_that_it_brought(run):
     sizes = {
         "100": {"bm25": ranked(0.5), "tuned": ranked(0.75)},

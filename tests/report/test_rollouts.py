@@ -243,6 +243,7 @@ def many():
     return MANY[-1:]
 
 
+@pytest.mark.long
 def test_a_result_of_a_megabyte_is_cut_and_says_by_how_much(tmp_path):
     endless = [says("", {"item": "x" * 1_000_000}, "y" * 1_000_000), says("z" * 1_000_000)]
     run = write_live(tmp_path / "run", {"base": [apple(endless, 0.0)]})
@@ -320,6 +321,7 @@ def chromium():
         yield page
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @needs_browser
 @pytest.mark.parametrize(("width", "dark"), list(itertools.product((1280, 390), (False, True))))
@@ -334,6 +336,7 @@ def test_it_renders_without_errors_and_without_sideways_scrolling(
     (tmp_path / "rollouts.png").write_bytes(chromium.screenshot())
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @needs_browser
 def test_a_conversation_has_all_that_was_said_and_the_turn_at_which_it_leaves_the_best(
@@ -376,6 +379,7 @@ def test_a_conversation_has_all_that_was_said_and_the_turn_at_which_it_leaves_th
     assert chromium.value(ROWS) == 10 and chromium.errors == []
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @needs_browser
 def test_it_filters_by_outcome_end_task_and_text_and_a_failure_is_a_click_away(run, chromium):
@@ -410,6 +414,7 @@ def test_it_filters_by_outcome_end_task_and_text_and_a_failure_is_a_click_away(r
     assert chromium.errors == []
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @needs_browser
 def test_long_results_are_folded_and_nothing_is_read_as_html(chromium, tmp_path):
@@ -431,6 +436,7 @@ def test_long_results_are_folded_and_nothing_is_read_as_html(chromium, tmp_path)
     assert chromium.value("document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.long
 def test_the_page_of_many_rollouts_stays_small(tmp_path):
     words = [f"word{n}" for n in range(500)]
     long = [says(" ".join(words), {"item": "x"}, " ".join(words[::-1])) for _ in range(3)]

@@ -278,6 +278,7 @@ def test_what_gold_accepts_is_right_everywhere_and_a_changed_value_is_never_bett
         assert_no_better(case.record, turn, case.right, wrong)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(30))
 @given(cases(), st.booleans(), st.data())
 def test_a_recorded_call_is_gold_by_itself(case: Case, as_text: bool, data: st.DataObject) -> None:
@@ -293,6 +294,7 @@ def test_a_recorded_call_is_gold_by_itself(case: Case, as_text: bool, data: st.D
             assert_no_better(record, turn, recorded, wrong)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(20))
 @given(cases(), st.booleans())
 def test_gold_that_was_on_disk_is_the_same(case: Case, as_text: bool) -> None:
@@ -301,6 +303,7 @@ def test_gold_that_was_on_disk_is_the_same(case: Case, as_text: bool) -> None:
     assert_right(record, {len(record.messages) - 1: case.right}, as_text)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(20))
 @given(VALID, INVALID, st.booleans())
 def test_any_valid_arguments_are_right_where_the_gold_knows_none(

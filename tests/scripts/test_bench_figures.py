@@ -4,6 +4,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import pytest
 from support.samples import ROOT
 from test_docs import misread
 
@@ -26,6 +27,7 @@ def run(folder: Path, *figures: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_every_command_of_the_figures_can_be_typed(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert done.returncode == 0, done.stderr

@@ -133,6 +133,7 @@ def test_a_kill_costs_the_running_step_alone(number: signal.Signals, tmp_path: P
     assert (runs.begun("first"), runs.begun("slow"), runs.begun("last")) == (1, 2, 1)
 
 
+@pytest.mark.long
 def test_a_polite_kill_ends_all_that_the_step_has_started(tmp_path: Path) -> None:
     child = tmp_path / "child"
     program = (
@@ -236,6 +237,7 @@ def test_the_page_has_the_cells_and_the_sampling(tmp_path: Path) -> None:
     assert page.startswith("# a card\n\nDriver 580.95. torch 2.13.0.\n")
 
 
+@pytest.mark.long
 def test_a_step_that_no_name_holds_is_refused(tmp_path: Path) -> None:
     code, errors = Runs(tmp_path, ("good", 20, "")).run("--only", "gud")
     assert code == 2 and "no step's name holds 'gud'; --list shows them." in errors

@@ -61,6 +61,7 @@ def after(best: str) -> set[str]:
     return {f"{name}-{seed}" for name in names for seed in (0, 1, 2)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chosen", learning.SFT)
 def test_every_way_of_sft_is_gone_on_from_and_what_a_job_reads_is_made_before_it(
     chosen: str,

@@ -14,6 +14,7 @@ import planning_table
 from planning_table import CARDS, COMMANDS, MODELS, UNSLOTH, cell, least
 
 
+@pytest.mark.long
 def test_the_page_holds_the_tables_as_they_are_now():
     text = planning_table.PAGE.read_text(encoding="utf-8")
     assert planning_table.block() in text, "python scripts/planning_table.py renews it"

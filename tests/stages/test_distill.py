@@ -36,6 +36,7 @@ def forecast(run: Path, **changed: Any) -> dict[str, Any]:
     return dict(agentlite.distill(run=str(run), **given).figures)
 
 
+@pytest.mark.long
 def test_a_dry_run_says_its_steps_and_memory_and_that_the_protocols_differ(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_stage_that_was_begun_keeps_the_commit_of_its_teacher(tmp_path: Path) 
     assert found == ["a" * 40, "b" * 40, ""]
 
 
+@pytest.mark.long
 def test_only_recorded_answers_of_which_all_is_known_are_learned_from(
     run: Path, tmp_path: Path
 ) -> None:

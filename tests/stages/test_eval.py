@@ -378,6 +378,7 @@ def test_what_is_missing_scores_0_and_is_told(workspace: Path, tmp_path: Path, c
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("content", "told", "line"),
     [

@@ -70,6 +70,7 @@ def live(folder, acting, steps, template):
         return [rollouts.live(sample, [0, 1], step) for step in range(steps)]
 
 
+@pytest.mark.long
 def test_a_step_that_is_taken_again_asks_nothing_again(tmp_path, server, acting, smollm2):
     (folder := tmp_path / "grpo").mkdir()
     first = live(folder, acting, 2, smollm2)
@@ -82,6 +83,7 @@ def test_a_step_that_is_taken_again_asks_nothing_again(tmp_path, server, acting,
     assert {path.name for path in folder.iterdir()} == {"trajectories.jsonl"}
 
 
+@pytest.mark.long
 def test_a_user_without_a_reply_costs_its_rollouts_and_moves_nothing(
     tmp_path, server, acting, smollm2
 ):

@@ -48,6 +48,7 @@ def dialogs(folder, name="run"):
     return [*read_rows(folder / name / "make" / "dialogs.jsonl")]
 
 
+@pytest.mark.long
 def test_all_kinds_are_made_in_their_shares(made):
     folder, result = made
     assert result.outputs == [*FILES]
@@ -191,6 +192,7 @@ def test_prep_reads_all_of_them(made):
     assert all(record.has_gold(turn) for record in records for turn in record.turns)
 
 
+@pytest.mark.long
 def test_killed_at_any_blueprint_it_ends_with_the_same_bytes(made, monkeypatch):
     folder, _ = made
     append, written, looked_for = Appender.append, [], []
@@ -220,6 +222,7 @@ def test_killed_at_any_blueprint_it_ends_with_the_same_bytes(made, monkeypatch):
     assert make(folder, "again").status == "up to date"
 
 
+@pytest.mark.long
 def test_other_seeds_make_other_dialogs_and_shares_choose_kinds(made):
     folder, _ = made
     result = make(folder, "other", seed=1, num_dialogs=4, shares={"single": 1.0, "error": 1.0})
@@ -227,6 +230,7 @@ def test_other_seeds_make_other_dialogs_and_shares_choose_kinds(made):
     assert {row["id"] for row in dialogs(folder, "other")} - {row["id"] for row in dialogs(folder)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "location", "problem", "fix"),
     [
@@ -275,6 +279,7 @@ def test_tools_that_nothing_can_be_made_from_are_named(tmp_path, change, locatio
     assert fix.casefold() in caught.value.fix.casefold()
 
 
+@pytest.mark.long
 def test_two_thousand_tools_are_no_trouble(tmp_path):
     lending_library(tmp_path)
     path = tmp_path / "library.py"
@@ -317,6 +322,7 @@ def test_counts_add_up_whatever_the_shares():
     assert counts({"single": 1.0, "error": 2.0}, 4) == {"single": 1, "error": 3}
 
 
+@pytest.mark.long
 def test_a_hundred_dialogs_from_the_tools_of_bfcl_are_all_verified_by_state(tmp_path):
     pytest.importorskip("bfcl_eval")
     number = 500 if ALL else 100

@@ -20,6 +20,8 @@ from agentlite.core.row_files import read_rows
 from agentlite.stages.make.quality import distinct, mean_distance
 from agentlite.stages.make.show import shown
 
+pytestmark = pytest.mark.long
+
 KINDS = {"single": 2.0, "parallel": 1.0, "several_turns": 2.0, "missing_parameter": 1.0}
 
 
@@ -54,7 +56,6 @@ def contents(folder, name):
     return [(folder / name / "make" / file).read_bytes() for file in files]
 
 
-@pytest.mark.long
 def test_a_list_of_tools_becomes_dialogs_and_a_killed_run_asks_nothing_twice(tmp_path, server):
     figures = make(tmp_path, server, "whole").figures
     assert figures["kept"] == 6 and figures["filtered"] == {} == figures["not_found"]
@@ -260,7 +261,6 @@ def arguments_judge(text):
     return json.dumps({"reason": "looked for the arguments", "faults": sorted(found)})
 
 
-@pytest.mark.long
 def test_of_planted_faults_95_percent_are_filtered_and_of_good_dialogs_at_most_5(tmp_path, server):
     """Wrong call, invented result, leaked goal, contradiction and copy, each in some dialogs. Only
     the judge sees that a user asks for something else than what is called."""
@@ -295,7 +295,6 @@ BAD = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seed", range(12 if ALL else 3))
 def test_whatever_a_teacher_answers_nothing_is_lost_and_the_same_command_carries_on(
     tmp_path, server, seed
@@ -353,7 +352,6 @@ def many(count, describe=lambda number: f"{WORDS[number % 175]}o {WORDS[number /
     ]
 
 
-@pytest.mark.long
 def test_two_thousand_tools_are_no_trouble(tmp_path, server):
     server.reply = lambda body: (
         '{"level": 4}' if "You stand in for the tools" in str(body["messages"][0]) else roles(body)

@@ -14,6 +14,8 @@ import agentlite
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import read_rows
 
+pytestmark = pytest.mark.long
+
 PLAYED = {
     "single": 2.0,
     "several_turns": 2.0,

@@ -63,6 +63,7 @@ def plans(draw: st.DrawFn) -> Plan:
     return Plan(command, settings, {}, {})
 
 
+@pytest.mark.long
 @given(plan=plans(), out=st.sampled_from(["", "other"]))
 def test_the_command_line_of_a_plan_makes_the_same_plan(plan, out, tmp_path_factory):
     run = tmp_path_factory.mktemp("run")

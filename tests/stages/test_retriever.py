@@ -321,6 +321,7 @@ def test_a_mistake_is_told_with_its_place_and_a_way_out(workspace, arguments, co
     assert told in done.stderr.decode()
 
 
+@pytest.mark.long
 def test_where_one_question_needs_nearly_every_tool_the_others_columns_are_as_few():
     from agentlite.core.records import Tool
     from agentlite.engine.retriever import _dataset

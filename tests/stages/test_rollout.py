@@ -42,6 +42,7 @@ def contents(folder, name="run"):
     return [(folder / name / "rollout" / file).read_bytes() for file in FILES]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("acting")
 def test_every_task_is_done_and_counted(tmp_path):
     shop(tmp_path, tasks())
@@ -85,6 +86,7 @@ def test_rollouts_that_cannot_begin_are_counted_aloud(tmp_path, capsys):
     assert "before the first answer" not in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("acting")
 def test_rollouts_that_end_for_want_of_room_later_on_are_not_among_them(tmp_path, capsys):
     shop(tmp_path, tasks())
@@ -93,6 +95,7 @@ def test_rollouts_that_end_for_want_of_room_later_on_are_not_among_them(tmp_path
     assert "before the first answer" not in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("acting")
 @pytest.mark.parametrize("rows", [0, 1, 2, 7, 16, 17, 33, 47])
 def test_stopped_at_any_turn_and_run_again_it_ends_with_the_same_bytes(tmp_path, monkeypatch, rows):
@@ -116,6 +119,7 @@ def test_stopped_at_any_turn_and_run_again_it_ends_with_the_same_bytes(tmp_path,
     assert contents(tmp_path) == contents(tmp_path, "whole")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("acting")
 def test_tasks_are_chosen_by_the_seed_whatever_their_order(tmp_path):
     shop(tmp_path, tasks())
@@ -136,6 +140,7 @@ def test_another_class_or_other_tasks_are_another_plan(tmp_path):
     assert found.value.exit_code == 3 and "tasks" in str(found.value)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("acting")
 def test_too_many_lost_worlds_end_the_run_and_a_better_limit_carries_it_on(tmp_path):
     rows = tasks()
@@ -150,6 +155,7 @@ def test_too_many_lost_worlds_end_the_run_and_a_better_limit_carries_it_on(tmp_p
     assert figures["ended"] == {"user": 6, "world": 2} and figures["scores"] == {"env": 0.5}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("acting")
 def test_tasks_of_a_split_are_the_same_whatever_the_seed_and_no_task_is_in_two(tmp_path):
     rows = [{"prompt": f"Buy item {n}.", "item": "fig", "id": f"{n}"} for n in range(40)]
@@ -178,6 +184,7 @@ def gold_tasks():
     return rows
 
 
+@pytest.mark.long
 def test_the_gold_acts_without_a_model_and_prep_learns_from_it(tmp_path):
     shop(tmp_path, gold_tasks())
     result = rollout(tmp_path, model="gold", num_samples=1, out="gold")
@@ -190,6 +197,7 @@ def test_the_gold_acts_without_a_model_and_prep_learns_from_it(tmp_path):
     assert (prepared.figures["read"], prepared.figures["kept"]) == (4, 4)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("acting")
 def test_prep_learns_the_best_rollout_of_each_task_and_counts_the_others(tmp_path):
     """The second rollout of a task asks for what is not there: its calls failed."""

@@ -19,6 +19,8 @@ from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.environments.simulators import PARAMETERS
 
+pytestmark = pytest.mark.long
+
 ITEMS = ("apple", "pear", "plum")
 FILES = ("trajectories.jsonl", "stats.json")
 KEYS = {name: f"sk-Canary{name.lower()}" for name in ("AGENT_KEY", "TOOL_KEY", "USER_KEY")}
@@ -417,7 +419,6 @@ class Shop:
 '''
 
 
-@pytest.mark.long
 def test_a_class_without_a_user_gets_one_and_a_class_with_one_is_refused(tmp_path, servers):
     write(tmp_path)
     shop, without = tmp_path / "shop.py", {"tool_endpoint": (), "tool_model": ""}

@@ -20,6 +20,8 @@ from agentlite.core.row_files import read_rows, write_rows
 from agentlite.rendering import choose
 from agentlite.stages.templates.measured import difference
 
+pytestmark = pytest.mark.long
+
 CITIES = ("Oslo", "Rome", "Kyiv", "Bonn", "Lima", "Cork", "Nice", "Bern", "Riga", "Porto")
 
 

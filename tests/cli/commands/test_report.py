@@ -62,6 +62,7 @@ def test_a_browser_opens_where_there_is_a_terminal_and_a_screen(
     assert opened == [(run / "report.html").as_uri()] * count
 
 
+@pytest.mark.long
 def test_json_is_one_object(report, opened, tmp_path):
     run = write_run(tmp_path / "weather", ["base"], 3)
     code, shown = report("--run", run, "--json")

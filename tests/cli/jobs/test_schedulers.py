@@ -135,6 +135,7 @@ STOPPED = "trap 'sleep .2; touch saved; exit 143' TERM; touch begun; while :; do
 FINISHED = "trap 'sleep .2; touch saved; exit 0' TERM; touch begun; while :; do sleep .05; done"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("sent", "stub", "code", "calls"),
     [

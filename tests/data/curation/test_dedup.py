@@ -434,6 +434,7 @@ def test_a_greeting_gives_nothing_away_where_something_is_asked_after_it() -> No
     assert leaks([traits(dialog("Hi!", answer="Hello."))], [traits(dialog("Hi!", answer="Hello."))])
 
 
+@pytest.mark.long
 def test_many_rows_that_make_one_short_call_are_not_each_compared_with_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -111,6 +111,7 @@ def test_a_row_that_cannot_be_taken_says_why(code: str, row: Row) -> None:
     assert refused(lambda: agentinstruct.read(row)) == code
 
 
+@pytest.mark.long
 @given(damaged("agentinstruct"))
 def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
     assert agentinstruct.fits(row) in (True, False)

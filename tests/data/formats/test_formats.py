@@ -1256,6 +1256,7 @@ def test_an_answer_without_its_label_is_kept() -> None:
     assert to_record(chain(text)).messages[-1].content == "It is one."
 
 
+@pytest.mark.long
 @needs_bfcl
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_every_bfcl_row_is_valid_and_its_own_answer_satisfies_its_gold(category: str) -> None:

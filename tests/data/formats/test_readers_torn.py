@@ -62,6 +62,7 @@ def test_every_container_that_is_read_is_torn_here():
     assert all(any(begin.startswith(magic) for begin in begins) for magic in PACKED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("how", PACK)
 @pytest.mark.parametrize("count", [12, 5000])
@@ -86,6 +87,7 @@ def test_the_rows_before_a_tear_are_read_and_the_tear_is_the_last_reject(how, sh
         assert begun in [*content.splitlines(), b""][line - 1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("how", PACK)
 def test_no_row_of_a_damaged_file_is_lost_or_changed_in_silence(how, shape):

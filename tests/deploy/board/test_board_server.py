@@ -107,6 +107,7 @@ def test_a_path_leads_nowhere_else(server, runs, path):
     assert status in (403, 404) or json.loads(content) == {"log": ""}
 
 
+@pytest.mark.long
 def test_every_page_says_what_it_may_do(server, runs):
     for path in ("", "main.js", "board.css", "api/rows", f"report?run={runs / 'a'}"):
         status, _, headers = asked(server, path)
@@ -144,6 +145,7 @@ def test_rows_come_whole_once_and_then_as_they_change(server, runs):
     assert "curves" not in read(server, f"api/curves?id={name}&version={curves['version']}")
 
 
+@pytest.mark.long
 def test_a_link_leads_to_a_workspace_that_no_look_has_come_to(server, runs):
     trained(runs / "later/sft")
     assert read(server, f"api/curves?id={runs}/later/sft")["curves"]
@@ -158,6 +160,7 @@ def test_texts_of_a_stranger_are_sent_as_json(tmp_path):
         assert "window.hacked" in text
 
 
+@pytest.mark.long
 def test_the_command_that_is_shown_is_the_one_that_is_run(server, runs, monkeypatch):
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
@@ -220,6 +223,7 @@ def test_a_board_that_only_reads_starts_and_stops_nothing(runs):
     assert not (runs / "a/.board").exists()
 
 
+@pytest.mark.long
 def test_the_report_is_that_of_the_workspace(tmp_path):
     run = write_run(tmp_path / "weather", ["base", "sft"], 6)
     with serving([tmp_path]) as server:
@@ -250,6 +254,7 @@ def test_a_port_in_use_is_told(server, runs):
         BoardServer([runs], server.server_address[1], token=TOKEN)
 
 
+@pytest.mark.long
 def test_a_report_that_fails_in_no_foreseen_way_says_so_without_a_traceback(tmp_path):
     run = write_run(tmp_path / "weather", ["base"], 4)
     plan = {"command": "ablate", "settings": {}, "inputs": {}}

@@ -26,6 +26,7 @@ def test_without_a_model_nothing_is_answered(chat):
             chat.load(".", name)
 
 
+@pytest.mark.long
 def test_a_model_that_cannot_be_loaded_says_why_and_never_its_token(chat, tmp_path):
     chat.load(tmp_path, "--debug")  # no option: a model of that name
     assert waits_until(lambda: chat.state().state == "ended", 60)
@@ -44,6 +45,7 @@ def test_another_model_and_the_end_of_the_board_end_the_first_one(chat, tmp_path
     assert not is_running(second) and chat.state().state == "none"
 
 
+@pytest.mark.long
 def test_calls_are_answered_by_the_functions_of_a_file(tmp_path):
     file = tmp_path / "tools.py"
     file.write_text("def get_weather(city):\n    return {'rain': city}\n")

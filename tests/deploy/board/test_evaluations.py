@@ -21,6 +21,7 @@ def read(server: BoardServer, path: str) -> Any:
     return json.loads(content)
 
 
+@pytest.mark.long
 def test_evaluations_of_all_workspaces_have_their_figures_with_intervals(tmp_path):
     write_run(tmp_path / "a", ["base", "sft"], 6)
     write_run(tmp_path / "b", ["sft"], 6)  # the same prompts
@@ -76,6 +77,7 @@ def test_a_comparison_needs_two_evaluations_of_the_board(tmp_path, names):
         assert asked(server, f"api/compare?{words}")[0] in (400, 404)
 
 
+@pytest.mark.long
 def test_a_comparison_says_what_the_command_line_says(tmp_path, monkeypatch):
     for name, value in environment().items():
         monkeypatch.setenv(name, value)

@@ -22,6 +22,7 @@ from agentlite.workspace.digests import file_digest
 from agentlite.workspace.run_folder import Plan, open_stage, read
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.browser,
     pytest.mark.skipif(
         not installed(), reason="no Chromium is installed: apt-get install chromium"

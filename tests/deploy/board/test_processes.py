@@ -56,6 +56,7 @@ def _handles_interrupt(pid: int) -> bool:
     return bool(caught & 1 << (signal.SIGINT - 1))
 
 
+@pytest.mark.long
 def test_a_command_that_fails_leaves_its_code_and_its_words(tmp_path):
     made = Processes()
     one = made.start(tmp_path, ["sft", "--run", str(tmp_path), "--data=none"])

@@ -37,6 +37,7 @@ def test_a_form_has_every_setting_with_its_help_and_an_empty_one_changes_none(st
     assert (name, given_to_it) == (stage, usual)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(text=TEXT.filter(lambda text: text.strip() == text and text))
 def test_no_text_in_a_field_becomes_another_option(text):
@@ -48,6 +49,7 @@ def test_no_text_in_a_field_becomes_another_option(text):
     assert shlex.split(as_typed_command(typed)) == ["agentlite", *typed]
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(names=st.lists(TEXT.filter(lambda text: text.strip() == text and text), min_size=1))
 def test_no_name_of_a_file_becomes_an_option(names):

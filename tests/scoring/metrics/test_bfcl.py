@@ -394,6 +394,7 @@ def test_python_is_read_as_bfcl_reads_it(text, arguments):
     assert read_text(text, "simple_python").calls == (Call("f", arguments),)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "text",
     [

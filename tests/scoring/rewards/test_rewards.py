@@ -579,6 +579,7 @@ TRACES = st.one_of(
 )
 
 
+@pytest.mark.long
 @given(GOLDS, SAID, PROBLEMS, st.booleans(), TRACES)
 @settings(max_examples=examples(300))
 def test_every_component_is_between_0_and_1_and_every_penalty_a_count(
@@ -615,6 +616,7 @@ def test_exact_is_the_strict_verdict_of_the_metrics(due_, calls):
     assert found == float(any(not calls_problem(order, due_, OFFERED) for order in orders))
 
 
+@pytest.mark.long
 @given(SOME_DUE, st.lists(CALLS, min_size=1, max_size=4))
 @settings(max_examples=examples(300))
 def test_calls_are_assigned_as_well_as_any_assignment_could(due_, calls):

@@ -204,6 +204,7 @@ def cells(run: Path) -> dict[str, Any]:
     return {cell["name"]: cell for cell in table(run)["cells"]}
 
 
+@pytest.mark.long
 def test_every_cell_is_compared_with_the_first(run: Path, ran: Commands) -> None:
     ran.skill = lambda cell, *_: 80 if cell.get("dpo.beta") == 0.1 else 50
     result = ablate(run)
@@ -226,6 +227,7 @@ def test_every_cell_is_compared_with_the_first(run: Path, ran: Commands) -> None
     assert result.figures["start"]["name"] == "sft (start)"
 
 
+@pytest.mark.long
 def test_candidates_are_sampled_once_and_pairs_ranked_once_for_each_weighting(
     run: Path, ran: Commands
 ) -> None:
@@ -239,6 +241,7 @@ def test_candidates_are_sampled_once_and_pairs_ranked_once_for_each_weighting(
     assert not list((run / "ablate/cells").glob("*/dpo/checkpoints"))
 
 
+@pytest.mark.long
 def test_the_second_run_is_up_to_date_and_runs_nothing(run: Path, ran: Commands) -> None:
     ablate(run)
     before, count = (run / "ablate/table.json").read_bytes(), len(ran.ran)
@@ -246,6 +249,7 @@ def test_the_second_run_is_up_to_date_and_runs_nothing(run: Path, ran: Commands)
     assert len(ran.ran) == count and (run / "ablate/table.json").read_bytes() == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", range(0, 12, 3))
 def test_a_run_that_was_stopped_ends_with_the_same_table(
     run: Path, ran: Commands, after: int
@@ -262,6 +266,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_table(
     assert len(ran.ran) - before == 12 - after  # nothing that had ended was run again
 
 
+@pytest.mark.long
 def test_weightings_that_give_the_same_pairs_are_trained_once(run: Path, ran: Commands) -> None:
     regrid(run, GRID.replace("settings:", "  again: {}\nsettings:"))
     ablate(run)
@@ -272,6 +277,7 @@ def test_weightings_that_give_the_same_pairs_are_trained_once(run: Path, ran: Co
     assert twin["differences"] == cells(run)["default, beta=0.1"]["differences"]
 
 
+@pytest.mark.long
 def test_a_cell_that_fails_is_a_row_with_its_reason_and_its_command(
     run: Path, ran: Commands
 ) -> None:
@@ -290,12 +296,14 @@ def test_a_cell_that_fails_is_a_row_with_its_reason_and_its_command(
     assert cells(run)["default, beta=0.1"]["state"] == "done"
 
 
+@pytest.mark.long
 def test_a_gate_that_a_cell_does_not_pass_is_no_failure(run: Path, ran: Commands) -> None:
     ran.gate = True
     ablate(run)
     assert {cell["state"] for cell in cells(run).values()} == {"done"}
 
 
+@pytest.mark.long
 def test_a_full_disk_ends_the_run_which_carries_on_later(run: Path, ran: Commands) -> None:
     ran.fails = {"cells/default-beta=0.1": (DISK, "cannot write: no space left.")}
     with pytest.raises(UserError) as caught:
@@ -306,6 +314,7 @@ def test_a_full_disk_ends_the_run_which_carries_on_later(run: Path, ran: Command
     assert {cell["state"] for cell in cells(run).values()} == {"done"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("times", [1, 3])
 def test_without_any_time_no_cell_is_run_and_each_is_named(
     run: Path, ran: Commands, times: int
@@ -318,6 +327,7 @@ def test_without_any_time_no_cell_is_run_and_each_is_named(
     assert {cell["state"] for cell in cells(run).values()} == {"done"}
 
 
+@pytest.mark.long
 def test_a_cell_that_takes_longer_than_what_is_left_is_not_run(
     run: Path, ran: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +345,7 @@ def test_a_cell_that_takes_longer_than_what_is_left_is_not_run(
     assert "it takes 2 min" in cells(run)["default, beta=0.2"]["note"]
 
 
+@pytest.mark.long
 def test_cells_whose_long_names_begin_alike_have_folders_of_their_own(
     run: Path, ran: Commands
 ) -> None:
@@ -363,6 +374,7 @@ def test_a_command_takes_as_much_longer_as_those_of_its_kind_that_ended_whole() 
     assert expected(60.0, "sft", ended) == 60 and expected(None, "sft", ended) is None
 
 
+@pytest.mark.long
 def test_a_cell_that_is_added_is_run_alone(run: Path, ran: Commands) -> None:
     ablate(run)
     count = len(ran.ran)
@@ -371,6 +383,7 @@ def test_a_cell_that_is_added_is_run_alone(run: Path, ran: Commands) -> None:
     assert [words[0] for words in ran.ran[count:]] == ["dpo", "eval"] * 2
 
 
+@pytest.mark.long
 def test_what_follows_a_stage_that_was_made_again_is_made_again(run: Path, ran: Commands) -> None:
     ablate(run)
     count = len(ran.ran)
@@ -379,6 +392,7 @@ def test_what_follows_a_stage_that_was_made_again_is_made_again(run: Path, ran: 
     assert [words[0] for words in ran.ran[count:]] == ["pairs", "dpo", "eval", "dpo", "eval"]
 
 
+@pytest.mark.long
 def test_halving_an_odd_number_of_cells_keeps_the_larger_half(run: Path, ran: Commands) -> None:
     regrid(run, "by: dpo\nsettings: {dpo.beta: [0.1, 0.2, 0.3, 0.4]}")
     ran.skill = lambda cell, split, steps: round(100 * cell.get("dpo.beta", 0))
@@ -387,6 +401,7 @@ def test_halving_an_odd_number_of_cells_keeps_the_larger_half(run: Path, ran: Co
     assert trained == [10] * 4 + [20] * 3 + [None] * 2
 
 
+@pytest.mark.long
 def test_halving_trains_all_for_a_share_and_judges_on_dev_alone(run: Path, ran: Commands) -> None:
     regrid(run, "by: dpo\nsettings: {dpo.beta: [0.1, 0.2, 0.3, 0.4, 0.5]}")
     # on dev the better ones are those of a large beta, on test the others are
@@ -423,6 +438,7 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(run: Path, ran: Commands) 
     assert not ran.ran and not (run / "ablate").exists()
 
 
+@pytest.mark.long
 def test_settings_for_all_cells_are_passed_on_and_are_part_of_the_plan(
     run: Path, ran: Commands
 ) -> None:
@@ -465,6 +481,7 @@ def test_a_budget_that_is_not_a_time_is_refused(run: Path, ran: Commands, text: 
         ablate(run, budget=text)
 
 
+@pytest.mark.long
 def test_weights_go_to_a_stage_with_rewards_of_its_own(run: Path, ran: Commands) -> None:
     regrid(run, "weights: {default: {}, exact: {exact: 1}}")
     ablate(run, by="grpo")
@@ -475,6 +492,7 @@ def test_weights_go_to_a_stage_with_rewards_of_its_own(run: Path, ran: Commands)
     ]
 
 
+@pytest.mark.long
 def test_both_reports_have_the_table_and_a_picture(run: Path, ran: Commands) -> None:
     ran.skill = lambda cell, *_: 80 if cell.get("dpo.beta") == 0.1 else 50
     ran.fails = {"cells/no-efficiency-beta=0.05": (DIVERGED, "loss <b>is</b> not a number.")}

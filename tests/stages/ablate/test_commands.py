@@ -25,6 +25,7 @@ def program(tmp_path: Path, script: str) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_an_error_is_that_of_the_command(tmp_path: Path) -> None:
     ended = run_command(["runs", str(tmp_path / "none")], [])
     assert ended.exit_code == 2 and ended.problem.endswith("none: no such workspace.")
@@ -48,6 +49,7 @@ def test_what_ends_without_a_word_is_named(
     assert run_command(["sft"], []).problem == problem
 
 
+@pytest.mark.long
 def test_a_signal_is_passed_on_once_and_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +74,7 @@ def test_a_signal_is_passed_on_once_and_ends_the_run(
         run_command(["sft"], caught)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux kills it; others leave it to itself")
 def test_a_command_ends_with_the_process_that_began_it(tmp_path: Path) -> None:
     script = program(

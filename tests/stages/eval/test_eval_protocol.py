@@ -17,6 +17,8 @@ from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows
 from agentlite.rendering import PROTOCOLS
 
+pytestmark = pytest.mark.long
+
 CLERK = next(path for path in PROMPT_TEMPLATES if path.stem == "clerk")
 OPERATOR = next(path for path in PROMPT_TEMPLATES if path.stem == "operator")
 
@@ -95,7 +97,6 @@ def test_protocol_is_refused_where_agentlite_does_not_write_the_prompt(tmp_path,
     assert refused.value.location == "--protocol"
 
 
-@pytest.mark.long
 def test_a_model_that_was_trained_in_a_template_needs_no_file_of_it(tmp_path, tiny_model):
     run, mine = tmp_path / "run", tmp_path / "mine.txt"
     shutil.copy(CLERK, mine)

@@ -73,6 +73,7 @@ def evaluate(folder, *models, **options):
 BASE = "run/eval/shop.py-Shop"
 
 
+@pytest.mark.long
 def test_two_models_are_measured_live_and_set_side_by_side(models):
     result = evaluate(models, TALKER, GOOD, gate="env>=1,tool_errors<=0")
     assert result.status == "done" and not result.failed
@@ -92,6 +93,7 @@ def test_two_models_are_measured_live_and_set_side_by_side(models):
     assert evaluate(models, TALKER, GOOD).status == "up to date"
 
 
+@pytest.mark.long
 def test_a_figure_of_the_user_is_measured_compared_and_gated(models):
     text = """
 def quiet(attempt):
@@ -120,6 +122,7 @@ def broken(attempt):
     assert "--rewards" in str(found.value) and "no --env" in found.value.problem
 
 
+@pytest.mark.long
 def test_a_model_that_comes_later_is_compared_with_those_that_are_there(models):
     evaluate(models, TALKER, limit=2)
     assert not (models / BASE / "compare.json").exists()
@@ -135,6 +138,7 @@ def test_a_model_that_comes_later_is_compared_with_those_that_are_there(models):
     assert found.value.exit_code == 3
 
 
+@pytest.mark.long
 def test_more_tasks_are_added_to_those_that_are_done(models):
     evaluate(models, GOOD, limit=2)
     path = models / BASE / GOOD / "trajectories.jsonl"
@@ -144,6 +148,7 @@ def test_more_tasks_are_added_to_those_that_are_done(models):
     assert run_folder.is_finished(path.parent)
 
 
+@pytest.mark.long
 def test_samples_say_how_often_all_of_k_are_right(models):
     figures = evaluate(models, GOOD, num_samples=2).figures[GOOD]
     assert figures["passes"]["pass^1"]["mean"] == 0.5 and figures["passes"]["pass^2"]["mean"] == 0
@@ -153,6 +158,7 @@ def test_samples_say_how_often_all_of_k_are_right(models):
     assert evaluate(models, GOOD, num_samples=2).status == "up to date"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [0, 1, 9, 20, 23])
 def test_killed_at_any_turn_and_run_again_it_measures_the_same(models, monkeypatch, rows):
     whole = evaluate(models, GOOD, out="whole").figures
@@ -173,6 +179,7 @@ def test_killed_at_any_turn_and_run_again_it_measures_the_same(models, monkeypat
     assert not [*(models / BASE / GOOD).glob("*.turns.jsonl")]
 
 
+@pytest.mark.long
 def test_a_rollout_whose_world_is_lost_is_counted_and_not_scored(models):
     rows = tasks()
     rows[0]["broken"] = True
@@ -191,6 +198,7 @@ BY_TURN = """
 """
 
 
+@pytest.mark.long
 def test_figures_by_turn_of_the_users_and_what_ended_the_rollouts(models):
     """By hand: GOOD searches and buys, then buys again; TALKER is heard twice; one world ends at
     the first purchase.
@@ -232,6 +240,7 @@ def test_figures_by_turn_of_the_users_and_what_ended_the_rollouts(models):
     assert gated.failed and "ended_by_world" in gated.failed[0]
 
 
+@pytest.mark.long
 def test_bfcls_categories_come_together_in_the_figures_and_for_the_gate(models):
     run = str(models / "run")
     shared = {"model": (TALKER,), "split": "all", "limit": 1, "max_length": 8192, "run": run}
@@ -256,6 +265,7 @@ def test_each_thing_that_ends_a_rollout_has_its_figure():
     assert {*ENDINGS} == {*get_args(EndedBy)}
 
 
+@pytest.mark.long
 def test_a_dry_run_counts_what_is_missing_and_writes_nothing(models, capsys):
     figures = evaluate(models, GOOD, dry_run=True).figures
     assert figures == {GOOD: {"tasks": 4, "missing": 4}} and not (models / "run").exists()
@@ -306,6 +316,7 @@ def test_an_environment_has_a_folder_of_its_name(name, folder):
     assert environment_folder(name) == folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changed", "comparable"),
     [

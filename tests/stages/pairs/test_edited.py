@@ -240,6 +240,7 @@ def edit(run: Path, out: str = "pairs", dry_run: bool = False, **changes: Any) -
     return pairs.run(settings, RunTarget(run, out, dry_run=dry_run))
 
 
+@pytest.mark.long
 def test_dpo_reads_the_prompt_and_the_answer_that_sft_would_train(run: Path) -> None:
     edit(run)
     folder, template = run / "pairs", load_template(MODEL)
@@ -261,6 +262,7 @@ def test_dpo_reads_the_prompt_and_the_answer_that_sft_would_train(run: Path) -> 
         assert preference.rejected == rejected != preference.chosen
 
 
+@pytest.mark.long
 def test_what_was_drawn_is_counted_and_recorded_and_made_once(run: Path) -> None:
     dry = edit(run, dry_run=True).figures
     assert not (run / "pairs").exists()
@@ -290,6 +292,7 @@ def test_what_was_drawn_is_counted_and_recorded_and_made_once(run: Path) -> None
     assert refused.value.exit_code == OTHER_PLAN
 
 
+@pytest.mark.long
 def test_edits_have_no_candidates_to_rank(run: Path) -> None:
     edit(run)
     with pytest.raises(UserError, match="holds edited answers, and no candidates"):
@@ -316,6 +319,7 @@ def test_what_needs_a_model_or_candidates_is_refused_beside_edits(
     assert f"--{name}" in refused.value.fix
 
 
+@pytest.mark.long
 def test_a_pair_that_dpo_could_not_train_is_counted_as_too_long(run: Path) -> None:
     whole = edit(run, "whole").figures
     short = edit(run, "short", max_length=330).figures
@@ -352,6 +356,7 @@ def evaluate(run: Path, split: str = "dev", out: str = "eval-dev") -> dict[str, 
     return figures
 
 
+@pytest.mark.long
 def test_the_shares_are_those_in_which_the_model_errs_on_dev(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -373,6 +378,7 @@ def test_the_shares_are_those_in_which_the_model_errs_on_dev(
     )
 
 
+@pytest.mark.long
 def test_without_an_evaluation_on_dev_the_command_that_helps_is_named(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,6 +400,7 @@ def test_without_an_evaluation_on_dev_the_command_that_helps_is_named(
     assert "--edits equal" in refused.value.fix
 
 
+@pytest.mark.long
 def test_an_evaluation_that_does_not_count_kinds_is_to_be_run_again(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

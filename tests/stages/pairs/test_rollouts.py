@@ -14,6 +14,8 @@ from agentlite.environments.rollout import RolloutAnswer
 from agentlite.stages.dpo import read_preferences
 from agentlite.workspace.model_source import load_template
 
+pytestmark = pytest.mark.long
+
 MODEL = "smollm2-135m"
 
 

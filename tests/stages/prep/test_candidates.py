@@ -117,6 +117,7 @@ def test_only_the_candidates_turn_has_a_part_in_the_loss(run):
         assert all(call.name not in said for call in one.messages[one.turns[0]].calls)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("keep", "samples", "met"),
     [("", {2, 3}, 2), ("exact>=1,best", {2}, 2), ("reward>=-5", {2, 3}, 4)],
@@ -134,6 +135,7 @@ def test_a_condition_takes_the_place_of_being_right(run, keep, samples, met):
     assert result.figures.get("rejects", {}) == {}
 
 
+@pytest.mark.long
 def test_the_answers_of_grpo_are_candidates_too(run):
     sampled(run, "grpo", "grpo")
     prep(run)
@@ -143,6 +145,7 @@ def test_the_answers_of_grpo_are_candidates_too(run):
     assert first == second
 
 
+@pytest.mark.long
 def test_the_same_candidates_are_up_to_date_and_other_scores_are_another_plan(run):
     assert prep(run).status == "done"
     assert prep(run).status == "up to date"
@@ -168,6 +171,7 @@ def test_what_cannot_be_is_refused_with_a_way_out(run, settings, keep, said, fix
     assert fix in found.value.fix
 
 
+@pytest.mark.long
 def test_without_gold_a_condition_is_needed(run):
     rows = [
         {**row, "components": {"format_compliance": 1.0}}

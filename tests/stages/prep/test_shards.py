@@ -226,6 +226,7 @@ def test_parquet_edited_rejects_and_more_shards_than_rows_are_gathered_too(
     assert content(prep(run=str(tmp_path / "shards"), gather="*").folder) == alone
 
 
+@pytest.mark.long
 def test_sources_are_needed_where_shards_are_read_and_not_where_they_are_gathered(
     files: dict[str, str], tmp_path: Path
 ) -> None:
@@ -239,6 +240,7 @@ def test_sources_are_needed_where_shards_are_read_and_not_where_they_are_gathere
     assert (gathered.status, again.status) == ("done", "up to date")
 
 
+@pytest.mark.long
 def test_what_does_not_change_a_row_can_be_given_to_gather_alone(
     files: dict[str, str], tmp_path: Path
 ) -> None:
@@ -249,6 +251,7 @@ def test_what_does_not_change_a_row_can_be_given_to_gather_alone(
     assert content(gathered.folder) == alone
 
 
+@pytest.mark.long
 def test_the_settings_of_the_current_folder_change_nothing_of_what_is_gathered(
     files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +263,7 @@ def test_the_settings_of_the_current_folder_change_nothing_of_what_is_gathered(
     assert content(gathered.folder) == alone
 
 
+@pytest.mark.long
 def test_too_many_rejects_are_refused_over_all_shards_and_allowed_without_reading_them_again(
     files: dict[str, str], tmp_path: Path
 ) -> None:
@@ -293,6 +297,7 @@ def killed_in_the_middle(folder: Path, source: str) -> None:
     assert process.exitcode == -signal.SIGKILL
 
 
+@pytest.mark.long
 def test_a_shard_that_is_killed_is_named_with_the_command_that_runs_it_again(
     files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,6 +330,7 @@ def type_command_in(fix: str) -> None:
     assert done.exit_code == 0, done.stderr
 
 
+@pytest.mark.long
 def test_a_shard_that_is_missing_is_named_with_its_command(
     files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +349,7 @@ def test_a_shard_that_is_missing_is_named_with_its_command(
     assert content(prep(run=str(folder), gather="*").folder) == alone
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -394,6 +401,7 @@ def test_a_source_that_changed_between_two_shards_is_named(
     assert refused.exit_code == OTHER_PLAN and refused.location == str(tmp_path / "prep-2-of-2")
 
 
+@pytest.mark.long
 def test_two_shards_of_one_number_are_both_named(files: dict[str, str], tmp_path: Path) -> None:
     for shard, out in (("1/2", "a"), ("1/2", "b"), ("2/2", "c")):
         run(tmp_path, files["chat"], shard=shard, out=out)
@@ -403,6 +411,7 @@ def test_two_shards_of_one_number_are_both_named(files: dict[str, str], tmp_path
     assert prep("b", "c", "c", run=str(tmp_path), gather="*").status == "done"
 
 
+@pytest.mark.long
 def test_shards_of_other_numbers_stages_and_changed_files_are_refused_with_the_place(
     files: dict[str, str], tmp_path: Path
 ) -> None:
@@ -425,6 +434,7 @@ def test_shards_of_other_numbers_stages_and_changed_files_are_refused_with_the_p
         run_folder.finished(tmp_path / "prep-1-of-2", "prep")
 
 
+@pytest.mark.long
 def test_folders_follow_the_option_as_a_shell_writes_them(
     files: dict[str, str], tmp_path: Path
 ) -> None:
@@ -492,6 +502,7 @@ def test_gather_refuses_another_model(
     assert refused.location == "--model" and "it has changed since" in refused.problem
 
 
+@pytest.mark.long
 def test_the_settings_that_a_row_depends_on_are_those_that_gather_refuses(
     smollm2: Template, files: dict[str, str]
 ) -> None:

@@ -176,6 +176,7 @@ def test_a_repeated_record_has_one_row_of_measures_and_a_part_of_a_dialog_one_wi
     assert len({row["id"] for row in measures}) == len(measures)
 
 
+@pytest.mark.long
 def test_workers_change_no_plan_and_an_input_that_changed_is_refused(rows, tmp_path):
     run = str(tmp_path / "run")
     assert prep(str(rows), run=run, **OPTIONS).status == "done"
