@@ -209,6 +209,9 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """finished retriever stage: its name in the workspace, or a path"""
     retrieve_by: Annotated[RankBy, ROWS] = "tuned"
     """ranking method of the retriever; hybrid combines tuned and bm25"""
+    accepted_answer: Annotated[Literal["least", "full"], ROWS] = "least"
+    """answer to learn where several are accepted: least leaves out optional parameters, full writes
+    those that have an accepted value"""
     no_call_answer: Annotated[str, ROWS] = "None of the available tools can answer this."
     """answer to learn where BFCL expects no call"""
     no_call_answer_zh: Annotated[str, ROWS] = "现有的工具都无法完成这个请求。"

@@ -6,11 +6,14 @@ from agentlite.core.json_schema import Schema, fits, schema_at, takes
 from agentlite.core.records import GoldCall, Tool, choices_of, plain
 
 
-def first_accepted(call: GoldCall, tools: tuple[Tool, ...]) -> dict[str, Any]:
+def first_accepted(
+    call: GoldCall, tools: tuple[Tool, ...], *, full: bool = False
+) -> dict[str, Any]:
     """Arguments that satisfy a gold call, the first accepted values that fit its schema; none
-    where any arguments do.
+    where any arguments do. `full`: also those that may be left out, where a value of them is
+    accepted too.
     """
-    return _first(call.arguments or {}, parameters_of(call.name, tools))
+    return _first(call.arguments or {}, parameters_of(call.name, tools), full)
 
 
 def parameters_of(name: str, tools: tuple[Tool, ...]) -> Schema:
@@ -35,26 +38,27 @@ def gold_problem(call: GoldCall, schema: Schema) -> str:
     return ""
 
 
-def _first(accepted: dict[str, list[Any]], schema: Schema) -> dict[str, Any]:
+def _first(accepted: dict[str, list[Any]], schema: Schema, full: bool) -> dict[str, Any]:
     """The first accepted value of each key, of those that fit if any do; keys that may be left out
-    are, unless the schema requires them.
+    are, unless the schema requires them or `full` wants those that have a value.
     """
     required = schema.get("required", [])
     arguments = {}
     for key, choices in accepted.items():
-        if "" in choices and key not in required:
-            continue
         declared = schema_at(schema, "properties", key)
-        values = [_value(value, declared) for value in choices if value != ""]
-        first = values[0] if values else ""
-        arguments[key] = next((value for value in values if fits(value, declared)), first)
+        values = [_value(value, declared, full) for value in choices if value != ""]
+        fitting = [value for value in values if fits(value, declared)]
+        optional = "" in choices and key not in required
+        if optional and not (full and fitting and takes(schema, key)):
+            continue
+        arguments[key] = next(iter([*fitting, *values]), "")
     return arguments
 
 
-def _value(value: object, schema: Schema) -> Any:
+def _value(value: object, schema: Schema, full: bool = False) -> Any:
     """An accepted value as an argument."""
     if isinstance(value, dict):
-        return _first(choices_of(value), schema)
+        return _first(choices_of(value), schema, full)
     if isinstance(value, list):
-        return [_value(inner, schema_at(schema, "items")) for inner in value]
+        return [_value(inner, schema_at(schema, "items"), full) for inner in value]
     return value

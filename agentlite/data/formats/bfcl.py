@@ -92,9 +92,11 @@ def fits(row: dict[str, Any]) -> bool:
     return isinstance(row.get("question"), list) and isinstance(row.get("function"), list)
 
 
-def read(row: dict[str, Any], no_call_answer: str = NO_CALL_ANSWER) -> Record:
+def read(
+    row: dict[str, Any], no_call_answer: str = NO_CALL_ANSWER, accepted_answer: str = "least"
+) -> Record:
     """A question and its gold. The assistant turn is the answer that says least: the first accepted
-    values alone.
+    values of what may not be left out; or, as the `accepted_answer` "full", of all that has one.
 
     Where any call is right there is none to learn: such a row is for tests, and its turn only marks
     the place.
@@ -102,12 +104,12 @@ def read(row: dict[str, Any], no_call_answer: str = NO_CALL_ANSWER) -> Record:
     Raises RowError E201 for another shape, E210 where no call could ever satisfy the gold.
     """
     try:
-        return _read(row, no_call_answer)
+        return _read(row, no_call_answer, full=accepted_answer == "full")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise RowError("E201", f"not as BFCL v4 has it: {misread(error)}") from error
 
 
-def _read(row: dict[str, Any], no_call_answer: str) -> Record:
+def _read(row: dict[str, Any], no_call_answer: str, *, full: bool) -> Record:
     category = _category(row["id"])
     tools = tools_of(row)
     question = _question(row["question"])
@@ -117,7 +119,7 @@ def _read(row: dict[str, Any], no_call_answer: str) -> Record:
     calls = (
         ()
         if category in ANY_CALL
-        else tuple(_answer(call, tools, f"call_{i}") for i, call in enumerate(expected))
+        else tuple(_answer(call, tools, f"call_{i}", full) for i, call in enumerate(expected))
     )
     answer = ANY_CALL_ANSWER if category in ANY_CALL else no_call_answer
     return Record(
@@ -189,9 +191,9 @@ def _parameter(parameter: dict[str, object], language: str) -> dict[str, object]
     return {**parameter, "format": TUPLE} if parameter["type"] == "tuple" else parameter
 
 
-def _answer(call: GoldCall, tools: tuple[Tool, ...], call_id: str) -> Call:
+def _answer(call: GoldCall, tools: tuple[Tool, ...], call_id: str, full: bool) -> Call:
     properties = parameters_of(call.name, tools).get("properties", {})
-    arguments = first_accepted(call, tools)
+    arguments = first_accepted(call, tools, full=full)
     for name, value in arguments.items():
         if (declared := properties.get(name, {}).get("format", "")).startswith(
             tuple(LANGUAGES.values())

@@ -26,8 +26,9 @@ def fits(row: dict[str, Any]) -> bool:
     return isinstance(row.get("gold"), list) and ("prompt" in row or openai.fits(row))
 
 
-def read(row: dict[str, Any]) -> Record:
-    """An empty `gold` says that no call is expected. Raises RowError E201, or the error of the
+def read(row: dict[str, Any], accepted_answer: str = "least") -> Record:
+    """An empty `gold` says that no call is expected. A parameter that may be left out is written
+    where `accepted_answer` is "full". Raises RowError E201, or the error of the
     messages or tools.
     """
     if not isinstance(row.get("gold"), list):
@@ -42,8 +43,10 @@ def read(row: dict[str, Any]) -> Record:
             "E201", "gold is a list of calls, and the last message is not a question to it"
         )
     expected = tuple(_gold_call(call) for call in row["gold"])
+    full = accepted_answer == "full"
     calls = tuple(
-        Call(call.name, first_accepted(call, tools), f"call_{i}") for i, call in enumerate(expected)
+        Call(call.name, first_accepted(call, tools, full=full), f"call_{i}")
+        for i, call in enumerate(expected)
     )
     return Record(
         messages=(*question, Message("assistant", "" if calls else NO_CALL_ANSWER, calls)),

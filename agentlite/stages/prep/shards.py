@@ -45,6 +45,7 @@ OF_ROWS = (
     "retrieve",
     "retriever",
     "retrieve_by",
+    "accepted_answer",
     "no_call_answer",
     "model_name",
     "model_author",

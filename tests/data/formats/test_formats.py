@@ -1259,11 +1259,14 @@ def test_an_answer_without_its_label_is_kept() -> None:
 @pytest.mark.long
 @needs_bfcl
 @pytest.mark.parametrize("category", CATEGORIES)
-def test_every_bfcl_row_is_valid_and_its_own_answer_satisfies_its_gold(category: str) -> None:
+@pytest.mark.parametrize("form", ["least", "full"])
+def test_every_bfcl_row_is_valid_and_its_own_answer_satisfies_its_gold(
+    category: str, form: str
+) -> None:
     impossible = set()
     for raw in read_raw(f"bfcl:{category}", EMPTY):
         try:
-            record = to_record(raw.value)
+            record = to_record(raw.value, options={"bfcl": {"accepted_answer": form}})
         except RowError:
             impossible.add(raw.value["id"])
             continue
@@ -1281,6 +1284,30 @@ def test_every_bfcl_row_is_valid_and_its_own_answer_satisfies_its_gold(category:
     assert impossible == {row for row in IMPOSSIBLE if row.startswith(f"{category}_")}
 
 
+def test_the_full_answer_has_every_parameter_of_which_a_value_is_accepted_and_fits() -> None:
+    """In rows of prompts as in those of BFCL; a value that breaks the schema is never added."""
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "string"} for name in ("city", "unit", "day", "lang")},
+        "required": ["city"],
+    }
+    row = {
+        "prompt": "Is it wet in Oslo?",
+        "tools": [{"name": "weather", "parameters": schema}],
+        "gold": [
+            {
+                "name": "weather",
+                "arguments": {"city": ["Oslo"], "unit": ["", "mm"], "day": ["", 7], "lang": [""]},
+            }
+        ],
+    }
+    for form, added in (("least", {}), ("full", {"unit": "mm"})):
+        record = to_record(row, options={"prompts": {"accepted_answer": form}})
+        [call] = record.messages[-1].calls
+        assert call.arguments == {"city": "Oslo", **added}
+        assert not calls_problem((call,), record.expected(1), record.tools)
+
+
 def test_a_bfcl_answer_leaves_out_what_may_be_left_out_at_every_depth() -> None:
     row = json.loads(FORMATS["bfcl"].example)
     user = {"type": "dict", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}
@@ -1296,6 +1323,9 @@ def test_a_bfcl_answer_leaves_out_what_may_be_left_out_at_every_depth() -> None:
     record = to_record(row)
     arguments = {"w": 3, "h": 4, "by": {"name": "Ada"}, "all": [{"name": "Bo"}, {}]}
     assert record.messages[-1].calls[0].arguments == arguments
+    full = to_record(row, options={"bfcl": {"accepted_answer": "full"}})
+    arguments |= {"unit": "cm", "by": {"name": "Ada", "age": 36}}
+    assert full.messages[-1].calls[0].arguments == arguments and full.gold == record.gold
     assert record.expected(1).calls == (GoldCall("geo.area", row["ground_truth"][0]["geo.area"]),)
     assert record.tools[0].parameters["properties"]["all"] == {
         "type": "array",
