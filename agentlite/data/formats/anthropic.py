@@ -8,7 +8,6 @@ from agentlite.core.plain_words import kind as kind_of
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import ms_swift
 from agentlite.data.formats.extra_fields import meta_of, rest
-from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.openai import has_loss, merged, unknown_role
 from agentlite.data.formats.tool_calls import read_call, read_tools
 
@@ -54,7 +53,7 @@ def read(row: dict[str, Any]) -> Record:
     """
     if not isinstance(row.get("messages"), list):
         raise RowError("E201", "messages is not a list")
-    tools = read_tools(_renamed(row.get("tools")), lambda text: _renamed(json_value(text)))
+    tools = read_tools(row.get("tools"))
     dialog = _AnthropicDialog(tools)
     if system := _texts(row.get("system"), "\n\n", "system"):
         dialog.messages.append(Message("system", system))
@@ -83,20 +82,6 @@ def _has_own_block(content: object) -> bool:
     return isinstance(content, list) and any(
         isinstance(b, dict) and b.get("type") in OWN_BLOCKS for b in content
     )
-
-
-def _renamed(tools: object) -> Any:
-    """Each tool's schema under the name that `read_tool` knows; what is not a list of tools as it
-    is.
-    """
-    if not isinstance(tools, list):
-        return tools
-    return [
-        {**tool, "parameters": tool["input_schema"]}
-        if isinstance(tool, dict) and tool.get("input_schema")
-        else tool
-        for tool in tools
-    ]
 
 
 class _AnthropicDialog:

@@ -1,5 +1,6 @@
 """Tools, schemas, calls and arguments in the many ways data sets write them -> Tool, Call, dict."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,9 @@ TYPES = {
 }
 SCHEMAS_BY_KEY = ("properties", "$defs", "definitions")
 SCHEMAS = ("items", "additionalProperties", "anyOf", "oneOf", "allOf")
+# where a tool's schema stands: with OpenAI, MCP, Anthropic, LangChain
+PARAMETERS = ("parameters", "inputSchema", "input_schema", "args_schema")
+RESULT_KEY = re.compile("return|response|result|output", re.IGNORECASE)
 Reader = Callable[[str], Any]
 MOST_KNOWN = 10_000
 _KNOWN: dict[tuple[bytes, Reader], Tool] = {}
@@ -115,7 +119,8 @@ def read_tool(value: object, reader: Reader = json_value) -> Tool:
 def _tool(value: object, reader: Reader) -> Tool:
     if isinstance(value, str):
         value = _text_value(value, reader, "E124", "a tool is")
-    function = value.get("function") or value if isinstance(value, dict) else None
+    given = value if isinstance(value, dict) else {}
+    function = given.get("function") or given
     if (
         not isinstance(function, dict)
         or not isinstance(function.get("name"), str)
@@ -125,8 +130,10 @@ def _tool(value: object, reader: Reader) -> Tool:
     name, description, parameters = (
         function["name"],
         function.get("description"),
-        function.get("parameters"),
+        _parameters(function),
     )
+    if not parameters:
+        _refuse_unread({**given, **function}, name)
     if isinstance(parameters, str):
         parameters = (
             _text_value(parameters, reader, "E211", f"parameters of {name} are")
@@ -141,6 +148,29 @@ def _tool(value: object, reader: Reader) -> Tool:
     returns = function.get("returns")
     tool = Tool(name, described, returns=returns if isinstance(returns, dict) else {})
     return replace(tool, parameters=json_schema(parameters, name)) if parameters else tool
+
+
+def _parameters(function: dict[str, Any]) -> Any:
+    """The schema under the first key that has one, or of the properties in LangChain's `args`."""
+    if given := next((function[key] for key in PARAMETERS if function.get(key)), None):
+        return given
+    args = function.get("args")
+    if not isinstance(args, dict) or not args:
+        return None
+    if all(isinstance(schema, dict) for schema in args.values()):
+        return {"type": "object", "properties": args}
+    return args if isinstance(args.get("properties"), dict) else None
+
+
+def _refuse_unread(tool: dict[str, Any], name: str) -> None:
+    """Raises RowError E211 for a schema under a key that is not read: the tool would be learned
+    without arguments.
+    """
+    for key, value in tool.items():
+        if isinstance(value, dict) and "properties" in value and not RESULT_KEY.search(key):
+            reason = f"the tool {name} has no parameters, and a schema under {key!r}"
+            hint = 'Write its schema beside its name, under "parameters".'
+            raise RowError("E211", reason, hint, key)
 
 
 def from_list(parameters: list[Any], tool: str) -> dict[str, Any]:

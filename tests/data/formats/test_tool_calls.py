@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from support.damaged_rows import refused
 
+from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Tool
 from agentlite.data.formats.tool_calls import (
     from_list,
@@ -84,6 +85,53 @@ def test_parameters_in_a_list_are_an_object_by_their_names() -> None:
     assert read_tool({"name": "f", "parameters": given}).parameters == expected
     for bad in ([3], [{"type": "int"}], [{"name": 3}]):
         assert refused(lambda bad=bad: from_list(bad, "f")) == "E211"
+
+
+CITY = {"city": {"type": "str"}}
+SCHEMA = {"type": "object", "properties": CITY}
+
+
+@pytest.mark.parametrize("shape", ["{}", '{{"type": "function", "function": {}}}'])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        *({key: SCHEMA} for key in ("parameters", "inputSchema", "input_schema", "args_schema")),
+        {"parameters": None, "inputSchema": json.dumps(SCHEMA)},
+        {"inputSchema": [{"name": "city", "type": "str"}]},
+        {"args": CITY},
+        {"args": SCHEMA},
+        {"args_schema": SCHEMA, "args": CITY},
+    ],
+    ids=str,
+)
+def test_a_schema_is_read_under_the_key_of_each_library(schema: dict[str, Any], shape: str) -> None:
+    tool = json.loads(shape.format(json.dumps({"name": "f", "description": "d", **schema})))
+    city = {"type": "object", "properties": {"city": {"type": "string"}}}
+    assert read_tool(tool) == Tool("f", "d", city)
+
+
+def test_parameters_come_before_a_schema_of_another_name() -> None:
+    tool = {"name": "f", "inputSchema": SCHEMA, "parameters": {"type": "array"}}
+    assert read_tool(tool).parameters == {"type": "array"}
+
+
+@pytest.mark.parametrize("key", ["schema", "parametersJsonSchema", "arguments", "input", "params"])
+@pytest.mark.parametrize("given", [{}, {"parameters": {}}])
+def test_a_tool_whose_schema_is_not_read_is_refused(key: str, given: dict[str, Any]) -> None:
+    function = {"name": "f", **given}
+    for tool in (
+        {**function, key: SCHEMA},
+        {"type": "function", "function": {**function, key: SCHEMA}},
+        {"type": "function", "function": function, key: SCHEMA},
+    ):
+        with pytest.raises(RowError, match=f"the tool f has no parameters, .* under '{key}'"):
+            read_tool(tool)
+        assert refused(lambda tool=tool: read_tool(tool)) == "E211"
+
+
+@pytest.mark.parametrize("key", ["returns", "response", "outputSchema", "output_schema", "results"])
+def test_the_schema_of_a_result_is_none_of_arguments(key: str) -> None:
+    assert read_tool({"name": "now", key: SCHEMA}).parameters == Tool("now").parameters
 
 
 @pytest.mark.parametrize(
