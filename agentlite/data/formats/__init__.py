@@ -174,7 +174,7 @@ def _with_turns(record: Record) -> Record:
     result would be trained.
     """
     if not record.is_text:
-        record = chains.split(task_prompts.split(record), SYNTAXES)
+        record = chains.untagged(chains.split(task_prompts.split(record), SYNTAXES))
     check_results(record)
     return record
 

@@ -1,13 +1,19 @@
 """Calls and results that an answer holds as text, whatever its container -> turns of their own."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Gold, Message, Record, Tool
+from agentlite.core.records import Call, Gold, Message, Record, Tool
+from agentlite.data.formats.inline_text import result_of, value_of
 from agentlite.rendering.result_marks import check_input
+
+RESULT = re.compile(
+    r"\s*<tool_(?P<tag>response|result)>((?:(?!<tool_re).)*?)</tool_(?P=tag)>\s*", re.DOTALL
+)
 
 
 class PromptParts(NamedTuple):
@@ -56,6 +62,38 @@ def split(record: Record, syntaxes: Iterable[Syntax]) -> Record:
         ):
             record = take_apart(record, syntax)
     return record
+
+
+def untagged(record: Record) -> Record:
+    """The record with the results that a user's turn or a tool's holds in tags, as the templates of
+    Hermes and Qwen write them, as turns of a tool.
+    """
+    if not any("<tool_re" in message.content for message in record.messages):
+        return record
+    messages: list[Message] = []
+    gold: dict[int, Gold] = {}
+    waiting: list[Call] = []
+    for turn, message in enumerate(record.messages):
+        if turn in record.gold:
+            gold[len(messages)] = record.gold[turn]
+        results = _tagged_results(message.content)
+        if message.role == "user" and waiting and results:
+            messages += [result_of(value_of(one), one, "content", waiting) for one in results]
+            continue
+        if message.role == "assistant":
+            waiting = [*message.calls]
+        elif message.role == "tool":
+            waiting = [call for call in waiting if call.id != message.call_id]
+            message = replace(message, content=results[0]) if len(results) == 1 else message
+        messages.append(message)
+    return replace(record, messages=tuple(messages), gold=gold)
+
+
+def _tagged_results(text: str) -> list[str]:
+    """What each block <tool_response> of a text holds; nothing if there is more than blocks."""
+    if not text.lstrip().startswith("<tool_re") or RESULT.sub("", text):
+        return []
+    return [block[2].strip() for block in RESULT.finditer(text)]
 
 
 def take_apart(record: Record, syntax: Syntax) -> Record:

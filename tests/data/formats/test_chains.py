@@ -23,11 +23,12 @@ from support.samples import DATA, with_template
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool, to_row
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import quick, to_record
+from agentlite.data.formats import FORMATS, quick, to_record
 from agentlite.data.formats.chains import _opened
 from agentlite.data.formats.readers import RawLine
 from agentlite.rendering import PROTOCOLS, choose, training_rows
 from agentlite.rendering.encoding import IGNORED
+from agentlite.rendering.protocols import hermes
 from agentlite.rendering.template import Template
 
 SECRET = "R35ULT"
@@ -195,6 +196,87 @@ def test_a_result_that_is_a_turn_answers_the_action_before_it() -> None:
         ]
         assert record.messages[2] == Message("tool", "4 mm", call_id="call_0")
         assert record.messages[3].content == "Yes."
+
+
+RESULTS = [
+    (["4 mm"], ["4 mm"]),
+    (["4 mm", '["dry"]'], ["4 mm", '["dry"]']),
+    (['{"name": "clock", "content": {"h": 1}}', "4 mm"], ["4 mm", '{"h": 1}']),
+    (["", "a <b>\n<c>"], ["", "a <b>\n<c>"]),
+]
+HOLDS_TURNS = [
+    name
+    for name in CONTAINERS
+    if "one text" not in name and name not in (*WHOLE, "self_cognition", "kagentinstruct")
+]
+
+
+@pytest.mark.parametrize("container", HOLDS_TURNS)
+@pytest.mark.parametrize(("given", "read"), RESULTS)
+def test_tagged_results_in_the_user_s_turn_answer_the_calls_before_it(
+    container: str, given: list[str], read: list[str]
+) -> None:
+    """As the templates of Hermes and Qwen print a dialog."""
+    calls = [Call(name, {"city": "Oslo"}) for name in ("weather", "clock")][: len(given)]
+    asked = hermes.assistant(Message("assistant", "I look.", tuple(calls)))
+    answered = hermes.results([Message("tool", text) for text in given])
+    exchanges = [("Is it wet?", asked), (answered, "So yes."), ("Thanks.", "Welcome.")]
+    record = to_record(CONTAINERS[container](SYNTAXES["hermes"].system, exchanges))
+    validate(record)
+    called, *results, final, _, _ = record.messages[record.turns[0] :]
+    assert [(call.name, call.arguments) for call in called.calls] == [
+        (call.name, call.arguments) for call in calls
+    ]
+    assert [message.content for message in results] == read
+    assert [message.call_id for message in results] == [call.id for call in called.calls]
+    assert final == Message("assistant", "So yes.")
+
+
+@pytest.mark.parametrize("role", ["user", "tool"])
+@pytest.mark.parametrize("tag", ["tool_response", "tool_result"])
+def test_tags_around_a_result_are_taken_off(role: str, tag: str) -> None:
+    messages = json.loads(FORMATS["openai"].example)["messages"]
+    messages[2] |= {"role": role, "content": f"<{tag}>\n4 mm\n</{tag}>\n"}
+    tools = [TOOLS[0].schema]
+    record = to_record({"messages": messages, "tools": tools, "gold": {"3": {"calls": []}}})
+    validate(record)
+    assert record.messages[2] == Message("tool", "4 mm", call_id="a")
+    assert [*record.gold] == [3]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "4 mm",
+        "See <tool_response>4</tool_response>",
+        "<tool_response>4</tool_response> So?",
+        "<tool_response>4",
+        "<tool_response><tool_response>4</tool_response>",
+        "<tool_response>4</tool_result>",
+    ],
+)
+def test_a_text_that_is_more_than_tagged_results_stays_as_it_is(text: str) -> None:
+    messages = json.loads(FORMATS["openai"].example)["messages"]
+    for place in ({"role": "tool", "content": text}, {"role": "user", "content": text}):
+        messages[2] |= place
+        assert to_record({"messages": messages}).messages[2].content == text
+
+
+def test_tagged_results_in_one_turn_move_the_gold_behind_them() -> None:
+    called = {
+        "role": "assistant",
+        "tool_calls": [{"function": {"name": name}} for name in ("weather", "clock")],
+    }
+    row = {
+        "messages": [
+            {"role": "user", "content": "q"},
+            called,
+            {"role": "user", "content": hermes.results([Message("tool", "4")] * 2)},
+            {"role": "assistant", "content": "a"},
+        ],
+        "gold": {"3": {"calls": []}},
+    }
+    assert [*to_record(row).gold] == [4]
 
 
 @pytest.mark.parametrize("syntax", [name for name, one in SYNTAXES.items() if one.split])
