@@ -36,7 +36,8 @@ ROLES: dict[str, Role] = {
 THOUGHTS = (
     "reasoning_content",
     "reasoning",
-)  # what a thinking model said before, under the keys that servers use
+    "thinking",
+)  # what a thinking model said before, under the keys that servers use; some write two of them
 KNOWN = frozenset(
     {
         "role",
@@ -145,7 +146,8 @@ class _OpenAIDialog:
         content, loss = _text(message.get("content"), role, number), has_loss(message)
         if not message.keys().isdisjoint(THOUGHTS):
             thoughts = [_text(message.get(key), role, number) for key in THOUGHTS]
-            content = "\n\n".join(filter(None, [*thoughts, content]))
+            once = {thought.strip(): thought for thought in thoughts}.values()
+            content = "\n\n".join(filter(None, [*once, content]))
         if role == "assistant":
             try:
                 self.calls = tuple([self._call(call) for call in _calls(message)])

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import importlib.util
 import io
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, Raw, detected, files_of, read_raw, readers, to_record
 from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, NO_CALL, NO_CALL_ANSWER, TUPLE
 from agentlite.data.formats.foreign_files import HEAD, refuse_foreign
+from agentlite.data.formats.openai import THOUGHTS
 from agentlite.data.formats.readers import LONGEST_LINE, PACKED
 from agentlite.scoring.metrics.tool_calls import calls_problem, score_step
 
@@ -966,12 +968,22 @@ def test_what_a_model_thought_stands_before_what_it_said() -> None:
         ({"reasoning_content": "It rains."}, "It rains.\n\nWet."),
         ({"reasoning": "It rains."}, "It rains.\n\nWet."),
         ({"reasoning": "2", "reasoning_content": "1"}, "1\n\n2\n\nWet."),
+        ({"thinking": "It rains."}, "It rains.\n\nWet."),
+        ({"thinking": "3", "reasoning": "2", "reasoning_content": "1"}, "1\n\n2\n\n3\n\nWet."),
         ({"reasoning_content": None, "reasoning": ""}, "Wet."),
         ({"reasoning": "It rains.", "content": None}, "It rains."),
     ):
         record = to_record(openai_row({**said, **thoughts}), "openai")
         assert record.messages[1] == Message("assistant", content)
         assert "turns" not in record.meta
+
+
+@pytest.mark.parametrize("keys", [*itertools.combinations(THOUGHTS, 2), THOUGHTS], ids=str)
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_one_thought_under_several_keys_counts_once(keys: tuple[str, ...], end: str) -> None:
+    thoughts = dict.fromkeys(keys, "It rains.") | {keys[0]: f"It rains.{end}"}
+    said = {"role": "assistant", "content": "Wet.", **thoughts}
+    assert to_record(openai_row(said)).messages[1].content == "It rains.\n\nWet."
 
 
 def test_openai_content_is_text_or_parts_of_text_and_a_result_may_be_any_json() -> None:
