@@ -157,6 +157,14 @@ CODES: dict[str, Code] = {
         "an answer that its prompt does not begin.",
         "The reason has the template's own words. Change the row, or take another --protocol.",
     ),
+    "E221": Code(
+        "A trained answer holds a call as text, in the form of another model (<|python_tag|>, "
+        "[TOOL_CALLS], functools[, ...), and tools are on offer: it would be learned as plain "
+        "words, and eval would count right calls as wrong.",
+        "Log the tool_calls that the server parses (vLLM: --enable-auto-tool-choice "
+        "--tool-call-parser NAME), write the call as tool_calls, or take the turn out of training: "
+        '"loss": false.',
+    ),
     "D401": Code(
         "The same dialog, tools and gold as another record.", "Nothing to fix: that one is kept."
     ),

@@ -13,7 +13,8 @@ from agentlite.data.curation.validate import check_dialog, validate
 from agentlite.data.formats import samples, to_record
 
 ANSWERS = ("chosen", "rejected", "rejected_response", "rejected_messages")
-UNSPLIT = ("E206", "E208", "E214", "E218")  # a text that is not a whole chain, or holds a result
+# a text that is not a whole chain, or holds a result or a call in another model's form
+UNSPLIT = ("E206", "E208", "E214", "E218", "E221")
 EXAMPLES = (
     '{"prompt": "Is it wet in Oslo?", "chosen": "Let me look.", "rejected": "No."}',
     '{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", '

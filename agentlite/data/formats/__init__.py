@@ -50,6 +50,7 @@ from agentlite.data.formats.readers import (
     read_lines,
     read_raw,
 )
+from agentlite.rendering.call_marks import check_calls
 from agentlite.rendering.result_marks import check_results
 
 Row = dict[str, Any]
@@ -171,11 +172,12 @@ def _stated_split(record: Record) -> str:
 
 def _with_turns(record: Record) -> Record:
     """The record with the calls and results that its texts hold as turns. Raises RowError where a
-    result would be trained.
+    result, or a call in another model's form, would be trained.
     """
     if not record.is_text:
         record = chains.untagged(chains.split(task_prompts.split(record), SYNTAXES))
     check_results(record)
+    check_calls(record)
     return record
 
 

@@ -1,0 +1,100 @@
+"""A call in another model's form is found where that model writes it; prose about one is none."""
+
+import pytest
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.data.formats import to_record
+from agentlite.rendering.call_marks import MARKS, call_mark, check_calls
+
+CALLS = {
+    "Llama": [
+        '<|python_tag|>{"name": "weather", "parameters": {"city": "Oslo"}}<|eom_id|>',
+        '<|python_tag|>weather.call(city="Oslo")',
+        '<function=weather>{"city": "Oslo"}</function>',
+        "<function=weather>\n<parameter=city>\nOslo\n</parameter>\n</function>",
+    ],
+    "Mistral": [
+        '[TOOL_CALLS] [{"name": "weather", "arguments": {"city": "Oslo"}}]',
+        '[TOOL_CALLS]weather{"city": "Oslo"}',
+        '[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}',
+    ],
+    "DeepSeek": [
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather",
+        "<｜tool▁call▁begin｜>weather",
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="weather">',
+    ],
+    "Kimi": [
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0",
+        "<|tool_call_begin|>functions.weather:0",
+    ],
+    "gpt-oss": [
+        "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{}",
+        "<|channel|>analysis to=functions.weather code<|message|>{}",
+        "commentary to=functions.weather json{}",
+    ],
+    "Granite": ['<|tool_call|>[{"name": "weather", "arguments": {}}]'],
+    "Phi": ['functools[{"name": "weather", "arguments": {}}]'],
+    "Gemma": [
+        '```tool_code\nweather(city="Oslo")\n```',
+        "<start_function_call>call:weather{city:<escape>Oslo<escape>}<end_function_call>",
+        '<|tool_call>call:weather{city:<|"|>Oslo<|"|>}<tool_call|>',
+    ],
+    "InternLM": ['<|action_start|><|plugin|>\n{"name": "weather"}<|action_end|>'],
+    "Command R": ['<|START_ACTION|>[{"tool_name": "weather"}]<|END_ACTION|>'],
+    "Hermes": ['<tool_call>\n{"name": "weather", "arguments": {}}'],
+}
+AT_START = [*CALLS["Phi"], *CALLS["Hermes"], CALLS["gpt-oss"][2]]
+PROSE = [
+    *(f"Such a call is written as {text}" for text in AT_START),
+    "Call `functools[0]`, or functools[{}] in code.",
+    "Use functools.partial.",
+    "The token `<|python_tag|>` begins a call, as `<|tool_call|>` and `[TOOL_CALLS] [` do.",
+    "Mistral writes [TOOL_CALLS] before a call.",
+    "Write <function=NAME> with your own name.",
+    "A ```tool_code fence.",
+    "```python\nweather()\n```",
+    '{"name": "Oslo", "rain": 4}',
+    "It is wet.",
+]
+
+
+def row(text: str, **more: object) -> dict[str, object]:
+    messages = [
+        {"role": "user", "content": "Is it wet in Oslo?"},
+        {"role": "assistant", "content": text, **more},
+    ]
+    return {"messages": messages, "tools": [{"name": "weather"}]}
+
+
+def test_each_form_has_calls_here() -> None:
+    assert [*CALLS] == [*MARKS]
+
+
+@pytest.mark.parametrize(
+    ("model", "text"), [(model, text) for model, texts in CALLS.items() for text in texts]
+)
+def test_a_trained_call_in_another_model_s_form_is_refused(model: str, text: str) -> None:
+    for written in (text, f"\n {text}") if text.startswith("<") else (text,):
+        found = call_mark(written)
+        assert found and found[0] == model
+        assert found[1] in written
+    for said in (text, f"I look.\n{text}") if text not in AT_START else (text,):
+        with pytest.raises(RowError, match=f"trained and holds a call in {model}'s own form") as no:
+            to_record(row(said))
+        assert no.value.code == "E221"
+        shown = to_record(row(said, loss=False))
+        assert shown.messages[1].content == said
+
+
+@pytest.mark.parametrize("text", PROSE)
+def test_prose_about_calls_is_an_answer(text: str) -> None:
+    assert call_mark(text) is None
+    assert to_record(row(text)).messages[1].content == text
+
+
+def test_a_mark_counts_where_tools_are_on_offer_and_no_call_is_read() -> None:
+    text = CALLS["Llama"][0]
+    check_calls(Record(messages=(Message("user", "q"), Message("assistant", text))))
+    called = Message("assistant", text, (Call("weather", {}),))
+    check_calls(Record(messages=(Message("user", "q"), called), tools=(Tool("weather"),)))
