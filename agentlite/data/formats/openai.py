@@ -46,6 +46,7 @@ KNOWN = frozenset(
         "function_call",
         "tool_call_id",
         "name",
+        "tool_name",
         "loss",
         "weight",
         *THOUGHTS,
@@ -188,7 +189,8 @@ class _OpenAIDialog:
         """The id of the call a result answers: its own, or the only one it can be; "" if that is
         not clear.
         """
-        given, name = message.get("tool_call_id"), message.get("name")
+        given = message.get("tool_call_id")
+        name = message.get("name") or message.get("tool_name")  # the latter is Ollama's
         if given:
             fitting = [given] * self.waiting[given] if isinstance(given, str) else []
         else:

@@ -734,16 +734,19 @@ def test_openai_roles_and_content_that_cannot_be_learned_are_rejected() -> None:
     assert rejected(lambda: to_record(openai_row({"role": "critic", "content": "no"}))) == "E202"
 
 
-def test_missing_ids_are_filled_in_where_only_one_call_can_be_meant() -> None:
-    calls: list[Any] = [{"function": {"name": name, "arguments": {}}} for name in ("f", "g", "g")]
+@pytest.mark.parametrize("name", ["name", "tool_name"])
+def test_missing_ids_are_filled_in_where_only_one_call_can_be_meant(name: str) -> None:
+    calls: list[Any] = [{"function": {"name": one, "arguments": {}}} for one in ("f", "g", "g")]
     f, g = (
-        {"role": "tool", "name": "f", "content": "1"},
-        {"role": "tool", "name": "g", "content": "2"},
+        {"role": "tool", name: "f", "content": "1"},
+        {"role": "tool", name: "g", "content": "2"},
     )
     tools = [{"name": "f"}, {"name": "g"}]
     asked = {"role": "assistant", "tool_calls": calls[:2]}
     unnamed = {"role": "tool", "content": "1"}  # one result is g's, so the other is f's
-    messages = to_record(openai_row(asked, g, unnamed, tools=tools)).messages
+    record = to_record(openai_row(asked, g, unnamed, tools=tools))
+    assert "turns" not in record.meta
+    messages = record.messages
     ids = {call.name: call.id for call in messages[1].calls}
     assert [(message.call_id, message.content) for message in messages[2:]] == [
         (ids["f"], "1"),
