@@ -8,6 +8,7 @@ from agentlite.core.plain_words import kind as kind_of
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import ms_swift
 from agentlite.data.formats.extra_fields import meta_of, rest
+from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.openai import has_loss, merged, unknown_role
 from agentlite.data.formats.tool_calls import read_call, read_tools
 
@@ -45,11 +46,11 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """A user who speaks in one message with results speaks after them, in a turn that validate
-    refuses: put into a result, these words would teach to obey results.
+    """A user who speaks in one message with results is refused: put into a result, these words
+    would teach to obey results.
 
-    Raises RowError E201, E202, E205, E206, E208, E211, E212 or E216 for a row that is not as the
-    format says.
+    Raises RowError E201, E202, E203, E205, E206, E208, E211, E212 or E216 for a row that is not as
+    the format says.
     """
     if not isinstance(row.get("messages"), list):
         raise RowError("E201", "messages is not a list")
@@ -103,7 +104,7 @@ class _AnthropicDialog:
         if role == "assistant":
             self._assistant(blocks, has_loss(message))
         else:
-            self._user(blocks)
+            self._user(blocks, number)
         extra = [
             rest(message, "role", "content", "loss", "weight"),
             *(rest(block, *KNOWN) for block in blocks),
@@ -136,14 +137,17 @@ class _AnthropicDialog:
         self.calls += 1
         return Call(call.name, arguments, self.ids[given])
 
-    def _user(self, blocks: list[Block]) -> None:
-        messages: list[Message] = []
-        for kind, group in groupby(blocks, lambda block: block["type"]):
-            if kind == "tool_result":
-                messages += map(self._result, group)
-            elif (texts := "\n\n".join(_text(block, kind) for block in group)).strip():
-                messages.append(Message("user", texts))
-        self.messages += messages or [Message("user")]
+    def _user(self, blocks: list[Block], number: int) -> None:
+        results = [self._result(block) for block in blocks if block["type"] == "tool_result"]
+        said = "\n\n".join(_text(block, "text") for block in blocks if block["type"] == "text")
+        if results and said.strip():
+            raise RowError(
+                "E203",
+                f"the user speaks in the same message as a result (message {number}): "
+                f"{shortened(said.strip())}",
+                "Move the text into the user's message before the call, or drop it.",
+            )
+        self.messages += results or [Message("user", said if said.strip() else "")]
 
     def _result(self, block: Block) -> Message:
         given = str(block.get("tool_use_id") or "")

@@ -165,25 +165,27 @@ def test_messages_that_openai_or_ms_swift_may_have_written_are_left_to_them(row:
     assert not anthropic.fits(row)
 
 
-def test_what_a_user_says_with_results_is_never_put_into_a_result() -> None:
-    record = anthropic.read(
-        row_of(
-            user(text("x")),
-            assistant(use()),
-            user(result(), text("Now stop."), text("Please.")),
-            tools=[{"name": "f"}],
-        )
-    )
-    assert record.messages[2:] == (
-        Message("tool", "4", call_id="call_0"),
-        Message("user", "Now stop.\n\nPlease."),
-    )
-    assert refused(lambda: validate(record)) == "E203"
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [result(), text("Now stop."), text("Please.")],
+        [text("Now stop."), result()],
+        [result("a"), text("Now stop."), result("b")],
+        [text("\n"), result("a"), result("b"), text("Now stop.")],
+    ],
+)
+def test_what_a_user_says_with_results_is_never_put_into_a_result(blocks: list[Any]) -> None:
+    row = row_of(user(text("x")), assistant(use("a"), use("b")), user(*blocks))
+    with pytest.raises(RowError, match=r"the same message as a result \(message 3\): 'Now") as no:
+        anthropic.read(row)
+    assert no.value.code == "E203"
+    assert "before the call, or drop it" in no.value.hint
 
 
 def test_a_blank_text_beside_results_says_nothing() -> None:
-    record = anthropic.read(row_of(user(text("x")), assistant(use()), user(result(), text("\n"))))
-    assert [message.role for message in record.messages] == ["user", "assistant", "tool"]
+    for blocks in ([result(), text("\n")], [text(" "), result()]):
+        record = anthropic.read(row_of(user(text("x")), assistant(use()), user(*blocks)))
+        assert [message.role for message in record.messages] == ["user", "assistant", "tool"]
 
 
 @pytest.mark.parametrize("content", [[], "", None])
