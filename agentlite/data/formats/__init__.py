@@ -249,9 +249,15 @@ def detected(value: Row) -> str:
         at = "body" if "body" in value else "response"
         raise RowError("E202", reason, hint, at)
     for wrong in value:
-        if (right := closest(str(wrong), MAIN_KEYS)) and right != wrong:
+        if (right := closest(str(wrong), MAIN_KEYS)) and _would_fit(value, wrong, right):
             raise RowError("E202", reason, f"Did you mean '{right}' in place of '{wrong}'?", wrong)
     raise RowError("E202", reason)
+
+
+def _would_fit(value: Row, wrong: str, right: str) -> bool:
+    """Whether some format fits the row with another name for one of its keys."""
+    renamed = {right if key == wrong else key: inner for key, inner in value.items()}
+    return right not in value and any(known.fits(renamed) for known in FORMATS.values())
 
 
 __all__ = [

@@ -646,6 +646,49 @@ def test_a_row_whose_messages_are_a_text_is_not_told_the_name_that_it_has() -> N
     assert caught.value.code == "E202" and "Did you mean" not in caught.value.hint
 
 
+TURNS = json.loads(FORMATS["openai"].example)["messages"]
+
+
+@pytest.mark.parametrize(
+    ("row", "right"),
+    [
+        ({"message": TURNS}, "messages"),
+        ({"mesages": TURNS, "id": "1"}, "messages"),
+        ({"dialog": TURNS}, "messages"),
+        ({"conversatons": [{"from": "human", "value": "q"}]}, "conversations"),
+        ({"instructions": "q", "input": "", "output": "a"}, "instruction"),
+        ({"Instruction": "q", "output": "a"}, "instruction"),
+        ({"querry": "q", "response": "a"}, "query"),
+        ({"promt": "q", "gold": []}, "prompt"),
+        ({"txt": "a"}, "text"),
+    ],
+)
+def test_a_key_that_is_misspelt_gets_the_name_by_which_the_row_fits(row: Any, right: str) -> None:
+    with pytest.raises(RowError) as caught:
+        to_record(row)
+    (wrong,) = row.keys() & {caught.value.at}
+    assert caught.value.hint == f"Did you mean '{right}' in place of '{wrong}'?"
+    to_record({right if key == wrong else key: value for key, value in row.items()})
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"request": {"messages": TURNS}, "response": {"content": "a"}},
+        {"request": "q", "response": "a"},
+        {"systemInstruction": {"parts": []}, "contents": [{"role": "user", "parts": []}]},
+        {"instructions": "Be brief.", "input": [{"role": "user"}], "output": [{"type": "message"}]},
+        {"message": "q"},
+        {"prompt": "q", "prompts": "q", "answer": "a"},
+    ],
+    ids=str,
+)
+def test_a_key_of_another_shape_gets_no_name_by_which_no_format_fits(row: Any) -> None:
+    with pytest.raises(RowError) as caught:
+        to_record(row)
+    assert (caught.value.code, caught.value.hint) == ("E202", "")
+
+
 def test_a_row_of_no_format_is_rejected_with_its_keys() -> None:
     with pytest.raises(RowError) as caught:
         to_record({"prompt": "a", "answer": "b"})
