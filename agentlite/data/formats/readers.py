@@ -20,7 +20,7 @@ from agentlite.core.plain_words import kind
 from agentlite.core.row_files import check_parquet, read_parquet
 from agentlite.data.formats import bfcl
 from agentlite.data.formats.foreign_files import HEAD, refuse_foreign
-from agentlite.data.formats.json_decode import json_value, not_json
+from agentlite.data.formats.json_decode import behind_prefix, json_value, not_json
 from agentlite.data.formats.json_repair import ENCODING
 
 LONGEST_LINE = 16 << 20
@@ -299,14 +299,15 @@ def _unpacked(file: BinaryIO, name: str) -> Unpacked | None:
 
 
 def _bracketed(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator[RawLine]:
-    """A file that begins with [: one array of rows, or rows that are arrays, which cannot be
-    read."""
+    """A file that begins with [: one array of rows, or rows that are arrays or stand behind a
+    prefix, which cannot be read.
+    """
     rest = file.read()
     try:
         whole = json.loads(_unmarked(first))
         lines = bool(rest.strip()) or not all(isinstance(row, dict) for row in whole)
     except (ValueError, RecursionError):
-        lines = False
+        lines = bool(behind_prefix(_unmarked(first).decode("utf-8", "replace")))
     yield from (
         _lines(io.BytesIO(rest), name, first, number)
         if lines
@@ -381,7 +382,8 @@ def decoded(line: RawLine) -> Raw:
     try:
         return Raw(location, content, _object(_unmarked(content)), None)
     except RowError as error:
-        torn = not line.content.endswith(b"\n") and error.code == "E121"
+        is_last = not line.content.endswith(b"\n")
+        torn = is_last and error.code == "E121" and not behind_prefix(_unmarked(content).decode())
         return Raw(
             location,
             content,

@@ -2,6 +2,7 @@
 say.
 """
 
+import io
 import json
 import math
 from typing import Any
@@ -13,7 +14,7 @@ from support.damaged_rows import refused
 from support.examples import examples
 
 from agentlite.core.errors import RowError
-from agentlite.data.formats import json_repair
+from agentlite.data.formats import json_repair, read_raw
 from agentlite.data.formats.json_decode import json_value, literal_value, not_json, shortened
 from agentlite.data.formats.json_repair import repair
 
@@ -55,6 +56,44 @@ def test_the_place_where_a_text_stops_to_be_json_is_counted_from_one() -> None:
 )
 def test_what_a_parser_would_guess_or_lose_is_refused(text: str, code: str) -> None:
     assert refused(lambda: json_value(text)) == code
+
+
+PREFIXES = [
+    "2026-11-01 12:00:00 INFO ",
+    "2026-11-01T12:00:00Z\t",
+    "[INFO] ",
+    "[2026-11-01 12:00:00,123] INFO - ",
+    "INFO:agent:",
+    "data: ",
+    "17 ",
+    "é ",
+]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_row_behind_a_prefix_is_refused_with_its_column(prefix: str, end: str) -> None:
+    line = f'{prefix}{{"messages": [{{"role": "user"}}]}}{end}'
+    with pytest.raises(RowError, match=rf"at column {len(prefix) + 1}: '") as caught:
+        json_value(line)
+    assert caught.value.code == "E121"
+    assert "sed 's/^[^{]*//' FILE" in caught.value.hint
+    lines = f"{line.rstrip()}\n{line}"
+    errors = [raw.error for raw in read_raw("-", io.BytesIO(lines.encode()))]
+    assert [(one.code, one.reason) for one in errors if one] == [("E121", caught.value.reason)] * 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('{"a": 1} {"b": 2}', '[{"a": 1}', '[1, {"a": 1}', "INFO", "INFO {", 'INFO {"a": 1} end'),
+        *(' {"a": 1,}', '{"a": 1}}', "", "1 2", 'x {"a": ' + "[" * 100_000),
+    ],
+)
+def test_a_line_that_is_not_a_row_behind_a_prefix_gets_another_reason(text: str) -> None:
+    with pytest.raises(RowError) as caught:
+        json_value(text)
+    assert "column" not in caught.value.reason
 
 
 def test_large_numbers_and_pairs_of_surrogates_are_read() -> None:
