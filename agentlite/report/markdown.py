@@ -41,6 +41,7 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Iterator[str]:
     metrics = evaluation.metrics
     if sentences := headline(metrics, tables.differences(evaluation)):
         yield _cell(" ".join(sentences))
+    yield from map(_cell, tables.learned_before(metrics))
     if run.is_bfcl(evaluation):
         yield tables.BFCL_SENTENCE
     yield tables.MEAN_SENTENCE

@@ -137,6 +137,7 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation, budget: int) -> Json:
         "evaluation": evaluation,
         "is_bfcl": run.is_bfcl(evaluation),
         "headline": headline(metrics, tables.differences(evaluation)),
+        "learned_before": tables.learned_before(metrics),
         "models": _by_metric(models),
         "differences": _by_pair(tables.differences(evaluation)),
         "outdated": tables.outdated(evaluation),

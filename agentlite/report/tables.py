@@ -13,7 +13,7 @@ from agentlite.scoring.metrics.wrong_answers import IN_WORDS, KINDS
 
 TABLED = ("ranking", "differences", "latency_ms")  # of a retriever's figures
 # the keys of metrics.json that are not groups of figures
-NOT_A_GROUP = ("prompts", "metrics", "by", "problems", "wrong_answers")
+NOT_A_GROUP = ("prompts", "metrics", "by", "problems", "wrong_answers", "learned_before")
 SLICES = {
     "tools": "By number of tools to choose from",
     "task": "By task",
@@ -122,6 +122,22 @@ def groups(metrics: dict[str, Json]) -> list[Figures]:
     return [
         _group(name, {model: _flat(figures.get(name) or {}) for model, figures in metrics.items()})
         for name in names
+    ]
+
+
+def learned_before(metrics: dict[str, Json]) -> list[str]:
+    """A sentence for each stage of a model that was trained on records which measure the model, or
+    of which that cannot be seen.
+    """
+    return [
+        f"{stage} was trained on rows that are not there any more: whether {model} learned these "
+        "questions cannot be seen."
+        if count is None
+        else f"{count} of {learned['records']} records ask what {stage} was trained on: the "
+        f"figures of {model} show what it remembers."
+        for model, figures in metrics.items()
+        if (learned := figures.get("learned_before"))
+        for stage, count in learned["by_stage"].items()
     ]
 
 

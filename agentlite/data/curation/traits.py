@@ -44,21 +44,30 @@ class Traits(NamedTuple):
 
 
 def traits(record: Record) -> Traits:
-    parents = (record.id, record.parent, *record.meta.get("joined", []))
-    queries = [text for text in _user_texts(record) if _asks(text)] or [first_query(record)]
-    query_hashes = b"".join(bytes.fromhex(digest(query)) for query in queries if query)
+    asked = queries(record)
+    query_hashes = b"".join(bytes.fromhex(digest(query)) for query in asked if query)
     tools = tuple(sorted(map(sys.intern, expected_tools(record))))
     return Traits(
         record.id,
         record.split,
         sys.intern(record.source),
         record.task,
-        queries[0],
+        asked[0],
         query_hashes,
         tools,
-        tuple(filter(None, parents)),
+        parents(record),
         packed(keys(record)),
     )
+
+
+def parents(record: Record) -> tuple[str, ...]:
+    """Its own id, that of the record it was made from, and those it was joined from."""
+    return tuple(filter(None, (record.id, record.parent, *record.meta.get("joined", []))))
+
+
+def queries(record: Record) -> list[str]:
+    """The user turns that are long enough to ask something, normal; the first one, if none is."""
+    return [text for text in _user_texts(record) if _asks(text)] or [first_query(record)]
 
 
 def normal(text: str) -> str:

@@ -89,13 +89,23 @@ class SelfCognitionSource(Struct, frozen=True):
     system: str
 
 
+class LearnedBefore(Struct, frozen=True):
+    """How many records were measured, and by training stage how many of them it was trained on:
+    None where its rows are not known any more. Stages that learned none are absent.
+    """
+
+    records: int
+    by_stage: dict[str, int | None]
+
+
 class Metrics(Struct, frozen=True, kw_only=True):
     """metrics.json of one evaluated model, its keys in this order.
 
     A figure is None where there was nothing to measure it on; a group is absent where nobody asked
     for it. `by`: slice -> value -> metrics. `problems`: how many texts had each. `wrong_answers`:
     how many answers are of each kind; absent where the model acted in an environment. `unanswered`:
-    how many prompts count as wrong because their server never answered.
+    how many prompts count as wrong because their server never answered. `learned_before`: absent
+    where the model learned none of the records.
     """
 
     prompts: int
@@ -108,6 +118,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
     problems: dict[str, int]
     wrong_answers: dict[WrongKind, int] | UnsetType = UNSET
     unanswered: int | UnsetType = UNSET
+    learned_before: LearnedBefore | UnsetType = UNSET
     tools: dict[str, Summary | None] | UnsetType = UNSET
     parse_problems: dict[str, Summary] | UnsetType = UNSET
     bfcl: dict[str, Summary | None] | UnsetType = UNSET

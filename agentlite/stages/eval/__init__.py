@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from agentlite.config.settings import EvalSettings, default
@@ -25,6 +25,7 @@ from agentlite.rendering import Mixture, Prompt, settled
 from agentlite.rendering import prompts as prompts_of
 from agentlite.report import write_report
 from agentlite.report.headline import headline
+from agentlite.report.tables import learned_before as learned_sentences
 from agentlite.scoring.gates import check_figure, failures, parse_gate
 from agentlite.scoring.judge.llm_judge import Prices
 from agentlite.scoring.judge.rate_answers import judge_metrics, write_sheets
@@ -34,6 +35,7 @@ from agentlite.scoring.metrics.model_metrics import (
     HEADLINE,
     Comparison,
     ForgettingSource,
+    LearnedBefore,
     Metrics,
     SamplingOfPasses,
     SelfCognitionSource,
@@ -63,6 +65,7 @@ from agentlite.stages.eval.identity import (
     identity_of,
     identity_records,
 )
+from agentlite.stages.eval.learned_before import learned_before
 from agentlite.stages.eval.live import evaluate_live
 from agentlite.stages.eval.subjects import (
     EvalData,
@@ -124,10 +127,23 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
         if settings.sheet:
             refuse_unwritable(Path(settings.sheet).parent)
         first = next((one.source for one in subjects if one.source), None)
+        learned = learned_before(subjects, data.records, target.run)
         evaluated = {
-            one.name: _evaluate(settings, one, first, data, base / slug(one.name), target.force)
+            one.name: _evaluate(
+                settings,
+                one,
+                first,
+                data,
+                base / slug(one.name),
+                target.force,
+                learned.get(one.name, UNSET),
+            )
             for one in subjects
         }
+        for sentence in learned_sentences(
+            {name: {"learned_before": msgspec.to_builtins(one)} for name, one in learned.items()}
+        ):
+            console.notice(f"eval: {sentence.rstrip('.')}")
         if settings.sheet:
             by_model = {
                 name: list(read_predictions(one.folder / "predictions.jsonl"))
@@ -285,6 +301,7 @@ def _evaluate(
     data: EvalData,
     folder: Path,
     force: bool,
+    learned: LearnedBefore | UnsetType,
 ) -> Evaluated:
     """Asks what was not asked yet; every answer is read and scored anew, so that a new metric needs
     no new completion.
@@ -303,6 +320,7 @@ def _evaluate(
                 f"{subject.name} and count as wrong"
             )
         extra = _extra_metrics(settings, subject, first, data, answers, stage)
+        extra["learned_before"] = learned
 
         # the figures of these very predictions, scored as they are now, are not measured twice
         scored = digest(plain([settings.seed, *map(to_prediction_row, predictions)]))

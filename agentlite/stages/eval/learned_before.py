@@ -1,0 +1,89 @@
+"""Evaluated models + the records they are asked -> how many of these they were trained on."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from agentlite.core import console
+from agentlite.core.records import Record, from_row
+from agentlite.core.row_files import find_rows, read_rows
+from agentlite.data.curation.traits import parents, queries
+from agentlite.scoring.metrics.model_metrics import LearnedBefore
+from agentlite.stages.eval.subjects import EvalSubject
+from agentlite.workspace import run_folder
+
+RECORDS = "records.jsonl"  # what a stage was given, where it keeps that itself
+
+
+def learned_before(
+    subjects: Iterable[EvalSubject], records: Sequence[Record], run: Path
+) -> dict[str, LearnedBefore]:
+    """Of each model that was trained here, if it or a stage it was made from was trained on some of
+    the records, or on rows that are not there any more.
+    """
+    asked: dict[str, set[int]] = {}
+    for index, record in enumerate(records):
+        for tie in _ties(record):
+            asked.setdefault(tie, set()).add(index)
+    counts: dict[Path, int | None] = {}  # by stage: models are often made from the same ones
+    found = {}
+    with console.waiting("eval: comparing the questions with those that were learned"):
+        for subject in subjects:
+            if subject.source is None or subject.source.endpoints:
+                continue
+            stages = list(_trained_stages(subject.name, run))
+            for folder in stages:
+                if folder not in counts:
+                    counts[folder] = _learned(folder, asked)
+            by_stage = {folder.name: counts[folder] for folder in stages if counts[folder] != 0}
+            if by_stage:
+                found[subject.name] = LearnedBefore(len(records), by_stage)
+    return found
+
+
+def _trained_stages(name: str, run: Path) -> Iterator[Path]:
+    """The stages with rows to learn that the model comes from, itself the first."""
+    seen = set[Path]()
+    while name and run_folder.is_stage(folder := run_folder.find_stage(name, run)):
+        if folder in seen:
+            return
+        seen.add(folder)
+        plan = run_folder.read(folder).plan
+        if plan is None:
+            return
+        if "data" in plan.inputs:
+            yield folder
+        name, run = str(plan.settings.get("model") or ""), folder.parent
+
+
+def _learned(folder: Path, asked: Mapping[str, set[int]]) -> int | None:
+    """How many of the records a stage was trained on; None where its rows are not known."""
+    path = _rows_of(folder)
+    if path is None:
+        return None
+    learned = set[int]()
+    for row in read_rows(path):
+        for tie in _ties(from_row(row)):
+            learned |= asked.get(tie, set())
+    return len(learned)
+
+
+def _rows_of(folder: Path) -> Path | None:
+    """The records that a stage was trained on, as long as its data is that of its plan."""
+    if run_folder.read(folder).is_as_left(RECORDS):
+        return folder / RECORDS
+    plan = run_folder.read_plan(folder)
+    data = run_folder.read(
+        run_folder.find_stage(str(plan.settings.get("data") or ""), folder.parent)
+    )
+    outputs = data.done.outputs if data.done else {}
+    digests = plan.inputs["data"].split(",")  # some stages note the first letters of each
+    if not all(any(whole.startswith(one) for whole in outputs.values()) for one in digests):
+        return None
+    split = str(plan.settings.get("split") or "train")
+    paths = (find_rows(data.folder, name) for name in (split, Path(RECORDS).stem))
+    return next((path for path in paths if data.is_as_left(path.name)), None)
+
+
+def _ties(record: Record) -> set[str]:
+    """Keys that two records share if they are the same, or ask the same."""
+    return {*parents(record), *filter(None, queries(record))}
