@@ -33,9 +33,10 @@ from agentlite.scoring.rewards import COMPONENTS, Attempt
 CUT = "not finished within max_new_tokens"
 DIFFICULTY = ("difficulty", "level")  # where the meta of a record says it
 ID, TURN = ("record_id", "id"), "turn"
+CALLS = ("calls", "tool_calls", "function_call")  # the last one as older servers write it
 SHAPE = (
     '{"record_id": "...", "turn": 2, "text": "..."}, or "calls": [{"name": ..., "arguments": '
-    '{...}}] for "text"'
+    '{...}}] for "text", or "tool_calls" or "message" as OpenAI writes them'
 )
 
 
@@ -287,22 +288,53 @@ def _step(row: Row, record: Record, where: str) -> Step:
 
 
 def _external_answer(row: Row, where: str) -> ExternalAnswer:
-    text, calls = row.get("text", ""), row.get("calls")
-    if not isinstance(text, str) or ("text" not in row and calls is None):
+    row = _with_message(row, where)
+    text = row.get("text")
+    named = [name for name in CALLS if row.get(name) is not None]
+    if len(named) > 1:
+        raise UserError(
+            f'has both "{named[0]}" and "{named[1]}".', "Keep one of the two.", location=where
+        )
+    if not isinstance("" if text is None else text, str) or (text is None and not named):
         raise UserError("has no text and no calls.", f"A row: {SHAPE}.", location=where)
-    return ExternalAnswer(
-        text, None if calls is None else tuple(_call(call, where) for call in _list(calls, where))
-    )
+    calls = _calls(row[named[0]], named[0], where) if named else None
+    # a server lists no calls where it finds none in the text: the text is the answer
+    only_text = calls == () and named != ["calls"] and text is not None
+    return ExternalAnswer(text or "", None if only_text else calls)
 
 
-def _list(calls: object, where: str) -> list[object]:
-    if isinstance(calls, list):
-        return calls
-    raise UserError('"calls" is not a list.', f"A row: {SHAPE}.", location=where)
+def _with_message(row: Row, where: str) -> Row:
+    """The row with the words and calls of its message. Raises UserError where it has its own."""
+    message = row.get("message")
+    if message is None:
+        return row
+    if not isinstance(message, dict) or not isinstance(message.get("content") or "", str):
+        raise UserError(
+            '"message" is not an object whose "content" is a text.',
+            f"A row: {SHAPE}.",
+            location=where,
+        )
+    given = {"text": message.get("content") or "", **{name: message.get(name) for name in CALLS}}
+    both = next((name for name in given if row.get(name) and row[name] != given[name]), None)
+    if both:
+        raise UserError(
+            f'has both "message" and another "{both}".', "Keep one of the two.", location=where
+        )
+    return {**row, **{name: value for name, value in given.items() if value is not None}}
+
+
+def _calls(calls: object, name: str, where: str) -> tuple[Call, ...]:
+    if name == "function_call":
+        calls = [calls]
+    if not isinstance(calls, list):
+        raise UserError(f'"{name}" is not a list.', f"A row: {SHAPE}.", location=where)
+    return tuple(_call(call, where) for call in calls)
 
 
 def _call(call: Any, where: str) -> Call:
-    """A call, its arguments an object or the JSON text of one."""
+    """A call, or OpenAI's object with one, its arguments an object or the JSON text of one."""
+    if isinstance(call, dict):
+        call = call.get("function", call)
     arguments = call.get("arguments", {}) if isinstance(call, dict) else None
     try:
         arguments = json.loads(arguments) if isinstance(arguments, str) else arguments

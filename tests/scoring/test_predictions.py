@@ -182,6 +182,84 @@ def test_rows_from_elsewhere_are_taken_for_the_steps_that_are_asked(tmp_path, di
     assert said == ExternalAnswer("Hm.", (Call("f", arguments), Call("g", {})))
 
 
+FUNCTION = {"name": "get_weather", "arguments": {"city": "Oslo"}}
+WRITTEN = {**FUNCTION, "arguments": '{"city": "Oslo"}'}
+OF_OPENAI = [{"id": "call_0", "type": "function", "function": WRITTEN}]
+
+
+@pytest.mark.parametrize("words", ["", "Let me look."])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"calls": [FUNCTION]},
+        {"calls": OF_OPENAI},
+        {"tool_calls": OF_OPENAI},
+        {"tool_calls": [{"function": FUNCTION}]},
+        {"tool_calls": [WRITTEN]},
+        {"function_call": WRITTEN},
+        {"calls": None, "tool_calls": OF_OPENAI},
+        {"message": {"role": "assistant", "content": None, "tool_calls": OF_OPENAI}},
+        {"message": {"content": "", "function_call": WRITTEN, "tool_calls": None}},
+        {"message": {"content": "Let me look.", "tool_calls": OF_OPENAI}},
+        {"message": {"content": "Let me look.", "tool_calls": OF_OPENAI}, "tool_calls": OF_OPENAI},
+    ],
+)
+def test_right_calls_are_right_in_whatever_shape_a_row_has_them(shape, words, tmp_path, dialog):
+    if (own := shape.get("message", {}).get("content")) is not None:
+        words = own
+    elif "message" in shape:
+        words = ""
+    row = {"id": dialog.id, "turn": 2, "text": words, **shape}
+    without_text = {key: value for key, value in row.items() if key != "text" or value}
+    for one in (row, without_text):
+        (answer,) = external(tmp_path / "rows.jsonl", [one], dialog).values()
+        assert answer == ExternalAnswer(words, (OSLO,))
+        found = external_prediction(prompt(dialog), answer, HERMES)
+        assert (found.problem, found.metrics["exact_call"]) == ("", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ({"text": RIGHT, "tool_calls": []}, ExternalAnswer(RIGHT)),
+        ({"text": RIGHT, "tool_calls": None}, ExternalAnswer(RIGHT)),
+        ({"message": {"content": RIGHT, "tool_calls": []}}, ExternalAnswer(RIGHT)),
+        ({"message": {"content": RIGHT}, "text": RIGHT}, ExternalAnswer(RIGHT)),
+        ({"message": {"content": None}}, ExternalAnswer("")),
+        ({"text": RIGHT, "calls": []}, ExternalAnswer(RIGHT, ())),
+        ({"tool_calls": []}, ExternalAnswer("", ())),
+    ],
+)
+def test_a_server_that_found_no_call_leaves_the_text_to_be_read(shape, expected, tmp_path, dialog):
+    row = {"id": dialog.id, "turn": 2, **shape}
+    assert list(external(tmp_path / "rows.jsonl", [row], dialog).values()) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("shape", "problem"),
+    [
+        ({"calls": [FUNCTION], "tool_calls": OF_OPENAI}, 'both "calls" and "tool_calls"'),
+        ({"message": {"content": "a"}, "text": "b"}, 'both "message" and another "text"'),
+        (
+            {"message": {"content": "a"}, "tool_calls": OF_OPENAI},
+            'both "message" and another "tool_calls"',
+        ),
+        ({"message": "a"}, '"message" is not an object whose "content" is a text'),
+        ({"message": {"content": [{"text": "a"}]}}, '"message" is not an object whose "content"'),
+        ({"tool_calls": OF_OPENAI[0]}, '"tool_calls" is not a list'),
+        ({"tool_calls": [{"function": {"arguments": {}}}]}, "a call without a name"),
+        ({"tool_calls": [{"function": "f"}]}, "a call without a name"),
+        ({"text": None}, "no text and no calls"),
+        ({"text": 3, "calls": [FUNCTION]}, "no text and no calls"),
+    ],
+)
+def test_a_row_that_can_be_read_in_two_ways_is_refused(shape, problem, tmp_path, dialog):
+    path = tmp_path / "rows.jsonl"
+    with pytest.raises(UserError, match=problem) as refused:
+        external(path, [{"id": dialog.id, "turn": 2, **shape}], dialog)
+    assert refused.value.location == f"{path}:1" and refused.value.fix
+
+
 def test_a_turn_is_taken_as_read_only_where_a_record_is_asked_once(tmp_path, dialog):
     once = with_calls(1)
     path = tmp_path / "said.jsonl"
