@@ -12,14 +12,20 @@ from agentlite.core.row_files import Row
 from agentlite.data.curation.validate import check_dialog, validate
 from agentlite.data.formats import samples, to_record
 
-ANSWERS = ("chosen", "rejected", "rejected_response", "rejected_messages")
+OPENAI = ("preferred_output", "non_preferred_output")
+ANSWERS = ("chosen", "rejected", "rejected_response", "rejected_messages", *OPENAI)
 # a text that is not a whole chain, or holds a result or a call in another model's form
 UNSPLIT = ("E206", "E208", "E214", "E218", "E221")
 EXAMPLES = (
     '{"prompt": "Is it wet in Oslo?", "chosen": "Let me look.", "rejected": "No."}',
     '{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", '
     '"content": "Let me look."}], "rejected_response": "No."}',
+    '{"input": {"messages": [{"role": "user", "content": "Is it wet in Oslo?"}]}, '
+    '"preferred_output": [{"role": "assistant", "content": "Let me look."}], '
+    '"non_preferred_output": [{"role": "assistant", "content": "No."}]}',
 )
+HINT = f"A row: {EXAMPLES[0]}."
+HINT_OPENAI = f"A row: {EXAMPLES[-1]}."
 
 
 class RecordedPreference(NamedTuple):
@@ -43,9 +49,10 @@ def read_preferences(row: Row, source: str = "") -> Iterator[RecordedPreference]
 
     Read are TRL's rows (`prompt`, `chosen`, `rejected`, as texts or as messages; `chosen` and
     `rejected` may repeat the prompt), ms-swift's (`rejected_response` or `rejected_messages` beside
-    `messages`, or beside `query` and `response`) and LLaMA-Factory's (`chosen` and `rejected`
-    beside `conversations`, or beside `instruction`), each with `system` and `tools`. Both sides are
-    read by the format of the dialog, so calls in either are calls.
+    `messages`, or beside `query` and `response`), LLaMA-Factory's (`chosen` and `rejected`
+    beside `conversations`, or beside `instruction`), each with `system` and `tools`, and OpenAI's
+    (`preferred_output` and `non_preferred_output` beside `input`). Both sides are read by the
+    format of the dialog, so calls in either are calls.
 
     Raises RowError: E202 for another shape, E219 for sides that are the same or that differ before
     the last turn, and what the format refuses a side for.
@@ -89,7 +96,7 @@ def _record(row: Row, side: str, *, split: bool = True) -> Record:
             raise RowError("E201", f"a row of {name} that holds several samples")
         record = to_record(row, name, split=split)
     except RowError as error:
-        raise RowError(error.code, f"{side}: {error.reason}") from error
+        raise RowError(error.code, f"{side}: {error.reason}", error.hint, error.at) from error
     if not record.messages or record.messages[-1].role != "assistant":
         raise RowError("E203", f"{side}: does not end with a turn of the assistant")
     return record
@@ -103,8 +110,17 @@ def _answer_rows(row: Row) -> tuple[Row, list[Row]]:
     if (answers := row.get("rejected_response")) is not None:
         several = isinstance(answers, list) and all(isinstance(one, str) for one in answers)
         return rest, [_answered(rest, one) for one in (answers if several else [answers])]
+    if all(row.get(key) is not None for key in OPENAI):
+        asked = row.get("input")
+        if not isinstance(asked, Mapping) or not isinstance(asked.get("messages"), list):
+            raise RowError("E202", "input: no object with messages", HINT_OPENAI, "input")
+        given = {key: asked[key] for key in ("messages", "tools") if asked.get(key)}
+        before = {**{key: value for key, value in rest.items() if key != "input"}, **given}
+        preferred, rejected = (_with_prompt(before, row[key]) for key in OPENAI)
+        return preferred, [rejected]
     if row.get("chosen") is None or row.get("rejected") is None:
-        raise RowError("E202", f"is not a preference: keys {', '.join(map(str, row)) or 'none'}")
+        keys = ", ".join(map(str, row)) or "none"
+        raise RowError("E202", f"is not a preference: keys {keys}", HINT)
     return _with_prompt(rest, row["chosen"]), [_with_prompt(rest, row["rejected"])]
 
 
@@ -114,7 +130,7 @@ def _answered(row: Row, answer: Any) -> Row:
         return {**row, "response": answer}
     messages = row.get("messages")
     if not isinstance(messages, list):
-        raise RowError("E202", "rejected_response needs messages, or query and response")
+        raise RowError("E202", "rejected_response needs messages, or query and response", HINT)
     # the answer may be several turns: ms-swift writes calls as turns of their own
     end = max((index for index, turn in enumerate(messages) if _is_answered(turn)), default=-1) + 1
     return {**row, "messages": [*messages[:end], *_turns(answer)]}
@@ -155,7 +171,9 @@ def _prompt_turns(prompt: Any) -> list[Any]:
         return [{"role": "user", "content": prompt}]
     if isinstance(prompt, list):
         return prompt
-    raise RowError("E202", "is not a preference: no prompt or messages come before its answers")
+    raise RowError(
+        "E202", "is not a preference: no prompt or messages come before its answers", HINT
+    )
 
 
 def _is_system(turn: object) -> bool:
@@ -168,4 +186,4 @@ def _turns(answer: Any) -> list[Any]:
     turns = [answer] if isinstance(answer, Mapping) else answer
     if isinstance(turns, list) and turns and all(isinstance(turn, Mapping) for turn in turns):
         return turns
-    raise RowError("E202", f"an answer is {kind(answer)}, not text or messages")
+    raise RowError("E202", f"an answer is {kind(answer)}, not text or messages", HINT)

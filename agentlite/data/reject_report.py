@@ -12,14 +12,15 @@ MOST_KINDS, MOST_REASONS, MOST_LINES = 40, 3, 12  # of kinds, of reasons of a ki
 MOST_TRIED = 50  # rows for which it is looked whether a repair helps
 
 
-def report(rejects: Sequence[Reject], file: str) -> Iterator[str]:
+def report(rejects: Sequence[Reject], file: str, *, repairs: bool = True) -> Iterator[str]:
     """Lines for the screen: the rejects by code and hint, in the order of their first row.
 
-    `file`: where all rejects are; "" if they are in no file.
+    `file`: where all rejects are; "" if they are in no file. `repairs`: whether the command has
+    --repair.
     """
     kinds: dict[tuple[str, str], dict[str, list[Reject]]] = {}
     for number, reject in enumerate(rejects):
-        hint = hint_of(reject, look=number < MOST_TRIED)
+        hint = hint_of(reject, look=repairs and number < MOST_TRIED)
         kinds.setdefault((reject.code, hint), {}).setdefault(reject.reason, []).append(reject)
     elsewhere = f" ({file})" if file else ""
     for (code, hint), reasons in [*kinds.items()][:MOST_KINDS]:

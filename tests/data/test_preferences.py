@@ -83,6 +83,11 @@ TEXTS = {
         "chosen": {"from": "gpt", "value": CHOSEN},
         "rejected": {"from": "gpt", "value": REJECTED},
     },
+    "OpenAI": {
+        "input": {"messages": [USER], "tools": [], "parallel_tool_calls": True},
+        "preferred_output": [spoken(CHOSEN)],
+        "non_preferred_output": [spoken(REJECTED)],
+    },
     "LLaMA-Factory, Alpaca": {
         "instruction": USER["content"],
         "input": "",
@@ -109,6 +114,19 @@ def test_every_shape_gives_the_same_dialog_and_the_same_two_answers(row: dict[st
     assert preference.other.messages == (preference.record.messages[0], preference.rejected)
 
 
+def test_the_tools_of_openais_input_belong_to_both() -> None:
+    asked = {"messages": [SYSTEM, USER], "tools": [TOOL]}
+    outputs = {"preferred_output": [spoken("a")], "non_preferred_output": [spoken("b")]}
+    preference = only({"input": asked, **outputs})
+    for record in (preference.record, preference.other):
+        assert record.messages[0] == Message("system", SYSTEM["content"])
+        assert [tool.name for tool in record.tools] == ["weather"]
+    for broken in (None, "Is it wet?", {}, {"messages": USER}):
+        with pytest.raises(RowError, match="input: no object with messages") as refused:
+            only({"input": broken, **outputs})
+        assert "preferred_output" in refused.value.hint
+
+
 @pytest.mark.parametrize("shape", [name for name in TEXTS if name != "LLaMA-Factory, Alpaca"])
 def test_a_system_text_and_tools_belong_to_both(shape: str) -> None:
     preference = only({**TEXTS[shape], "system": SYSTEM["content"], "tools": [TOOL]})
@@ -133,6 +151,11 @@ def test_a_system_text_and_tools_belong_to_both(shape: str) -> None:
             "chosen": {"from": "function_call", "value": written("Oslo")},
             "rejected": {"from": "function_call", "value": written("Bergen")},
         },
+        {
+            "input": {"messages": [USER]},
+            "preferred_output": [calling("Oslo")],
+            "non_preferred_output": [calling("Bergen")],
+        },
     ],
     ids=[
         "messages",
@@ -141,6 +164,7 @@ def test_a_system_text_and_tools_belong_to_both(shape: str) -> None:
         "one turn",
         "ms-swift's turns",
         "ShareGPT's turns",
+        "OpenAI's input",
     ],
 )
 def test_calls_are_calls_on_both_sides(row: dict[str, Any]) -> None:
@@ -209,6 +233,7 @@ def test_the_examples_can_be_read(example: str) -> None:
         ({"prompt": "a", "chosen": 1, "rejected": "c"}, "E202"),
         ({"prompt": "a", "chosen": [], "rejected": "c"}, "E202"),
         ({"rejected_response": "c"}, "E202"),
+        ({"input": {"messages": [USER]}, "preferred_output": [spoken("b")]}, "E202"),
         ({"prompt": "a", "chosen": "b", "rejected": "b"}, "E219"),
         ({"prompt": "a", "chosen": "b", "rejected": " "}, "E216"),
         ({"chosen": [USER, spoken("b")], "rejected": [SYSTEM, USER, spoken("c")]}, "E219"),

@@ -241,7 +241,8 @@ def detected(value: Row) -> str:
         others = ", ".join(text.foreign_keys(value))
         raise RowError(
             "E202",
-            f"no known format fits: a text, and {others}. --format text learns the text alone",
+            f"no known format fits: a text, and {others}",
+            "--format text learns the text alone.",
         )
     keys = ", ".join(map(str, value)) or "none"
     reason = f"no known format fits: keys {keys}"

@@ -1,15 +1,17 @@
 """Files of preference rows -> the same folder as after sampling, without candidates and scores."""
 
+import re
 from collections import Counter
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.config import resolve
-from agentlite.config.settings import PairsSettings
+from agentlite.config.settings import PairsSettings, fields
 from agentlite.core import console
 from agentlite.core.errors import REJECTS, RowError, UserError
 from agentlite.core.records import PreferencePair, Record, Side, from_row, to_row
+from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import find_rows, read_rows, write_rows
 from agentlite.data.curation.decontaminate import leaks
 from agentlite.data.curation.pii import mask
@@ -39,6 +41,7 @@ PREFERRED = "preferred"  # stands for a model's name: nobody knows which one ans
 SETTINGS = ("preferences", "model", "max_length", "max_rejects")
 HELD_OUT_SPLITS = ("dev", "test")
 LEAK = "F331"
+OPTION, CLAUSE_END = re.compile(r"(?<![\w-])--[a-z][a-z-]*"), re.compile(r"(?<=[.;]) ")
 
 
 class HeldOutRecords(NamedTuple):
@@ -182,11 +185,19 @@ def _read(
                         found.pairs.append(pair)
                         found.records[pair.record_id] = preference.record
             except RowError as error:
-                content = raw.content.removesuffix(b"\n")
+                content, hint = raw.content.removesuffix(b"\n"), _hint(error)
                 found.rejects.append(
-                    Reject(raw.location, content, error.code, error.reason, 0, error.hint, error.at)
+                    Reject(raw.location, content, error.code, error.reason, 0, hint, error.at)
                 )
     return found._replace(read=read)
+
+
+def _hint(error: RowError) -> str:
+    """The hint for a row without the clauses that name an option which only prep has."""
+    own = {f"--{name.replace('_', '-')}" for name in fields("pairs")}
+    clauses = CLAUSE_END.split(error.hint or CODES[error.code].hint)
+    kept = " ".join(one for one in clauses if own.issuperset(OPTION.findall(one))).rstrip(";. ")
+    return f"{kept[0].upper()}{kept[1:]}." if kept else "Correct the row."
 
 
 def _pair(
@@ -236,7 +247,7 @@ def _refuse_rejects(settings: PairsSettings, found: RecordedPairs, file: Path) -
     """Shows the rejects of each kind; raises UserError 4 where there are too many, or no pair
     is left.
     """
-    for line in report(found.rejects, str(file)):
+    for line in report(found.rejects, str(file), repairs=False):
         console.notice(line)
     if len(found.rejects) > max(1, settings.max_rejects * found.read) or not found.pairs:
         allowed = min(1.0, len(found.rejects) / max(1, found.read) + 0.005)

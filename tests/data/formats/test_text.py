@@ -91,5 +91,5 @@ def test_a_text_beside_anything_else_is_not_taken_for_plain_text(more: Row, name
     with pytest.raises(RowError, match=named) as caught:
         samples(row)
     assert caught.value.code == "E202"
-    assert "--format text" in caught.value.reason
+    assert "--format text" in caught.value.hint
     assert samples(row, "text") == ("text", [row])  # the user says so

@@ -1,15 +1,17 @@
 """pairs --preferences: recorded preferences become pairs, as sampled ones do; dpo trains them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentlite import prep
-from agentlite.config.settings import DpoSettings, PairsSettings
-from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
+from agentlite.config.settings import DpoSettings, PairsSettings, fields
+from agentlite.core.errors import OTHER_PLAN, REJECTS, RowError, UserError
 from agentlite.core.records import PreferencePair, from_row
+from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import read_rows
 from agentlite.engine.dpo import Preference
 from agentlite.rendering import PROTOCOLS, training_rows
@@ -17,6 +19,7 @@ from agentlite.rendering.encoding import IGNORED
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages import dpo, pairs
+from agentlite.stages.pairs.preference_files import _hint
 from agentlite.workspace.model_source import load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
@@ -143,6 +146,40 @@ def test_more_rejects_than_allowed_end_the_run_with_its_rejects_on_disk(
     assert Path(refused.value.location).exists()
     with pytest.raises(UserError, match="2 of 2 rows rejected, 0 pairs left"):
         take([{"prompt": "a"}, {"prompt": "b"}], max_rejects=1.0)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_the_help_for_a_row_names_only_options_of_pairs(code: str) -> None:
+    own = {f"--{name.replace('_', '-')}" for name in fields("pairs")}
+    for hint in ("", "--format text learns the text alone.", "Write it anew; --fix repairs it."):
+        shown = _hint(RowError(code, "is wrong", hint))
+        assert {*re.findall(r"--[a-z-]+", shown)} <= own and "prep" not in shown.split("prep.")[0]
+        assert shown[0].isupper() or shown[0] == "`"
+        assert shown.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{'prompt': 'a', 'chosen': 'b', 'rejected': 'c'}",
+        b'{"prompt": "a", "chosen": "b", "rejected": "c",}',
+        b'{"prompt": "\xe9", "chosen": "b", "rejected": "c"}',
+        b'{"text": "a", "chosen": "b", "rejected": "c"}',
+        b'{"a": 1}',
+        b'{"prompt": "a", "chosen": {"role": "assistant", "content": 3}, "rejected": "c"}',
+    ],
+)
+def test_no_option_of_prep_stands_beside_a_row_that_is_set_aside(
+    line: bytes, tmp_path: Path, capsys: Any
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(line + b"\n" + json.dumps(row(0)).encode() + b"\n")
+    settings = PairsSettings(preferences=(str(file),), model=MODEL, max_rejects=0.6)
+    pairs.run(settings, RunTarget(tmp_path / "r", "pairs"))
+    [reject] = read_rows(tmp_path / "r/pairs/rejects.jsonl")
+    shown = capsys.readouterr().err.replace("`agentlite prep --explain", "")
+    assert reject["hint"] in shown
+    assert not re.findall(r"--[a-z-]+", shown + reject["hint"] + reject["reason"])
 
 
 def test_the_same_command_is_up_to_date_and_other_rows_are_another_plan(take: Any) -> None:
