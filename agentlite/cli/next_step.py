@@ -144,7 +144,7 @@ def _after(stages: Sequence[ListedStage]) -> list[NextStep]:
         return [NextStep(f"agentlite prep --from {last.stage}", "check and split these dialogs")]
     if not preps and not trained:
         return [NextStep("agentlite prep dialogs.jsonl", "check dialogs and split them")]
-    if last and last.command == "pairs":
+    if last and last.command == "pairs" and not last.figure.startswith("0 pairs"):
         data = "" if last.stage == "pairs" else f" --data {last.stage}"
         return [NextStep(f"agentlite dpo{data}", "train on these pairs")]
     if not trained:

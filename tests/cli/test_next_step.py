@@ -103,6 +103,13 @@ def test_what_is_done_leads_to_what_comes_next(stages, expected):
     assert commands(advice()) == expected
 
 
+def test_nothing_is_learned_from_a_folder_without_a_pair(monkeypatch):
+    monkeypatch.setitem(FIGURES, "pairs", {"pairs": 0, "steps": 4})
+    for command in ("prep", "sft", "pairs"):
+        stage(command)
+    assert commands(advice()) == ["agentlite eval"]
+
+
 @pytest.mark.parametrize("state", ["half", "failed", "broken"])
 def test_what_is_not_done_is_carried_on_by_the_whole_command(state):
     stage("prep", sources=["a b.jsonl"])

@@ -28,6 +28,7 @@ from agentlite.stages.pairs.earlier_candidates import (
     set_aside_changed,
 )
 from agentlite.stages.pairs.edited import pair_edits
+from agentlite.stages.pairs.next_command import RANKED, SAMPLE_MORE, with_next
 from agentlite.stages.pairs.preference_files import take_recorded
 from agentlite.stages.pairs.rank import RULE, compare_grid, rank
 from agentlite.stages.pairs.rollouts import pair_rollouts
@@ -143,7 +144,7 @@ def _sample_and_rank(settings: PairsSettings, target: RunTarget) -> Result:
                 if not (stage.folder / "candidates.jsonl").exists():  # nothing worth keeping yet
                     stage.fail()
                 raise
-        return stage.result(_next(target))
+        return with_next(stage, target, SAMPLE_MORE)
 
 
 def _source(settings: PairsSettings, target: RunTarget) -> Source:
@@ -304,14 +305,7 @@ def _rank_again(settings: PairsSettings, target: RunTarget, stored: Stored) -> R
             except UserError:
                 stage.fail()  # all of it can be made again
                 raise
-        return stage.result(_next(target))
-
-
-def _next(target: RunTarget) -> str:
-    return target.next(
-        "agentlite dpo"
-        + ("" if target.out == "pairs" else f" --data {target.out} --out dpo-{target.out}")
-    )
+        return with_next(stage, target, RANKED)
 
 
 def _names(functions: Iterable[str]) -> list[str]:

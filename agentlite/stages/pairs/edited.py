@@ -50,6 +50,7 @@ from agentlite.scoring.preference_pairs import UNIT, write_pairs
 from agentlite.scoring.read_turn import read_turn
 from agentlite.scoring.rewards import settle_weights, total
 from agentlite.scoring.rewards.scorer import Scorer
+from agentlite.stages.pairs.next_command import EDITED, with_next
 from agentlite.stages.pairs.sample import chosen_records
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import lineage
@@ -175,8 +176,7 @@ def pair_edits(settings: PairsSettings, target: RunTarget) -> Result:
             except UserError:
                 stage.fail()  # all of it can be made again
                 raise
-        data = "" if target.out == "pairs" else f" --data {target.out} --out dpo-{target.out}"
-        return stage.result(target.next(f"agentlite dpo{data}"))
+        return with_next(stage, target, EDITED)
 
 
 def _refuse_others(settings: PairsSettings) -> None:

@@ -40,6 +40,7 @@ from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 from agentlite.scoring.weight_sweep import compare_weightings, report_components, sentences
+from agentlite.stages.pairs.next_command import ROLLOUTS, with_next
 from agentlite.stages.pairs.rank import RULE, pair_rule, read_weightings
 from agentlite.stages.pairs.score import rescore_hint, score_candidates
 from agentlite.workspace import run_folder
@@ -121,8 +122,7 @@ def pair_rollouts(settings: PairsSettings, target: RunTarget) -> Result:
             if stage.status != "done":
                 outputs = ["records.jsonl", "scores.jsonl", "pairs.jsonl", "stats.json"]
                 stage.finish(outputs, _rank(settings, target, stage.folder, rollouts, weights))
-            data = "" if target.out == "pairs" else f" --data {target.out} --out dpo-{target.out}"
-            return stage.result(target.next(f"agentlite dpo{data}"))
+            return with_next(stage, target, ROLLOUTS)
 
 
 def _read(folder: Path, user_functions: Mapping[str, Component]) -> StoredRollouts:

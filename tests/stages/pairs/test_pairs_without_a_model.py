@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from support import sampled_pairs
+from support.samples import DATA
 
 import agentlite
 from agentlite.config.resolve import plain_settings
@@ -22,6 +24,13 @@ from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages import pairs
 from agentlite.stages.pairs import earlier_candidates as stored
 from agentlite.stages.pairs import sample, score
+from agentlite.stages.pairs.next_command import (
+    EDITED,
+    RANKED,
+    ROLLOUTS,
+    SAMPLE_MORE,
+    with_next,
+)
 from agentlite.stages.pairs.rank import pair_rule, rank, read_weightings
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source
@@ -80,6 +89,44 @@ def sampler(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(sample, "make_sampler", make)
     return noted
+
+
+@pytest.mark.parametrize("helps", [SAMPLE_MORE, RANKED, ROLLOUTS, EDITED])
+@pytest.mark.parametrize(
+    ("figures", "out", "command", "notice"),
+    [
+        ({"pairs": 1}, "pairs", "agentlite dpo --run RUN", ""),
+        ({"pairs": 9}, "b", "agentlite dpo --data b --out dpo-b --run RUN", ""),
+        ({"pairs": 0, "no_pair": {}}, "pairs", "", "no pair to learn from; "),
+        (
+            {"pairs": 0, "no_pair": {"same text": 2, "small margin": 1}},
+            "b",
+            "",
+            "no pair to learn from (same text 2, small margin 1); ",
+        ),
+    ],
+)
+def test_what_comes_next_is_dpo_where_there_is_a_pair(
+    figures, out, command, notice, helps, tmp_path, capsys
+):
+    target = RunTarget(tmp_path, out)
+    with open_stage(target.folder, Plan("pairs", {}, {}), force=False) as stage:
+        stage.finish([], figures)
+        assert with_next(stage, target, helps).next == command.replace("RUN", str(tmp_path))
+    assert capsys.readouterr().err == (f"pairs: there is {notice}{helps}\n" if notice else "")
+    named = re.findall(r"--([a-z-]+)", helps)
+    assert fields("pairs").keys() >= {name.replace("-", "_") for name in named}
+
+
+def test_a_ranking_that_makes_no_pair_says_so_and_names_no_dpo(tmp_path, capsys):
+    agentlite.prep(str(DATA / "weather.jsonl"), run=str(tmp_path), model="smollm2-135m")
+    sampled_pairs.sampled(tmp_path)
+    result = agentlite.pairs(candidates="pairs", margin=99.0, out="none", run=str(tmp_path))
+    assert (result.figures["pairs"], result.next) == (0, "")
+    assert f"; {RANKED}\n" in capsys.readouterr().err
+    result = agentlite.pairs(candidates="pairs", out="some", run=str(tmp_path))
+    assert result.next.startswith("agentlite dpo --data some")
+    assert pairs.key_figure({"pairs": 2, "steps": 5}) == "2 pairs at 5 steps"
 
 
 SETTINGS = PairsSettings(
@@ -353,13 +400,6 @@ def test_what_changes_a_candidate_or_a_pair_is_in_the_plan_and_nothing_else():
     left_out |= {"concurrency", "unanswered", "preferences", "max_rejects"}
     assert set(plan().settings) == set(fields("pairs")) - left_out
     assert set(pairs.RANKING) == {"weights", "rewards", "margin", "balance", "gold"}
-
-
-def test_the_next_command_reads_these_pairs():
-    run = Path("runs/default")
-    assert pairs._next(RunTarget(run, "pairs")) == "agentlite dpo"
-    assert pairs._next(RunTarget(run, "b")) == "agentlite dpo --data b --out dpo-b"
-    assert pairs.key_figure({"pairs": 2, "steps": 5}) == "2 pairs at 5 steps"
 
 
 # --- the ranking ---

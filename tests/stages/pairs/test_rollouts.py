@@ -108,10 +108,13 @@ def test_weights_of_what_is_counted_choose_the_shorter_way(tmp_path, rollout):
     assert counts == {"env=1": 4, "failed_calls=-1": 4} and grid.status == "compared"
 
 
-def test_rollouts_that_score_the_same_or_say_the_same_make_no_pair(tmp_path, rollout):
+def test_rollouts_that_score_the_same_or_say_the_same_make_no_pair(tmp_path, rollout, capsys):
     rollout(1)
-    figures = pairs(tmp_path).figures
-    assert figures["pairs"] == 0 and sum(figures["no_pair"].values()) == 4
+    for _ in range(2):  # made, and up to date
+        result = pairs(tmp_path)
+        assert result.figures["pairs"] == 0 and sum(result.figures["no_pair"].values()) == 4
+        assert result.next == ""
+        assert "no pair to learn from (failed 4)" in capsys.readouterr().err
 
 
 def test_rollouts_whose_results_differ_before_they_part_have_no_prompt_in_common(tmp_path, rollout):

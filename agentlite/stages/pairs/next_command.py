@@ -1,0 +1,21 @@
+"""A finished folder of pairs -> the command that learns from them; without a pair, what helps."""
+
+from agentlite.core import console
+from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
+
+SAMPLE_MORE = "sample more answers (-n), raise --temperature, lower --margin, or add --gold"
+RANKED = "take other --weights, lower --margin, add --gold, or sample more answers first"
+ROLLOUTS = "take other --weights, lower --margin, or run `agentlite rollout` with a larger -n"
+EDITED = "take records with calls whose gold is known, or raise --max-length"
+
+
+def with_next(stage: StageFolder, target: RunTarget, helps: str) -> Result:
+    """The stage's result, whose next command is dpo if there is a pair to learn from."""
+    figures = stage.done.figures
+    if not figures["pairs"]:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in figures["no_pair"].items())
+        cause = f" ({reasons})" if reasons else ""
+        console.notice(f"pairs: there is no pair to learn from{cause}; {helps}")
+        return stage.result("")
+    data = "" if target.out == "pairs" else f" --data {target.out} --out dpo-{target.out}"
+    return stage.result(target.next(f"agentlite dpo{data}"))
