@@ -41,7 +41,7 @@ from agentlite.environments.world import WorldLimits
 from agentlite.rendering import choose, settled
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.lineage import setting_of, system_of
+from agentlite.workspace.lineage import lineage, setting_of, system_of
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import StageFolder
 
@@ -193,17 +193,25 @@ def split_of_task(settings: RolloutSettings | MakeSettings, task: EnvironmentTas
 def _source(settings: RolloutSettings, run: Path, begun: Path | None) -> Source:
     """The model; behind servers, with the template in which its dialogs are written."""
     if not settings.endpoint:
-        return find_model(_written_for(settings), run, begun)
+        return find_model(written_for(settings.model), run, begun)
     plan = run_folder.read(begun).plan if begun else None
     servers = plan.inputs.get("model", "") if plan else ""
-    return served(settings.model, settings, find_model(_written_for(settings), run), servers)
+    base = find_model(written_for(settings.model, behind_servers=True), run)
+    return served(settings.model, settings, base, servers)
 
 
-def _written_for(settings: RolloutSettings) -> str:
-    """The model in whose protocol the dialogs are written."""
-    if settings.model != GOLD and not settings.endpoint:
-        return settings.model
+def written_for(model: str, *, behind_servers: bool = False) -> str:
+    """The model in whose protocol the dialogs of another are written: its own, unless that is the
+    gold, or known to servers alone.
+    """
+    if model != GOLD and not behind_servers:
+        return model
     return GPU_MODEL if gpu_profiles.has_gpu() else CPU_MODEL
+
+
+def acted_by(model: str, run: Path) -> list[str]:
+    """The lineage of a model that acts. The gold has none, also where a stage is called so."""
+    return [GOLD] if model == GOLD else lineage(model, run)
 
 
 def _simulators(
@@ -289,7 +297,7 @@ def _setup(
     settings: RolloutSettings, acting: Environment, source: Source, run: Path
 ) -> RolloutSetup:
     """Raises UserError 2 where an answer leaves no room for a prompt."""
-    name = _written_for(settings)
+    name = written_for(settings.model, behind_servers=bool(settings.endpoint))
     room = settings.max_length - settings.max_new_tokens
     if room <= 0:
         raise UserError(

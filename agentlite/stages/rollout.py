@@ -9,12 +9,10 @@ from agentlite.config import resolve
 from agentlite.config.settings import RolloutSettings
 from agentlite.core import console
 from agentlite.core.row_files import write_json, write_rows
-from agentlite.environments.gold import GOLD
 from agentlite.environments.tasks import TASKS, write_task_rows
 from agentlite.environments.trajectories import TRAJECTORIES
-from agentlite.stages.acting import NOT_OF_THE_PLAN, act, figures_of, prepare
+from agentlite.stages.acting import NOT_OF_THE_PLAN, act, acted_by, figures_of, prepare
 from agentlite.workspace import run_folder
-from agentlite.workspace.lineage import lineage
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 
@@ -44,8 +42,7 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
             done = act(acting, stage, "rollout")
             write_rows(stage.folder / TRAJECTORIES, map(msgspec.to_builtins, done))
             write_json(stage.folder / "stats.json", figures := figures_of(done))
-            is_gold = settings.model == GOLD
-            models = {"lineage": [GOLD] if is_gold else lineage(settings.model, target.run)}
+            models = {"lineage": acted_by(settings.model, target.run)}
             stage.finish([TASKS, TRAJECTORIES, "stats.json"], {**figures, **models})
             acting.forget_turns(stage.folder)
         best = " --keep best" if settings.num_samples > 1 else ""

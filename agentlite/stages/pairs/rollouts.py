@@ -40,13 +40,13 @@ from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 from agentlite.scoring.weight_sweep import compare_weightings, report_components, sentences
+from agentlite.stages.acting import acted_by, written_for
 from agentlite.stages.pairs.next_command import ROLLOUTS, with_next
 from agentlite.stages.pairs.rank import RULE, pair_rule, read_weightings
 from agentlite.stages.pairs.score import rescore_hint, score_candidates
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.lineage import lineage
-from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace.model_source import find_model, is_served, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 UNUSABLE = (*LOST, "unwritten")
@@ -169,8 +169,7 @@ def _rank(
     scores = score_candidates(folder, rollouts.candidates, rollouts.scores, tally)
     groups = group(rollouts.candidates, scores)
     pairing = build_pairs(groups, weights, pair_rule(settings))
-    model = str(rollouts.plan.settings["model"])
-    template = load_template(find_model(model, target.run).base)
+    template = _template(rollouts)
     protocol = settled(str(rollouts.plan.settings["protocol"]), template)
     part = partial(_parted, template=template, max_length=settings.max_length)
     parted, reasons = [], Counter({name: n for name, n in pairing.reasons.items() if n})
@@ -204,8 +203,16 @@ def _rank(
         "no_pair": dict(reasons),
         "mean_margin": round(sum(margins) / len(margins), 4) if margins else 0.0,
         "failed_rewards": tally.failed,
-        "lineage": lineage(model, target.run),
+        "lineage": acted_by(str(rollouts.plan.settings["model"]), rollouts.folder.parent),
     }
+
+
+def _template(rollouts: StoredRollouts) -> Template:
+    """That of the model, or that in which the dialogs of the gold, or of servers, were written."""
+    plan, folder = rollouts.plan, rollouts.folder
+    behind_servers = is_served(plan.inputs.get("model", ""))
+    name = written_for(str(plan.settings["model"]), behind_servers=behind_servers)
+    return load_template(find_model(name, folder.parent, folder).base)
 
 
 def _parted(

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.generated_run import stage
 from support.shop import call, shop, tasks
 
 import agentlite
@@ -11,8 +12,12 @@ from agentlite.core.errors import UserError
 from agentlite.core.row_files import read_rows
 from agentlite.engine import act
 from agentlite.environments.rollout import RolloutAnswer
+from agentlite.environments.rollout_rewards import RolloutScorer
+from agentlite.stages.acting import acted_by
 from agentlite.stages.dpo import read_preferences
+from agentlite.stages.pairs.rollouts import StoredRollouts, _template
 from agentlite.workspace.model_source import load_template
+from agentlite.workspace.run_folder import Plan
 
 pytestmark = pytest.mark.long
 
@@ -115,6 +120,44 @@ def test_rollouts_that_score_the_same_or_say_the_same_make_no_pair(tmp_path, rol
         assert result.figures["pairs"] == 0 and sum(result.figures["no_pair"].values()) == 4
         assert result.next == ""
         assert "no pair to learn from (failed 4)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("out", ["gold", "other"])
+def test_rollouts_of_the_gold_are_ranked_whatever_stage_is_called_gold(tmp_path, out):
+    gold = [[{"name": "buy", "arguments": {"item": row["item"]}}] for row in tasks()]
+    shop(
+        tmp_path,
+        [{**row, "gold": [calls, calls]} for row, calls in zip(tasks(), gold, strict=True)],
+    )
+    made = {"env": f"{tmp_path / 'shop.py'}:Shop", "tasks": str(tmp_path / "tasks.jsonl")}
+    for name in ("gold", "other"):
+        agentlite.rollout(
+            **made,
+            model="gold",
+            num_samples=2,
+            call_seconds=60.0,
+            run=str(tmp_path / "run"),
+            out=name,
+        )
+    figures = pairs(tmp_path, candidates=out).figures
+    assert (figures["tasks"], figures["lineage"]) == (4, ["gold"])
+    elsewhere = agentlite.pairs(candidates=str(tmp_path / "run" / out), run=str(tmp_path / "b"))
+    assert elsewhere.figures == figures
+
+
+@pytest.mark.parametrize(
+    ("model", "digest"),
+    [("gold", "ab"), ("Qwen", "http://127.0.0.1:1/v1"), ("gold", "https://a/v1"), (MODEL, "ab")],
+)
+@pytest.mark.parametrize("command", ["", "rollout", "prep", "sft"])
+def test_a_model_that_only_acts_is_not_looked_up_as_a_stage(tmp_path, command, model, digest):
+    if command:
+        stage(tmp_path / "gold", {"command": command, "settings": {}, "inputs": {}}, {}, {})
+        stage(tmp_path / "Qwen", {"command": command, "settings": {}, "inputs": {}}, {}, {})
+    plan = Plan("rollout", {"model": model}, {"model": digest})
+    rollouts = StoredRollouts(tmp_path / "rollout", plan, {}, [], RolloutScorer([], {}))
+    assert _template(rollouts).name == load_template(MODEL).name
+    assert acted_by("gold", tmp_path) == ["gold"]
 
 
 def test_rollouts_whose_results_differ_before_they_part_have_no_prompt_in_common(tmp_path, rollout):
