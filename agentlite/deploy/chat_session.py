@@ -5,8 +5,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from agentlite.core.call_results import says_error
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Tool
+from agentlite.core.records import Message, Tool
+from agentlite.data.formats.trajectory import is_to_learn
 from agentlite.data.openai_messages import Turn, wire_calls
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.tool_results import Observe
@@ -36,12 +38,20 @@ class ChatSession:
     ):
         self.chat_model, self.observe, self.tell, self.note = chat_model, observe, tell, note
         self.tools = [tool.schema for tool in tools]
+        self.by_name = {tool.name: tool for tool in tools}
         self.messages: list[dict[str, Any]] = []
+        self.unlearned: set[int] = set()  # places of the model's turns that are not to be learned
 
     @property
     def row(self) -> dict[str, Any]:
-        """As prep reads it, with the system turn that the model was shown."""
-        messages = list(self.chat_model.with_system(self.messages))
+        """As prep reads it, with the system turn that the model was shown. A turn is shown and not
+        learned where `prep --from` would not learn it from a rollout.
+        """
+        marked = [
+            {**message, "loss": False} if place in self.unlearned else message
+            for place, message in enumerate(self.messages)
+        ]
+        messages = list(self.chat_model.with_system(marked))
         return {"messages": messages, **({"tools": self.tools} if self.tools else {})}
 
     def say(self, text: str, decoding: Decoding) -> None:
@@ -68,11 +78,13 @@ class ChatSession:
             number for number, message in enumerate(self.messages) if message["role"] == "user"
         ]
         del self.messages[users[-1] if users else 0 :]
+        self.unlearned = {place for place in self.unlearned if place < len(self.messages)}
         return bool(users)
 
     def reset(self) -> None:
         """Forgets the dialog."""
         self.messages.clear()
+        self.unlearned.clear()
 
     def prompt(self) -> str:
         """What the model would be shown, if the person said `...` now."""
@@ -101,7 +113,7 @@ class ChatSession:
             replace(call, id=f"call{made + number:05}")
             for number, call in enumerate(turn.parsed.calls)
         ]
-        content = turn.parsed.content or None
+        content, place = turn.parsed.content or None, len(self.messages)
         self.messages.append(
             {"role": "assistant", "content": content, "tool_calls": wire_calls(calls)}
         )
@@ -109,7 +121,13 @@ class ChatSession:
             self.messages.append(
                 {"role": "tool", "tool_call_id": call.id, "content": self.observe(call)}
             )
+        failed = any(says_error(one["content"]) for one in self.messages[place + 1 :])
+        self._judge(place, Message("assistant", content or "", tuple(calls)), failed=failed)
         return True
+
+    def _judge(self, place: int, message: Message, *, failed: bool) -> None:
+        if failed or not is_to_learn(message, self.by_name):
+            self.unlearned.add(place)
 
     def _is_words(self, turn: Turn) -> bool:
         """An answer, or what cannot be read as a call and stays as it was said."""
@@ -120,6 +138,8 @@ class ChatSession:
         text = turn.text if turn.parsed.problem or turn.ended == "cut" else turn.parsed.content
         if not text.strip():
             raise RowError("E216", "the model says nothing")
+        failed = bool(turn.parsed.problem) or turn.ended == "cut"
+        self._judge(len(self.messages), Message("assistant", text), failed=failed)
         self.messages.append({"role": "assistant", "content": text})
         return True
 

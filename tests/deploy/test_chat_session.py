@@ -7,9 +7,11 @@ import pytest
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Parsed, Tool
+from agentlite.data.formats import openai, trajectory
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.chat_session import MOST_STEPS, ChatSession
 from agentlite.engine.decoding import Decoding
+from agentlite.rendering.result_marks import check_results
 
 GREEDY = Decoding(8)
 TOOL = Tool("get_weather")
@@ -169,6 +171,61 @@ def test_a_prompt_is_shown_for_a_next_word_and_changes_nothing():
     made.say("one", GREEDY)
     assert made.prompt() == "3 tokens" and len(made.messages) == 2
     assert made.chat_model.dialogs[-1][-1] == {"role": "user", "content": "..."}
+
+
+RESULT = "<tool_response>\n4 mm\n</tool_response>\nYes, 4 mm."
+BUY, FIND = (
+    Tool(name, "", {"type": "object", "properties": {"n": {"type": kind}}})
+    for name, kind in (("buy", "integer"), ("find", "string"))
+)
+
+
+@pytest.mark.parametrize("system", [[], [{"role": "system", "content": "Be brief."}]])
+@pytest.mark.parametrize(
+    ("turn", "result", "learned"),
+    [
+        (words("Yes."), "", True),
+        (words("Yes.", "stop"), "", True),
+        (words(RESULT), "", False),
+        (words("Action: get_weather\nAction Input: {}\nObservation: 4 mm"), "", False),
+        (words("half", "cut"), "", False),
+        (calls("buy", problem="no JSON"), "", False),
+        (calls("buy", ended="cut"), "", False),
+        (calls("buy"), "4 mm", True),
+        (calls("buy"), "Error: closed", False),
+        (calls("buy", "buy"), '{"error": "closed"}', False),
+        (calls("buy", thought=RESULT), "4 mm", False),
+        (calls("find"), "4 mm", False),  # n is a number
+    ],
+)
+def test_a_turn_is_kept_and_not_learned_as_of_a_rollout(turn, result, learned, system):
+    made = ChatSession(  # type: ignore[arg-type]
+        Model(turn, words("Then.")),
+        [TOOL, BUY, FIND],
+        lambda call: result,
+        lambda text: None,
+        print,
+    )
+    made.chat_model.system = system
+    made.say("Wet?", GREEDY)
+    made.chat_model.turns = [words("Fine.")]
+    made.say("Well?", GREEDY)
+    answers = [one for one in made.row["messages"] if one["role"] == "assistant"]
+    marks = [one.get("loss", True) for one in answers]
+    assert marks == [learned, *[True] * (len(marks) - 1)]
+    assert not any("loss" in one for dialog in made.chat_model.dialogs for one in dialog)
+
+    # a rollout of the same turns is learned alike, and nothing that is learned holds a result
+    turns = [{"ended": turn.ended, "problem": turn.parsed.problem}, *[{"ended": "turn"}] * 2]
+    turns = turns[: len(marks)]
+    turns[0]["results"] = [[result, result != "4 mm"]] if turn.parsed.calls and result else []
+    rollout = {"task": "t", "sample": 0, "ended": "user", "scores": {}, "turns": turns}
+    plain = [{k: v for k, v in one.items() if k != "loss"} for one in made.row["messages"]]
+    of_rollout = trajectory.read({**rollout, "messages": plain, "tools": made.tools})
+    saved = openai.read(made.row)
+    assert [one.loss for one in saved.messages] == [one.loss for one in of_rollout.messages]
+    check_results(saved)
+    assert made.undo() and made.undo() and not made.unlearned
 
 
 def test_a_saved_dialog_begins_with_the_system_turn_that_the_model_was_shown() -> None:

@@ -235,7 +235,11 @@ def _end(talk: Any, protocol: str, save: str, as_json: bool) -> None:
     if save and talk.messages:
         with Appender(Path(save)) as file:
             file.append(talk.row)
-        _note(f"saved: {save}; `agentlite prep {save}` reads it")
+        answers = [one for one in talk.row["messages"] if one["role"] == "assistant"]
+        reads = f"`agentlite prep {save}` reads it"
+        if all(one.get("loss") is False for one in answers):
+            reads = "prep learns nothing of it: every turn of the model failed or invents a result"
+        _note(f"saved: {save}; {reads}")
     if as_json:
         click.echo(
             json.dumps(

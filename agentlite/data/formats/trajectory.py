@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.plain_words import misfit
-from agentlite.core.records import Call, Record, Tool
+from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import openai
 from agentlite.data.formats.check_call import check_arguments
 from agentlite.data.formats.extra_fields import meta_of
@@ -90,13 +90,8 @@ def read(row: dict[str, Any]) -> Record:
     for place in record.turns[: -len(ours)]:
         messages[place] = replace(messages[place], loss=False)
     for place, turn in zip(ours, outcome.turns, strict=True):
-        message = messages[place]
-        learned = (
-            not turn.failed
-            and not result_mark(message.content, {*tools})
-            and all(_fits_schema(call, tools) for call in message.calls)
-        )
-        messages[place] = replace(message, loss=learned)
+        learned = not turn.failed and is_to_learn(messages[place], tools)
+        messages[place] = replace(messages[place], loss=learned)
     if not any(messages[place].loss for place in ours):
         raise RowError(
             "F313", "every turn of the model failed, broke a schema or invented a result"
@@ -106,6 +101,15 @@ def read(row: dict[str, Any]) -> Record:
         rollout["user_errors"] = len(outcome.simulated_user.faults)
     meta = meta_of(row, *KEYS, "problem", "simulated_user", "tool_faults", rollout=rollout)
     return replace(record, messages=tuple(messages), meta=meta)
+
+
+def is_to_learn(message: Message, tools: Mapping[str, Tool]) -> bool:
+    """Whether a turn of a model, none of whose calls failed, invents no result and breaks no
+    schema.
+    """
+    return not result_mark(message.content, {*tools}) and all(
+        _fits_schema(call, tools) for call in message.calls
+    )
 
 
 def _fits_schema(call: Call, tools: Mapping[str, Tool]) -> bool:
