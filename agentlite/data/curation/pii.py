@@ -52,10 +52,12 @@ PASSWORD = re.compile(
 PLACEHOLDER = re.compile(
     r"(?:your?[-_]?)?(?:pass(?:word|wd)?|pwd|secret|token|key|x+|\.+)", re.IGNORECASE
 )
-MAIL_END = r"(?![A-Za-z0-9-])"  # an underscore is a mark around it
-MAIL = re.compile(
-    r"(?:(?<![A-Za-z0-9._%+\\-])|(?<=\\[nrt]))(?!\.)[A-Za-z0-9._%+-]{1,64}+"
-    r"@(?P<domain>(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z]{2,24})" + MAIL_END
+LATIN = "A-Za-z0-9À-ÖØ-öø-ɏ"
+MAIL_END = f"(?![{LATIN}-])"  # an underscore is a mark around it
+MAIL = re.compile(  # b'ann@mail.org' is a text of Python
+    rf"(?:(?<![{LATIN}._%+\\-])|(?<=\\[nrt]))(?!\.|[bfru]')"
+    rf"[{LATIN}._%+-]{{1,64}}+(?:'[{LATIN}._%+-]{{1,64}}+){{0,2}}"
+    rf"@(?P<domain>(?:[{LATIN}](?:[{LATIN}-]*[{LATIN}])?\.)+[A-Za-z]{{2,24}})" + MAIL_END
 )
 NOBODY = re.compile(
     r"(?:.*\.)?(?:example|test|invalid|localhost|(?:your|my)?domain)(?:\.(?:com|org|net|edu|cn))?",
@@ -77,22 +79,37 @@ ISSUER = re.compile(
     r"4(?:.{12}|.{15}|.{18})|(?:5[1-5].{2}|222[1-9]|22[3-9].|2[3-6].{2}|27[01].|2720).{12}|3[47].{13}"
     r"|(?:6011|65.{2}|64[4-9].).{12}|35.{14}|62.{14,17}|3(?:0[0-5]|6.|8.).{11}"
 )
+COUNTRY = (
+    "(?:[17]|2[07]|2[1-689][0-9]|3[0-469]|3[578][0-9]|4[0-13-9]|42[0-9]|5[1-8]|5[09][0-9]|6[0-6]"
+    "|6[7-9][0-9]|8[1246]|8[035789][0-9]|9[0-58]|9[679][0-9])"
+)
+BETWEEN = r"(?:[./-]|[ ](?![0-9]{1,2}:[0-9]|[0-9]{4}-[0-9]{2}-[0-9]))?"  # no time or date follows
+# Of at most 15 digits (E.164). It is taken to the last group that fits: a half of it is no mask.
+INTERNATIONAL = rf"""(?>(?:
+      \+[17]{BETWEEN}(?:\([0-9]{{3}}\)|[0-9]{{3}})(?:{BETWEEN}[0-9]){{7}}(?![./-]?[0-9])  # American, Russian
+    | \(?\+{COUNTRY}\)?{BETWEEN}\([0-9]{{1,5}}\)(?:{BETWEEN}[0-9]){{4,10}}
+    | \(\+{COUNTRY}\)(?:{BETWEEN}[0-9]){{6,12}}
+    | \+(?![0-9]+[.][0-9]+(?:[ /][0-9]+[.][0-9]+)?(?![ ./-]?[0-9]))                    # decimals
+      (?={COUNTRY}(?:[ ./-][0-9]{{1,3}})?[ ./-][0-9]{{4}}|[0-9](?:[ ./-]?[0-9]){{8}})
+      (?={COUNTRY})[0-9](?:{BETWEEN}[0-9]){{6,14}}
+    )(?![0-9]))"""  # noqa: E501  (verbatim text)
 PHONE = re.compile(
     NUMBER_START
     + r"""(?:
       (?P<mobile>(?:\+?86[ -]?|0086[ -]?)?1[3-9][0-9]([ -]?)[0-9]{4}\2[0-9]{4})          # Chinese
-    | \(?0(?:10|2[0-9]|[3-9][0-9]{2})\)?[ -]?(?<=[ )-])[2-9][0-9]{6,7}                   # Chinese, with its city
-    | \+[1-9][0-9]{8,14}
-    | \+[1-9][0-9]{0,2}(?=(?:[ .()-]*[0-9]){8})[ .-]?(?:\([0-9]{1,4}\)[ .-]?)?[0-9]{1,4}(?:[ .-][0-9]{2,4}){1,5}
+    | \(?0(?:10|2[0-9]|[3-9][0-9]{2})\)?[ -]?(?<=[ )-])[2-9][0-9]{6,7}  # Chinese, with its city
+    | """
+    + INTERNATIONAL
+    + r"""
     | (?:1[ .-])?(?:\([2-9][0-9]{2}\)[ ]?|[2-9][0-9]{2}[.-])[2-9][0-9]{2}[.-][0-9]{4}    # American
     | (?P<bare>(?:1[ ]?)?[2-9][0-9]{2}[ ]?[2-9][0-9]{2}[ ]?[0-9]{4})
-    )"""  # noqa: E501  (verbatim text)
+    )"""
     + NUMBER_END,
     re.VERBOSE,
 )
 # also as an ordinary number, which is one only if it is also written as a phone elsewhere
 PHONE_OR_DIGITS = re.compile(f"{PHONE.pattern}|{NUMBER_START}[0-9]{{9,15}}{NUMBER_END}", re.VERBOSE)
-DIGITS_NEAR = re.compile(r"[0-9][0-9 ().-]{7,}[0-9]")
+DIGITS_NEAR = re.compile(r"[0-9][0-9 ()./-]{7,}[0-9]|\+[0-9]")
 CALLED = re.compile(
     r"phone|mobile|whatsapp|contact|(?<![A-Za-z])(?:cell|tel|fax|call|dial|text|sms|reach)|手机|电话|号码|联系|拨打|致电",
     re.IGNORECASE,
@@ -187,7 +204,7 @@ def _numbers(text: str, key: str) -> Iterator[Spot]:
 
 
 def _same(kind: str, written: str) -> str:
-    digits = re.sub(r"[^0-9Xx]", "", written).upper()
+    digits = re.sub(r"\(0\)|[^0-9Xx]", "", written).upper()
     return digits[-10:] if kind == "phone" else digits
 
 
@@ -284,7 +301,7 @@ def _long_runs(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _may_hold_numbers(text: bytes) -> bool:
-    return b"9" * 9 in text.translate(NINES, b" ().-")
+    return b"+" in text or b"9" * 9 in text.translate(NINES, b" ().-")
 
 
 # a quick look at all of a record's JSON -> how to read its texts one by one; most records end here

@@ -194,6 +194,13 @@ NONE = [
     "9007199254740991",
     "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13",
     "2019 2020 2021 2022",
+    "+5 10 20",
+    "+20 30 40 50",
+    "+5 10 2023",
+    "+122.4194155",
+    "+48.8566 2.3522",
+    "1.0.0+20231015",
+    "+2097152 bytes",
 ]
 
 
@@ -219,6 +226,71 @@ def test_a_phone_is_the_same_with_and_without_its_country(other: str) -> None:
     record, counts = mask(saying(f"Call me: phone 212-555-0123, or phone {other}."))
     assert record.messages[0].content == "Call me: phone <PHONE_1>, or phone <PHONE_1>."
     assert counts == {"phone": 1}
+
+
+# national groupings: # is a digit, ~ a separator
+GROUPINGS = [
+    "+49~170~#######",
+    "+49~30~######",
+    "+49~(0)170~#######",
+    "+49 (0) 30~######~##",
+    "+49170##### ##",
+    "+49(170)#######",
+    "(+49) 170~#######",
+    "+39~06~########",
+    "+43~660~#######",
+    "+43 1 4###",
+    "+90~532~#######",
+    "+91~98###~#####",
+    "+34 6########",
+    "+7~916~#######",
+    "+7 (916) ###-##-##",
+    "+33~1~##~##~##~##",
+    "+44~20~####~####",
+    "+44 (0)20~####~####",
+    "+47~##~##~##~##",
+    "+1~(212)~555~####",
+    "+1~212~555~####",
+    "+1-555-####",
+    "+55~11~9####~####",
+    "+971~50~###~####",
+    "+86~10~6###~####",
+    "+352########",
+]
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS)
+@given(chances)
+def test_an_international_number_is_masked_whole(grouping: str, chance: random.Random) -> None:
+    separator = chance.choice(" -./")
+    written = "".join(
+        chance.choice("23456789") if sign == "#" else separator if sign == "~" else sign
+        for sign in grouping
+    )
+    record = calling(f"Ring {written} now, or {written}. Ask at {written}", {"to": written})
+    masked, counts = mask(record)
+    assert masked.messages[0].content == "Ring <PHONE_1> now, or <PHONE_1>. Ask at <PHONE_1>"
+    assert masked.messages[1].calls[0].arguments == {"to": "<PHONE_1>"}
+    assert counts == {"phone": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("+49 30 901820 2024-05-01", "<PHONE_1> 2024-05-01"),
+        ("+49 30 901820 10:30", "<PHONE_1> 10:30"),
+        ("+1 212-555-0123 2 times", "<PHONE_1> 2 times"),
+        ("+49 170 5551234 5551235555", "<PHONE_1> 5551235555"),
+        ("(+49 170 5551234) 5 times", "(<PHONE_1>) 5 times"),
+        ("+49 (0)30 901820 is +49 30 901820", "<PHONE_1> is <PHONE_1>"),
+        ("'joe.o'neil@acme.com'", "'<MAIL_1>'"),
+        ("jürgen@müller.de", "<MAIL_1>"),
+        ("b'ann@mail.org'", "b'<MAIL_1>'"),
+        ("'ann@mail.org','ann@mail.org'", "'<MAIL_1>','<MAIL_1>'"),
+    ],
+)
+def test_a_mask_ends_where_the_value_ends(text: str, masked: str) -> None:
+    assert mask(saying(text))[0].messages[0].content == masked
 
 
 def test_an_identity_number_holds_a_day_that_there_was() -> None:
