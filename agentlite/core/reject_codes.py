@@ -208,8 +208,9 @@ CODES: dict[str, Code] = {
         "trajectories.jsonl has the reason.",
     ),
     "F314": Code(
-        "A score of the rollout does not meet --keep.",
-        "Nothing to fix: a looser condition keeps it.",
+        "A score of the rollout does not meet --keep, or it lacks the score.",
+        "Nothing to fix: a looser condition keeps it, and where it lacks the score, only one on "
+        "another score. provenance.jsonl has the scores of each rollout.",
     ),
     "F315": Code(
         "Another rollout of the same task has better scores, and --keep best takes one per task.",

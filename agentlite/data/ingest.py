@@ -71,7 +71,8 @@ class Ingested:
     `for_tests`: records in which any call is right, so there is none to learn;
     `invalid_schemas`: records that call such a tool, by the tool;
     `undescribed`: the ids of tools of which nothing else is known; `offering_undescribed`: the
-    records that offer one.
+    records that offer one; `rollouts`: those that --keep measures, and `scores`: the names of the
+    scores that they have.
     """
 
     def __init__(self, rows: Spool, provenance: Spool):
@@ -93,6 +94,8 @@ class Ingested:
         self.invalid_schemas: Counter[str] = Counter()
         self.undescribed: set[str] = set()
         self.offering_undescribed = 0
+        self.rollouts = 0
+        self.scores: set[str] = set()
         self._ended: dict[str, Counter[str]] = defaultdict(Counter)  # by source; not those taken
 
     def add(self, row: IngestedRow) -> None:
@@ -106,6 +109,9 @@ class Ingested:
         for sample in row.samples:
             ended = self._ended[row.source]
             ended["read"] += 1
+            if not isinstance(sample, Reject) and "scores" in sample.done:
+                self.rollouts += 1
+                self.scores.update(sample.done["scores"])
             if isinstance(sample, IngestedRecord):
                 self._take(sample, row)
             elif isinstance(sample, LeftOut):

@@ -16,7 +16,7 @@ from agentlite.core.records import ANY_TOOL, Message, Record, Tool, to_row
 from agentlite.core.row_files import Row, encode
 from agentlite.data.curation.coreset import wording
 from agentlite.data.curation.dedup import near_text
-from agentlite.data.curation.keep import parse_keep, refuse_unmet
+from agentlite.data.curation.keep import parse_keep, refuse_unmet, scores_of
 from agentlite.data.curation.minhash import sketches
 from agentlite.data.curation.pii import find, mask
 from agentlite.data.curation.stats import Sized, script
@@ -183,7 +183,10 @@ def _sample(
     settings, record_id, done = context.settings, "", Row()
     try:
         record = _checked(source, read(), context)
-        refuse_unmet(record, parse_keep(settings.keep))
+        keep = parse_keep(settings.keep)
+        if keep.conditions and "rollout" in record.meta:
+            done["scores"] = scores_of(record)
+        refuse_unmet(record, keep)
         if settings.system and (with_system := _with_system(record, settings.system)) != record:
             record, done["system"] = with_system, "added"
         record_id = record.id

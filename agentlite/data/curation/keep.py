@@ -1,12 +1,12 @@
 """Which rollouts are learned: those whose scores meet `--keep`, and the best one of each task."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from agentlite.core.conditions import Condition, parse_condition
-from agentlite.core.errors import RowError
+from agentlite.core.errors import RowError, UserError, nearest
 from agentlite.core.records import Record
 
 BEST = "best"
@@ -38,8 +38,7 @@ def refuse_unmet(record: Record, keep: Keep) -> None:
     """
     if "rollout" not in record.meta:
         return
-    rollout = record.meta["rollout"]
-    scores: Mapping[str, float] = {**rollout["scores"], **counted_in(rollout)}
+    scores = scores_of(record)
     for condition in keep.conditions:
         score = scores.get(condition.name)
         if score is None:
@@ -47,6 +46,27 @@ def refuse_unmet(record: Record, keep: Keep) -> None:
             raise RowError("F314", f"has no score {condition.name}; its scores: {known}")
         if not condition.holds(score):
             raise RowError("F314", f"{condition.name} is {score:g}, --keep asks for {condition}")
+
+
+def scores_of(record: Record) -> dict[str, float]:
+    """What a condition can name of a rollout."""
+    rollout = record.meta["rollout"]
+    return {**rollout["scores"], **counted_in(rollout)}
+
+
+def refuse_unknown(keep: Keep, known: Collection[str]) -> None:
+    """Raises UserError 2 for a condition on a score that none of the rollouts has. `known`: the
+    scores that they have.
+    """
+    for condition in keep.conditions:
+        if condition.name not in known:
+            raise UserError(
+                f"no rollout has a score {condition.name}.",
+                nearest(condition.name, sorted(known))
+                if known
+                else "The rollouts have no scores: without a condition they are all kept.",
+                location="--keep",
+            )
 
 
 def counted_in(rollout: Mapping[str, Any]) -> dict[str, float]:

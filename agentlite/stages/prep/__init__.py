@@ -114,6 +114,7 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
                         check.refuse_changed(plan.inputs, job.digests())
                         write_rows(rejects, map(reject_row, ingested.rejects))
                         check.refuse_rejects(job.settings, ingested, rejects)
+                        check.refuse_unscored(job.settings, ingested)
                         check.note_repairs(ingested)
                         check.name_invalid_schemas(ingested)
                         check.note_undescribed(ingested, len(job.context.catalogue))
@@ -146,6 +147,7 @@ def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
     with ingest(job.rows(), None) as ingested:
         check.refuse_changed(plan.inputs, job.digests())
         check.refuse_rejects(job.settings, ingested, rejects)
+        check.refuse_unscored(job.settings, ingested)
         check.note_repairs(ingested)
         check.name_invalid_schemas(ingested)
         check.note_undescribed(ingested, len(job.context.catalogue))

@@ -15,7 +15,7 @@ from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.coreset import LOSSES
 from agentlite.data.curation.decontaminate import check_held_out
-from agentlite.data.curation.keep import parse_keep
+from agentlite.data.curation.keep import parse_keep, refuse_unknown
 from agentlite.data.curation.mix import full_task_weights, parse_mix
 from agentlite.data.curation.select import Selection, check_duplicates
 from agentlite.data.formats import FORMATS, files_of
@@ -171,6 +171,12 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
         console.notice(
             f"prep: {len(rejects)} of {read} rows are left out. {RETRY.format(file=file)}"
         )
+
+
+def refuse_unscored(settings: PrepSettings, ingested: Ingested) -> None:
+    """Raises UserError 2 if --keep names a score that no rollout has."""
+    if ingested.rollouts:
+        refuse_unknown(parse_keep(settings.keep), ingested.scores)
 
 
 def note_repairs(ingested: Ingested) -> None:

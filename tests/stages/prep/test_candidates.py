@@ -15,6 +15,7 @@ import agentlite
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.records import Record, from_row
 from agentlite.core.row_files import encode, read_rows
+from agentlite.data.reject_examples import PLAIN, rollout
 from agentlite.rendering import PROTOCOLS, training_rows
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import load_template
@@ -169,6 +170,37 @@ def test_what_cannot_be_is_refused_with_a_way_out(run, settings, keep, said, fix
     with pytest.raises(UserError, match=said) as found:
         prep(run, keep=keep)
     assert fix in found.value.fix
+
+
+@pytest.mark.parametrize("keep", ["evn>=1", "best,evn>=1", "env>=0,evn<1", "env>=1,user_errors<1"])
+@pytest.mark.parametrize("settings", [{}, {"dry_run": True}])
+def test_a_score_that_no_rollout_has_is_refused(tmp_path, keep, settings):
+    """Alone and beside a dialog, which is kept whatever the scores are."""
+    lines = [rollout(), rollout(1)]
+    for name, rows in (("alone", lines), ("mixed", [*lines, PLAIN])):
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("\n".join(rows), encoding="utf-8")
+        with pytest.raises(UserError, match="no rollout has a score") as found:
+            agentlite.prep(
+                str(file),
+                run=str(tmp_path / "run"),
+                model="smollm2-135m",
+                keep=keep,
+                out=name,
+                **settings,
+            )
+        assert found.value.location == "--keep" and "env" in found.value.fix
+
+
+def test_a_score_that_only_some_rollouts_have_leaves_the_others_out(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(f"{rollout()}\n{rollout(1).replace('env', 'bfcl')}", encoding="utf-8")
+    found = agentlite.prep(
+        str(file), run=str(tmp_path / "run"), model="smollm2-135m", keep="env>=0.5"
+    )
+    assert (found.figures["kept"], found.figures["filtered"]) == (1, 1)
+    rows = list(read_rows(tmp_path / "run/prep/provenance.jsonl"))
+    assert [row["done"]["scores"] for row in rows] == [{"env": 0.5}, {"bfcl": 0.5}]
 
 
 @pytest.mark.long
