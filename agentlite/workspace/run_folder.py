@@ -372,6 +372,27 @@ def stages_in(run: Path, pattern: str = "*", *, given_up: bool = False) -> list[
     return sorted(map(Path, held))
 
 
+def stages_below(folder: Path) -> list[Path]:
+    """The folders at any depth that a stage of any version wrote, finished or not. There are none
+    for a folder that is a stage, or lies in one.
+    """
+    here = folder.resolve()
+    if any(_was_written(one) for one in (here, *here.parents)):
+        return []
+    found = {path.parent for name in (PLAN, FAILED) for path in folder.rglob(name)}
+    return sorted(filter(_was_written, found))
+
+
+def _was_written(folder: Path) -> bool:
+    """Whether a plan is there, which names a command: a file of another program is none."""
+    for name in (PLAN, FAILED):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            plan = json.loads((folder / name).read_bytes())
+            if isinstance(plan, dict) and {"command", "settings", "inputs"} <= plan.keys():
+                return True
+    return False
+
+
 def _folders_in(folder: str) -> list[str]:
     """Without pathlib, which takes several times as long: the board asks a thousand workspaces."""
     try:

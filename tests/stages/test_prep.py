@@ -131,6 +131,16 @@ def test_parquet_files_of_different_schemas_are_read_row_by_row(tmp_path: Path) 
     assert records(tmp_path / "run")[0].tools == records(tmp_path / "run")[1].tools
 
 
+def test_a_folder_with_its_own_workspace_is_read_as_before(tmp_path: Path) -> None:
+    """Whatever stands in the workspace by then: a prep that is done, and one that was given up."""
+    (tmp_path / "data.jsonl").write_bytes(line(n=1) + b"\n" + line(n=2))
+    first = run(tmp_path, tmp_path / "run")
+    with pytest.raises(UserError):
+        run(tmp_path, tmp_path / "run", out="given-up", mix=("other=other.jsonl:1",))
+    again = run(tmp_path, tmp_path / "run")
+    assert (first.status, again.status) == ("done", "up to date")
+
+
 some_lines = st.one_of(
     st.binary(max_size=80),
     st.sampled_from([line(n=n) for n in range(4)]),

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from agentlite.core.console import notice
 from agentlite.core.errors import REJECTS, RowError, UserError, closest
 from agentlite.core.plain_words import kind
 from agentlite.core.row_files import check_parquet, read_parquet
@@ -22,8 +23,10 @@ from agentlite.data.formats import bfcl
 from agentlite.data.formats.foreign_files import HEAD, refuse_foreign
 from agentlite.data.formats.json_decode import behind_prefix, json_value, not_json
 from agentlite.data.formats.json_repair import ENCODING
+from agentlite.workspace import run_folder
 
 LONGEST_LINE = 16 << 20
+LARGEST_EMPTY = 1 << 16  # bytes of a file in a folder that is looked at for having no row
 KEPT_OF_LONGER = 1 << 10
 PACKED_AT_ONCE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
 GROWN, UNTIL = (
@@ -161,8 +164,8 @@ class Raw(NamedTuple):
 
 
 def files_of(source: str) -> list[str]:
-    """The sources a folder stands for, by name; what is not a folder stands for itself. Raises
-    UserError for none.
+    """The sources a folder stands for, by name; what is not a folder stands for itself. Folders of
+    stages in it, and files without a row, are left out with a notice. Raises UserError for none.
     """
     folder = Path(source)
     if source == "-" or not folder.is_dir():
@@ -170,9 +173,16 @@ def files_of(source: str) -> list[str]:
     found = sorted(
         path for path in folder.rglob("*") if path.name.endswith(SUFFIXES) and path.is_file()
     )
+    stages = set(run_folder.stages_below(folder))
+    of_stages = [path for path in found if not stages.isdisjoint(path.parents)]
+    found = [path for path in found if path not in set(of_stages)]
     if not found:
         raise UserError(
-            "holds no file of rows.", f"Their names end in {', '.join(SUFFIXES)}.", location=source
+            "holds no file of rows.",
+            "Files in the folders of stages are left out: name such a folder to read them."
+            if of_stages
+            else f"Their names end in {', '.join(SUFFIXES)}.",
+            location=source,
         )
     for path in found:
         if not _is_utf8(path):
@@ -181,7 +191,33 @@ def files_of(source: str) -> list[str]:
                 "Rename that file, or name the others.",
                 location=source,
             )
-    return [str(path) for path in found]
+    filled = [str(path) for path in found if not _is_empty(path)]
+    if not filled:
+        raise UserError(
+            "holds no row: all its files are empty.",
+            "Write rows into them, or give another folder.",
+            location=source,
+            exit_code=REJECTS,
+        )
+    if of_stages:
+        count = len({one for path in of_stages for one in stages.intersection(path.parents)})
+        notice(
+            f"{source}: folders of stages are left out ({count}); name such a folder to read the "
+            "files in it"
+        )
+    if empty := len(found) - len(filled):
+        notice(f"{source}: files without a row are left out ({empty})")
+    return filled
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether a file can be read and has no row. Where it cannot, reading it says why."""
+    try:
+        if path.stat().st_size > LARGEST_EMPTY:
+            return False
+        return not any(True for _ in _rows(str(path), [path], io.BytesIO()))
+    except (OSError, UserError):
+        return False
 
 
 def _is_utf8(path: Path) -> bool:

@@ -439,7 +439,7 @@ def test_a_folder_is_its_files_of_rows_by_name(tmp_path: Path) -> None:
     suffixes = ("jsonl", "json", "parquet", "jsonl.gz", "json.gz", "jsonl.zst", "json.zst")
     (tmp_path / "all").mkdir()
     for suffix in (*suffixes, "csv", "jsonl.bz2"):
-        (tmp_path / f"all/rows.{suffix}").touch()
+        (tmp_path / f"all/rows.{suffix}").write_bytes(b"{}")
     (tmp_path / "all/folder.jsonl").mkdir()
     found = sorted(str(tmp_path / f"all/rows.{suffix}") for suffix in suffixes)
     assert files_of(str(tmp_path / "all")) == found
@@ -448,6 +448,72 @@ def test_a_folder_is_its_files_of_rows_by_name(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="no file of rows"):
         files_of(str(tmp_path / "empty"))
+
+
+PLANNED = b'{"command": "prep", "settings": {}, "inputs": {}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "is_left_out"),
+    [
+        ("plan.json", PLANNED, True),
+        ("failed.json", PLANNED, True),
+        ("plan.json", PLANNED[:-1] + b', "of": "another version"}', True),
+        ("plan.json", b'{"messages": []}', False),
+        ("plan.json", b"not JSON", False),
+        ("plan.json", b"[]", False),
+    ],
+)
+@pytest.mark.parametrize("inner", ["", "checkpoints/one"])
+def test_folders_of_stages_are_left_out_of_a_folder(
+    tmp_path: Path,
+    name: str,
+    content: bytes,
+    is_left_out: bool,
+    inner: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stage, file = tmp_path / "runs/default/prep", tmp_path / "data.jsonl"
+    row = stage / inner / "train.jsonl"
+    row.parent.mkdir(parents=True)
+    (stage / name).write_bytes(content)
+    row.write_bytes(b"{}\n")
+    file.write_bytes(b"{}\n")
+    found = files_of(str(tmp_path))
+    assert (str(file) in found) and (str(row) in found) != is_left_out
+    notices = capsys.readouterr().err
+    assert ("folders of stages are left out (1)" in notices) == is_left_out
+    # a folder that is a stage, or lies in one, is read
+    for folder in (stage, row.parent):
+        assert str(row) in files_of(str(folder))
+    assert "folders of stages" not in capsys.readouterr().err
+    file.unlink()
+    if is_left_out:
+        with pytest.raises(UserError, match="holds no file of rows") as error:
+            files_of(str(tmp_path))
+        assert "name such a folder" in error.value.fix
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"[]", b"\xef\xbb\xbf", gzip.compress(b"")])
+def test_a_file_without_a_row_is_left_out_of_a_folder(
+    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty, file = tmp_path / "a.json", tmp_path / "b.jsonl"
+    empty.write_bytes(content)
+    with pytest.raises(UserError, match="all its files are empty"):
+        files_of(str(tmp_path))
+    file.write_bytes(b"{}\n")
+    assert files_of(str(tmp_path)) == [str(file)]
+    assert "files without a row are left out (1)" in capsys.readouterr().err
+    # named by itself, it is an error
+    with pytest.raises(UserError, match="no rows in it"):
+        list(read_raw(str(empty), io.BytesIO()))
+
+
+@pytest.mark.parametrize("content", [b"{", b"x", b'[{}, {"a"', b"PAR1", b"\x1f\x8b"])
+def test_a_broken_file_of_a_folder_is_read(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.jsonl").write_bytes(content)
+    assert files_of(str(tmp_path)) == [str(tmp_path / "a.jsonl")]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
