@@ -1,7 +1,7 @@
 """Records -> train, dev and test, with records that ask the same kept on one side."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 from typing import NamedTuple
 
@@ -45,14 +45,20 @@ class Split(NamedTuple):
 
 
 def assign_splits(
-    records: Sequence[Traits], *, dev: float, test: float, seed: int, by: Sequence[str]
+    records: Sequence[Traits],
+    *,
+    dev: float,
+    test: float,
+    seed: int,
+    by: Sequence[str],
+    of_stages: Collection[int] = (),
 ) -> Split:
     """A side for each record: the one its row names, or else by a hash of its query, or of its
     tools where `by` names them.
 
     No side depends on other records. What does is whether a record stays: of a group that is tied
     by the keys in `by` and reaches over two sides, only one side does (a borne one, test before dev
-    before train; else the one with most records).
+    before train; else the one with most records). `of_stages`: the records of --from, by index.
     """
     _check(dev, test, by)
     shares = Shares({"test": test, "dev": dev, "train": 1.0 - dev - test}, "tools" in by)
@@ -69,7 +75,7 @@ def assign_splits(
     empty = [side for side in SPLITS if shares.of[side] > 0 and not counts[side]]
     notes = []
     if records and (missed or empty):
-        why, fix = _why_missed(shares, records, found, groups, crossing, seed)
+        why, fix = _why_missed(shares, records, found, groups, crossing, seed, of_stages)
         notes = [f"{_shortfalls(counts, missed, empty)}: {why}{f' ({fix})' if fix else ''}"]
     torn = [index for index, side in enumerate(found) if not side]
     return Split(found, crossing, torn, len(groups), missed, notes)
@@ -251,6 +257,7 @@ def _why_missed(
     groups: Sequence[Group],
     crossing: Mapping[int, int],
     seed: int,
+    of_stages: Collection[int],
 ) -> tuple[str, str]:
     """Why the splits are not as large as they should be: the first cause without which they would
     be, or chance; and what to do about it.
@@ -258,11 +265,18 @@ def _why_missed(
     here = [index for index, side in enumerate(found) if side and index not in crossing]
     free = [index for index in here if not records[index].split]
     if not any(not record.split for record in records):
-        return "all records name a split of their own", "take `split` out of some rows"
+        return (
+            "all records name a split of their own",
+            "naming the dialogs beside --from gives dev and test records"
+            if of_stages
+            else "take `split` out of some rows",
+        )
     if len(free) < len(here) and not shares.missed(Counter(found[index] for index in free)):
         return (
             f"{len(here) - len(free)} records name a split of their own",
-            "take `split` out of those rows",
+            "those of --from keep it; larger --dev and --test move more of the others"
+            if not set(here).difference(free, of_stages)
+            else "take `split` out of those rows",
         )
     other = _fitting_seed(shares, records, groups, seed)
     fix = f"give rows a `split` of their own{other and f', or --seed {other}'}"

@@ -616,6 +616,18 @@ def test_a_share_that_is_missed_by_half_is_named_with_the_cause_and_what_helps(
                 assert not better.missed and not better.notes
 
 
+@pytest.mark.parametrize(
+    ("free", "advice"),
+    [(0, "naming the dialogs beside --from gives dev"), (200, "larger --dev and --test move more")],
+)
+def test_rows_of_a_stage_keep_their_split_and_something_else_helps(free: int, advice: str) -> None:
+    records = [traits(record) for record in grouped([1] * free, {"train": 900}, 0)]
+    of_stages = [index for index, record in enumerate(records) if record.split]
+    for indices, words in ((of_stages, advice), ([], "take `split` out of")):
+        result = assign_splits(records, dev=0.2, test=0.3, seed=0, by=["query"], of_stages=indices)
+        assert words in result.notes[0]
+
+
 def test_groups_whose_smaller_part_is_left_out_are_the_cause_where_they_are() -> None:
     chance = random.Random(0)
     stem = " ".join(chance.choices(WORDS, k=60))

@@ -101,6 +101,16 @@ def test_dev_questions_that_were_sampled_are_learned_and_measure_nothing_any_mor
     assert result.figures["train"] >= len(made)
 
 
+def test_where_all_rows_are_of_a_stage_the_dialogs_give_dev_and_test(run, capsys):
+    prep(run, dev=0.3, test=0.3)
+    notices = capsys.readouterr().err
+    assert (
+        "no record fell on dev and test" in notices or "no record fell on test and dev" in notices
+    )
+    assert "naming the dialogs beside --from gives dev and test records" in notices
+    assert "take `split` out" not in notices
+
+
 def test_only_the_candidates_turn_has_a_part_in_the_loss(run):
     prep(run)
     template = load_template("smollm2-135m")
