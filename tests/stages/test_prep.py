@@ -136,7 +136,8 @@ def test_a_folder_with_its_own_workspace_is_read_as_before(tmp_path: Path) -> No
     (tmp_path / "data.jsonl").write_bytes(line(n=1) + b"\n" + line(n=2))
     first = run(tmp_path, tmp_path / "run")
     with pytest.raises(UserError):
-        run(tmp_path, tmp_path / "run", out="given-up", mix=("other=other.jsonl:1",))
+        run(tmp_path, tmp_path / "run", out="given-up", max_length=16)
+    assert (tmp_path / "run/given-up/failed.json").exists()
     again = run(tmp_path, tmp_path / "run")
     assert (first.status, again.status) == ("done", "up to date")
 

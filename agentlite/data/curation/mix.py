@@ -9,7 +9,7 @@ from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import Task, digest
 from agentlite.data.curation.sample import sample
 from agentlite.data.curation.traits import Traits
-from agentlite.data.formats.by_source import is_of
+from agentlite.data.formats.by_source import is_of, name_it
 
 TASKS: tuple[str, ...] = get_args(Task)
 REST = "the rest"  # the group of the sources that are in no group
@@ -65,6 +65,18 @@ def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
             repeats=ratio.endswith("*"),
         )
     return groups
+
+
+def check_mix(mix: Mapping[str, MixGroup], sources: Sequence[str]) -> None:
+    """Raises UserError for a group of a source that is not read."""
+    for name, group in mix.items():
+        for given in group.sources:
+            if not any(is_of(source, given) for source in sources):
+                raise UserError(
+                    f"the group '{name}' names {given}, which is not read.",
+                    name_it(given, sources),
+                    location="--mix",
+                )
 
 
 def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
@@ -126,7 +138,7 @@ def draw(
     stay whole. A limit makes all of this smaller in proportion. Chosen by a hash of seed and id:
     the order does not matter, and of the other records only their number.
 
-    Raises UserError for a group of a source that is not read, or for weights that are none.
+    Raises UserError for a group of which no row is left, or for weights that are none.
     """
     task_weights = full_task_weights(task_weights)
     notes: list[str] = []
@@ -214,8 +226,8 @@ def _members(sources: Sequence[str], mix: Mapping[str, MixGroup]) -> dict[str, l
             found = [source for source in known if is_of(source, given)]
             if not found:
                 raise UserError(
-                    f"the group '{name}' names {given}, of which no row is left or none is read.",
-                    nearest(given, known),
+                    f"the group '{name}' names {given}, of which no row is left.",
+                    "Leave the group out: the same command without --mix shows where its rows go.",
                     location="--mix",
                 )
             for source in found:

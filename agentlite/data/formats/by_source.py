@@ -14,6 +14,13 @@ def is_of(source: str, named: str) -> bool:
     return Path(named) in (Path(source), *Path(source).parents)
 
 
+def name_it(given: str, sources: Sequence[str]) -> str:
+    """The fix for a name that none of the sources has: what is there is only not named."""
+    if given.startswith("bfcl:") or Path(given).exists():
+        return f"Name {given} as a source too: agentlite prep ... {given}"
+    return nearest(given, sources)
+
+
 @functools.cache
 def format_of(formats: tuple[str, ...], source: str) -> str | None:
     """The format of a source's rows; None where each row shows it itself. A format given for the
@@ -40,7 +47,7 @@ def check_formats(formats: Sequence[str], sources: Sequence[str], known: Collect
         if not rest:
             raise UserError(
                 f"{text!r} names {of}, which is not read.",
-                nearest(of, sources),
+                name_it(of, sources),
                 location="--format",
             )
         if named.setdefault(of, name) != name:

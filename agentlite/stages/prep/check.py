@@ -16,7 +16,7 @@ from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.coreset import LOSSES
 from agentlite.data.curation.decontaminate import check_held_out
 from agentlite.data.curation.keep import parse_keep, refuse_unknown
-from agentlite.data.curation.mix import full_task_weights, parse_mix
+from agentlite.data.curation.mix import check_mix, full_task_weights, parse_mix
 from agentlite.data.curation.select import Selection, check_duplicates
 from agentlite.data.formats import FORMATS, files_of
 from agentlite.data.formats.by_source import check_formats
@@ -259,7 +259,7 @@ def _files(sources: Sequence[str]) -> tuple[str, ...]:
 def _refuse_mistakes(settings: PrepSettings) -> None:
     check_formats(settings.format, settings.sources, FORMATS)
     check_duplicates(settings.duplicates)
-    parse_mix(settings.mix)
+    check_mix(parse_mix(settings.mix), settings.sources)
     parse_keep(settings.keep)
     strategy, size = settings.coreset_strategy, settings.coreset_target_size
     if bool(strategy) != bool(size):

@@ -285,7 +285,7 @@ def test_a_mix_that_cannot_be_read_is_refused_with_an_example(text: str) -> None
 def test_a_group_of_sources_that_are_not_there_or_are_in_another_is_refused() -> None:
     records = rows({"general": 3}) + rows({"general": 3}, "b.jsonl")
     for mix, told in (
-        (["x=bb.jsonl:1"], "Did you mean 'b.jsonl'"),
+        (["x=bb.jsonl:1"], "no row is left"),
         (["x=b.jsonl:1", "y=b.jsonl:1"], "one group"),
     ):
         with pytest.raises(UserError, match=told):

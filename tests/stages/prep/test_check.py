@@ -184,6 +184,30 @@ def test_sources_are_the_files_of_folders_and_the_categories_of_bfcl(tmp_path):
     assert settings.sources == ("bfcl:simple_python", "bfcl:multiple", *files, "-")
 
 
+@pytest.mark.parametrize("option", ["mix", "format"])
+@pytest.mark.parametrize(
+    ("named", "fix"),
+    [
+        ("../chat.jsonl", "Name ../chat.jsonl as a source too: agentlite prep ... ../chat.jsonl"),
+        ("../more", "Name ../more as a source too: agentlite prep ... ../more"),
+        ("bfcl:multiple", "Name bfcl:multiple as a source too: agentlite prep ... bfcl:multiple"),
+        ("../dta.jsonl", "Did you mean '../data.jsonl'?"),
+    ],
+)
+def test_a_source_that_is_only_named_in_an_option_is_to_be_named_as_one(
+    tmp_path, monkeypatch, option, named, fix
+):
+    for name in ("data.jsonl", "chat.jsonl", "more/chat.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"{}\n")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    value = {"mix": f"general={named}:0.1", "format": f"{named}=openai"}[option]
+    with pytest.raises(UserError, match="which is not read") as found:
+        check.checked(PrepSettings(sources=("../data.jsonl",), **{option: (value,)}), tmp_path)
+    assert (found.value.fix, found.value.location) == (fix, f"--{option}")
+
+
 def test_edited_rejects_may_not_lie_where_prep_writes(tmp_path):
     (tmp_path / "rows.jsonl").write_bytes(b"{}\n")
     for folder, refused in (("prep", True), ("prep2", False)):
