@@ -296,6 +296,7 @@ def compare(folder: Path, plan: Plan) -> Status:
                 exit_code=OTHER_PLAN,
             )
         return "new"
+    refuse_other_command(folder, plan.command)
     if changes := differences(read_plan(folder), plan):
         state = "was finished" if is_finished(folder) else "is half done"
         raise UserError(
@@ -306,6 +307,17 @@ def compare(folder: Path, plan: Plan) -> Status:
         )
     stored = read(folder).trusted()
     return "done" if stored.done and not stored.changed() else "half"
+
+
+def refuse_other_command(folder: Path, command: str) -> None:
+    """Raises UserError 3 for a folder that a stage of another command has."""
+    if is_stage(folder) and (other := read_plan(folder).command) != command:
+        raise UserError(
+            f"is a stage of `agentlite {other}`, not of `{command}`.",
+            "Choose another --out.",
+            location=str(folder),
+            exit_code=OTHER_PLAN,
+        )
 
 
 def differences(old: Plan, new: Plan) -> list[str]:

@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import agentlite
 from agentlite.config import resolve
-from agentlite.config.settings import SftSettings
+from agentlite.config.settings import COMMANDS, SftSettings
 from agentlite.core.errors import UserError
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import (
@@ -43,6 +44,40 @@ def test_new_half_and_done_are_told_apart(tmp_path):
     finish(folder)
     with open_stage(folder, PLAN, force=False) as stage:
         assert stage.status == "done"
+
+
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_a_stage_of_another_command_is_named_and_stays(tmp_path, command, done):
+    folder = tmp_path / "one"
+    for other in sorted(COMMANDS.keys() - {command}):
+        plan = Plan(other, {"seed": 0}, {})
+        if done:
+            finish(folder, plan)
+        else:
+            with open_stage(folder, plan, force=False):
+                pass
+        refusing = (
+            lambda: RunTarget(tmp_path, "one").has_work(Plan(command, {"lora_r": 16}, {})),
+            lambda: open_stage(folder, Plan(command, {"lora_r": 16}, {}), force=False).__enter__(),
+        )
+        for refuse in refusing:
+            with pytest.raises(UserError) as refused:
+                refuse()
+            assert refused.value.problem == (
+                f"is a stage of `agentlite {other}`, not of `{command}`."
+            )
+            assert refused.value.fix == "Choose another --out."
+            assert (refused.value.location, refused.value.exit_code) == (str(folder), 3)
+        assert run_folder.read_plan(folder).command == other
+        run_folder.clear(folder)
+
+
+@pytest.mark.parametrize("settings", [{}, {"force": True}, {"env": "shop.py:Shop"}])
+def test_eval_writes_no_folder_into_a_stage(tmp_path, settings):
+    finish(tmp_path / "sft")
+    with pytest.raises(UserError, match="is a stage of `agentlite sft`"):
+        agentlite.evaluate(run=str(tmp_path), out="sft", **settings)
 
 
 @pytest.mark.parametrize("done", [True, False])

@@ -98,6 +98,7 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     there are kept.
     """
     gate = parse_gate(settings.gate, own_scores=bool(settings.env))
+    run_folder.refuse_other_command(target.folder, "eval")
     if settings.env:
         return evaluate_live(settings, target, gate)
     if settings.rewards:
