@@ -141,26 +141,31 @@ def _after(stages: Sequence[ListedStage]) -> list[NextStep]:
     preps = [one for one in stages if one.command == "prep"]
     trained = [one.stage for one in stages if one.command in STAGES and STAGES[one.command].trains]
     if last and last.command == "make":
-        return [NextStep(f"agentlite prep --from {last.stage}", "check and split these dialogs")]
+        return [
+            NextStep(
+                f"agentlite prep --from {shlex.quote(last.stage)}", "check and split these dialogs"
+            )
+        ]
     if not preps and not trained:
         return [NextStep("agentlite prep dialogs.jsonl", "check dialogs and split them")]
     if last and last.command == "pairs" and not last.figure.startswith("0 pairs"):
-        data = "" if last.stage == "pairs" else f" --data {last.stage}"
+        data = "" if last.stage == "pairs" else f" --data {shlex.quote(last.stage)}"
         return [NextStep(f"agentlite dpo{data}", "train on these pairs")]
     if not trained:
-        data = "" if preps[-1].stage == "prep" else f" --data {preps[-1].stage}"
+        data = "" if preps[-1].stage == "prep" else f" --data {shlex.quote(preps[-1].stage)}"
         return [
             NextStep(f"agentlite sft{data}", "train a model on these dialogs"),
             NextStep(f"agentlite plan{data}", "first see what memory and time that takes"),
         ]
     model = trained[-1]
     if model not in [one.stage.rpartition("/")[2] for one in stages if one.command == "eval"]:
-        models = "" if model == TRAINED else f" --model {TRAINED} --model {model}"
+        models = "" if model == TRAINED else f" --model {TRAINED} --model {shlex.quote(model)}"
         return [NextStep(f"agentlite eval{models}", f"measure {model} on the test dialogs")]
+    name, merged = shlex.quote(model), shlex.quote(f"{model}-model")
     return [
         NextStep("agentlite report", "the result, in words and as a page"),
-        NextStep(f"agentlite chat {model}{_tools()}", "talk to the model"),
-        NextStep(f"agentlite export {model} --merged {model}-model", "a model for other programs"),
+        NextStep(f"agentlite chat {name}{_tools()}", "talk to the model"),
+        NextStep(f"agentlite export {name} --merged {merged}", "a model for other programs"),
         NextStep("agentlite pairs", f"sample answers of {TRAINED}, as preferences for dpo"),
         NextStep("agentlite ablate --grid grids/rewards.yaml --dry-run", ABLATE),
     ]

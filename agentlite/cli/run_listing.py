@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import shlex
 import shutil
 import time
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ def inventory(run: Path) -> list[ListedStage]:
         inside = run.is_dir() and any(stored_stages(path) for path in run.iterdir())
         raise UserError(
             "holds no stage." if run.is_dir() else "no such workspace.",
-            f"There are workspaces in it: agentlite runs {run}/*"
+            f"There are workspaces in it: agentlite runs {shlex.quote(str(run))}/*"
             if inside
             else "Name a workspace; or start one: agentlite init FOLDER, or agentlite prep FILE.",
             location=str(run),

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,7 +94,9 @@ def recorded(path: str) -> Callable[[Call], str | None]:
                     found[keys[message.call_id]].append(message.content)
 
     if bad:
-        console.notice(f"{path}: {bad} rows cannot be read; `agentlite prep {path}` says why")
+        console.notice(
+            f"{path}: {bad} rows cannot be read; `agentlite prep {shlex.quote(str(path))}` says why"
+        )
 
     def result(call: Call) -> str | None:
         results = found.get(_key(call)) or found.get(call.name)

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shlex
 import shutil
 import time
 import warnings
@@ -93,7 +94,8 @@ def _of_full(command: str, settings: TrainerSettings, source: Source) -> Iterato
         yield Mistake(
             "full",
             f"{source.name} is an adapter, not a whole model.",
-            f"Start from a whole one: --model {source.base}, or a stage trained with --full.",
+            f"Start from a whole one: --model {shlex.quote(source.base)}, or a stage trained with "
+            "--full.",
         )
     if not settings.deepspeed and gpu_has_bf16() is False:
         yield Mistake(

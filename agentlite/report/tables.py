@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shlex
 from typing import Any, NamedTuple
 
 from agentlite.report.read_run import Evaluation, Json
@@ -219,7 +220,7 @@ def outdated(evaluation: Evaluation) -> str:
     """A sentence if the models were compared, but not as they are now; "" otherwise."""
     if evaluation.is_current or not evaluation.compared.get("differences"):
         return ""
-    named = " ".join(f"--model {model}" for model in evaluation.compared["models"])
+    named = " ".join(f"--model {shlex.quote(model)}" for model in evaluation.compared["models"])
     return (
         "Predictions have changed since the models were compared. Run `agentlite eval "
         f"{named}` again."

@@ -1,5 +1,6 @@
 """finished prep + a teacher -> an adapter that goes on as the teacher does, by distillation."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -97,7 +98,7 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
         forecast=forecast,
         train=train,
         outputs=(STORED,) if settings.top_k else (),
-        evaluate=f" --model {teacher.name}{evaluated_on(settings.data)}",
+        evaluate=f" --model {shlex.quote(teacher.name)}{evaluated_on(settings.data)}",
     )
 
 

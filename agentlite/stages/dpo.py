@@ -1,5 +1,6 @@
 """finished pairs -> an adapter that prefers chosen answers to rejected ones, by DPO."""
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -54,7 +55,7 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
     if Path(settings.data).is_file():
         raise UserError(
             "is a file of rows, not a finished pairs.",
-            f"agentlite pairs --preferences {settings.data} makes pairs of its rows.",
+            f"agentlite pairs --preferences {shlex.quote(settings.data)} makes pairs of its rows.",
             location=settings.data,
         )
     data = run_folder.find_stage(settings.data, target.run)

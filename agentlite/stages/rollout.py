@@ -1,5 +1,6 @@
 """an environment + a model -> trajectories: what it did in the world of each task; the scores."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,9 +46,9 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
             models = {"lineage": acted_by(settings.model, target.run)}
             stage.finish([TASKS, TRAJECTORIES, "stats.json"], {**figures, **models})
             acting.forget_turns(stage.folder)
-        best = " --keep best" if settings.num_samples > 1 else ""
-        learn = f"agentlite prep --from {target.out}{best} --out prep-{target.out}"
-        return stage.result(target.next(learn))
+        best = ["--keep", "best"] if settings.num_samples > 1 else []
+        names = ["--from", target.out, *best, "--out", f"prep-{target.out}"]
+        return stage.result(target.next(shlex.join(["agentlite", "prep", *names])))
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:

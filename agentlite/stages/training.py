@@ -1,5 +1,6 @@
 """The frame of the trainer stages: from a model and settings to an adapter in a finished folder."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -83,9 +84,8 @@ def train_stage(
                 figures = train(stage.folder)
                 files = trained_files(stage.folder, source.base)
                 stage.finish([*files, "metrics.jsonl", *outputs], {**figures, "lineage": models})
-        return stage.result(
-            target.next(f"agentlite eval --model {source.name} --model {target.out}{evaluate}")
-        )
+        names = shlex.join(["--model", source.name, "--model", target.out])
+        return stage.result(target.next(f"agentlite eval {names}{evaluate}"))
 
 
 def begin_within_memory(
@@ -118,7 +118,7 @@ def check_if_installed(command: str, engine: Engine, check: Callable[[], None]) 
 
 def evaluated_on(data: str) -> str:
     """The option of eval that names the prep a stage was trained on."""
-    return "" if data == "prep" else f" --data {data}"
+    return "" if data == "prep" else f" --data {shlex.quote(data)}"
 
 
 def refuse_longer(

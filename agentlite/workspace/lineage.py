@@ -1,6 +1,7 @@
 """What a stage takes over from an earlier one: settings, the adapter's shape, the lineage."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,7 +101,8 @@ def refuse_other_adapter(command: str, settings: object, source: Source, run: Pa
         if wanted != plain(value):
             raise UserError(
                 f"the adapter of {source.name} has {key} {plain(value)}, not {wanted}.",
-                f"Leave {key} out, or start from the base model: --model {source.base}.",
+                f"Leave {key} out, or start from the base model: --model "
+                f"{shlex.quote(source.base)}.",
                 location=f"{command}.{key}",
             )
 

@@ -1,15 +1,22 @@
 """`agentlite` alone: what is in the folder, and a command that goes on from there."""
 
+import ast
+import json
+import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
+from support.sampled_pairs import sampled
+from support.samples import DATA, ROOT
 
+import agentlite
 from agentlite.cli.main import group
-from agentlite.cli.next_step import Advice, advice
+from agentlite.cli.next_step import Advice, NextStep, advice
 from agentlite.config import gpu_profiles
 from agentlite.config.resolve import Given, plain_settings, resolve
 from agentlite.workspace.run_folder import Plan, open_stage
@@ -51,6 +58,61 @@ def commands(given: Advice) -> list[str]:
         assert command, line
         command.make_parser(click.Context(command, parent=parent)).parse_args(words)
     return lines
+
+
+A_NAME_FOLLOWS = re.compile(
+    r"(agentlite (?!.*--[a-z-]+ $)[^`\n]*"
+    r"|--(?:data|from|merged|model|out|preferences|retriever|rm|teacher)) $"
+)
+# put together of quoted parts, or one of our own names
+QUOTED = {"made", "merged", "name", "named", "names", "path", "rows", "where"}
+OURS = {"TRAINED", "code", "command", "other", "plan.command", "stage.command"}
+
+
+def test_a_name_in_a_printed_command_is_quoted() -> None:
+    """Every value that stands in an f-string behind `agentlite` or an option that takes a name."""
+    bare, quoted = [], 0
+    for path in sorted((ROOT / "agentlite").rglob("*.py")):
+        for text in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for before, value in pairwise(text.values if isinstance(text, ast.JoinedStr) else ()):
+                if isinstance(value, ast.FormattedValue) and isinstance(before, ast.Constant):
+                    shown = ast.unparse(value.value)
+                    if not A_NAME_FOLLOWS.search(str(before.value)):
+                        continue
+                    quoted += shown.startswith("shlex.")
+                    if not (shown.startswith("shlex.") or shown in QUOTED | OURS):
+                        bare.append(f"{path}:{text.lineno}: {shown}")
+    assert not bare and quoted > 20
+
+
+@pytest.mark.parametrize("out", ["p 1", "it's", "a;b", "$(x)"])
+def test_the_printed_command_of_each_cheap_stage_can_be_typed(folder: Path, out: str) -> None:
+    """Each into a stage with an odd name, in a workspace with one."""
+    given = {"run": "x y", "model": "smollm2-135m"}
+    weather, preferences = str(DATA / "weather.jsonl"), folder / "preferences.jsonl"
+    preferences.write_text(
+        json.dumps({"prompt": "Is it wet?", "chosen": "Yes, 4 mm.", "rejected": "No."}),
+        encoding="utf-8",
+    )
+    options = {"protocol": "hermes", "dev": 0.0, "test": 0.0}
+    agentlite.prep(weather, out="prep", **given, **options)
+    sampled(Path("x y"))
+    results = {
+        ("sft", "--data"): agentlite.prep(weather, out=out, **given, **options),
+        ("dpo", "--data"): agentlite.pairs(edits="equal", out=f"{out} edited", **given),
+    }
+    results["dpo", "--data", "2"] = agentlite.pairs(
+        preferences=(str(preferences),), out=f"{out} recorded", **given
+    )
+    results["dpo", "--data", "3"] = agentlite.pairs(
+        candidates="pairs", out=f"{out} ranked", **given
+    )
+    for (command, option, *_), result in results.items():
+        words = shlex.split(result.next)
+        name = Path(result.folder).name
+        assert words[:4] == ["agentlite", command, option, name]
+        assert words[-2:] == ["--run", "x y"]
+        commands(Advice([], [NextStep(result.next, "")]))
 
 
 def test_an_empty_folder_begins_with_samples_or_with_own_dialogs():

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -236,7 +237,7 @@ def _end(talk: Any, protocol: str, save: str, as_json: bool) -> None:
         with Appender(Path(save)) as file:
             file.append(talk.row)
         answers = [one for one in talk.row["messages"] if one["role"] == "assistant"]
-        reads = f"`agentlite prep {save}` reads it"
+        reads = f"`agentlite prep {shlex.quote(save)}` reads it"
         if all(one.get("loss") is False for one in answers):
             reads = "prep learns nothing of it: every turn of the model failed or invents a result"
         _note(f"saved: {save}; {reads}")

@@ -68,7 +68,7 @@ def _print_stages(stages: list[ListedStage], as_json: bool) -> None:
     if idle:
         count = in_bytes(sum(stage.checkpoint_bytes for stage in idle))
         where = "" if several or idle[0].run == DEFAULT_RUN else f"{shlex.quote(idle[0].run)} "
-        names = " ".join(f"--rm {stage.stage}" for stage in idle)
+        names = " ".join(f"--rm {shlex.quote(stage.stage)}" for stage in idle)
         what = f": agentlite runs {where}{names}" if not several else ""
         print(f"{count} are checkpoints of finished stages, which nothing needs any more{what}")
 

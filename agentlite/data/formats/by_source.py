@@ -1,6 +1,7 @@
 """The setting `format`, of NAME and SOURCE=NAME -> the format that each source is read as."""
 
 import functools
+import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def is_of(source: str, named: str) -> bool:
 def name_it(given: str, sources: Sequence[str]) -> str:
     """The fix for a name that none of the sources has: what is there is only not named."""
     if given.startswith("bfcl:") or Path(given).exists():
-        return f"Name {given} as a source too: agentlite prep ... {given}"
+        return f"Name {given} as a source too: agentlite prep ... {shlex.quote(given)}"
     return nearest(given, sources)
 
 

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import shlex
 import stat
 import zlib
 from collections.abc import Callable, Iterator
@@ -576,7 +577,9 @@ def _refuse_unreadable(path: Path) -> None:
         )
     if not stat.S_ISREG(mode):
         raise UserError(
-            "is not a regular file.", f"Pipe it in: agentlite prep - < {path}", location=str(path)
+            "is not a regular file.",
+            f"Pipe it in: agentlite prep - < {shlex.quote(str(path))}",
+            location=str(path),
         )
 
 

@@ -1,5 +1,6 @@
 """Tools + an environment -> dialogs.jsonl: calls that were carried out, with words for them."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -124,7 +125,7 @@ def _next(out: str, longest: int) -> str:
     room = default("prep", "max_length")
     needed = longest // LEAST_CHARACTERS
     length = f" --max-length {-(-needed // 1024) * 1024}" if needed > room else ""
-    return f"agentlite prep --from {out}{length}"
+    return f"agentlite prep --from {shlex.quote(out)}{length}"
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:

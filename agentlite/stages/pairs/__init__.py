@@ -1,5 +1,6 @@
 """finished prep + a model or edits, stored candidates, or preference rows -> preference pairs."""
 
+import shlex
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -173,8 +174,9 @@ def _refuse_sampling_again(target: RunTarget, plan: Plan) -> None:
     if changes and len(changes) == len(keys) + len(inputs) and not inputs & {"data", "model"}:
         raise UserError(
             f"its candidates were ranked with other settings: {'; '.join(changes)}.",
-            f"`agentlite pairs --from {target.out} ... --out {target.out}-2` ranks the candidates "
-            "that are there, without a model; --force samples again.",
+            f"`agentlite pairs --from {shlex.quote(target.out)} ... --out "
+            f"{shlex.quote(f'{target.out}-2')}` ranks the candidates that are there, without a "
+            "model; --force samples again.",
             location=str(target.folder),
             exit_code=OTHER_PLAN,
         )

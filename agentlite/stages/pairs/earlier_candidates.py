@@ -1,5 +1,6 @@
 """The candidates and scores that an earlier pairs or grpo left."""
 
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,7 +83,7 @@ def candidates_file(folder: Path) -> Path:
         raise UserError(
             "holds pairs, and no candidates.",
             f"They were ranked from {plan.settings['candidates']}: add "
-            f"--from {plan.settings['candidates']}.",
+            f"--from {shlex.quote(plan.settings['candidates'])}.",
             location=str(folder),
         )
     return folder / SAMPLED_BY[command]

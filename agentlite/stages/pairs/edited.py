@@ -1,5 +1,6 @@
 """finished prep -> pairs without sampling: the gold, and the gold with one thing wrong."""
 
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -212,10 +213,10 @@ def _mistakes_on_dev(
 ) -> dict[WrongKind, int]:
     """Of the newest evaluation of the model, as it is now, on the dev records of the prep."""
     model = find_model(settings.edits, target.run)
-    command = f"agentlite eval --model {settings.edits} --split dev --out eval-dev"
+    command = f"agentlite eval --model {shlex.quote(settings.edits)} --split dev --out eval-dev"
     digest = ""
     if prepared.prepared:
-        command += "" if settings.data == "prep" else f" --data {settings.data}"
+        command += "" if settings.data == "prep" else f" --data {shlex.quote(settings.data)}"
         outputs = run_folder.finished(Path(prepared.location).parent, "prep").outputs
         digest = next((one for name, one in outputs.items() if name.startswith("dev.")), "")
     found = [

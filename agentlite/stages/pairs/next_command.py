@@ -1,5 +1,7 @@
 """A finished folder of pairs -> the command that learns from them; without a pair, what helps."""
 
+import shlex
+
 from agentlite.core import console
 from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 
@@ -17,5 +19,5 @@ def with_next(stage: StageFolder, target: RunTarget, helps: str) -> Result:
         cause = f" ({reasons})" if reasons else ""
         console.notice(f"pairs: there is no pair to learn from{cause}; {helps}")
         return stage.result("")
-    data = "" if target.out == "pairs" else f" --data {target.out} --out dpo-{target.out}"
-    return stage.result(target.next(f"agentlite dpo{data}"))
+    names = [] if target.out == "pairs" else ["--data", target.out, "--out", f"dpo-{target.out}"]
+    return stage.result(target.next(shlex.join(["agentlite", "dpo", *names])))

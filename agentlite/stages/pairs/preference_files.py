@@ -1,6 +1,7 @@
 """Files of preference rows -> the same folder as after sampling, without candidates and scores."""
 
 import re
+import shlex
 from collections import Counter
 from io import BytesIO
 from pathlib import Path
@@ -123,7 +124,7 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
             except UserError:
                 stage.fail()
                 raise
-        return stage.result(target.next(f"agentlite dpo --data {target.out}"))
+        return stage.result(target.next(f"agentlite dpo --data {shlex.quote(target.out)}"))
 
 
 def _held_out(data: str, run: Path) -> HeldOutRecords:

@@ -1,5 +1,6 @@
 """Candidates -> their scores, appended to scores.jsonl; or the scores of an earlier stage."""
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -112,8 +113,8 @@ def template_source(stored: Stored) -> Source:
 
 def rescore_hint(name: str) -> str:
     return (
-        f"Every candidate is kept. Fix the function; `agentlite pairs --from {name} --out NAME` "
-        "scores them again."
+        f"Every candidate is kept. Fix the function; `agentlite pairs --from {shlex.quote(name)} "
+        "--out NAME` scores them again."
     )
 
 

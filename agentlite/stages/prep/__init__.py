@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import shlex
 import shutil
 import sys
 import tempfile
@@ -130,7 +131,7 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
                 except UserError:
                     stage.fail()
                     raise
-            data = "" if target.out == "prep" else f" --data {target.out}"
+            data = "" if target.out == "prep" else f" --data {shlex.quote(target.out)}"
             return stage.result(target.next("agentlite sft" + data))
 
 

@@ -1,5 +1,6 @@
 """Seed queries + a model -> new queries like them: no copies, no leaks, counted by cluster."""
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isqrt
@@ -110,7 +111,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
             write_rows(stage.folder / QUERIES, _rows(grouped, kept))
             stage.finish([QUERIES, DROPPED, REPLIES, "stats.json"], figures)
         path = target.folder / QUERIES
-        answer = f"agentlite pairs --data {path} --endpoint URL --model NAME"
+        answer = f"agentlite pairs --data {shlex.quote(str(path))} --endpoint URL --model NAME"
         return stage.result(target.next(answer), usage.figures())
 
 

@@ -1,6 +1,7 @@
 """The queries to begin with: of the training records of a prep, or of a file of texts."""
 
 import io
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,7 +50,7 @@ def find_seeds(settings: QueriesSettings, run: Path) -> Seeds:
         raise UserError(
             "holds no query.",
             "Name a prep whose training records begin with a user, or a file: --queries FILE.",
-            location=settings.queries or f"--data {settings.data}",
+            location=settings.queries or f"--data {shlex.quote(settings.data)}",
         )
     return Seeds(name, digest, queries)
 

@@ -1,5 +1,6 @@
 """finished prep and files of tools -> a retriever model and its index, evaluated."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -84,7 +85,7 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
             with failing_early(stage):
                 stage.set_aside_changed(PAIRS)
                 _fill(stage, settings, source, _read(settings, data))
-        option = "" if target.out == "retriever" else f" --retriever {target.out}"
+        option = "" if target.out == "retriever" else f" --retriever {shlex.quote(target.out)}"
         return stage.result(
             target.next(f"agentlite prep SOURCE... --out prep-5 --retrieve 5{option}")
         )

@@ -1,5 +1,6 @@
 """Training records + a model -> prompt templates that are better than known protocols, as files."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,9 +100,9 @@ def prepared_sources(data: Path) -> list[str]:
 
 
 def _next(sources: Sequence[str], target: RunTarget) -> str:
-    rows = " ".join(sources) or "dialogs.jsonl"
-    name = f"--out prep-{target.out}"
-    return target.next(f"agentlite prep {rows} --protocol hermes,{target.folder} {name}")
+    rows = sources or ["dialogs.jsonl"]
+    options = ["--protocol", f"hermes,{target.folder}", "--out", f"prep-{target.out}"]
+    return target.next(shlex.join(["agentlite", "prep", *rows, *options]))
 
 
 def _judge(settings: TemplatesSettings) -> Endpoint:
@@ -150,7 +151,7 @@ def _requests(
         raise UserError(
             "holds no training record with tools whose first turn can be asked.",
             "Name another prep: --data NAME.",
-            location=f"--data {settings.data}",
+            location=f"--data {shlex.quote(settings.data)}",
         )
     every = (one.content for record in records for one in record.messages if one.role == "user")
     chosen = sample(records, settings.num_queries, settings.seed)
