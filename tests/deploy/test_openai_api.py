@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.samples import ROOT
 
 from agentlite.core.records import Call, Parsed
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.openai_api import (
+    MOST_ANSWERS,
     CompletionBody,
     Refused,
     Request,
@@ -111,6 +113,16 @@ def test_a_field_that_cannot_be_done_is_named(name):
             None,
             "unsupported_value",
         )
+
+
+@pytest.mark.parametrize("page", ["docs/serve.md", "docs/commands/serve.md"])
+def test_the_pages_name_the_most_answers_that_a_request_may_ask_for(page):
+    text = (ROOT / page).read_text(encoding="utf-8").rpartition("## What goes wrong")[2]
+    named = re.findall(r"`n`[ |]*(?:above|up to) (\d+)", text)
+    assert {*map(int, named)} == {MOST_ANSWERS}
+    assert request(n=MOST_ANSWERS).n == MOST_ANSWERS
+    with pytest.raises(Refused, match="`n`"):
+        request(n=MOST_ANSWERS + 1)
 
 
 def test_another_model_is_not_found():
