@@ -157,7 +157,7 @@ CODES: dict[str, Code] = {
         "an answer that its prompt does not begin.",
         "The reason has the template's own words. Change the row, or take another --protocol.",
     ),
-    "E221": Code(
+    "E222": Code(
         "A trained answer holds a call as text, in the form of another model (<|python_tag|>, "
         "[TOOL_CALLS], functools[, ...), and tools are on offer: it would be learned as plain "
         "words, and eval would count right calls as wrong.",

@@ -15,7 +15,7 @@ from agentlite.data.formats import samples, to_record
 OPENAI = ("preferred_output", "non_preferred_output")
 ANSWERS = ("chosen", "rejected", "rejected_response", "rejected_messages", *OPENAI)
 # a text that is not a whole chain, or holds a result or a call in another model's form
-UNSPLIT = ("E206", "E208", "E214", "E218", "E221")
+UNSPLIT = ("E206", "E208", "E214", "E218", "E222")
 EXAMPLES = (
     '{"prompt": "Is it wet in Oslo?", "chosen": "Let me look.", "rejected": "No."}',
     '{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", '
@@ -111,10 +111,10 @@ def _answer_rows(row: Row) -> tuple[Row, list[Row]]:
         several = isinstance(answers, list) and all(isinstance(one, str) for one in answers)
         return rest, [_answered(rest, one) for one in (answers if several else [answers])]
     if all(row.get(key) is not None for key in OPENAI):
-        asked = row.get("input")
-        if not isinstance(asked, Mapping) or not isinstance(asked.get("messages"), list):
+        dialog = row.get("input")
+        if not isinstance(dialog, Mapping) or not isinstance(dialog.get("messages"), list):
             raise RowError("E202", "input: no object with messages", HINT_OPENAI, "input")
-        given = {key: asked[key] for key in ("messages", "tools") if asked.get(key)}
+        given = {key: dialog[key] for key in ("messages", "tools") if dialog.get(key)}
         before = {**{key: value for key, value in rest.items() if key != "input"}, **given}
         preferred, rejected = (_with_prompt(before, row[key]) for key in OPENAI)
         return preferred, [rejected]

@@ -159,7 +159,7 @@ EXAMPLES: dict[str, Example] = {
     "E218": Example(row(HI, reply("<tool_response>\n4 mm\n</tool_response>\nYes.")), CALLED),
     "E219": Example(answers("Yes.", "Yes."), answers("Yes, 4 mm.", "No.")),
     "E220": Example(row(HI, reply("<think>4 mm is wet.</think>Yes.")), PLAIN),
-    "E221": Example(
+    "E222": Example(
         row(
             HI,
             reply('<|python_tag|>{"name": "weather", "parameters": {"city": "Oslo"}}'),

@@ -24,7 +24,7 @@ PATTERNS = {model: re.compile(marks, re.MULTILINE) for model, marks in MARKS.ite
 
 
 def check_calls(record: Record) -> None:
-    """Raises RowError E221 for a trained answer without calls that writes one as another model
+    """Raises RowError E222 for a trained answer without calls that writes one as another model
     does, where tools are on offer.
     """
     for turn in record.turns if record.tools else ():
@@ -32,7 +32,7 @@ def check_calls(record: Record) -> None:
         if message.loss and not message.calls and (found := call_mark(message.content)):
             model, mark = found
             reason = f"messages[{turn}] is trained and holds a call in {model}'s own form: {mark!r}"
-            raise RowError("E221", reason, at=mark)
+            raise RowError("E222", reason, at=mark)
 
 
 def call_mark(text: str) -> tuple[str, str] | None:

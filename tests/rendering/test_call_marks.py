@@ -82,7 +82,7 @@ def test_a_trained_call_in_another_model_s_form_is_refused(model: str, text: str
     for said in (text, f"I look.\n{text}") if text not in AT_START else (text,):
         with pytest.raises(RowError, match=f"trained and holds a call in {model}'s own form") as no:
             to_record(row(said))
-        assert no.value.code == "E221"
+        assert no.value.code == "E222"
         shown = to_record(row(said, loss=False))
         assert shown.messages[1].content == said
 

@@ -44,15 +44,15 @@ class Traits(NamedTuple):
 
 
 def traits(record: Record) -> Traits:
-    asked = queries(record)
-    query_hashes = b"".join(bytes.fromhex(digest(query)) for query in asked if query)
+    questions = queries(record)
+    query_hashes = b"".join(bytes.fromhex(digest(query)) for query in questions if query)
     tools = tuple(sorted(map(sys.intern, expected_tools(record))))
     return Traits(
         record.id,
         record.split,
         sys.intern(record.source),
         record.task,
-        asked[0],
+        questions[0],
         query_hashes,
         tools,
         parents(record),

@@ -139,15 +139,15 @@ class _AnthropicDialog:
 
     def _user(self, blocks: list[Block], number: int) -> None:
         results = [self._result(block) for block in blocks if block["type"] == "tool_result"]
-        said = "\n\n".join(_text(block, "text") for block in blocks if block["type"] == "text")
-        if results and said.strip():
+        text = "\n\n".join(_text(block, "text") for block in blocks if block["type"] == "text")
+        if results and text.strip():
             raise RowError(
                 "E203",
                 f"the user speaks in the same message as a result (message {number}): "
-                f"{shortened(said.strip())}",
+                f"{shortened(text.strip())}",
                 "Move the text into the user's message before the call, or drop it.",
             )
-        self.messages += results or [Message("user", said if said.strip() else "")]
+        self.messages += results or [Message("user", text if text.strip() else "")]
 
     def _result(self, block: Block) -> Message:
         given = str(block.get("tool_use_id") or "")

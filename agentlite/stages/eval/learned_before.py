@@ -20,10 +20,10 @@ def learned_before(
     """Of each model that was trained here, if it or a stage it was made from was trained on some of
     the records, or on rows that are not there any more.
     """
-    asked: dict[str, set[int]] = {}
+    by_tie: dict[str, set[int]] = {}
     for index, record in enumerate(records):
         for tie in _ties(record):
-            asked.setdefault(tie, set()).add(index)
+            by_tie.setdefault(tie, set()).add(index)
     counts: dict[Path, int | None] = {}  # by stage: models are often made from the same ones
     found = {}
     with console.waiting("eval: comparing the questions with those that were learned"):
@@ -33,7 +33,7 @@ def learned_before(
             stages = list(_trained_stages(subject.name, run))
             for folder in stages:
                 if folder not in counts:
-                    counts[folder] = _learned(folder, asked)
+                    counts[folder] = _learned(folder, by_tie)
             by_stage = {folder.name: counts[folder] for folder in stages if counts[folder] != 0}
             if by_stage:
                 found[subject.name] = LearnedBefore(len(records), by_stage)
@@ -55,7 +55,7 @@ def _trained_stages(name: str, run: Path) -> Iterator[Path]:
         name, run = str(plan.settings.get("model") or ""), folder.parent
 
 
-def _learned(folder: Path, asked: Mapping[str, set[int]]) -> int | None:
+def _learned(folder: Path, by_tie: Mapping[str, set[int]]) -> int | None:
     """How many of the records a stage was trained on; None where its rows are not known."""
     path = _rows_of(folder)
     if path is None:
@@ -63,7 +63,7 @@ def _learned(folder: Path, asked: Mapping[str, set[int]]) -> int | None:
     learned = set[int]()
     for row in read_rows(path):
         for tie in _ties(from_row(row)):
-            learned |= asked.get(tie, set())
+            learned |= by_tie.get(tie, set())
     return len(learned)
 
 

@@ -19,5 +19,5 @@ def with_next(stage: StageFolder, target: RunTarget, helps: str) -> Result:
         cause = f" ({reasons})" if reasons else ""
         console.notice(f"pairs: there is no pair to learn from{cause}; {helps}")
         return stage.result("")
-    names = [] if target.out == "pairs" else ["--data", target.out, "--out", f"dpo-{target.out}"]
-    return stage.result(target.next(shlex.join(["agentlite", "dpo", *names])))
+    names = shlex.join(["--data", target.out, "--out", f"dpo-{target.out}"])
+    return stage.result(target.next("agentlite dpo" + f" {names}" * (target.out != "pairs")))
