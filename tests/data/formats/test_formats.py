@@ -494,7 +494,9 @@ def test_folders_of_stages_are_left_out_of_a_folder(
         assert "name such a folder" in error.value.fix
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n", b"[]", b"\xef\xbb\xbf", gzip.compress(b"", mtime=0)])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n \n", b"[]", b"\xef\xbb\xbf", gzip.compress(b"", mtime=0)]
+)
 def test_a_file_without_a_row_is_left_out_of_a_folder(
     tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
