@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import every
 
 from agentlite.cli.help_page import MOST, Command
 from agentlite.cli.main import COMMANDS, group
@@ -179,7 +180,7 @@ def test_on_a_gpu_what_memory_decides_is_not_shown_as_a_number(monkeypatch):
 ALTERNATIVES = re.compile(r"STAGE\|FILE|PROTOCOL\|FILE|INT\|ray")  # types, not choices
 
 
-@pytest.mark.parametrize(("name", "option"), SETTINGS, ids=ids)
+@pytest.mark.parametrize(("name", "option"), every(4, SETTINGS), ids=ids)
 def test_each_choice_that_is_shown_is_taken_and_no_other(name, option):
     known = choices(fields(name)[option.key])
     head, _ = option.get_help_record(context(name))
@@ -198,7 +199,7 @@ def test_each_choice_that_is_shown_is_taken_and_no_other(name, option):
 WRONG = {"INT": "many", "FLOAT": "fast", "INT,...": "1,x", "[INT|ray]": "x"}
 
 
-@pytest.mark.parametrize(("name", "option"), TAKING, ids=ids)
+@pytest.mark.parametrize(("name", "option"), every(4, TAKING), ids=ids)
 def test_a_wrong_value_is_refused_with_the_type_that_help_shows(name, option):
     ctx = context(name)
     head, _ = option.get_help_record(ctx)

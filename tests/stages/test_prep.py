@@ -91,7 +91,7 @@ def test_auto_says_why_it_does_not_take_the_tools_of_a_template(
         assert ("auto takes protocol hermes" in said) == notice == ("one call per turn" in said)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", every(3, [*KINDS]))
 def test_every_kind_of_bad_input_gets_its_code_and_costs_no_other_row(
     name: str, tmp_path: Path
 ) -> None:

@@ -578,7 +578,7 @@ SHAPES: dict[str, tuple[list[int], dict[str, int], str]] = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", every(2, [*SHAPES]))
 @pytest.mark.parametrize(
     ("dev", "test"), [(0.1, 0.2), (0.05, 0.05), (0.0, 0.1), (0.3, 0.4), (0, 0)]
 )
