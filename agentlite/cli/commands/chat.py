@@ -238,7 +238,7 @@ def _end(talk: Any, protocol: str, save: str, as_json: bool) -> None:
             file.append(talk.row)
         answers = [one for one in talk.row["messages"] if one["role"] == "assistant"]
         reads = f"`agentlite prep {shlex.quote(save)}` reads it"
-        if all(one.get("loss") is False for one in answers):
+        if answers and all(one.get("loss") is False for one in answers):
             reads = "prep learns nothing of it: every turn of the model failed or invents a result"
         _note(f"saved: {save}; {reads}")
     if as_json:

@@ -84,7 +84,7 @@ COUNTRY = (
     "|6[7-9][0-9]|8[1246]|8[035789][0-9]|9[0-58]|9[679][0-9])"
 )
 BETWEEN = r"(?:[./-]|[ ](?![0-9]{1,2}:[0-9]|[0-9]{4}-[0-9]{2}-[0-9]))?"  # no time or date follows
-# Of at most 15 digits (E.164). It is taken to the last group that fits: a half of it is no mask.
+# Of at most 15 digits (E.164), up to the last group that fits: a mask must leave no digit behind.
 INTERNATIONAL = rf"""(?>(?:
       \+[17]{BETWEEN}(?:\([0-9]{{3}}\)|[0-9]{{3}})(?:{BETWEEN}[0-9]){{7}}(?![./-]?[0-9])  # American, Russian
     | \(?\+{COUNTRY}\)?{BETWEEN}\([0-9]{{1,5}}\)(?:{BETWEEN}[0-9]){{4,10}}

@@ -17,7 +17,9 @@ def with_next(stage: StageFolder, target: RunTarget, helps: str) -> Result:
     if not figures["pairs"]:
         reasons = ", ".join(f"{reason} {count}" for reason, count in figures["no_pair"].items())
         cause = f" ({reasons})" if reasons else ""
-        console.notice(f"pairs: there is no pair to learn from{cause}; {helps}")
+        console.notice(f"pairs: no pair was made{cause}. To get some, {helps}")
         return stage.result("")
+    if target.out == "pairs":
+        return stage.result(target.next("agentlite dpo"))
     names = shlex.join(["--data", target.out, "--out", f"dpo-{target.out}"])
-    return stage.result(target.next("agentlite dpo" + f" {names}" * (target.out != "pairs")))
+    return stage.result(target.next(f"agentlite dpo {names}"))

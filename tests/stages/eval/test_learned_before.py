@@ -1,4 +1,4 @@
-"""agentlite.stages.eval.learned_before: what a model was trained on is no test of it."""
+"""agentlite.stages.eval.learned_before: test questions on which the model was trained."""
 
 import json
 import random

@@ -97,12 +97,12 @@ def sampler(monkeypatch: pytest.MonkeyPatch) -> Any:
     [
         ({"pairs": 1}, "pairs", "agentlite dpo --run RUN", ""),
         ({"pairs": 9}, "b", "agentlite dpo --data b --out dpo-b --run RUN", ""),
-        ({"pairs": 0, "no_pair": {}}, "pairs", "", "no pair to learn from; "),
+        ({"pairs": 0, "no_pair": {}}, "pairs", "", "no pair was made. To get some, "),
         (
             {"pairs": 0, "no_pair": {"same text": 2, "small margin": 1}},
             "b",
             "",
-            "no pair to learn from (same text 2, small margin 1); ",
+            "no pair was made (same text 2, small margin 1). To get some, ",
         ),
     ],
 )
@@ -113,7 +113,7 @@ def test_what_comes_next_is_dpo_where_there_is_a_pair(
     with open_stage(target.folder, Plan("pairs", {}, {}), force=False) as stage:
         stage.finish([], figures)
         assert with_next(stage, target, helps).next == command.replace("RUN", str(tmp_path))
-    assert capsys.readouterr().err == (f"pairs: there is {notice}{helps}\n" if notice else "")
+    assert capsys.readouterr().err == (f"pairs: {notice}{helps}\n" if notice else "")
     named = re.findall(r"--([a-z-]+)", helps)
     assert fields("pairs").keys() >= {name.replace("-", "_") for name in named}
 
@@ -123,7 +123,7 @@ def test_a_ranking_that_makes_no_pair_says_so_and_names_no_dpo(tmp_path, capsys)
     sampled_pairs.sampled(tmp_path)
     result = agentlite.pairs(candidates="pairs", margin=99.0, out="none", run=str(tmp_path))
     assert (result.figures["pairs"], result.next) == (0, "")
-    assert f"; {RANKED}\n" in capsys.readouterr().err
+    assert f". To get some, {RANKED}\n" in capsys.readouterr().err
     result = agentlite.pairs(candidates="pairs", out="some", run=str(tmp_path))
     assert result.next.startswith("agentlite dpo --data some")
     assert pairs.key_figure({"pairs": 2, "steps": 5}) == "2 pairs at 5 steps"

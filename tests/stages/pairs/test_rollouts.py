@@ -119,7 +119,7 @@ def test_rollouts_that_score_the_same_or_say_the_same_make_no_pair(tmp_path, rol
         result = pairs(tmp_path)
         assert result.figures["pairs"] == 0 and sum(result.figures["no_pair"].values()) == 4
         assert result.next == ""
-        assert "no pair to learn from (failed 4)" in capsys.readouterr().err
+        assert "no pair was made (failed 4). To get some, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("out", ["gold", "other"])
