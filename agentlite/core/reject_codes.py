@@ -159,8 +159,8 @@ CODES: dict[str, Code] = {
     ),
     "E222": Code(
         "A trained answer holds a call as text, in the form of another model (<|python_tag|>, "
-        "[TOOL_CALLS], functools[, ...), and tools are on offer: it would be learned as plain "
-        "words, and eval would count right calls as wrong.",
+        "[TOOL_CALLS], the JSON of a call alone, ...), and tools are on offer: it would be learned "
+        "as plain words, and eval would count right calls as wrong.",
         "Log the tool_calls that the server parses (vLLM: --enable-auto-tool-choice "
         "--tool-call-parser NAME), write the call as tool_calls, or take the turn out of training: "
         '"loss": false.',

@@ -1,5 +1,6 @@
 """Trained text -> the model in whose own form it holds a call, which would be learned as words."""
 
+import json
 import re
 
 from agentlite.core.errors import RowError
@@ -21,15 +22,20 @@ MARKS = {
     "Hermes": r"\A\s*<tool_call>",
 }
 PATTERNS = {model: re.compile(marks, re.MULTILINE) for model, marks in MARKS.items()}
+DECODER = json.JSONDecoder()
+BARE = "Llama"  # its third version writes a call as its JSON alone
 
 
 def check_calls(record: Record) -> None:
     """Raises RowError E222 for a trained answer without calls that writes one as another model
     does, where tools are on offer.
     """
-    for turn in record.turns if record.tools else ():
+    names = {tool.name for tool in record.tools}
+    for turn in record.turns if names else ():
         message = record.messages[turn]
-        if message.loss and not message.calls and (found := call_mark(message.content)):
+        if not message.loss or message.calls:
+            continue
+        if found := call_mark(message.content) or _bare_call(message.content, names):
             model, mark = found
             reason = f"messages[{turn}] is trained and holds a call in {model}'s own form: {mark!r}"
             raise RowError("E222", reason, at=mark)
@@ -41,3 +47,17 @@ def call_mark(text: str) -> tuple[str, str] | None:
         if mark := pattern.search(text):
             return model, mark[0].strip()
     return None
+
+
+def _bare_call(text: str, names: set[str]) -> tuple[str, str] | None:
+    """The same of a text that begins with the JSON of a call of one of these tools."""
+    start = text.strip().removeprefix("[").lstrip()
+    if not start.startswith("{"):
+        return None
+    try:
+        first, _ = DECODER.raw_decode(start)
+    except ValueError:
+        return None
+    called = isinstance(first, dict) and first.keys() & {"parameters", "arguments"}
+    name = first.get("name") if called else None
+    return (BARE, start.split(",", 1)[0]) if isinstance(name, str) and name in names else None

@@ -93,6 +93,40 @@ def test_prose_about_calls_is_an_answer(text: str) -> None:
     assert to_record(row(text)).messages[1].content == text
 
 
+BARE = [
+    '{"name": "weather", "parameters": {"city": "Oslo"}}',
+    ' {"parameters": {"city": "Oslo"}, "name": "weather"}\n',
+    '{"name": "weather", "parameters": {}}; {"name": "weather", "parameters": {}}',
+    '[{"name": "weather", "arguments": {}}]',
+    '{"name": "weather", "arguments": {"city": "Oslo"}} I look.',
+]
+NO_CALLS = [
+    '{"name": "forecast", "parameters": {}}',  # no tool on offer
+    '{"name": "weather", "rain": 4}',
+    '{"name": ["weather"], "arguments": {}}',
+    '{"name": "weather", "arguments": {',
+    "[1, 2]",
+    '[["weather"]]',
+    'Such a call is {"name": "weather", "parameters": {}}.',
+]
+
+
+@pytest.mark.parametrize("text", BARE)
+def test_the_json_of_a_call_alone_is_refused(text: str) -> None:
+    record = to_record(row(text, loss=False))
+    messages = (record.messages[0], Message("assistant", text))
+    with pytest.raises(RowError, match="holds a call in Llama") as no:
+        check_calls(Record(messages=messages, tools=record.tools))
+    assert no.value.code == "E222"
+    check_calls(Record(messages=messages))
+    check_calls(record)
+
+
+@pytest.mark.parametrize("text", NO_CALLS)
+def test_other_json_is_an_answer(text: str) -> None:
+    assert to_record(row(text)).messages[1].content == text
+
+
 def test_a_mark_counts_where_tools_are_on_offer_and_no_call_is_read() -> None:
     text = CALLS["Llama"][0]
     check_calls(Record(messages=(Message("user", "q"), Message("assistant", text))))
