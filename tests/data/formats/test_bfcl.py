@@ -1,0 +1,243 @@
+"""agentlite.data.formats.bfcl: the questions of the package with their accepted answers."""
+
+import importlib.util
+import json
+from typing import Any
+
+import pytest
+from support.read_rows import EMPTY, rejected
+
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import (
+    ANY_TOOL,
+    Call,
+    Gold,
+    GoldCall,
+    Parsed,
+    from_row,
+    to_row,
+)
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import FORMATS, read_raw, to_record
+from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, NO_CALL, NO_CALL_ANSWER, TUPLE
+from agentlite.scoring.metrics.tool_calls import calls_problem, score_step
+
+needs_bfcl = pytest.mark.skipif(
+    not importlib.util.find_spec("bfcl_eval"), reason="bfcl-eval is not installed"
+)
+
+
+# rows of bfcl-eval 2026.3.23 whose gold no call can satisfy
+IMPOSSIBLE = {
+    "simple_java_36",  # a number in a list that BFCL reads as texts
+    "simple_java_64",
+    "simple_java_65",
+    "live_simple_106-63-0",
+    "live_simple_112-68-0",
+    "live_multiple_862-181-3",
+    "live_multiple_964-207-0",
+}
+
+
+def test_an_unknown_category_names_the_nearest_first() -> None:
+    with pytest.raises(UserError) as caught:
+        list(read_raw("bfcl:multipel", EMPTY))
+    assert caught.value.fix.startswith("Did you mean 'multiple'? Known: ")
+    assert all(category in caught.value.fix for category in CATEGORIES)
+
+
+@pytest.mark.parametrize("place", ["content", "description"])
+def test_a_number_where_a_bfcl_row_has_text_is_rejected(place: str) -> None:
+    row = json.loads(FORMATS["bfcl"].example)
+    {"content": row["question"][0][0], "description": row["function"][0]}[place][place] = 5
+    assert rejected(lambda: to_record(row)) == "E201"
+
+
+def test_the_categories_of_bfcl_are_those_of_a_single_turn() -> None:
+    called = {"simple_python", "simple_java", "simple_javascript", "multiple", "parallel"}
+    called |= {"parallel_multiple", *(f"live_{one}" for one in ("simple", "multiple", "parallel"))}
+    called.add("live_parallel_multiple")
+    assert {*CATEGORIES} == called | {"irrelevance", "live_irrelevance", "live_relevance"}
+    for category in CATEGORIES:
+        row = json.loads(FORMATS["bfcl"].example) | {"id": f"{category}_0"}
+        if category not in called:
+            del row["ground_truth"]
+        record = to_record(row, "bfcl")
+        expected = "tool_selection" if category in called else "timing_decision"
+        assert (record.task, record.meta["category"]) == (expected, category)
+        assert record.split == ("test" if category == "live_relevance" else "")
+        anything = GoldCall(ANY_TOOL)
+        assert (record.gold[1].calls == (anything,)) == (category == "live_relevance")
+        assert (record.gold[1].calls == ()) == category.endswith("irrelevance")
+    for other in ("multi_turn_base_0", "simple_0", "irrelevanc_0"):
+        row = json.loads(FORMATS["bfcl"].example) | {"id": other}
+        assert rejected(lambda row=row: to_record(row, "bfcl")) == "E201"
+
+
+@pytest.mark.long
+@needs_bfcl
+@pytest.mark.parametrize("category", CATEGORIES)
+@pytest.mark.parametrize("form", ["least", "full"])
+def test_every_bfcl_row_is_valid_and_its_own_answer_satisfies_its_gold(
+    category: str, form: str
+) -> None:
+    impossible = set()
+    for raw in read_raw(f"bfcl:{category}", EMPTY):
+        try:
+            record = to_record(raw.value, options={"bfcl": {"accepted_answer": form}})
+        except RowError:
+            impossible.add(raw.value["id"])
+            continue
+        validate(record)
+        turn = record.turns[-1]
+        assert from_row(to_row(record)) == record
+        assert category in ANY_CALL or not calls_problem(
+            record.messages[turn].calls, record.expected(turn), record.tools
+        ), raw.location
+        assert turn in record.gold
+        assert record.meta == {"bfcl_id": raw.value["id"], "category": category}
+        answer = record.messages[turn]
+        assert bool(answer.calls) == (category not in (*NO_CALL, *ANY_CALL))
+        assert bool(answer.content) == (not answer.calls)  # nothing is learned beside calls
+    assert impossible == {row for row in IMPOSSIBLE if row.startswith(f"{category}_")}
+
+
+def test_the_full_answer_has_every_parameter_of_which_a_value_is_accepted_and_fits() -> None:
+    """In rows of prompts as in those of BFCL; a value that breaks the schema is never added."""
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "string"} for name in ("city", "unit", "day", "lang")},
+        "required": ["city"],
+    }
+    row = {
+        "prompt": "Is it wet in Oslo?",
+        "tools": [{"name": "weather", "parameters": schema}],
+        "gold": [
+            {
+                "name": "weather",
+                "arguments": {"city": ["Oslo"], "unit": ["", "mm"], "day": ["", 7], "lang": [""]},
+            }
+        ],
+    }
+    for form, added in (("least", {}), ("full", {"unit": "mm"})):
+        record = to_record(row, options={"prompts": {"accepted_answer": form}})
+        [call] = record.messages[-1].calls
+        assert call.arguments == {"city": "Oslo", **added}
+        assert not calls_problem((call,), record.expected(1), record.tools)
+
+
+def test_a_bfcl_answer_leaves_out_what_may_be_left_out_at_every_depth() -> None:
+    row = json.loads(FORMATS["bfcl"].example)
+    user = {"type": "dict", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}
+    row["function"][0]["parameters"]["properties"] |= {
+        "by": user,
+        "all": {"type": "tuple", "items": user},
+    }
+    row["ground_truth"][0]["geo.area"] |= {
+        "by": [{"name": ["Ada", "A."], "age": [36, ""]}],
+        "h": ["", 4],
+        "all": [[{"name": ["Bo"]}, {"name": [""]}]],
+    }
+    record = to_record(row)
+    arguments = {"w": 3, "h": 4, "by": {"name": "Ada"}, "all": [{"name": "Bo"}, {}]}
+    assert record.messages[-1].calls[0].arguments == arguments
+    full = to_record(row, options={"bfcl": {"accepted_answer": "full"}})
+    arguments |= {"unit": "cm", "by": {"name": "Ada", "age": 36}}
+    assert full.messages[-1].calls[0].arguments == arguments and full.gold == record.gold
+    assert record.expected(1).calls == (GoldCall("geo.area", row["ground_truth"][0]["geo.area"]),)
+    assert record.tools[0].parameters["properties"]["all"] == {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+        },
+        "format": TUPLE,
+    }
+
+
+def test_where_bfcl_wants_no_call_the_sentence_said_can_be_chosen() -> None:
+    row = {**json.loads(FORMATS["bfcl"].example), "id": "irrelevance_3"}
+    del row["ground_truth"]
+    for given_answer, said in (
+        ({}, NO_CALL_ANSWER),
+        ({"bfcl": {"no_call_answer": "Not with these."}}, "Not with these."),
+    ):
+        record = to_record(row, options=given_answer)
+        assert (record.messages[-1].content, record.expected(1), record.task) == (
+            said,
+            Gold(()),
+            "timing_decision",
+        )
+
+
+def test_where_bfcl_wants_any_call_there_is_none_to_learn() -> None:
+    row = {**json.loads(FORMATS["bfcl"].example), "id": "live_relevance_3"}
+    del row["ground_truth"]
+    record = to_record(row)
+    assert (record.split, record.prompted_turns, record.expected(1)) == (
+        "test",
+        [1],
+        Gold((GoldCall(ANY_TOOL),)),
+    )
+    for calls in ((), (Call("geo.area"),)):
+        scores = score_step(Parsed("", calls), record.expected(1), record.tools)
+        assert scores.keys() == {"call_decision", "format_compliance"} and scores[
+            "call_decision"
+        ] == bool(calls)
+
+
+def test_a_java_function_is_told_as_one_of_texts_and_its_answer_is_written_in_java() -> None:
+    row = {**json.loads(FORMATS["bfcl"].example), "id": "simple_java_9"}
+    row["function"][0]["parameters"]["properties"] |= {
+        "w": {"type": "long", "description": "width"},
+        "tags": {"type": "ArrayList", "items": {"type": "String"}},
+    }
+    row["ground_truth"][0]["geo.area"] |= {"tags": [["a", "b"]]}
+    record = to_record(row)
+    properties = record.tools[0].parameters["properties"]
+    assert properties["w"] == {
+        "type": "string",
+        "format": "Java long",
+        "description": "width (text: Java long)",
+    }
+    assert (
+        properties["tags"]["format"] == "Java ArrayList<String>"
+        and properties["tags"]["type"] == "string"
+    )
+    arguments = {"w": "3L", "h": "4", "tags": 'new ArrayList<>(Arrays.asList("a", "b"))'}
+    assert record.messages[-1].calls[0].arguments == arguments
+    for name, value in (("w", "3"), ("w", 3), ("tags", ["a", "b"])):
+        assert calls_problem(
+            [Call("geo.area", arguments | {name: value})], record.expected(1), record.tools
+        )
+
+
+def test_a_bfcl_row_without_its_accepted_answers_is_rejected() -> None:
+    row = json.loads(FORMATS["bfcl"].example)
+    assert rejected(lambda: to_record({**row, "id": "multi_turn_base_3"})) == "E201"
+    del row["ground_truth"]
+    assert rejected(lambda: to_record(row)) == "E201"
+
+
+def test_several_messages_of_a_bfcl_user_are_one_in_their_order() -> None:
+    row = json.loads(FORMATS["bfcl"].example)
+    turns = [("user", "One."), ("user", "Two."), ("assistant", "Three."), ("user", "Four.")]
+    row["question"] = [[{"role": role, "content": text} for role, text in turns]]
+    *before, _ = to_record(row).messages
+    assert [(message.role, message.content, message.loss) for message in before] == [
+        ("user", "One.\n\nTwo.", True),
+        ("assistant", "Three.", False),
+        ("user", "Four.", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "split"), [([3], ""), ([3, "3"], ""), (["3"], "test"), ([[3]], "test")]
+)
+def test_a_bfcl_row_whose_answer_breaks_the_schema_is_for_tests_alone(
+    accepted: list[Any], split: str
+) -> None:
+    """It is judged by BFCL's own gold, and never learned."""
+    row = json.loads(FORMATS["bfcl"].example)
+    row["ground_truth"][0]["geo.area"]["w"] = accepted
+    assert to_record(row).split == split

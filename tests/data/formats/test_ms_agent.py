@@ -1,0 +1,112 @@
+"""agentlite.data.formats.ms_agent: a chain of thoughts, actions and observations in one text."""
+
+from typing import Any
+
+import pytest
+from support.read_rows import record_of, rejected, rows_of
+from support.samples import DATA
+
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import to_record
+
+
+def test_an_ms_agent_chain_is_split_at_its_observations() -> None:
+    record = record_of("ms_agent")
+    validate(record)
+    assert [m.role for m in record.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+    search, found, ring, rung, answer = record.messages[1:6]
+    assert (search.content, search.calls[0].arguments) == (
+        "先搜索绿茶。",
+        {"keywords": {"种类": "绿茶"}, "limit": 2},
+    )
+    assert found.content == "[{'name': '龙井', 'price': '88'},\n {'name': '碧螺春', 'price': '90'}]"
+    assert (ring.content, ring.calls[0].name, ring.calls[0].arguments) == (
+        "现在打电话。",
+        "call_shop",
+        {},
+    )
+    assert (found.call_id, rung.call_id) == (search.calls[0].id, ring.calls[0].id)
+    assert answer.content == "推荐两款：\n1. 龙井\n2. 碧螺春"
+    assert not any("Observation" in m.content for m in record.messages if m.role == "assistant")
+
+
+def test_the_apis_of_a_react_prompt_are_tools_and_its_frame_is_gone() -> None:
+    record = record_of("ms_agent")
+    assert not any(message.role == "system" for message in record.messages)
+    search, ring = record.tools
+    assert (search.name, search.description, ring.description) == (
+        "tea_search",
+        "Call this tool to interact with the tea search API. What is the tea search API useful "
+        "for? .",
+        "Call this tool to interact with the shop calling API. This API rings the shop.",
+    )
+    assert search.parameters == {
+        "type": "object",
+        "required": ["keywords"],
+        "properties": {
+            "keywords": {"description": "茶叶关键词"},
+            "limit": {"description": "how many"},
+        },
+    }
+    row = rows_of(DATA / "formats" / "ms_agent.jsonl")[0].value
+    row["conversations"][0]["value"] = f"You sell tea.\n\n{row['conversations'][0]['value']}"
+    assert to_record(row).messages[0].content == "You sell tea."
+
+
+@pytest.mark.parametrize("system", ["You sell tea.", "", None])
+def test_a_chain_needs_no_react_prompt_before_it(system: str | None) -> None:
+    row = chain("Action: f\nAction Input: {}\nObservation: 1\nFinal Answer: a")
+    row["conversations"].insert(0, {"from": "system", "value": system})
+    record = to_record(row)
+    assert record.tools == ()
+    assert [message.role for message in record.messages if message.role != "system"][1:] == [
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+
+
+def test_a_very_long_number_in_a_react_prompt_is_text() -> None:
+    row = rows_of(DATA / "formats" / "ms_agent.jsonl")[0].value
+    before = to_record(row).tools
+    row["conversations"][0]["value"] = row["conversations"][0]["value"].replace(
+        "\n1. ", f"\n{'9' * 5000}. x: y\n1. "
+    )
+    assert to_record(row).tools == before
+
+
+def chain(text: str) -> dict[str, Any]:
+    return {"conversations": [{"from": "user", "value": "q"}, {"from": "assistant", "value": text}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Action: f\nAction Input: Oslo\nObservation: 1\nFinal Answer: a", "E206"),
+        ("Action: f\nAction Input: ['Oslo']\nObservation: 1\nFinal Answer: a", "E208"),
+        ("Action: f\nAction Input: {'a': " + "[" * 70_000 + "\nObservation: 1", "E206"),
+        ("Action: f\nAction Input: {'a': open('x')}\nObservation: 1", "E206"),
+        ("Observation: 1\nFinal Answer: a", "E214"),
+        ("Action: f\nObservation: 1\nFinal Answer: a", "E214"),
+        ("Action: f\nFinal Answer: a", "E214"),
+    ],
+)
+def test_a_chain_that_cannot_be_taken_apart_is_rejected(text: str, code: str) -> None:
+    assert rejected(lambda: to_record(chain(text), "ms_agent")) == code
+
+
+def test_an_answer_without_its_label_is_kept() -> None:
+    text = (
+        "Action: f\nAction Input: {}\nObservation: 1\nThought: I now know the final answer\nIt "
+        "is one."
+    )
+    assert to_record(chain(text)).messages[-1].content == "It is one."

@@ -1,0 +1,466 @@
+"""agentlite.data.formats.readers: files, folders and stdin become rows, and a fault says why."""
+
+import gzip
+import hashlib
+import io
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import example, given
+from hypothesis import strategies as st
+from support.damaged_rows import json_values
+from support.read_rows import from_stdin, rows_of
+
+from agentlite.core.errors import REJECTS, UserError
+from agentlite.data.formats import files_of, read_raw, readers
+from agentlite.data.formats.foreign_files import HEAD, refuse_foreign
+from agentlite.data.formats.readers import LONGEST_LINE, PACKED
+
+BOM = b"\xef\xbb\xbf"
+
+
+lines_of_any_kind = st.one_of(
+    st.binary(), st.sampled_from([b'{"a": 1}', b"\xef\xbb\xbf", b"[", b"\r"])
+)
+
+
+@given(st.one_of(st.binary(), st.lists(lines_of_any_kind).map(b"\n".join)))
+@example(b"\x1f\x8b")
+@example(b"{\n\x00")
+@example(b"\x28\xb5\x2f\xfd\n{}")
+def test_any_bytes_end_as_rows_and_each_line_that_is_not_blank_is_one_of_them(
+    content: bytes,
+) -> None:
+    lines = [line for line in content.split(b"\n") if line.removeprefix(b"\xef\xbb\xbf").strip()]
+    if lines and lines[0].removeprefix(BOM).lstrip().startswith(b"["):  # perhaps an array of rows
+        with suppress(UserError):
+            from_stdin(content)
+        return
+    if lines and readers._is_opening(lines[0] + b"\n"):  # an object over lines, whole or broken
+        with suppress(UserError):
+            assert all(
+                (raw.error is None) == isinstance(raw.value, dict) for raw in from_stdin(content)
+            )
+        return
+    try:
+        raws = from_stdin(content)
+    except UserError:
+        if lines:  # only for what is not JSON by its first bytes
+            with pytest.raises(UserError):
+                refuse_foreign(content[:HEAD], "stdin")
+        return
+    if content.startswith(tuple(PACKED)):  # it says it is packed, and is not
+        assert raws[-1].error is not None and raws[-1].error.code == "E104"
+        return
+    assert [raw.content for raw in raws] == lines
+    assert all((raw.error is None) == isinstance(raw.value, dict) for raw in raws)
+
+
+BLANK_STARTS = (
+    b"",
+    BOM,
+    BOM + b"\n",
+    b"\n",
+    b" \t\r\n",
+    b"\n" + BOM,
+    BOM + b"\r\n\n" + BOM + b"\n",
+)
+
+
+@pytest.mark.parametrize("start", BLANK_STARTS)
+@pytest.mark.parametrize(
+    "body", [b'[{"a": 1}, {"a": 2}]', b'[\n  {"a": 1},\n  {"a": 2}\n]\n', b'{"a": 1}\n{"a": 2}']
+)
+def test_blank_lines_and_marks_of_the_byte_order_before_the_first_row_change_nothing(
+    start: bytes, body: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.json").write_bytes(start + body)
+    assert [raw.value for raw in rows_of(tmp_path / "rows.json")] == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.long
+@given(st.dictionaries(st.text(), json_values), st.booleans())
+def test_what_was_written_as_json_is_read_as_it_was(
+    value: dict[str, Any], ascii_only: bool
+) -> None:
+    line = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8")
+    (raw,) = from_stdin(line + b"\r\n")
+    assert (raw.location, raw.value, raw.error) == ("stdin:1", value, None)
+
+
+BAD_LINES = {
+    b'{"a": 1} {"b": 2}': "E121",
+    b"{'a': 1}": "E121",
+    b"{": "E121",
+    b'{"a": "\xff"}': "E109",
+    b'{"a": "\xed\xa0\x80"}': "E109",
+    b'{"a": "\0"}': "E111",
+    b'{"a": NaN}': "E116",
+    b'{"a": -Infinity}': "E116",
+    b'{"a": 1e999}': "E116",
+    b'{"a": ' + b"9" * 5000 + b"}": "E117",
+    b'{"a": "\\ud800"}': "E113",
+    b'{"a": {"b": 1}, "a": 2}': "E118",
+    b'{"a": ' + b"[" * 65 + b"]" * 65 + b"}": "E119",
+    b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}": "E119",
+    b"[1]": "E201",
+    b"null": "E201",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:24])
+def test_a_bad_line_is_rejected_with_its_code_and_the_rest_goes_on(line: bytes) -> None:
+    bad, good = from_stdin(line + b'\n\n{"good": 1}\n')
+    assert bad.error is not None
+    assert (bad.error.code, bad.content, bad.location) == (BAD_LINES[line], line, "stdin:1")
+    assert (good.value, good.location) == ({"good": 1}, "stdin:3")
+
+
+def test_a_row_may_nest_as_deep_as_64() -> None:
+    for deep, wrong in ((64, None), (65, "E119")):  # the row itself is none
+        for text in (b'{"a":%b%b}', b'{"a": %b%b}'):  # as msgspec writes it, and otherwise
+            (raw,) = from_stdin(text % (b"[" * deep, b"]" * deep))
+            assert (raw.error and raw.error.code) == wrong
+    brackets = "[" * 100 + "{" * 100
+    assert from_stdin(json.dumps({"a": brackets}).encode())[0].error is None
+
+
+def test_keys_may_repeat_in_different_objects() -> None:
+    (raw,) = from_stdin(b'{"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}], "\\u00e9": "\\ud83d\\ude00"}')
+    assert raw.value == {"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}], "é": "😀"}
+
+
+def test_a_torn_last_line_looks_cut_and_the_rows_before_it_are_kept() -> None:
+    whole, torn = from_stdin(b'{"a": 1}\n{"a": "some te')
+    assert whole.value == {"a": 1}
+    assert torn.error is not None
+    assert (torn.error.code, "looks cut" in torn.error.reason) == ("E122", True)
+
+
+def test_line_separators_of_unicode_and_carriage_returns_do_not_end_a_line() -> None:
+    (raw,) = from_stdin('\ufeff{"a": "x\u2028y\u0085z"}\r\n'.encode())
+    assert raw.value == {"a": "x\u2028y\u0085z"}
+
+
+def test_a_line_that_is_too_long_is_rejected_without_being_kept() -> None:
+    long, good = from_stdin(b'{"a": "' + b"x" * LONGEST_LINE + b'"}\n{"good": 1}\n')
+    assert long.error is not None
+    assert (long.error.code, len(long.content) < 5000, good.value) == ("E120", True, {"good": 1})
+
+
+def test_a_line_may_have_as_many_bytes_as_the_limit_its_break_included(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert LONGEST_LINE == 16 * 1024 * 1024
+    monkeypatch.setattr(readers, "LONGEST_LINE", 3000)
+    for length in (2999, 3000, 3001, 9001):
+        line = b'{"a": "%b"}' % (b"x" * (length - 9))
+        for content, size in ((line[:-3] + b'"}\n', length), (line, length)):
+            (first, *more) = from_stdin(content + (b'{"b": 1}\n' if content != line else b""))
+            if size <= 3000:
+                assert first.error is None
+                assert first.content == content.removesuffix(b"\n")
+            else:
+                assert first.error is not None
+                assert first.error.code == "E120"
+                assert f"{size} bytes" in first.error.reason
+                assert hashlib.sha256(content).hexdigest() in first.error.reason
+                assert first.content == content[:1024]
+            assert [(raw.location, raw.value) for raw in more] == (
+                [("stdin:2", {"b": 1})] if content != line else []
+            )
+
+
+def test_several_packed_members_one_after_another_are_read_as_one(tmp_path: Path) -> None:
+    for how in ("gzip", "zstd"):
+        path = tmp_path / how
+        path.write_bytes(packed(b'{"a": 1}\n{"a"', how) + packed(b": 2}\n", how))
+        assert [raw.value for raw in rows_of(path)] == [{"a": 1}, {"a": 2}]
+
+
+def test_a_json_file_is_an_array_or_lines_as_its_first_byte_says(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_bytes(b' [\n {"a": 1},\n\n {"a": 2}, 3\n]\n')
+    assert [(raw.location, raw.value) for raw in rows_of(path)] == [
+        (f"{path}:2", {"a": 1}),
+        (f"{path}:4", {"a": 2}),
+        (f"{path}:4", None),
+    ]
+    path.write_bytes(b'{"a": 1}\n{"a": 2}\n')
+    assert [raw.value for raw in rows_of(path)] == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize("indent", [0, 2, "\t"])
+@pytest.mark.parametrize("values", [1, 3])
+def test_objects_spread_over_lines_are_rows_as_a_json_file_prints_them(
+    tmp_path: Path, indent: int | str, values: int
+) -> None:
+    """One as seed 004 prints it; several as jq writes them."""
+    path = tmp_path / "rows.json"
+    objects = [{"n": n, "said": ["a {", {"b": "}\n"}]} for n in range(values)]
+    written = [json.dumps(value, indent=indent) for value in objects]
+    path.write_text("\n\n" + "\n".join(written) + "\n", encoding="utf-8")
+    lines = written[0].count("\n") + 1
+    assert [(raw.location, raw.value) for raw in rows_of(path)] == [
+        (f"{path}:{3 + n * lines}", value) for n, value in enumerate(objects)
+    ]
+    for content in (path.read_bytes(), gzip.compress(path.read_bytes())):
+        assert [(raw.location, raw.value) for raw in from_stdin(content)] == [
+            (f"stdin:{3 + n * lines}", value) for n, value in enumerate(objects)
+        ]
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write("\n".join(written))
+    assert [raw.value for raw in rows_of(path)] == objects
+
+
+def test_an_array_of_rows_is_read_from_stdin_as_from_a_file() -> None:
+    for content in (b'[{"a": 1}, {"a": 2}]', b'\n[\n  {\n "a": 1\n},\n  {"a": 2}\n]\n'):
+        assert [raw.value for raw in from_stdin(content)] == [{"a": 1}, {"a": 2}]
+
+
+def test_an_object_that_does_not_end_leaves_its_file_to_be_read_as_lines(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"a": 1,\n{"a": 2}\n{"a": 3}\n')
+    assert [raw.value for raw in rows_of(path)] == [None, {"a": 2}, {"a": 3}]
+    path.write_bytes(b'{\n"a": 1\n}\n{\n"a": 2\n')
+    whole, cut = rows_of(path)
+    assert (whole.value, cut.error and cut.error.code) == ({"a": 1}, "E105")
+
+
+@pytest.mark.parametrize("content", [b'[{"a": 1}, {"a"', b'[{"a": 1},', b'[{"a": 1}'])
+def test_a_cut_array_keeps_its_whole_rows_and_says_that_it_is_cut(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "rows.json"
+    path.write_bytes(content)
+    whole, cut = rows_of(path)
+    assert whole.value == {"a": 1}
+    assert cut.error is not None
+    assert cut.error.code == "E105"
+
+
+@pytest.mark.parametrize(
+    ("between", "rest"),
+    [
+        ('{"b": 1},\n[]\n] ', None),
+        ('{"b": 1}]\n[{"c": 1}]\n', '[{"c": 1}]'),
+        ('{"b": 1}\n{"c": 1}]', '{"c": 1}]'),
+        ('{"b": 1} x', "x"),
+    ],
+)
+def test_what_stands_behind_an_array_or_where_a_comma_is_missing_is_a_row_that_cannot_be_read(
+    tmp_path: Path, between: str, rest: str | None
+) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text('[\n{"a": 1}, ' + between, encoding="utf-8")
+    *good, last = rows_of(path)
+    assert [raw.value for raw in good] == [{"a": 1}, {"b": 1}]
+    assert last.error is not None
+    assert (last.error.code, last.content) == (("E105", rest.encode()) if rest else ("E201", b"[]"))
+
+
+def test_parquet_rows_are_read_with_their_number(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+
+    path = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"a": "x"}, {"a": "é"}]), path)
+    assert [(raw.location, raw.value, json.loads(raw.content)) for raw in rows_of(path)] == [
+        (f"{path}:1", {"a": "x"}, {"a": "x"}),
+        (f"{path}:2", {"a": "é"}, {"a": "é"}),
+    ]
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UserError, match="Parquet"):
+        rows_of(path)
+
+
+def test_a_file_that_cannot_be_read_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(b"\n \r\n\xef\xbb\xbf\n")
+    (tmp_path / "wide.jsonl").write_bytes('{"a": 1}'.encode("utf-16"))
+    os.mkfifo(tmp_path / "pipe")
+    expected = {
+        "row.jsonl": ("no such file", "rows.jsonl"),
+        "": ("directory", "*.jsonl"),
+        "rows.jsonl": ("no rows", "one JSON object per line"),
+        "wide.jsonl": ("UTF-16", "iconv"),
+        "pipe": ("not a regular file", "prep -"),
+        "a\0b": ("cannot be read", "may read"),
+    }
+    for name, (problem, fix) in expected.items():
+        with pytest.raises(UserError) as caught:
+            rows_of(tmp_path / name)
+        assert problem in caught.value.problem
+        assert fix in caught.value.fix
+        assert (caught.value.exit_code == REJECTS) == (name == "rows.jsonl")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n"])
+def test_stdin_without_rows_is_an_error_that_names_it(content: bytes) -> None:
+    with pytest.raises(UserError) as caught:
+        from_stdin(content)
+    assert (caught.value.location, caught.value.exit_code) == ("stdin", REJECTS)
+
+
+def packed(content: bytes, how: str) -> bytes:
+    if how == "gzip":
+        return gzip.compress(content)
+    return zstandard.ZstdCompressor().compress(content)
+
+
+@pytest.mark.parametrize("how", ["gzip", "zstd"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz", "rows"])
+def test_packed_rows_are_read_as_they_were_packed_whatever_the_name(
+    tmp_path: Path, how: str, name: str
+) -> None:
+    content = b'{"a": 1}\n\n{"a": "\xc3\xa9"}\n{"a": '
+    (tmp_path / name).write_bytes(packed(content, how))
+    found = [
+        (raw.content, raw.value, raw.error and raw.error.code) for raw in rows_of(tmp_path / name)
+    ]
+    assert found == [
+        (b'{"a": 1}', {"a": 1}, None),
+        (b'{"a": "\xc3\xa9"}', {"a": "é"}, None),
+        (b'{"a": ', None, "E122"),
+    ]
+    assert [raw.content for raw in from_stdin(packed(content, how))] == [raw for raw, _, _ in found]
+
+
+@pytest.mark.parametrize("how", ["gzip", "zstd"])
+def test_of_a_packed_file_that_is_cut_the_rows_before_the_cut_are_read_and_the_cut_is_a_reject(
+    tmp_path: Path, how: str
+) -> None:
+    rows = [json.dumps({"n": n, "text": os.urandom(200).hex()}).encode() for n in range(2000)]
+    whole = packed(b"\n".join(rows), how)
+    path = tmp_path / "rows.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    *read, last = rows_of(path)
+    assert len(read) > 500
+    assert [raw.content for raw in read] == rows[: len(read)]
+    assert last.error is not None
+    assert last.error.code == "E104"
+
+
+def test_an_array_is_read_as_rows_whatever_the_name_and_whether_packed(tmp_path: Path) -> None:
+    for name, content in {
+        "a.jsonl": b'[{"a": 1}, {"a": 2}]',
+        "b.json": b'\n[\n{"a": 1},\n {"a": 2}\n]\n',
+        "c.json.gz": gzip.compress(b'[{"a": 1},{"a": 2}]'),
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        assert [raw.value for raw in rows_of(tmp_path / name)] == [{"a": 1}, {"a": 2}]
+    (tmp_path / "lists.jsonl").write_bytes(b"[1]\n[2]\n")
+    assert [raw.error and raw.error.code for raw in rows_of(tmp_path / "lists.jsonl")] == [
+        "E201",
+        "E201",
+    ]
+
+
+def test_a_folder_is_its_files_of_rows_by_name(tmp_path: Path) -> None:
+    for name in ("b.jsonl", "a.json", "inner/c.jsonl.gz", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"{}")
+    assert files_of(str(tmp_path)) == [
+        str(tmp_path / name) for name in ("a.json", "b.jsonl", "inner/c.jsonl.gz")
+    ]
+    suffixes = ("jsonl", "json", "parquet", "jsonl.gz", "json.gz", "jsonl.zst", "json.zst")
+    (tmp_path / "all").mkdir()
+    for suffix in (*suffixes, "csv", "jsonl.bz2"):
+        (tmp_path / f"all/rows.{suffix}").write_bytes(b"{}")
+    (tmp_path / "all/folder.jsonl").mkdir()
+    found = sorted(str(tmp_path / f"all/rows.{suffix}") for suffix in suffixes)
+    assert files_of(str(tmp_path / "all")) == found
+    assert files_of("-") == ["-"]
+    assert files_of("bfcl:multiple") == ["bfcl:multiple"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="no file of rows"):
+        files_of(str(tmp_path / "empty"))
+
+
+PLANNED = b'{"command": "prep", "settings": {}, "inputs": {}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "is_left_out"),
+    [
+        ("plan.json", PLANNED, True),
+        ("failed.json", PLANNED, True),
+        ("plan.json", PLANNED[:-1] + b', "of": "another version"}', True),
+        ("plan.json", b'{"messages": []}', False),
+        ("plan.json", b"not JSON", False),
+        ("plan.json", b"[]", False),
+    ],
+)
+@pytest.mark.parametrize("inner", ["", "checkpoints/one"])
+def test_folders_of_stages_are_left_out_of_a_folder(
+    tmp_path: Path,
+    name: str,
+    content: bytes,
+    is_left_out: bool,
+    inner: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stage, file = tmp_path / "runs/default/prep", tmp_path / "data.jsonl"
+    row = stage / inner / "train.jsonl"
+    row.parent.mkdir(parents=True)
+    (stage / name).write_bytes(content)
+    row.write_bytes(b"{}\n")
+    file.write_bytes(b"{}\n")
+    found = files_of(str(tmp_path))
+    assert (str(file) in found) and (str(row) in found) != is_left_out
+    notices = capsys.readouterr().err
+    assert ("folders of stages are left out (1)" in notices) == is_left_out
+    # a folder that is a stage, or lies in one, is read
+    for folder in (stage, row.parent):
+        assert str(row) in files_of(str(folder))
+    assert "folders of stages" not in capsys.readouterr().err
+    file.unlink()
+    if is_left_out:
+        with pytest.raises(UserError, match="holds no file of rows") as error:
+            files_of(str(tmp_path))
+        assert "name such a folder" in error.value.fix
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n \n", b"[]", b"\xef\xbb\xbf", gzip.compress(b"", mtime=0)]
+)
+def test_a_file_without_a_row_is_left_out_of_a_folder(
+    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty, file = tmp_path / "a.json", tmp_path / "b.jsonl"
+    empty.write_bytes(content)
+    with pytest.raises(UserError, match="all its files are empty"):
+        files_of(str(tmp_path))
+    file.write_bytes(b"{}\n")
+    assert files_of(str(tmp_path)) == [str(file)]
+    assert "files without a row are left out (1)" in capsys.readouterr().err
+    # named by itself, it is an error
+    with pytest.raises(UserError, match="no rows in it"):
+        list(read_raw(str(empty), io.BytesIO()))
+
+
+@pytest.mark.parametrize("content", [b"{", b"x", b'[{}, {"a"', b"PAR1", b"\x1f\x8b"])
+def test_a_broken_file_of_a_folder_is_read(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.jsonl").write_bytes(content)
+    assert files_of(str(tmp_path)) == [str(tmp_path / "a.jsonl")]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"{}")
+    path.chmod(0)
+    with pytest.raises(UserError, match="cannot be read"):
+        rows_of(path)
+
+
+def test_an_element_of_a_json_array_is_named_by_the_line_where_it_begins(tmp_path: Path) -> None:
+    path, values = tmp_path / "rows.json", [{"n": n, "text": ["a", "b"]} for n in range(4)]
+    for indent, lines in ((None, [3, 3, 3, 3]), (1, [4, 11, 18, 25])):  # an element is 7 lines
+        path.write_text("\n\n" + json.dumps(values, indent=indent) + "\n", encoding="utf-8")
+        raws = read_raw(str(path), io.BytesIO())
+        assert [raw.location for raw in raws] == [f"{path}:{line}" for line in lines]

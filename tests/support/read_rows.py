@@ -1,0 +1,35 @@
+"""Rows of files and of texts, read as `prep` reads them."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.samples import DATA
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import (
+    Record,
+)
+from agentlite.data.formats import Raw, read_raw, to_record
+
+EMPTY = io.BytesIO()
+
+
+def from_stdin(content: bytes) -> list[Raw]:
+    return list(read_raw("-", io.BytesIO(content)))
+
+
+def rows_of(path: Path) -> list[Raw]:
+    return list(read_raw(str(path), EMPTY))
+
+
+def record_of(name: str, row: int = 0) -> Record:
+    return to_record(rows_of(DATA / "formats" / f"{name}.jsonl")[row].value)
+
+
+def rejected(act: Callable[[], Any]) -> str:
+    with pytest.raises(RowError) as caught:
+        act()
+    return caught.value.code
