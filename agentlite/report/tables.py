@@ -6,9 +6,11 @@ import re
 import shlex
 from typing import Any, NamedTuple
 
+import msgspec
+
 from agentlite.report.read_run import Evaluation, Json
 from agentlite.scoring.metrics import dialogs
-from agentlite.scoring.metrics.model_metrics import COUNTS, GROUPS
+from agentlite.scoring.metrics.model_metrics import COUNTS, GROUPS, LearnedBefore
 from agentlite.scoring.metrics.tool_calls import METRICS
 from agentlite.scoring.metrics.wrong_answers import IN_WORDS, KINDS
 
@@ -127,18 +129,12 @@ def groups(metrics: dict[str, Json]) -> list[Figures]:
 
 
 def learned_before(metrics: dict[str, Json]) -> list[str]:
-    """A sentence for each stage of a model that was trained on records which measure the model, or
-    of which that cannot be seen.
-    """
+    """Sentences on the models that were trained on records which measure them."""
     return [
-        f"{stage} was trained on rows that are not there any more: whether {model} learned these "
-        "questions cannot be seen."
-        if count is None
-        else f"{count} of {learned['records']} records ask what {stage} was trained on: the "
-        f"figures of {model} show what it remembers."
+        sentence
         for model, figures in metrics.items()
         if (learned := figures.get("learned_before"))
-        for stage, count in learned["by_stage"].items()
+        for sentence in msgspec.convert(learned, LearnedBefore).sentences(model)
     ]
 
 

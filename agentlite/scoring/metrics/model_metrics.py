@@ -97,6 +97,17 @@ class LearnedBefore(Struct, frozen=True):
     records: int
     by_stage: dict[str, int | None]
 
+    def sentences(self, model: str) -> list[str]:
+        """One for each of these stages, on what that says of the figures of `model`."""
+        return [
+            f"{stage} was trained on rows that are not there any more: whether {model} learned "
+            "these questions cannot be seen."
+            if count is None
+            else f"{count} of {self.records} records ask what {stage} was trained on: the figures "
+            f"of {model} show what it remembers."
+            for stage, count in self.by_stage.items()
+        ]
+
 
 class Metrics(Struct, frozen=True, kw_only=True):
     """metrics.json of one evaluated model, its keys in this order.

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
+from agentlite.core.conditions import Condition
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint, check
 from agentlite.core.records import Prediction, Step, digest, plain
@@ -25,7 +26,6 @@ from agentlite.rendering import Mixture, Prompt, settled
 from agentlite.rendering import prompts as prompts_of
 from agentlite.report import write_report
 from agentlite.report.headline import headline
-from agentlite.report.tables import learned_before as learned_sentences
 from agentlite.scoring.gates import check_figure, failures, parse_gate
 from agentlite.scoring.judge.llm_judge import Prices
 from agentlite.scoring.judge.rate_answers import judge_metrics, write_sheets
@@ -101,76 +101,95 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     run_folder.refuse_other_command(target.folder, "eval")
     if settings.env:
         return evaluate_live(settings, target, gate)
-    if settings.rewards:
-        raise UserError(
-            "gives figures of rollouts, and there is no --env.",
-            "Add --env, or leave it out: `agentlite pairs` and grpo take rewards for single "
-            "answers.",
-            location="--rewards",
-        )
-    for name in settings.metrics:
-        check_figure(name, "--metrics")
+    _check_figures(settings)
     for name, compare_only in WITHOUT_A_MODEL.items():
         if getattr(settings, name):
             return compare_only(settings, target.run, gate)
     data = load_data(settings, target.run)
     _check_settings(settings)
-    if settings.retrieve:
-        data = with_retrieved_tools(settings, data, target.run)
-    elif settings.retrieve_by != (usual := default("eval", "retrieve_by")):
-        console.notice("eval: retrieve_by does nothing without retrieve")
-        settings = replace(settings, retrieve_by=usual)  # it is part of no plan then
-    base = target.folder / data_folder(settings)
+    settings, data = _with_retrieval(settings, data, target.run)
     with console.stdout_to_stderr():
         subjects = find_subjects(settings, data, target)
         if target.dry_run:
             return _dry_run(settings, target, subjects, data)
-        if settings.sheet:
-            refuse_unwritable(Path(settings.sheet).parent)
-        first = next((one.source for one in subjects if one.source), None)
-        learned = learned_before(subjects, data.records, target.run)
-        evaluated = {
-            one.name: _evaluate(
-                settings,
-                one,
-                first,
-                data,
-                base / slug(one.name),
-                target.force,
-                learned.get(one.name, UNSET),
-            )
-            for one in subjects
-        }
-        for sentence in learned_sentences(
-            {name: {"learned_before": msgspec.to_builtins(one)} for name, one in learned.items()}
-        ):
-            console.notice(f"eval: {sentence.rstrip('.')}")
+        evaluated = _evaluate_all(settings, target, subjects, data)
         if settings.sheet:
             by_model = {
                 name: list(read_predictions(one.folder / "predictions.jsonl"))
                 for name, one in evaluated.items()
             }
             write_sheets(by_model, data.every, Path(settings.sheet), settings.seed)
+        base = target.folder / data_folder(settings)
         with (
             console.waiting("eval: comparing the models, writing the report"),
             folder_lock.in_turn(target.run),
         ):
             comparison = _write_comparison(base, evaluated, data.digest, settings.seed)
             write_report(target.run)
+    return _result(settings, target, evaluated, comparison, gate)
+
+
+def _with_retrieval(
+    settings: EvalSettings, data: EvalData, run: Path
+) -> tuple[EvalSettings, EvalData]:
+    """The settings without what has no effect, and the data with the tools that are retrieved."""
+    usual = default("eval", "retrieve_by")
+    if settings.retrieve:
+        return settings, with_retrieved_tools(settings, data, run)
+    if settings.retrieve_by != usual:
+        console.notice("eval: retrieve_by does nothing without retrieve")
+    return replace(settings, retrieve_by=usual), data  # it is part of no plan then
+
+
+def _evaluate_all(
+    settings: EvalSettings,
+    target: RunTarget,
+    subjects: Sequence[EvalSubject],
+    data: EvalData,
+) -> dict[str, Evaluated]:
+    """Every model by its name; which of them learned some of the questions is said at the end."""
+    if settings.sheet:
+        refuse_unwritable(Path(settings.sheet).parent)
+    base = target.folder / data_folder(settings)
+    first = next((one.source for one in subjects if one.source), None)
+    learned = learned_before(subjects, data.records, target.run)
+    evaluated = {
+        one.name: _evaluate(
+            settings,
+            one,
+            first,
+            data,
+            base / slug(one.name),
+            target.force,
+            learned.get(one.name, UNSET),
+        )
+        for one in subjects
+    }
+    for name, one in learned.items():
+        for sentence in one.sentences(name):
+            console.notice(f"eval: {sentence.rstrip('.')}")
+    return evaluated
+
+
+def _result(
+    settings: EvalSettings,
+    target: RunTarget,
+    evaluated: Mapping[str, Evaluated],
+    comparison: Comparison | None,
+    gate: Sequence[Condition],
+) -> Result:
+    """What is printed; the gate is for the last model."""
+    *_, last = evaluated.values()
     done = any(one.status == "done" for one in evaluated.values())
-    outputs = [
-        str(one.folder.relative_to(target.folder) / "metrics.json") for one in evaluated.values()
-    ]
-    metrics = {name: as_printed(one.metrics, settings.metrics) for name, one in evaluated.items()}
     return Result(
         "eval",
         "done" if done else "up to date",
         str(target.folder),
-        metrics,
-        outputs,
+        {name: as_printed(one.metrics, settings.metrics) for name, one in evaluated.items()},
+        [str(one.folder.relative_to(target.folder) / "metrics.json") for one in evaluated.values()],
         round(sum(one.seconds for one in evaluated.values()), 1),
         target.next("agentlite report"),
-        failures(gate, means(evaluated[subjects[-1].name].metrics)),
+        failures(gate, means(last.metrics)),
         headline(
             {one.folder.name: msgspec.to_builtins(one.metrics) for one in evaluated.values()},
             msgspec.to_builtins(comparison.differences) if comparison else [],
@@ -191,6 +210,19 @@ def inherit(settings: EvalSettings, run: Path) -> dict[str, tuple[object, str]]:
     if settings.env:
         return {"max_length": (default("rollout", "max_length"), "--env")}
     return longer_rows("eval", settings.data, run)
+
+
+def _check_figures(settings: EvalSettings) -> None:
+    """Raises UserError 2 for a figure that is not one of answers."""
+    if settings.rewards:
+        raise UserError(
+            "gives figures of rollouts, and there is no --env.",
+            "Add --env, or leave it out: `agentlite pairs` and grpo take rewards for single "
+            "answers.",
+            location="--rewards",
+        )
+    for name in settings.metrics:
+        check_figure(name, "--metrics")
 
 
 def _check_settings(settings: EvalSettings) -> None:
