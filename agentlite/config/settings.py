@@ -193,6 +193,11 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """share of train rows that are also taught without the right tool"""
     mask_names: Annotated[Share, ROWS] = 0.0
     """share of train rows that are also taught with renamed tools"""
+    want_optional: Annotated[Share, ROWS] = 0.0
+    """share of train rows that are also taught with a question that wants an optional parameter"""
+    relax_required: Annotated[Share, ROWS] = 0.0
+    """share of train rows that are also taught with parameters made optional that the question
+    gives"""
     max_length: Annotated[Count, Flag("--max-tokens"), ROWS, COMMON] = 2048
     """maximum tokens of a row; longer rows are rejected (see --long-rows)"""
     long_rows: Annotated[Literal["reject", "cut", "filter"], ROWS] = "reject"

@@ -1,7 +1,7 @@
-"""Train records -> those and variants made of them: hard negatives, distractors, joined dialogs."""
+"""Train records -> those and variants of them; with distractors, and joined to dialogs."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -10,13 +10,24 @@ from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record
 from agentlite.data.curation.distractors import add_distractors
-from agentlite.data.curation.hard_negatives import hard_negatives
+from agentlite.data.curation.hard_negatives import (
+    expected_by_query,
+    with_masked_names,
+    without_right_tool,
+)
 from agentlite.data.curation.join_dialogs import join_dialogs
+from agentlite.data.curation.optional_parameters import (
+    with_optional_wanted,
+    with_required_relaxed,
+)
+from agentlite.data.curation.stats import script
+from agentlite.data.curation.traits import first_query
+from agentlite.data.curation.variants import Kind, variants_of
 from agentlite.data.ingest_row import IngestContext, clean, is_dropped, measure
 
 
 class Augmented(NamedTuple):
-    """`made`: how many hard negatives there are by kind, and why others could not be made."""
+    """`made`: how many variants there are by kind, and why others could not be made."""
 
     records: list[Record]
     made: Mapping[str, Counter[str]]
@@ -24,29 +35,20 @@ class Augmented(NamedTuple):
 
 def augments(settings: PrepSettings) -> bool:
     """Whether these settings make variants of train records."""
-    return bool(
-        settings.distractors or settings.join > 1 or settings.remove_tool or settings.mask_names
-    )
+    return bool(settings.distractors or settings.join > 1 or _has_variants(settings))
 
 
 def augment(train: list[Record], context: IngestContext) -> Augmented:
-    """Train records with hard negatives made of them, with other records' tools, and several in one
-    dialog. A record that would get too long stays as it was.
+    """Train records with variants of them, with other records' tools, and several in one dialog. A
+    record that would get too long stays as it was.
     """
     settings, made = context.settings, dict[str, Counter[str]]()
-    if settings.remove_tool or settings.mask_names:
-        negatives = hard_negatives(
-            train,
-            removed=settings.remove_tool,
-            masked=settings.mask_names,
-            seed=settings.seed,
-            answer=settings.no_call_answer,
-            answer_zh=settings.no_call_answer_zh,
-        )
-        fitting = [record for record in negatives.records if fits(record, context)]
-        made |= negatives.counts
-        if len(fitting) < len(negatives.records):
-            made["left out"] = Counter({"too long": len(negatives.records) - len(fitting)})
+    if _has_variants(settings):
+        variants = variants_of(train, kinds(train, settings), settings.seed)
+        fitting = [record for record in variants.records if fits(record, context)]
+        made |= variants.counts
+        if len(fitting) < len(variants.records):
+            made["left out"] = Counter({"too long": len(variants.records) - len(fitting)})
         train = [*train, *fitting]
     if settings.distractors:
         wider = add_distractors(train, n=settings.distractors, seed=settings.seed)
@@ -64,6 +66,32 @@ def augment(train: list[Record], context: IngestContext) -> Augmented:
             fits=lambda slot: sum(tokens[record.id] for record in slot) <= room,
         )
     return Augmented([replace(record, split="train") for record in train], made)
+
+
+def _has_variants(settings: PrepSettings) -> bool:
+    return bool(
+        settings.remove_tool
+        or settings.mask_names
+        or settings.want_optional
+        or settings.relax_required
+    )
+
+
+def kinds(train: Sequence[Record], settings: PrepSettings) -> dict[str, Kind]:
+    """The kinds of variants, with their shares; `train`: all the records."""
+    expected, seed = expected_by_query(train), settings.seed
+
+    def removed(record: Record) -> Record | str:
+        is_chinese = script(record) == "Han"
+        answer = settings.no_call_answer_zh if is_chinese else settings.no_call_answer
+        return without_right_tool(record, expected[first_query(record)], answer)
+
+    return {
+        "removed": Kind(settings.remove_tool, removed),
+        "masked": Kind(settings.mask_names, lambda one: with_masked_names(one, seed)),
+        "wanted": Kind(settings.want_optional, lambda one: with_optional_wanted(one, seed)),
+        "relaxed": Kind(settings.relax_required, lambda one: with_required_relaxed(one, seed)),
+    }
 
 
 def fits(record: Record, context: IngestContext) -> bool:

@@ -28,7 +28,14 @@ RECORDS = [calling(name, f"Please do {name}, will you?") for name in ("jump", "s
 
 @pytest.mark.parametrize(
     "settings",
-    [{"distractors": 1}, {"join": 2}, {"remove_tool": 0.1}, {"mask_names": 0.1}],
+    [
+        {"distractors": 1},
+        {"join": 2},
+        {"remove_tool": 0.1},
+        {"mask_names": 0.1},
+        {"want_optional": 0.1},
+        {"relax_required": 0.1},
+    ],
     ids=str,
 )
 def test_each_setting_alone_makes_variants_and_without_them_there_are_none(settings: Any) -> None:
@@ -44,6 +51,23 @@ def test_a_record_fits_up_to_max_length_and_one_that_cannot_be_rendered_never(
     assert not fits(RECORDS[0], context(smollm2, max_length=length - 1))
     marked = replace(RECORDS[0], messages=(Message("user", "<|im_end|>"), RECORDS[0].messages[1]))
     assert not fits(marked, context(smollm2))
+
+
+def test_each_share_makes_its_own_kind(smollm2: Template) -> None:
+    properties = {"place": {"type": "string"}, "high": {"type": "boolean"}}
+    parameters = {"type": "object", "properties": properties, "required": ["place"]}
+    call = Message("assistant", "", (Call("jump", {"place": "Oslo"}, "call_0"),))
+    tools = (Tool("jump", "Jumps.", parameters), Tool("buy", "Buys bread."))
+    record = Record(messages=(Message("user", "Go to Oslo."), call), tools=tools, split="train")
+    for setting, kind in (
+        ("remove_tool", "right tool removed"),
+        ("mask_names", "names masked"),
+        ("want_optional", "optional parameter wanted"),
+        ("relax_required", "required parameter optional"),
+    ):
+        augmented = augment([record], context(smollm2, **{setting: 1.0}))
+        assert [one.meta.get("made") for one in augmented.records] == [None, kind]
+        assert [*augmented.made.values()] == [{"made": 1}]
 
 
 def test_an_earlier_record_is_learned_again_if_it_fits_and_is_not_dropped(

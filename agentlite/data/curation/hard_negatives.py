@@ -2,13 +2,11 @@
 
 import random
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
-from agentlite.config.settings import default
 from agentlite.core.json_schema import schema_at
 from agentlite.core.records import (
     ANY_ARGUMENTS,
@@ -20,12 +18,10 @@ from agentlite.core.records import (
     Tool,
     digest,
 )
-from agentlite.data.curation.stats import script
 from agentlite.data.curation.traits import expected_tools, first_query
+from agentlite.data.curation.variants import first_call, variant
 from agentlite.data.formats.sage_tools import is_id_alone
 
-NO_CALL_ANSWER: str = default("prep", "no_call_answer")
-NO_CALL_ANSWER_ZH: str = default("prep", "no_call_answer_zh")
 # What such a tool cannot do, nobody knows.
 DOES_MUCH = re.compile(
     r"search|google|bing|browse|web|wiki|lookup|look_up|python|code|shell|bash|terminal|exec|command|script|sql|query|http"
@@ -94,53 +90,6 @@ NAMING = frozenset(  # keywords of JSON Schema that name parameters, or hold sch
 )
 
 
-class Variants(NamedTuple):
-    """The new records, each with its parent, and how many of the records asked became one, or why
-    not, by kind.
-    """
-
-    records: list[Record]
-    counts: dict[str, Counter[str]]
-
-
-Maker = Callable[[Record], Record | str]  # the variant, or why there is none
-
-
-def hard_negatives(
-    records: Sequence[Record],
-    *,
-    removed: float,
-    masked: float,
-    seed: int,
-    answer: str = NO_CALL_ANSWER,
-    answer_zh: str = NO_CALL_ANSWER_ZH,
-) -> Variants:
-    """Variants of the given shares of the records: without the right tool, and with masked names.
-
-    Which records are asked depends on seed and id alone; that of some nothing can be made is
-    counted. The answers are what is said, in the script of the question, where the right tool is
-    gone.
-    """
-    expected = _expected_by_query(records)
-    makers: dict[str, tuple[float, Maker]] = {
-        "removed": (
-            removed,
-            lambda one: without_right_tool(
-                one, expected[first_query(one)], answer_zh if script(one) == "Han" else answer
-            ),
-        ),
-        "masked": (masked, lambda one: with_masked_names(one, seed)),
-    }
-    made = Variants([], {kind: Counter() for kind, (share, _) in makers.items() if share})
-    for record in records:
-        for kind, (share, maker) in makers.items():
-            if int(digest(f"{seed} {kind} {record.id}"), 16) < share * 2**64:
-                variant = maker(record)
-                made.counts[kind]["made" if isinstance(variant, Record) else variant] += 1
-                made.records.extend([variant] if isinstance(variant, Record) else [])
-    return made
-
-
 def without_right_tool(record: Record, expected: Iterable[str], answer: str) -> Record | str:
     """The dialog up to its first call, without the expected tools, and the answer in place of the
     call; or why not.
@@ -150,11 +99,9 @@ def without_right_tool(record: Record, expected: Iterable[str], answer: str) -> 
     of an expected call, or shares a telling word of its name or much of its description with the
     right one.
     """
-    turn = next((turn for turn in record.prompted_turns if record.expected(turn).calls), None)
-    if turn is None:
-        return "no call is expected"
-    if any(message.calls for message in record.messages[:turn]):
-        return "a call is given before"
+    turn = first_call(record)
+    if isinstance(turn, str):
+        return turn
     gone = set(expected) | expected_tools(record)
     right = [tool for tool in record.tools if tool.name in gone]
     left = tuple(tool for tool in record.tools if tool.name not in gone)
@@ -164,7 +111,7 @@ def without_right_tool(record: Record, expected: Iterable[str], answer: str) -> 
     if any(_could_do(tool, right, calls) for tool in left):
         return "another tool could do it"
     gold = {at: before for at, before in record.gold.items() if at < turn} | {turn: Gold()}
-    return _variant(
+    return variant(
         record,
         "right tool removed",
         tools=left,
@@ -198,7 +145,7 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
     chance = random.Random(digest(f"{seed} masked {record.id}"))
     tools = dict(zip(sorted(names), _numbered("tool", len(names), chance), strict=True))
     inner = {tool.name: _parameter_names(tool, chance) for tool in record.tools}
-    return _variant(
+    return variant(
         record,
         "names masked",
         tools=tuple(_masked_tool(tool, tools, inner[tool.name]) for tool in record.tools),
@@ -207,17 +154,8 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
     )
 
 
-def _variant(record: Record, made: str, **changes: object) -> Record:
-    """The entries of meta about the messages or the tools no longer hold for a variant; those about
-    how it is written still do.
-    """
-    meta = {
-        key: record.meta[key] for key in ("protocol", "joined", "cut_from") if key in record.meta
-    }
-    return replace(record, parent=record.id, meta={**meta, "made": made}, **changes)
-
-
-def _expected_by_query(records: Sequence[Record]) -> Mapping[str, set[str]]:
+def expected_by_query(records: Iterable[Record]) -> Mapping[str, set[str]]:
+    """The tools that are expected for a question in any of the records."""
     expected: dict[str, set[str]] = {}
     for record in records:
         expected.setdefault(first_query(record), set()).update(expected_tools(record))

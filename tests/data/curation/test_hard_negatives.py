@@ -12,18 +12,18 @@ from msgspec.structs import replace
 from support.samples import TIME, WEATHER
 from support.unknown_arguments import RECORD
 
+from agentlite.config.settings import PrepSettings, default
 from agentlite.core.json_schema import fits
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool
+from agentlite.data.augment import kinds
 from agentlite.data.curation.hard_negatives import (
     NAMING,
-    NO_CALL_ANSWER,
-    NO_CALL_ANSWER_ZH,
-    hard_negatives,
     with_masked_names,
     without_right_tool,
 )
 from agentlite.data.curation.traits import expected_tools
 from agentlite.data.curation.validate import validate
+from agentlite.data.curation.variants import Variants, variants_of
 from agentlite.data.formats import FORMATS, to_record
 from agentlite.rendering import choose, render, renderer
 from agentlite.rendering.template import Template
@@ -49,6 +49,14 @@ LIGHT = Tool(
 tool_lists = st.permutations([WEATHER, TIME, RATE, LIGHT]).flatmap(
     lambda tools: st.integers(1, 4).map(lambda count: tuple(tools[:count]))
 )
+NO_CALL_ANSWER, NO_CALL_ANSWER_ZH = (
+    default("prep", name) for name in ("no_call_answer", "no_call_answer_zh")
+)
+
+
+def hard_negatives(records: list[Record], *, removed: float, masked: float, seed: int) -> Variants:
+    settings = PrepSettings(remove_tool=removed, mask_names=masked, seed=abs(seed))
+    return variants_of(records, kinds(records, settings), seed)
 
 
 def asking(query: str, tools: tuple[Tool, ...], **arguments: Any) -> Record:
