@@ -51,11 +51,10 @@ def _valid(new: Record | str) -> Record | str:
 
 def variant(record: Record, made: str, **changes: object) -> Record:
     """The record with these changes. The entries of meta about the messages or the tools no longer
-    hold for it; those about how it is written still do.
+    hold for it; those about how it is written, and whose gold it is, still do.
     """
-    meta = {
-        key: record.meta[key] for key in ("protocol", "joined", "cut_from") if key in record.meta
-    }
+    kept = ("protocol", "joined", "cut_from", "bfcl_id")
+    meta = {key: record.meta[key] for key in kept if key in record.meta}
     return replace(record, parent=record.id, meta={**meta, "made": made}, **changes)
 
 

@@ -341,8 +341,8 @@ def test_no_tool_is_removed_behind_a_call_that_is_given() -> None:
 
 
 def test_a_variant_says_how_it_is_written_and_nothing_about_what_is_gone() -> None:
-    kept = {"protocol": "hermes", "joined": 2, "cut_from": 9}
-    meta = {**kept, "turns": {"1": {}}, "source_row": 7}
+    kept = {"protocol": "hermes", "joined": 2, "cut_from": 9, "bfcl_id": "x_1"}
+    meta = {**kept, "turns": {"1": {}}, "source_row": 7, "category": "x"}
     record = replace(asking("Wet?", (WEATHER, LIGHT), city="Oslo"), meta=meta)
     made = hard_negatives([record], removed=1, masked=1, seed=0).records
     assert [one.meta for one in made] == [
