@@ -61,13 +61,35 @@ def of_prep(figures: Mapping[str, Any], limit: int | None) -> list[Line]:
         if counts := figures.get(f"by_{name}"):
             names = ", ".join(f"{one} {count:,}" for one, count in counts.items())
             shown.append(Line(name, f"{len(counts)}", names))
-    known = {"read", "kept", *SPLITS, "rejects", "left_out", "length", "tokens", "trained_tokens"}
+    shown += _variants(figures.get("made", {}))
+    known = {
+        "made",
+        "read",
+        "kept",
+        *SPLITS,
+        "rejects",
+        "left_out",
+        "length",
+        "tokens",
+        "trained_tokens",
+    }
     known |= {"tools", "by_task", "by_protocol", "by_file", *DETAILS}
     for name, value in figures.items():
         if name not in known:
             count, words = ("", number(value)) if isinstance(value, dict) else (number(value), "")
             shown.append(Line(name.replace("_", " "), count, words))
     return shown
+
+
+def _variants(made: Mapping[str, Mapping[str, int]]) -> Iterator[Line]:
+    """How many there are of each kind, and why the other rows chosen for it have none."""
+    for kind, counts in made.items():
+        reasons = [f"{why} {count:,}" for why, count in counts.items() if why != "made"]
+        words = f"{kind}; none of others: {', '.join(reasons)}" if reasons else kind
+        if kind == "left out":
+            yield Line("", f"{sum(counts.values()):,}", ", ".join(["left out", *counts]), "yellow")
+        else:
+            yield Line("variants", f"{counts.get('made', 0):,}", words)
 
 
 def of_rollout(figures: Mapping[str, Any]) -> list[Line]:

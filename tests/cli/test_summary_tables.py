@@ -91,7 +91,25 @@ def test_lengths_stand_against_the_limit_and_tools_are_named_by_their_calls():
     assert [line.name for line in of_prep(FIGURES, None)][-2:] == ["task", "protocol"]
 
 
-@pytest.mark.parametrize("figure", ["repaired", "personal", "cut", "buffer", "made"])
+def test_each_kind_of_variant_has_a_line_with_why_rows_have_none():
+    made = {
+        "removed": {"no other tool on offer": 1200, "made": 3, "no call is expected": 2},
+        "masked": {"made": 5},
+        "left out": {"too long": 2},
+    }
+    lines = of_prep(FIGURES | {"made": made}, None)[-3:]
+    assert lines == [
+        Line(
+            "variants",
+            "3",
+            "removed; none of others: no other tool on offer 1,200, no call is expected 2",
+        ),
+        Line("variants", "5", "masked"),
+        Line("", "2", "left out, too long", "yellow"),
+    ]
+
+
+@pytest.mark.parametrize("figure", ["repaired", "personal", "cut", "buffer"])
 def test_a_figure_of_what_seldom_happens_has_a_line_of_its_own(figure):
     value = 7 if figure in ("cut", "buffer") else {"json": 7, "other": {"x": 1}}
     (line,) = named(FIGURES | {figure: value})[figure]
