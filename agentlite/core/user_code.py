@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import inspect
 import json
 import multiprocessing
 import os
@@ -11,7 +12,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -29,6 +30,7 @@ LONGEST_WAIT = 1e6  # seconds; a socket takes no infinity
 LONGEST = 200  # characters of what an exception says
 LONGEST_ANSWER = 16 << 20  # bytes
 MEMORY = 16.0  # GiB
+loop: Any = None  # of a child, in which what it awaits runs
 
 
 class Named(NamedTuple):
@@ -245,6 +247,43 @@ def _line(number: int, value: object, problem: str) -> bytes:
     """
     text = json.dumps([number, value, problem], ensure_ascii=False, allow_nan=False)
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode() + b"\n"
+
+
+def awaited(value: object) -> Any:
+    """What a function returned, once it is there; the items of a generator as a list. All that is
+    awaited runs in one loop, so that locks and clients serve from call to call.
+    """
+    global loop
+    if inspect.isgenerator(value):
+        return list(value)
+    if inspect.isasyncgen(value):
+        value = _items(value)
+    if not inspect.isawaitable(value):
+        return value
+    if loop is None:
+        import asyncio
+
+        loop = asyncio.new_event_loop()
+    return loop.run_until_complete(value)
+
+
+async def _items(generator: AsyncIterator[object]) -> list[object]:
+    return [one async for one in generator]
+
+
+def end_loop() -> None:
+    """Ends what is still under way in the loop. The next value that is awaited begins another."""
+    global loop
+    if loop is None:
+        return
+    import asyncio
+
+    if left := asyncio.all_tasks(loop):
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.wait(left))
+    loop.close()
+    loop = None
 
 
 def end_with_parent(leads: bool = False) -> None:

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentlite.core import console
+from agentlite.core.call_results import as_text
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Tool, canonical, plain
-from agentlite.core.user_code import MEMORY, Named, UserCode
+from agentlite.core.user_code import MEMORY, Named, UserCode, awaited
 from agentlite.data.formats import read_raw, samples, to_record
 from agentlite.data.formats.tool_calls import read_tools
 
@@ -144,7 +145,4 @@ def executed(
 
 def _call(function: Callable[..., object], arguments: dict[str, object]) -> tuple[str, str]:
     """Done by the child: the result as text, as a model is shown it."""
-    value = function(**arguments)
-    return value if isinstance(value, str) else json.dumps(
-        value, ensure_ascii=False, default=str
-    ), ""
+    return as_text(awaited(function(**arguments))), ""

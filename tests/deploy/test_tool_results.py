@@ -1,5 +1,6 @@
 """Where the results of a chat's calls come from, and what they look like."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any, ClassVar
@@ -123,10 +124,24 @@ def test_functions_are_asked_by_the_names_of_the_tools_and_end_with_the_chat(tmp
         ("雨", "雨"),
         (["雨"], '["雨"]'),
         ({"at": Path("/a")}, '{"at": "/a"}'),
+        ({"mm": float("nan")}, '{"mm": null}'),
     ],
 )
 def test_a_result_is_text_as_a_model_is_shown_it(value, text):
     assert tool_results._call(lambda city: value, {"city": "Oslo"}) == (text, "")
+
+
+def test_a_function_that_is_awaited_gives_its_result():
+    async def rain(city):
+        await asyncio.sleep(0)
+        return {"city": city}
+
+    async def days(city):
+        for day in (1, 2):
+            yield day
+
+    assert tool_results._call(rain, {"city": "Oslo"}) == ('{"city": "Oslo"}', "")
+    assert tool_results._call(days, {"city": "Oslo"}) == ("[1, 2]", "")
 
 
 def test_a_result_of_a_call_with_unknown_arguments_is_that_of_any_call_of_its_tool(tmp_path):

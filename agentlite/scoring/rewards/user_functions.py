@@ -7,7 +7,7 @@ from numbers import Real
 from pathlib import Path
 
 from agentlite.core.errors import UserError
-from agentlite.core.user_code import MEMORY, Named, UserCode, one_line
+from agentlite.core.user_code import MEMORY, Named, UserCode, awaited, one_line
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Attempt, Component, ComponentError
 from agentlite.workspace.digests import file_digest
 
@@ -65,7 +65,7 @@ def _named(texts: Iterable[str]) -> list[Named]:
 
 def _value(function: Callable[..., object], attempt: Attempt) -> tuple[float, str]:
     """The value that a function returned, and a problem unless it is a number from 0 to 1."""
-    value = function(attempt)
+    value = awaited(function(attempt))
     if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1:
         return float(value), ""
     return 0.0, f"returned {one_line(reprlib.repr(value))}, not a number from 0 to 1"
