@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agentlite.core.call_results import no_tool, says_error
+from agentlite.core.call_results import as_text, no_tool, says_error
 from agentlite.core.records import plain
-from agentlite.core.user_code import one_line
-from agentlite.environments.tool_schema import SchemaError, tool_schema
+from agentlite.core.user_code import awaited, end_loop, one_line
+from agentlite.environments.tool_schema import SchemaError, as_hinted, tool_schema
 
 # methods that are not tools: the first two are TRL's
 HOOKS = (
@@ -40,43 +40,49 @@ def answer(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str]:
     and a problem, or "". An exception in `call` is a result; any other goes up.
     """
     try:
-        return _answered(make, request)
-    except LostWorldError as lost:
+        return _answered(make, *request), ""
+    except (LostWorldError, SchemaError) as lost:
         return None, f"failed: {lost}"
 
 
-def _answered(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str]:
+def _answered(make: Callable[[], Any], what: str, *arguments: Any) -> Any:
     global world
-    what, *arguments = request
-    if what == "reset":
+    if what == "make":
         os.environ["TZ"] = "UTC"  # the same times of day on every machine
         time.tzset()
-        if world is not None and hasattr(world, "close"):
-            world.close()
+        _hook("close")
+        end_loop()
         world = make()
-        first = world.reset(**arguments[0])
-        words = first if isinstance(first, str) else None
-        return [words, _tools(), hasattr(world, "next_user")], ""
+        return hasattr(world, "next_user")
+    if what == "reset":
+        first = awaited(world.reset(**arguments[0]))
+        return first if isinstance(first, str) else None
+    if what == "tools":
+        return _tools()
     if what == "call":
-        return [*_called(*arguments), hasattr(world, "is_done") and bool(world.is_done())], ""
+        return [*_called(*arguments), bool(_hook("is_done"))]
     if what == "next_user":
-        words = world.next_user(*arguments) if hasattr(world, "next_user") else None
-        return [words if words is None else str(words), _tools()], ""
+        words = _hook("next_user", *arguments)
+        return [words if words is None else str(words), _tools()]
     if what == "scores":
-        return _scores(), ""
+        return _scores()
     if what == "turn_scores":
-        return _turn_scores(), ""
+        return [_numbers(scores) for scores in _hook("get_turn_scores") or ()]
     if what == "state":
-        return json.loads(plain(world.state())) if hasattr(world, "state") else None, ""
-    if hasattr(world, "close"):
-        world.close()
-    return None, ""
+        return json.loads(plain(_hook("state")))
+    _hook("close")
+    return None
+
+
+def _hook(name: str, *arguments: Any) -> Any:
+    """What a method returns; None where the world does not have it."""
+    return awaited(getattr(world, name)(*arguments)) if hasattr(world, name) else None
 
 
 def _tools() -> list[dict[str, Any]]:
     """In OpenAI's shape: those that the world names, or its public methods. Raises SchemaError."""
     if hasattr(world, "tools"):
-        return list(world.tools())
+        return list(_hook("tools"))
     return [tool_schema(method) for _, method in methods(type(world))]
 
 
@@ -90,9 +96,9 @@ def _called(name: str, arguments: dict[str, Any]) -> list[Any]:
     """`[the text of the result, whether the call failed]`."""
     try:
         if hasattr(world, "call"):
-            result = world.call(name, arguments)
+            result = _hook("call", name, arguments)
         elif name in (known := dict(methods(type(world)))):
-            result = getattr(world, name)(**arguments)
+            result = awaited(getattr(world, name)(**as_hinted(known[name], arguments)))
         else:
             return [no_tool(name, known), True]
     except (MemoryError, SchemaError, LostWorldError):
@@ -100,30 +106,16 @@ def _called(name: str, arguments: dict[str, Any]) -> list[Any]:
     except Exception as error:
         text = one_line(str(error))
         return [f"Error: {type(error).__name__}{f': {text}' if text else ''}", True]
-    text = result if isinstance(result, str) else _as_text(result)
+    text = as_text(result)
     return [text, says_error(text)]
-
-
-def _as_text(result: object) -> str:
-    """A result that is not a text, as JSON where it can be."""
-    try:
-        return plain(result)
-    except (TypeError, ValueError, RecursionError):
-        return str(result)
 
 
 def _scores() -> dict[str, float]:
     """The world's own figures by name, and TRL's reward under `env`."""
-    scores = dict(world.get_scores()) if hasattr(world, "get_scores") else {}
+    scores = dict(_hook("get_scores") or {})
     if hasattr(world, "get_reward"):
-        scores["env"] = world.get_reward()
+        scores["env"] = _hook("get_reward")
     return _numbers(scores)
-
-
-def _turn_scores() -> list[dict[str, float]]:
-    """The same of each turn of the user's; [] where the world does not say."""
-    turns = world.get_turn_scores() if hasattr(world, "get_turn_scores") else []
-    return [_numbers(scores) for scores in turns]
 
 
 def _numbers(scores: Mapping[Any, Any]) -> dict[str, float]:

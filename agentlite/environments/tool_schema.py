@@ -1,15 +1,21 @@
 """A method with type hints and a docstring -> the JSON Schema of a tool, as transformers makes it.
 
 Of our own, because transformers' `get_json_schema` imports torch, and a world's process has
-neither. A test holds both against each other.
+neither. A test holds both against each other. It writes an Enum, a dataclass or a model of pydantic
+as an object without fields, and a method gets raw JSON for it; here the schema has the values or
+fields, and the method gets a member or an instance.
 """
 
+import dataclasses
 import inspect
 import json
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
 
 TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
 SECTION = re.compile(r"\n?[^\S\n]*(Args|Returns|Raises):[^\S\n]*\n?")
@@ -31,10 +37,7 @@ def tool_schema(method: Callable[..., object]) -> dict[str, Any]:
     if not (documented := inspect.getdoc(method)):
         raise SchemaError(f"{name} has no docstring")
     sections = _sections(documented)
-    try:
-        hints = get_type_hints(method)
-    except NameError as error:
-        raise SchemaError(f"a type hint of {name} cannot be resolved: {error}") from error
+    hints = _hints(method)
     properties: dict[str, Any] = {}
     required: list[str] = []
     for parameter in inspect.signature(method).parameters.values():
@@ -44,8 +47,15 @@ def tool_schema(method: Callable[..., object]) -> dict[str, Any]:
             raise SchemaError(f"{name}: the parameter {parameter.name} has no type hint")
         if parameter.default is parameter.empty:
             required.append(parameter.name)
+        try:
+            schema = _schema(hints[parameter.name])
+            if _has_instances(hints[parameter.name]):
+                msgspec.json.Decoder(hints[parameter.name])
+        except (SchemaError, TypeError, RuntimeError) as error:  # RuntimeError: of pydantic
+            problem = f"{name}: no tool can take the parameter {parameter.name}: {error}"
+            raise SchemaError(problem) from error
         properties[parameter.name] = _with_description(
-            _schema(hints[parameter.name]), parameter.name, name, sections["Args"]
+            schema, parameter.name, name, sections["Args"]
         )
     parameters: dict[str, Any] = {"type": "object", "properties": properties}
     function: dict[str, Any] = {"name": name, "description": sections[""], "parameters": parameters}
@@ -56,6 +66,47 @@ def tool_schema(method: Callable[..., object]) -> dict[str, Any]:
         if sections["Returns"]:
             function["return"]["description"] = sections["Returns"]
     return {"type": "function", "function": function}
+
+
+def as_hinted(method: Callable[..., object], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call as its method takes them: members and instances for what has them.
+
+    Raises msgspec.ValidationError for values or fields that do not fit.
+    """
+    try:
+        hints = _hints(method)
+    except SchemaError:  # of a class that names its tools itself
+        hints = {}
+    return {
+        name: msgspec.convert(value, hints[name], dec_hook=_model)
+        if _has_instances(hints.get(name))
+        else value
+        for name, value in arguments.items()
+    }
+
+
+def _model(kind: Any, value: object) -> object:
+    return kind.model_validate(value)
+
+
+def _hints(method: Callable[..., object]) -> dict[str, Any]:
+    try:
+        return get_type_hints(method)
+    except NameError as error:
+        problem = f"a type hint of {method.__name__} cannot be resolved: {error}"
+        raise SchemaError(problem) from error
+
+
+def _has_instances(hint: Any) -> bool:
+    """Whether a value that JSON can hold is not yet what the hint says."""
+    if isinstance(hint, type) and get_origin(hint) is None:
+        return issubclass(hint, Enum) or _has_fields(hint)
+    return any(map(_has_instances, get_args(hint)))
+
+
+def _has_fields(kind: type) -> bool:
+    """Whether it is a dataclass or a model of pydantic, which is not imported for this."""
+    return dataclasses.is_dataclass(kind) or hasattr(kind, "model_json_schema")
 
 
 def _with_description(
@@ -103,10 +154,16 @@ def _schema(hint: Any) -> dict[str, Any]:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is None:
         # a bare `list` is an object, as in transformers: `list[str]` says what it holds
+        if isinstance(hint, type) and issubclass(hint, Enum):
+            return _schema(Literal[tuple(member.value for member in hint)])
+        if isinstance(hint, type) and _has_fields(hint):
+            return _with_fields(hint)
         return {} if hint is Any else {"type": TYPES.get(hint, "object")}
     if origin is Union or origin is types.UnionType:
         return _union(inner)
     if origin is Literal:
+        if not {*map(type, inner)} <= TYPES.keys():
+            raise SchemaError(f"no JSON Schema for the values {inner}")
         kinds = list(dict.fromkeys(TYPES[type(value)] for value in inner))
         return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(inner)}
     if origin is list:
@@ -116,6 +173,34 @@ def _schema(hint: Any) -> dict[str, Any]:
     if origin is dict:
         return {"type": "object", "additionalProperties": _schema(inner[1])}
     raise SchemaError(f"no JSON Schema for the type hint {hint}")
+
+
+def _with_fields(kind: Any) -> dict[str, Any]:
+    """The schema of a class, with the classes of its fields in their places."""
+    if hasattr(kind, "model_json_schema"):
+        whole = kind.model_json_schema()
+    else:
+        whole = msgspec.json.schema(kind, schema_hook=_with_fields)
+    schema: dict[str, Any] = _in_place(whole, whole.pop("$defs", {}))
+    return schema
+
+
+def _in_place(value: Any, classes: Mapping[str, Any], within: tuple[str, ...] = ()) -> Any:
+    """References replaced by what they refer to; in itself, a class is an object without fields.
+    Titles, which repeat names, are left out.
+    """
+    if isinstance(value, list):
+        return [_in_place(one, classes, within) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if name := str(value.get("$ref", "")).rpartition("/")[2]:
+        there = {"type": "object"} if name in within else classes[name]
+        value, within = {**there, **value}, (*within, name)
+    return {
+        key: _in_place(one, classes, within)
+        for key, one in value.items()
+        if key != "$ref" and not (key == "title" and isinstance(one, str))
+    }
 
 
 def _union(inner: tuple[Any, ...]) -> dict[str, Any]:

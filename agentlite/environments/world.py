@@ -16,6 +16,8 @@ from agentlite.core.user_code import Named, UserCode
 from agentlite.data.formats.tool_calls import read_tools
 from agentlite.environments import inside
 
+# what a world is asked for, as an error names it
+STEPS = {"make": "creating {}", "tools": "reading the tools of {}"}
 MOST_TEXT = 100_000  # characters of a result that a model is shown
 
 
@@ -93,9 +95,10 @@ class World:
         """
         if self.code.child is None:
             self.code.start()
-        first, tools, self.has_user = self._ask("reset", row)
-        self.tools = self._read(tools)
-        return str(first) if first is not None else None
+        self.has_user = self._ask("make")
+        first: str | None = self._ask("reset", row)
+        self.tools = self._read(self._ask("tools"))
+        return first
 
     def call(self, call: Call) -> CallResult:
         """Raises WorldError where the world is lost; a call that fails is a result. One of a tool
@@ -130,7 +133,8 @@ class World:
             raise WorldError("the world has ended")
         value, problem = self.code.ask(self.named.function, [what, *arguments])
         if problem:
-            raise WorldError(f"{what} {problem}")
+            step = STEPS.get(what, what).format(self.named.function)
+            raise WorldError(f"{step} {problem}")
         return value
 
     def _read(self, tools: list[dict[str, Any]]) -> tuple[Tool, ...]:

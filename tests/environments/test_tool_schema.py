@@ -1,10 +1,13 @@
 """A method becomes the tool that transformers makes of it, or is refused where that refuses."""
 
+import enum
+from dataclasses import dataclass
 from typing import Any, Literal, Optional, Union
 
+import msgspec
 import pytest
 
-from agentlite.environments.tool_schema import SchemaError, tool_schema
+from agentlite.environments.tool_schema import SchemaError, as_hinted, tool_schema
 
 
 class Methods:
@@ -153,9 +156,109 @@ def test_the_tool_is_that_of_transformers(name):
         ("no_hint", "no_hint: the parameter city has no type hint"),
         ("undescribed", "undescribed: the docstring says nothing about day under `Args:`"),
         ("not_json", "not_json: the choices of city are not JSON"),
-        ("one_in_a_tuple", "no JSON Schema for the type hint tuple[int]"),
+        (
+            "one_in_a_tuple",
+            "one_in_a_tuple: no tool can take the parameter place: no JSON Schema for the type "
+            "hint tuple[int]",
+        ),
     ],
 )
 def test_what_is_no_tool_is_refused_with_its_reason(name, reason):
     with pytest.raises(SchemaError, match=f"^{reason.replace('[', '.').replace(']', '.')}$"):
         tool_schema(getattr(Methods, name))
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Share(enum.Enum):
+    HALF = 0.5
+
+
+@dataclass
+class Point:
+    x: int
+    colour: Colour = Colour.RED
+    next: "Point | None" = None
+
+
+def method_with(hint):
+    def method(self, place):
+        """Goes.
+
+        Args:
+            place: The place
+        """
+
+    method.__annotations__["place"] = hint
+    return method
+
+
+COLOURS = {"type": "string", "enum": ["red", "blue"]}
+FIELDS = {"x": {"type": "integer"}, "colour": {"enum": ["blue", "red"], "default": "red"}}
+# a class in itself has no fields
+FIELDS["next"] = {"anyOf": [{"type": "object"}, {"type": "null"}], "default": None}
+POINT = {"type": "object", "properties": FIELDS, "required": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("hint", "schema", "given", "taken"),
+    [
+        (Colour, COLOURS, "red", Colour.RED),
+        (Level, {"type": "integer", "enum": [1, 2]}, 2, Level.HIGH),
+        (Colour | None, COLOURS | {"nullable": True}, None, None),
+        (list[Colour], {"type": "array", "items": COLOURS}, ["blue"], [Colour.BLUE]),
+        (
+            dict[str, Colour],
+            {"type": "object", "additionalProperties": COLOURS},
+            {"a": "red"},
+            {"a": Colour.RED},
+        ),
+        (Point, POINT, {"x": 1, "next": {"x": 2}}, Point(1, Colour.RED, Point(2))),
+        (Point | None, POINT | {"nullable": True}, {"x": 1}, Point(1)),
+        (list[Point], {"type": "array", "items": POINT}, [{"x": 1}], [Point(1)]),
+        (str, {"type": "string"}, 3, 3),  # as in TRL, which passes any value on
+        (Any, {}, {"x": 1}, {"x": 1}),
+    ],
+    ids=str,
+)
+def test_values_and_fields_are_in_the_schema_and_the_method_has_members(hint, schema, given, taken):
+    method = method_with(hint)
+    made = tool_schema(method)["function"]["parameters"]["properties"]["place"]
+    assert made == {**schema, "description": "The place"}
+    assert as_hinted(method, {"place": given, "more": 1}) == {"place": taken, "more": 1}
+
+
+def test_a_model_of_pydantic_is_one_too():
+    pydantic = pytest.importorskip("pydantic")
+    Street = pydantic.create_model("Street", title=(str, ...))
+    Address = pydantic.create_model("Address", street=(Street, ...), number=(int, 1))
+    method = method_with(Address | None)
+    made = tool_schema(method)["function"]["parameters"]["properties"]["place"]
+    assert made["properties"]["street"]["properties"] == {"title": {"type": "string"}}
+    assert made["properties"]["number"] == {"type": "integer", "default": 1} and made["nullable"]
+    taken = as_hinted(method, {"place": {"street": {"title": "A"}}})
+    assert taken == {"place": Address(street=Street(title="A"))}
+    with pytest.raises(msgspec.ValidationError, match="street"):
+        as_hinted(method, {"place": {}})
+
+
+@pytest.mark.parametrize(
+    ("hint", "given"), [(Colour, "green"), (Point, {}), (Point, "home"), (list[Level], [3])]
+)
+def test_a_value_that_does_not_fit_is_an_error_of_the_call(hint, given):
+    with pytest.raises(msgspec.ValidationError):
+        as_hinted(method_with(hint), {"place": given})
+
+
+@pytest.mark.parametrize("hint", [Share, Point | Colour | dict[str, int], Literal[Colour.RED]])
+def test_a_type_that_no_value_of_json_can_be_is_refused_with_its_parameter(hint):
+    with pytest.raises(SchemaError, match=r"^method: no tool can take the parameter place: "):
+        tool_schema(method_with(hint))

@@ -167,7 +167,7 @@ def test_the_tools_are_the_public_methods_but_the_hooks(shop):
         ("sell", {}, "Error: no tool sell. The tools: buy, count_everyones, odd, search.", True),
         ("_secret", {}, "Error: no tool _secret. ", True),
         ("reset", {}, "Error: no tool reset. ", True),
-        ("odd", {}, "{1}", False),
+        ("odd", {}, "[1]", False),
     ],
 )
 def test_a_call_gives_a_result_and_a_mistake_is_one_too(shop, name, arguments, text, failed):
@@ -223,6 +223,67 @@ def test_two_worlds_never_see_each_other(tmp_path):
         assert other.state() == {"cart": []} and other.scores()["left"] == 2
         # not even by what the class keeps for all its worlds
         assert other.call(Call("count_everyones")).text == "1"
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (
+            "def __init__(self, size): ...",
+            "creating Says raised TypeError: Says.__init__() missing",
+        ),
+        ("def look(self): ...", "reading the tools of Says failed: look has no docstring"),
+        ("def tools(self): return 1 / 0", "reading the tools of Says raised ZeroDivisionError"),
+        ("def reset(self): ...", "reset raised TypeError"),
+        ("async def reset(self, **row): raise OSError('no stock')", "reset raised OSError"),
+    ],
+)
+def test_the_step_that_failed_is_named(tmp_path, body, problem):
+    text = f"class Says:\n    def reset(self, **row): ...\n    {body}\n"
+    with world_of(tmp_path, text, "Says") as world, pytest.raises(WorldError) as found:
+        world.reset({"a": 1})
+    assert str(found.value).startswith(problem)
+
+
+ASYNC = '''
+import asyncio
+
+class Async:
+    async def reset(self, **row):
+        self.lock, self.events = asyncio.Lock(), asyncio.Queue()
+        return "Begin."
+
+    async def put(self, word: str) -> str:
+        """Keeps a word.
+
+        Args:
+            word: The word
+        """
+        async with self.lock:
+            await self.events.put(word)
+        await asyncio.sleep(0)
+        return f"kept {word}"
+
+    async def take(self):
+        """Gives a word back, and waits for one."""
+        async with self.lock:
+            return {"word": await self.events.get()}
+
+    async def fail(self):
+        """Fails."""
+        raise ValueError("no words")
+'''
+
+
+@pytest.mark.long
+def test_tools_that_are_awaited_share_a_loop_and_have_the_limit_of_a_call(tmp_path):
+    with world_of(tmp_path, ASYNC, "Async", seconds=5.0) as world:
+        assert world.reset({}) == "Begin."
+        assert world.call(Call("put", {"word": "a"})) == ("kept a", False, False)
+        assert world.call(Call("take")) == ('{"word": "a"}', False, False)
+        assert world.call(Call("fail")) == ("Error: ValueError: no words", True, False)
+        with pytest.raises(WorldError, match="call took longer than 5 s"):
+            world.call(Call("take"))
 
 
 @linux
@@ -307,10 +368,13 @@ def test_a_class_that_cannot_be_imported_is_an_error_of_the_user(tmp_path, text,
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("def go(self, where: str): return where", "SchemaError: go has no docstring"),
+        (
+            "def go(self, where: str): return where",
+            "reading the tools of Shop failed: go has no docstring",
+        ),
         (
             'def go(self, where):\n        """Goes."""\n        return where',
-            "SchemaError: go: the parameter where has no type hint",
+            "failed: go: the parameter where has no type hint",
         ),
         ("def tools(self): return [{}]", "a tool cannot be read: a tool without a name: {}"),
     ],
