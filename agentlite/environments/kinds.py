@@ -19,7 +19,7 @@ from agentlite.environments.mock_tasks import bare_list, mock_tasks, read_tools_
 from agentlite.environments.mock_world import MockWorld
 from agentlite.environments.openenv_tasks import openenv_tasks
 from agentlite.environments.recorded_tasks import recorded_tasks
-from agentlite.environments.tasks import EnvironmentTask, read_tasks
+from agentlite.environments.tasks import EnvironmentTask, for_class, read_tasks
 from agentlite.environments.world import LIMITS, World, WorldLimits
 from agentlite.workspace import run_folder
 
@@ -109,7 +109,7 @@ def environment(
         tasks = partial(mock_tasks, tools, tasks_file) if tasks_file else partial(bare_list, tools)
         return Environment(name, None, tasks, {"tools": Path(rest), **given})
     file, _, made_by = name.rpartition(":")
-    tasks = partial(read_tasks, tasks_file) if tasks_file else _bare_class
+    tasks = partial(read_tasks, tasks_file, for_class) if tasks_file else _bare_class
     named = Named(file, made_by, CLASS)
     return Environment(name, named, tasks, {"env": Path(file), **given}, users="class")
 

@@ -11,7 +11,7 @@ from agentlite.core.records import plain
 from agentlite.core.user_code import one_line
 from agentlite.environments.gold_calls import wire
 from agentlite.environments.mock_world import read_mock_tools
-from agentlite.environments.tasks import EnvironmentTask, read_tasks, user_turns_of
+from agentlite.environments.tasks import EnvironmentTask, read_tasks, refuse_silent, user_turns_of
 
 EXAMPLE = (
     'Write [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", '
@@ -60,8 +60,7 @@ def bare_list(tools: Sequence[dict[str, Any]]) -> Iterator[EnvironmentTask]:
 
 def _with_tools(tools: Sequence[dict[str, Any]], task: EnvironmentTask) -> EnvironmentTask:
     """Raises RowError E201."""
-    if not task.messages:
-        raise RowError("E201", "a task has no prompt")
+    refuse_silent(task)
     world = task.row.get("world", "")
     row = {
         "tools": tools,

@@ -21,7 +21,7 @@ def _with_server(server: str, task: EnvironmentTask) -> EnvironmentTask:
     row = {
         "server": server,
         "reset": reset,
-        "prompted": any(message.role == "user" for message in task.messages),
+        "prompted": task.asks,
         "user_turns": user_turns_of(task),
         "gold": None if task.gold is None else wire(call for turn in task.gold for call in turn),
     }

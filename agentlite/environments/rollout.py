@@ -187,6 +187,8 @@ class _Rollout:
             self.messages.insert(0, {"role": "system", "content": self.setup.system})
         if first:
             self._add_to_user(first)
+        if not any(one["role"] == "user" and one["content"].strip() for one in self.messages):
+            self.end("world", "the task has no prompt, and reset returned no text")
 
     def _add_to_user(self, text: str) -> None:
         """Behind the last message of the user's, as TRL does it; or as the first."""

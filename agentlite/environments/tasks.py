@@ -1,5 +1,6 @@
 """Tasks of an environment: what the user asks first, and the row that its world is reset with."""
 
+import io
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -7,14 +8,21 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from agentlite.core.errors import RowError, UserError
+from agentlite.core.errors import RowError, UserError, closest
 from agentlite.core.records import Call, Message, canonical, digest
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.data.curation.traits import normal
+from agentlite.data.formats import read_raw
 from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.tool_calls import read_call
 
 TASKS = "tasks.jsonl"  # of a stage: the tasks whose rollouts it has
+NO_PROMPT = 'Write what the user asks first: {"prompt": "..."}.'
+SHAPE = (
+    'A task is {"prompt": "..."}, or a list of messages there, with the columns that the '
+    "environment's reset takes."
+)
+ROWS = 'Write each task as a JSON object on a line of its own, in UTF-8: {"prompt": "..."}.'
 
 
 class EnvironmentTask(NamedTuple):
@@ -22,7 +30,7 @@ class EnvironmentTask(NamedTuple):
     reset says what the user asks. `gold`: the right calls, by turn of the user; None where nobody
     knows them. `group`: tasks of one group are in the same split. `user`: what a model that plays
     the user is to know, as the row has it. `optimal_steps`: the fewest calls with which it can be
-    done, where the task says so.
+    done, where the task says so. `place`: its file and line; "" where no file of tasks has it.
     """
 
     id: str
@@ -33,6 +41,17 @@ class EnvironmentTask(NamedTuple):
     split: str = ""
     user: Any = None
     optimal_steps: int | None = None
+    place: str = ""
+
+    @property
+    def name(self) -> str:
+        """As errors name it: its id may be a digest, which stands nowhere."""
+        return f"{self.id} ({self.place})" if self.place else self.id
+
+    @property
+    def asks(self) -> bool:
+        """Whether a user has words in it, before its world adds any."""
+        return any(one.role == "user" and one.content.strip() for one in self.messages)
 
     @property
     def kept(self) -> "TaskRow":
@@ -68,27 +87,27 @@ def read_task_rows(folder: Path) -> dict[str, TaskRow]:
 
 
 def read_tasks(
-    path: Path, completed: Callable[[EnvironmentTask], EnvironmentTask] = lambda task: task
+    path: Path, completed: Callable[[EnvironmentTask], EnvironmentTask]
 ) -> Iterator[EnvironmentTask]:
-    """JSON lines as TRL has them: `prompt`, a text or messages; and columns of the environment's.
+    """Rows as TRL has them: `prompt`, a text or messages; and columns of the environment's.
     `completed`: the task as its kind of environment takes it, or RowError.
 
-    Raises UserError 2 with the line of one that cannot be read.
+    Raises UserError 2 with the line of one that cannot be read, 4 where there is none.
     """
-    for number, row in enumerate(read_rows(path), 1):
+    for raw in read_raw(str(path), io.BytesIO()):
+        if raw.error:
+            raise UserError(f"{raw.error.reason}.", ROWS, location=raw.location)
         try:
-            yield completed(task_of(row))
+            yield completed(task_of(raw.value)._replace(place=raw.location))
         except RowError as error:
-            raise UserError(
-                f"{error.reason}.",
-                'A task is {"prompt": "..."}, or a list of messages there, with the columns that '
-                "the environment's reset takes.",
-                location=f"{path}:{number}",
-            ) from error
+            fix = error.hint or SHAPE
+            raise UserError(f"{error.reason}.", fix, location=raw.location) from error
 
 
 def task_of(row: dict[str, Any]) -> EnvironmentTask:
     """Raises RowError E201."""
+    if "prompt" not in row and (meant := _misspelt(row)):
+        raise RowError("E201", f"a task has no prompt, and has {meant}", "Did you mean 'prompt'?")
     given = row.get("prompt", [])
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if not isinstance(messages, list):
@@ -104,6 +123,26 @@ def task_of(row: dict[str, Any]) -> EnvironmentTask:
         user=row.get("user"),
         optimal_steps=_optimal_steps(row.get("optimal_steps")),
     )
+
+
+def _misspelt(row: Iterable[str]) -> str:
+    """The key that is nearly `prompt`. One with more words, as `prompt_id`, is a column."""
+    return next((key for key in row if "_" not in key and closest(key, ["prompt"], {})), "")
+
+
+def for_class(task: EnvironmentTask) -> EnvironmentTask:
+    """A class may have the first words, as messages or a missing `prompt` leave them to it. Raises
+    RowError E201 for a text without any.
+    """
+    if isinstance(task.row.get("prompt"), str):
+        refuse_silent(task)
+    return task
+
+
+def refuse_silent(task: EnvironmentTask) -> None:
+    """Raises RowError E201 where nobody has words to begin with."""
+    if not task.asks:
+        raise RowError("E201", "a task has no prompt with words of the user's", NO_PROMPT)
 
 
 def user_turns_of(task: EnvironmentTask) -> list[str]:

@@ -88,6 +88,10 @@ class Acting(NamedTuple):
             **{name: file_digest(path) for name, path in files.items()},
         }
 
+    def name_of(self, task: str) -> str:
+        """The name of a task, by its id."""
+        return next((one.name for one in self.tasks if one.id == task), task)
+
     @property
     def turns_file(self) -> str:
         return self.file.replace(".jsonl", ".turns.jsonl")
@@ -153,12 +157,16 @@ def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentT
     location = settings.tasks or f"--env {settings.env}"
     if not tasks:
         raise UserError("holds no task.", "Write one line for each.", location=location)
-    twice = [name for name, times in Counter(task.id for task in tasks).items() if times > 1]
-    if twice:
+    by_id: dict[str, list[EnvironmentTask]] = {}
+    for task in tasks:
+        by_id.setdefault(task.id, []).append(task)
+    if twice := [same for same in by_id.values() if len(same) > 1]:
+        first, second = twice[0][:2]
+        there = f", which stands first at {first.place}" if first.place else ""
         raise UserError(
-            f"{len(twice)} tasks appear twice, {twice[0]} among them.",
+            f"{len(twice)} tasks appear twice, {first.id} among them{there}.",
             'Leave one of each out, or give each its own "id".',
-            location=location,
+            location=second.place or location,
         )
     if settings.split != "all":
         every = [task._replace(split=split_of_task(settings, task)) for task in tasks]
@@ -170,13 +178,13 @@ def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentT
             "take all: --split all.",
             location=location,
         )
-    unknown = next((task.id for task in tasks if task.gold is None), None)
-    if GOLD in (settings.model, settings.hint) and unknown is not None:
+    unknown = next((task for task in tasks if task.gold is None), None)
+    if GOLD in (settings.model, settings.hint) and unknown:
         raise UserError(
-            f"the right calls of task {unknown} are not known.",
+            f"the right calls of task {unknown.id} are not known.",
             'Write them under "gold", a list of calls for each turn of the user: '
             '[[{"name": ..., "arguments": {...}}]].',
-            location=location,
+            location=unknown.place or location,
         )
     order = sorted(tasks, key=lambda task: digest(f"{settings.seed} {task.id}"))
     return order[: settings.limit]
@@ -270,7 +278,7 @@ def _users(
             raise UserError(
                 f"no model plays the user of task {with_user[0].id}.",
                 "Add --user-endpoint URL --user-model NAME.",
-                location=settings.tasks,
+                location=with_user[0].place or settings.tasks,
             )
         return {}
     if not with_user:
@@ -288,7 +296,7 @@ def _users(
                 f"{error.reason} (task {task.id}).",
                 'Write it like {"goal": "...", "facts": {"city": "Oslo"}, "on_request": ["city"], '
                 '"style": "brief"}.',
-                location=settings.tasks,
+                location=task.place or settings.tasks,
             ) from error
     return users
 
@@ -366,7 +374,7 @@ def act(acting: Acting, stage: StageFolder, command: str) -> list[Trajectory]:
                 if isinstance(one, Trajectory):
                     ended.append(msgspec.to_builtins(one))
                     done[one.key] = one
-                    _refuse_lost(settings, done, len(order))
+                    _refuse_lost(acting, done, len(order))
                 else:
                     turns.append(msgspec.to_builtins(one))
                     taken += 1
@@ -400,15 +408,14 @@ def _model(acting: Acting) -> Answers:
     return partial(answers, draw, protocol=protocol, decoding=decoding)
 
 
-def _refuse_lost(
-    settings: RolloutSettings, done: Mapping[RolloutKey, Trajectory], count: int
-) -> None:
+def _refuse_lost(acting: Acting, done: Mapping[RolloutKey, Trajectory], count: int) -> None:
     """Ends the run where more worlds or answers are lost than may be."""
+    settings = acting.settings
     lost = [one for one in done.values() if one.ended in LOST]
     if len(lost) <= settings.max_failures * count:
         return
     servers = [*settings.endpoint, *settings.tool_endpoint, *settings.user_endpoint]
-    first = f"the first: {lost[0].problem} (task {lost[0].task})."
+    first = f"the first: {lost[0].problem} (task {acting.name_of(lost[0].task)})."
     if lost[0].ended == "unanswered":
         raise UserError(
             f"{len(lost)} of {len(done)} rollouts have no answer to a turn; {first}",

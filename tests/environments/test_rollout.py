@@ -165,6 +165,29 @@ def test_a_world_that_is_lost_costs_its_own_rollout(setup, tmp_path, columns, re
     assert {one.scores["env"] for one in found.values()} == {1.0}
 
 
+def test_a_rollout_in_which_nobody_asks_is_lost_and_its_model_reads_nothing(setup, tmp_path):
+    rows = tasks()
+    for row, prompt in zip(rows, (None, [], [{"role": "user", "content": " "}]), strict=False):
+        row["prompt"] = prompt
+    del rows[0]["prompt"]
+    made = shop(tmp_path, rows)
+    text = (tmp_path / "shop.py").read_text().replace("self, prompt, item", "self, item")
+    (tmp_path / "shop.py").write_text(text)
+    read = []
+
+    def answers(prompts):
+        read.extend(prompt.key.task for prompt in prompts)
+        yield from scripted(prompts)
+
+    found = ends(rolled(setup._replace(environment=made), answers))
+    lost = [found[item, 0] for item in ITEMS[:3]]
+    assert {(one.ended, one.problem) for one in lost} == {
+        ("world", "the task has no prompt, and reset returned no text")
+    }
+    assert not any(one.scores or one.turns for one in lost)
+    assert found[ITEMS[3], 0].scores == {"env": 1.0} and {*read} == {ITEMS[3]}
+
+
 def test_the_first_words_of_a_world_and_the_system_text_come_first(setup, tmp_path):
     rows = tasks(hint=" There are apples.")
     rows[1]["prompt"] = [

@@ -150,7 +150,10 @@ def test_too_many_lost_worlds_end_the_run_and_a_better_limit_carries_it_on(tmp_p
         rollout(tmp_path)
     error = found.value
     assert error.exit_code == 4 and "the shop is closed" in error.problem
-    assert "(task apple)" in error.problem and "--max-failures" in error.fix
+    assert (
+        f"(task apple ({tmp_path / 'tasks.jsonl'}:1))" in error.problem
+        and "--max-failures" in error.fix
+    )
     figures = rollout(tmp_path, max_failures=0.5).figures
     assert figures["ended"] == {"user": 6, "world": 2} and figures["scores"] == {"env": 0.5}
 
@@ -237,7 +240,8 @@ def test_a_rollout_that_is_not_finished_is_not_learned_from(tmp_path):
     [
         ([{"id": "a"}], {"model": "gold"}, "the right calls of task a are not known"),
         ([{"id": "a"}], {"extra_tools": 2}, "offers the tools that it has"),
-        ([], {}, "holds no task"),
+        ([{"promt": "Buy."}], {}, "a task has no prompt, and has promt"),
+        ([{"prompt": ""}], {}, "a task has no prompt with words of the user's"),
         ([{"id": "a"}, {"id": "a"}], {}, "1 tasks appear twice, a among them"),
         ([{"id": "a"}], {"env": "shop"}, "names no environment"),
         ([{"id": "a"}], {"env": ""}, "names no environment"),
@@ -252,6 +256,29 @@ def test_what_cannot_be_done_is_refused_before_any_model_is_loaded(
     with pytest.raises(UserError) as found:
         rollout(tmp_path, **options)
     assert found.value.exit_code == 2 and problem in found.value.problem
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "line"),
+    [
+        ([{"prompt": "A", "gold": [[]]}, {"prompt": "B"}], {"model": "gold"}, 2),
+        ([{"prompt": "A"}, {"prompt": "B"}, {"prompt": "A"}], {}, 3),
+        ([{"prompt": "A"}, {"prompt": "B", "user": 3}], {"user_model": "m"}, 2),
+    ],
+)
+def test_a_task_at_fault_is_named_by_its_line(tmp_path, rows, options, line):
+    """Its id is a digest that stands nowhere."""
+    shop(tmp_path, rows)
+    servers = {"user_endpoint": ["http://localhost:1/v1"]} if "user_model" in options else {}
+    with pytest.raises(UserError) as found:
+        rollout(tmp_path, split="all", **options, **servers)
+    assert found.value.location == f"{tmp_path / 'tasks.jsonl'}:{line}"
+
+
+def test_a_file_without_a_task_is_refused(tmp_path):
+    shop(tmp_path, [])
+    with pytest.raises(UserError, match="no rows in it"):
+        rollout(tmp_path)
 
 
 def test_a_dry_run_counts_and_writes_nothing(tmp_path):
