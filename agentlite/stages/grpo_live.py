@@ -1,6 +1,7 @@
 """an environment + a model -> an adapter trained on its own rollouts, each beside its group's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from agentlite.config.settings import GrpoSettings, RolloutSettings
@@ -8,10 +9,12 @@ from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.engine import grpo
 from agentlite.engine.planning.dry_run import dry_run_memory
+from agentlite.environments.gold import GOLD
 from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.tasks import TASKS, write_task_rows
 from agentlite.environments.trajectories import TRAJECTORIES
 from agentlite.environments.world import WorldError
+from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 from agentlite.stages.acting import OF_SERVERS, Acting, prepare
 from agentlite.stages.grpo_trajectories import LiveRollouts
@@ -29,16 +32,29 @@ def train_live(
     """Trains in the tasks of an environment, or carries on. Raises UserError 2, 3, 4, 5, 6, 7, 74
     or 75; Stopped after a signal.
     """
+    if settings.model == GOLD:
+        raise UserError(
+            "the gold is no model that learns: it makes the calls that the tasks name.",
+            "Name a model: --model smollm2-135m, or an earlier stage. The gold acts in `agentlite "
+            "rollout` and `agentlite eval --env`.",
+            location="--model gold",
+        )
     _refuse_options(settings)
     acting = prepare(_rollouts(settings), target.run, target.begun)
     acting = acting._replace(setup=acting.setup._replace(states=settings.credit == "state"))
 
+    def weighted(functions: Mapping[str, Component]) -> tuple[RolloutScorer, dict[str, float]]:
+        """What scores, and the weight of each score. Raises UserError 2, and 4 without a world."""
+        scorer = RolloutScorer((task.kept for task in acting.tasks), functions)
+        return scorer, scorer.weights(_score_names(settings, acting), settings.weights)
+
+    own_rewards = partial(
+        UserFunctions, settings.rewards, settings.reward_seconds, settings.reward_memory
+    )
+
     def train(folder: Path) -> dict[str, object]:
-        with UserFunctions(
-            settings.rewards, settings.reward_seconds, settings.reward_memory
-        ) as functions:
-            scorer = RolloutScorer((task.kept for task in acting.tasks), functions)
-            weights = scorer.weights(_score_names(settings, acting), settings.weights)
+        with own_rewards() as functions:
+            scorer, weights = weighted(functions)
             write_task_rows(folder, acting.tasks)
             console.notice(
                 f"grpo: {len(acting.tasks)} tasks of {settings.env}, groups of "
@@ -53,6 +69,8 @@ def train_live(
         return {"tasks": len(acting.tasks), **figures, **counts}
 
     def forecast() -> dict[str, object]:
+        with own_rewards() as functions:
+            weighted(functions)
         planned = grpo.schedule(settings, len(acting.tasks))
         memory = dry_run_memory(command, settings, acting.source.base, settings.max_length)
         return {
@@ -123,7 +141,7 @@ def _score_names(settings: GrpoSettings, acting: Acting) -> list[str]:
                 names, state = [*world.scores()], world.state() if acting.setup.states else ""
             break
         except WorldError as error:
-            problems.append(f"the world of task {task.id} is lost: {error}.")
+            problems.append(f"the world of task {task.name} is lost: {error}.")
     else:
         raise UserError(
             problems[0],

@@ -158,7 +158,7 @@ class LiveRollouts:
             for one, advantages in zip(earned, self._advantages(earned), strict=True)
         ]
         if not any(any(row.mask) for row in rows):
-            raise _nothing_sampled(done, self.settings)
+            raise _nothing_sampled(done, self.acting, self.settings)
         return _of_one_prompt_length(rows)
 
     def _advantages(self, earned: Sequence[EarnedRollout]) -> list[list[float]]:
@@ -210,7 +210,7 @@ class LiveRollouts:
             self.tally.count(one.reward_problem)
             self.ended[one.ended] += 1
             if one.ended in LOST:
-                self.lost = self.lost or f"{one.problem} (task {one.task})"
+                self.lost = self.lost or f"{one.problem} (task {self.acting.name_of(one.task)})"
         for (task, step), group in groups.items():
             totals = [total(each.components, self.weights) for each in group if each.components]
             self.resting.visited(self.places[task], step, totals)
@@ -262,7 +262,9 @@ def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedR
     return cut
 
 
-def _nothing_sampled(done: Sequence[Trajectory], settings: GrpoSettings) -> UserError:
+def _nothing_sampled(
+    done: Sequence[Trajectory], acting: Acting, settings: GrpoSettings
+) -> UserError:
     ended = Counter(one.ended for one in done).most_common(1)[0][0]
     first = next(one for one in done if one.ended == ended)
     if ended == "length":
@@ -274,7 +276,8 @@ def _nothing_sampled(done: Sequence[Trajectory], settings: GrpoSettings) -> User
             location=settings.env,
         )
     return UserError(
-        f"not one rollout of a step has begun; the first: {first.problem} (task {first.task}).",
+        f"not one rollout of a step has begun; the first: {first.problem} (task "
+        f"{acting.name_of(first.task)}).",
         HOW_TO_GO_ON,
         location=settings.env,
         exit_code=REJECTS,

@@ -182,6 +182,8 @@ def test_a_task_whose_rollouts_all_earn_the_same_rests(talk, tiny_model):
         ({"max_length": 40}, "every first prompt of a step", 2),
         ({"weights": {"earl": 1.0}}, "Did you mean 'early'", 2),
         ({"weights": {"turns": 1.0}}, "would reward a fault", 2),
+        ({"model": "gold"}, "--model gold: the gold is no model that learns", 2),
+        ({"weights": {"early": 0.0, "always": 0.0}}, "all are zero", 2),
         ({"tasks": ""}, "needs tasks", 2),
         ({"env": "bfcl:multi_turn_bas", "tasks": ""}, "bfcl:multi_turn_base", 2),
         ({"test": 1.0}, "is in split train", 2),
@@ -189,10 +191,11 @@ def test_a_task_whose_rollouts_all_earn_the_same_rests(talk, tiny_model):
     ids=str,
 )
 def test_what_cannot_be_is_refused_with_a_way_out(talk, tiny_model, options, named, code):
-    with pytest.raises(UserError) as found:
-        train(talk, tiny_model, **options)
-    error = found.value
-    assert named in f"{error} {error.location}" and error.exit_code == code and error.fix
+    for dry_run in (True, False) if named != "every first prompt of a step" else (False,):
+        with pytest.raises(UserError) as found:
+            train(talk, **{"model": tiny_model, "dry_run": dry_run, **options})
+        error = found.value
+        assert named in f"{error} {error.location}" and error.exit_code == code and error.fix
 
 
 def test_a_class_without_scores_or_state_is_refused(talk, tiny_model):
@@ -208,7 +211,7 @@ def test_lost_worlds_move_nothing_and_too_many_end_the_run(talk, tiny_model):
     written(talk, [*TASKS, {"id": "broken", "prompt": "Break.", "broken": True}])
     with pytest.raises(UserError) as found:
         train(talk, tiny_model)
-    assert found.value.exit_code == 4 and "(task broken)" in str(found.value)
+    assert found.value.exit_code == 4 and "(task broken (" in str(found.value)
     result = train(talk, tiny_model, max_failures=0.9)
     assert result.status == "done" and result.figures["steps"] == 4
     lost = [one for one in trajectories(talk) if one.ended == "world"]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from agentlite.config.settings import MakeSettings, RolloutSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import Message
+from agentlite.environments.gold import GOLD
 from agentlite.environments.kinds import Environment
 from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
 from agentlite.environments.making.checks import DialogFault, Replay, faults
@@ -47,7 +48,7 @@ def players(
                     location=f"--{name.replace('_', '-')}",
                 )
         return None
-    if not settings.model:
+    if settings.model in ("", GOLD):
         raise UserError(
             "which of its models?",
             "Add --model NAME, as the server calls it.",
