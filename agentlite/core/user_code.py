@@ -250,8 +250,8 @@ def _line(number: int, value: object, problem: str) -> bytes:
 
 
 def awaited(value: object) -> Any:
-    """What a function returned, once it is there; the items of a generator as a list. All that is
-    awaited runs in one loop, so that locks and clients serve from call to call.
+    """The result of a function that may be `async`, or the items of a generator as a list. All that
+    is awaited runs in one loop, so that locks and clients serve from call to call.
     """
     global loop
     if inspect.isgenerator(value):

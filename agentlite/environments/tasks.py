@@ -92,7 +92,7 @@ def read_tasks(
     """Rows as TRL has them: `prompt`, a text or messages; and columns of the environment's.
     `completed`: the task as its kind of environment takes it, or RowError.
 
-    Raises UserError 2 with the line of one that cannot be read, 4 where there is none.
+    Raises UserError 2 with the line of one that cannot be read, 4 for a file without tasks.
     """
     for raw in read_raw(str(path), io.BytesIO()):
         if raw.error:

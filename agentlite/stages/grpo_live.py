@@ -34,7 +34,7 @@ def train_live(
     """
     if settings.model == GOLD:
         raise UserError(
-            "the gold is no model that learns: it makes the calls that the tasks name.",
+            "the gold cannot learn: it makes the calls that the tasks name.",
             "Name a model: --model smollm2-135m, or an earlier stage. The gold acts in `agentlite "
             "rollout` and `agentlite eval --env`.",
             location="--model gold",

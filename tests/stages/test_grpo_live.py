@@ -182,7 +182,7 @@ def test_a_task_whose_rollouts_all_earn_the_same_rests(talk, tiny_model):
         ({"max_length": 40}, "every first prompt of a step", 2),
         ({"weights": {"earl": 1.0}}, "Did you mean 'early'", 2),
         ({"weights": {"turns": 1.0}}, "would reward a fault", 2),
-        ({"model": "gold"}, "--model gold: the gold is no model that learns", 2),
+        ({"model": "gold"}, "--model gold: the gold cannot learn", 2),
         ({"weights": {"early": 0.0, "always": 0.0}}, "all are zero", 2),
         ({"tasks": ""}, "needs tasks", 2),
         ({"env": "bfcl:multi_turn_bas", "tasks": ""}, "bfcl:multi_turn_base", 2),

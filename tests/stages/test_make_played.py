@@ -174,6 +174,7 @@ def test_a_turn_that_is_not_needed_stays_and_is_not_learned(tmp_path, teacher):
     [
         ({"endpoint": ()}, "--model"),
         ({"model": ""}, "--endpoint"),
+        ({"model": "gold"}, "--endpoint"),
     ],
 )
 def test_models_without_a_server_and_servers_without_a_model_are_named(
