@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
+from click.core import ParameterSource
 
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import AS_JSON, DEBUG, RUN, WORKSPACE, Option, OptionType
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
 CARD = "README.md"
 FORMS, GGUF_OPTIONS = "What to write", "GGUF and Ollama"
+# an option -> the only targets that it changes
+ONLY_FOR = {
+    "llama_cpp": ("gguf", "ollama"),
+    "outtype": ("gguf", "ollama"),
+    "quantize": ("gguf", "ollama"),
+    "tools": ("ollama",),
+}
 
 
 def export(request: "ExportRequest") -> dict[str, object]:
@@ -126,7 +134,7 @@ def _present(summary: Mapping[str, Any]) -> None:
 
 
 def _target(targets: Mapping[str, str | None]) -> tuple[str, Path]:
-    """Exactly one is request for. Raises UserError 2."""
+    """Exactly one is to be made. Raises UserError 2."""
     from agentlite.core.errors import UserError
 
     targets_given = {kind: target for kind, target in targets.items() if target}
@@ -145,6 +153,24 @@ def _target(targets: Mapping[str, str | None]) -> tuple[str, Path]:
     return kind, Path(target)
 
 
+def _refuse_unused(kind: str) -> None:
+    """Raises UserError 2 for an option on the command line that this target does not use. LLAMA_CPP
+    may stay set.
+    """
+    context = click.get_current_context()
+    for key, kinds in ONLY_FOR.items():
+        if kind not in kinds and context.get_parameter_source(key) is ParameterSource.COMMANDLINE:
+            from agentlite.core.errors import UserError
+
+            flag = f"--{key.replace('_', '-')}"
+            raise UserError(
+                f"changes nothing in what --{kind} writes: it needs "
+                f"{' or '.join(f'--{one}' for one in kinds)}.",
+                f"Leave {flag} out, or choose the other target.",
+                location=flag,
+            )
+
+
 def _run(
     model: str,
     run: str,
@@ -157,6 +183,7 @@ def _run(
     **more: Any,
 ) -> None:
     kind, target = _target({"merged": merged, "adapter": adapter, "gguf": gguf, "ollama": ollama})
+    _refuse_unused(kind)
     from agentlite.deploy.export.targets import ExportRequest
 
     summary = export(ExportRequest(model, kind, target, Path(run), **more))

@@ -1,0 +1,55 @@
+"""An option of `export` that would change nothing is refused, whatever the target."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from agentlite.cli.commands.export import COMMAND, GGUF_OPTIONS, ONLY_FOR
+from agentlite.cli.main import group
+from agentlite.cli.options import Option
+from agentlite.core.errors import UserError
+from agentlite.deploy.export.targets import KINDS
+
+VALUES = {"llama_cpp": "nowhere", "outtype": "f16", "quantize": "Q4_K_M", "tools": "nowhere.json"}
+
+
+def refusal(*words: str) -> UserError:
+    """There is no such model, so every export ends in a refusal."""
+    with pytest.raises(UserError) as error:
+        group.main(["export", "nowhere", *words], "agentlite", standalone_mode=False)
+    return error.value
+
+
+def test_every_option_of_some_targets_only_is_known() -> None:
+    options = [one for one in COMMAND.params if isinstance(one, Option)]
+    found = {one.name for one in options if one.section == GGUF_OPTIONS}
+    assert found == ONLY_FOR.keys() == VALUES.keys()
+    assert {kind for kinds in ONLY_FOR.values() for kind in kinds} <= KINDS.keys()
+
+
+@pytest.mark.parametrize("key", VALUES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_option_that_changes_nothing_is_refused(kind: str, key: str, tmp_path: Path) -> None:
+    flag = f"--{key.replace('_', '-')}"
+    error = refusal(f"--{kind}", str(tmp_path / "x"), flag, VALUES[key], "--run", str(tmp_path))
+    assert (error.location == flag) == (kind not in ONLY_FOR[key])
+    if error.location == flag:
+        assert error.exit_code == 2 and f"what --{kind} writes" in error.problem
+        assert all(f"--{one}" in error.problem for one in ONLY_FOR[key])
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_variable_of_llama_cpp_may_stay_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_CPP", "llama.cpp")
+    assert refusal("--merged", str(tmp_path / "x")).location != "--llama-cpp"
+
+
+def test_exactly_one_target_is_named(tmp_path: Path) -> None:
+    named = [word for kind in KINDS for word in (f"--{kind}", str(tmp_path / kind))]
+    for words in ([], named[:4], named):
+        assert "--merged FOLDER" in refusal(*words).fix
+    with pytest.raises(click.UsageError):
+        group.main(["export"], "agentlite", standalone_mode=False)
