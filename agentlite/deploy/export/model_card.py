@@ -110,11 +110,14 @@ def _prompting(kind: str, subject: ExportedModel, proof: Proof) -> Iterator[str]
 
 
 def _example(protocol: Protocol, subject: ExportedModel) -> Iterator[str]:
-    """A prompt, and what is said to it."""
+    """A dialog that shows the format. It is not the model's: its training rows may be private."""
     record = dialogs(protocol.several)[EXAMPLE]
     row = render(record, protocol, subject.template)[0]
     span = next(span for span in row.spans if span.prompted)
-    yield f"A prompt ({protocol.name}), and the answer that it was trained to give:"
+    yield (
+        f"An example of the format ({protocol.name}): a prompt, and an answer in this format. "
+        "Neither is from the training data."
+    )
     yield f"{FENCE}text\n{row.text[: span.start]}\n{FENCE}"
     yield f"{FENCE}text\n{span_text(row, span, subject.template)}\n{FENCE}"
 
