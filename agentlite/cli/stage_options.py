@@ -299,8 +299,7 @@ def _explain(context: click.Context, option: click.Parameter, code: str | None) 
 def _run(name: str, options: dict[str, Any]) -> None:
     """Runs the stage and prints its result; or only what `--why` or `--print-config` ask for."""
     from agentlite.config.resolve import Given, as_yaml, weightings
-    from agentlite.stages.api import execute, settle
-    from agentlite.workspace.run_folder import RunTarget
+    from agentlite.stages.api import execute, settle, target_of
 
     run, out, shape = Path(options["run"]), options["out"] or name, options.pop("shape", "")
     why, show, fix = (options.pop(key, None) for key in ("why", "show", "fix"))
@@ -312,7 +311,7 @@ def _run(name: str, options: dict[str, Any]) -> None:
     if fix:
         flags["repair"] = _with_safe_repairs(flags["repair"])
     given = Given(weightings(flags), options["sets"], options["config"], options["profile"])
-    target = RunTarget(run, out, options["force"], options["dry_run"], given)
+    target = target_of(name, run, out, options["force"], options["dry_run"], given)
     if options["print_job"]:
         _print_job(name, options["print_job"], given, target)
         return

@@ -16,6 +16,7 @@ from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.model_shape import Shape
 from agentlite.stages.auto_profile import by_memory
 from agentlite.workspace.run_folder import DEFAULT_RUN, Result, RunTarget
+from agentlite.workspace.stage_name import refuse_odd_name
 
 
 def call(command: str, run: str | None, options: dict[str, Any]) -> Result:
@@ -31,8 +32,18 @@ def call(command: str, run: str | None, options: dict[str, Any]) -> Result:
         for key in ("set", "config")
     )
     given = Given(flags=settings, sets=sets, files=files, profile=settings.pop("profile", AUTO))
-    target = RunTarget(folder, out, force, dry_run, given)
+    target = target_of(command, folder, out, force, dry_run, given)
     return execute(command, settle(command, given, target).settings, target)
+
+
+def target_of(
+    command: str, run: Path, out: str, force: bool, dry_run: bool, given: Given
+) -> RunTarget:
+    """Where a stage writes, as the user gave it. Raises UserError 2 for a name that no stage may
+    have.
+    """
+    refuse_odd_name(out, command)
+    return RunTarget(run, out, force, dry_run, given)
 
 
 def settle(

@@ -47,7 +47,10 @@ def serve(
     from agentlite.core import console
     from agentlite.deploy.chat_model import ChatModel
     from agentlite.deploy.http_server import Server
+    from agentlite.workspace.stage_name import refuse_odd_name
 
+    if save:
+        refuse_odd_name(save, "rollout", "--save")
     token = read_token(token_env) if token_env else ""
     chat_model = ChatModel(model, Path(run), **options)
     with (
@@ -97,7 +100,7 @@ def _saving(save: str, chat_model: "ChatModel", run: Path) -> Iterator["SavedDia
     }
     inputs = {"model": chat_model.source.digest}
     plan = run_folder.Plan("rollout", settings, inputs, run_folder.versions())
-    folder = run_folder.find_stage(save, run)
+    folder = run / save
     with run_folder.open_stage(folder, plan, force=False) as stage:
         if stage.status == "done":
             stage.reopen()

@@ -18,6 +18,7 @@ from agentlite.config.settings import (
 )
 from agentlite.config.values import as_typed, choices, metavar
 from agentlite.core.errors import UserError, nearest
+from agentlite.workspace.stage_name import refuse_odd_name
 
 ARGUMENTS = {"prep": "sources", "make": "what"}  # settings that stand without an option
 MAPPINGS = ("trl", "peft")  # written with --set
@@ -58,6 +59,7 @@ def words(command: str, run: str, values: Mapping[str, str]) -> list[str]:
             raise UserError(f"no setting '{key}'. {nearest(key, known)}", location=command)
         if len(value) > LONGEST or "\0" in value:
             raise UserError("the value is too long, or has a NUL.", location=f"{command}.{key}")
+    refuse_odd_name(given.get("out", command), command)
     _check_values(command, given)
     argument = given.get(ARGUMENTS.get(command, ""), "")
     made = [word for key, value in given.items() for word in _option(command, key, value)]
