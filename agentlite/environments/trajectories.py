@@ -7,10 +7,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from agentlite.core.errors import UserError
+from agentlite.core.errors import LOCKED, USAGE, UserError
 from agentlite.core.records import Ending
 from agentlite.core.row_files import read_rows
 from agentlite.workspace import run_folder
+from agentlite.workspace.folder_lock import holder
 
 # the user has nothing more to say; the limit of turns, or of those of a simulated user; no room
 # for another answer; the dialog cannot be written in the model's protocol; the world is lost; the
@@ -177,16 +178,19 @@ def is_rollout(folder: Path) -> bool:
 
 def finished_rollout(folder: Path) -> Path:
     """The trajectories of a stage. Raises UserError 2 or 3 for one that is missing, half done,
-    changed, or none of these.
+    changed, or none of these, 75 for one that is being made.
     """
     plan = run_folder.read_plan(folder) if is_rollout(folder) else None
     command = plan.command if plan else "rollout"
     if plan and plan.settings.get("env") == SERVER and not run_folder.is_finished(folder):
+        who = holder(folder)
         raise UserError(
-            "its server runs still, or was killed.",
-            "Stop it with Ctrl-C. After a kill, start the same `agentlite serve --save` again and "
-            "stop it.",
+            f"its server is running: {who}." if who else "its server was killed.",
+            "Stop it with Ctrl-C."
+            if who
+            else "Start the same `agentlite serve --save` again, and stop it with Ctrl-C.",
             location=str(folder),
+            exit_code=LOCKED if who else USAGE,
         )
     run_folder.finished(folder, command)
     return folder / TRAJECTORIES

@@ -13,6 +13,7 @@ from agentlite.config.pipeline import STAGES
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import Row, read_rows
 from agentlite.workspace import run_folder
+from agentlite.workspace.folder_lock import holder
 from agentlite.workspace.run_folder import Done, Plan, StoredStage
 
 Json = dict[str, Any]
@@ -251,8 +252,8 @@ def _why_unread(stage: StoredStage, names: Iterable[str] | None = None) -> str:
     command = f"`agentlite {stage.plan.command}`" if stage.plan else "its command"
     if problem := stage.problem(names):
         return f"{problem}, so not read: {name}. Run {command} again with --force."
-    return (
-        ""
-        if stage.done
-        else f"Not finished, so not read: {name}. Run {command} again to finish it."
-    )
+    if stage.done:
+        return ""
+    if who := holder(stage.folder):
+        return f"Running, so not read: {name} ({who})."
+    return f"Not finished, so not read: {name}. Run {command} again to finish it."

@@ -20,11 +20,11 @@ from agentlite.config.gpu_profiles import SWITCHES, has_gpu
 from agentlite.config.resolve import Given, plain_defaults
 from agentlite.core import distributed
 from agentlite.core.console import notice
-from agentlite.core.errors import OTHER_PLAN, UserError
+from agentlite.core.errors import LOCKED, OTHER_PLAN, UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import disk_errors, sync_all, write_json
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.folder_lock import HOLDER, LOCK, TURN, held
+from agentlite.workspace.folder_lock import HOLDER, LOCK, TURN, held, holder
 
 # Nothing else in the package names these files: whoever needs them asks this module.
 PLAN, DONE = "plan.json", "done.json"
@@ -439,7 +439,7 @@ def read_plan(folder: Path) -> Plan:
 
 def finished(folder: Path, command: str) -> Done:
     """The done.json of a stage that another one reads. Raises UserError 2 or 3 for a folder that is
-    missing, half done or changed.
+    missing, half done or changed, 75 for one that is being made.
     """
     where = str(folder)
     if not is_stage(folder):
@@ -450,6 +450,7 @@ def finished(folder: Path, command: str) -> Done:
             location=where,
         )
     if not is_finished(folder):
+        refuse_running(folder)
         raise UserError(
             "is not finished.",
             f"Run the same `agentlite {command}` again: it carries on.",
@@ -468,6 +469,19 @@ def finished(folder: Path, command: str) -> Done:
         )
     assert stored.done  # done.json is there, and trusted
     return stored.done
+
+
+def refuse_running(folder: Path) -> None:
+    """Raises UserError 75 for a stage at which a process is at work: to start it again helps
+    nobody.
+    """
+    if who := holder(folder):
+        raise UserError(
+            f"is running: {who}.",
+            "Wait until it is done: `agentlite runs --watch` follows it.",
+            location=str(folder),
+            exit_code=LOCKED,
+        )
 
 
 def _read_plan(path: Path) -> Plan:

@@ -33,7 +33,7 @@ from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.http_server import Server
 from agentlite.deploy.saved_dialogs import SERVED, SavedDialogs, trajectories
 from agentlite.engine.decoding import Decoding
-from agentlite.environments.trajectories import Trajectory, read_trajectories
+from agentlite.environments.trajectories import Trajectory, finished_rollout, read_trajectories
 from agentlite.rendering import choose, encode_answer, training_rows
 from agentlite.rendering.encoding import IGNORED
 
@@ -376,7 +376,8 @@ def test_the_folder_is_that_of_a_rollout_which_prep_and_pairs_read(tmp_path, smo
                 name = "trajectories" if command is agentlite.prep else "candidates"
                 with pytest.raises(UserError) as found:
                     command(run=run, **{name: "agent"})
-                assert "agentlite serve --save" in found.value.fix
+                assert "its server is running: process" in found.value.problem
+                assert found.value.exit_code == 75 and "Ctrl-C" in found.value.fix
     # a server that does not start loses nothing
     with pytest.raises(UserError), _saving("agent", speaker, Path(run)):
         raise UserError("the port is in use.")
@@ -453,6 +454,9 @@ def test_a_server_that_is_killed_leaves_what_it_answered_and_the_next_one_finish
             _, noise = process.communicate(timeout=60)
         assert f"is stored in {tmp_path / 'agent'}" in noise
         assert (tmp_path / "agent/done.json").exists() == (end == signal.SIGTERM)
+        if end == signal.SIGKILL:
+            with pytest.raises(UserError, match="its server was killed"):
+                finished_rollout(tmp_path / "agent")
     made = list(read_trajectories(tmp_path / "agent/trajectories.jsonl"))
     assert [one.sample for one in made] == [0, 1] and all(one.turns[0].ids for one in made)
     assert all(len(one.turns[0].log_probabilities) == 8 for one in made)

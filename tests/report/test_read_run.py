@@ -21,6 +21,7 @@ from agentlite.report.provenance import commands, is_given, origins
 from agentlite.report.read_run import read_json, read_run, with_models
 from agentlite.report.tables import Figures, differences
 from agentlite.workspace.digests import file_digest
+from agentlite.workspace.folder_lock import held
 
 
 def made(folder, command, settings=None, inputs=None, rows=None, figures=None, metrics=None):
@@ -74,6 +75,8 @@ def test_a_stage_is_finished_where_it_says_so_and_has_its_figures_then(tmp_path)
     assert (sft.figures, sft.settings, sft.inputs) == ({"loss": 0.5}, {"seed": 1}, {"data": "ab"})
     assert (dpo.done, dpo.figures, dpo.outputs) == (None, {}, {})
     assert run.unread == ["Not finished, so not read: dpo. Run `agentlite dpo` again to finish it."]
+    with held(tmp_path / "dpo"):
+        assert read_run(tmp_path).unread[0].startswith("Running, so not read: dpo (process ")
     with pytest.raises(UserError, match="does not exist"):
         read_run(tmp_path / "none")
 

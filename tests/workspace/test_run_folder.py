@@ -15,6 +15,7 @@ from agentlite.config import resolve
 from agentlite.config.settings import COMMANDS, SftSettings
 from agentlite.core.errors import UserError
 from agentlite.workspace import run_folder
+from agentlite.workspace.model_source import find_model
 from agentlite.workspace.run_folder import (
     Plan,
     RunTarget,
@@ -98,6 +99,17 @@ def test_another_plan_is_refused_naming_each_change_and_force_starts_over(tmp_pa
     with open_stage(folder, other, force=True) as stage:
         assert stage.status == "new"
         assert not {"metrics.jsonl", "out.jsonl", "done.json"} & set(os.listdir(folder))
+
+
+def test_a_stage_that_is_being_made_is_running_for_its_readers(tmp_path):
+    folder = tmp_path / "sft"
+    for read_it in (lambda: finished(folder, "sft"), lambda: find_model("sft", tmp_path)):
+        with open_stage(folder, PLAN, force=True):
+            with pytest.raises(UserError, match=f"is running: process {os.getpid()} ") as refused:
+                read_it()
+            assert refused.value.exit_code == 75 and "agentlite runs --watch" in str(refused.value)
+        with pytest.raises(UserError, match="is not finished"):
+            read_it()
 
 
 @pytest.mark.parametrize("damage", ["change", "remove"])

@@ -276,9 +276,10 @@ def _refuse_unlike(first: _FoundShard, other: _FoundShard) -> None:
 
 
 def _done(shard: _FoundShard) -> Done:
-    """Raises UserError 2 or 3 for a shard that is not finished, or was changed since."""
+    """Raises UserError 2, 3 or 75 for a shard that is not finished, or was changed since."""
     stored = run_folder.read(shard.folder).trusted()
     if stored.done is None:
+        run_folder.refuse_running(shard.folder)
         raise UserError(
             f"shard {shard.number} is not finished.",
             f"Run it again: {shard.command}",

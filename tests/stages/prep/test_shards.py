@@ -32,6 +32,7 @@ from agentlite.rendering import choose
 from agentlite.rendering.template import Template
 from agentlite.stages.prep import shards
 from agentlite.workspace import run_folder
+from agentlite.workspace.folder_lock import held
 from agentlite.workspace.model_source import copy_tokenizer
 from agentlite.workspace.run_folder import Result
 
@@ -311,6 +312,8 @@ def test_a_shard_that_is_killed_is_named_with_the_command_that_runs_it_again(
     assert not (half / shards.TAKEN).exists() and not run_folder.is_finished(half)
     refused = refused_gather(folder)
     assert refused.location == str(half) and "shard 2/3 is not finished" in refused.problem
+    with held(half):
+        assert "is running: process" in refused_gather(folder).problem
     type_command_in(refused.fix)
     assert content(prep(run=str(folder), gather="*").folder) == alone
 
