@@ -2,7 +2,7 @@
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,14 @@ from agentlite.stages.auto_profile import by_memory
 from agentlite.workspace.run_folder import DEFAULT_RUN, Result, RunTarget
 from agentlite.workspace.stage_name import refuse_odd_name
 
+Text = str | os.PathLike[str]
 
-def call(command: str, run: str | None, options: dict[str, Any]) -> Result:
+
+def call(command: str, run: Text | None, options: dict[str, Any]) -> Result:
     """`options`: settings of the command, and out, force, dry_run, config (files), set
-    (assignments), profile. None means the default.
+    (assignments), profile. None means the default. A path may stand wherever a text may.
     """
-    settings = {key: value for key, value in options.items() if value is not None}
+    settings = {key: _with_texts(one) for key, one in options.items() if one is not None}
     folder = Path(run or os.environ.get("AGENTLITE_RUN") or DEFAULT_RUN)
     out, force = settings.pop("out", command), settings.pop("force", False)
     dry_run = settings.pop("dry_run", False)
@@ -34,6 +36,15 @@ def call(command: str, run: str | None, options: dict[str, Any]) -> Result:
     given = Given(flags=settings, sets=sets, files=files, profile=settings.pop("profile", AUTO))
     target = target_of(command, folder, out, force, dry_run, given)
     return execute(command, settle(command, given, target).settings, target)
+
+
+def _with_texts(value: Any) -> Any:
+    """The value with each path in it as a text, as JSON has it."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return {key: _with_texts(one) for key, one in value.items()}
+    return [*map(_with_texts, value)] if isinstance(value, list | tuple) else value
 
 
 def target_of(

@@ -6,10 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.samples import DATA
 
 import agentlite
-from agentlite.config import gpu_profiles
+from agentlite.config import gpu_profiles, resolve
+from agentlite.config.pipeline import STAGES
 from agentlite.config.resolve import Given
+from agentlite.config.settings import fields
+from agentlite.config.values import choices, without_marks
 from agentlite.core.errors import UserError
 from agentlite.stages import api
 from agentlite.workspace.run_folder import RunTarget
@@ -90,3 +94,62 @@ def test_a_stage_that_runs_alone_is_refused_in_one_of_several_processes(monkeypa
     monkeypatch.setenv("WORLD_SIZE", "1")
     api.execute("pairs", None, None)  # type: ignore[arg-type]
     assert ran == ["ran"]
+
+
+def given_by(
+    monkeypatch: pytest.MonkeyPatch, command: str, **options: object
+) -> tuple[RunTarget, Any]:
+    """Where a call would write, and its settings. Nothing runs."""
+    found: list[Any] = []
+    monkeypatch.setattr(
+        api,
+        "settle",
+        lambda command, given, target: SimpleNamespace(
+            settings=found.append((target, resolve.resolve(command, given).settings))
+        ),
+    )
+    monkeypatch.setattr(api, "execute", lambda command, settings, target: None)
+    name = {"eval": "evaluate", "queries": "make_queries", "templates": "make_templates"}
+    getattr(agentlite, name.get(command, command))(**options)
+    monkeypatch.undo()
+    target, settings = found[-1]
+    return target, settings
+
+
+@pytest.mark.parametrize("command", STAGES)
+def test_a_path_may_stand_wherever_a_text_may(command, tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    kinds = {key: without_marks(kind) for key, kind in fields(command).items()}
+    usual = {"what": "dialogs"} if command == "make" else {}
+    for key, kind in kinds.items():
+        if choices(kind) or kind not in (str, tuple[str, ...]):
+            continue
+        ways = [path, [path], (path, path)] if kind == tuple[str, ...] else [path]
+        for value in ways:
+            texts = str(path) if value == path else [str(one) for one in value]
+            _, settings = given_by(monkeypatch, command, **usual | {key: value})
+            _, of_texts = given_by(monkeypatch, command, **usual | {key: texts})
+            assert settings == of_texts, key
+            assert resolve.plain_settings(settings) == resolve.plain_settings(of_texts)
+    target, _ = given_by(monkeypatch, command, **usual, run=tmp_path, out=Path("new"))
+    assert target.folder == tmp_path / "new"
+    config = tmp_path / "own.yaml"
+    config.write_text(f"{command}: {{seed: 5}}\n", encoding="utf-8")
+    for files in (config, [config]):
+        _, settings = given_by(monkeypatch, command, **usual, config=files)
+        assert settings.seed == 5
+
+
+def test_the_sources_of_prep_have_a_name_as_every_setting(tmp_path, monkeypatch):
+    for sources in ("d.jsonl", Path("d.jsonl"), ["d.jsonl"], (Path("d.jsonl"),)):
+        _, settings = given_by(monkeypatch, "prep", sources=sources)
+        assert settings.sources == ("d.jsonl",)
+    with pytest.raises(TypeError, match="leave out one"):
+        agentlite.prep("d.jsonl", sources="e.jsonl")
+
+
+def test_the_plan_of_a_stage_holds_a_path_as_a_text(tmp_path):
+    rows = DATA / "weather.jsonl"
+    made = agentlite.prep(rows, run=tmp_path, model="smollm2-135m", profile="cpu")
+    again = agentlite.prep(str(rows), run=str(tmp_path), model="smollm2-135m", profile="cpu")
+    assert (made.status, again.status) == ("done", "up to date")
