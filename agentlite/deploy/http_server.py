@@ -45,6 +45,7 @@ class Server(LocalServer):
         self.chat_model = chat_model
         self.queue = AnswerQueue(longest_queue)
         self.saved = saved
+        self.is_loading = False
         self.preparing = threading.Lock()  # a template renders for one request at a time
         # one thread runs the model: torch and the allocator keep memory for each that ever did
         self.model_thread = ThreadPoolExecutor(1)
@@ -53,6 +54,19 @@ class Server(LocalServer):
     @property
     def url(self) -> str:
         return f"{self.origin}/v1"
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """While the model is loaded: every request is answered at once, with 503."""
+        self.is_loading = True
+        thread = threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.shutdown()
+            thread.join()
+            self.is_loading = False
 
     def server_close(self) -> None:
         """The answer under way ends at its next token."""
@@ -73,7 +87,11 @@ class Handler(LocalHandler):
         self.close_connection = True
         self.answered(self._complete)
 
-    def _page(self) -> None:
+    def refuse_method(self) -> None:
+        self._path()
+
+    @property
+    def _pages(self) -> dict[str, Any]:
         name, queue = self.server.chat_model.name, self.server.queue
         model = {"id": name, "object": "model", "created": 0, "owned_by": "agentlite"}
         health = {
@@ -82,20 +100,37 @@ class Handler(LocalHandler):
             "waiting": queue.waiting,
             "longest_queue": queue.longest,
         }
-        pages: dict[str, Any] = {
+        return {
             "/health": health,
             "/v1/models": {"object": "list", "data": [model]},
             f"/v1/models/{name}": model,
         }
-        self.send_object(200, pages[self._known(pages)])
 
-    def _known(self, paths: Iterable[str]) -> str:
+    def _page(self) -> None:
+        self.send_object(200, self._pages[self._path()])
+
+    def _path(self) -> str:
+        """The path of the request. Raises Refused for one that does not exist or takes another
+        method, and while the model is being loaded.
+        """
         path = self.plain_path
-        if path in JOBS and self.command != "POST":
-            raise Refused(405, "Completions are asked for with POST.", headers={"Allow": "POST"})
-        if path not in paths:
+        if path not in (*JOBS, *self._pages):
+            known = ", ".join([*JOBS, *self._pages])
+            raise Refused(404, f"There is no {path or '/'}: {known}.", kind="not_found_error")
+        allowed = ("POST",) if path in JOBS else ("GET", "HEAD")
+        if self.command not in allowed:
             raise Refused(
-                404, f"There is no {path or '/'}: {', '.join(paths)}.", kind="not_found_error"
+                405,
+                f"{path} takes {allowed[0]}, not {self.command}.",
+                headers={"Allow": ", ".join(allowed)},
+            )
+        if self.server.is_loading:
+            raise Refused(
+                503,
+                "The model is being loaded.",
+                code="loading",
+                kind="server_error",
+                headers={"Retry-After": "2"},
             )
         return path
 
@@ -108,8 +143,9 @@ class Handler(LocalHandler):
             raise Refused(400, reason, param=param, code=error.code) from error
 
     def _completion(self) -> None:
+        path = self._path()
         body = self.body()
-        make = JOBS[self._known(JOBS)]
+        make = JOBS[path]
         chat_model = self.server.chat_model
         self.details["model"] = chat_model.name
         with self.server.preparing:

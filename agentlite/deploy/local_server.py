@@ -144,6 +144,23 @@ class LocalHandler(BaseHTTPRequestHandler):
     # a body behind its headers would wait until the client has acknowledged these: 40 ms on Linux
     disable_nagle_algorithm = True
 
+    def do_GET(self) -> None:
+        raise NotImplementedError
+
+    def do_HEAD(self) -> None:
+        """As GET; `send_bytes` leaves the body out."""
+        self.do_GET()
+
+    def do_PUT(self) -> None:
+        self.close_connection = True  # a body may follow, and nobody reads it
+        self.answered(self.refuse_method)
+
+    do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = do_PUT
+
+    def refuse_method(self) -> None:
+        """Raises Refused for a method that no path takes."""
+        raise Refused(405, f"{self.command} is not taken.", headers={"Allow": "GET, HEAD, POST"})
+
     def answered(self, answer: Callable[[], None]) -> None:
         """Answers one request, whatever happens, and logs it."""
         self.started, self.status, self.details = time.monotonic(), 0, dict[str, object]()
@@ -238,7 +255,8 @@ class LocalHandler(BaseHTTPRequestHandler):
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def is_gone(self) -> bool:
         """Whether nobody listens: the client has hung up, or the server closes."""

@@ -28,6 +28,10 @@ OFF: Mapping[str, tuple[object, ...]] = {
     "logit_bias": ({},),
     "service_tier": ("auto", "default"),
     "store": (False,),
+    # of other servers
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "repetition_penalty": (1,),
 }
 PLACE = re.compile(r"\(byte (\d+)\)$")  # in msgspec's errors
 OFF_IN_CHAT = {**OFF, "logprobs": (False,), "top_logprobs": (0,), "modalities": (["text"],)}

@@ -355,7 +355,7 @@ def test_a_bad_request_is_told_why_and_the_next_one_is_answered(server, name):
     [
         ("POST", "/v1/embeddings", {}, 404),
         ("GET", "/v1/chat/completions", {}, 405),
-        ("PUT", "/v1/models", {}, 501),
+        ("PUT", "/v1/models", {}, 405),
         ("GET", "/v1/models", {"Host": "evil.example"}, 403),
         ("GET", "/v1/models", {"Origin": "https://evil.example"}, 403),
         ("POST", "/v1/chat/completions", {"Content-Length": str(LONGEST_BODY + 1)}, 413),

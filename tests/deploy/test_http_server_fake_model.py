@@ -177,6 +177,54 @@ def health(server: Server) -> Any:
     return found
 
 
+def sent(server: Server, method: str, path: str) -> tuple[int, Any, bytes]:
+    connection = http.client.HTTPConnection(*server.server_address, timeout=20)
+    body = json.dumps(ASKED) if method in ("POST", "PUT", "PATCH") else None
+    connection.request(method, path, body)
+    answer = connection.getresponse()
+    found = answer.status, answer.headers, answer.read()
+    connection.close()
+    return found
+
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+PAGES = ("/health", "/v1/models", "/v1/models/org/sft")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_path_names_the_methods_that_it_takes(server, method):
+    for path in (*PAGES, PATH, "/v1/completions", "/nowhere"):
+        allowed = "GET, HEAD" if path in PAGES else "POST" if path != "/nowhere" else ""
+        if method in allowed.split(", "):
+            continue
+        status, headers, body = sent(server, method, path)
+        assert (status, headers["Allow"]) == ((405, allowed) if allowed else (404, None))
+        assert (b"error" in body) == (method != "HEAD")
+    for path in PAGES:
+        status, headers, body = sent(server, "HEAD", path)
+        assert (status, body) == (200, b"")
+        assert int(headers["Content-Length"]) == len(sent(server, "GET", path)[2])
+
+
+def test_a_server_whose_model_is_loaded_answers_that_at_once(model):
+    with Server(model, 0) as server:  # type: ignore[arg-type]
+        with server.loading():
+            for method, path in (*(("GET", page) for page in PAGES), ("POST", PATH)):
+                status, headers, body = sent(server, method, path)
+                error = json.loads(body)["error"]
+                assert (status, error["code"], error["type"]) == (503, "loading", "server_error")
+                assert int(headers["Retry-After"]) > 0 and "is being loaded" in error["message"]
+            assert sent(server, "HEAD", "/health")[0] == 503
+            assert sent(server, "GET", "/nowhere")[0] == 404
+            assert sent(server, "GET", PATH)[0] == 405
+        with pytest.raises(UserError), server.loading():
+            raise UserError("there is too little memory.")
+        thread = listen(server)
+        assert health(server) == IDLE and post(server, ASKED)[0] == 200
+        server.shutdown()
+        thread.join()
+
+
 def begin(server: Server, body: Any = ASKED) -> socket.socket:
     """A request on its way."""
     content = json.dumps(body).encode()

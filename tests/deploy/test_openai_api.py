@@ -12,6 +12,7 @@ from agentlite.core.records import Call, Parsed
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.openai_api import (
     MOST_ANSWERS,
+    OFF_IN_CHAT,
     CompletionBody,
     Refused,
     Request,
@@ -28,6 +29,7 @@ from agentlite.deploy.openai_api import (
     usage,
     words_chunk,
 )
+from agentlite.deploy.text_completions import OFF_IN_TEXT
 
 TOOL = {"type": "function", "function": {"name": "f"}}
 ASKED: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -68,6 +70,7 @@ TAKEN = {
     "top_p": [None, 0.01, 1],
     "stop": [None, "a", ["a"], []],
     "audio": [None],
+    "top_k": [None, 0, -1],
 }
 REFUSED = {
     "n": [0, 17, 0.5],
@@ -94,6 +97,17 @@ REFUSED = {
     "stop": [1, ["a"] * 17],
     "messages": [[], "text"],
 }
+
+
+def test_the_table_of_the_docs_has_every_value_that_asks_for_nothing():
+    table = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8").splitlines()
+    [row] = [line.replace("`", "") for line in table if line.startswith("| `frequency_penalty`")]
+    for name, values in {**OFF_IN_CHAT, **OFF_IN_TEXT}.items():
+        shown = [one if isinstance(one, str) and one else json.dumps(one) for one in values]
+        assert re.search(rf"\b{name} {re.escape(' or '.join(shown))}[,; ]", row), name
+        for value in values:
+            if name in OFF_IN_CHAT:
+                request(**{name: value})
 
 
 @pytest.mark.parametrize("name", TAKEN)

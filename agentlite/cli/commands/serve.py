@@ -59,7 +59,8 @@ def serve(
             chat_model, port, host=host, token=token, longest_queue=queue, saved=saved
         ) as server,
     ):
-        chat_model.load()
+        with server.loading():
+            chat_model.load()
         address = {
             "url": server.url,
             "model": model,

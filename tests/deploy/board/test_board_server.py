@@ -1,5 +1,6 @@
 """Who may ask the board, for what, and what it never gives away."""
 
+import http.client
 import json
 import re
 from pathlib import Path
@@ -119,6 +120,17 @@ def test_every_page_says_what_it_may_do(server, runs):
     assert "default-src 'none'" in policy and "unsafe" not in policy
     sandbox = asked(server, f"report?run={runs / 'a'}")[2]["Content-Security-Policy"]
     assert "sandbox" in sandbox and "allow-same-origin" not in sandbox
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+def test_only_known_methods_are_taken(server, method):
+    for token, status in ((TOKEN, 405), ("x", 403)):
+        connection = http.client.HTTPConnection(*server.server_address, timeout=20)
+        connection.request(method, f"/{token}/")
+        answer = connection.getresponse()
+        assert answer.status == status and "error" in json.loads(answer.read())
+        assert answer.headers["Allow"] == ("GET, HEAD, POST" if status == 405 else None)
+        connection.close()
 
 
 def test_the_page_is_small_and_names_no_other_host():
