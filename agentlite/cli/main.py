@@ -133,11 +133,7 @@ def main() -> None:
         if debug:
             raise
         if isinstance(error, OSError) and (error.filename or error.errno in NAMELESS):
-            from agentlite.core.row_files import fix_for
-
-            problem = f"the system says: {error.strerror}."
-            where = str(error.filename or "")
-            print_error(UserError(problem, fix_for(error), location=where, exit_code=DISK))
+            print_error(_of_the_system(error))
             sys.exit(DISK)
         click.echo(
             f"Error: {type(error).__name__}: {error}\n"
@@ -174,9 +170,29 @@ def _with_nearest(error: click.ClickException) -> click.ClickException:
     return click.UsageError(f"No such option '{error.option_name}'. {fix}", error.ctx)
 
 
+def _of_the_system(error: OSError) -> UserError:
+    """What the system refuses, at a file or where the result is printed."""
+    from agentlite.core.row_files import fix_for
+
+    where = str(error.filename or "")
+    fix = fix_for(error) if where else fix_for(error, by="")  # it may be no file of the workspace
+    try:
+        sys.stdout.flush()
+    except OSError as refused:  # what waits to be printed is refused once more
+        if not where and refused.errno == error.errno:
+            where, fix = "stdout", "Print the result to another file, or free some space there."
+        _drop_output()
+    return UserError(f"the system says: {error.strerror}.", fix, location=where, exit_code=DISK)
+
+
+def _drop_output() -> None:
+    """Or Python would fail at its end, and change the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 def _reader_gone() -> NoReturn:
     """`| head`: what is on disk is whole."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    _drop_output()
     sys.exit(141)
 
 

@@ -16,27 +16,38 @@ from agentlite.core.errors import DISK, UserError
 from agentlite.core.optional_deps import need
 
 Row = dict[str, Any]
-READ_ONLY = "Name a folder that you may write to: --run FOLDER; AGENTLITE_CACHE for the cache."
 # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
 AT_ONCE = 256
-GONE = "Is the disk still there? Once it is, the same command carries on."
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+WRITABLE = "a folder that you may write to{by}; AGENTLITE_CACHE for the cache."
+AGAIN = "Once it is, the same command carries on."
+# `{by}`: the option that names another folder
 FIXES = {
+    **dict.fromkeys(
+        NO_SPACE, "Free some space, or give another folder{by}; then run the same command again."
+    ),
     errno.ENAMETOOLONG: "Give it a shorter name.",
     errno.EEXIST: "A file stands there, or a link that leads nowhere. Remove it, or name another "
-    "folder: --run FOLDER.",
-    errno.ELOOP: "A link there leads back to itself. Remove it, or name another folder: "
-    "--run FOLDER.",
+    "folder{by}.",
+    errno.ELOOP: "A link there leads back to itself. Remove it, or name another folder{by}.",
     errno.EFBIG: "No file may be that long: `ulimit -f` sets a limit, and a FAT disk has one of "
-    "4 GiB. Name another folder: --run FOLDER.",
+    "4 GiB. Name another folder{by}.",
     **dict.fromkeys(
         (errno.EMFILE, errno.ENFILE), "Allow more, `ulimit -n 4096`, or take fewer --workers."
     ),
-    errno.ENOTDIR: "A part of this path is a file. Name a folder: --run FOLDER.",
-    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), READ_ONLY),
+    errno.ENOTDIR: "A part of this path is a file. Name a folder{by}.",
+    errno.EISDIR: "Name a file, not a folder.",
+    errno.EROFS: f"Name {WRITABLE}",
     **dict.fromkeys(
-        (errno.ENOENT, errno.ENODEV, errno.EIO, getattr(errno, "ESTALE", errno.EIO)), GONE
+        (errno.EACCES, errno.EPERM), f"`ls -ld` shows who may read and write it. Or name {WRITABLE}"
+    ),
+    errno.ENOENT: f"Is the name right, and is the disk still there? {AGAIN}",
+    **dict.fromkeys(
+        (errno.ENODEV, errno.EIO, getattr(errno, "ESTALE", errno.EIO)),
+        f"Is the disk still there? {AGAIN}",
     ),
 }
+OTHERWISE = "Repair what the system names, or give another folder{by}; then run it again."
 
 
 @contextmanager
@@ -74,13 +85,9 @@ def cannot_write(path: Path, error: OSError) -> UserError:
     )
 
 
-def fix_for(error: OSError) -> str:
-    """What to do about what the system refuses."""
-    otherwise = (
-        "Free some space, or give another folder with --run FOLDER; then run the same command "
-        "again."
-    )
-    return FIXES.get(error.errno or 0, otherwise)
+def fix_for(error: OSError, by: str = ": --run FOLDER") -> str:
+    """What to do about what the system refuses. `by`: what names another folder."""
+    return FIXES.get(error.errno or 0, OTHERWISE).format(by=by)
 
 
 def refuse_unwritable(folder: Path) -> None:
@@ -207,9 +214,11 @@ class PatientAppender(Appender):
             self.settle()
         except UserError as error:
             if len(self.waiting) == 1:
+                cause = error.__cause__
+                is_full = isinstance(cause, OSError) and cause.errno in NO_SPACE
                 notice(
-                    f"{error.location}: {error.problem} Its rows wait in memory; going on. "
-                    "Free some space"
+                    f"{error.location}: {error.problem} Its rows wait in memory; going on"
+                    f"{'. Free some space' if is_full else ''}"
                 )
 
     def settle(self) -> None:

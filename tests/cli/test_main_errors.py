@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import subprocess
 import sys
 from typing import Any
 
@@ -57,13 +58,14 @@ STOPPED = "Stopped. The same command again carries on; prep begins anew.\n"
             OSError(errno.ENOSPC, "No space left on device"),
             74,
             "Error: the system says: No space left on device.\nFree some space, or give another "
-            "folder with --run FOLDER; then run the same command again.\n",
+            "folder; then run the same command again.\n",
         ),
         (
             PermissionError(errno.EACCES, "Permission denied", "/a/b"),
             74,
-            "Error: /a/b: the system says: Permission denied.\nName a folder that you may write "
-            "to: --run FOLDER; AGENTLITE_CACHE for the cache.\n",
+            "Error: /a/b: the system says: Permission denied.\n`ls -ld` shows who may read and "
+            "write it. Or name a folder that you may write to: --run FOLDER; AGENTLITE_CACHE for "
+            "the cache.\n",
         ),
         *((OSError(number, "x"), 74, "the system says: x") for number in (errno.EIO, errno.EDQUOT)),
         (OSError(errno.EBADF, "x"), 1, "Error: OSError: [Errno 9] x\nThis is a fault of"),
@@ -74,6 +76,22 @@ STOPPED = "Stopped. The same command again carries on; prep begins anew.\n"
 def test_an_error_has_its_exit_code_and_its_words_on_stderr(run, error, code, text):
     found, out, err = run(error, "runs")
     assert (found, out) == (code, "") and text in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_a_result_that_cannot_be_printed_names_stdout(as_json, tmp_path):
+    command = [sys.executable, "-m", "agentlite", "prep", "--print-config", *as_json]
+    environment = {**os.environ, "AGENTLITE_RUN": str(tmp_path), "NO_COLOR": "1"}
+    environment.pop("PYTHONUNBUFFERED", None)
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, env=environment, check=False
+        )
+    assert (ended.returncode, ended.stderr.decode()) == (
+        74,
+        "Error: stdout: the system says: No space left on device.\n"
+        "Print the result to another file, or free some space there.\n",
+    )
 
 
 @pytest.mark.parametrize("error", [UserError("is wrong."), ValueError("x")])

@@ -14,6 +14,7 @@ from agentlite.core.row_files import (
     disk_errors,
     encode,
     find_rows,
+    fix_for,
     read_parquet,
     read_rows,
     refuse_unwritable,
@@ -115,7 +116,9 @@ def test_a_changed_line_is_named(tmp_path):
         (errno.EROFS, "--run FOLDER"),
         (errno.EACCES, "that you may write to"),
         (errno.EPERM, "that you may write to"),
-        (errno.ENOENT, "Is the disk still there?"),
+        (errno.ENOENT, "is the disk still there?"),
+        (errno.EISDIR, "Name a file, not a folder."),
+        (errno.EBUSY, "Repair what the system names"),
         (errno.ENODEV, "Is the disk still there?"),
         (errno.EIO, "Is the disk still there?"),
         (errno.ESTALE, "Is the disk still there?"),
@@ -130,6 +133,15 @@ def test_what_the_system_refuses_is_an_error_with_its_path_and_a_way_out(
     assert (caught.value.location, caught.value.exit_code) == (str(tmp_path / "rows.jsonl"), 74)
     assert os.strerror(refused) in caught.value.problem
     assert way_out in caught.value.fix
+
+
+@pytest.mark.parametrize("number", sorted(errno.errorcode))
+def test_advice_fits_what_the_system_refuses(number):
+    for by in (": --run FOLDER", ""):
+        fix = fix_for(OSError(number, os.strerror(number)), by=by)
+        assert ("space" in fix) == (number in (errno.ENOSPC, errno.EDQUOT))
+        assert ("may write" in fix) == (number in (errno.EACCES, errno.EPERM, errno.EROFS))
+        assert "{" not in fix and ("--run" in fix) <= bool(by) and fix.endswith(".")
 
 
 def test_a_folder_that_will_be_written_to_is_made_and_a_file_in_its_stead_is_refused(tmp_path):

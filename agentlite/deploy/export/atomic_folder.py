@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentlite.core.errors import DISK, OTHER_PLAN, UserError
-from agentlite.core.row_files import sync_all, sync_folder, write_json
+from agentlite.core.row_files import fix_for, sync_all, sync_folder, write_json
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import EXPORTED
 
@@ -58,7 +58,7 @@ def writing(target: Path, needed: int) -> Iterator[Path]:
     except OSError as error:
         raise UserError(
             f"cannot write: {error.strerror or error}.",
-            "Free some space, or name another place.",
+            fix_for(error, by=""),
             location=str(target),
             exit_code=DISK,
         ) from error
