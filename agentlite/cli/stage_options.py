@@ -298,7 +298,7 @@ def _explain(context: click.Context, option: click.Parameter, code: str | None) 
 
 def _run(name: str, options: dict[str, Any]) -> None:
     """Runs the stage and prints its result; or only what `--why` or `--print-config` ask for."""
-    from agentlite.config.resolve import Given, as_yaml, weightings
+    from agentlite.config.resolve import Given, as_object, as_yaml, weightings
     from agentlite.stages.api import execute, settle, target_of
 
     run, out, shape = Path(options["run"]), options["out"] or name, options.pop("shape", "")
@@ -317,7 +317,8 @@ def _run(name: str, options: dict[str, Any]) -> None:
         return
     resolved = settle(name, given, target)
     if options["print_config"]:
-        click.echo(as_yaml(name, resolved))
+        as_json = json.dumps(as_object(name, resolved), ensure_ascii=False)
+        click.echo(as_json if options["as_json"] else as_yaml(name, resolved))
         return
     _refuse_records_of_a_shard(resolved.settings, show or shape)
     result = execute(name, resolved.settings, target, print_error)

@@ -371,6 +371,12 @@ def as_yaml(command: str, resolved: Resolved) -> str:
     return "\n".join(lines)
 
 
+def as_object(command: str, resolved: Resolved) -> dict[str, object]:
+    """`--print-config --json`: the same as one object."""
+    settings = msgspec.to_builtins(resolved.settings)
+    return {"command": command, "settings": settings, "origin": dict(resolved.origin)}
+
+
 def plain_settings(settings: Struct, leave_out: Iterable[str] = ()) -> dict[str, object]:
     """Settings as a plan keeps them: as they come back from JSON."""
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))

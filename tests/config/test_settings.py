@@ -1,5 +1,6 @@
 """Settings: who wins, where each came from, and what a typo is told."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,8 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from agentlite.cli.main import group
 from agentlite.config.gpu_profiles import PROFILES
+from agentlite.config.pipeline import STAGES, typed
 from agentlite.config.resolve import Given, as_yaml, config_folder, resolve
 from agentlite.config.settings import COMMANDS, AblateSettings, describe, fields, section_of
 from agentlite.core.errors import UserError
@@ -84,6 +88,18 @@ def test_what_print_config_prints_is_a_file_that_gives_the_same_settings(tmp_pat
     path.write_text(as_yaml("sft", first), encoding="utf-8")
     assert resolve("sft", Given(files=(str(path),), profile="cpu")).settings == first.settings
     assert first.settings.lora_target_modules == ("q_proj", "v_proj")
+
+
+@pytest.mark.parametrize("command", STAGES)
+def test_what_print_config_prints_is_one_object_with_json(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENTLITE_RUN", str(tmp_path))
+    argument = {"prep": ["rows.jsonl"], "make": ["dialogs"]}.get(command, [])
+    words = [*typed(command).split(), *argument, "--profile", "cpu", "--seed=5", "--print-config"]
+    shown = CliRunner().invoke(group, [*words, "--json"], catch_exceptions=False).stdout
+    found = json.loads(shown)
+    assert (found["command"], found["settings"]["seed"]) == (command, 5)
+    assert found["origin"]["seed"] == "--seed"
+    assert found["settings"].keys() == found["origin"].keys() == fields(command).keys()
 
 
 @pytest.mark.long
