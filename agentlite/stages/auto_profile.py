@@ -92,7 +92,9 @@ def _shape(settings: Any, run: Path) -> Shape:
     memory is not planned."""
     if distributed.count() > 1 or any(getattr(settings, key, None) for key in NOT_PLANNED):
         raise UserError("training of all weights, or in several processes, is not planned")
-    return find_shape(base_of(model_of(settings), run))
+    if not (model := model_of(settings)):
+        raise UserError("no model is known yet")
+    return find_shape(base_of(model, run))
 
 
 def model_of(settings: Any) -> str:

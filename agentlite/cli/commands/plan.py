@@ -12,7 +12,7 @@ from agentlite.cli.stage_options import StageCommand, run_options
 from agentlite.config.gpu_profiles import AUTO, GRAPHED, SWITCHES
 from agentlite.config.pipeline import TRAINED, TRAINERS
 from agentlite.config.resolve import Given, Resolved
-from agentlite.config.settings import COMMANDS
+from agentlite.config.settings import COMMANDS, default
 from agentlite.config.values import File, Metavar, Model, StageName
 from agentlite.core import console
 from agentlite.core.errors import UserError
@@ -70,7 +70,13 @@ def report(request: PlanRequest, resolved: Resolved, run: Path) -> PlanReport:
     if not isinstance(model, str):  # eval compares several: the last
         model = model[-1] if model else TRAINED
     if not model and not request.config_json:
-        raise UserError("no model is named.", "Add --model or --config-json.", location="--model")
+        raise UserError(
+            f"no model is named: {request.command} takes that of {settings.data}, which is not "
+            "there yet.",
+            f"Run `agentlite {default(request.command, 'data')}` first, or add --model or "
+            "--config-json.",
+            location="--model",
+        )
     shape = with_teacher(request.shape or find_shape(base_of(model, run)), settings, run)
     name, machine = model or request.config_json, request.machine
     if request.command in TRAINERS:

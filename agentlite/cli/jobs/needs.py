@@ -108,7 +108,9 @@ def _planned_card(command: TypedCommand) -> tuple[int, str]:
             with redirect_stderr(io.StringIO()):  # the notices of cards that are not taken
                 settings = settle(name, given, target, machine).settings
             if not (model := model_of(settings)):
-                return GUESSED, "a guess: no model is known; name one by --model, or run prep first"
+                first = default(name, "data")
+                how = f"name one by --model, or run {first} first"
+                return GUESSED, f"a guess: no model is known; {how}"
             shape = find_shape(base_of(model, target.run))
             shape = with_teacher(shape, settings, target.run)
             data = data_of(name, settings, target.run)

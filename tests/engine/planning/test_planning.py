@@ -674,3 +674,19 @@ def test_a_step_takes_as_long_as_all_its_micro_batches():
     assert training_seconds(load, CARDS["a100"], 4, 80) == pytest.approx(4 * one)
     tokens = 2 * 80
     assert one == pytest.approx(tokens * operations(load) / (312e12 * efficiency(load)))
+
+
+@pytest.mark.parametrize("command", ["sft", "dpo", "distill"])
+@pytest.mark.parametrize("words", [[], ["--fit", "1GB"], ["--profile", "t4"]])
+def test_a_plan_without_a_model_names_the_command_that_is_missing(
+    command, words, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    planned = ["plan", "--command", command, "--run", str(tmp_path), *words]
+    result = CliRunner().invoke(group, planned)
+    error = result.exception
+    assert isinstance(error, UserError) and error.exit_code == 2
+    data = "pairs" if command == "dpo" else "prep"
+    assert f": {command} takes that of {data}, which is not there yet." in error.problem
+    assert f"`agentlite {data}`" in error.fix and "--config-json" in error.fix
+    assert "''" not in result.stderr and "''" not in str(error)
