@@ -52,17 +52,22 @@ class Freed(Struct, frozen=True):
 
 def inventory(run: Path) -> list[ListedStage]:
     """In the order in which they were begun. Raises UserError 2 where there is no stage."""
-    stages = stored_stages(run)
-    if not stages:
-        inside = run.is_dir() and any(stored_stages(path) for path in run.iterdir())
-        raise UserError(
-            "holds no stage." if run.is_dir() else "no such workspace.",
-            f"There are workspaces in it: agentlite runs {shlex.quote(str(run))}/*"
-            if inside
-            else "Name a workspace; or start one: agentlite init FOLDER, or agentlite prep FILE.",
-            location=str(run),
-        )
-    return [_listed(run, stage) for stage in stages]
+    return [_listed(run, stage) for stage in stages_of(run)]
+
+
+def stages_of(run: Path) -> list[StoredStage]:
+    """In the order in which they were begun. Raises UserError 2 where there is no stage."""
+    if stages := stored_stages(run):
+        return stages
+    inside = run.is_dir() and any(stored_stages(path) for path in run.iterdir())
+    problem = "is a file, not a workspace." if run.is_file() else "no such workspace."
+    raise UserError(
+        "holds no stage." if run.is_dir() else problem,
+        f"There are workspaces in it: agentlite runs {shlex.quote(str(run))}/*"
+        if inside
+        else "Name a workspace; or start one: agentlite init FOLDER, or agentlite prep FILE.",
+        location=str(run),
+    )
 
 
 def free(run: Path, names: Sequence[str]) -> list[Freed]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from agentlite.cli.run_listing import key_figure
-from agentlite.core.console import COLOURS
+from agentlite.cli.run_listing import key_figure, stages_of
+from agentlite.core.console import COLOURS, notice
 from agentlite.deploy.board.newest_answers import newest_answers
 from agentlite.deploy.board.stage_state import in_words
 from agentlite.deploy.board.workspaces import StageRow, Workspaces, as_json
@@ -33,11 +33,16 @@ LONGEST_TEXT = 300  # characters of the newest answer
 
 def watch(folders: Sequence[Path], *, json_lines: bool) -> None:
     """Until Ctrl-C. On a terminal a table that is drawn anew; elsewhere, or with `json_lines`, a
-    line for each stage whenever it changes.
+    line for each stage whenever it changes. Raises UserError 2 where there is no folder.
     """
     board = Workspaces(folders, key_figure)
     while board.look():
         pass
+    for folder in folders:
+        if not folder.is_dir():
+            stages_of(folder)
+        elif not any(Path(row.run).is_relative_to(folder) for row in board.rows()[0]):
+            notice(f"{folder}: holds no stage yet; waiting for one")
     try:
         if json_lines or not sys.stdout.isatty():
             _lines(board, json_lines)

@@ -156,11 +156,12 @@ def read_run(folder: Path) -> WorkspaceRun:
     """
     if not folder.is_dir():
         raise UserError(
-            "does not exist.",
+            "is a file, not a workspace." if folder.is_file() else "does not exist.",
             "Name the folder that the stages wrote, with --run.",
             location=str(folder),
         )
-    stored = [run_folder.read(path) for path in run_folder.stages_in(folder)]
+    found = map(run_folder.read, run_folder.stages_in(folder, given_up=True))
+    stored = [stage for stage in found if not stage.given_up]
     planned = [ReportedStage(stage, stage.plan) for stage in stored if stage.plan]
     stages = [stage for stage in planned if stage.kind in KINDS]
     stages.sort(key=lambda stage: (KINDS.index(stage.kind), stage.name))
@@ -169,8 +170,10 @@ def read_run(folder: Path) -> WorkspaceRun:
         *(_why_unread(stage.stored, SHOWN) for stage in stages),
     ]
     members: dict[Path, list[StoredStage]] = {}
-    for path in run_folder.stages_in(folder, "*/*/*"):
+    for path in run_folder.stages_in(folder, "*/*/*", given_up=True):
         member = run_folder.read(path)
+        if member.given_up:
+            continue
         if member.plan is None or member.plan.command == "eval":  # others are of workspaces inside
             members.setdefault(path.parent, []).append(member)
     return WorkspaceRun(

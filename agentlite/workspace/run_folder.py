@@ -147,8 +147,9 @@ class StoredStage(Struct, frozen=True):
 
     @property
     def begun(self) -> float:
-        """When its plan was written: seconds since the epoch."""
-        return (self.folder / (FAILED if self.given_up else PLAN)).stat().st_mtime
+        """When its plan was written: seconds since the epoch. Of one that is lost: its done."""
+        written = FAILED if self.given_up else PLAN if is_stage(self.folder) else DONE
+        return (self.folder / written).stat().st_mtime
 
     def trusted(self) -> Self:
         """The same. Raises UserError 3 where the plan or the done cannot be trusted."""
@@ -286,6 +287,7 @@ def compare(folder: Path, plan: Plan) -> Status:
     if (folder / FAILED).exists():
         return "new"
     if not is_stage(folder):
+        read(folder).trusted()
         strangers = [file.name for file in folder.glob("[!.]*")] if folder.exists() else []
         if strangers:
             raise UserError(
@@ -372,9 +374,9 @@ def find_stage(name: str, run: Path) -> Path:
 
 
 def stages_in(run: Path, pattern: str = "*", *, given_up: bool = False) -> list[Path]:
-    """The folders below `run` that match and hold a stage, by name; those given up only on
-    request."""
-    names = (PLAN, FAILED) if given_up else (PLAN,)
+    """The folders below `run` that match and hold a stage, by name; only on request those given up,
+    and those whose plan is lost."""
+    names = (PLAN, FAILED, DONE) if given_up else (PLAN,)
     if set(pattern.split("/")) != {"*"}:
         return sorted({path.parent for name in names for path in run.glob(f"{pattern}/{name}")})
     found = [os.fspath(run)]
@@ -423,6 +425,8 @@ def read(folder: Path) -> StoredStage:
             plan = _read_plan(folder / (FAILED if given_up else PLAN))
         if is_finished(folder):
             done = _read_done(folder)
+        if done and not plan:
+            raise _plan_lost(folder)
     except UserError as error:
         refusal = error
     except FileNotFoundError:  # another process has just removed it
@@ -443,6 +447,7 @@ def finished(folder: Path, command: str) -> Done:
     """
     where = str(folder)
     if not is_stage(folder):
+        read(folder).trusted()
         raise UserError(
             "no such stage.",
             f"Run `agentlite {command}` first, or name another one. Looked for it in "
@@ -469,6 +474,15 @@ def finished(folder: Path, command: str) -> Done:
         )
     assert stored.done  # done.json is there, and trusted
     return stored.done
+
+
+def _plan_lost(folder: Path) -> UserError:
+    return UserError(
+        "is missing, and without it nobody knows how the stage was made.",
+        "Put it back from a copy; or remove the folder, and run its command again.",
+        location=str(folder / PLAN),
+        exit_code=OTHER_PLAN,
+    )
 
 
 def refuse_running(folder: Path) -> None:

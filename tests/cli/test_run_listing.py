@@ -9,9 +9,12 @@ import pytest
 
 from agentlite.cli import run_listing
 from agentlite.cli.run_listing import free, inventory, size
+from agentlite.cli.run_watch import watch
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import write_rows
 from agentlite.deploy.board.stage_state import in_words
+from agentlite.report.read_run import read_run
+from agentlite.workspace import run_folder
 from agentlite.workspace.folder_lock import held
 from agentlite.workspace.run_folder import Plan, StageFolder, open_stage
 
@@ -139,16 +142,40 @@ def test_evaluations_are_listed_and_other_workspaces_inside_are_not(tmp_path):
     [
         ("none", "no such workspace", "agentlite init FOLDER"),
         ("empty", "holds no stage", "agentlite init FOLDER"),
+        ("file", "is a file", "agentlite init FOLDER"),
         ("outer", "holds no stage", "agentlite runs RUN/*"),
     ],
 )
 def test_a_folder_that_is_no_workspace_is_refused_with_a_way_on(tmp_path, name, problem, fix):
     (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
     with stage(tmp_path / "outer/run/sft"):
         pass
     with pytest.raises(UserError, match=problem) as refused:
         inventory(tmp_path / name)
     assert fix.replace("RUN", str(tmp_path / name)) in refused.value.fix
+    if not (tmp_path / name).is_dir():
+        for as_json in (False, True):
+            with pytest.raises(UserError, match=problem):
+                watch([tmp_path / "outer", tmp_path / name], json_lines=as_json)
+
+
+def test_a_stage_whose_plan_is_lost_is_listed_as_broken(tmp_path):
+    for name in ("sft", "eval/prep/sft"):
+        finished(tmp_path / name)
+        (tmp_path / name / "plan.json").unlink()
+    for one in inventory(tmp_path):
+        assert (one.state, one.command) == ("broken", "?")
+        assert one.detail.startswith("plan.json is missing")
+    run = read_run(tmp_path)
+    assert not run.stages and run.unread[0].startswith("plan.json is missing")
+    for read_it in (
+        lambda: run_folder.finished(tmp_path / "sft", "sft"),
+        lambda: stage(tmp_path / "sft").__enter__(),
+    ):
+        with pytest.raises(UserError, match="is missing") as refused:
+            read_it()
+        assert refused.value.exit_code == 3 and "copy" in refused.value.fix
 
 
 def finished(folder: Path) -> None:

@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from support.processes import environment, start
 from support.samples import ROOT
 
-from agentlite.cli.run_watch import BARS, COLUMNS, WIDTH, _time, _view, line, short_names, sparkline
+from agentlite.cli.run_watch import (
+    BARS,
+    COLUMNS,
+    WIDTH,
+    _time,
+    _view,
+    line,
+    short_names,
+    sparkline,
+    watch,
+)
 from agentlite.core.row_files import write_rows
 from agentlite.deploy.board.workspaces import StageRow, Workspaces
 from agentlite.workspace.run_folder import Plan, open_stage
@@ -35,6 +45,20 @@ def test_a_line_for_each_change_until_it_is_stopped(tmp_path):
         process.send_signal(2)
         assert process.wait(30) == 0
     assert (first["id"], first["state"]) == (f"{tmp_path}/sft", "running")
+
+
+def test_a_workspace_that_is_empty_is_waited_for_and_that_is_said(tmp_path, monkeypatch, capsys):
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("agentlite.cli.run_watch.time.sleep", interrupted)
+    with open_stage(tmp_path / "full" / "sft", Plan("sft", {}, {}), force=False):
+        pass
+    (tmp_path / "empty").mkdir()
+    watch([tmp_path / "full", tmp_path / "empty"], json_lines=True)
+    shown = capsys.readouterr()
+    assert shown.err == f"{tmp_path}/empty: holds no stage yet; waiting for one\n"
+    assert json.loads(shown.out)["id"] == f"{tmp_path}/full/sft"
 
 
 def test_what_runs_stands_first_with_its_curve_and_its_newest_answer(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 from agentlite.cli.browser import open_in_browser
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import AS_JSON, DEBUG, OUTPUT, RUN, Option
+from agentlite.cli.run_listing import stages_of
 from agentlite.report import write_report
 from agentlite.report.headline import headline
 from agentlite.report.read_run import read_run
@@ -16,6 +17,7 @@ from agentlite.workspace import folder_lock
 def report(run: str, no_browser: bool, as_json: bool, debug: bool) -> None:
     """Writes report.html and report.md; prints the result of each evaluation, and the path."""
     folder = Path(run)
+    stages_of(folder)
     evaluations = read_run(folder).evaluations
     with folder_lock.in_turn(folder):
         page = write_report(folder).with_suffix(".html")

@@ -6,7 +6,7 @@ import json
 import webbrowser
 
 import pytest
-from support.generated_run import write_run
+from support.generated_run import stage, write_run
 
 from agentlite.cli.main import main
 
@@ -71,9 +71,19 @@ def test_json_is_one_object(report, opened, tmp_path):
     assert list(found["sentences"]) == ["prep"] and not opened
 
 
-def test_a_workspace_without_an_evaluation_has_a_report_and_none_is_an_error(report, tmp_path):
-    (tmp_path / "empty").mkdir()
-    code, shown = report("--run", tmp_path / "empty")
+def test_a_workspace_without_an_evaluation_has_a_report(report, tmp_path):
+    stage(tmp_path / "run" / "sft", {"command": "sft", "settings": {}, "inputs": {}}, {}, {})
+    code, shown = report("--run", tmp_path / "run")
     assert code == 0 and shown.out.startswith("No evaluation is finished.\n")
-    code, shown = report("--run", tmp_path / "none")
-    assert code == 2 and "does not exist" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("none", "no such workspace"), ("empty", "holds no stage"), ("file", "is a file")],
+)
+def test_without_a_stage_nothing_is_written(report, tmp_path, name, problem):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    code, shown = report("--run", tmp_path / name)
+    assert code == 2 and problem in shown.err and not shown.out
+    assert not list((tmp_path / "empty").iterdir())
