@@ -171,7 +171,7 @@ def _with_nearest(error: click.ClickException) -> click.ClickException:
 
 
 def _of_the_system(error: OSError) -> UserError:
-    """What the system refuses, at a file or where the result is printed."""
+    """An error at a file, or where the result is printed."""
     from agentlite.core.row_files import fix_for
 
     where = str(error.filename or "")

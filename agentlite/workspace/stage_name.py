@@ -1,4 +1,4 @@
-"""The name that a stage's folder may have: one new folder, and none that agentlite itself uses."""
+"""The name that the folder of a stage may have: one new folder, and none that agentlite uses itself."""
 
 from agentlite.core.errors import UserError
 
