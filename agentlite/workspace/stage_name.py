@@ -1,4 +1,4 @@
-"""The name that the folder of a stage may have: one new folder, and none that agentlite uses itself."""
+"""The name that the folder of a stage may have: one new folder, and none of another command."""
 
 from agentlite.core.errors import UserError
 
