@@ -9,6 +9,7 @@ import yaml
 from yaml.constructor import ConstructorError
 
 from agentlite.core.errors import UserError
+from agentlite.core.plain_words import utf8_text
 
 LONGEST_FILE = 1 << 20
 LONGEST_INTEGER = 64  # digits
@@ -18,8 +19,8 @@ UNKNOWN_TO_JSON = ("binary", "omap", "pairs", "set")
 
 
 def read(path: Path) -> Any:
-    """A loader of the text of a file. Raises UserError 2 for one that is too long or no file,
-    OSError and UnicodeDecodeError; the loader raises yaml.YAMLError.
+    """A loader of the text of a file. Raises UserError 2 for one that is too long, no file
+    or not UTF-8, and OSError; the loader raises yaml.YAMLError.
     """
     found = path.stat()
     if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
@@ -33,7 +34,7 @@ def read(path: Path) -> Any:
             f"is longer than {LONGEST_FILE >> 20} MiB: too long for a file of settings.",
             location=str(path),
         )
-    return loader(path.read_text(encoding="utf-8"))
+    return loader(utf8_text(path.read_bytes(), str(path)))
 
 
 def loader(text: str) -> Any:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from agentlite.core.errors import UserError
 from agentlite.core.excerpt import pointed
+from agentlite.core.plain_words import utf8_text
 
 INDENTATION = ("the indentation is wrong", "Indent the settings of a command alike, by two spaces.")
 # libyaml's words for a mistake -> what it mostly is, and what to do
@@ -24,14 +25,7 @@ PROBLEMS = {
 
 
 def yaml_error(path: Path, error: Exception) -> UserError:
-    """`error`: of PyYAML, or of the decoding of the file."""
-    if isinstance(error, UnicodeDecodeError):
-        number = error.object[: error.start].count(b"\n") + 1
-        return UserError(
-            f"not UTF-8: byte {error.object[error.start]:02x}.",
-            f"Save it as UTF-8: iconv -f WINDOWS-1252 -t UTF-8 {path} > new.yaml",
-            location=f"{path}:{number}",
-        )
+    """`error`: of PyYAML."""
     # where what is not closed began, or else where reading stopped
     problem = str(getattr(error, "problem", "") or "nested too deep")
     context = str(getattr(error, "context", ""))
@@ -42,7 +36,7 @@ def yaml_error(path: Path, error: Exception) -> UserError:
     )
     if mark is None:
         return UserError(f"invalid YAML: {words}.", fix, location=str(path))
-    text = path.read_text(encoding="utf-8").splitlines()
+    text = utf8_text(path.read_bytes(), str(path)).splitlines()
     number, at = mark.line, mark.column
     while number and (number >= len(text) or not text[number].strip()):
         number -= 1  # at the end of the file: what is missing is missing behind the last line

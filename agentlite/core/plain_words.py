@@ -1,8 +1,12 @@
-"""Types and validation errors of Python and msgspec -> the words of somebody who writes rows."""
+"""Types, encodings and errors of Python and msgspec -> the words of somebody who writes rows."""
 
 import re
+import shlex
+from pathlib import Path
 
 import msgspec
+
+from agentlite.core.errors import UserError
 
 KINDS = {
     "str": "a text",
@@ -21,6 +25,16 @@ EXPECTED = re.compile(
     r"(?:, got `(?P<got>[^`]+)`)?$"
 )
 PLACE = re.compile(r" - at (?P<key>`key` in )?`\$\.?(?P<path>[^`]*)`$")
+BOM = b"\xef\xbb\xbf"
+# how a text begins that has two or four bytes a letter; without a mark, its first letters are ASCII
+WIDE = {
+    "UTF-32": rb"\xff\xfe\0\0|\0\0\xfe\xff",
+    "UTF-16": rb"\xff\xfe|\xfe\xff",
+    "UTF-32LE": rb"[\t\n\r -~]\0\0\0",
+    "UTF-32BE": rb"\0\0\0[\t\n\r -~]",
+    "UTF-16LE": rb"(?:[\t\n\r -~]\0){2}",
+    "UTF-16BE": rb"(?:\0[\t\n\r -~]){2}",
+}
 FIELD = re.compile(r"Object (?P<what>missing required|contains unknown) field `(?P<name>[^`]+)`$")
 
 
@@ -70,3 +84,33 @@ def misread(error: Exception) -> str:
     if isinstance(error, KeyError) and error.args:
         return f"the key {error.args[0]!r} is missing"
     return f"a value is of another type ({error})"
+
+
+def wide_encoding(head: bytes) -> str:
+    """`UTF-16`, `UTF-32LE`: of a text that begins so; "" for UTF-8 and the like."""
+    return next((name for name, begins in WIDE.items() if re.match(begins, head)), "")
+
+
+def conversion(encoding: str, name: str) -> str:
+    """The command that makes UTF-8 of a file."""
+    new = f"{Path(name).stem}.utf8{Path(name).suffix}"
+    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(name)} > {shlex.quote(new)}"
+
+
+def utf8_text(content: bytes, name: str) -> str:
+    """The text of a user's file, without its mark of UTF-8. Raises UserError 2 for another
+    encoding.
+    """
+    if wide := wide_encoding(content):
+        fix = f"Convert it: {conversion(wide, name)}"
+        raise UserError(f"this is text in {wide}, not in UTF-8.", fix, location=name)
+    content = content.removeprefix(BOM)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"not UTF-8: byte {content[error.start]:02x}.",
+            f"If it is Windows-1252: {conversion('WINDOWS-1252', name)}",
+            location=f"{name}:{number}",
+        ) from error

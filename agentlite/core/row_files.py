@@ -49,6 +49,8 @@ FIXES = {
 }
 OTHERWISE = "Repair what the system names, or give another folder{by}; then run it again."
 
+CHANGED = "The file was changed after the stage wrote it: run that stage again with --force."
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
@@ -135,9 +137,9 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
             file.writelines(encode(row) for row in rows)
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path, fix: str = CHANGED) -> Iterator[Row]:
     """The rows of a file that a stage wrote. A line that cannot be read is an error with its
-    place.
+    place and `fix`.
     """
     if path.suffix == ".parquet":
         yield from read_parquet(path)
@@ -147,10 +149,6 @@ def read_rows(path: Path) -> Iterator[Row]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                fix = (
-                    "The file was changed after the stage wrote it: run that stage again with "
-                    "--force."
-                )
                 raise UserError(
                     f"not a JSON row ({error}).", fix, location=f"{path}:{number}"
                 ) from error

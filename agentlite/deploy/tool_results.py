@@ -11,6 +11,7 @@ from pathlib import Path
 from agentlite.core import console
 from agentlite.core.call_results import as_text
 from agentlite.core.errors import RowError, UserError
+from agentlite.core.plain_words import utf8_text
 from agentlite.core.records import Call, Tool, canonical, plain
 from agentlite.core.user_code import MEMORY, Named, UserCode, awaited
 from agentlite.data.formats import read_raw, samples, to_record
@@ -29,11 +30,10 @@ def read_toolbox(path: str) -> tuple[Tool, ...]:
     Raises UserError 2.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        text = utf8_text(Path(path).read_bytes(), path)
+    except OSError as error:
         raise UserError(
-            f"cannot be read: {reason}.", f"Name a JSON file: {SHAPE}.", location=path
+            f"cannot be read: {error.strerror}.", f"Name a JSON file: {SHAPE}.", location=path
         ) from error
     try:
         value = json.loads(text)

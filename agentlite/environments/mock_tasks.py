@@ -7,6 +7,7 @@ from typing import Any
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.json_schema import schema_problem
+from agentlite.core.plain_words import utf8_text
 from agentlite.core.records import plain
 from agentlite.core.user_code import one_line
 from agentlite.environments.gold_calls import wire
@@ -28,7 +29,7 @@ def read_tools_file(path: Path) -> list[dict[str, Any]]:
         return UserError(f"{reason}.", fix, location=str(path))
 
     try:
-        tools = json.loads(path.read_text(encoding="utf-8-sig"))
+        tools = json.loads(utf8_text(path.read_bytes(), str(path)))
     except (OSError, ValueError, RecursionError) as error:
         raise refused(f"cannot be read as JSON: {one_line(str(error))}") from error
     if not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools) or not tools:

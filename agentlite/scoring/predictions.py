@@ -9,6 +9,7 @@ import msgspec
 
 from agentlite.core import console
 from agentlite.core.errors import UserError
+from agentlite.core.plain_words import utf8_text
 from agentlite.core.records import (
     Call,
     GreedyAnswer,
@@ -238,7 +239,7 @@ def missing(steps: Sequence[Step], found: Mapping[Step, ExternalAnswer]) -> int:
 
 def _numbered(path: Path) -> Iterator[tuple[int, Row]]:
     try:
-        lines = path.read_bytes().splitlines()
+        lines = utf8_text(path.read_bytes(), str(path)).split("\n")
     except OSError as error:
         raise UserError(
             f"cannot be read: {error.strerror}.", "Name a file of rows.", location=str(path)
@@ -247,13 +248,7 @@ def _numbered(path: Path) -> Iterator[tuple[int, Row]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"is not UTF-8 at byte {error.start} of the line.",
-                "Save it as UTF-8.",
-                location=f"{path}:{number}",
-            ) from error
+            row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise UserError(
                 f"is not JSON: {error}.", f"A row: {SHAPE}.", location=f"{path}:{number}"

@@ -1,12 +1,28 @@
 """agentlite.core.plain_words: no type of Python or msgspec reaches a reader."""
 
+import io
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import Meta
 
-from agentlite.core.plain_words import kind, misfit, misread
+from agentlite.config.resolve import Given, resolve
+from agentlite.core.errors import UserError
+from agentlite.core.plain_words import kind, misfit, misread, utf8_text, wide_encoding
+from agentlite.data.formats import read_raw
+from agentlite.deploy.tool_results import read_toolbox
+from agentlite.environments.mock_tasks import read_tools_file
+from agentlite.environments.tasks import read_tasks
+from agentlite.rendering.protocols.prompt_template import read_templates
+from agentlite.scoring.grid_file import read_grid_file
+from agentlite.scoring.predictions import read_external
+
+WIDE = ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
 
 
 class Point(msgspec.Struct):
@@ -58,3 +74,56 @@ def test_a_kind_and_a_key_that_is_missing() -> None:
     ]
     assert misread(KeyError("tools")) == "the key 'tools' is missing"
     assert misread(ValueError("no")) == "a value is of another type (no)"
+
+
+@pytest.mark.parametrize("name", [*WIDE, "utf-8-sig", "utf-8"])
+@pytest.mark.parametrize("text", ['{"a": "ж"}\n', "# по-русски\nsft:\n", "- a\n", " x"])
+def test_a_text_is_read_as_utf_8_or_its_encoding_is_named(name: str, text: str) -> None:
+    content = text.encode(name)
+    if name in WIDE:
+        with pytest.raises(UserError) as caught:
+            utf8_text(content, "my file.yaml")
+        encoding = wide_encoding(content)
+        assert content.decode(encoding) == text and encoding in caught.value.problem
+        command = f"iconv -f {encoding} -t UTF-8 'my file.yaml' > 'my file.utf8.yaml'"
+        assert command in caught.value.fix
+    else:
+        assert utf8_text(content, "my file.yaml") == text and not wide_encoding(content)
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "settings": lambda path: resolve("sft", Given(files=(str(path),))),
+    "grid": read_grid_file,
+    "tasks": lambda path: [*read_tasks(path)],
+    "tools": lambda path: read_toolbox(str(path)),
+    "mock tools": read_tools_file,
+    "answers": lambda path: read_external(path, [], {}),
+    "templates": read_templates,
+    "rows": lambda path: [*read_raw(str(path), io.BytesIO())],
+}
+
+
+@pytest.mark.parametrize("encoding", WIDE)
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_of_a_users_file_names_its_encoding(
+    tmp_path: Path, reader: str, encoding: str
+) -> None:
+    path = tmp_path / "a.file"
+    path.write_bytes('{"prompt": "a"}\n{"prompt": "b"}\n'.encode(encoding))
+    with pytest.raises(UserError) as caught:
+        READERS[reader](path)
+    assert f"iconv -f {wide_encoding(path.read_bytes())} -t UTF-8" in caught.value.fix
+
+
+@given(st.text())
+def test_no_text_without_nul_is_taken_for_a_wide_one(text: str) -> None:
+    assert not wide_encoding(text.replace("\0", "").encode("utf-8", "replace"))
+
+
+@pytest.mark.parametrize("before", ["", "é\n", "\ufeff"])
+def test_a_byte_that_is_not_utf_8_is_named_with_its_line(before: str) -> None:
+    content = f"{before}a: 1\nb: ".encode() + b"\xe9\n"
+    with pytest.raises(UserError) as caught:
+        utf8_text(content, "a.yaml")
+    assert caught.value.location == f"a.yaml:{3 if before == chr(233) + chr(10) else 2}"
+    assert "byte e9" in caught.value.problem and "WINDOWS-1252" in caught.value.fix

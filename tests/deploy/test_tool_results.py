@@ -33,7 +33,7 @@ def test_tools_are_a_list_or_in_an_object_or_in_a_first_row(tmp_path, text):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\xff", "cannot be read: it is not UTF-8"),
+        (b"\xff", "not UTF-8: byte ff"),
         (b"{", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
         (b"[]", "holds no tool"),
@@ -46,7 +46,8 @@ def test_a_file_without_tools_is_refused_by_its_name(tmp_path, content, message)
     path.write_bytes(content)
     with pytest.raises(UserError, match=message) as refused:
         read_toolbox(str(path))
-    assert refused.value.location == str(path) and refused.value.exit_code == 2
+    assert refused.value.location.removesuffix(":1") == str(path)
+    assert refused.value.exit_code == 2
     with pytest.raises(UserError, match="cannot be read: No such file"):
         read_toolbox(str(tmp_path / "none.json"))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.core.errors import UserError
+from agentlite.core.plain_words import conversion, wide_encoding
 
 HEAD = 4096  # bytes that are looked at
 LINES = 20
@@ -22,23 +23,15 @@ class Foreign(NamedTuple):
     holds: bytes = b""
 
 
-CONVERT = "Convert it: iconv -f {0} -t UTF-8 {1} > {2}"
 EXPORT = "Export its rows as JSON, one object per line."
 UNPACK = "Unpack it, and give the files or the folder."
 NOT_ROWS = "Give the file that holds the dialogs."
 FETCH = "Open the address in a browser to see what it says, and download the file again."
-# the more particular first; {file}: its name, {new}: that of a new one
+# the more particular first; {file}: its name
 SIGNATURES: tuple[Foreign, ...] = (
     Foreign(b"PK\x03\x04", "an Excel workbook", EXPORT, b"xl/"),
     Foreign(b"PK\x03\x04", "a Word document", EXPORT, b"word/"),
     Foreign(b"PK\x03\x04", "a ZIP archive", "Unpack it: unzip {file} -d rows; agentlite prep rows"),
-    Foreign(b"\xff\xfe\0\0", "text in UTF-32", CONVERT.format("UTF-32", "{file}", "{new}")),
-    Foreign(b"\xff\xfe", "text in UTF-16", CONVERT.format("UTF-16", "{file}", "{new}")),
-    Foreign(b"\xfe\xff", "text in UTF-16", CONVERT.format("UTF-16", "{file}", "{new}")),
-    Foreign(b"{\0", "text in UTF-16", CONVERT.format("UTF-16LE", "{file}", "{new}")),
-    Foreign(b"[\0", "text in UTF-16", CONVERT.format("UTF-16LE", "{file}", "{new}")),
-    Foreign(b"\0{", "text in UTF-16", CONVERT.format("UTF-16BE", "{file}", "{new}")),
-    Foreign(b"\0[", "text in UTF-16", CONVERT.format("UTF-16BE", "{file}", "{new}")),
     Foreign(b"PAR1", "Parquet", "Give it as a file, unpacked."),
     Foreign(b"ARROW1", "an Arrow file", EXPORT),
     Foreign(b"ORC", "an ORC file", EXPORT, b"\n"),
@@ -73,10 +66,12 @@ WRITE_ROWS = (
 
 def refuse_foreign(head: bytes, name: str) -> None:
     """Raises UserError 2 for a file that is known not to hold JSON. `head`: its first bytes."""
-    file, new = shlex.quote(name), shlex.quote(f"{Path(name).stem}.utf8.jsonl")
+    file = shlex.quote(name)
+    if wide := wide_encoding(head):
+        raise _refused(f"text in {wide}", f"Convert it: {conversion(wide, name)}", name)
     for foreign in SIGNATURES:
         if head.startswith(foreign.begins) and foreign.holds in head:
-            raise _refused(foreign.what, foreign.fix.format(file=file, new=new), name)
+            raise _refused(foreign.what, foreign.fix.format(file=file), name)
     if head[257:262] == b"ustar":
         raise _refused("a tar archive", f"Unpack it: tar -xf {file}", name)
     if PAGE.match(head):

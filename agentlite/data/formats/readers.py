@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from agentlite.core.console import notice
 from agentlite.core.errors import REJECTS, RowError, UserError, closest
-from agentlite.core.plain_words import kind
+from agentlite.core.plain_words import BOM, kind, utf8_text
 from agentlite.core.row_files import check_parquet, read_parquet
 from agentlite.data.formats import bfcl
 from agentlite.data.formats.foreign_files import HEAD, refuse_foreign
@@ -36,7 +36,6 @@ GROWN, UNTIL = (
 )  # a packed file may be so many times as large once unpacked, after so many bytes
 # of the messages of gzip and zstandard where the unpacked content is not what was packed
 CHECKSUM = ("CRC check failed", "Incorrect length", "doesn't match checksum")
-BOM = b"\xef\xbb\xbf"
 SUFFIXES = (
     ".jsonl",
     ".json",
@@ -477,11 +476,7 @@ def _array(content: bytes, name: str, line: int) -> Iterator[RawLine]:
     """The elements of a JSON array that begins at `line`. The rest from a broken element on, and
     text after the array, are one row.
     """
-    try:
-        text = _unmarked(content).decode("utf-8")
-    except UnicodeDecodeError as error:
-        fix = f"If it is Windows-1252: iconv -f WINDOWS-1252 -t UTF-8 {name} > rows.json"
-        raise UserError(f"not UTF-8 at byte {error.start + 1}.", fix, location=name) from error
+    text = utf8_text(content, name)
     end = text.index("[") + 1
     start = _after_blanks(text, end)
     line += text.count("\n", 0, start)

@@ -27,6 +27,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.core.errors import UserError
+from agentlite.core.plain_words import utf8_text
 from agentlite.core.records import Record, Tool, plain
 from agentlite.rendering.protocol import PromptExchange, Protocol
 from agentlite.rendering.protocols import hermes, modelscope, react, toolllama
@@ -186,11 +187,9 @@ def read_templates(path: Path) -> list[PromptTemplate]:
 
 def _read(file: Path) -> PromptTemplate:
     try:
-        text = file.read_bytes()[: 4 * LONGEST].decode("utf-8-sig")
+        text = utf8_text(file.read_bytes()[: 4 * LONGEST], str(file))
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}.", location=str(file)) from error
-    except UnicodeDecodeError as error:
-        raise UserError("not UTF-8.", "Save it as UTF-8.", location=str(file)) from error
     try:
         found = from_text(file.stem, text)
     except ValueError as error:

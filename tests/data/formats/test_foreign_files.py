@@ -35,10 +35,12 @@ FILES = {
     "an HTML page": b"\n<!doctype HTML>\n<title>404</title>",
     "an HTML page, as": b'<?xml version="1.0"?>\n<html xmlns="x">',
     "a Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 5\n",
-    "UTF-16": good().decode().encode("utf-16"),
-    "text in UTF-16": good().decode().encode("utf-16-le"),
-    "in UTF-16": good().decode().encode("utf-16-be"),
-    "UTF-32": good().decode().encode("utf-32"),
+    "text in UTF-16,": good().decode().encode("utf-16"),
+    "text in UTF-16LE,": good().decode().encode("utf-16-le"),
+    "text in UTF-16BE,": good().decode().encode("utf-16-be"),
+    "text in UTF-32,": good().decode().encode("utf-32"),
+    "text in UTF-32LE,": good().decode().encode("utf-32-le"),
+    "text in UTF-32BE,": good().decode().encode("utf-32-be"),
 }
 
 
