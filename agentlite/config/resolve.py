@@ -47,15 +47,20 @@ class Resolved(NamedTuple):
 
 
 def resolve(
-    command: str, given: Given, inherited: Origins | None = None, planned: Origins | None = None
+    command: str,
+    given: Given,
+    inherited: Origins | None = None,
+    planned: Origins | None = None,
+    crossed: Origins | None = None,
 ) -> Resolved:
     """The settings of `command`. `inherited` stand in for defaults, `planned` for the values of the
-    profile.
+    profile; `crossed`, those of a cell of a grid, come above all others.
     """
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
     layers = [({key: value}, where) for key, (value, where) in (inherited or {}).items()]
     layers += _layers(command, given, planned or {})
+    layers += [({key: value}, where) for key, (value, where) in (crossed or {}).items()]
     for layer, where in layers:
         for key, value in layer.items():
             check_key(command, key, where)
@@ -130,32 +135,39 @@ def find_file(name: str) -> Path:
 
 def _section(path: Path, command: str) -> dict[str, Any]:
     """The settings of one command in a YAML file of sections; every section's keys are checked."""
+    sections = read_sections(path)
+    for section, part in sections.items():
+        _known_command(section, str(path))
+        for key in part:
+            check_key(section, str(key), str(path))
+    return dict(sections.get(command, {}))
+
+
+def read_sections(path: Path) -> dict[str, dict[str, Any]]:
+    """The sections of a YAML file; one without a setting is empty. Raises UserError 2."""
     import yaml
 
     from agentlite.config import strict_yaml
 
     try:
-        content = strict_yaml.read(path).get_single_data() or {}
+        content = strict_yaml.read(path).get_single_data()
         refuse_grown(content, str(path))
     except OSError as error:
         raise UserError(
             f"cannot read the configuration: {error.strerror}.", location=str(path)
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise yaml_error(path, error) from error
+    content = {} if content is None else content
     if not isinstance(content, dict) or not all(
-        isinstance(part, dict) for part in content.values()
+        isinstance(part, dict | None) for part in content.values()
     ):
         raise UserError(
             "must hold one section per command.",
             f"Put the settings under the name of a command, indented:{_sectioned(content)}",
             location=str(path),
         )
-    for section, part in content.items():
-        _known_command(section, str(path))
-        for key in part:
-            check_key(section, str(key), str(path))
-    return dict(content.get(command, {}))
+    return {section: part or {} for section, part in content.items()}
 
 
 def _sectioned(content: object) -> str:

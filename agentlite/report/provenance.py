@@ -165,12 +165,7 @@ def is_given(stage: ReportedStage, key: str) -> bool:
 
 def _profiled() -> set[tuple[str, str]]:
     """The settings that a profile sets, by command."""
-    import yaml
-
-    profiles = [
-        yaml.safe_load(path.read_text(encoding="utf-8"))
-        for path in resolve.config_folder().glob("*.yaml")
-    ]
+    profiles = map(resolve.read_sections, resolve.config_folder().glob("*.yaml"))
     return {
         (command, key)
         for profile in profiles

@@ -6,11 +6,20 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agentlite.config.resolve import refuse_grown
+from agentlite.config.settings import COMMANDS
 from agentlite.config.yaml_errors import yaml_error
 from agentlite.core.errors import UserError, nearest
+from agentlite.core.records import plain
 
 SECTIONS = ("by", "weights", "settings")
 CROSSED = "Write each as `command.setting: [value, value]`, such as `grpo.beta: [0.05, 0.1]`."
+SHOWN = 80  # characters of a value that does not fit
+HOW = (
+    "Write a line for each: `brief: {efficiency: 0.3}`; `defaults: {}` is the one without changes."
+)
+EXAMPLE = """A grid maps settings to lists of values, or names of weightings to their weights:
+  settings:
+    dpo.beta: [0.05, 0.1]"""
 
 
 class GridFile(NamedTuple):
@@ -45,15 +54,20 @@ def read_grid_file(path: Path) -> GridFile:
             )
             refuse_grown(settings, str(path))
             return GridFile(
-                _entries(loader, weights, path) if weights else [],
+                _entries(loader, weights, path) if weights and not _is_empty(weights) else [],
                 _crossed(settings, path),
                 str(by or ""),
             )
-        return GridFile(_entries(loader, node, path))
+        return GridFile(_entries(loader, node, path) if node and not _is_empty(node) else [])
     except OSError as error:
         raise UserError(f"cannot read the grid: {error.strerror}.", location=str(path)) from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise yaml_error(path, error) from error
+
+
+def _is_empty(node: Any) -> bool:
+    """Whether nothing stands there, or comments alone."""
+    return getattr(node, "tag", "") == "tag:yaml.org,2002:null"
 
 
 def _has_sections(node: Any) -> bool:
@@ -67,7 +81,7 @@ def _has_sections(node: Any) -> bool:
     if {"by", "settings"} & parts.keys():
         return True
     inside = parts.get("weights")
-    if isinstance(inside, yaml.SequenceNode):
+    if isinstance(inside, yaml.SequenceNode) or (len(parts) == 1 and _is_empty(inside)):
         return True
     return isinstance(inside, yaml.MappingNode) and any(
         isinstance(value, yaml.MappingNode) for _, value in inside.value
@@ -93,12 +107,29 @@ def _entries(loader: Any, node: Any, path: Path) -> list[tuple[str, object]]:
             [loader.construct_object(half, deep=True) for half in entry] for entry in node.value
         ]
         refuse_grown(entries, str(path))
+        for name, weights in entries:
+            _refuse_other(name, weights, path)
         return [(str(name), weights) for name, weights in entries]
-    listed = loader.construct_document(node) if node else []
+    listed = loader.construct_document(node)
     refuse_grown(listed, str(path))
-    return [
-        (_name(weights), weights) for weights in (listed if isinstance(listed, list) else [listed])
-    ]
+    for one in listed if isinstance(listed, list) else [listed]:
+        if not isinstance(one, dict | None):
+            problem = f"holds {plain(one)[:SHOWN]}, which is no weighting."
+            raise UserError(problem, EXAMPLE, location=str(path))
+    return [(_name(weights), weights) for weights in listed]
+
+
+def _refuse_other(name: object, weights: object, path: Path) -> None:
+    """Raises UserError 2 for an entry at the place of a weighting that is none."""
+    if isinstance(weights, dict | None):
+        return
+    location = f"{path}, {name}"
+    command, dot, _ = str(name).partition(".")
+    if dot and command in COMMANDS:
+        fix = f"Put it under `settings`:\n  settings:\n    {name}: {plain(weights)[:SHOWN]}"
+        raise UserError("is a setting, and stands with the weightings.", fix, location=location)
+    problem = f"{plain(weights)[:SHOWN]} is not a mapping of components to weights."
+    raise UserError(problem, HOW, location=location)
 
 
 def _name(weights: object) -> str:

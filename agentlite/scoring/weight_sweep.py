@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Step
-from agentlite.scoring.grid_file import GridFile, read_grid_file
+from agentlite.scoring.grid_file import HOW, GridFile, read_grid_file
 from agentlite.scoring.preference_pairs import (
     UNIT,
     PairChoice,
@@ -30,9 +30,6 @@ TOGETHER = 0.95  # |r| from which two components measure the same
 FEW = 30  # candidates below which a correlation tells nothing
 SITUATIONS = {"expected": "where a call is expected", "not_expected": "where no call is expected"}
 NOT_DONE = {"calling": "none called", "abstaining": "none abstained"}
-HOW = (
-    "Write a line for each: `brief: {efficiency: 0.3}`; `defaults: {}` is the one without changes."
-)
 
 Choices = Sequence[PairChoice | Reason]
 # changed weights and the names of user functions -> every weight
@@ -349,10 +346,6 @@ def settled_weightings(
     grid: dict[str, dict[str, float]] = {}
     for name, weights in file.weights:
         location = f"{path}, {name}"
-        if not isinstance(weights, dict | None):
-            raise UserError(
-                f"{weights!r} is not a mapping of components to weights.", HOW, location=location
-            )
         if name in grid:
             raise UserError(
                 "appears twice.", "Give each weighting its own name.", location=location

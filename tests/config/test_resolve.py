@@ -533,3 +533,29 @@ def test_nobody_is_counted_unless_the_environment_says_so(monkeypatch):
     assert [os.environ[name] for name in names] == ["1", "0", "1"]
     for name in names:
         monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# sft:\n", "sft:\n", "sft:\n  # seed: 1\nprep:\n", "sft: {}\n"]
+)
+@pytest.mark.parametrize("kind", ["settings", "own", "recipe", "profile"])
+def test_a_section_without_a_setting_is_empty(folder, monkeypatch, text, kind):
+    names = {"settings": "mine", "own": "agentlite", "recipe": "recipes/mine", "profile": "mine"}
+    home = folder / "configs"
+    (home / "recipes").mkdir(parents=True)
+    (home / "bare.yaml").write_text("", encoding="utf-8")
+    path = (home if kind in ("recipe", "profile") else folder) / f"{names[kind]}.yaml"
+    path.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(resolve, "config_folder", lambda: home)
+    given = Given(
+        files=(f"{names[kind]}.yaml",) if kind in ("settings", "recipe") else (),
+        profile="mine" if kind == "profile" else "bare",
+    )
+    assert set(resolve.resolve("sft", given).origin.values()) == {"default"}
+
+
+@pytest.mark.parametrize("text", ["0", "false", "[]", "''", "sft: 0", "sft: []", "sft: ''"])
+def test_an_empty_value_that_is_no_mapping_is_refused(folder, text):
+    (folder / "mine.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match="must hold one section per command"):
+        resolve.resolve("sft", Given(files=("mine.yaml",), profile="bare"))

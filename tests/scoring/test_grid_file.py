@@ -36,6 +36,11 @@ def test_one_file_serves_pairs_and_ablate(tmp_path: Path) -> None:
         ("- {exact: 1}\n- {}", [("exact=1", {"exact": 1}), ("defaults", {})]),
         ("settings: {dpo.beta: [1]}", []),
         ("", []),
+        ("# nothing yet\n", []),
+        ("weights:\n", []),
+        ("weights:\n  # a: {}\nsettings:\n  # dpo.beta: [1]\nby:\n", []),
+        ("a:\nb: {exact: 1}", [("a", None), ("b", {"exact": 1})]),
+        ("dpo: {exact: 1}", [("dpo", {"exact": 1})]),  # the name of a weighting
     ],
 )
 def test_what_stands_in_it_says_which_kind_it_is(
@@ -58,6 +63,15 @@ def test_a_grid_of_settings_alone_has_no_weightings_to_compare(tmp_path: Path) -
         ("by: dpo\nwieghts: {}", "is not a section of a grid.\nDid you mean 'weights'?"),
         ("by: dpo\nby: grpo\n", "is defined twice"),
         ("by: [", "invalid YAML"),
+        ("- a\n", 'holds "a", which is no weighting.\nA grid maps settings to lists of values'),
+        ("- [1, 2]\n", "holds [1, 2], which is no weighting.\nA grid maps"),
+        ("- {}\n- 3\n", "holds 3, which is no weighting.\nA grid maps"),
+        ("text", 'holds "text", which is no weighting.\nA grid maps'),
+        ("weights: [a]", 'holds "a", which is no weighting.\nA grid maps'),
+        ("weights: 3\nby: dpo", "holds 3, which is no weighting.\nA grid maps"),
+        ("dpo.beta: [1, 2]", "is a setting, and stands with the weightings.\nPut it under"),
+        ("a: {}\nweights: [b]\nc: 3", "is not a section of a grid"),
+        ("a: 3", "3 is not a mapping of components to weights"),
     ],
 )
 def test_a_mistake_names_the_file(tmp_path: Path, text: str, problem: str) -> None:

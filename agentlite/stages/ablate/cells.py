@@ -234,8 +234,9 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> Ablation:
         )
     for cell in cells:
         for command in {by, PAIRED} if reads_pairs(by) else {by}:
-            mine = {f"{command}.{key}": value for key, value in cell.of(command).items()}
-            resolve.resolve(command, ablation.given(mine))
+            where = f"{path}, cell {cell.name}"
+            mine = {key: (value, where) for key, value in cell.of(command).items()}
+            resolve.resolve(command, ablation.given(), crossed=mine)
     names = [cell.folder.lower() for cell in cells]  # some file systems take both for one
     if twice := next((cell.name for cell in cells if names.count(cell.folder.lower()) > 1), ""):
         raise UserError(
