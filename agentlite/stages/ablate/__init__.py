@@ -218,13 +218,12 @@ def _dry_run(ablation: Ablation, plan: Plan) -> Result:
 def _count_left(ablation: Ablation, journal: CommandJournal) -> int:
     """How many commands will end, for `agentlite runs`."""
     split = ablation.settings.split
-    every = {
-        (one.folder, journal.typed(one.words)): one.after
+    left = {
+        (one.folder, journal.typed(one.words))
         for cell in ablation.cells
-        for one in _commands(ablation, cell, split)
+        for one in _left(ablation, journal, cell, split)
     }
-    left = sum(not journal.earlier(*one, after) for one, after in every.items())
-    return left + len(_shared_left(ablation, journal))
+    return len(left) + len(_shared_left(ablation, journal))
 
 
 def _say_estimate(ablation: Ablation, journal: CommandJournal) -> None:
@@ -277,6 +276,19 @@ def _commands(
     ]
 
 
+def _left(
+    ablation: Ablation, journal: CommandJournal, cell: Cell, split: str, steps: int | None = None
+) -> list[CellCommand]:
+    """The commands of a cell that are to be run: none behind one that failed."""
+    left = []
+    for one in _commands(ablation, cell, split, steps):
+        row = journal.earlier(one.folder, journal.typed(one.words), one.after)
+        if row and row.exit_code:
+            break
+        left += [] if row else [one]
+    return left
+
+
 def _cell_seconds(
     ablation: Ablation,
     journal: CommandJournal,
@@ -294,9 +306,8 @@ def _cell_seconds(
                 journal.rows,
                 share if one.command == ablation.by else 1.0,
             )
-            for one in _commands(ablation, cell, split, steps)
+            for one in _left(ablation, journal, cell, split, steps)
             if one.command != PAIRED
-            and not journal.earlier(one.folder, journal.typed(one.words), one.after)
         ]
     )
 
@@ -338,21 +349,20 @@ def _fill(ablation: Ablation, journal: CommandJournal, budget: Budget) -> Ablati
     first = estimate.total([shared, _cell_seconds(ablation, journal, cells[0], settings.split)])
     results: dict[str, CellResult] = {}
     start = None
-    if budget.allows(first) or first == 0:
+    if shared == 0 or budget.allows(first):
         start = _start(ablation, journal)
-        going_on = cells
-        if settings.halving:
-            going_on = _halve(ablation, journal, budget, results)
-        twins: dict[str, str] = {}
-        for cell in going_on:
-            results[cell.name] = _cell(ablation, journal, budget, cell, twins, settings.split)
-    unknown = CellResult(state="not run", note=_does_not_fit(first))
+    else:  # nothing is run, and what is known of the cells stays known
+        budget = Budget(0.0, budget.began)
+    going_on = _halve(ablation, journal, budget, results) if settings.halving else cells
+    twins: dict[str, str] = {}
+    for cell in going_on:
+        results[cell.name] = _cell(ablation, journal, budget, cell, twins, settings.split)
     return ablation_table(
         ablation.by,
         settings.split,
         settings.metric,
         {cell.name: cell.differs for cell in cells},
-        {cell.name: results.get(cell.name, unknown) for cell in cells},
+        {cell.name: results[cell.name] for cell in cells},
         (f"{ablation.model} (start)", start) if start else None,
         settings.seed,
     )
@@ -463,7 +473,7 @@ def _halve(
         twins: dict[str, str] = {}
         means: dict[str, float] = {}
         for cell in [first, *others]:
-            steps = _steps(ablation, cell, share, journal)
+            steps = _steps(ablation, cell, share, journal, budget)
             found = (
                 steps
                 if isinstance(steps, CellResult)
@@ -496,10 +506,13 @@ def _halve(
 
 
 def _steps(
-    ablation: Ablation, cell: Cell, share: float, journal: CommandJournal
+    ablation: Ablation, cell: Cell, share: float, journal: CommandJournal, budget: Budget
 ) -> int | CellResult:
     """How many steps a share of the cell's are: a dry run knows them all, once it has its pairs."""
     *ranking, training, _ = _commands(ablation, cell, "dev")
+    left = _left(ablation, journal, cell, "dev")
+    if any(one.command == PAIRED for one in left) and not budget.allows(None):
+        return CellResult(state="not run", note=_does_not_fit(None))
     for one in ranking:
         row = journal.run(cell.name, one.folder, one.words, None, one.after)
         if row.exit_code:

@@ -528,3 +528,50 @@ def test_both_reports_have_the_table_and_a_picture(run: Path, ran: Commands) -> 
     picture = (run / "ablate/table.svg").read_text(encoding="utf-8")
     assert picture.count("<circle") == 6  # two cells and the model before, in two metrics
     assert "default, beta=0.1" in picture and '<section id="ablation">' in page
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fails", ["dpo --run", "eval --run", "pairs --run"])
+@pytest.mark.parametrize("budget", ["0", "1h"])
+def test_a_cell_that_failed_keeps_its_reason_and_takes_no_time(
+    run: Path, ran: Commands, capsys: pytest.CaptureFixture[str], fails: str, budget: str
+) -> None:
+    inside = "no-efficiency" if fails.startswith("pairs") else "cells/no-efficiency-beta=0.05"
+    words = f"{fails} {run}/ablate"
+    ran.fails = {
+        f"{words} --out pairs-{inside}" if fails.startswith("pairs") else f"{words}/{inside}": (
+            DIVERGED,
+            "loss is not a finite number.",
+        )
+    }
+    ablate(run)
+    failed = {name: cell for name, cell in cells(run).items() if cell["state"] == "failed"}
+    assert len(failed) == (2 if fails.startswith("pairs") else 1)
+    regrid(run, GRID.replace("no-eff", "half: {exact: 0.5}\n  no-eff"))
+    planned = ablate(run, dry_run=True).figures["cells"]
+    assert {planned[name]["seconds"] for name in failed} == {0}
+    capsys.readouterr()
+    ablate(run, budget=budget)
+    assert "ablate: 2 of 6 cells to run" in capsys.readouterr().err
+    kept = ("state", "note", "command")
+    assert all(
+        [cells(run)[name][key] for key in kept] == [cell[key] for key in kept]
+        for name, cell in failed.items()
+    )
+    states = [cells(run)[f"half, beta={beta}"]["state"] for beta in (0.05, 0.1)]
+    assert states == ["not run" if budget == "0" else "done"] * 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("halving", [False, True])
+def test_what_is_known_of_a_cell_stays_known_where_the_first_does_not_fit(
+    run: Path, ran: Commands, halving: bool
+) -> None:
+    regrid(run, "by: dpo\nsettings: {dpo.beta: [0.1, 0.2, 0.3, 0.4]}")
+    ablate(run, halving=halving)
+    before, count = cells(run), len(ran.ran)
+    regrid(run, "by: dpo\nsettings: {dpo.beta: [0.5, 0.2, 0.3, 0.4]}")
+    ablate(run, halving=halving, budget="0")
+    states = {name: cell["state"] for name, cell in cells(run).items()}
+    assert states.pop("beta=0.5") == "not run" and len(ran.ran) == count
+    assert states == {name: before[name]["state"] for name in states}
