@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.gpu_profiles import AUTO, GPU
-from agentlite.config.resolve import Given, Resolved, own_files, resolve
+from agentlite.config.resolve import Given, Origins, Resolved, own_files, resolve
 from agentlite.core import distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import UserError
@@ -75,14 +75,19 @@ def settle(
     is_auto, machine = given.profile == AUTO, machine or machine_of(given.profile)
     if is_auto and machine.gpu:
         given = given._replace(profile=GPU)
-    first = resolve(command, given)
-    inherit = getattr(importlib.import_module(f"agentlite.stages.{command}"), "inherit", None)
-    inherited = inherit(first.settings, target.run) if inherit else {}
+    inherited = inherited_by(command, resolve(command, given).settings, target.run)
     resolved = resolve(command, given, inherited)
     if not is_auto or not machine.gpu:
         return resolved
     planned = by_memory(command, resolved, target, machine, shape)
     return resolve(command, given, inherited, planned)
+
+
+def inherited_by(command: str, settings: object, run: Path) -> Origins:
+    """What earlier stages fix for a command with these settings."""
+    inherit = getattr(importlib.import_module(f"agentlite.stages.{command}"), "inherit", None)
+    found: Origins = inherit(settings, run) if inherit else {}
+    return found
 
 
 def execute(

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Mapping
@@ -27,14 +28,14 @@ from agentlite.scoring.metrics.model_metrics import read_metrics
 from agentlite.scoring.predictions import read_scores
 from agentlite.stages.ablate import estimate
 from agentlite.stages.ablate.cells import (
-    CELLS,
+    CANDIDATES,
     PAIRED,
     Ablation,
     Cell,
     is_ranking,
     read_ablation,
 )
-from agentlite.stages.ablate.commands import JOURNAL, CommandJournal
+from agentlite.stages.ablate.commands import CELLS, JOURNAL, CommandJournal
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.model_source import Source, find_model
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
@@ -68,6 +69,8 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     _check_metric(settings.metric)
     prepared = run_folder.finished(run_folder.find_stage(settings.data, target.run), PREPARED)
     ablation = read_ablation(settings, target)
+    kept = {} if target.force else CommandJournal(target.folder, [], retry=False).kept()
+    ablation = ablation.placed(kept)
     source = find_model(ablation.model, target.run, target.begun)
     ablation = ablation._replace(sampled=_sampled_already(ablation, source))
     rows = [prepared.outputs[name] for name in sorted(prepared.outputs) if _is_split(name)]
@@ -100,7 +103,14 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
                 table = _fill(ablation, journal, budget)
                 if caught:
                     raise Stopped(caught[0])
-            costs = journal.costs([row.name for row in table.cells])
+            costs = journal.costs(
+                {
+                    cell.name: ablation.home(cell)
+                    for cell, row in zip(ablation.cells, table.cells, strict=True)
+                    if row.state != "same"
+                }
+            )
+            _name_left_over(ablation, journal)
             write_json(stage.folder / TABLE, table)
             write_json(stage.folder / COSTS, costs)
             with disk_errors(stage.folder / PICTURE):
@@ -188,6 +198,19 @@ def _sampled_already(ablation: Ablation, source: Source) -> str:
     return ""
 
 
+def _name_left_over(ablation: Ablation, journal: CommandJournal) -> None:
+    """Folders of cells that the grid has no longer: they stay, until the user removes them."""
+    folder, places = ablation.target.folder, {*ablation.places.values()}
+    found = {f"{CELLS}/{path.name}" for path in (folder / CELLS).glob("*")}
+    found |= {name for name in journal.kept().values() if (folder / name).exists()}
+    if left_over := [str(folder / name) for name in sorted(found - places)]:
+        console.notice(
+            f"ablate: {len(left_over)} {'folder is' if len(left_over) == 1 else 'folders are'} of "
+            f"cells that the grid has no longer, and kept for one that has them again. To remove "
+            f"them: rm -r {shlex.join(left_over)}"
+        )
+
+
 def _dry_run(ablation: Ablation, plan: Plan) -> Result:
     """The cells, what each changes, and how long it would take."""
     target = ablation.target
@@ -240,13 +263,14 @@ def _say_estimate(ablation: Ablation, journal: CommandJournal) -> None:
 
 
 class CellCommand(NamedTuple):
-    """One of the commands of a cell: its words, the folder of its stage, and the folders that it
-    reads.
+    """One of the commands of a cell: its words, the folder of its stage, what that is made of, and
+    the folders that it reads.
     """
 
     command: str
     words: list[str]
     folder: str
+    made_of: str
     after: list[str]
 
 
@@ -254,24 +278,28 @@ def _commands(
     ablation: Ablation, cell: Cell, split: str, steps: int | None = None
 ) -> list[CellCommand]:
     """In order: pairs for a trainer that reads them, the trainer, eval."""
+    made_of = ablation.made_of(CELLS, cell)
     made = [
         (
             ablation.by,
             ablation.training_words(cell, steps),
-            f"{CELLS}/{cell.folder}/{ablation.trained(steps)}",
+            f"{ablation.home(cell)}/{ablation.trained(steps)}",
+            made_of,
         ),
         (
             "eval",
             ablation.eval_words(cell, split, steps),
             ablation.evaluated(cell, split, steps),
+            made_of,
         ),
     ]
     before = []
     if ablation.paired:
-        made.insert(0, (PAIRED, ablation.ranking_words(cell), ablation.pairs_of(cell)))
+        ranked = ablation.made_of(PAIRED, cell)
+        made.insert(0, (PAIRED, ablation.ranking_words(cell), ablation.pairs_of(cell), ranked))
         before = [] if ablation.sampled else [ablation.candidates_of(cell)]
     return [
-        CellCommand(*one, [*before, *(folder for *_, folder in made[:index])])
+        CellCommand(*one, [*before, *(folder for *_, folder, _ in made[:index])])
         for index, one in enumerate(made)
     ]
 
@@ -378,7 +406,8 @@ def _start(ablation: Ablation, journal: CommandJournal) -> CellResult:
     """
     for command, cell, words, folder in _shared_left(ablation, journal):
         calculated = estimate.calculated(ablation, command, cell)
-        row = journal.run(SHARED, folder, words, calculated)
+        made_of = ablation.made_of(CANDIDATES, cell) if command == PAIRED else ""
+        row = journal.run(SHARED, folder, words, calculated, made_of=made_of)
         if row.exit_code:
             raise UserError(
                 row.problem,
@@ -422,7 +451,7 @@ def _cell(
         calculated = estimate.calculated(ablation, one.command, cell)
         if calculated is not None and is_training:
             calculated *= share
-        row = journal.run(cell.name, one.folder, one.words, calculated, one.after)
+        row = journal.run(cell.name, one.folder, one.words, calculated, one.after, one.made_of)
         if row.exit_code:
             console.notice(f"ablate: {cell.name} failed: {row.problem}")
             return CellResult(state="failed", note=row.problem, command=row.command)
@@ -440,7 +469,8 @@ def _what_decides(ablation: Ablation, cell: Cell) -> str:
         done = run_folder.read(ablation.target.folder / ablation.pairs_of(cell)).done
         outputs = done.outputs if done else {}
         pairs = [outputs["pairs.jsonl"], outputs["records.jsonl"]]
-    return digest(plain([cell.of(ablation.by), pairs]))
+    mine = {key: value for key, value in cell.changed.items() if key.startswith(f"{ablation.by}.")}
+    return digest(plain([sorted(mine.items()), pairs]))
 
 
 def _evaluated(folder: Path, model: str) -> CellResult:
@@ -514,7 +544,7 @@ def _steps(
     if any(one.command == PAIRED for one in left) and not budget.allows(None):
         return CellResult(state="not run", note=_does_not_fit(None))
     for one in ranking:
-        row = journal.run(cell.name, one.folder, one.words, None, one.after)
+        row = journal.run(cell.name, one.folder, one.words, None, one.after, one.made_of)
         if row.exit_code:
             return CellResult(state="failed", note=row.problem, command=row.command)
     planned = journal.ask(

@@ -6,12 +6,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agentlite.config import resolve
 from agentlite.config.gpu_profiles import AUTO
 from agentlite.config.pipeline import TRAINERS
-from agentlite.config.resolve import Given
+from agentlite.config.resolve import Given, Origins
 from agentlite.config.settings import (
     PAIRING,
     REWARDS,
@@ -26,11 +27,13 @@ from agentlite.core.records import digest, plain
 from agentlite.scoring.grid_file import GridFile, read_grid_file
 from agentlite.scoring.rewards import settle_weights
 from agentlite.scoring.weight_sweep import settled_weightings
+from agentlite.stages.ablate.commands import CELLS
+from agentlite.stages.api import inherited_by
 from agentlite.workspace.lineage import setting_of
 from agentlite.workspace.run_folder import RunTarget
 
 PAIRED = "pairs"  # the stage that samples and ranks candidates, for trainers that read pairs
-CANDIDATES, CELLS = "candidates", "cells"
+CANDIDATES = "candidates"
 LONGEST = 80  # characters of a folder's name
 # what is compared is the same for all cells
 SAME_FOR_ALL = {"data", "model", "candidates", "grid", "preferences", "split", "weights"}
@@ -38,18 +41,15 @@ SAME_FOR_ALL = {"data", "model", "candidates", "grid", "preferences", "split", "
 
 class Cell(NamedTuple):
     """`sets`: the settings that it changes, by `command.setting`; `differs`: what tells it from the
-    first cell, in words; `weighting`: the name of its reward weights, "" if the grid has none.
+    first cell, in words; `weighting`: the name of its reward weights, "" if the grid has none;
+    `changed`: of `sets` those that change what the stage would have without them, read.
     """
 
     name: str
     differs: str
     sets: Mapping[str, Any]
     weighting: str = ""
-
-    @property
-    def folder(self) -> str:
-        """In `cells` of the ablation's folder."""
-        return folder_name(self.name)
+    changed: Mapping[str, Any] = MappingProxyType({})
 
     def of(self, command: str) -> dict[str, Any]:
         """The settings of one command that it changes, by their names there."""
@@ -63,7 +63,8 @@ class Cell(NamedTuple):
 
 class Ablation(NamedTuple):
     """`model`: that every cell starts from; `sampled`: the finished stage of the workspace whose
-    candidates are ranked, "" if they are sampled here; `many`: the settings with several values.
+    candidates are ranked, "" if they are sampled here; `many`: the settings with several values;
+    `places`: folders in that of the ablation, by what is made there.
     """
 
     settings: AblateSettings
@@ -73,6 +74,7 @@ class Ablation(NamedTuple):
     cells: Sequence[Cell]
     sampled: str
     many: Sequence[str]
+    places: Mapping[str, str] = MappingProxyType({})
 
     @property
     def paired(self) -> bool:
@@ -83,21 +85,61 @@ class Ablation(NamedTuple):
         mine = self.target.given
         return Given({}, (*mine.sets, *map(assignment, sets.items())), mine.files, mine.profile)
 
+    def settled(self, command: str, crossed: Origins) -> dict[str, Any]:
+        """The settings of a stage of a cell, with those that the grid has for it."""
+        given = self.given({f"{command}.data": self.settings.data, f"{command}.model": self.model})
+        first = resolve.resolve(command, given, crossed=crossed).settings
+        inherited = inherited_by(command, first, self.target.run)
+        return resolve.plain_settings(
+            resolve.resolve(command, given, inherited, crossed=crossed).settings
+        )
+
     def candidates_of(self, cell: Cell) -> str:
         """The stage whose candidates the cell ranks: one for all that are sampled alike."""
         if self.sampled:
             return self._from("", self.sampled)
-        return self._stage_name(CANDIDATES, cell, ranks=False)
+        return self.places[self.made_of(CANDIDATES, cell)]
 
     def pairs_of(self, cell: Cell) -> str:
         """The stage of its pairs: one for all cells that sample and rank alike."""
-        return self._stage_name(PAIRED, cell, ranks=True)
+        return self.places[self.made_of(PAIRED, cell)]
 
-    def _stage_name(self, stem: str, cell: Cell, *, ranks: bool) -> str:
+    def home(self, cell: Cell) -> str:
+        """The workspace of a cell: one for all that are the same."""
+        return self.places[self.made_of(CELLS, cell)]
+
+    def made_of(self, kind: str, cell: Cell) -> str:
+        """What tells a cell, its pairs or its candidates from others of that kind."""
+        changed = {
+            name: value
+            for name, value in sorted(cell.changed.items())
+            for command, _, key in [name.partition(".")]
+            if kind == CELLS or (command == PAIRED and (kind == PAIRED or not is_ranking(key)))
+        }
+        return f"{kind} {plain(changed)}"
+
+    def placed(self, kept: Mapping[str, str]) -> "Ablation":
+        """With a folder for all that is made: the one that is kept with the same settings, whatever
+        it was called then; otherwise one that is called as the grid has it.
+        """
+        named: dict[str, str] = {}
+        for cell in self.cells:
+            named.setdefault(self.made_of(CELLS, cell), f"{CELLS}/{folder_name(cell.name)}")
+            if self.paired:
+                for kind in (PAIRED, CANDIDATES):
+                    named.setdefault(self.made_of(kind, cell), self._stage_name(kind, cell))
+        places = {made: kept[made] for made in named if made in kept}
+        for made, name in named.items():
+            if made not in places:  # some file systems take upper and lower case for one
+                taken = {place.lower() for place in places.values()}
+                places[made] = f"{name}-{digest(made)[:6]}" if name.lower() in taken else name
+        return self._replace(places=places)
+
+    def _stage_name(self, kind: str, cell: Cell) -> str:
         changes = {
             key: value
             for key, value in cell.of(PAIRED).items()
-            if f"{PAIRED}.{key}" in self.many and (ranks or not is_ranking(key))
+            if f"{PAIRED}.{key}" in self.many and (kind == PAIRED or not is_ranking(key))
         }
         words = [f"{key}={_text(value)}" for key, value in changes.items() if key != "weights"]
         if (
@@ -105,7 +147,7 @@ class Ablation(NamedTuple):
         ):  # many numbers: the first cell with the same ones has a name for them
             same = (one for one in self.cells if one.of(PAIRED) == cell.of(PAIRED))
             words.insert(0, next(same).weighting)
-        return folder_name("-".join([stem, *words]))
+        return folder_name("-".join([kind, *words]))
 
     def sampling_words(self, cell: Cell) -> list[str]:
         """`agentlite pairs`, which samples the candidates that the cell ranks."""
@@ -128,7 +170,7 @@ class Ablation(NamedTuple):
 
     def training_words(self, cell: Cell, steps: int | None = None) -> list[str]:
         """Of the stage that trains it, for all its steps or for so many."""
-        inside = f"{CELLS}/{cell.folder}"
+        inside = self.home(cell)
         data = f"../../{self.pairs_of(cell)}" if self.paired else self._from(inside)
         sets = cell.of(self.by) | ({"max_steps": steps} if steps else {})
         return [
@@ -140,7 +182,7 @@ class Ablation(NamedTuple):
 
     def eval_words(self, cell: Cell | None, split: str, steps: int | None = None) -> list[str]:
         """`agentlite eval` of a trained cell, or of the model that all start from."""
-        inside = f"{CELLS}/{cell.folder}" if cell else ""
+        inside = self.home(cell) if cell else ""
         model = ["--model", self.trained(steps)] if cell else self._model_words("")
         return [
             *self._words("eval", inside, self.evaluated(None, split, steps)),
@@ -158,7 +200,7 @@ class Ablation(NamedTuple):
         """The folder of an evaluation, in that of the ablation."""
         out = "eval" if split == default("eval", "split") else f"eval-{split}"
         out += f"-{steps}-steps" if steps else ""
-        return f"{CELLS}/{cell.folder}/{out}" if cell else out
+        return f"{self.home(cell)}/{out}" if cell else out
 
     def _words(self, command: str, inside: str, out: str) -> list[str]:
         run = self.target.folder / inside
@@ -181,7 +223,7 @@ class Ablation(NamedTuple):
         given = self.target.given
         common = [text for text in given.sets if text.partition(".")[0] == command]
         words = [word for file in given.files for word in ("--config", file)]
-        changed = [assignment((f"{command}.{key}", value)) for key, value in sets.items()]
+        changed = [assignment((f"{command}.{key}", value)) for key, value in sorted(sets.items())]
         words += [word for text in (*common, *changed) for word in ("--set", text)]
         return words + (["--profile", given.profile] if given.profile != AUTO else [])
 
@@ -232,13 +274,13 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> Ablation:
             "Add weightings under `weights`, or values of a setting under `settings`.",
             location=str(path),
         )
-    for cell in cells:
-        for command in {by, PAIRED} if reads_pairs(by) else {by}:
-            where = f"{path}, cell {cell.name}"
-            mine = {key: (value, where) for key, value in cell.of(command).items()}
-            resolve.resolve(command, ablation.given(), crossed=mine)
-    names = [cell.folder.lower() for cell in cells]  # some file systems take both for one
-    if twice := next((cell.name for cell in cells if names.count(cell.folder.lower()) > 1), ""):
+    cells = [cell._replace(changed=_changed(ablation, path, cell)) for cell in cells]
+    names = [
+        folder_name(cell.name).lower() for cell in cells
+    ]  # some file systems take both for one
+    if twice := next(
+        (cell.name for cell, name in zip(cells, names, strict=True) if names.count(name) > 1), ""
+    ):
         raise UserError(
             f"two cells would be called '{twice}'.",
             "Give each weighting a name of its own, and each value once.",
@@ -247,6 +289,21 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> Ablation:
     weighted = f"{by if 'weights' in fields(by) else PAIRED}.weights"
     many = [*several, *([weighted] if len(weightings) > 1 else [])]
     return ablation._replace(cells=cells, many=many)
+
+
+def _changed(ablation: Ablation, path: Path, cell: Cell) -> dict[str, Any]:
+    """Raises UserError 2 for a value that does not fit, with the grid and the cell."""
+    changed: dict[str, Any] = {}
+    for command in (ablation.by, PAIRED) if ablation.paired else (ablation.by,):
+        usual = ablation.settled(command, {})
+        where = f"{path}, cell {cell.name}"
+        mine = ablation.settled(
+            command, {key: (cell.of(command)[key], where) for key in cell.of(command)}
+        )
+        changed |= {
+            f"{command}.{key}": mine[key] for key in cell.of(command) if mine[key] != usual[key]
+        }
+    return changed
 
 
 def _trainer(named: str, path: Path) -> str:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from agentlite.core.row_files import Appender, disk_errors, whole_lines_end
 from agentlite.engine.signals import Stopped
 from agentlite.workspace import run_folder
 
-JOURNAL = "commands.jsonl"
+JOURNAL, CELLS = "commands.jsonl", "cells"
 LOOK = 0.05  # seconds between two looks at a process
 # errors that the next cell would meet as well: they end the run, which carries on later
 OF_THE_MACHINE = (DISK, LOCKED)
@@ -32,7 +32,8 @@ OF_THE_MACHINE = (DISK, LOCKED)
 class EndedCommand(Struct, frozen=True, kw_only=True):
     """A row of commands.jsonl: a command that has ended by itself, whole or with an error.
 
-    `folder`: that of its stage, in the folder of the ablation; `calculated`: the seconds that were
+    `folder`: that of its stage, in the folder of the ablation; `made_of`: the settings that tell
+    that folder from others of its kind; `calculated`: the seconds that were
     estimated before, None if they were unknown; `gib`: the most memory that it took: of the GPU
     if it trained on one, else of its process.
     """
@@ -45,6 +46,7 @@ class EndedCommand(Struct, frozen=True, kw_only=True):
     gib: float
     problem: str = ""
     calculated: float | None = None
+    made_of: str = ""
 
 
 class CommandRun(Struct, frozen=True):
@@ -164,6 +166,7 @@ class CommandJournal:
         words: Sequence[str],
         calculated: float | None,
         after: Sequence[str] = (),
+        made_of: str = "",
     ) -> EndedCommand:
         """Runs the command of the stage in `folder`, unless it was run. A stage that was finished
         with other settings, because the cell of that name was another one, is started over. Raises
@@ -194,6 +197,7 @@ class CommandJournal:
             gib=run.answer.get("figures", {}).get("gpu_gib", run.gib),
             problem="" if run.exit_code == GATE else run.problem,
             calculated=calculated,
+            made_of=made_of,
         )
         self.rows.append(row)
         with Appender(self.path) as file:
@@ -219,13 +223,27 @@ class CommandJournal:
         stored = [run_folder.read(one) for one in folders]
         return bool(stored) and all(one.done and not one.problem() for one in stored)
 
-    def costs(self, cells: Sequence[str]) -> dict[str, dict[str, float]]:
-        """Seconds of all commands of each cell, and the most memory that one of them took."""
+    def kept(self) -> dict[str, str]:
+        """The folders by what they were made of last."""
+        last = {
+            # the stages of a cell stand in its workspace
+            "/".join(row.folder.split("/")[: 2 if row.folder.startswith(f"{CELLS}/") else 1]): (
+                row.made_of
+            )
+            for row in self.rows
+            if row.made_of
+        }
+        return {made_of: folder for folder, made_of in last.items()}
+
+    def costs(self, cells: Mapping[str, str]) -> dict[str, dict[str, float]]:
+        """Seconds of all commands of each cell, and the most memory that one of them took. `cells`:
+        the workspace of each, by its name.
+        """
         return {
             cell: {
                 "seconds": round(sum(row.seconds for row in rows), 1),
                 "gib": max(row.gib for row in rows),
             }
-            for cell in cells
-            if (rows := [row for row in self.rows if row.cell == cell])
+            for cell, home in cells.items()
+            if (rows := [row for row in self.rows if row.folder.startswith(f"{home}/")])
         }

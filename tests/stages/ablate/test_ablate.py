@@ -3,6 +3,7 @@ commands that leave the files of a stage without a model.
 """
 
 import json
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -73,7 +74,7 @@ class Commands:
     def pairs(self, words: list[str], folder: Path) -> None:
         sampled = "--from" not in words
         weights = settings_of(words).get("pairs.weights", {})
-        rows = {"pairs.jsonl": [weights], "records.jsonl": [{}]}
+        rows = {"pairs.jsonl": [weights], "records.jsonl": [settings_of(words)]}
         if sampled:
             rows |= {"candidates.jsonl": [{}], "scores.jsonl": [{}]}
         stage(folder, "pairs", {"model": option(words, "--model")}, rows, {"pairs": 30})
@@ -575,3 +576,80 @@ def test_what_is_known_of_a_cell_stays_known_where_the_first_does_not_fit(
     states = {name: cell["state"] for name, cell in cells(run).items()}
     assert states.pop("beta=0.5") == "not run" and len(ran.ran) == count
     assert states == {name: before[name]["state"] for name in states}
+
+
+WIDE = "settings:\n  dpo.beta: [0.2, 0.3]\n  dpo.max_length: 700\n  pairs.margin: [0.2, 0.3]"
+GRIDS = {
+    "fewer": WIDE.replace("[0.2, 0.3]", "[0.2]", 1),
+    "one ranking": WIDE.replace("margin: [0.2, 0.3]", "margin: 0.3"),
+    "more": WIDE.replace("700", "[700, 800]"),
+    "another order": "settings:\n  pairs.margin: [0.3, 0.2]\n  dpo.max_length: [700]\n"
+    "  dpo.beta: [0.3, 0.2]",
+    "written otherwise": WIDE.replace("0.2, 0.3", "2e-1, .3"),
+    "with a default": f"{WIDE}\n  dpo.seed: [0]",
+    "with weights": f"weights: {{usual: {{}}}}\n{WIDE}",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("then", GRIDS)
+def test_a_cell_is_found_by_its_settings_whatever_the_grid_calls_it(
+    run: Path, ran: Commands, then: str
+) -> None:
+    for text in (GRIDS["one ranking"], WIDE, GRIDS[then], WIDE):
+        regrid(run, f"by: dpo\n{text}")
+        ablate(run)
+        assert {cell["state"] for cell in cells(run).values()} == {"done"}
+        assert json.loads((run / "ablate/costs.json").read_bytes()).keys() == cells(run).keys()
+    different = 8 if then == "more" else 4
+    trained = [words for words in ran.ran if words[0] == "dpo"]
+    assert len({option(words, "--run") for words in trained}) == different
+    if then in ("fewer", "one ranking", "more", "another order"):  # else a stage is up to date
+        counts = [ran.count(command) for command in ("pairs", "dpo", "eval")]
+        assert counts == [3, different, different + 1]
+
+
+@pytest.mark.long
+def test_weightings_that_exchange_their_names_keep_their_cells(run: Path, ran: Commands) -> None:
+    grid = "by: dpo\nweights: {a: {}, b: {exact: 0.5}}"
+    regrid(run, grid)
+    ran.skill = lambda cell, *_: 80 if "exact" in str(cell) else 50
+    ablate(run)
+    count = len(ran.ran)
+    regrid(run, "by: dpo\nweights: {b: {}, a: {exact: 0.5}}")
+    ablate(run)
+    assert len(ran.ran) == count
+    assert cells(run)["a"]["figures"]["exact_call"]["mean"] == 0.8
+    # a new weighting takes a name whose folder another one has
+    regrid(run, "by: dpo\nweights: {b: {efficiency: 0}, c: {}, a: {exact: 0.5}}")
+    for _ in range(2):
+        ablate(run)
+        assert [words[0] for words in ran.ran[count:]] == ["pairs", "dpo", "eval"]
+    assert cells(run)["a"]["figures"]["exact_call"]["mean"] == 0.8
+
+
+@pytest.mark.long
+def test_cells_that_the_grid_has_no_longer_stay_and_are_named(
+    run: Path, ran: Commands, capsys: pytest.CaptureFixture[str]
+) -> None:
+    regrid(run, f"by: dpo\n{WIDE}")
+    ablate(run)
+    assert "no longer" not in capsys.readouterr().err
+    regrid(run, f"by: dpo\n{GRIDS['one ranking']}")
+    ablate(run)
+    [named] = [line for line in capsys.readouterr().err.splitlines() if "no longer" in line]
+    removed = shlex.split(named.partition("rm -r ")[2])
+    assert len(removed) == 3 and all(Path(name).is_dir() for name in removed)
+    assert f"{run}/ablate/pairs-margin=0.2" in removed
+    for name in removed:
+        shutil.rmtree(name)
+    count = len(ran.ran)
+    ablate(run, retry=True)
+    assert len(ran.ran) == count
+
+
+@pytest.mark.long
+def test_values_that_are_written_otherwise_are_one_cell(run: Path, ran: Commands) -> None:
+    regrid(run, "by: dpo\nsettings: {dpo.beta: [0.2, 2e-1, 0.3]}")
+    ablate(run)
+    assert ran.count("dpo") == 2 and cells(run)["beta=2e-1"]["note"] == "beta=0.2"

@@ -113,7 +113,7 @@ def test_a_torn_line_of_the_journal_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "commands.jsonl").write_text(f'{row}\n{{"cell": 3}}\n{row[:40]}', encoding="utf-8")
     journal = CommandJournal(tmp_path, [], retry=False)
     assert [one.exit_code for one in journal.rows] == [7]
-    assert journal.costs(["a", "b"]) == {"a": {"seconds": 2.0, "gib": 1.5}}
+    assert journal.costs({"a": "cells/a", "b": "cells/b"}) == {"a": {"seconds": 2.0, "gib": 1.5}}
     assert journal.earlier("cells/a/dpo", "agentlite dpo") == journal.rows[0]
     assert journal.earlier("cells/a/dpo", "agentlite dpo --set dpo.beta=1") is None
     assert CommandJournal(tmp_path, [], retry=True).earlier("cells/a/dpo", "agentlite dpo") is None
