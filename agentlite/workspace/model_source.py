@@ -52,7 +52,7 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
     A hub id stands for its newest commit; in the plan of a stage that was begun, for the commit it
     was begun with. `stage`: the folder of the one that asks.
     """
-    for folder in (run / name, Path(name)):
+    for folder in map(run_folder.without_detours, (run / name, Path(name))):
         if run_folder.is_stage(folder):
             return _stage_model(name, folder)
         if (stored := run_folder.read(folder)).given_up:

@@ -370,7 +370,13 @@ def is_finished(folder: Path) -> bool:
 def find_stage(name: str, run: Path) -> Path:
     """A stage's folder: its name in the workspace, or a path."""
     is_path = not (run / name).exists() and Path(name).is_dir()
-    return Path(name) if is_path else run / name
+    return without_detours(Path(name) if is_path else run / name)
+
+
+def without_detours(path: Path) -> Path:
+    """`runs/prep` for `runs/ablate/../prep`, unless a link on the way makes them two."""
+    short = Path(os.path.normpath(path))
+    return path if path.exists() and not (short.exists() and short.samefile(path)) else short
 
 
 def stages_in(run: Path, pattern: str = "*", *, given_up: bool = False) -> list[Path]:

@@ -625,3 +625,25 @@ def test_a_stage_that_fails_is_given_up_unless_something_is_worth_keeping(tmp_pa
         run()
     assert (tmp_path / "sft/failed.json").exists() is not bool(kept_by)
     assert (tmp_path / "sft/plan.json").exists() is bool(kept_by)
+
+
+@pytest.mark.parametrize("inside", [".", "ablate", "ablate/cells/a", "ablate/cells/not-there"])
+@pytest.mark.parametrize("stage", ["prep", "ablate/pairs", "none"])
+@pytest.mark.parametrize("relative", [True, False])
+def test_a_stage_is_named_without_the_detour_that_leads_to_it(
+    tmp_path, monkeypatch, inside, stage, relative
+):
+    monkeypatch.chdir(tmp_path)
+    run = Path("runs/home") if relative else tmp_path / "runs/home"
+    for name in ("prep", "ablate/pairs", "ablate/cells/a"):
+        (run / name).mkdir(parents=True, exist_ok=True)
+    name = os.path.relpath(run / stage, run / inside)
+    assert run_folder.find_stage(name, run / inside) == run / stage
+    assert run_folder.find_stage(stage, run) == run / stage
+
+
+def test_a_link_on_the_way_is_followed(tmp_path):
+    (tmp_path / "elsewhere/inside").mkdir(parents=True)
+    (tmp_path / "elsewhere/prep").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "elsewhere/inside")
+    assert run_folder.find_stage("../prep", tmp_path / "run").samefile(tmp_path / "elsewhere/prep")

@@ -36,6 +36,7 @@ from agentlite.stages.ablate.cells import (
     read_ablation,
 )
 from agentlite.stages.ablate.commands import CELLS, JOURNAL, CommandJournal
+from agentlite.stages.api import execute
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.model_source import Source, find_model
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
@@ -69,8 +70,10 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     _check_metric(settings.metric)
     prepared = run_folder.finished(run_folder.find_stage(settings.data, target.run), PREPARED)
     ablation = read_ablation(settings, target)
-    kept = {} if target.force else CommandJournal(target.folder, [], retry=False).kept()
-    ablation = ablation.placed(kept)
+    before = CommandJournal(target.folder, [], retry=settings.retry)
+    if target.force:
+        before.rows.clear()
+    ablation = ablation.placed(before.kept())
     source = find_model(ablation.model, target.run, target.begun)
     ablation = ablation._replace(sampled=_sampled_already(ablation, source))
     rows = [prepared.outputs[name] for name in sorted(prepared.outputs) if _is_split(name)]
@@ -85,8 +88,9 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
         {"data": ",".join(value[:16] for value in rows), "model": source.digest},
         run_folder.versions(),
     )
+    _refuse_unfit(ablation, before)
     if target.dry_run:
-        return _dry_run(ablation, plan)
+        return _dry_run(ablation, plan, before)
     grid = digest(plain([[cell.name, cell.sets] for cell in ablation.cells]))
     with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
         if stage.status == "done":
@@ -211,13 +215,40 @@ def _name_left_over(ablation: Ablation, journal: CommandJournal) -> None:
         )
 
 
-def _dry_run(ablation: Ablation, plan: Plan) -> Result:
+def _refuse_unfit(ablation: Ablation, journal: CommandJournal) -> None:
+    """A dry run of the stage that trains, for cells that are to be trained and whose data is there:
+    of those that have a value which none before them has, so that a long grid takes no long time.
+    Raises UserError for a cell that would fail.
+    """
+    target, by, seen = ablation.target, ablation.by, set[str]()
+    for cell in ablation.cells:
+        left = _left(ablation, journal, cell, ablation.settings.split)
+        data = f"{target.out}/{ablation.pairs_of(cell)}" if ablation.paired else ""
+        is_there = not data or run_folder.is_finished(target.run / data)
+        if not is_there or all(one.command != by for one in left):
+            continue
+        values = {plain([key, value]) for key, value in cell.of(by).items()} | {data}
+        if not values - seen:
+            continue
+        seen |= values
+        settings = ablation.settled(by, ablation.origins(by, cell), data)
+        planned = RunTarget(target.run, f"{by}-planned", dry_run=True, given=ablation.given())
+        try:
+            execute(by, settings, planned)
+        except UserError as error:
+            cell_of = f"{ablation.settings.grid}, cell {cell.name}"
+            raise UserError(
+                error.problem,
+                f"Correct the cell in the grid, or take it out. {error.fix}".rstrip(),
+                location=": ".join(filter(None, (cell_of, error.location))),
+                exit_code=error.exit_code,
+            ) from error
+
+
+def _dry_run(ablation: Ablation, plan: Plan, journal: CommandJournal) -> Result:
     """The cells, what each changes, and how long it would take."""
     target = ablation.target
     status = "new" if target.force else run_folder.compare(target.folder, plan)
-    journal = CommandJournal(target.folder, [], retry=ablation.settings.retry)
-    if target.force:
-        journal.rows.clear()
     cells = {
         cell.name: {
             "differs": cell.differs,

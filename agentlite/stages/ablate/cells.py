@@ -85,14 +85,20 @@ class Ablation(NamedTuple):
         mine = self.target.given
         return Given({}, (*mine.sets, *map(assignment, sets.items())), mine.files, mine.profile)
 
-    def settled(self, command: str, crossed: Origins) -> dict[str, Any]:
-        """The settings of a stage of a cell, with those that the grid has for it."""
-        given = self.given({f"{command}.data": self.settings.data, f"{command}.model": self.model})
+    def settled(self, command: str, crossed: Origins, data: str = "") -> Any:
+        """The settings of a stage of a cell, as if it stood in the workspace, with those that the
+        grid has for it. `data`: what it reads; "" for the prep.
+        """
+        names = {f"{command}.data": data or self.settings.data, f"{command}.model": self.model}
+        given = self.given(names)
         first = resolve.resolve(command, given, crossed=crossed).settings
         inherited = inherited_by(command, first, self.target.run)
-        return resolve.plain_settings(
-            resolve.resolve(command, given, inherited, crossed=crossed).settings
-        )
+        return resolve.resolve(command, given, inherited, crossed=crossed).settings
+
+    def origins(self, command: str, cell: Cell) -> Origins:
+        """The settings of one command that a cell changes, and where they are from."""
+        where = f"{resolve.find_file(self.settings.grid)}, cell {cell.name}"
+        return {key: (value, where) for key, value in cell.of(command).items()}
 
     def candidates_of(self, cell: Cell) -> str:
         """The stage whose candidates the cell ranks: one for all that are sampled alike."""
@@ -274,7 +280,7 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> Ablation:
             "Add weightings under `weights`, or values of a setting under `settings`.",
             location=str(path),
         )
-    cells = [cell._replace(changed=_changed(ablation, path, cell)) for cell in cells]
+    cells = [cell._replace(changed=_changed(ablation, cell)) for cell in cells]
     names = [
         folder_name(cell.name).lower() for cell in cells
     ]  # some file systems take both for one
@@ -291,14 +297,13 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> Ablation:
     return ablation._replace(cells=cells, many=many)
 
 
-def _changed(ablation: Ablation, path: Path, cell: Cell) -> dict[str, Any]:
+def _changed(ablation: Ablation, cell: Cell) -> dict[str, Any]:
     """Raises UserError 2 for a value that does not fit, with the grid and the cell."""
     changed: dict[str, Any] = {}
     for command in (ablation.by, PAIRED) if ablation.paired else (ablation.by,):
-        usual = ablation.settled(command, {})
-        where = f"{path}, cell {cell.name}"
-        mine = ablation.settled(
-            command, {key: (cell.of(command)[key], where) for key in cell.of(command)}
+        usual, mine = (
+            resolve.plain_settings(ablation.settled(command, origins))
+            for origins in ({}, ablation.origins(command, cell))
         )
         changed |= {
             f"{command}.{key}": mine[key] for key in cell.of(command) if mine[key] != usual[key]

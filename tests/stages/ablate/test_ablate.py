@@ -19,10 +19,12 @@ from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.metrics.tool_calls import score_step
 from agentlite.scoring.predictions import to_prediction_row
+from agentlite.stages import ablate as stages_ablate
 from agentlite.stages.ablate import commands
 from agentlite.stages.ablate.commands import CommandRun, EndedCommand
 from agentlite.stages.ablate.estimate import expected
 from agentlite.workspace import run_folder
+from agentlite.workspace.run_folder import Result, RunTarget
 
 TOOL = Tool("get_weather", "Weather.", {"type": "object", "properties": {}})
 STEPS = 40  # of a whole training
@@ -49,6 +51,17 @@ class Commands:
         self.stops_at: int | None = None
         self.gate = False  # whether the answers of a model miss a gate
         self.skill = lambda settings, split, steps: 50
+        self.checked = list[Any]()  # the settings of each dry run of a cell
+        self.unfit = lambda settings: False
+
+    def check(self, command: str, settings: Any, target: RunTarget) -> Result:
+        """In place of a dry run in this process."""
+        assert target.dry_run and not target.folder.exists()
+        assert run_folder.is_finished(run_folder.find_stage(settings.data, target.run))
+        self.checked.append(settings)
+        if self.unfit(settings):
+            raise UserError("2 rows are too long.", "Raise it.", location="runs/home/prep/train:7")
+        return Result(command, "dry run", "", {}, [], 0.0)
 
     def __call__(self, words: Sequence[str], caught: Sequence[int]) -> CommandRun:
         words = list(words)
@@ -185,6 +198,7 @@ def run(tmp_path: Path) -> Path:
 def ran(run: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     replaced = Commands(run)
     monkeypatch.setattr(commands, "run_command", replaced)
+    monkeypatch.setattr(stages_ablate, "execute", replaced.check)
     return replaced
 
 
@@ -653,3 +667,45 @@ def test_values_that_are_written_otherwise_are_one_cell(run: Path, ran: Commands
     regrid(run, "by: dpo\nsettings: {dpo.beta: [0.2, 2e-1, 0.3]}")
     ablate(run)
     assert ran.count("dpo") == 2 and cells(run)["beta=2e-1"]["note"] == "beta=0.2"
+
+
+LENGTHS = "settings: {%s.learning_rate: [1e-4, 1e-3, 1e-2], %s.max_length: [1024, 900, 300]}"
+
+
+@pytest.mark.parametrize("by", ["sft", "grpo"])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_cell_that_would_fail_on_its_data_is_found_before_anything_is_run(
+    run: Path, ran: Commands, by: str, dry_run: bool
+) -> None:
+    regrid(run, f"by: {by}\n{LENGTHS % (by, by)}")
+    ran.unfit = lambda settings: settings.max_length == 300
+    with pytest.raises(UserError) as caught:
+        ablate(run, dry_run=dry_run)
+    where = f"{run.parents[1]}/grid.yaml, cell learning_rate=1e-4, max_length=300"
+    assert caught.value.location == f"{where}: runs/home/prep/train:7"
+    assert "Correct the cell in the grid" in caught.value.fix
+    assert not ran.ran and not (run / "ablate").exists()
+    # each value once, and not each of the nine cells
+    ran.unfit, ran.checked = lambda settings: False, []
+    ablate(run, dry_run=True)
+    assert len(ran.checked) == 5
+
+
+@pytest.mark.long
+def test_a_cell_is_checked_once_its_pairs_are_there_and_until_it_is_run(
+    run: Path, ran: Commands
+) -> None:
+    regrid(run, "by: dpo\nsettings: {dpo.max_length: [1024, 900]}")
+    ran.fails = {"cells/max_length=900": (DIVERGED, "loss is not a finite number.")}
+    ablate(run)
+    assert not ran.checked  # there were no pairs before
+    ablate(run)
+    regrid(run, "by: dpo\nsettings: {dpo.max_length: [1024, 900, 800]}")
+    ablate(run, dry_run=True)
+    assert [one.max_length for one in ran.checked] == [800]
+    ablate(run, dry_run=True, retry=True)
+    assert [one.max_length for one in ran.checked] == [800, 900, 800]
+    ran.unfit, count = lambda settings: settings.max_length == 800, len(ran.ran)
+    with pytest.raises(UserError, match="cell max_length=800: runs/home/prep/train:7: 2 rows"):
+        ablate(run)
+    assert len(ran.ran) == count
