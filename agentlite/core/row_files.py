@@ -49,8 +49,6 @@ FIXES = {
 }
 OTHERWISE = "Repair what the system names, or give another folder{by}; then run it again."
 
-CHANGED = "The file was changed after the stage wrote it: run that stage again with --force."
-
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
@@ -137,9 +135,9 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
             file.writelines(encode(row) for row in rows)
 
 
-def read_rows(path: Path, fix: str = CHANGED) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[Row]:
     """The rows of a file that a stage wrote. A line that cannot be read is an error with its
-    place and `fix`.
+    place.
     """
     if path.suffix == ".parquet":
         yield from read_parquet(path)
@@ -149,6 +147,10 @@ def read_rows(path: Path, fix: str = CHANGED) -> Iterator[Row]:
             try:
                 yield json.loads(line)
             except ValueError as error:
+                fix = (
+                    "The file was changed after the stage wrote it: run that stage again with "
+                    "--force."
+                )
                 raise UserError(
                     f"not a JSON row ({error}).", fix, location=f"{path}:{number}"
                 ) from error
