@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from agentlite.core.errors import OUT_OF_MEMORY, UserError
 from agentlite.engine.decoding import Decoding, Stops, ends_of, until_stop
-from agentlite.engine.load import Loaded, free_memory, is_out_of_memory
+from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_memory
 
 
 class Completion(NamedTuple):
@@ -37,11 +36,9 @@ def generate(
             if not is_out_of_memory(error):
                 raise
             if batch_size == 1:
-                raise UserError(
-                    f"a prompt of {len(prompts[batch[0]])} tokens does not fit into the GPU's "
-                    "memory.",
+                raise does_not_fit(
+                    f"a prompt of {len(prompts[batch[0]])} tokens",
                     "Lower --max-length, or add --load-in-4bit true.",
-                    exit_code=OUT_OF_MEMORY,
                 ) from error
             completions = []  # halved below, where the error holds no tensor any more
         if completions:

@@ -27,6 +27,8 @@ from agentlite.workspace import hub
 from agentlite.workspace.model_source import EMBEDDED, Source
 
 FEW_BITS = {"Linear4bit", "Linear8bitLt"}  # the layers of bitsandbytes
+# of CUDA, of cuBLAS and cuDNN, and of torch on a CPU
+OUT_OF_MEMORY_WORDS = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
 
 class Loaded(NamedTuple):
@@ -284,7 +286,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, ValueError):  # of bitsandbytes' loader in transformers, and of Unsloth's
         return "dispatched on the CPU or the disk" in text or "fit in GPU memory" in text
     return type(error).__name__ == "OutOfMemoryError" or (
-        isinstance(error, RuntimeError) and ("out of memory" in text or "ALLOC_FAILED" in text)
+        isinstance(error, RuntimeError) and any(words in text for words in OUT_OF_MEMORY_WORDS)
+    )
+
+
+def does_not_fit(one: str, fix: str, location: str = "") -> UserError:
+    """The error where a row, a prompt or a model alone is too large. `fix`: what helps on a GPU."""
+    memory = "the GPU's memory"
+    if not on_gpu():
+        memory = "this machine's memory"
+        fix = "Lower --max-length, choose a smaller model, or end other programs."
+    return UserError(
+        f"{one} does not fit into {memory}.", fix, location=location, exit_code=OUT_OF_MEMORY
     )
 
 
@@ -441,11 +454,10 @@ def explained(error: Exception, name: str, quantized: bool = False) -> Exception
 
 def _too_large(name: str, quantized: bool) -> UserError:
     smaller = "Choose" if quantized else "Add --load-in-4bit true, choose"
-    return UserError(
-        "the model does not fit into the GPU's memory.",
+    return does_not_fit(
+        "the model",
         f"{smaller} a smaller model, or end other programs on the GPU: nvidia-smi lists them.",
-        location=name,
-        exit_code=OUT_OF_MEMORY,
+        name,
     )
 
 

@@ -11,11 +11,11 @@ import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from agentlite.core.errors import OUT_OF_MEMORY, UserError
+from agentlite.core.errors import UserError
 from agentlite.core.records import Ending
 from agentlite.engine import on_gpu
 from agentlite.engine.decoding import Decoding, ends_of, until_stop, window
-from agentlite.engine.load import Loaded, free_memory, is_out_of_memory
+from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_memory
 from agentlite.engine.planning.memory import ROW_TOKENS, SMALL_CARD, rows_at_once
 from agentlite.engine.planning.model_shape import shape_of
 from agentlite.engine.read_before import ReadBefore
@@ -77,11 +77,9 @@ def _sample_or_halves(
             raise
         halves = _halves(requests)
         if not halves:
-            raise UserError(
-                f"an answer to a prompt of {len(requests[0].prompt)} tokens does not fit into GPU "
-                "memory.",
+            raise does_not_fit(
+                f"an answer to a prompt of {len(requests[0].prompt)} tokens",
                 "Lower --max-length, or add --load-in-4bit true.",
-                exit_code=OUT_OF_MEMORY,
             ) from error
     free_memory()  # outside the except clause: the traceback held the tensors of the batch
     return [

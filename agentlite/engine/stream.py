@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from agentlite.core.errors import OUT_OF_MEMORY, UserError
 from agentlite.core.json_guide import Guide
 from agentlite.core.records import Ending
 from agentlite.engine.decoding import Decoding, ends_of, until_stop
 from agentlite.engine.guided_choice import GuidedChoice
-from agentlite.engine.load import Loaded, free_memory, is_out_of_memory
+from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_memory
 
 Listener = Callable[[str], bool]  # gets each new piece of text; False: nobody listens any more
 
@@ -74,10 +73,8 @@ def stream(
         if not is_out_of_memory(error):
             raise
         free_memory()
-        raise UserError(
-            f"a prompt of {len(prompt)} tokens does not fit into the GPU's memory.",
-            "Lower --max-length, or add --load-in-4bit.",
-            exit_code=OUT_OF_MEMORY,
+        raise does_not_fit(
+            f"a prompt of {len(prompt)} tokens", "Lower --max-length, or add --load-in-4bit."
         ) from error
     new = output[0, len(prompt) :].tolist()
     return watcher.whole(new)._replace(log_probabilities=logits.of(new) if likely else ())

@@ -20,7 +20,7 @@ from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, n
 from agentlite.core.plain_words import misfit
 from agentlite.core.row_files import write_json
 from agentlite.engine import adapter, checkpoints, coordinate, deepspeed, load_dtype, on_gpu
-from agentlite.engine.load import free_memory, is_out_of_memory, weight_files
+from agentlite.engine.load import does_not_fit, free_memory, is_out_of_memory, weight_files
 from agentlite.engine.signals import Stopped, noted_signals
 from agentlite.engine.trackers import tracker_arguments
 from agentlite.engine.training_log import Pace, logged, open_journal
@@ -487,11 +487,10 @@ def _restore_metrics(folder: Path, checkpoint: Path | None) -> None:
 
 def _explained(error: Exception, folder: Path) -> Exception:
     if is_out_of_memory(error):
-        return UserError(
-            "one row alone does not fit into the GPU's memory.",
+        return does_not_fit(
+            "one row alone",
             "Add --load-in-4bit true, lower --max-length, or take a smaller model; with --force.",
-            location=str(folder),
-            exit_code=OUT_OF_MEMORY,
+            str(folder),
         )
     if type(error).__name__ == "UnpicklingError":  # torch reads data alone, and this is more
         return UserError(

@@ -17,7 +17,7 @@ from agentlite.core.plain_words import kind, misfit, misread, utf8_text, wide_en
 from agentlite.data.formats import read_raw
 from agentlite.deploy.tool_results import read_toolbox
 from agentlite.environments.mock_tasks import read_tools_file
-from agentlite.environments.tasks import read_tasks
+from agentlite.environments.tasks import for_class, read_tasks
 from agentlite.rendering.protocols.prompt_template import read_templates
 from agentlite.scoring.grid_file import read_grid_file
 from agentlite.scoring.predictions import read_external
@@ -94,7 +94,7 @@ def test_a_text_is_read_as_utf_8_or_its_encoding_is_named(name: str, text: str) 
 READERS: dict[str, Callable[[Path], object]] = {
     "settings": lambda path: resolve("sft", Given(files=(str(path),))),
     "grid": read_grid_file,
-    "tasks": lambda path: [*read_tasks(path)],
+    "tasks": lambda path: [*read_tasks(path, for_class)],
     "tools": lambda path: read_toolbox(str(path)),
     "mock tools": read_tools_file,
     "answers": lambda path: read_external(path, [], {}),

@@ -31,8 +31,18 @@ ENGINES = {"sft": sft_trainer, "dpo": dpo_trainer, "grpo": grpo_trainer}
 SHAPE: dict[str, Any] = {"batch_size": 4, "gradient_accumulation": 2, "save_steps": 2}
 
 
-@pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fits], None]:
+OF_A_CPU = RuntimeError(  # torch's own words
+    "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you "
+    "tried to allocate 7692288 bytes. Error code 12 (Cannot allocate memory)"
+)
+
+
+@pytest.fixture(
+    params=[torch.OutOfMemoryError("CUDA out of memory."), OF_A_CPU], ids=["GPU", "CPU"]
+)
+def memory(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Callable[[Fits], None]:
     """`fits` says of the number of a step and the rows of a micro-batch whether there is room."""
 
     def limited(make: Callable[..., Any], fits: Fits) -> Callable[..., Any]:
@@ -44,7 +54,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fits], None]:
                 if not fits(
                     trainer.state.global_step + 1, trainer.args.per_device_train_batch_size
                 ):
-                    raise torch.OutOfMemoryError("CUDA out of memory.")
+                    raise request.param
                 return take(*given, **named)
 
             trainer.training_step = training_step
@@ -136,7 +146,7 @@ def test_what_fitted_is_remembered_by_the_run_that_carries_on(
 def test_one_row_that_does_not_fit_is_exit_7(tiny_model: Path, tmp_path: Path, memory: Any) -> None:
     tried: list[int] = []
     memory(lambda step, rows: bool(tried.append(rows)))
-    with pytest.raises(UserError, match="one row alone does not fit") as error:
+    with pytest.raises(UserError, match="one row alone does not fit into this machine") as error:
         train("dpo", tiny_model, tmp_path, 6)
     assert error.value.exit_code == OUT_OF_MEMORY
     assert tried == [4, 2, 1]
