@@ -29,23 +29,18 @@ from agentlite.engine.load import Loading, load_for_inference
 Fits = Callable[[int, int], bool]
 ENGINES = {"sft": sft_trainer, "dpo": dpo_trainer, "grpo": grpo_trainer}
 SHAPE: dict[str, Any] = {"batch_size": 4, "gradient_accumulation": 2, "save_steps": 2}
-
-
+OF_A_GPU = torch.OutOfMemoryError("CUDA out of memory.")
 OF_A_CPU = RuntimeError(  # torch's own words
     "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you "
     "tried to allocate 7692288 bytes. Error code 12 (Cannot allocate memory)"
 )
 
 
-@pytest.fixture(
-    params=[torch.OutOfMemoryError("CUDA out of memory."), OF_A_CPU], ids=["GPU", "CPU"]
-)
-def memory(
-    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Callable[[Fits], None]:
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """`fits` says of the number of a step and the rows of a micro-batch whether there is room."""
 
-    def limited(make: Callable[..., Any], fits: Fits) -> Callable[..., Any]:
+    def limited(make: Callable[..., Any], fits: Fits, error: Exception) -> Callable[..., Any]:
         def make_trainer(*given: Any) -> Any:
             trainer = make(*given)
             take = trainer.training_step
@@ -54,7 +49,7 @@ def memory(
                 if not fits(
                     trainer.state.global_step + 1, trainer.args.per_device_train_batch_size
                 ):
-                    raise request.param
+                    raise type(error)(*error.args)
                 return take(*given, **named)
 
             trainer.training_step = training_step
@@ -64,9 +59,9 @@ def memory(
 
     makers = {engine: engine.make_trainer for engine in ENGINES.values()}
 
-    def limit(fits: Fits) -> None:
+    def limit(fits: Fits, error: Exception = OF_A_GPU) -> None:
         for engine, make in makers.items():
-            monkeypatch.setattr(engine, "make_trainer", limited(make, fits))
+            monkeypatch.setattr(engine, "make_trainer", limited(make, fits, error))
 
     return limit
 
@@ -143,12 +138,15 @@ def test_what_fitted_is_remembered_by_the_run_that_carries_on(
     assert set(tried) == {2}
 
 
-def test_one_row_that_does_not_fit_is_exit_7(tiny_model: Path, tmp_path: Path, memory: Any) -> None:
+@pytest.mark.parametrize("error", [OF_A_GPU, OF_A_CPU], ids=["GPU", "CPU"])
+def test_one_row_that_does_not_fit_is_exit_7(
+    error: Exception, tiny_model: Path, tmp_path: Path, memory: Any
+) -> None:
     tried: list[int] = []
-    memory(lambda step, rows: bool(tried.append(rows)))
-    with pytest.raises(UserError, match="one row alone does not fit into this machine") as error:
+    memory(lambda step, rows: bool(tried.append(rows)), error)
+    with pytest.raises(UserError, match="one row alone does not fit into this machine") as caught:
         train("dpo", tiny_model, tmp_path, 6)
-    assert error.value.exit_code == OUT_OF_MEMORY
+    assert caught.value.exit_code == OUT_OF_MEMORY
     assert tried == [4, 2, 1]
 
 
