@@ -32,7 +32,9 @@ def taught(tiny_model, tmp_path_factory):
     return folder / "adapter"
 
 
-def trained(tiny_model: Path, taught: Path, folder: Path, **changes: object) -> dict[str, object]:
+def trained(
+    tiny_model: Path, taught: Path | None, folder: Path, **changes: object
+) -> dict[str, object]:
     folder.mkdir(exist_ok=True)
     return distill_trainer.train(
         source(tiny_model), source(tiny_model, taught), distill(**changes), folder, distill_task()
@@ -142,17 +144,22 @@ def test_a_teacher_on_disk_teaches_by_its_likeliest_tokens_and_is_not_loaded_aga
     assert names == [None]
 
 
-def test_a_step_is_the_same_in_smaller_micro_batches(tiny_model, taught, tmp_path):
-    """As after a micro-batch that did not fit into memory."""
+@pytest.mark.parametrize("by_itself", [False, True])
+def test_a_step_is_the_same_in_smaller_micro_batches(by_itself, tiny_model, taught, tmp_path):
+    """As after a micro-batch that did not fit into memory: its loss, and every figure beside it."""
     found = []
     for size in (4, 1):
         folder = tmp_path / str(size)
         folder.mkdir()
         (folder / MICRO_BATCH).write_text(f'{{"batch_size": {size}}}', encoding="utf-8")
         changes = {"max_steps": 2, "batch_size": 4, "gradient_accumulation": 1}
-        trained(tiny_model, taught, folder, lmbda=0.5, **changes)
-        found.append([row["loss"] for row in training_log.logged(folder)])
-    assert found[0] == pytest.approx(found[1], rel=1e-4)
+        trained(tiny_model, None if by_itself else taught, folder, lmbda=0.5, **changes)
+        rows = training_log.logged(folder)
+        names = ("loss", *distill_trainer.MEASURES.values())
+        found.append({name: [row[name] for row in rows] for name in names})
+    assert not by_itself or found[0]["agreement"] == [1.0, 1.0]
+    for name, values in found[0].items():
+        assert values == pytest.approx(found[1][name], rel=1e-4, abs=1e-6), name
 
 
 def test_the_student_comes_closer_to_its_teacher(tiny_model, taught, tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentlite.scoring.metrics.forgetting import GeneralResults, forgetting
+from agentlite.scoring.metrics.forgetting import GeneralResults, forgetting, is_right
 
 
 def results(loss, right, right_zh):
@@ -28,3 +28,22 @@ def test_each_figure_says_how_much_was_lost_in_its_own_data(after, forgotten):
     assert tuple(one.mean for one in figures) == forgotten
     shares = (found.general_questions.mean, found.general_questions_zh.mean)
     assert shares == (after[1] / 8, after[2] / 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "right"),
+    [
+        ("It is the cat.", "cat", True),
+        ("Do concatenate it.", "cat", False),
+        ("答案是猫。", "猫", True),
+        ("春はさくらの花です", "さくら", True),
+        ("それはコーヒーです", "コーヒー", True),
+        ("ｺｰﾋｰです", "コーヒー", True),
+        ("東京タワーは333メートル", "333", True),
+        ("東京タワーは1333メートル", "333", False),
+        ("さらくです", "さくら", False),
+    ],
+)
+def test_an_answer_is_words_of_its_own_and_in_chinese_and_japanese_characters(text, answer, right):
+    """Where no blank ends a word each character is one: Han, hiragana and katakana."""
+    assert is_right(text, ["nothing else", answer]) == right

@@ -1,5 +1,6 @@
 """A wrong answer is of one kind, the first that holds; a right one is of none."""
 
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -58,33 +59,49 @@ def without(*names: str, **changed: Any) -> Call:
     return Call("book", {**kept, **changed})
 
 
-@pytest.mark.parametrize(
-    ("call", "expected"),
-    [
-        (without(), ""),
-        (without(city="oslo, norway", late=False), ""),
-        (without("city"), "missing_required"),
-        (without("nights"), "missing_optional"),
-        (without(stars=3), "extra_parameter"),
-        (without(nights="2"), "wrong_type"),
-        (without(extras="bed"), "wrong_type"),
-        (without(extras=[1]), "wrong_type"),
-        (without(city="Rome"), "other_text"),
-        (without(nights=3), "other_value"),
-        (without(rate=5), "other_value"),
-        (without(extras=["bed", "cot"]), "other_value"),
-        (without(late=True), "other_value"),
-        (Call("get_weather", {"city": "Oslo"}), "wrong_tool"),
-        (Call("nowhere", {}), "wrong_tool"),
-        # several mistakes: the first kind in the order of KINDS
-        (without("city", "nights", stars=3), "missing_required"),
-        (without("nights", stars=3, rate="5 %"), "missing_optional"),
-        (without(city="Rome", nights="2"), "wrong_type"),
-        (without(city="Rome", nights=3), "other_text"),
-    ],
-)
+WRONG = [
+    (without(), ""),
+    (without(city="oslo, norway", late=False), ""),
+    (without("city"), "missing_required"),
+    (without("nights"), "missing_optional"),
+    (without(stars=3), "extra_parameter"),
+    (without(nights="2"), "wrong_type"),
+    (without(extras="bed"), "wrong_type"),
+    (without(extras=[1]), "wrong_type"),
+    (without(city="Rome"), "other_text"),
+    (without(nights=3), "other_value"),
+    (without(rate=5), "other_value"),
+    (without(extras=["bed", "cot"]), "other_value"),
+    (without(late=True), "other_value"),
+    (Call("get_weather", {"city": "Oslo"}), "wrong_tool"),
+    (Call("nowhere", {}), "wrong_tool"),
+    # several mistakes: the first kind in the order of KINDS
+    (without("city", "nights", stars=3), "missing_required"),
+    (without("nights", stars=3, rate="5 %"), "missing_optional"),
+    (without(city="Rome", nights="2"), "wrong_type"),
+    (without(city="Rome", nights=3), "other_text"),
+]
+
+
+@pytest.mark.parametrize(("call", "expected"), WRONG)
 def test_a_call_is_wrong_in_the_first_way_that_holds(call: Call, expected: str) -> None:
     assert kind([call]) == expected
+
+
+OTHER = Call("book", {"city": "Rome", "nights": 7, "rate": 0.5, "extras": []})
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"), [(call, kind) for call, kind in WRONG if call.name == OTHER.name]
+)
+def test_a_right_call_beside_a_wrong_one_of_the_same_tool_changes_no_kind(
+    call: Call, expected: str
+) -> None:
+    accepted = {name: [value] for name, value in OTHER.arguments.items()}
+    gold = [*GOLD.calls, GoldCall("book", accepted)]
+    for calls in permutations([call, OTHER]):
+        for both in permutations(gold):
+            assert kind([*calls], Gold(both)) == expected
 
 
 def test_whether_and_how_often_to_call_comes_before_arguments() -> None:

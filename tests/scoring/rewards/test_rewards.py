@@ -520,6 +520,21 @@ def test_every_right_argument_raises_the_total(named, right, draw):
     assert worth_of(right | {added}) > worth_of(right)
 
 
+@pytest.mark.parametrize("counts", [(0,), (1,), (5,), (0, 0), (0, 1), (1, 0), (0, 5, 0)])
+def test_a_right_answer_has_the_whole_of_every_component_with_any_number_of_parameters(counts):
+    """Also with none: a tool may take no arguments."""
+    calls = [Call("f", dict.fromkeys(NAMES[:count], place)) for place, count in enumerate(counts)]
+    due_ = gold(
+        *(
+            expected("f", **{name: [value] for name, value in one.arguments.items()})
+            for one in calls
+        )
+    )
+    attempt = Attempt(Parsed("", tuple(calls)), due_, (OF_FIVE,))
+    components = score_attempt(attempt).components
+    assert {name: components[name] for name in COMPONENTS} == dict.fromkeys(COMPONENTS, 1.0)
+
+
 @given(SOME_DUE, CALLS)
 def test_adding_any_call_to_a_right_answer_lowers_the_total(due_, call):
     assert (
