@@ -105,6 +105,19 @@ def test_a_link_in_a_stage_adds_no_more_than_its_own_size(tmp_path, target):
     assert one.bytes - before == (0 if target == "folder" else link.lstat().st_size)
 
 
+@pytest.mark.parametrize("last", ["plan.json", "metrics.jsonl", "done.json"])
+def test_a_stage_is_as_old_as_what_was_written_to_it_last(last, tmp_path, monkeypatch):
+    """One that trains is young, however long ago it was begun."""
+    with stage(tmp_path / "a") as one:
+        write_rows(one.folder / "metrics.jsonl", [{"step": 1, "loss": 2.0}])
+        one.finish(["metrics.jsonl"], {})
+    for name in ("plan.json", "metrics.jsonl", "done.json"):
+        written = 1000 + 20 * (name == last)
+        os.utime(tmp_path / "a" / name, (written, written))
+    monkeypatch.setattr(run_listing.time, "time", lambda: 1030.0)
+    assert [one.age for one in inventory(tmp_path)] == [10.0]
+
+
 def test_stages_come_in_the_order_in_which_they_were_begun_with_sizes_and_ages(
     tmp_path, monkeypatch
 ):

@@ -93,6 +93,21 @@ def test_what_a_dead_endpoint_does_not_answer_the_others_do(
     assert sum(count for (host, _), count in asked.items() if host == "a") < 12
 
 
+@pytest.mark.parametrize(("limit", "of_probe"), [(2.0, 2.0), (60.0, 60.0), (600.0, 60.0)])
+def test_a_probe_is_waited_for_as_long_as_a_question_and_a_minute_at_most(
+    limit: float, of_probe: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: dict[bool, set[float]] = {True: set(), False: set()}
+
+    def ask(endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], *_: Any) -> Reply:
+        waited[messages == PROBE.messages].add(endpoint.timeout)
+        return YES if messages == PROBE.messages else SILENT
+
+    monkeypatch.setattr(endpoint_pool, "ask", ask)
+    assert len(list(ask_all([A._replace(timeout=limit)], questions(IN_A_ROW)))) == IN_A_ROW
+    assert waited == {True: {of_probe}, False: {limit}}
+
+
 def test_a_question_that_one_endpoint_fails_is_asked_at_the_other(answering: Any) -> None:
     def say(host: str, number: int) -> Reply:
         return SILENT if (host, number % 2) == ("a", 0) and number >= 0 else Reply(host)

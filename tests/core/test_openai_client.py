@@ -498,6 +498,17 @@ def test_an_explanation_is_shown_in_part_and_without_the_key(monkeypatch, answer
     assert reply.detail == "bad (the key) " + "x" * 186 and len(reply.detail) == 200
 
 
+@pytest.mark.parametrize("around", ["x", "x ", "  \n x"])
+def test_no_part_of_the_key_is_shown_wherever_an_explanation_is_cut(around, monkeypatch, answers):
+    key = "k-0123456789abcdef"
+    monkeypatch.setenv("MY_KEY", key)
+    for before in range(2 * openai_client.LONGEST_DETAIL):
+        text = (around * before)[:before] + key + " " + around * 300
+        answers += [(400, "", text.encode())]
+        detail = ask(HERE._replace(key="MY_KEY"), [], {}, Stop()).detail
+        assert detail and key[:3] not in detail and key[-3:] not in detail
+
+
 @pytest.mark.parametrize(
     ("url", "address"),
     [

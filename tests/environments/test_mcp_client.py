@@ -1,6 +1,8 @@
 """The tools and calls of a server, over stdio and HTTP: a fault is a result, or the world's end."""
 
 import contextlib
+import shlex
+import sys
 import time
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 from support.mcp_servers import command, served
 
 from agentlite.environments.inside import LostWorldError
-from agentlite.environments.mcp_client import McpClient
+from agentlite.environments.mcp_client import MOST_LOGGED, McpClient
 
 pytestmark = pytest.mark.long  # a process for each server
 
@@ -85,6 +87,15 @@ def test_tools_come_in_pages():
 def test_a_server_that_breaks_says_why(fault, reason):
     with pytest.raises(LostWorldError, match=reason), session(fault, "stdio") as client:
         client.call("buy", {"item": "apple"})
+
+
+@pytest.mark.parametrize("logged", [0, MOST_LOGGED, 3 * MOST_LOGGED])
+def test_what_a_server_logs_last_is_why_it_ended_however_much_comes_before(logged):
+    program = (
+        f"import sys; sys.stderr.write('ready\\n' * {logged // 6} + 'no apples\\n'); sys.exit(3)"
+    )
+    with pytest.raises(LostWorldError, match=r"exit code 3: no apples$"):
+        McpClient(shlex.join([sys.executable, "-c", program]))
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,16 @@
 """The frame of the trainer stages: what a finished one has recorded, and when it trains again."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from agentlite.config.settings import COMMANDS
+from agentlite.config.settings import COMMANDS, GrpoSettings
 from agentlite.core.errors import UserError
 from agentlite.engine import load
-from agentlite.stages import training
+from agentlite.stages import grpo, grpo_live, training
 from agentlite.stages.training import train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import find_model
@@ -147,3 +148,23 @@ def test_weights_in_few_bits_are_refused_without_a_gpu_by_a_dry_run_too(
     stage.settings = replace(stage.settings, load_in_4bit=True)
     with pytest.raises(UserError, match="need a CUDA GPU"):
         stage()
+
+
+class Talk:
+    """An environment: this file, and the name of the class."""
+
+    def reset(self, prompt: str, **row: Any) -> None:
+        """Any task will do."""
+
+
+def test_a_model_that_acts_in_an_environment_is_measured_in_the_same_tasks_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in those of the environment's own, nor in the test records of a prep."""
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"id": "a", "prompt": "Hello."}\n', encoding="utf-8")
+    env = f"{Path(__file__).resolve()}:Talk"
+    settings = GrpoSettings(model="smollm2-135m", env=env, tasks=str(tasks), dev=0.0, test=0.0)
+    monkeypatch.setattr(grpo_live, "train_stage", lambda *_, **given: given["evaluate"])
+    evaluate: Any = grpo.run(settings, RunTarget(tmp_path, "grpo"))
+    assert shlex.split(evaluate) == ["--env", env, "--tasks", str(tasks)]

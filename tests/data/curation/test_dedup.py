@@ -199,6 +199,20 @@ def test_near_copies_are_found_in_chinese() -> None:
     assert near_of([dialog(asked, [trip()]), dialog(asked + "，谢谢", [trip()])])
 
 
+LONG = f"{TEXT} On the way I want to see: {', '.join(WORDS)}, and then all of that again."
+UNKNOWN = replace(
+    dialog(LONG, [call("flight")], answer="Booked."),
+    gold={1: Gold((GoldCall("flight", ANY_ARGUMENTS),))},
+)
+KNOWN = [dialog(LONG, [trip(to=to)], answer="Booked!!") for to in ("Bergen", "Bodø")]
+
+
+def test_only_known_arguments_keep_near_copies_apart() -> None:
+    for known in KNOWN:
+        assert near_of([UNKNOWN, known]) and near_of([known, UNKNOWN])
+    assert not near_of(KNOWN)
+
+
 SAME_CALLS = {
     "in other letters and numbers": (dialog(TEXT, [trip(" oslo", "BERGEN", seats=2.0)]), True),
     "asked in part": (dialog(TEXT[:70], [trip(seats=2)]), True),

@@ -5,6 +5,8 @@ for them.
 import importlib.util
 import io
 import random
+import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +30,7 @@ from agentlite.core.records import (
     to_row,
 )
 from agentlite.data.augment import kinds
+from agentlite.data.curation.hard_negatives import with_masked_names
 from agentlite.data.curation.optional_parameters import with_optional_wanted, with_required_relaxed
 from agentlite.data.curation.validate import validate
 from agentlite.data.curation.variants import variants_of
@@ -220,6 +223,50 @@ def test_what_was_required_and_given_may_be_left_out_by_the_schema_alone(seed: i
         assert {**inner, "description": ""} == {**was, "description": ""}
         assert str(arguments[name]) not in added.replace("'", "").split()
     assert not calls_problem(record.messages[1].calls, record.expected(1), record.tools)
+
+
+DEFAULTED = re.compile(r"[Dd]efaults? (?:is|to) '?([^' ]*?)'?(?: if not given)?\.$")
+
+
+@pytest.mark.parametrize(
+    ("value", "inner"),
+    [
+        ("metric", {"type": "string", "enum": ["metric", "imperial"]}),
+        (True, {"type": "boolean"}),
+        (0, {"type": "integer"}),
+        (10, {"type": "integer"}),
+        (100, {"type": "number"}),
+        (1.5, {"type": "number"}),
+    ],
+)
+def test_no_description_calls_the_value_of_the_call_its_default(
+    value: Any, inner: dict[str, Any]
+) -> None:
+    """A model that left it out would be right, and the call would be wrong."""
+    schema = {"type": "object", "properties": {"given": inner}, "required": ["given"]}
+    turn = Message("assistant", "", (Call("f", {"given": value}, "call_0"),))
+    parent = Record(messages=(Message("user", "Do it."), turn), tools=(Tool("f", "", schema),))
+    defaults = list[str]()
+    for seed in range(100):
+        (tool,) = made(with_required_relaxed(parent, seed)).tools
+        description = tool.parameters["properties"]["given"].get("description", "")
+        if found := DEFAULTED.search(description):
+            defaults.append(found[1])
+    assert len(defaults) > 20
+    assert str(value) not in defaults
+
+
+@pytest.mark.parametrize(
+    "make",
+    [with_optional_wanted, with_required_relaxed, with_masked_names],
+    ids=lambda f: f.__name__,
+)
+def test_another_seed_makes_another_variant_and_the_same_one_the_same(
+    make: Callable[[Record, int], Record | str],
+) -> None:
+    parents = [record_of(OPTIONAL, f"Is it wet in Oslo at {hour}?") for hour in range(8)]
+    by_seed = [[made(make(parent, seed)).id for parent in parents] for seed in (0, 1, 0)]
+    assert by_seed[0] == by_seed[2] != by_seed[1]
 
 
 @pytest.mark.parametrize(
