@@ -323,6 +323,12 @@ def _printable(endpoint: Endpoint, text: str) -> str:
     """The beginning of a text, without what a terminal would obey, and without the key: some
     servers send back what they got.
     """
-    text = " ".join(text[: 20 * LONGEST_DETAIL].split())
-    text, key = "".join(filter(str.isprintable, text)), _key(endpoint)
-    return (text.replace(key, "(the key)") if key else text)[:LONGEST_DETAIL]
+    # before a cut that could leave a part of the key, and behind what could have parted it
+    text = " ".join(_without_key(endpoint, text)[: 20 * LONGEST_DETAIL].split())
+    text = "".join(filter(str.isprintable, text))
+    return _without_key(endpoint, text)[:LONGEST_DETAIL]
+
+
+def _without_key(endpoint: Endpoint, text: str) -> str:
+    key = _key(endpoint)
+    return text.replace(key, "(the key)") if key else text

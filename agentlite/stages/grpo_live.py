@@ -1,5 +1,6 @@
 """an environment + a model -> an adapter trained on its own rollouts, each beside its group's."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -80,7 +81,7 @@ def train_live(
             "memory_gib": memory,
         }
 
-    tasks = f" --tasks {settings.tasks}" if settings.tasks else ""
+    tasks = f" --tasks {shlex.quote(settings.tasks)}" if settings.tasks else ""
     return train_stage(
         command,
         settings,
@@ -96,7 +97,7 @@ def train_live(
         train=train,
         outputs=(TASKS, TRAJECTORIES),
         not_of_the_plan=(*not_of_the_plan, "world_memory", *OF_SERVERS),
-        evaluate=f" --env {settings.env}{tasks}",
+        evaluate=f" --env {shlex.quote(settings.env)}{tasks}",
     )
 
 

@@ -491,6 +491,15 @@ def test_a_request_says_who_asks_and_holds_the_key_trimmed(monkeypatch):
     assert b"authorization" not in requests[1].lower()
 
 
+@pytest.mark.parametrize("before", [0, 1, 180, 3990, 3996, 3999, 4000])
+@pytest.mark.parametrize("blank", [b" ", b"\n"])
+def test_no_part_of_the_key_is_shown_wherever_it_stands(monkeypatch, answers, before, blank):
+    monkeypatch.setenv("MY_KEY", "k-123")
+    answers += [(400, "", blank * before + b"k-123 is wrong")]
+    reply = ask(HERE._replace(key="MY_KEY"), [], {}, Stop())
+    assert "k-1" not in reply.detail and "(the key)".startswith(reply.detail[:9])
+
+
 def test_an_explanation_is_shown_in_part_and_without_the_key(monkeypatch, answers):
     monkeypatch.setenv("MY_KEY", "k-123")
     answers += [(400, "", b"bad k-123 " + b"x" * 500)]

@@ -819,7 +819,7 @@ def test_a_target_that_cannot_be_written_is_exit_74_before_any_work(run, tmp_pat
     assert (
         error.exit_code == 74
         and "Read-only file system" in str(error)
-        and "another place" in error.fix
+        and "a folder that you may write to" in error.fix
     )
     monkeypatch.setattr(Path, "mkdir", mkdir)
     monkeypatch.setattr(

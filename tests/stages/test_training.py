@@ -161,7 +161,7 @@ def test_a_model_that_acts_in_an_environment_is_measured_in_the_same_tasks_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not in those of the environment's own, nor in the test records of a prep."""
-    tasks = tmp_path / "tasks.jsonl"
+    tasks = tmp_path / "my tasks.jsonl"
     tasks.write_text('{"id": "a", "prompt": "Hello."}\n', encoding="utf-8")
     env = f"{Path(__file__).resolve()}:Talk"
     settings = GrpoSettings(model="smollm2-135m", env=env, tasks=str(tasks), dev=0.0, test=0.0)

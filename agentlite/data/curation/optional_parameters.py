@@ -280,5 +280,5 @@ def _other_than(value: object, inner: Schema, chance: random.Random) -> str | No
     if isinstance(value, int | float):
         return str(chance.choice([one for one in (0, 1, 5, 10, 100) if one != value]))
     if isinstance(value, str):
-        return chance.choice(("''", "'all'", "'any'", "None"))
+        return chance.choice(["None", *(repr(one) for one in ("", "all", "any") if one != value)])
     return "an empty list" if isinstance(value, list) and value else None
