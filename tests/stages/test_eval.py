@@ -388,7 +388,7 @@ def test_what_is_missing_scores_0_and_is_told(workspace: Path, tmp_path: Path, c
             "1 of 1 rows are about records that the data does not have",
             1,
         ),
-        (b'\n{"record_id": "ID", "text": "\xff"}\n', "is not UTF-8", 2),
+        (b'\n{"record_id": "ID", "text": "\xff"}\n', "not UTF-8: byte ff", 2),
         (
             b'{"record_id": "ID", "text": "x"}\n{"record_id": "ID", "text": "y"}\n',
             "appears twice, first in line 1",
