@@ -51,12 +51,16 @@ class Freed(Struct, frozen=True):
 
 
 def inventory(run: Path) -> list[ListedStage]:
-    """In the order in which they were begun. Raises UserError 2 where there is no stage."""
+    """What `runs` lists, the stage that was begun first at the top. Raises UserError 2 for
+    a workspace without one.
+    """
     return [_listed(run, stage) for stage in stages_of(run)]
 
 
 def stages_of(run: Path) -> list[StoredStage]:
-    """In the order in which they were begun. Raises UserError 2 where there is no stage."""
+    """The stages of a workspace, in the order in which they were begun. Raises UserError 2 for
+    a workspace without one.
+    """
     if stages := stored_stages(run):
         return stages
     inside = run.is_dir() and any(stored_stages(path) for path in run.iterdir())

@@ -85,7 +85,7 @@ def _variants(made: Mapping[str, Mapping[str, int]]) -> Iterator[Line]:
     """How many there are of each kind, and why the other rows chosen for it have none."""
     for kind, counts in made.items():
         reasons = [f"{why} {count:,}" for why, count in counts.items() if why != "made"]
-        words = f"{kind}; none of others: {', '.join(reasons)}" if reasons else kind
+        words = f"{kind}; other rows have none: {', '.join(reasons)}" if reasons else kind
         if kind == "left out":
             yield Line("", f"{sum(counts.values()):,}", ", ".join(["left out", *counts]), "yellow")
         else:

@@ -56,7 +56,7 @@ def _bare_call(text: str, names: set[str]) -> tuple[str, str] | None:
         return None
     try:
         first, _ = DECODER.raw_decode(start)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or nested too deep for a call
         return None
     called = isinstance(first, dict) and first.keys() & {"parameters", "arguments"}
     name = first.get("name") if called else None

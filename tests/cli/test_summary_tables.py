@@ -102,7 +102,7 @@ def test_each_kind_of_variant_has_a_line_with_why_rows_have_none():
         Line(
             "variants",
             "3",
-            "removed; none of others: no other tool on offer 1,200, no call is expected 2",
+            "removed; other rows have none: no other tool on offer 1,200, no call is expected 2",
         ),
         Line("variants", "5", "masked"),
         Line("", "2", "left out, too long", "yellow"),

@@ -166,7 +166,7 @@ def _refuse_unused(kind: str) -> None:
             raise UserError(
                 f"changes nothing in what --{kind} writes: it needs "
                 f"{' or '.join(f'--{one}' for one in kinds)}.",
-                f"Leave {flag} out, or choose the other target.",
+                f"Leave {flag} out, or choose another target.",
                 location=flag,
             )
 

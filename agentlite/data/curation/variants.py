@@ -40,7 +40,7 @@ def variants_of(records: Iterable[Record], kinds: Mapping[str, Kind], seed: int)
 
 
 def _valid(new: Record | str) -> Record | str:
-    """Gold of BFCL may break its schema, as long as the record says that it is BFCL's."""
+    """The variant, or why `prep` would reject it."""
     try:
         if isinstance(new, Record):
             validate(new)
@@ -51,7 +51,8 @@ def _valid(new: Record | str) -> Record | str:
 
 def variant(record: Record, made: str, **changes: object) -> Record:
     """The record with these changes. The entries of meta about the messages or the tools no longer
-    hold for it; those about how it is written, and whose gold it is, still do.
+    hold for it; those about how it is written still do, and `bfcl_id`: gold of BFCL may break its
+    schema.
     """
     kept = ("protocol", "joined", "cut_from", "bfcl_id")
     meta = {key: record.meta[key] for key in kept if key in record.meta}
@@ -59,7 +60,7 @@ def variant(record: Record, made: str, **changes: object) -> Record:
 
 
 def first_call(record: Record) -> int | str:
-    """The turn at which the first call is expected, with what was before it as it was; or why there
+    """The turn at which the first call is expected, if the dialog has none before it; or why there
     is no such turn.
     """
     turn = next((turn for turn in record.prompted_turns if record.expected(turn).calls), None)

@@ -203,22 +203,21 @@ def _sampled_already(ablation: Ablation, source: Source) -> str:
 
 
 def _name_left_over(ablation: Ablation, journal: CommandJournal) -> None:
-    """Folders of cells that the grid has no longer: they stay, until the user removes them."""
+    """Folders of cells that are no longer in the grid: they stay until the user removes them."""
     folder, places = ablation.target.folder, {*ablation.places.values()}
     found = {f"{CELLS}/{path.name}" for path in (folder / CELLS).glob("*")}
     found |= {name for name in journal.kept().values() if (folder / name).exists()}
     if left_over := [str(folder / name) for name in sorted(found - places)]:
         console.notice(
-            f"ablate: {len(left_over)} {'folder is' if len(left_over) == 1 else 'folders are'} of "
-            f"cells that the grid has no longer, and kept for one that has them again. To remove "
-            f"them: rm -r {shlex.join(left_over)}"
+            f"ablate: folders of cells that are no longer in the grid: {len(left_over)}, kept in "
+            f"case the cells come back. To remove them: rm -r {shlex.join(left_over)}"
         )
 
 
 def _refuse_unfit(ablation: Ablation, journal: CommandJournal) -> None:
-    """A dry run of the stage that trains, for cells that are to be trained and whose data is there:
-    of those that have a value which none before them has, so that a long grid takes no long time.
-    Raises UserError for a cell that would fail.
+    """A dry run of the stage that trains, for cells that are to be trained and whose data is there.
+    A cell whose values were all tried in cells before it is left out: a long grid takes little
+    time. Raises UserError for a cell that would fail.
     """
     target, by, seen = ablation.target, ablation.by, set[str]()
     for cell in ablation.cells:

@@ -281,9 +281,8 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> Ablation:
             location=str(path),
         )
     cells = [cell._replace(changed=_changed(ablation, cell)) for cell in cells]
-    names = [
-        folder_name(cell.name).lower() for cell in cells
-    ]  # some file systems take both for one
+    # in lower case: some file systems take both for one
+    names = [folder_name(cell.name).lower() for cell in cells]
     if twice := next(
         (cell.name for cell, name in zip(cells, names, strict=True) if names.count(name) > 1), ""
     ):

@@ -15,7 +15,7 @@ VALUES = {"llama_cpp": "nowhere", "outtype": "f16", "quantize": "Q4_K_M", "tools
 
 
 def refusal(*words: str) -> UserError:
-    """There is no such model, so every export ends in a refusal."""
+    """The error of an export. No model has this name, so there always is one."""
     with pytest.raises(UserError) as error:
         group.main(["export", "nowhere", *words], "agentlite", standalone_mode=False)
     return error.value
