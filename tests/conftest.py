@@ -43,6 +43,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         tiny = TORCH_FIXTURES & {*getattr(item, "fixturenames", ())}
         if tiny or item.get_closest_marker("slow"):
             item.add_marker("torch")
+        if " at 0x" in item.name:
+            raise pytest.UsageError(f"{item.nodeid}: an id that differs in each process")
     torch = [item for item in items if item.get_closest_marker("torch")]
     files = {item.path for item in torch}
     if QUICK:

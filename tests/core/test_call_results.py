@@ -34,30 +34,29 @@ ROUND: list[object] = []
 ROUND.append(ROUND)
 
 
-@pytest.mark.parametrize(
-    ("result", "text"),
-    [
-        ("wet", "wet"),
-        ("NaN", "NaN"),
-        (None, "null"),
-        (3, "3"),
-        (True, "true"),
-        (math.nan, "null"),
-        ({"v": math.nan, "w": [math.inf, -math.inf, 1.5]}, '{"v": null, "w": [null, null, 1.5]}'),
-        (Colour.RED, "red"),
-        (Level.LOW, "low"),
-        ({Colour.RED: Level.LOW, 1: None}, '{"red": "low", "1": null}'),
-        ([Point(1.0)], '[{"x": 1.0, "colours": ["red"]}]'),
-        (Point(math.inf), '{"x": null, "colours": ["red"]}'),
-        (Model(), '{"mode": "json", "share": null}'),
-        ({"b", "a"}, '["a", "b"]'),
-        (object(), "<object object>"),
-        ([object(), print], '["<object object>", "<built-in function print>"]'),
-        ({(1, 2): 3}, "{(1, 2): 3}"),
-        (b"a", "b'a'"),
-        (ROUND, "[[...]]"),
-    ],
-    ids=str,
-)
+RESULTS = [
+    ("wet", "wet"),
+    ("NaN", "NaN"),
+    (None, "null"),
+    (3, "3"),
+    (True, "true"),
+    (math.nan, "null"),
+    ({"v": math.nan, "w": [math.inf, -math.inf, 1.5]}, '{"v": null, "w": [null, null, 1.5]}'),
+    (Colour.RED, "red"),
+    (Level.LOW, "low"),
+    ({Colour.RED: Level.LOW, 1: None}, '{"red": "low", "1": null}'),
+    ([Point(1.0)], '[{"x": 1.0, "colours": ["red"]}]'),
+    (Point(math.inf), '{"x": null, "colours": ["red"]}'),
+    (Model(), '{"mode": "json", "share": null}'),
+    ({"b", "a"}, '["a", "b"]'),
+    (object(), "<object object>"),
+    ([object(), print], '["<object object>", "<built-in function print>"]'),
+    ({(1, 2): 3}, "{(1, 2): 3}"),
+    (b"a", "b'a'"),
+    (ROUND, "[[...]]"),
+]
+
+
+@pytest.mark.parametrize(("result", "text"), RESULTS, ids=[text for _, text in RESULTS])
 def test_a_result_is_text_or_json_without_an_address(result, text):
     assert as_text(result) == text
