@@ -21,7 +21,7 @@ from agentlite.core.errors import DISK, DIVERGED, MODEL, OTHER_PLAN, UserError
 from agentlite.core.row_files import Appender, read_rows, write_rows
 from agentlite.engine import checkpoints, dpo, signals, training_log, watch
 from agentlite.engine import sft as sft_trainer
-from agentlite.workspace.run_folder import Done
+from agentlite.workspace.run_folder import Done, Plan
 
 
 @pytest.fixture(scope="module")
@@ -353,9 +353,9 @@ class Torn:
 def test_a_finished_run_without_checkpoints_is_not_trained_again_over_what_is_there(
     tiny_model, folder
 ):
-    (folder / "done.json").write_bytes(
-        msgspec.json.encode(Done({"metrics.jsonl": "0" * 64}, {}, 1.0).sealed())
-    )
+    done = Done({"metrics.jsonl": "0" * 64}, {}, 1.0)
+    for name, part in (("plan", Plan("sft", {}, {})), ("done", done)):
+        (folder / f"{name}.json").write_bytes(msgspec.json.encode(part.sealed()))
     shutil.rmtree(folder / "checkpoints")
     adapter = (folder / "adapter" / "adapter_model.safetensors").read_bytes()
     with pytest.raises(

@@ -198,13 +198,13 @@ def test_forgetting_is_that_of_the_two_models_losses(
     from agentlite.engine import load as loading
 
     loads: list[str] = []
-    load = loading.load
+    load = loading._load  # others have bound the one that calls it, under its own name
 
-    def counting(source: Any, *how: Any, **more: Any) -> Any:
+    def counting(source: Any, *how: Any) -> Any:
         loads.append(source.name)
-        return load(source, *how, **more)
+        return load(source, *how)
 
-    monkeypatch.setattr(loading, "load", counting)
+    monkeypatch.setattr(loading, "_load", counting)
     monkeypatch.setattr(loading, "_kept", {})
     models, general = [str(tiny_model), str(workspace / "other")], str(workspace / "general.jsonl")
     found = evaluate(
@@ -219,10 +219,8 @@ def test_forgetting_is_that_of_the_two_models_losses(
     assert told["perplexity"]["mean"] == pytest.approx(math.exp(sum(after) / len(after)), rel=1e-4)
     assert told["general_questions"]["count"] == len(list(read_rows(QUESTIONS)))
     assert told["general_questions_zh"]["count"] == len(list(read_rows(QUESTIONS_ZH)))
-    asked, lost = (
-        1,
-        1,
-    )  # one is in memory for its answers and what is drawn, then both once more for their losses
+    # one is in memory for its answers and what is drawn, then both once more for their losses
+    asked, lost = 1, 1
     assert Counter(loads) == {models[0]: 2 * asked + lost, models[1]: asked + lost}
 
 
