@@ -1,7 +1,7 @@
 """A stage's result -> stdout: one JSON object, records, or a short table and the next command."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -184,13 +184,20 @@ def _prep(result: Result, stream: Any) -> None:
     folder = Path(result.folder)
     limit = None
     if result.status != "dry run":
-        limit = run_folder.read_plan(folder).settings["max_length"]
+        limit = _most_tokens(run_folder.read_plan(folder).settings)
     _lines(summary_tables.of_prep(result.figures, limit), stream)
     if len(files := result.figures.get("by_file", {})) > 1:
         print(file=stream)
         console.print_table(_files(files), stream)
     if result.status != "dry run":
         print(f"All figures: {folder / 'stats.json'}", file=stream)
+
+
+def _most_tokens(settings: Mapping[str, Any]) -> int:
+    """The maximum tokens of a row of prep: a dialog that was joined has a limit of its own."""
+    longest: int = settings["max_length"]
+    joined: int = settings["join"] > 1 and settings["join_tokens"] or 0
+    return max(longest, joined)
 
 
 def _lines(lines: list[Line], stream: Any) -> None:

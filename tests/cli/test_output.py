@@ -140,7 +140,7 @@ def test_shown_records_go_where_the_table_goes(options, stream, capsys, monkeypa
     monkeypatch.setattr(
         "agentlite.stages.prep.show.rendered", lambda folder, count: ["⟦shown⟧"] * count
     )
-    plan = SimpleNamespace(settings={"max_length": 9})
+    plan = SimpleNamespace(settings={"max_length": 9, "join": 1, "join_tokens": 99})
     monkeypatch.setattr("agentlite.cli.output.run_folder.read_plan", lambda folder: plan)
     done = Result("prep", "done", "f", {"read": 1, "kept": 1}, [], 1.0)
     assert shown(done, capsys, show=2, **options)[stream].count("⟦shown⟧") == 2
@@ -248,7 +248,7 @@ def test_one_weighting_is_a_setting_and_several_are_a_grid(flags, expected):
 
 
 def test_prep_prints_a_short_table_and_where_the_rest_is(capsys, monkeypatch):
-    plan = SimpleNamespace(settings={"max_length": 9})
+    plan = SimpleNamespace(settings={"max_length": 9, "join": 1, "join_tokens": 99})
     monkeypatch.setattr("agentlite.cli.output.run_folder.read_plan", lambda folder: plan)
     files = {"a": {"formats": {"openai": 2}, "read": 2}, "b": {"formats": {}, "read": 1}}
     figures = {"read": 3, "kept": 1, "rejects": {"E206": 2}, "groups": 1, "by_file": files}
@@ -259,3 +259,19 @@ def test_prep_prints_a_short_table_and_where_the_rest_is(capsys, monkeypatch):
     one = {**figures, "by_file": {"a": files["a"]}}
     assert "formats" not in shown(Result("prep", "dry run", "f", one, [], 1.0), capsys)[0]
     assert not [line for line in out.splitlines() if line != line.rstrip()]
+
+
+@pytest.mark.parametrize(
+    ("join", "join_tokens", "most"),
+    [(1, 1400, 560), (8, 1400, 1400), (8, 300, 560), (8, None, 560)],
+)
+def test_the_longest_row_stands_against_the_limit_that_it_was_held_to(
+    join, join_tokens, most, capsys, monkeypatch
+):
+    plan = SimpleNamespace(settings={"max_length": 560, "join": join, "join_tokens": join_tokens})
+    monkeypatch.setattr("agentlite.cli.output.run_folder.read_plan", lambda folder: plan)
+    lengths = {"50%": 100, "100%": 200}
+    figures = {"read": 1, "kept": 1, "rejects": {}, "by_file": {}, "length": lengths}
+    figures |= {"trained_tokens": 9, "tokens": {"trained_share": 0.1}}
+    out, _ = shown(Result("prep", "done", "f", figures, [], 1.0), capsys)
+    assert f"the longest has 200 of at most {most:,}" in " ".join(out.split())
