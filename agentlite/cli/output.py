@@ -196,7 +196,7 @@ def _prep(result: Result, stream: Any) -> None:
 def _most_tokens(settings: Mapping[str, Any]) -> int:
     """The maximum tokens of a row of prep: a dialog that was joined has a limit of its own."""
     longest: int = settings["max_length"]
-    joined: int = settings["join"] > 1 and settings["join_tokens"] or 0
+    joined: int = (settings["join"] > 1 and settings["join_tokens"]) or 0
     return max(longest, joined)
 
 
