@@ -70,7 +70,7 @@ def _target_modules(model: Any, targets: Sequence[str]) -> list[str]:
             raise UserError(
                 f"the model has no layer '{target}'.",
                 f"Its linear layers: {', '.join(sorted(linear))}.",
-                location="sft.lora_target_modules",
+                location="lora_target_modules",
             )
         found |= (
             linear

@@ -63,7 +63,7 @@ def load(source: Source, max_length: int) -> Any:
 def embed(
     model: Any, texts: Sequence[str], advance: Callable[[int], None] = lambda done: None
 ) -> Any:
-    """A row a text, float32. `told`: how many there are so far."""
+    """A row for each text, float32. `advance` gets how many there are so far."""
     import numpy
 
     found = []

@@ -235,6 +235,8 @@ def test_simpo_and_orpo_compare_the_mean_log_probabilities_of_a_token(
     margin = sum(c - r for c, r in means) / 5
     assert row["margin"] == pytest.approx(chosen.beta * margin, rel=1e-4)
     assert row["accuracy"] == pytest.approx(sum(c > r for c, r in means) / 5)
+    sides = [chosen.beta * sum(side) / 5 for side in zip(*means, strict=True)]
+    assert [row["chosen_reward"], row["rejected_reward"]] == pytest.approx(sides, rel=1e-4)
 
 
 def test_the_odds_of_a_certain_answer_are_finite():

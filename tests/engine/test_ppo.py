@@ -109,6 +109,7 @@ def test_the_loss_of_a_later_step_is_that_of_the_formula(engine, failed, tiny_mo
     rows = [Experience(**row) for row in read_rows(tmp_path / ppo.EXPERIENCE)]
     assert sum(row.reward is None for row in rows) == len(failed)
     settings, total, count, clipped = grpo(**{**SETTINGS, **changes}), 0.0, 0, 0
+    of_values = 0.0
     for row in ppo.whitened(rows, settings):
         if not row.is_learned:
             continue
@@ -128,12 +129,14 @@ def test_the_loss_of_a_later_step_is_that_of_the_formula(engine, failed, tiny_mo
             moved = max(-0.2, min(0.2, values[place] - one.values[place]))
             off = (values[place] - row.returns[place]) ** 2
             off_near = (one.values[place] + moved - row.returns[place]) ** 2
-            total += max(-advantage * ratio, -advantage * near) + 0.5 * 0.5 * max(off, off_near)
+            of_values += 0.5 * max(off, off_near)
+            total += max(-advantage * ratio, -advantage * near) + 0.25 * max(off, off_near)
             count += 1
     first, second = training_log.logged(tmp_path)
     assert first["clipped"] == 0 and first["kl"] == pytest.approx(0, abs=1e-5)
     assert second["loss"] == pytest.approx(total / count, rel=1e-3, abs=1e-5)
     assert second["clipped"] == pytest.approx(clipped / count, abs=1e-6)
+    assert second["value_loss"] == pytest.approx(of_values / count, rel=1e-3)
 
 
 def test_a_round_takes_every_answer_once_in_each_pass():

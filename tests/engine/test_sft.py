@@ -193,6 +193,7 @@ def test_a_layer_that_is_not_there_is_named_with_those_that_are(tiny_model, tmp_
     with pytest.raises(UserError, match="q_prj") as told:
         sft_trainer.train(source(tiny_model), settings, tmp_path, rows(), [])
     assert "q_proj" in told.value.fix
+    assert told.value.location == "lora_target_modules"  # of whichever command
 
 
 @pytest.mark.parametrize(

@@ -407,6 +407,8 @@ def test_a_pair_has_its_prompt_twice_and_drifts_are_in_nats() -> None:
     thirds = dpo._figures(DpoSettings(beta=0.3), rows)
     assert (thirds["chosen_drift"], thirds["rejected_drift"]) == (1.0, -2.0)
     assert dpo._figures(DpoSettings(beta=0.7), rows)["chosen_drift"] == 0.429
+    kto = dpo._figures(DpoSettings(beta=0.5, loss_type="kto"), [row | {"kl": 0.3} for row in rows])
+    assert kto == {"margin": 2.0, "kl": 0.3, **drifts}
 
 
 @pytest.mark.parametrize("side", ["chosen_reward", "rejected_reward"])
@@ -441,9 +443,14 @@ def test_packed_rows_fill_sequences_and_a_micro_batch_its_tokens(
 
     rows = [Encoded([1] * 30, [1] * 30) for _ in range(20)]  # 600 tokens: 6 sequences and a part
     settings = SftSettings(
-        packing=True, max_length=99, batch_tokens=200, num_epochs=1.0, gradient_accumulation=2
+        packing=True,
+        max_length=99,
+        batch_tokens=200,
+        batch_size=5,
+        num_epochs=1.0,
+        gradient_accumulation=1,
     )
-    for gpu, steps, size in ((True, 2, 2), (False, 5, 2)):
+    for gpu, steps, size in ((True, 4, 2), (False, 4, 5)):
         monkeypatch.setattr(sft_trainer, "on_gpu", lambda gpu=gpu: gpu)
         plan = sft_trainer.schedule(settings, rows)
         assert (plan.steps, plan.batch_size) == (steps, size)

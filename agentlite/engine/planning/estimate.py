@@ -240,6 +240,7 @@ def _time(settings: Any, load: Load, machine: Machine, data: RowLengths) -> dict
     if getattr(settings, "env", ""):
         return {}
     seconds, rows = 0.0, settings.batch_size
+    passes = getattr(settings, "passes", 1)  # an answer of PPO is sampled once for several steps
     if load.rows:
         rows *= settings.gradient_accumulation
         mean = min(data.mean or load.length, load.length)
@@ -250,8 +251,8 @@ def _time(settings: Any, load: Load, machine: Machine, data: RowLengths) -> dict
         if held.greedy and settings.num_samples:  # the samples come after a greedy answer to each
             answers += rows
         batches = math.ceil(answers / load.sampled)
-        seconds += batches * sampling_seconds(load, machine.card, settings.max_new_tokens)
+        seconds += batches * sampling_seconds(load, machine.card, settings.max_new_tokens) / passes
     wanted = data.rows * getattr(settings, "group_size", 1) * getattr(settings, "num_epochs", 1)
-    steps = getattr(settings, "max_steps", None) or math.ceil(wanted / rows)
+    steps = getattr(settings, "max_steps", None) or math.ceil(wanted * passes / rows)
     whole = {"steps": steps, "hours": round(seconds * steps / 3600, 2)} if steps else {}
     return {"seconds_a_step": round(seconds, 2), **whole}

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agentlite.config import resolve
 from agentlite.core.errors import UserError
+from agentlite.engine.grpo import schedule
 from agentlite.engine.planning import memory as terms
 from agentlite.engine.planning.estimate import RowLengths, load_of, plan
 from agentlite.engine.planning.gpus import with_memory
@@ -313,6 +315,10 @@ def test_a_step_takes_its_training_and_its_sampling_and_a_run_all_its_steps() ->
     short = settings_of("grpo", max_steps=7, max_length=1000, max_new_tokens=100, **numbers)
     assert plan("grpo", short, shape, machine, data).time["steps"] == 7
     assert "steps" not in plan("grpo", settings, shape, machine, RowLengths()).time
+    by_value = replace(settings, advantage="value", ppo_epochs=4)  # each answer is sampled once
+    time = plan("grpo", by_value, shape, machine, data).time
+    assert time["steps"] == schedule(by_value, 100).steps == 4 * 100
+    assert time["seconds_a_step"] == pytest.approx(training + sampling / 4, abs=0.005)
     sft = settings_of("sft", batch_size=4, gradient_accumulation=4, num_epochs=3.0)
     time = plan("sft", sft, shape, machine, RowLengths(101, 900, 300)).time
     alone = load_of("sft", sft, shape, True, 900)

@@ -1,0 +1,115 @@
+"""Every trainer is handed its rows in the order of the run: by its own seed, and by levels."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.trainers import distill, distill_task, dpo, grpo, preferences, rows, sft, task
+
+from agentlite.engine import distill as distill_trainer
+from agentlite.engine import dpo as dpo_trainer
+from agentlite.engine import grpo as grpo_trainer
+from agentlite.engine import sft as sft_trainer
+from agentlite.engine import trainer
+from agentlite.engine.kto import Answer
+
+LOADED: Any = SimpleNamespace(model="a model", tokenizer="its tokenizer")
+TEACHER: Any = None
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the trainer of a library is made with, without the library."""
+    made: dict[str, Any] = {}
+
+    class Library:
+        def __init__(self, **given: Any):
+            made.update(given)
+            self.model = None
+
+    dataset = SimpleNamespace(from_dict=lambda columns: columns)
+    names = ("SFTTrainer", "GRPOTrainer")
+    monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(**dict.fromkeys(names, Library)))
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(Dataset=dataset))
+    for name in ("warming_up", "uncast"):
+        for module in (trainer, trainer.adapter, sft_trainer):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, lambda trainer_class: trainer_class)
+    monkeypatch.setattr(trainer.adapter, "adapted", lambda loaded, settings: loaded.model)
+    monkeypatch.setattr(trainer.adapter, "keep_reference", lambda model: None)
+    for module in (distill_trainer, grpo_trainer):
+        monkeypatch.setattr(module, "arguments", lambda *_: None)
+    monkeypatch.setattr(distill_trainer, "_distilling", lambda trl_class, *_: trl_class)
+    monkeypatch.setattr(grpo_trainer, "_credited", lambda trl_class: trl_class)
+    return made
+
+
+def of_dpo(seed: int, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> list[Any]:
+    found: list[Any] = []
+    for module, name in ((dpo_trainer, "_make_trainer"), (dpo_trainer.kto, "make_trainer")):
+        monkeypatch.setattr(module, name, lambda *given: found.extend(given[-1]))
+    known: list[Any] = preferences()
+    if changes:
+        known = [Answer(row.prompt, row.chosen, True) for row in known]
+    dpo_trainer.make_trainer(LOADED, dpo(seed=seed, **changes), None, known)
+    assert {*map(repr, found)} == {*map(repr, known)}
+    return found
+
+
+@pytest.mark.parametrize("changes", [{}, {"loss_type": "kto"}], ids=str)
+def test_pairs_and_answers_are_ordered_by_the_seed(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, again = (of_dpo(seed, monkeypatch, **changes) for seed in (1, 2, 1))
+    assert first == again != second
+
+
+def test_prompts_of_distill_are_ordered_by_the_seed(taken: dict[str, Any], tmp_path: Path) -> None:
+    orders = []
+    for seed in (1, 2, 1):
+        settings, work = distill(seed=seed), distill_task()
+        micro = distill_trainer.schedule(settings, len(work.prompts))
+        distill_trainer.make_trainer(LOADED, TEACHER, settings, tmp_path, work, micro)
+        orders.append(taken["train_dataset"]["prompt_number"])
+    assert orders[0] == orders[2] != orders[1] and {*orders[0]} == {*range(5)}
+
+
+@pytest.mark.parametrize("levels", [(), (2, 0, 1, 0, 2)])
+def test_prompts_of_grpo_are_ordered_by_the_seed_and_first_by_level(
+    levels: tuple[int, ...], taken: dict[str, Any], tmp_path: Path
+) -> None:
+    orders = []
+    for seed in (1, 2, 1):
+        settings, work = grpo(seed=seed), task()._replace(levels=levels)
+        micro = grpo_trainer.schedule(settings, len(work.prompts))
+        grpo_trainer.make_trainer(LOADED, settings, tmp_path, work, micro)
+        orders.append([int(prompt) for prompt in taken["train_dataset"]["prompt"]])
+    assert orders[0] == orders[2] != orders[1] and len(orders[0]) == 6 * 8 // 4
+    if levels:
+        assert [levels[prompt] for prompt in orders[0][:5]] == sorted(levels)
+
+
+@pytest.mark.parametrize("levels", [(), tuple(range(28, 0, -1))])
+def test_rows_of_sft_are_ordered_by_the_seed_and_first_by_level(
+    levels: tuple[int, ...], taken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders: list[list[int]] = []
+
+    class Rows(SimpleNamespace):
+        def select(self, order: list[int]) -> "Rows":
+            orders.append(order)
+            return self
+
+    monkeypatch.setattr(sft_trainer, "_dataset", lambda some: Rows())
+    monkeypatch.setattr(sft_trainer, "adapted", lambda loaded, settings: loaded.model)
+    monkeypatch.setattr(sft_trainer, "packs", lambda settings: False)
+    known = rows() * 4
+    for seed in (1, 2):
+        settings = sft(seed=seed, batch_size=1, gradient_accumulation=1, max_steps=28)
+        sft_trainer.make_trainer(LOADED, settings, None, known, [], levels)
+    assert orders[0] != orders[1] and sorted(orders[0]) == [*range(28)]
+    # rows trade places within eight steps, but for the longest one, which is the very first
+    lowest = {*orders[0][1:8]} <= {*range(27, 18, -1)}
+    assert lowest == bool(levels)
