@@ -207,7 +207,7 @@ class Handler(LocalHandler):
             nonlocal written
             if self.is_gone():  # False ends the sampling: the model is free for the next client
                 return False
-            if text and job.is_wordwise:
+            if job.is_wordwise:
                 whole = until_stops(written + text, job.request.stops)
                 if new := whole[len(written) :]:
                     self._chunks([writer.words(about, index, new)])

@@ -33,6 +33,7 @@ def test_an_answer_that_does_not_fit_is_told_why():
     form = json_form(SCHEMA, HERMES)
     assert problem(form, '{"a": 3}') == ""
     assert problem(form, '{"a": 2}').startswith("a: ") and "JSON" in problem(form, '{"a"')
+    assert problem(form, "[" * 100_000).startswith("not JSON")
 
 
 def test_a_call_is_completed_and_read(smollm2):

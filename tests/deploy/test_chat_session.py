@@ -173,6 +173,31 @@ def test_a_prompt_is_shown_for_a_next_word_and_changes_nothing():
     assert made.chat_model.dialogs[-1][-1] == {"role": "user", "content": "..."}
 
 
+def test_a_dialog_that_is_forgotten_leaves_no_mark_on_the_next_one():
+    made = session(Model(words("half", "cut")))
+    made.say("one", GREEDY)
+    assert [message.get("loss") for message in made.row["messages"]] == [None, False]
+    made.reset()
+    assert made.messages == []
+    made.chat_model.turns = [words("whole")]
+    made.say("two", GREEDY)
+    assert [message.get("loss") for message in made.row["messages"]] == [None, None]
+
+
+@pytest.mark.parametrize("failing", ["f", "g"])
+def test_a_turn_is_not_learned_where_any_of_its_calls_has_failed(failing):
+    made = ChatSession(  # type: ignore[arg-type]
+        Model(calls("f", "g"), words("Done.")),
+        [Tool("f"), Tool("g")],
+        lambda call: "Error: closed" if call.name == failing else "4 mm",
+        lambda text: None,
+        print,
+    )
+    made.say("Hi", GREEDY)
+    marks = [one.get("loss") for one in made.row["messages"] if one["role"] == "assistant"]
+    assert marks == [False, None]
+
+
 RESULT = "<tool_response>\n4 mm\n</tool_response>\nYes, 4 mm."
 BUY, FIND = (
     Tool(name, "", {"type": "object", "properties": {"n": {"type": kind}}})

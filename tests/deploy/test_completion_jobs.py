@@ -1,14 +1,22 @@
 """The answers of a request stand in the order of its prompts, and no two tries share a seed."""
 
+import json
 from typing import Any, ClassVar
 
 import pytest
 
 from agentlite.core.json_guide import Guide
-from agentlite.core.records import Parsed
-from agentlite.data.openai_messages import Turn
+from agentlite.core.records import Parsed, Record, Tool
+from agentlite.data.openai_messages import Opened, Turn
 from agentlite.deploy.answer_form import AnswerForm
-from agentlite.deploy.completion_jobs import TEXT, TRIES, ServeJob
+from agentlite.deploy.completion_jobs import (
+    RETRY_TEMPERATURE,
+    TEXT,
+    TRIES,
+    ServeJob,
+    chat_job,
+    text_job,
+)
 from agentlite.deploy.openai_api import Refused
 from agentlite.engine.decoding import Decoding
 
@@ -46,3 +54,121 @@ def test_no_try_of_an_answer_has_the_seed_of_another_try_or_answer(n):
         with pytest.raises(Refused, match="no call"):
             job.answer(Echo(), index, lambda *_: None)
     assert len({*Echo.seeds}) == len(Echo.seeds) == TRIES * job.answers
+    assert all(0 <= seed < 2**31 for seed in Echo.seeds)  # as torch takes them
+
+
+class Tries:
+    """Says these answers one after the other, each of five tokens."""
+
+    def __init__(self, *answers: tuple[str, Any]):
+        self.answers, self.decodings = list(answers), list[Decoding]()
+
+    def answer(self, prompt: Any, decoding: Decoding, listener: Any, form: Any) -> Turn:
+        self.decodings.append(decoding)
+        text, ended = self.answers.pop(0)
+        return Turn(text, ended, Parsed(text), 7, 5)
+
+
+FITTING = AnswerForm(Guide(()), lambda turn: "" if turn.text == "fits" else "odd")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.5])
+def test_the_tokens_of_every_try_are_counted_and_a_later_try_is_no_colder(temperature):
+    tries = Tries(("no", "turn"), ("no", "stop"), ("fits", "turn"))
+    job = ServeJob(Asked(1), TEXT, ["a"], 1, Decoding(8, temperature), FITTING)
+    assert job.answer(tries, 0, lambda *_: None).new_tokens == 15
+    later = max(temperature, RETRY_TEMPERATURE)
+    assert [one.temperature for one in tries.decodings] == [temperature, later, later]
+
+
+def test_an_answer_that_is_cut_is_given_as_it_is():
+    """Whether it would have fitted nobody knows; a longer one is what helps."""
+    tries = Tries(("no", "cut"))
+    job = ServeJob(Asked(1), TEXT, ["a"], 1, Decoding(8), FITTING)
+    assert job.answer(tries, 0, lambda *_: None)[:2] == ("no", "cut")
+
+
+class Named:
+    """A model of a hundred tokens, whose forms say what they are of."""
+
+    name, max_length, max_new_tokens = "sft", 100, 40
+
+    def least_tokens(self, messages: Any, tools: Any) -> int:
+        return sum(len(str(one.get("content", ""))) for one in messages) + 60 * len(tools)
+
+    def opened(self, messages: Any, tools: Any) -> Opened:
+        names = [tool["function"]["name"] for tool in tools]
+        return Opened(Record(messages=(), tools=tuple(map(Tool, names))), [1, 2])
+
+    def opened_text(self, text: str) -> Opened:
+        return Opened(Record(messages=()), [1] * len(text.strip()))
+
+    def json_form(self, schema: Any) -> Any:
+        return schema
+
+    def call_form(self, dialog: Opened, names: list[str]) -> Any:
+        return names
+
+
+def chat(**fields: Any) -> ServeJob:
+    body = {"messages": [{"role": "user", "content": "Hi"}], **fields}
+    return chat_job(json.dumps(body).encode(), Named())  # type: ignore[arg-type]
+
+
+def offered(*names: str) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": {"name": name}} for name in names]
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "form", "is_wordwise"),
+    [
+        ({}, None, True),
+        ({"response_format": {"type": "json_object"}}, {"type": "object"}, False),
+        ({"tools": offered("f")}, None, False),
+        ({"tools": offered("f"), "tool_choice": "none"}, None, True),
+        ({"tools": offered("f"), "tool_choice": "required"}, ["f"], False),
+        ({"tools": offered("f"), "tool_choice": named("f")}, ["f"], False),
+    ],
+)
+def test_words_are_passed_on_unless_they_may_be_half_a_call_or_not_fit(fields, form, is_wordwise):
+    job = chat(**fields)
+    assert (job.form, job.is_wordwise) == (form, is_wordwise)
+
+
+@pytest.mark.parametrize(("choice", "names"), [("required", ["f", "g"]), (named("g"), ["g"])])
+def test_a_forced_call_is_of_the_named_tool_alone(choice, names, monkeypatch):
+    monkeypatch.setattr(Named, "max_length", 1000)
+    assert chat(tools=offered("f", "g"), tool_choice=choice).form == names
+
+
+def test_tools_count_before_anything_is_rendered(monkeypatch):
+    monkeypatch.setattr(Named, "opened", lambda *_: pytest.fail("it was rendered"))
+    with pytest.raises(Refused, match="at least 122 tokens") as refused:
+        chat(tools=offered("f", "g"))
+    assert refused.value.body["error"]["code"] == "context_length_exceeded"
+
+
+def text(*prompts: str, **fields: Any) -> ServeJob:
+    body = json.dumps({"prompt": list(prompts), **fields}).encode()
+    return text_job(body, Named())  # type: ignore[arg-type]
+
+
+def test_every_text_has_room_and_none_is_empty(monkeypatch):
+    job = text("ab", "c", n=2)
+    assert [len(prompt.ids) for prompt in job.prompts] == [2, 1]
+    assert (job.answers, job.messages, job.decoding.max_new_tokens) == (4, 2, 40)
+    assert text("a", max_tokens=7).decoding.max_new_tokens == 7
+    for prompts in (("a", " "), (" ", "a")):
+        with pytest.raises(Refused, match="prompt is empty"):
+            text(*prompts)
+    monkeypatch.setattr(Named, "least_tokens", lambda *_: 0)
+    with pytest.raises(Refused, match="resulted in 100 tokens"):
+        text("a", "b" * 100)
+    monkeypatch.setattr(Named, "least_tokens", lambda *_: 100)
+    monkeypatch.setattr(Named, "opened_text", lambda *_: pytest.fail("it was cut into tokens"))
+    with pytest.raises(Refused, match="at least 100 tokens"):
+        text("a")

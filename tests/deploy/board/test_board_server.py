@@ -12,7 +12,8 @@ from support.generated_run import stage, write_run
 from support.processes import environment, waits_until
 
 from agentlite.core.errors import UserError
-from agentlite.deploy.board.board_server import ACTS, PAGE, READS, BoardServer
+from agentlite.deploy.board.board_server import ACTS, MOST_VALUES, PAGE, READS, BoardServer
+from agentlite.deploy.board.processes import FOLDER
 from agentlite.deploy.local_server import LONGEST_BODY
 
 SECRET = "the content of a file that the board has nothing to do with"
@@ -187,7 +188,13 @@ def test_the_command_that_is_shown_is_the_one_that_is_run(server, runs, monkeypa
     assert "none" in log and "Error:" in log
 
 
-@pytest.mark.parametrize("name", ["..", ".", "", "{runs}/..", "{runs}/a/b", "/tmp/x", "{runs}/.x"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("..", ".", "", "{runs}/..", "{runs}/a/b", "/tmp/x", "{runs}/.x"),
+        *("{runs}//new", "{runs}/./new", "{runs}/new/"),  # of a folder that has another name
+    ],
+)
 def test_a_stage_is_started_in_a_workspace_of_the_board_alone(server, runs, name):
     run = name.replace("{runs}", str(runs))
     filled = {"stage": "sft", "run": run, "values": {}}
@@ -259,6 +266,32 @@ def test_the_log_names_what_went_wrong_and_never_the_token(server, capsys):
     asked(server, "", token=f"{TOKEN}x")
     told = capsys.readouterr().err
     assert TOKEN not in told and "api/rows" not in told
+
+
+def test_a_body_that_is_refused_is_in_the_log(server, capsys):
+    asked(server, "api/stop", b"{")
+    assert waits_until(lambda: " 400 " in (text := capsys.readouterr().err) or text)
+
+
+def test_a_form_with_too_many_fields_is_refused(server, runs):
+    values = {f"field{number}": "" for number in range(MOST_VALUES)}
+    filled = {"stage": "sft", "run": str(runs / "a"), "values": values}
+    assert asked(server, "api/preview", filled)[0] == 200  # empty ones are not looked at
+    filled["values"] = {**values, "one more": ""}
+    status, content, _ = asked(server, "api/preview", filled)
+    assert status == 400 and "too many fields" in json.loads(content)["error"]["message"]
+
+
+def test_commands_of_all_workspaces_stand_in_one_list_the_newest_first(server, runs):
+    for run, at in (("a", 2.0), ("b", 3.0), ("c", 1.0)):
+        (runs / run / FOLDER).mkdir(parents=True)
+        one = {"id": run, "run": run, "words": ["sft"], "pid": 2, "start_time": "1", "at": at}
+        (runs / run / FOLDER / f"{run}.json").write_text(json.dumps(one))
+    found = read(server, "api/commands")["commands"]
+    assert [(one["id"], one["run"]) for one in found] == [
+        (run, str(runs / run)) for run in ("b", "a", "c")
+    ]
+    assert {one["command"] for one in found} == {"agentlite sft"}
 
 
 def test_a_port_in_use_is_told(server, runs):

@@ -3,6 +3,7 @@
 import pytest
 from support.processes import environment, is_running, waits_until
 from support.samples import WEATHER_TOOL
+from support.scripted_server import ScriptedServer
 
 from agentlite.core.errors import UserError
 from agentlite.deploy.board.chat_server import ChatServer, called
@@ -24,6 +25,25 @@ def test_without_a_model_nothing_is_answered(chat):
     for name in ("", "a\0b", "x" * 501):
         with pytest.raises(UserError, match="names no model"):
             chat.load(".", name)
+
+
+def test_a_message_goes_to_the_model_that_is_loaded_with_the_key_of_its_server(chat):
+    server = ScriptedServer(lambda body: "Hello.")
+    chat._address, chat._token = {"url": server.url, "model": "sft"}, "the key"
+    asked = {"messages": [{"role": "user", "content": "Hi"}], "model": "other", "stream": True}
+    assert chat.say(asked)["choices"][0]["message"]["content"] == "Hello."
+    assert server.bodies == [{**asked, "model": "sft", "stream": False}]
+    assert server.keys == {"Bearer the key"}
+    server.reply = lambda body: "REFUSES"
+    with pytest.raises(UserError, match="400"):
+        chat.say(asked)
+    server.reply = lambda body: "DIES"
+    with pytest.raises(UserError, match="the model does not answer"):
+        chat.say(asked)
+    server.close()
+    chat.close()
+    with pytest.raises(UserError, match="no model is loaded"):
+        chat.say(asked)
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentlite.core.row_files import write_rows
-from agentlite.deploy.board.curves import MOST_CURVES, MOST_POINTS, Curves
+from agentlite.deploy.board.curves import MOST_CURVES, MOST_POINTS, RECENT, Curves
 
 
 def paced(steps: int, *, of: int, seconds: float = 2.0, tokens: int = 100) -> list[dict]:
@@ -31,6 +31,22 @@ def test_a_long_run_has_as_many_points_as_fit_and_their_means(tmp_path):
     assert loss["y"][0] == pytest.approx((loss["x"][0] + 1) / 2, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("steps", "x", "first"),
+    [
+        (MOST_POINTS, [*range(1, MOST_POINTS + 1)], 1.0),
+        (MOST_POINTS + 1, [*range(2, MOST_POINTS + 1, 2), MOST_POINTS + 1], 1.5),
+        (2 * MOST_POINTS, [*range(2, 2 * MOST_POINTS + 1, 2)], 1.5),
+        (2 * MOST_POINTS + 2, [*range(4, 2 * MOST_POINTS + 1, 4), 2 * MOST_POINTS + 2], 2.5),
+    ],
+)
+def test_a_point_is_the_mean_of_its_rows_and_stands_at_the_last_of_them(tmp_path, steps, x, first):
+    rows = ({"step": n, "loss": float(n)} for n in range(1, steps + 1))
+    write_rows(tmp_path / "metrics.jsonl", rows)
+    loss = Curves(tmp_path).look().as_json()["curves"]["loss"]
+    assert (loss["x"], loss["y"][0]) == (x, first)
+
+
 def test_a_run_that_is_looked_at_on_the_way_has_the_same_curves_in_the_end(tmp_path):
     path, rows = tmp_path / "metrics.jsonl", [{"step": n, "loss": 1 / n} for n in range(1, 1500)]
     follow = Curves(tmp_path)
@@ -53,6 +69,60 @@ def test_speed_and_time_left_come_from_the_pace(tmp_path):
     found = Curves(tmp_path).look().as_json()
     assert (found["steps"], found["left"]) == (30, pytest.approx(40))
     assert set(found["curves"]["tokens_per_second"]["y"]) == {50.0}
+
+
+def left(folder: Path, rows: list[dict]) -> float | None:
+    write_rows(folder / "metrics.jsonl", ({"step": row["step"], "loss": 1.0} for row in rows))
+    write_rows(folder / "pace.jsonl", rows)
+    return Curves(folder).look().seconds_left
+
+
+@pytest.mark.parametrize("seconds", [2.0, 1000.0])  # five such steps take more than an hour
+def test_a_pace_with_a_row_for_every_fifth_step_counts_each_step(tmp_path, seconds):
+    rows = paced(20, of=30, seconds=seconds)[4::5]
+    assert left(tmp_path, rows) == pytest.approx(10 * seconds)
+
+
+def test_the_time_left_is_that_of_the_last_steps_whatever_one_of_them_took(tmp_path):
+    slow, fast = paced(100, of=400, seconds=60.0), paced(100 + RECENT, of=400)[100:]
+    fast = [{**row, "at": row["at"] + 1e5} for row in fast]
+    fast[-1]["at"] += 500  # one that saved a checkpoint
+    assert left(tmp_path, [*slow, *fast]) == pytest.approx(2 * (400 - 100 - RECENT))
+
+
+def test_no_time_is_left_behind_the_last_step(tmp_path):
+    assert left(tmp_path, paced(10, of=10)) is None
+    assert left(tmp_path, paced(1, of=10)) is None  # not known yet
+
+
+def test_tokens_that_are_counted_anew_are_no_speed(tmp_path):
+    """Of a run that was carried on."""
+    first, again = paced(4, of=9), [{**row, "tokens": 100} for row in paced(5, of=9)[4:]]
+    write_rows(tmp_path / "pace.jsonl", [*first, *again])
+    speed = Curves(tmp_path).look().as_json()["curves"]["tokens_per_second"]
+    assert speed["x"] == [2, 3, 4] and set(speed["y"]) == {50.0}
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "pace.jsonl"])
+def test_a_log_that_is_gone_has_no_curves_and_the_page_is_given_that(tmp_path, name):
+    write_rows(tmp_path / "metrics.jsonl", [{"step": n, "loss": 1.0} for n in (1, 2)])
+    write_rows(tmp_path / "pace.jsonl", paced(2, of=9))
+    follow = Curves(tmp_path)
+    before = follow.look().as_json()
+    (tmp_path / name).unlink()
+    after = follow.look().as_json()
+    gone = {"loss"} if name == "metrics.jsonl" else {"memory_gib", "tokens_per_second"}
+    assert before["curves"].keys() - after["curves"].keys() == gone
+    assert after["version"] != before["version"]
+    assert (after["step"], after["steps"]) == ((0, 9) if "loss" in gone else (2, None))
+
+
+def test_with_as_many_curves_as_fit_each_of_them_goes_on(tmp_path):
+    names = [f"n{n}" for n in range(MOST_CURVES + 1)]
+    rows = [{"step": step, **dict.fromkeys(names, 1.0)} for step in (1, 2)]
+    write_rows(tmp_path / "metrics.jsonl", rows)
+    curves = Curves(tmp_path).look().as_json()["curves"]
+    assert len(curves) == MOST_CURVES and all(one["x"] == [1, 2] for one in curves.values())
 
 
 @pytest.mark.parametrize("stops", [{10}, {1, 3, 5, 7, 9, 11, 13}])

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from support.boards import asked, serving
-from support.generated_run import write_run
+from support.generated_run import stage, write_run
 from support.processes import environment
 
-from agentlite.deploy.board import evaluations
+from agentlite.deploy.board import board_server, evaluations
 from agentlite.deploy.board.board_server import BoardServer
 from agentlite.deploy.board.evaluations import Evaluations
 from agentlite.deploy.board.workspaces import Workspaces
@@ -60,6 +60,35 @@ def test_an_evaluation_is_read_once_until_it_changes(tmp_path, monkeypatch):
     assert found.look() == ([], 0)
 
 
+def test_an_evaluation_that_has_changed_is_read_again(tmp_path):
+    run = write_run(tmp_path / "a", ["sft"], 6)
+    workspaces = Workspaces([tmp_path])
+    workspaces.look(10)
+    found = Evaluations(workspaces)
+    assert [one.prompts for one in found.look()[0]] == [6]
+    write_run(run, ["sft"], 7)
+    workspaces.look(10)
+    assert [one.prompts for one in found.look()[0]] == [7]
+
+
+def test_figures_of_a_harmed_file_are_those_that_are_whole_and_not_too_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluations, "MOST_FIGURES", 3)
+    whole = {"mean": 0.5, "low": 0.4, "high": 0.6, "count": 9}
+    harmed = {"a": {**whole, "low": None}, "b": {**whole, "high": "x"}, "c": [1], "d": "e"}
+    known = {"f": whole, "g": {**whole, "count": "many"}, "h": whole, "i": whole}
+    plan = {"command": "eval", "settings": {}, "inputs": {}}
+    metrics = {"metrics": {**harmed, **known}, "dialogs": [1], "prompts": "x"}
+    stage(tmp_path / "eval/prep/sft", plan, {}, {}, metrics)
+    workspaces = Workspaces([tmp_path])
+    workspaces.look(10)
+    (one,), _ = Evaluations(workspaces).look()
+    expected = (0.5, 0.4, 0.6, 9)
+    assert one.figures == {"f": expected, "g": (*expected[:3], 0), "h": expected}
+    assert (one.prompts, one.questions, one.answers) == (0, "", False)
+    monkeypatch.setattr(evaluations, "LONGEST_FILE", 10)
+    assert Evaluations(workspaces).look()[0][0].figures == {}
+
+
 def test_what_takes_long_is_read_in_pieces(tmp_path, monkeypatch):
     write_run(tmp_path / "a", ["base", "sft"], 6)
     monkeypatch.setattr(evaluations, "AT_ONCE", 0.0)
@@ -75,6 +104,22 @@ def test_a_comparison_needs_two_evaluations_of_the_board(tmp_path, names):
     with serving([tmp_path]) as server:
         words = "&".join(f"id={name.replace('{run}', str(run))}" for name in names)
         assert asked(server, f"api/compare?{words}")[0] in (400, 404)
+
+
+def test_as_many_evaluations_are_compared_as_the_page_may_name(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "a", ["sft"], 6)
+    compared: list[list[str]] = []
+
+    def answer_of(words: list[str]) -> Any:
+        compared.append(words)
+        return {"figures": {"differences": []}}
+
+    monkeypatch.setattr(board_server, "answer_of", answer_of)
+    with serving([tmp_path]) as server:
+        for count, status in ((1, 400), (2, 200), (16, 200), (17, 400)):
+            words = "&".join([f"id={run}/eval/prep/sft"] * count)
+            assert asked(server, f"api/compare?{words}")[0] == status
+    assert [len(words) for words in compared] == [1 + 2 + 1, 1 + 16 + 1]
 
 
 @pytest.mark.long

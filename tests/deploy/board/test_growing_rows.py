@@ -29,12 +29,14 @@ def test_every_row_is_read_once_wherever_the_writer_was(tmp_path_factory, cuts):
     assert found == [{"step": number} for number in range(10)]
 
 
+@pytest.mark.parametrize("idle", [0, 2])  # looks at which nothing is new
 @pytest.mark.parametrize("change", ["shorter", "same length", "longer", "replaced", "gone"])
-def test_a_file_that_is_not_the_same_any_more_is_read_anew(tmp_path, change):
+def test_a_file_that_is_not_the_same_any_more_is_read_anew(tmp_path, change, idle):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(line(1) + line(2))
     growing = GrowingRows(path)
     assert len(growing.look().rows) == 2
+    assert [growing.look() for _ in range(idle)] == [Look([])] * idle
     if change == "gone":
         path.unlink()
         assert growing.look() == Look([], anew=True)
@@ -88,4 +90,8 @@ def test_rows_are_counted_on(tmp_path: Path):
         file.write(b"}\n" + line(3))
     assert count_rows(path) == 3
     path.write_bytes(line(1))
+    assert count_rows(path) == 1
+    aside = tmp_path / "aside"
+    aside.write_bytes(b'{"step": "of another file, which is longer"}\n' + b"{")
+    aside.replace(path)
     assert count_rows(path) == 1

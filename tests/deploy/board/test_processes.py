@@ -120,3 +120,28 @@ def test_a_log_is_read_by_the_name_of_a_command_alone(tmp_path):
     (tmp_path / FOLDER / "b.log").write_text("b")
     for name in ("../secret", "b", "", "../../etc/passwd"):
         assert Processes().log(tmp_path, name) == ""
+
+
+def left_behind(run: Path, count: int) -> None:
+    """The files of commands that have ended long ago."""
+    (run / FOLDER).mkdir()
+    for number in range(count):
+        name = f"20260101-0000{number:02}-000000-sft"
+        one = {"id": name, "run": "r", "words": ["sft"], "pid": 2, "start_time": "1", "at": 1.0}
+        (run / FOLDER / f"{name}.json").write_text(json.dumps(one), encoding="utf-8")
+
+
+def test_the_newest_commands_are_listed_the_newest_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "MOST", 3)
+    left_behind(tmp_path, 5)
+    assert [one.id[13:15] for one in Processes().listed(tmp_path)] == ["04", "03", "02"]
+
+
+def test_a_log_is_shown_from_its_end_with_a_line_for_each_look_of_a_bar(tmp_path, monkeypatch):
+    left_behind(tmp_path, 1)
+    [one] = Processes().listed(tmp_path)
+    log = tmp_path / FOLDER / f"{one.id}.log"
+    log.write_bytes(b"begun\r\n 1%\r 2%\r\x1b[31mred\x1b[0m\x07\tend\n")
+    assert Processes().log(tmp_path, one.id) == "begun\n 1%\n 2%\nred\tend\n"
+    monkeypatch.setattr(processes, "TAIL", 4)
+    assert Processes().log(tmp_path, one.id) == "end\n"

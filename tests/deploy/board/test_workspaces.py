@@ -73,6 +73,45 @@ def test_only_rows_that_changed_are_given_again_and_those_that_went(tmp_path):
     assert gone == [f"{tmp_path}/a/sft"]
 
 
+def test_a_stage_that_went_and_came_back_is_not_gone(tmp_path):
+    sft(tmp_path / "a/sft")
+    board = Workspaces([tmp_path])
+    rows_of(board)
+    version = board.version
+    shutil.rmtree(tmp_path / "a/sft")
+    board.look(10)
+    assert board.rows(version) == ([], [f"{tmp_path}/a/sft"])
+    assert board.rows() == ([], [])  # a page that begins has nothing to forget
+    sft(tmp_path / "a/sft")
+    board.look(10)
+    changed, gone = board.rows(version)
+    assert ([row.id for row in changed], gone) == ([f"{tmp_path}/a/sft"], [])
+
+
+def test_a_stage_whose_process_was_killed_is_half_done_though_none_of_its_files_has_changed(
+    tmp_path,
+):
+    board, name = Workspaces([tmp_path]), f"{tmp_path}/sft"
+    sft(tmp_path / "later")
+    with open_stage(tmp_path / "sft", Plan("sft", {}, {}), force=False):
+        assert rows_of(board)[name].state == "running"
+        assert board.busy == {tmp_path: True}  # whichever of its stages is looked at last
+    board.look(10)
+    assert rows_of(board)[name].state == "half" and board.busy == {tmp_path: False}
+
+
+def test_a_row_has_the_numbers_of_its_stage_and_when_it_was_written(tmp_path):
+    plan = {"command": "sft", "settings": {}, "inputs": {}}
+    figures = {"steps": 3, "loss": 0.5, "best": True, "kinds": {"a": 1}, "name": "x"}
+    stage(tmp_path / "sft", plan, {"metrics.jsonl": []}, figures)
+    newest = max(path.stat().st_mtime for path in (tmp_path / "sft").iterdir())
+    [row] = rows_of(Workspaces([tmp_path])).values()
+    assert row.figures == {"steps": 3, "loss": 0.5}
+    assert row.seconds == 1.0 and abs(row.written - newest) < 1e-3
+    [shown] = as_json([row])
+    assert shown["seconds"] == 1.0 and not {"left", "detail", "settings"} & shown.keys()
+
+
 def test_files_that_were_harmed_are_one_broken_row_each_and_no_error(tmp_path):
     harms = {"plan.json": b"{", "done.json": b"\xff", "metrics.jsonl": b'{"step": 1'}
     for name, content in harms.items():
