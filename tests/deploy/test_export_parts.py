@@ -229,8 +229,8 @@ def test_a_model_is_converted_and_then_quantized_if_asked(tmp_path, quantize):
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("print('no such model'); raise SystemExit(3)", "ended with code 3: no such model"),
-        ("print('ready')", "wrote no model.gguf: ready"),
+        ("print('a'); print('no such model'); raise SystemExit(3)", "code 3: no such model"),
+        ("print('a'); print('ready')", "wrote no model.gguf: ready"),
         ("", "wrote no model.gguf: it said nothing"),
     ],
 )
@@ -240,6 +240,7 @@ def test_a_conversion_that_fails_says_its_last_words(tmp_path, script, message, 
     with pytest.raises(UserError, match=message) as refused:
         convert(llama, tmp_path, tmp_path / "model.gguf", "f16", "")
     assert refused.value.exit_code == MODEL and refused.value.location == "convert.py"
+    assert ("a\n" in capsys.readouterr().err) == bool(script)  # its last words, all of them
 
 
 def test_how_far_a_conversion_is_is_said_every_thirty_seconds(tmp_path, monkeypatch, capsys):

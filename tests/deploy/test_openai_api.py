@@ -140,6 +140,9 @@ def test_the_pages_name_the_most_answers_that_a_request_may_ask_for(page):
 
 
 def test_another_model_is_not_found():
+    for name in ("s", "sft-2", "SFT"):
+        with pytest.raises(Refused, match=f"`{name}` does not exist"):
+            request(model=name)
     with pytest.raises(Refused, match="`gpt` does not exist") as refused:
         request(model="gpt")
     assert refused.value.status == 404
@@ -158,6 +161,23 @@ def test_a_body_that_is_no_json_is_refused(body):
     assert refused.value.status == 400
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "it is empty"),
+        (b" \n", "it is empty"),
+        (b'{"messages": [', "it ends too early"),
+        (b'{"a": x}', "it is wrong at byte 7, in "),
+        (b'{"a": "\xff"}', "it is not UTF-8 at byte 8"),
+        (b'{"a": ' + b"[" * 100_000, "it is nested too deep"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_body_that_is_no_json_is_told_where_it_is_wrong(body, why):
+    with pytest.raises(Refused, match=f"is not JSON: {why}"):
+        read_request(body, "sft")
+
+
 def test_tools_are_offered_unless_none_may_be_called():
     assert (
         request(tools=[TOOL]).offered == [TOOL] == request(tools=[TOOL], tool_choice="auto").offered
@@ -171,6 +191,9 @@ def test_a_forced_call_is_any_or_a_named_one():
         for choice in (None, "auto", "none", "required", NAMED)
     ]
     assert found == [None, None, None, "", "f"]
+    for name in (1, "", None):  # without a name it is not any of them
+        with pytest.raises(Refused, match="it is one of"):
+            request(tools=[TOOL], tool_choice={"type": "function", "function": {"name": name}})
 
 
 def test_a_format_is_a_schema_and_excludes_tools():

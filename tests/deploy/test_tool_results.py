@@ -72,6 +72,7 @@ def test_recorded_results_are_given_by_call_in_order_and_the_last_one_again(tmp_
         dialog(("f", {"a": 1, "b": 2}, "one"), ("f", {"b": 2, "a": 1}, "two"), ("g", {}, "three")),
         "no JSON\n",
         dialog(("f", {"a": 1, "b": 2}, "four")),
+        '{"no": "dialog"}\n',
     ]
     (tmp_path / "rows.jsonl").write_text("".join(rows), encoding="utf-8")
     result = recorded(str(tmp_path / "rows.jsonl"))
@@ -79,7 +80,7 @@ def test_recorded_results_are_given_by_call_in_order_and_the_last_one_again(tmp_
     assert [result(call) for _ in range(5)] == ["one", "two", "four", "four", "four"]
     assert [result(Call("g")) for _ in range(2)] == ["three", "three"]
     assert result(Call("f", {"a": 1})) is None and result(Call("h")) is None
-    assert "rows.jsonl: 1 rows cannot be read" in capsys.readouterr().err
+    assert "rows.jsonl: 2 rows cannot be read" in capsys.readouterr().err
 
 
 class Code:
@@ -159,6 +160,21 @@ def test_a_result_of_a_call_with_unknown_arguments_is_that_of_any_call_of_its_to
     assert result(Call("rain_001", {"city": "Oslo"})) == "4 mm"
     assert result(Call("tide_002", {"port": "Brest"})) == "low"
     assert result(Call("tide_002", {"port": "Oslo"})) is None
+
+
+def test_a_result_of_the_very_call_goes_before_one_whose_arguments_are_unknown(tmp_path):
+    turns = [
+        {"role": "user", "content": "Is it wet?"},
+        {"role": "assistant", "content": "I look."},
+        {"role": "tool", "content": "4 mm", "tool_id": "rain_001"},
+        {"role": "tool", "content": "dry", "tool_id": "rain_001", "arguments": {"city": "Lima"}},
+        {"role": "assistant", "content": "Yes."},
+    ]
+    row = {"dialog_id": "d", "turns": turns, "target_tools": ["rain_001"]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    result = recorded(str(tmp_path / "rows.jsonl"))
+    assert result(Call("rain_001", {"city": "Lima"})) == "dry"
+    assert result(Call("rain_001", {"city": "Oslo"})) == "4 mm"
 
 
 @pytest.mark.long

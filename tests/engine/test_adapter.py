@@ -97,3 +97,29 @@ def test_the_planner_counts_what_every_engine_trains_that_takes_it(tiny_model, t
             assert engine == "unsloth"
         else:
             assert trained_parameters(source(tiny_model), chosen) == planned
+
+
+@pytest.mark.torch
+def test_a_new_adapter_is_random_as_its_seed_says(tiny_model):
+    from support.trainers import sft, source
+
+    from agentlite.engine.adapter import adapted
+    from agentlite.engine.load import load, loading_of
+
+    found = []
+    for seed in (1, 2, 1):
+        chosen = sft(engine="hf", seed=seed, lora_r=2, lora_target_modules=("q_proj",))
+        model = adapted(load(source(tiny_model), loading_of(chosen), trainable=True), chosen)
+        found.append(next(p for name, p in model.named_parameters() if "lora_A" in name).tolist())
+    assert found[0] == found[2] != found[1]
+
+
+@pytest.mark.torch
+def test_an_adapter_has_the_rank_the_scale_and_the_dropout_of_the_settings():
+    from support.trainers import sft
+
+    from agentlite.engine.adapter import configuration
+
+    chosen = sft(lora_r=3, lora_alpha=5, lora_dropout=0.25, peft={"use_rslora": True})
+    made = configuration(chosen, ["q_proj"])
+    assert (made.r, made.lora_alpha, made.lora_dropout, made.use_rslora) == (3, 5, 0.25, True)

@@ -106,6 +106,26 @@ def test_a_full_disk_at_a_stop_ends_the_run_since_nothing_would_be_left_of_it(
         trainer.save(3)
 
 
+def test_a_full_disk_of_one_process_of_several_is_raised_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others have their shares of that checkpoint, and would wait for it."""
+    monkeypatch.setattr(checkpoints.distributed, "count", lambda: 2)
+    monkeypatch.setattr(checkpoints.coordinate, "barrier", lambda: None)
+    trainer = Trainer(tmp_path, 8)
+    trainer.full = {1}
+    with pytest.raises(OSError, match="No space left"):
+        trainer.save(1)
+
+
+def test_a_trainer_has_its_own_folder_again_behind_every_save(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path, 8)
+    trainer.full = {2}
+    for step in (1, 2):
+        trainer.save(step)
+        assert trainer._get_output_dir(None) == str(tmp_path / "checkpoints")
+
+
 def test_what_is_no_full_disk_is_raised_as_it_is(tmp_path: Path) -> None:
     def broken(step: int) -> StepFacts:
         raise PermissionError(errno.EACCES, "Permission denied")
@@ -204,6 +224,29 @@ def test_the_newest_two_and_the_best_stay_and_a_step_made_again_replaces_the_fir
     ]
 
 
+def test_a_dev_loss_of_nothing_is_the_least(tmp_path: Path) -> None:
+    losses = {1: 0.5, 2: 0.0, 3: 0.25}
+    Trainer(tmp_path, 9, lambda step: StepFacts(losses[step])).save(*losses)
+    assert checkpoints.best(tmp_path).name == "checkpoint-2"
+
+
+def test_nothing_is_removed_under_the_name_of_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill in between would leave a part of one that looks whole by its name."""
+    removed: list[str] = []
+    remove = shutil.rmtree
+    monkeypatch.setattr(
+        checkpoints.shutil,
+        "rmtree",
+        lambda path, **how: removed.append(Path(path).name) or remove(path, **how),
+    )
+    Trainer(tmp_path, 9).save(1, 2, 3, 3)  # the last one is made again
+    assert steps_of(tmp_path) == [2, 3]
+    assert removed.count(checkpoints.DROPPED) >= 2
+    assert not [name for name in removed if name.startswith("checkpoint-")]
+
+
 def test_without_a_dev_loss_the_newest_is_the_best_by_number_and_not_by_letters(
     tmp_path: Path,
 ) -> None:
@@ -231,11 +274,14 @@ def test_a_later_checkpoint_needs_room_for_the_size_of_the_one_before_and_a_quar
     free: int, saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = Trainer(tmp_path, 9)
+    (tmp_path / "metrics.jsonl").write_bytes(b"x" * 9000)
     trainer.save(1)
+    (tmp_path / "metrics.jsonl").unlink()
+    trainer.save(2)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
-    trainer.save(2)
-    assert steps_of(tmp_path) == ([1, 2] if saved else [1])
+    trainer.save(3)
+    assert steps_of(tmp_path) == ([2, 3] if saved else [1, 2])
 
 
 def test_what_a_kill_left_is_removed_before_the_next_checkpoint_and_at_a_start(
@@ -366,7 +412,7 @@ def test_a_reference_is_not_stored_and_names_are_in_order(tmp_path: Path) -> Non
             write(self, model, trial)
             target = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
             (target / checkpoints.REFERENCE).mkdir()
-            config = {"target_modules": ["v", "k"], "exclude_modules": None, "a": 1}
+            config = {"target_modules": ["v", "k"], "exclude_modules": ["z", "b"], "a": 1}
             (target / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
 
     trainer = Adapted(tmp_path, 9)
@@ -374,7 +420,7 @@ def test_a_reference_is_not_stored_and_names_are_in_order(tmp_path: Path) -> Non
     (checkpoint,) = checkpoints.manifests(tmp_path)
     assert not (checkpoint / checkpoints.REFERENCE).exists()
     config = json.loads((checkpoint / "adapter_config.json").read_bytes())
-    assert config == {"target_modules": ["k", "v"], "exclude_modules": None, "a": 1}
+    assert config == {"target_modules": ["k", "v"], "exclude_modules": ["b", "z"], "a": 1}
     assert [*config] == sorted(config)
 
 

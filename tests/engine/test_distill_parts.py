@@ -2,13 +2,16 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.trainers import distill, distill_task
 
 from agentlite.engine import distill as distill_trainer
+from agentlite.engine import teacher
 from agentlite.engine.distill import DistillPrompt
+from agentlite.engine.load import Loaded
 from agentlite.engine.local_sampler import Sample, SampleRequest
 
 SOURCE: Any = None
@@ -95,3 +98,62 @@ def test_figures_are_means_of_the_first_and_of_the_last_steps(
         "first_agreement": first / 10,
         "last_agreement": last / 10,
     }
+
+
+def test_teacher_and_student_are_both_models_whose_logits_are_the_heads_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The teacher is loaded as the student is, but for what a student of whole weights needs."""
+    loads: list[Any] = []
+    checked: list[str] = []
+
+    def load(source: Any, loading: Any, *, trainable: bool) -> Loaded:
+        loads.append((source, loading.full, trainable))
+        return Loaded(SimpleNamespace(name=source, eval=lambda: None), None)
+
+    def train(make: Any, *_: Any) -> dict[str, Any]:
+        make(None)
+        (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n', encoding="utf-8")
+        return {}
+
+    monkeypatch.setattr(distill_trainer, "prepare", lambda loading: None)
+    monkeypatch.setattr(distill_trainer, "load", load)
+    monkeypatch.setattr(
+        distill_trainer, "check_head", lambda model, *words: checked.append(model.name)
+    )
+    monkeypatch.setattr(distill_trainer, "make_trainer", lambda *_: None)
+    monkeypatch.setattr(distill_trainer.trainer, "train", train)
+    settings, sources = distill(full=True), ["the student", "the teacher"]
+    distill_trainer.train(*sources, settings, tmp_path, distill_task())  # type: ignore[arg-type]
+    assert loads == [("the teacher", False, False), ("the student", True, True)]
+    assert checked == ["the teacher", "the student"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("top_k", [3, 7, 8, 99])
+def test_what_a_teacher_holds_for_likely_are_tokens_of_the_tokenizer(top_k: int) -> None:
+    """The matrices of both models are wider: their last two rows are padding, and large here."""
+    import torch
+
+    width, generator = 8, torch.Generator().manual_seed(0)
+    head = torch.nn.Linear(4, width + 2)
+    with torch.no_grad():
+        head.bias[width:] = 50.0
+    model: Any = SimpleNamespace(get_output_embeddings=lambda: head, eval=lambda: None)
+    live = teacher.LiveTeacher(Loaded(model, None), width)
+    states, logits = (torch.randn(5, size, generator=generator) for size in (4, width + 2))
+    logits[:, width:] = 50.0
+    own, other = live.compare(logits, states)
+    assert own.shape == other.shape == (5, width)
+    for one in (own, other):
+        assert one.exp().sum(-1).allclose(torch.ones(5))
+
+    ids, likely = teacher._top(live, states, top_k)
+    kept = min(top_k, width - 1)  # the rest is one token at least
+    assert ids.shape == (5, kept) and likely.shape == (5, kept + 1) and ids.max() < width
+    assert likely[:, :kept].allclose(other.gather(-1, ids))
+    assert likely.exp().sum(-1).allclose(torch.ones(5))
+    stored = object.__new__(teacher.StoredTeacher)
+    stored.width = width
+    own, other = stored.compare(logits, ids, likely)
+    assert own.shape == other.shape and own.exp().sum(-1).allclose(torch.ones(5))

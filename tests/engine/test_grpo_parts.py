@@ -1,17 +1,20 @@
 """GRPO without a model: its seeds, what is read again, and what was read has no part in figures."""
 
 from collections import defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.trainers import grpo
 
+from agentlite.core.errors import OUT_OF_MEMORY, UserError
 from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.grpo import AnswerReward, GrpoTask, LearnedRow
 from agentlite.engine.load import Loaded
 from agentlite.engine.local_sampler import Sample, SampleRequest
+from agentlite.engine.trainer import Schedule
 
 
 def task(**changes: Any) -> GrpoTask:
@@ -93,6 +96,36 @@ def test_prompts_are_left_out_of_recorded_ones_alone() -> None:
     flat = [{"flat": 1.0}]
     recorded, live = (grpo_trainer.complaints(flat, live)[0] for live in (False, True))
     assert "--skip-solved" in recorded and "--skip-solved" not in live
+
+
+@pytest.mark.parametrize("vllm", [False, True])
+def test_with_vllm_smaller_micro_batches_wait_for_the_next_process(
+    vllm: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second engine would find the memory of the first one in use."""
+    loads: list[Any] = []
+    made: list[Any] = []
+
+    def train(make: Any, *_: Any) -> dict[str, Any]:
+        make(Schedule(9, 4, 1))
+        make(Schedule(9, 2, 2))  # the first ones did not fit
+        (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward": 1.0}\n', encoding="utf-8")
+        return {}
+
+    monkeypatch.setattr(grpo_trainer, "prepare", lambda loading: None)
+    monkeypatch.setattr(grpo_trainer, "_loading", lambda *_: None)
+    monkeypatch.setattr(grpo_trainer, "load", lambda *_, **__: loads.append(len(loads)))
+    monkeypatch.setattr(grpo_trainer, "make_trainer", lambda *given: made.append(given[-1]))
+    monkeypatch.setattr(grpo_trainer.trainer, "train", train)
+    source, settings = None, grpo(vllm=vllm)
+    if not vllm:
+        grpo_trainer.train(source, settings, tmp_path, lambda loaded: task())  # type: ignore[arg-type]
+        assert made == [Schedule(9, 4, 1), Schedule(9, 2, 2)] and len(loads) == 2
+        return
+    with pytest.raises(UserError, match="vLLM holds what it has") as refused:
+        grpo_trainer.train(source, settings, tmp_path, lambda loaded: task())  # type: ignore[arg-type]
+    assert refused.value.exit_code == OUT_OF_MEMORY
+    assert "micro-batches of 2" in refused.value.fix and len(loads) == 1
 
 
 @pytest.mark.torch

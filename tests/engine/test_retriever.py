@@ -12,8 +12,10 @@ from agentlite.config.settings import RetrieverSettings
 from agentlite.core.errors import UserError
 from agentlite.engine import retriever, sentence_encoder, trainer
 from agentlite.engine.trainer import Schedule
+from agentlite.retrieval.training_pairs import TrainingPair
 from agentlite.stages import retriever as stage
 from agentlite.stages.retriever import evaluate
+from agentlite.workspace.model_source import Source
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,41 @@ def test_vectors_come_in_the_order_of_the_texts_read_in_batches_of_like_length()
     lengths = [len(text) for batch in model.batches for text in batch]
     assert lengths == sorted(lengths)
     assert sentence_encoder.embed(model, []).shape == (0, 0)
+
+
+def test_every_pair_has_as_many_wrong_tools_as_the_pair_with_the_fewest(monkeypatch) -> None:
+    dataset = SimpleNamespace(from_dict=lambda columns: columns)
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(Dataset=dataset))
+    pool: Any = SimpleNamespace(texts=["a", "b", "c", "d"])
+    pairs = [
+        TrainingPair("first", 0, (1, 2, 3), frozenset()),
+        TrainingPair("second", 1, (3, 0), frozenset()),
+    ]
+    assert retriever._dataset(pairs, pool) == {
+        "query": ["first", "second"],
+        "tool": ["a", "b"],
+        "negative_0": ["b", "d"],
+        "negative_1": ["c", "a"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "expected"), [(512, 256, 256), (128, 256, 128), (None, 256, 256)]
+)
+def test_an_encoder_reads_no_more_tokens_than_it_can_or_than_are_wanted(
+    own: int | None, asked: int, expected: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    made = SimpleNamespace(max_seq_length=own)
+    library = SimpleNamespace(SentenceTransformer=lambda *_, **__: made)
+    quiet = SimpleNamespace(set_verbosity_error=lambda: None, disable_progress_bar=lambda: None)
+    transformers = SimpleNamespace(logging=quiet, utils=SimpleNamespace(logging=quiet))
+    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
+    monkeypatch.setitem(sys.modules, "transformers", transformers)
+    for name in ("check_libraries", "be_quiet"):
+        monkeypatch.setattr(sentence_encoder, name, lambda: None)
+    monkeypatch.setattr(sentence_encoder, "on_gpu", lambda: False)
+    source = Source("e", str(tmp_path), None, "")
+    assert sentence_encoder.load(source, asked).max_seq_length == expected
 
 
 def test_a_static_model_learns_longer_and_faster_than_one_with_layers() -> None:

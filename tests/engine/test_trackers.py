@@ -39,6 +39,16 @@ def test_a_tracker_is_named_with_the_run(name, tmp_path, monkeypatch):
     assert inside is (name == "tensorboard")
 
 
+def test_several_trackers_follow_a_run_that_is_named_by_its_workspace_wherever_it_is_started(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "elsewhere")
+    (tmp_path / "weather").mkdir()
+    monkeypatch.chdir(tmp_path / "weather")
+    asked = tracker_arguments(["wandb", "tensorboard"], Path("sft"))
+    assert asked["report_to"] == ["wandb", "tensorboard"] and asked["run_name"] == "weather-sft"
+
+
 @pytest.mark.parametrize("name", get_args(Tracker))
 def test_a_tracker_that_is_not_installed_is_refused_before_anything_is_loaded(name, monkeypatch):
     find = importlib.util.find_spec

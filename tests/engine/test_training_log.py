@@ -1,9 +1,11 @@
 """agentlite.engine.training_log: rows of steps, and what a report makes of them."""
 
+import time
+
 import pytest
 
 from agentlite.core.row_files import read_rows
-from agentlite.engine.training_log import Pace, mean, or_none
+from agentlite.engine.training_log import Journal, Pace, mean, or_none
 
 
 @pytest.mark.parametrize(
@@ -39,4 +41,13 @@ def test_the_pace_is_a_row_for_each_step_and_stops_nothing(tmp_path):
     assert (first["step"], first["steps"], first["memory_gib"]) == (1, 9, 2.5)
     assert "tokens" not in first and second["tokens"] == 1200.0
     assert 0 <= second["at"] - first["at"] < 60
+    assert abs(second["at"] - time.time()) < 60  # also of a run that another machine carries on
     Pace(tmp_path / "gone").note(1, 9, None, 2.5)  # a folder that was removed, or a full disk
+
+
+def test_a_dev_loss_of_nothing_is_known_to_the_run_that_carries_on(tmp_path):
+    with Journal(tmp_path) as journal:
+        for step, loss in ((1, 0.0), (2, None)):
+            journal.add(step, {"loss": 1.0, "dev_loss": loss})
+    with Journal(tmp_path) as journal:
+        assert journal.dev == {1: 0.0}

@@ -85,6 +85,35 @@ def test_a_server_that_cannot_serve_the_run_is_refused(tiny_model, started, prob
     server.close()
 
 
+@pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"])
+def test_an_address_is_taken_with_and_without_the_path_that_clients_write(end):
+    assert vllm_server.address(GrpoSettings(vllm_server=f"{URL}{end}")) == URL
+
+
+@pytest.mark.parametrize(
+    ("url", "proxies"),
+    [
+        *((f"http://{host}:8000", False) for host in ("localhost", "127.0.0.1", "[::1]")),
+        ("http://gpu.example:8000/v1", True),
+    ],
+)
+def test_a_server_on_this_machine_is_asked_without_a_proxy(url, proxies, monkeypatch):
+    import httpx
+
+    asked: list[tuple[str, bool]] = []
+
+    def get(url: str, *, timeout: float, trust_env: bool) -> httpx.Response:
+        asked.append((url, trust_env))
+        return httpx.Response(200, json={"data": [{"max_model_len": 128}]})
+
+    monkeypatch.setattr(httpx, "get", get)
+    vllm_server.check(GrpoSettings(vllm_server=url, max_length=128))  # rows as long as it takes
+    base = url.removesuffix("/v1")
+    assert asked == [(f"{base}/v1/models", proxies), (f"{base}/get_world_size", proxies)]
+    with pytest.raises(UserError, match="takes 128 tokens, and max_length is 129"):
+        vllm_server.check(GrpoSettings(vllm_server=url, max_length=129))
+
+
 def test_another_server_than_vllms_is_refused(monkeypatch):
     import httpx
 

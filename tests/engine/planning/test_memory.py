@@ -92,6 +92,19 @@ def test_an_engine_that_shares_the_weights_keeps_its_cache_and_takes_no_moment_t
     assert in_share == {name: one for name, one in before.terms.items() if name != "weights"}
 
 
+@pytest.mark.parametrize(
+    ("hidden", "layers", "graphs"),
+    [(10, 3, 0.15 * GIB), (8192, 80, 172 * 4 * 8192 * 80), (20_000, 100, GIB)],
+)
+def test_the_graphs_of_an_engine_grow_with_the_model_between_two_bounds(
+    hidden: int, layers: int, graphs: float
+) -> None:
+    load = Load(APART._replace(hidden=hidden, layers=layers), KEPT, 16, rows=1, length=5, vllm=True)
+    prefill = 4096 * 2 * (2 * hidden + 3 * 30)
+    assert terms.vllm(load) == pytest.approx(prefill + graphs)
+    assert terms.vllm(load._replace(vllm=False)) == 0
+
+
 @pytest.mark.parametrize(("bits", "width"), WIDTHS)
 @pytest.mark.parametrize(
     ("checkpoints", "excess"), [("offloaded", 1.0), ("kept", 1.0), ("none", 1.0), ("none", 1.5)]
