@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.generated_run import stage
+from support.generated_run import stage, write_run
 
 from agentlite.deploy.export import model_card
 from agentlite.deploy.export.exported_model import ExportedModel, licence
-from agentlite.deploy.export.model_card import card
+from agentlite.deploy.export.model_card import card, digests
 from agentlite.deploy.export.verify import Proof
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template
@@ -131,13 +131,50 @@ def test_stages_are_named_without_the_folders_of_the_machine_and_with_single_fig
         tmp_path / "prep",
         {"command": "prep", "settings": settings, "inputs": {str(tmp_path / "rows.jsonl"): "d1"}},
         rows={"train.jsonl": [{"a": 1}]},
-        figures={"kept": 7, "rejects": {"E206": 2}},
+        figures={"kept": 7, "rejects": {"E206": 2}, "lineage": ["unseen"]},
     )
     stages = read_run(tmp_path).stages
     text = written(stages=stages)
     assert str(tmp_path) not in text and "rows.jsonl" in text
-    assert "kept" in text and "E206" not in text
+    assert "kept" in text and "E206" not in text and "unseen" not in text
     assert stages[0].outputs["train.jsonl"] in text
     assert "No stage of a workspace" in written() and "No stage of a workspace" not in text
     assert "Not evaluated (`agentlite eval`)." in text
     assert "leaderboard" in written(of_bfcl=True) and "leaderboard" not in text
+
+
+def test_the_files_of_the_data_are_named_with_their_digests_and_those_of_the_model_are_not(
+    written: Any, tmp_path: Path
+) -> None:
+    for name in ("prep", "pairs", "dpo"):
+        plan = {"command": name, "settings": {}, "inputs": {}}
+        stage(tmp_path / name, plan, {f"{name}.jsonl": [{"a": name}]}, {})
+    stages = read_run(tmp_path).stages
+    text, by_name = written(stages=stages), {one.name: one.outputs for one in stages}
+    for name, outputs in by_name.items():
+        assert (outputs[f"{name}.jsonl"] in text) == (name != "dpo")
+    assert digests(stages) == {name: by_name[name] for name in ("prep", "pairs")}
+
+
+@pytest.mark.parametrize(
+    ("out", "named"), [("eval", "On prep, answered"), ("later", "On prep (lat")]
+)
+def test_figures_stand_under_the_name_of_their_questions(
+    out: str, named: str, written: Any, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "weather", ["base", "sft"], 6)
+    (run / "eval").rename(run / out)
+    text = written(evaluations=read_run(run).evaluations)
+    assert named in text and "Not evaluated" not in text
+    assert "| base" in text and "exact call" in text.lower().replace("_", " ")
+
+
+def test_a_template_that_prints_the_date_is_told_apart(
+    written: Any, templates: dict[str, Template], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = templates["smollm2"]
+    dated = Template(
+        plain.name, plain.tokenizer, f"{plain.chat_template}{{# strftime_now #}}", plain.special
+    )
+    monkeypatch.setitem(templates, "dated", dated)
+    assert "1 January 2025" in written(template="dated") and "1 January 2025" not in written()

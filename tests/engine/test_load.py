@@ -249,6 +249,54 @@ def test_the_last_model_for_answers_is_kept_and_only_while_it_is_the_same(
     assert loads == [("a", False), "freed", ("b", False), *again, *again]
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("dtype", "tied", "targets", "folded"),
+    [
+        ("float32", True, {"q_proj"}, True),
+        ("float32", True, {"q_proj", "lm_head"}, False),  # folded in, it would change both ends
+        ("float32", True, {"embed_tokens"}, False),
+        ("float32", False, {"embed_tokens", "lm_head"}, True),
+        ("bfloat16", True, {"q_proj"}, False),  # the sums would be rounded
+    ],
+)
+def test_an_adapter_is_folded_into_the_weights_where_the_answers_stay_the_same(
+    dtype: str, tied: bool, targets: set[str], folded: bool
+) -> None:
+    import torch
+
+    done: list[str] = []
+    text = SimpleNamespace(tie_word_embeddings=tied)
+    model = SimpleNamespace(
+        eval=lambda: done.append("eval"),
+        merge_adapter=lambda: done.append("merge"),
+        dtype=getattr(torch, dtype),
+        config=SimpleNamespace(use_cache=False, get_text_config=lambda: text),
+        peft_config={"default": SimpleNamespace(target_modules=targets)},
+    )
+    load._switch_to_inference(model)
+    assert done == ["eval", *(["merge"] if folded else [])] and model.config.use_cache
+    model.for_inference = lambda: done.append("unsloth's")
+    load._switch_to_inference(model)
+    assert done.count("unsloth's") == done.count("eval") == 1
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("free", "share"), [(12, 0.3), (6, 0.6), (3, 1.0)])
+def test_unsloth_is_asked_for_the_share_of_the_free_memory_that_is_planned_of_the_card(
+    free: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 12))
+    found = load._fast_inference(load.SharedEngine(0.3, 16))
+    assert found == {
+        "fast_inference": True,
+        "gpu_memory_utilization": pytest.approx(share),
+        "max_lora_rank": 16,
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "stops", "expected"),
     [

@@ -1,0 +1,91 @@
+"""The settings that would fit: for which weights, rows and machines they are."""
+
+from typing import Any
+
+import pytest
+
+from agentlite.config import resolve
+from agentlite.engine.planning.gpus import Machine, with_memory
+from agentlite.engine.planning.memory import GIB
+from agentlite.engine.planning.model_shape import find_shape
+from agentlite.engine.planning.suggest_fit import FittingRows, fitting
+from agentlite.engine.planning.time_and_disk import CARDS
+
+SEVEN, SMALL = find_shape("Qwen/Qwen2.5-7B-Instruct"), find_shape("smollm2-135m")
+
+
+def settings_of(command: str, **changed: Any) -> Any:
+    return resolve.resolve(command, resolve.Given(changed, profile="rtx4090")).settings
+
+
+def pasted(one: FittingRows) -> dict[str, str]:
+    words = one.paste.replace("--set ", "").split()
+    return dict(word.partition(".")[2].split("=") for word in words)
+
+
+def test_weights_of_8_bit_that_were_set_change_no_suggestion() -> None:
+    machine = with_memory(24)
+    plain, eight = (
+        fitting("sft", settings_of("sft", **changed), SEVEN, machine)
+        for changed in ({}, {"load_in_4bit": False, "load_in_8bit": True})
+    )
+    assert plain == eight and [one.bits for one in plain] == [4, 16]
+    assert [pasted(one)["load_in_4bit"] for one in plain] == ["true", "false"]
+
+
+def test_without_a_card_there_are_weights_of_32_bit_alone() -> None:
+    machine = Machine(False, CARDS["cpu"], 8 * GIB)
+    [one] = fitting("sft", settings_of("sft", load_in_4bit=False), SMALL, machine)
+    assert one.bits == 32 and one.batch_size and pasted(one)["load_in_4bit"] == "false"
+
+
+def test_short_rows_fit_in_larger_number_and_the_longest_that_fits_is_the_same() -> None:
+    machine, settings = with_memory(12), settings_of("sft", max_length=2048)
+    by_limit, by_data = (fitting("sft", settings, SEVEN, machine, one)[0] for one in (0, 300))
+    assert (by_limit.length, by_data.length) == (2048, 300)
+    assert by_data.batch_size > by_limit.batch_size
+    assert by_data.max_length == by_limit.max_length
+
+
+def test_where_no_row_fits_the_suggestion_has_shorter_ones() -> None:
+    settings = settings_of("sft", max_length=16384)
+    one = fitting("sft", settings, SEVEN, with_memory(8))[0]
+    assert one.batch_size == 0 and 0 < one.max_length < 16384
+    assert pasted(one)["max_length"] == str(one.max_length) and pasted(one)["batch_size"] == "1"
+    none = fitting("sft", settings, SEVEN, with_memory(5))[1]
+    assert (none.batch_size, none.max_length, none.paste) == (0, 0, "")
+
+
+@pytest.mark.parametrize(("rows", "accumulated"), [(2, 8), (3, 5), (16, 1)])
+def test_a_micro_batch_is_the_whole_step_where_that_fits(rows: int, accumulated: int) -> None:
+    settings = settings_of("sft", batch_size=rows, gradient_accumulation=accumulated)
+    one = fitting("sft", settings, SMALL, with_memory(24))[1]
+    assert one.batch_size >= rows * accumulated
+    found = pasted(one)
+    assert found["batch_size"] == str(rows * accumulated) and found["gradient_accumulation"] == "1"
+
+
+def test_a_step_is_cut_into_equal_parts() -> None:
+    """Of 15 rows, of which 4 to 14 fit, three or five are a micro-batch."""
+    settings = settings_of("sft", batch_size=15, gradient_accumulation=1, max_length=2048)
+    one = fitting("sft", settings, SEVEN, with_memory(12))[0]
+    assert 5 <= one.batch_size < 15
+    assert (pasted(one)["batch_size"], pasted(one)["gradient_accumulation"]) == ("5", "3")
+
+
+def test_answers_that_are_sampled_one_after_the_other_keep_their_batch() -> None:
+    """As many rows as are asked for fit where they are not in memory at once."""
+    settings = settings_of("rollout", batch_size=7, env="shop.py:Shop")
+    one = fitting("rollout", settings, SEVEN, with_memory(24))[0]
+    assert (
+        pasted(one)["batch_size"] == str(one.batch_size)
+        and "gradient_accumulation" not in one.paste
+    )
+
+
+def test_what_an_engine_takes_is_not_there_for_rows() -> None:
+    alone, beside = (
+        fitting("grpo", settings_of("grpo", engine="hf", vllm=vllm), SMALL, with_memory(8))[1]
+        for vllm in (False, True)
+    )
+    assert 0 < beside.batch_size < alone.batch_size
