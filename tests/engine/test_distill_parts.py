@@ -1,6 +1,7 @@
 """Distillation without a model: the seeds of its answers, the longest row, and its figures."""
 
 import json
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -121,12 +122,61 @@ def test_teacher_and_student_are_both_models_whose_logits_are_the_heads_alone(
     monkeypatch.setattr(
         distill_trainer, "check_head", lambda model, *words: checked.append(model.name)
     )
-    monkeypatch.setattr(distill_trainer, "make_trainer", lambda *_: None)
+    widths: list[int] = []
+    monkeypatch.setattr(
+        distill_trainer, "make_trainer", lambda student, taught, *_: widths.append(taught.width)
+    )
     monkeypatch.setattr(distill_trainer.trainer, "train", train)
     settings, sources = distill(full=True), ["the student", "the teacher"]
     distill_trainer.train(*sources, settings, tmp_path, distill_task())  # type: ignore[arg-type]
     assert loads == [("the teacher", False, False), ("the student", True, True)]
-    assert checked == ["the teacher", "the student"]
+    assert checked == ["the teacher", "the student"] and widths == [distill_task().width]
+
+
+def test_what_a_teacher_has_written_before_is_read_with_the_width_of_the_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    (tmp_path / teacher.STORED).touch()
+    monkeypatch.setattr(
+        distill_trainer,
+        "StoredTeacher",
+        lambda path, width: SimpleNamespace(mass=0.875, path=path, width=width),
+    )
+    settings = distill(top_k=8, lmbda=0.0)
+    live: Any = lambda: pytest.fail("the teacher was loaded")  # noqa: E731
+    found = distill_trainer._stored(settings, tmp_path, distill_task(), live)
+    assert (found.path, found.width) == (tmp_path / teacher.STORED, distill_task().width)
+    assert "the 8 likeliest tokens hold 87.50%" in capsys.readouterr().err
+
+
+@pytest.mark.torch
+def test_a_step_has_its_answers_in_its_micro_batches_and_their_mean_length() -> None:
+    import torch
+
+    class Base:
+        accelerator = SimpleNamespace(unwrap_model=lambda model: model)
+        processing_class = SimpleNamespace(pad_token_id=0)
+        model, state = None, SimpleNamespace(global_step=4)
+
+        def get_batch_samples(self, *_: Any) -> Any:
+            return [{"prompt_number": torch.tensor(some)} for some in ([2, 0], [1])], None
+
+    class Answers:
+        share = 0.25
+
+        def __call__(self, model: Any, numbers: list[int], step: int) -> list[teacher.AnswerRow]:
+            assert (numbers, step) == ([2, 0, 1], 4)
+            return [
+                teacher.AnswerRow(number, [5], [7] * count)
+                for number, count in zip(numbers, (1, 2, 6), strict=True)
+            ]
+
+    made = distill_trainer._distilling(Base, SOURCE, 1.0, Answers())()
+    made._metrics = {"train": defaultdict(list)}
+    batches, tokens = made.get_batch_samples()
+    assert tokens == 9 and [one["prompt_number"].tolist() for one in batches] == [[2, 0], [1]]
+    assert batches[0]["labels"].tolist() == [[-100, 7, -100], [-100, 7, 7]]
+    assert made._metrics["train"] == {"answer_tokens": [3.0], "sampled_share": [0.25]}
 
 
 @pytest.mark.torch

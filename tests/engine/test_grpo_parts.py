@@ -98,6 +98,40 @@ def test_prompts_are_left_out_of_recorded_ones_alone() -> None:
     assert "--skip-solved" in recorded and "--skip-solved" not in live
 
 
+def test_prompts_that_rest_give_their_places_to_those_that_are_awake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def awake(groups: Any, step: int) -> list[int]:
+        asked.append((groups, step))
+        return [4, 5]
+
+    found = rolled_out(monkeypatch, task(awake=awake), ["1", "2"])
+    assert asked == [([1, 2], 0)] and found["again"] == [[4, 0], [5, 0]]
+    assert found["given"]["prompt_ids"] == [[4], [4], [5], [5]]
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_run_is_told_what_to_do_with_what_teaches_nothing(
+    live: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def train(make: Any, folder: Path, plan: Any, watch: Any) -> dict[str, Any]:
+        (folder / "metrics.jsonl").write_text("", encoding="utf-8")
+        for step in range(1, 6):
+            watch.at_step(step, {"flat": 1.0})
+        return {}
+
+    monkeypatch.setattr(grpo_trainer, "prepare", lambda loading: None)
+    monkeypatch.setattr(grpo_trainer, "load", lambda *_, **__: None)
+    monkeypatch.setattr(grpo_trainer.trainer, "train", train)
+    wanted = task(live=lambda *_: []) if live else task()
+    settings = grpo(beta=0.0, max_steps=9, max_flat_steps=0)
+    grpo_trainer.train(None, settings, tmp_path, lambda loaded: wanted)  # type: ignore[arg-type]
+    notice = capsys.readouterr().err
+    assert "steps 1 to 5" in notice and ("--skip-solved" in notice) != live
+
+
 @pytest.mark.parametrize("vllm", [False, True])
 def test_with_vllm_smaller_micro_batches_wait_for_the_next_process(
     vllm: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

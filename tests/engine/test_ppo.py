@@ -100,6 +100,7 @@ def test_the_loss_of_a_later_step_is_that_of_the_formula(engine, failed, tiny_mo
     from safetensors.torch import load_file
 
     changes = {"engine": engine, "batch_size": 16, "gradient_accumulation": 1, "max_steps": 2}
+    changes["lora_dropout"] = 0.3  # which is off: it would part the policy from the one before
     ppo.check(grpo(**{**SETTINGS, **changes}))
     trained(tiny_model, tmp_path, failed, save_steps=1, warmup_ratio=0.0, **changes)
     checkpoint = tmp_path / "checkpoints" / "checkpoint-1"
@@ -108,6 +109,9 @@ def test_the_loss_of_a_later_step_is_that_of_the_formula(engine, failed, tiny_mo
     assert head["weight"].abs().sum() > 0
     rows = [Experience(**row) for row in read_rows(tmp_path / ppo.EXPERIENCE)]
     assert sum(row.reward is None for row in rows) == len(failed)
+    for row in rows:
+        weighted = sum(WEIGHTS[name] * value for name, value in row.parts.items())
+        assert row.reward == (pytest.approx(weighted) if row.parts else None)
     settings, total, count, clipped = grpo(**{**SETTINGS, **changes}), 0.0, 0, 0
     of_values = 0.0
     for row in ppo.whitened(rows, settings):

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from agentlite.core.openai_client import Endpoint
-from agentlite.core.records import Record
+from agentlite.core.records import Candidate, Record
 from agentlite.engine import sampler as module
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading
-from agentlite.engine.local_sampler import SampleRequest
+from agentlite.engine.local_sampler import Sample, SampleRequest
 from agentlite.engine.remote import RemoteReply, RemoteRequest
 from agentlite.engine.sampler import make_sampler, remote_samples
 from agentlite.rendering import PROTOCOLS, Prompt, prompts
@@ -72,3 +72,59 @@ def test_a_seed_depends_neither_on_the_batch_nor_on_how_many_are_sampled(
     whole = sampled_seeds(batch)
     assert whole == [seed for one in batch for seed in sampled_seeds([one])]
     assert sampled_seeds(batch[:1], samples=1) == whole[:1]
+
+
+def test_each_sample_is_a_candidate_of_its_own_step(
+    monkeypatch: pytest.MonkeyPatch, templates: Any, batch: list[Prompt]
+) -> None:
+    """In whatever order they are sampled, with the stops of their protocols and the end of a
+    turn.
+    """
+    asked: list[Any] = []
+
+    def sample(loaded: Any, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
+        asked.append((requests, decoding))
+        return [Sample(1, 0, [7, 8, 9], "one", "stop"), Sample(0, 1, [7], "two", "cut")]
+
+    monkeypatch.setattr(module, "load_for_inference", lambda *_: None)
+    monkeypatch.setattr(module, "load_template", lambda _: templates["smollm2"])
+    monkeypatch.setattr(module.local_sampler, "sample", sample)
+    source, react = Source("m", "m", None, ""), PROTOCOLS["react"]
+    prompts_of = [batch[0]._replace(protocol="react"), batch[1]]
+    sampler = make_sampler(source, "me", PROTOCOLS, Loading("hf", 64), Decoding(9, num_samples=2))
+    assert list(sampler(prompts_of)) == [
+        Candidate(*batch[1].step, "hermes", "me", 0, "one", "stop", 3),
+        Candidate(*batch[0].step, "react", "me", 1, "two", "cut", 1),
+    ]
+    [(requests, decoding)] = asked
+    assert [one.stops for one in requests] == [react.stops, PROTOCOLS["hermes"].stops]
+    assert [one.prompt for one in requests] == [one.ids for one in prompts_of]
+    template = templates["smollm2"]
+    assert decoding.turn_end == template.token_id(template.turn_end)
+
+
+def test_a_reply_is_a_candidate_of_the_sample_that_was_asked_for_or_a_problem(
+    monkeypatch: pytest.MonkeyPatch, batch: list[Prompt]
+) -> None:
+    asked: list[Any] = []
+
+    def replies(endpoints: Any, requests: Any, template: Any, parameters: Any) -> Any:
+        asked.append((endpoints, requests, parameters))
+        yield RemoteReply(2, "one", "stop", 3)
+        yield RemoteReply(0, "", "cut", 0, "HTTP 400: too long")
+        yield RemoteReply(1, "two", "cut", 5)
+
+    monkeypatch.setattr(module, "load_template", lambda _: "a template")
+    monkeypatch.setattr(module, "replies", replies)
+    source = Source("m", "m", None, "", ("a server",))  # type: ignore[arg-type]
+    wanted = [(batch[0], 0), (batch[0], 1), (batch[1], 4)]
+    found = remote_samples(source, "me", PROTOCOLS, wanted, Decoding(77, 0.5, 0.9))
+    assert list(found) == [
+        Candidate(*batch[1].step, "hermes", "me", 4, "one", "stop", 3),
+        "HTTP 400: too long",
+        Candidate(*batch[0].step, "hermes", "me", 1, "two", "cut", 5),
+    ]
+    [(endpoints, requests, parameters)] = asked
+    assert endpoints == ("a server",)
+    assert parameters == {"max_tokens": 77, "temperature": 0.5, "top_p": 0.9}
+    assert [one.protocol for one in requests] == [PROTOCOLS["hermes"]] * 3

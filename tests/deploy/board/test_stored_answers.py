@@ -20,6 +20,7 @@ from agentlite.deploy.board.stored_answers import (
     StoredAnswers,
     WholeAnswer,
 )
+from agentlite.scoring.metrics.wrong_answers import KINDS
 from agentlite.workspace.digests import file_digest
 
 PROMPTS = 60
@@ -81,6 +82,20 @@ def test_answers_are_filtered_by_kind_and_text(run):
     assert 7 in held and [one.number for one in asked(stored, run, text=text).rows] == held[:PAGE]
     assert asked(stored, run, text="nowhere to be found").found == 0
     assert asked(stored, run, first=10**9).first == (PROMPTS - 1) // PAGE * PAGE
+
+
+def test_a_mistake_of_a_kind_that_is_not_known_is_one_all_the_same(tmp_path):
+    run = write_run(tmp_path / "weather", ["sft"], 4)
+    path = folder_of(run) / "predictions.jsonl"
+    rows = [
+        {**row, "wrong": "of a later version" if number == 2 else ""}
+        for number, row in enumerate(read_rows(path))
+    ]
+    write_rows(path, rows)
+    stored = StoredAnswers()
+    page = asked(stored, run, "wrong")
+    assert [(one.number, one.wrong) for one in page.rows] == [(2, "of a later version")]
+    assert page.answers == {"": 3, KINDS[-1]: 1} and asked(stored, run, KINDS[-1]).found == 1
 
 
 @pytest.mark.parametrize("piece", [1, 300, 1 << 18])
