@@ -142,3 +142,28 @@ def test_a_teacher_counts_with_its_own_parameters_before_or_beside_the_student(
     settings = settings_of("distill", teacher="smollm2-135m", lmbda=0.0, top_k=top_k)
     found = with_teacher(student, settings, tmp_path)
     assert found == student._replace(teacher=SHAPE.parameters, teacher_first=bool(top_k))
+
+
+@pytest.mark.parametrize(
+    "where", [{"vllm": True}, {"vllm_server": "http://localhost:8000"}], ids=str
+)
+def test_without_a_card_the_model_itself_samples_each_prompt_once(where: dict[str, Any]) -> None:
+    numbers = {"batch_size": 4, "gradient_accumulation": 6, "group_size": 8, "load_in_4bit": False}
+    settings = settings_of("grpo", max_length=1000, max_new_tokens=100, **numbers, **where)
+    load = load_of("grpo", settings, SHAPE, False)
+    assert not load.vllm and (load.sampled, load.prompted) == (24, 3 * 900)
+
+
+def test_an_evaluation_takes_as_much_as_the_larger_of_its_greedy_answers_and_its_samples() -> None:
+    """A card of 12 GiB holds four long rows at once; of greedy answers a batch is as it is set."""
+    seven, changes = find_shape("Qwen/Qwen2.5-7B-Instruct"), {"batch_size": 64, "max_length": 4096}
+    for samples in (0, 3):
+        settings = settings_of("eval", engine="unsloth", num_samples=samples, **changes)
+        load = load_of("eval", settings, seven, True, 0, 12 * GIB)
+        assert (load.sampled, load.prompted) == (64, 64 * (4096 - settings.max_new_tokens))
+
+
+def test_no_answer_is_longer_than_a_row() -> None:
+    settings = settings_of("pairs", engine="hf", batch_size=2, num_samples=3, max_new_tokens=256)
+    load = load_of("pairs", settings, SHAPE, True, 64)
+    assert (load.length, load.prompted, load.cached) == (64, 2, 2 + 6 * 64)
