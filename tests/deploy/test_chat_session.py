@@ -184,18 +184,18 @@ def test_a_dialog_that_is_forgotten_leaves_no_mark_on_the_next_one():
     assert [message.get("loss") for message in made.row["messages"]] == [None, None]
 
 
-@pytest.mark.parametrize("failing", ["f", "g"])
+@pytest.mark.parametrize("failing", ["f", "g", "none"])
 def test_a_turn_is_not_learned_where_any_of_its_calls_has_failed(failing):
     made = ChatSession(  # type: ignore[arg-type]
         Model(calls("f", "g"), words("Done.")),
-        [Tool("f"), Tool("g")],
+        [Tool(name, "", {"type": "object", "properties": {"n": {}}}) for name in "fg"],
         lambda call: "Error: closed" if call.name == failing else "4 mm",
         lambda text: None,
         print,
     )
     made.say("Hi", GREEDY)
     marks = [one.get("loss") for one in made.row["messages"] if one["role"] == "assistant"]
-    assert marks == [False, None]
+    assert marks == [None if failing == "none" else False, None]
 
 
 RESULT = "<tool_response>\n4 mm\n</tool_response>\nYes, 4 mm."

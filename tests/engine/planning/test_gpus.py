@@ -40,6 +40,7 @@ def test_a_card_is_known_by_its_name_and_else_by_its_memory(name, gib, key):
 
 def test_a_card_that_reports_a_little_less_than_is_sold_has_the_speed_of_that_card():
     assert with_memory(11.9).card == CARDS["rtx3060"] != with_memory(11).card
+    assert with_memory(11.9).capacity == 11.9 * GIB
 
 
 def test_the_card_of_this_machine_is_planned_with_the_memory_that_is_free(monkeypatch):

@@ -73,14 +73,13 @@ def test_a_step_is_cut_into_equal_parts() -> None:
     assert (pasted(one)["batch_size"], pasted(one)["gradient_accumulation"]) == ("5", "3")
 
 
-def test_answers_that_are_sampled_one_after_the_other_keep_their_batch() -> None:
-    """As many rows as are asked for fit where they are not in memory at once."""
-    settings = settings_of("rollout", batch_size=7, env="shop.py:Shop")
-    one = fitting("rollout", settings, SEVEN, with_memory(24))[0]
-    assert (
-        pasted(one)["batch_size"] == str(one.batch_size)
-        and "gradient_accumulation" not in one.paste
-    )
+@pytest.mark.parametrize(("engine", "kept"), [("unsloth", True), ("hf", False)])
+def test_answers_that_are_sampled_a_few_at_a_time_keep_their_batch(engine: str, kept: bool) -> None:
+    """Any number of them fits where they are not in memory at once."""
+    settings = settings_of("pairs", batch_size=7, engine=engine)
+    one = fitting("pairs", settings, SEVEN, with_memory(24))[0]
+    assert (one.batch_size == 7) == kept and pasted(one)["batch_size"] == str(one.batch_size)
+    assert "gradient_accumulation" not in one.paste
 
 
 def test_what_an_engine_takes_is_not_there_for_rows() -> None:
