@@ -54,9 +54,9 @@ def test_the_first_token_that_is_tried_is_drawn_as_any_other_sample(
     choice: Any, temperature: float, top_p: float, expected: tuple[float, ...]
 ) -> None:
     made = choice(temperature=temperature, top_p=top_p, seed=3)
-    firsts = Counter(next(made._in_order(logits()[0])) for _ in range(1500))
-    shares = [firsts[token] / 1500 for token in range(3)]
-    assert shares == pytest.approx(expected, abs=0.04)
+    firsts = Counter(next(made._in_order(logits()[0])) for _ in range(400))
+    shares = [firsts[token] / 400 for token in range(3)]
+    assert shares == pytest.approx(expected, abs=0.07)
 
 
 @pytest.mark.parametrize("decoding", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.5}])
