@@ -156,8 +156,9 @@ def test_the_files_of_the_data_are_named_with_their_digests_and_those_of_the_mod
     assert digests(stages) == {name: by_name[name] for name in ("prep", "pairs")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("out", "named"), [("eval", "On prep, answered"), ("later", "On prep (lat")]
+    ("out", "named"), [("eval", "On prep, answered"), ("later", "On prep (later), answered")]
 )
 def test_figures_stand_under_the_name_of_their_questions(
     out: str, named: str, written: Any, tmp_path: Path
