@@ -26,11 +26,12 @@ from agentlite.data.ingest_row import (
     IngestedRow,
     LeftOut,
     located,
+    measure,
     take,
 )
 from agentlite.data.openai_messages import new_call_id, wire_calls, wire_message
 from agentlite.data.rejects import Reject
-from agentlite.rendering import choose
+from agentlite.rendering import choose, encoding, render
 from agentlite.rendering.template import Template
 
 
@@ -83,8 +84,8 @@ def test_each_row_is_counted_once_by_where_it_ends() -> None:
         assert totals(by_file) == counts
         ids = [record.id for record in map(asking, ("one", "two", "three", "four"))]
         cut = {"repaired": ["literal"], "cut": "x", "near": 1}
-        assert list(ingested.provenance(ends, {0: "train", 2: "dev"}, {0: 3, 2: 1})) == [
-            at("a:1", ids[0], "openai", done=masked, end="kept", split="train", times=3),
+        assert list(ingested.provenance(ends, {0: "train", 2: "dev"}, {0: 2, 2: 1})) == [
+            at("a:1", ids[0], "openai", done=masked, end="kept", split="train", times=2),
             at("b:1", ids[1], "bfcl", done=cut, end="duplicates", code="D401", of="of"),
             at("b:2", "id", "openai", done={"personal": {"key": 1}}, end="filtered", code="F311"),
             at("b:3", ids[2], "xlam", end="kept", split="dev"),
@@ -94,6 +95,30 @@ def test_each_row_is_counted_once_by_where_it_ends() -> None:
 
 def at(place: str, record_id: str, format: str, **more: Any) -> dict[str, Any]:
     return {"id": record_id, "location": place, "format": format, **more}
+
+
+def test_what_was_found_in_records_is_added_up() -> None:
+    scores = {"env": 0.5}
+    undeclared = {"weather": ["city", "days"], "clock": ["zone"]}
+    samples = [
+        taken("one", "a:1", undeclared=undeclared, undescribed=["rain_1", "rain_2"]),
+        taken("two", "a:2", undescribed=["rain_2"], invalid_schemas=["f", "g"], for_tests="x"),
+        taken("three", "a:3", invalid_schemas=["f"], scores=scores, personal={"mail": 1}),
+        LeftOut("F314", "a:4", "id", {"scores": {"judge": 1.0}}),
+        Reject("a:5", b"{", "E121", "no JSON"),
+    ]
+    with Spool(None) as rows, Spool(None) as provenance:
+        ingested = Ingested(rows, provenance)
+        for sample in samples:
+            ingested.add(IngestedRow("a", "openai", ["json", "literal"], [sample]))
+        assert ingested.undeclared == {"records": 1, "parameters": 3}
+        assert ingested.undescribed == {"rain_1", "rain_2"}
+        assert (ingested.offering_undescribed, ingested.for_tests) == (2, 1)
+        assert ingested.invalid_schemas == {"f": 2, "g": 1}
+        assert (ingested.rollouts, ingested.scores) == (2, {"env", "judge"})
+        assert ingested.personal == {"mail": 1}
+        assert ingested.repaired == {"json": 5, "literal": 5}
+        assert ingested.repaired_at["literal"] == [f"a:{n}" for n in range(1, 6)]
 
 
 def test_counts_that_do_not_add_up_are_never_written() -> None:
@@ -275,6 +300,32 @@ def test_what_a_row_measures_is_that_of_its_rendered_rows(smollm2: Template) -> 
     (plain,) = take("f", lines(row)[0], context(smollm2)).samples
     assert isinstance(plain, IngestedRecord)
     assert plain.sketch == b""
+
+
+@pytest.mark.parametrize("name", ["hermes", "kuaiagent"])
+def test_a_record_measures_all_of_its_rows_and_its_longest_one(
+    name: str, smollm2: Template, dialog: Record
+) -> None:
+    how = context(smollm2)._replace(mixture=choose(name, smollm2))
+    rows = [
+        encoding.encode(row, smollm2) for row in render(dialog, how.mixture.of(dialog), smollm2)
+    ]
+    assert (len(rows) > 1) == (name == "kuaiagent")
+    lengths = [len(row.input_ids) for row in rows]
+    sized = measure(dialog, how)
+    assert (sized.tokens, sized.longest) == (sum(lengths), max(lengths))
+    assert sized.trained == sum(label >= 0 for row in rows for label in row.labels)
+
+
+def test_a_reject_names_its_sample_only_where_its_row_holds_several(smollm2: Template) -> None:
+    row = json.loads(FORMATS["sage_tools"].example)
+    (example,) = row["invoke_examples"]
+    wrong = {**example, "arguments": {"town": "Oslo"}}
+    for examples, parts in (([example, wrong, wrong], [2, 3]), ([wrong], [0])):
+        found = take("f", *lines({**row, "invoke_examples": examples}), context(smollm2)).samples
+        rejects = [one for one in found if isinstance(one, Reject)]
+        assert [one.part for one in rejects] == parts
+        assert {(one.code, one.at) for one in rejects} == {("E210", "rain_001")}
 
 
 def test_only_rows_that_are_no_json_are_repaired_and_only_if_asked(smollm2: Template) -> None:

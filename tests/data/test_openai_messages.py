@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from support.samples import WEATHER_TOOL
 
 from agentlite.core.errors import RowError
-from agentlite.data.openai_messages import least_tokens, opened
+from agentlite.core.records import Message
+from agentlite.data.openai_messages import least_tokens, opened, read_wire, wire_message
 from agentlite.rendering import PROTOCOLS
 from agentlite.rendering.template import Template
 from agentlite.workspace.model_source import load_template
@@ -77,6 +78,30 @@ def test_a_prompt_has_the_tokens_that_it_must_have(name, contents, parts):
     except RowError:  # an empty text, or a mark of the model
         return
     assert least_tokens(messages, [WEATHER_TOOL], template()) <= len(ids)
+
+
+@pytest.mark.parametrize(
+    ("messages", "code"),
+    [
+        ([ROUND[0], ROUND[2]], "E204"),
+        ([ROUND[0], ROUND[1], {**ROUND[2], "tool_call_id": "other"}], "E205"),
+        ([ROUND[0], ROUND[0]], "E203"),
+        (ROUND, "E203"),
+        ([], "E203"),
+    ],
+    ids=["a result alone", "a result of another call", "two users", "answered", "nothing"],
+)
+def test_what_is_no_dialog_is_refused_before_a_model_is_prompted(messages, code):
+    with pytest.raises(RowError) as refused:
+        opened(messages, [WEATHER_TOOL], PROTOCOLS["hermes"], template())
+    assert refused.value.code == code
+
+
+def test_a_turn_comes_back_from_the_wire():
+    record = opened([*ROUND[:3]], [WEATHER_TOOL], PROTOCOLS["hermes"], template()).record
+    both = Message("assistant", "I look.", record.messages[1].calls)
+    for message in (*record.messages, both):
+        assert read_wire(wire_message(message)) == message
 
 
 def test_a_tool_has_at_least_as_many_tokens_in_any_script() -> None:

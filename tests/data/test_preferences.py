@@ -102,6 +102,15 @@ def only(row: dict[str, Any]) -> RecordedPreference:
     return preference
 
 
+def test_a_preference_has_the_source_that_its_row_names_or_else_its_file() -> None:
+    row = {"prompt": USER["content"], "chosen": CHOSEN, "rejected": REJECTED}
+    assert only(row).record.source == "rows.jsonl"
+    stored = dict.fromkeys(("id", "parent", "split", "task"), "") | {"source": "mine.jsonl"}
+    texts = {"task": "general", "tools": "[]", "gold": "{}", "meta": "{}"}
+    own = {**stored, **texts, "messages": [USER, spoken(CHOSEN)], "rejected_response": REJECTED}
+    assert only(own).record.source == "mine.jsonl"
+
+
 @pytest.mark.parametrize("row", TEXTS.values(), ids=TEXTS)
 def test_every_shape_gives_the_same_dialog_and_the_same_two_answers(row: dict[str, Any]) -> None:
     preference = only(row)

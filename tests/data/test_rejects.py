@@ -27,6 +27,8 @@ def test_a_reject_says_what_is_wrong_what_to_do_and_which_sample_it_is() -> None
     expected = {"location": "a:3", "code": "E121", "reason": "no JSON", "hint": CODES["E121"].hint}
     assert row == {**expected, "part": "2", "raw": "{"}
     assert "part" not in reject_row(Reject("a:3", b"{", "E121", "no JSON"))
+    own = Reject("a:3", b"{", "E121", "no JSON", hint="Write one value per line.")
+    assert reject_row(own)["hint"] == "Write one value per line."
     assert reject_row(Reject("a:3", b"\xff", "E109", "no UTF-8"))["raw_base64"] == "/w=="
 
 

@@ -62,6 +62,15 @@ def test_an_argument_is_pointed_at_in_the_call_and_not_in_the_schema() -> None:
     assert line[: carets.index("^")].endswith(r'"arguments": "{\"')
 
 
+def test_a_short_name_is_pointed_at_where_it_is_whole_also_in_a_text_inside_a_text() -> None:
+    call = {"name": "go", "arguments": '{"o": 1}'}
+    turns = [{"role": "user", "content": "Oslo, so?"}, {"role": "assistant", "tool_calls": [call]}]
+    line, carets = excerpt(json.dumps({"messages": turns}).encode(), "o", "go has no parameter o")
+    assert line[: carets.index("^")].endswith(r'"arguments": "{\"')
+    line, carets = excerpt(b'{"messages": [{"content": "so \\u5929"}]}', "天", "")
+    assert line[: carets.index("^")].endswith('"so ') and carets.count("^") == 6
+
+
 def test_a_message_is_not_guessed_where_readers_join_words_and_calls() -> None:
     turns: list[dict[str, Any]] = [
         {"role": "user", "content": "a"},

@@ -6,7 +6,7 @@ import pytest
 
 from agentlite.core.records import Call, Message, Record
 from agentlite.data.curation.sample import sample
-from agentlite.rendering import choose
+from agentlite.rendering import choose, settled
 
 
 def dialog(number: int, *calls: int) -> Record:
@@ -34,6 +34,18 @@ def test_react_gets_its_share_of_dialogs_whose_turns_hold_one_call_each(smollm2,
     mixture = choose("hermes=1,react=1", smollm2)
     names = {mixture.of(dialog(number, *calls)).name for number in range(60)}
     assert names == ({"hermes", "react"} if both else {"hermes"})
+
+
+def test_another_seed_gives_records_other_protocols_and_a_recorded_setting_the_same(smollm2):
+    records, setting = [dialog(number) for number in range(200)], "hermes=3,react=1"
+
+    def names(mixture):
+        return [mixture.of(record).name for record in records]
+
+    found = [names(choose(setting, smollm2, seed)) for seed in range(3)]
+    assert len({(*one,) for one in found}) == 3
+    assert found == [names(settled(setting, smollm2, seed)) for seed in range(3)]
+    assert all(120 < one.count("hermes") < 180 for one in found)
 
 
 def test_the_records_that_a_limit_draws_have_every_protocol(smollm2):

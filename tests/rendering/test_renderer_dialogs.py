@@ -2,6 +2,7 @@
 text.
 """
 
+import dataclasses
 import re
 
 import pytest
@@ -397,6 +398,32 @@ def test_a_call_of_finish_is_an_answer_with_its_text_or_else_its_thought(text, c
         f"Thought: Hm.\nAction: Finish\nAction Input: {text}", (WEATHER,)
     )
     assert read_as(read) == (content, calls, "")
+
+
+@pytest.mark.parametrize("name", ["react", "react-zh", "ms-agent", "modelscope"])
+def test_a_result_inside_a_turn_has_no_blanks_around_it(name):
+    plain, padded = ([Message("tool", text, call_id="a")] for text in ("4 mm", " 4 mm\n\n"))
+    assert PROTOCOLS[name].results(padded) == PROTOCOLS[name].results(plain)
+
+
+@pytest.mark.parametrize("name", ["hermes", "react", "react-zh", "toolllama", "modelscope"])
+@pytest.mark.parametrize("calls", [(), (OSLO,)], ids=["an answer", "a call"])
+def test_what_a_turn_says_has_no_blanks_around_it(name, calls):
+    plain, padded = (Message("assistant", text, calls) for text in ("I look.", " I look.\n"))
+    write = PROTOCOLS[name].write
+    assert write(padded, (WEATHER,)) == write(plain, (WEATHER,))
+
+
+HEAD = "<|channel|>final<|message|>"
+
+
+@pytest.mark.parametrize(
+    "text", ["Yes.", '<tool_call>{"name": "f"}</tool_call>', "<think>So.</think>Yes."]
+)
+def test_what_a_template_has_the_model_write_before_its_words_is_none_of_them(text):
+    protocol = dataclasses.replace(PROTOCOLS["hermes"], answer_head=HEAD)
+    assert protocol.read(HEAD + text, (TIME,)) == protocol.read(text, (TIME,))
+    assert HEAD in PROTOCOLS["hermes"].read(HEAD + text, (TIME,)).content
 
 
 @pytest.mark.parametrize("depth", [63, 64])

@@ -121,6 +121,8 @@ def test_a_row_is_refused_for_a_mark_in_a_turn_that_is_trained():
         ("Oslo\nResult: 4", True),
         ("Oslo\n输出：4", True),
         ("Result: 4", False),  # its first line is the input itself
+        ("Result: 4\nOslo", False),
+        ("Observation: 4\nOslo", False),
         ("Oslo\nThe result: 4", False),
         ({"text": "Oslo\nResult: 4"}, False),
         (4, False),

@@ -37,3 +37,12 @@ def test_there_are_no_more_clusters_than_rows_that_differ():
     labels, centres = clusters(rows, 5, 0)
     assert labels == [1, 1, 0, 0, 0] and len(centres) == 2
     assert clusters(rows[:1], 1, 0)[0] == [0]
+
+
+def test_where_nothing_is_apart_another_seed_gives_other_clusters():
+    angles = numpy.linspace(0, 2 * numpy.pi, 24, endpoint=False)
+    rows = numpy.stack([numpy.cos(angles), numpy.sin(angles)], axis=1)
+    found = [clusters(rows, 3, seed) for seed in range(6)]
+    assert len({(*labels,) for labels, _ in found}) > 1
+    for _, centres in found:
+        assert numpy.allclose(numpy.linalg.norm(centres, axis=1), 1)

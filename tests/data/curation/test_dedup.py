@@ -272,6 +272,23 @@ def test_calls_without_arguments_make_no_copies() -> None:
     assert not calls_of(*(dialog(TEXT, [call("weather")], answer=answer) for answer in ("a", "b")))
 
 
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        ([("a", "timing_decision"), ("b", "general")], 0),
+        ([("b", "general"), ("a", "timing_decision")], 1),
+        ([("a", "timing_decision"), ("a", "general")], 1),
+        ([("a", "general"), ("a", "general")], 0),
+    ],
+)
+def test_of_equal_records_the_first_source_counts_before_the_first_task(
+    fields: list[tuple[str, str]], kept: int
+) -> None:
+    record = Record(messages=(Message("user", "Is it wet?"), Message("assistant", "Yes.")))
+    records = [traits(record)._replace(task=task) for _, task in fields]
+    assert equal_copies(records, [source for source, _ in fields]) == {1 - kept: kept}
+
+
 def test_equal_records_are_copies_of_the_first_and_hand_their_split_on() -> None:
     records = [
         traits(replace(dialog(text), split=split))

@@ -263,6 +263,7 @@ def test_seed_002s_command_line_names_its_four_tasks() -> None:
         ({"planning": 1.0, "multi_step_planning": 1.0}, "multi_step_planning appears twice"),
         ({"general": -1.0}, "general=1"),
         ({"general": float("nan")}, "0 or more"),
+        ({"general": float("inf")}, "0 or more"),
         ({"general": 0.0, "tool_selection": 0.0}, "above 0"),
     ],
 )

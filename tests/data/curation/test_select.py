@@ -12,6 +12,8 @@ from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record, Tool, to_row
 from agentlite.data.curation.decontaminate import HeldOut
+from agentlite.data.curation.dedup import near_text
+from agentlite.data.curation.minhash import sketches
 from agentlite.data.curation.replay_buffer import BufferState, add_to_buffer, find_buffer
 from agentlite.data.curation.select import (
     STEPS,
@@ -62,7 +64,7 @@ def selected(
         PrepSettings(**{"dev": 0.0, "test": 0.0, **settings}),
         [traits(record) for record in records],
         sources or ["a.jsonl"] * len(records),
-        [b""] * len(records),
+        list(sketches(map(near_text, records))),
         lambda index: records[index],
         HeldOut([traits(one) for one in held_out], ["held.jsonl:1"] * len(held_out), Counter()),
         loss_of,
@@ -158,6 +160,14 @@ def test_a_coreset_by_loss_keeps_the_shares_of_the_tasks() -> None:
     assert selected(records, losses, task_weights=weights, **options).kept == [0, 2]
 
 
+def test_a_coreset_by_loss_keeps_the_shares_of_the_groups() -> None:
+    records, losses = [*map(asking, range(4))], {0: 9.0, 1: 8.0, 2: 2.0, 3: 1.0}
+    options = {"coreset_strategy": "loss_topk", "coreset_target_size": 2}
+    sources, mix = ["a", "a", "b", "b"], ("a=a:1", "b=b:1")
+    assert selected(records, losses, sources=sources, **options).kept == [0, 1]
+    assert selected(records, losses, sources=sources, mix=mix, **options).kept == [0, 2]
+
+
 def test_a_group_that_is_too_small_is_repeated_in_train_alone() -> None:
     records = [*map(asking, range(5)), asking(5, split="test")]
     sources = ["many.jsonl"] * 3 + ["few.jsonl"] * 3
@@ -187,6 +197,94 @@ def test_a_step_that_is_skipped_leaves_everything() -> None:
     assert selected(records).kept == [0]
     assert [*selected(records, skip=("copies",)).kept] == [0, 1]
     assert [*STEPS][:6] == ["best", "copies", "contradictions", "leaks", "sample", "split"]
+
+
+def crowd() -> list[Record]:
+    """Two records that contradict each other, two that ask the same, and others of every kind."""
+    tasks = ("tool_selection", "timing_decision")
+    return [
+        asking(0, "weather"),
+        asking(0, "clock"),
+        *(replace(asking(number), task=tasks[number % 2]) for number in range(1, 5)),
+        asking(4, split="test", answer="Both of them are."),
+        asking(5, split="dev"),
+    ]
+
+
+TWO_TOOLS = Message("assistant", "", tuple(Call(tool.name, {}, tool.name) for tool in TOOLS))
+EITHER = Record(messages=(Message("user", "Is it noon, and wet?"), TWO_TOOLS), tools=TOOLS)
+SHARED = {"task_weights": {"tool_selection": 1.0, "timing_decision": 2.0}}
+# the options of a step that needs the places of records, by what it does
+STEPS_BY_PLACE: dict[str, dict[str, Any]] = {
+    "contradictions": {"contradictions": "drop"},
+    "near copies": {"duplicates": ("equal", "near"), "near": 0.7},
+    "leaks": {"held_out": [asking(3, answer="At nine.")]},
+    "a limit": {"limit": 3},
+    "shares of tasks": SHARED,
+    "repeats": {"sources": ["a"] * 3 + ["b"] * 5, "mix": ("a=a:2", "b=b:9*")},
+    "hard ones": {"coreset_strategy": "loss_topk", "coreset_target_size": 3},
+    "unlike ones": {"coreset_strategy": "diversity", "coreset_target_size": 3},
+    "hard ones of each task": {"coreset_strategy": "loss_topk", "coreset_target_size": 3, **SHARED},
+}
+
+
+@pytest.mark.parametrize("step", STEPS_BY_PLACE)
+def test_a_record_that_is_left_out_before_changes_nothing_for_the_others(step: str) -> None:
+    records, options = crowd(), STEPS_BY_PLACE[step]
+    losses = {index: (index * 5 % 8) / 2 for index in range(len(records))}
+    sources = options.get("sources", ["a"] * len(records))
+    alone = selected(records, losses, **options)
+    moved = selected(
+        [records[0], *records],
+        {index + 1: loss for index, loss in losses.items()},
+        **{**options, "sources": ["z", *sources]},
+    )
+    assert alone.ends or alone.times
+    assert moved.kept == [index + 1 for index in alone.kept]
+    copy = {0: End("D401", records[0].id)}
+    assert moved.ends == copy | {index + 1: end for index, end in alone.ends.items()}
+    assert moved.splits == {index + 1: split for index, split in alone.splits.items()}
+    assert moved.times == {index + 1: count for index, count in alone.times.items()}
+    assert (moved.notes, moved.figures, moved.losses) == (alone.notes, alone.figures, alone.losses)
+
+
+def test_a_record_with_tools_of_two_sides_is_left_out_wherever_it_stands() -> None:
+    options: dict[str, Any] = {"split_by": ("tools",), "dev": 0.3, "test": 0.3}
+    seed = next(seed for seed in range(99) if selected([EITHER], seed=seed, **options).ends)
+    found = selected([asking(1), asking(1), EITHER], seed=seed, **options)
+    assert found.ends[2] == End("F333") and 0 in found.kept
+
+
+COPIES = [
+    Record(messages=(Message("user", f"{QUESTIONS[0]} {end}"), TWO_TOOLS), tools=TOOLS)
+    for end in ("Say", "Tell", "Please")
+]
+COPIES = [
+    replace(
+        one, messages=(one.messages[0], replace(TWO_TOOLS, calls=(Call("weather", {"at": 1}),)))
+    )
+    for one in COPIES
+]
+CHOICES: dict[str, dict[str, Any]] = {
+    "a limit": {"limit": 3},
+    "a random coreset": {"coreset_strategy": "random", "coreset_target_size": 3},
+    "copies by calls": {"duplicates": ("calls",)},
+    "near copies": {"duplicates": ("near",), "near": 0.5},
+    "splits": {"dev": 0.3, "test": 0.3},
+    "repeats": {"sources": ["a"] * 4 + ["b"] * 5, "mix": ("a=a:1", "b=b:1.5*")},
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_another_seed_chooses_others_and_the_same_seed_the_same(choice: str) -> None:
+    records = [*map(asking, range(6)), *COPIES]
+
+    def found(seed: int) -> str:
+        chosen = selected(records, seed=seed, **CHOICES[choice])
+        return str((chosen.kept, chosen.splits, chosen.times))
+
+    assert found(1) == found(1)
+    assert len({found(seed) for seed in range(9)}) > 1
 
 
 @pytest.mark.parametrize("names", [("none",), ("equal",), ("near", "calls", "equal"), ()])

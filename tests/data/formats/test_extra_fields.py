@@ -28,6 +28,23 @@ def read(name: str, fields: dict[str, Any]) -> Record:
     return to_record(parts[0], name)
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(0, "0"), ("0", "0"), (7, "7"), ("row 7", "row 7"), ("", None), (None, None)],
+)
+def test_the_id_of_a_row_is_kept_also_if_it_is_the_first(given: object, kept: str | None) -> None:
+    assert read("alpaca", {"id": given}).meta.get("source_id") == kept
+
+
+def test_what_is_stated_at_the_top_counts_before_what_is_stated_inside() -> None:
+    outer = {"loss": 0, "metadata": {"loss": 2.0}, "meta": {"loss": 3.0}}
+    assert wording(read("alpaca", outer)).proxy_loss == 0
+    inner = {"loss": None, "metadata": {"loss": 2.0}, "meta": {"loss": 3.0}}
+    assert wording(read("alpaca", inner)).proxy_loss == 2.0
+    kept = read("alpaca", {"n": 0, "flag": False, "nothing": None}).meta["extra"]
+    assert kept == {"n": 0, "flag": False}
+
+
 @pytest.mark.parametrize("location", LOCATIONS)
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in CLOSED])
 def test_the_loss_of_a_row_is_its_proxy_loss_in_every_format(name: str, location: str) -> None:

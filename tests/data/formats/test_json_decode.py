@@ -142,6 +142,23 @@ def test_what_needs_no_repair_or_has_none_is_left(text: str) -> None:
     assert repaired(text) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": NaN}',
+        '{"a": 1, "a": 1}',
+        r'{"a": "\ud83d"}',
+        f'{{"a": {"9" * 5000}}}',
+        '{"a": 1e999}',
+    ],
+    ids=["NaN", "a key twice", "half a pair", "5000 digits", "too large"],
+)
+def test_what_is_json_and_still_refused_is_not_repaired(text: str) -> None:
+    with pytest.raises(RowError):
+        json_value(text)
+    assert repair(text.encode(), json_repair.METHODS) is None
+
+
 @pytest.mark.parametrize("number", ["00110000", "FFFFFFFF"])
 @pytest.mark.parametrize("methods", [("literal",), ("json",), ("literal", "json")], ids=str)
 def test_an_escape_beyond_unicode_is_not_repaired(number: str, methods: tuple[str, ...]) -> None:

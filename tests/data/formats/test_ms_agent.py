@@ -6,6 +6,7 @@ import pytest
 from support.read_rows import record_of, rejected, rows_of
 from support.samples import DATA
 
+from agentlite.core.errors import RowError
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import to_record
 
@@ -110,3 +111,35 @@ def test_an_answer_without_its_label_is_kept() -> None:
         "is one."
     )
     assert to_record(chain(text)).messages[-1].content == "It is one."
+
+
+def test_a_number_out_of_its_order_is_part_of_a_description() -> None:
+    apis = (
+        "1. weather: The weather.\n3. snow: none before noon. Parameters: []\n"
+        '2. clock: The time. Parameters: [{"name": "zone"}]'
+    )
+    system = (
+        "Answer the following questions as best you can. You have access to the following APIs:\n"
+        f"{apis}\n\nUse the following format:\n\nThought: so\nBegin!"
+    )
+    turns = [("system", system), ("user", "Is it wet?"), ("assistant", "Yes.")]
+    record = to_record({"conversations": [{"from": of, "value": text} for of, text in turns]})
+    assert [tool.name for tool in record.tools] == ["weather", "clock"]
+    assert record.tools[0].description == "The weather.\n3. snow: none before noon."
+    assert [*record.tools[1].parameters["properties"]] == ["zone"]
+
+
+@pytest.mark.parametrize("loss", [True, False])
+def test_an_input_that_goes_on_into_a_result_is_refused_where_it_is_learned(loss: bool) -> None:
+    tool = {"name": "weather", "parameters": {"properties": {"city": {"type": "string"}}}}
+    chain = "Action: weather\nAction Input: Oslo\nResult: 4\nObservation: 4 mm\nFinal Answer: Yes."
+    turns = [("user", "Wet?", {}), ("assistant", chain, {"loss": loss})]
+    messages = [{"role": of, "content": text, **more} for of, text, more in turns]
+    row = {"messages": messages, "tools": [tool]}
+    if loss:
+        with pytest.raises(RowError, match="an input that holds a result"):
+            to_record(row)
+    else:
+        call, result, answer = to_record(row).messages[1:]
+        assert call.calls[0].arguments == {"city": "Oslo\nResult: 4"}
+        assert (result.content, answer.content) == ("4 mm", "Yes.")

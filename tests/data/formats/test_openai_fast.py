@@ -83,6 +83,13 @@ def test_a_row_as_openai_writes_it_is_taken_quickly(row):
     assert check(json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode() + b"\n")
 
 
+def test_results_in_another_order_than_their_calls_are_left_to_the_slower_way():
+    user, calls, first, second, answer = PARALLEL["messages"]
+    swapped = {**PARALLEL, "messages": [user, calls, second, first, answer]}
+    assert not check(json.dumps(swapped).encode())
+    assert slowly(json.dumps(swapped).encode()) == slowly(json.dumps(PARALLEL).encode())
+
+
 def test_rows_of_every_format_are_taken_as_the_slower_way_takes_them():
     taken = [check(json.dumps(row, ensure_ascii=False).encode()) for row in ROWS]
     assert 0 < sum(taken) < len(taken)

@@ -345,6 +345,20 @@ def test_of_a_packed_file_that_is_cut_the_rows_before_the_cut_are_read_and_the_c
     assert last.error.code == "E104"
 
 
+def test_a_small_file_may_grow_by_any_factor_and_a_large_one_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = json.dumps({"text": "wet " * 50_000}).encode() + b"\n"
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress(row * 5))
+    assert len(row) * 5 > readers.GROWN * path.stat().st_size
+    assert len([*rows_of(path)]) == 5
+    monkeypatch.setattr(readers, "UNTIL", len(row))
+    with pytest.raises(UserError, match="grows more than 200-fold") as refused:
+        rows_of(path)
+    assert refused.value.exit_code == REJECTS and refused.value.location == str(path)
+
+
 def test_an_array_is_read_as_rows_whatever_the_name_and_whether_packed(tmp_path: Path) -> None:
     for name, content in {
         "a.jsonl": b'[{"a": 1}, {"a": 2}]',

@@ -222,3 +222,12 @@ def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
     with suppress(RowError):
         record = toolace.read(row)
         assert from_row(to_row(record)) == record
+
+
+def test_calls_of_several_turns_have_ids_of_their_own() -> None:
+    row = json.loads(toolace.EXAMPLE)
+    system, turns = row["system"], row["conversations"]
+    record = toolace.read({"system": system, "conversations": turns * 3})
+    ids = [call.id for message in record.messages for call in message.calls]
+    assert len({*ids}) == len(ids) == 3
+    assert [message.call_id for message in record.messages if message.role == "tool"] == ids

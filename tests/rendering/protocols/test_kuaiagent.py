@@ -87,6 +87,16 @@ def test_a_budget_is_that_of_its_own_question(smollm2: Template) -> None:
     assert "at most 5 steps" in last and "GOAL: Sure?" in last
 
 
+def test_the_calls_of_a_later_question_are_not_in_the_budget_of_an_earlier_one(
+    smollm2: Template,
+) -> None:
+    record = asked("Wet?", Message("assistant", "No."), Message("user", "Sure?"), *called(6))
+    record = replace(record, messages=(*record.messages, Message("assistant", "Yes.")))
+    (first, _), _, (second, _), *_ = prompts(record, "kuaiagent", smollm2)
+    assert "GOAL: Wet?" in first and "at most 5 steps" in first
+    assert "GOAL: Sure?" in second and "at most 10 steps" in second
+
+
 def test_a_command_is_written_with_what_it_returns_and_what_it_requires(smollm2: Template) -> None:
     tool = replace(
         WEATHER,

@@ -3,6 +3,7 @@ the file. The properties of every protocol are in tests/rendering/test_protocols
 """
 
 import json
+import random
 import shutil
 
 import pytest
@@ -46,6 +47,13 @@ def test_a_prompt_holds_every_tool_the_goal_what_was_done_and_the_system_text(
     done = '{"tool": "get_weather", "result": "{\\"rain_mm\\": 4}"}'
     assert done in second.text and done in third.text
     assert "Are you sure?" in third.text and '{"user": "Is it wet in Oslo?"}' in third.text
+
+
+def test_the_templates_of_a_folder_come_in_the_order_of_their_names(tmp_path):
+    names = [f"t{number}" for number in range(10, 30)]
+    for name in random.Random(0).sample(names, len(names)):
+        read(tmp_path, TEXT, name)
+    assert [one.name for one in prompt_template.read_templates(tmp_path)] == names
 
 
 def test_a_text_with_places_is_written_as_it_is(smollm2):
@@ -108,6 +116,18 @@ def test_a_file_that_is_none_is_refused_with_what_is_wrong(tmp_path, old, new, p
         read(tmp_path, TEXT.replace(old, new))
     assert problem in refused.value.problem
     assert refused.value.location == str(tmp_path / "mine.txt")
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False)])
+def test_a_file_may_hold_64_kibicharacters_and_no_more(tmp_path, more, fits):
+    text = TEXT[TEXT.index("<") :].strip()
+    words = "x" * (prompt_template.LONGEST - len(text) + more)
+    long = f"calls: hermes\n\n{text.replace('You keep promises.', f'You keep promises.{words}')}"
+    if fits:
+        assert len(read(tmp_path, long).text) == prompt_template.LONGEST
+    else:
+        with pytest.raises(UserError):
+            read(tmp_path, long)
 
 
 @pytest.mark.parametrize("name", ["hermes", "two words", "ö"])

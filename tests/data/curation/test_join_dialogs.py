@@ -1,0 +1,81 @@
+"""What joined dialogs keep apart and what they number on; the rest is in test_curation.py."""
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool
+from agentlite.data.curation.join_dialogs import join_dialogs
+
+
+def asking(number: int, **fields: Any) -> Record:
+    """A question with a system turn and the call that answers it."""
+    call = Call(f"tool_{number}", {}, "call_0")
+    messages = (
+        Message("system", "Be brief."),
+        Message("user", f"Question {number}?"),
+        Message("assistant", "", (call,)),
+    )
+    return Record(messages=messages, tools=(Tool(call.name, f"Does {number}."),), **fields)
+
+
+def kinds(kind: str) -> list[Record]:
+    """Records of two kinds that do not belong in one dialog."""
+    records = [asking(number) for number in range(8)]
+    for number in range(0, 8, 2):
+        if kind == "protocol":
+            records[number] = replace(records[number], meta={"protocol": "react"})
+        elif kind == "split":
+            records[number] = replace(records[number], split="dev")
+        else:
+            messages = (Message("system", "Be polite."), *records[number].messages[1:])
+            records[number] = replace(records[number], messages=messages)
+    return records
+
+
+@pytest.mark.parametrize("kind", ["protocol", "split", "system text"])
+def test_a_dialog_holds_records_of_one_protocol_one_split_and_one_system_text(kind: str) -> None:
+    records = kinds(kind)
+    joined = join_dialogs(records, k=4, seed=0, fits=lambda slot: True)
+    numbers = {record.id: number for number, record in enumerate(records)}
+    found = [sorted(numbers[part] for part in record.meta["joined"]) for record in joined]
+    assert sorted(found) == [[0, 2, 4, 6], [1, 3, 5, 7]]
+
+
+def test_each_exchange_of_a_dialog_keeps_its_gold_and_has_ids_of_its_own() -> None:
+    gold = [GoldCall(f"tool_{number}", {"x": ["", number]}) for number in range(6)]
+    records = [asking(number, gold={2: Gold((gold[number],))}) for number in range(6)]
+    (joined,) = join_dialogs(records, k=6, seed=0, fits=lambda slot: True)
+    assert [message.role for message in joined.messages] == ["system", *["user", "assistant"] * 6]
+    for turn in joined.turns:
+        (call,) = joined.messages[turn].calls
+        (expected,) = joined.gold[turn].calls
+        assert joined.messages[turn - 1].content == f"Question {call.name[5:]}?"
+        assert expected == gold[int(call.name[5:])]
+    assert len({call.id for message in joined.messages for call in message.calls}) == 6
+
+
+def test_which_records_share_a_dialog_depends_on_the_seed() -> None:
+    records = [asking(number) for number in range(9)]
+    shared = [
+        {
+            frozenset(record.meta["joined"])
+            for record in join_dialogs(records, k=3, seed=seed, fits=lambda slot: True)
+        }
+        for seed in range(4)
+    ]
+    assert all(one != other for one, other in combinations(shared, 2))
+
+
+def test_the_tools_of_a_dialog_do_not_stand_in_the_order_of_its_questions() -> None:
+    records = [asking(number) for number in range(9)]
+    orders = set()
+    for seed in range(5):
+        (joined,) = join_dialogs(records, k=9, seed=seed, fits=lambda slot: True)
+        asked = [call.name for message in joined.messages for call in message.calls]
+        offered = [tool.name for tool in joined.tools]
+        assert sorted(asked) == sorted(offered) and asked != offered
+        orders.add((*offered,))
+    assert len(orders) == 5
