@@ -97,6 +97,17 @@ def test_what_is_no_dialog_is_refused_before_a_model_is_prompted(messages, code)
     assert refused.value.code == code
 
 
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_what_looks_like_a_chain_stays_one_turn_of_the_dialog_that_goes_on(role):
+    """A client may send it back as it came: nothing of it is learned."""
+    text = "Action: get_weather\nAction Input: {}\nObservation: 4 mm\nFinal Answer: Yes."
+    turns = [{"role": role, "content": text}, ROUND[0]]
+    messages = turns if role == "assistant" else [turns[0], ROUND[3], ROUND[0]]
+    messages = [ROUND[0], *messages] if role == "assistant" else messages
+    record = opened(messages, [WEATHER_TOOL], PROTOCOLS["hermes"], template()).record
+    assert [one.content for one in record.messages[:-1]] == [one["content"] for one in messages]
+
+
 def test_a_turn_comes_back_from_the_wire():
     record = opened([*ROUND[:3]], [WEATHER_TOOL], PROTOCOLS["hermes"], template()).record
     both = Message("assistant", "I look.", record.messages[1].calls)

@@ -18,7 +18,7 @@ from agentlite.core.records import Message, Record, Tool, from_row, to_row
 from agentlite.core.reject_codes import CODES, explain
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, detected, read_raw, to_record
-from agentlite.data.write_formats import SHAPES, learned_elsewhere, shaped
+from agentlite.data.write_formats import ALL_TRAINED, SHAPES, learned_elsewhere, shaped
 
 FILES = sorted((DATA / "formats").glob("*.jsonl"))
 READ_AS = {"apigen_mt": "sharegpt"}
@@ -178,3 +178,17 @@ def test_a_turn_whose_arguments_are_not_known_is_not_learned_by_other_trainers()
     assert [message.loss for message in written.messages] == [True, False, True, True]
     assert shaped(written, "openai")["messages"][1]["weight"] == 0
     assert learned_elsewhere(replace(RECORD, gold={})).messages == RECORD.messages
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_only_a_turn_of_the_assistant_says_that_it_is_not_learned(shape):
+    turns = [("user", "Wet?"), ("assistant", "Yes."), ("user", "Sure?"), ("assistant", "Quite.")]
+    messages = tuple(
+        Message(role, text, loss=number > 1) for number, (role, text) in enumerate(turns)
+    )
+    row = shaped(Record(messages=(Message("system", "Be brief.", loss=False), *messages)), shape)
+    silent = [
+        turn for turn in row.get("messages") or row["conversations"] if {*turn} & {"loss", "weight"}
+    ]
+    found = [turn.get("content", turn.get("value")) for turn in silent]
+    assert found == ([] if shape in ALL_TRAINED else ["Yes."])

@@ -24,11 +24,12 @@ def test_groups_that_are_apart_are_found(seed):
     assert nearest_cluster(rows, centres) == labels
 
 
-def test_the_largest_cluster_comes_first_and_the_same_seed_gives_the_same():
+@pytest.mark.parametrize("seed", range(7))
+def test_the_largest_cluster_comes_first_and_the_same_seed_gives_the_same(seed):
     rows = numpy.concatenate([around([1], 5)[0], around([2], 30)[0], around([4], 10)[0]])
-    labels, centres = clusters(rows, 3, 7)
+    labels, centres = clusters(rows, 3, seed)
     assert [labels.count(one) for one in range(3)] == [30, 10, 5]
-    again, same = clusters(rows, 3, 7)
+    again, same = clusters(rows, 3, seed)
     assert again == labels and numpy.array_equal(same, centres)
 
 

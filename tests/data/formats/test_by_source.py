@@ -42,3 +42,11 @@ def test_a_mistake_in_it_is_named(formats: tuple[str, ...], message: str) -> Non
         check_formats(formats, ["a.jsonl"], FORMATS)
     assert caught.value.location == "--format"
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("a/b/c/d.jsonl", "alpaca"), ("a/b.jsonl", "alpaca"), ("ab/c.jsonl", None), ("a", "alpaca")],
+)
+def test_a_folder_gives_its_format_to_all_that_lies_in_it(source: str, name: str | None) -> None:
+    assert format_of(("a=alpaca",), source) == name

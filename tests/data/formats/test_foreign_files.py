@@ -17,7 +17,7 @@ from support.malformed_rows import good
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import write_rows
 from agentlite.data.formats import read_raw
-from agentlite.data.formats.foreign_files import SIGNATURES, refuse_foreign
+from agentlite.data.formats.foreign_files import HEAD, SIGNATURES, refuse_foreign
 
 TABLE = 'question,answer\nWhere is it?,Here.\nAnd now?,"Still, here."\n'
 FILES = {
@@ -121,3 +121,15 @@ def test_an_object_over_lines_that_is_broken_is_one_reject_with_its_line(tmp_pat
     assert raw.error is not None and raw.error.code == "E105"
     line = 1 + broken[: broken.index('"4 mm",')].count("\n")
     assert raw.error.reason.endswith(f"a comma before '}}' in line {line}")
+
+
+@pytest.mark.parametrize("extra", [0, 3, 200])
+def test_a_table_is_known_where_its_first_bytes_end_amid_a_line(extra: int) -> None:
+    lines = [f"Where is it?,{'here ' * 90}" for _ in range(11)]
+    head = "\n".join([f"question,answer{' ' * extra}", *lines]).encode()[:HEAD]
+    amid = head[: head.rindex(b",", 0, HEAD) - 4]  # the last line has no comma yet
+    padded = head[:15] + b" " * (HEAD - len(amid)) + amid[15:]
+    for content in (head, padded):
+        assert len(content) == HEAD
+        with pytest.raises(UserError, match="comma-separated"):
+            refuse_foreign(content, "rows.csv")

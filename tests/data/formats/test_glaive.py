@@ -162,3 +162,12 @@ def test_calls_of_later_turns_have_ids_of_their_own():
     ids = [call.id for message in record.messages for call in message.calls]
     assert ids == ["call_0", "call_1", "call_2"]
     assert [one.call_id for one in record.messages if one.role == "tool"] == ids
+
+
+def test_a_result_answers_the_call_of_the_turn_before_it_and_no_older_one() -> None:
+    call = '<functioncall> {"name": "note", "arguments": \'{"text": "x"}\'} <|endoftext|>'
+    parts = ["USER: Note it.", f"ASSISTANT: {call}", "USER: And again.", f"ASSISTANT: {call}"]
+    row = {"system": "", "chat": "\n\n\n".join([*parts, 'FUNCTION RESPONSE: {"status": "ok"}'])}
+    messages = glaive.read(row).messages
+    ids = [one.id for message in messages for one in message.calls]
+    assert len({*ids}) == 2 and messages[-1].call_id == ids[1]

@@ -143,3 +143,18 @@ def test_an_input_that_goes_on_into_a_result_is_refused_where_it_is_learned(loss
         call, result, answer = to_record(row).messages[1:]
         assert call.calls[0].arguments == {"city": "Oslo\nResult: 4"}
         assert (result.content, answer.content) == ("4 mm", "Yes.")
+
+
+def test_an_empty_observation_ends_a_chain_only_where_nothing_follows() -> None:
+    step = "Action: f\nAction Input: {}\nObservation:"
+    whole = to_record(chain(f"{step}\nThought: Again.\n{step} 4\nFinal Answer: a"), "ms_agent")
+    roles = [message.role for message in whole.messages]
+    assert roles == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+    assert [one.content for one in whole.messages if one.role == "tool"] == ["", "4"]
+    begun = to_record(chain(f"{step} 4\n{step}"), "ms_agent")
+    assert [message.role for message in begun.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]

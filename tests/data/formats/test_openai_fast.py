@@ -83,6 +83,15 @@ def test_a_row_as_openai_writes_it_is_taken_quickly(row):
     assert check(json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode() + b"\n")
 
 
+def test_turns_that_may_be_one_are_left_to_the_slower_way():
+    user, calls, *results = PARALLEL["messages"]
+    words = {"role": "assistant", "content": "I look.", "loss": False}
+    parted = {**PARALLEL, "messages": [user, words, calls, *results]}
+    assert not check(json.dumps(parted).encode())
+    _, record = slowly(json.dumps(parted).encode())
+    assert [message.role for message in record.messages].count("assistant") == 2
+
+
 def test_results_in_another_order_than_their_calls_are_left_to_the_slower_way():
     user, calls, first, second, answer = PARALLEL["messages"]
     swapped = {**PARALLEL, "messages": [user, calls, second, first, answer]}

@@ -93,3 +93,12 @@ def test_a_text_beside_anything_else_is_not_taken_for_plain_text(more: Row, name
     assert caught.value.code == "E202"
     assert "--format text" in caught.value.hint
     assert samples(row, "text") == ("text", [row])  # the user says so
+
+
+@pytest.mark.parametrize(
+    "key", ["texture", "ideal", "titled", "answer", "hashtags_of_all", "labels"]
+)
+def test_a_key_that_only_begins_like_a_description_makes_a_row_of_something_else(key: str) -> None:
+    assert text.fits({"text": "Rain.", "title": "x", "doc_id": 3})
+    assert not text.fits({"text": "Rain.", key: "x"})
+    assert text.fits({"text": "Rain.", key: None})

@@ -196,3 +196,28 @@ def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
     with suppress(RowError):
         record = toolllama.read(row)
         assert from_row(to_row(record)) == record
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_chain_in_one_text_is_learned_whole_and_one_of_rows_at_its_last_step(
+    whole: bool,
+) -> None:
+    step = 'Thought: Look.\nAction: hours_for_shop\nAction Input: {"n": %d}'
+    first, last = step % 1, step % 2
+    row = {**ROWS[1]}
+    system = row["conversations"][0]
+    turns = [{"from": "user", "value": "Is it open?"}]
+    if whole:
+        turns += [
+            {"from": "assistant", "value": f"{first}\nObservation: 9\n{last}\nObservation: 17"}
+        ]
+    else:
+        turns += [
+            {"from": "assistant", "value": first},
+            {"from": "function", "value": "9"},
+            {"from": "assistant", "value": last},
+        ]
+    record = toolllama.read({**row, "conversations": [system, *turns]})
+    calls = [message for message in record.messages if message.calls]
+    assert [message.calls[0].arguments for message in calls] == [{"n": 1}, {"n": 2}]
+    assert [message.loss for message in calls] == [whole, True]
