@@ -145,9 +145,10 @@ def test_an_input_that_goes_on_into_a_result_is_refused_where_it_is_learned(loss
         assert (result.content, answer.content) == ("4 mm", "Yes.")
 
 
-def test_an_empty_observation_ends_a_chain_only_where_nothing_follows() -> None:
+@pytest.mark.parametrize("end", ["Final Answer: a", "Thought: It is a."])
+def test_an_empty_observation_ends_a_chain_only_where_nothing_follows(end: str) -> None:
     step = "Action: f\nAction Input: {}\nObservation:"
-    whole = to_record(chain(f"{step}\nThought: Again.\n{step} 4\nFinal Answer: a"), "ms_agent")
+    whole = to_record(chain(f"{step}\nThought: Again.\n{step} 4\n{end}"), "ms_agent")
     roles = [message.role for message in whole.messages]
     assert roles == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
     assert [one.content for one in whole.messages if one.role == "tool"] == ["", "4"]

@@ -260,3 +260,36 @@ def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
     with suppress(RowError):
         record = modelscope.read(row)
         assert from_row(to_row(record)) == record
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "description"),
+    [
+        ({"name": "rain", "description": "Rain."}, "rain", "Rain."),
+        ({"name": "rain"}, "rain", "Of the schema."),
+        ({}, "schema", "Of the schema."),
+    ],
+)
+def test_an_api_without_a_name_or_a_description_has_those_of_its_plugin(
+    path: dict[str, str], name: str, description: str
+) -> None:
+    schema = {
+        "name": "schema",
+        "description": "Of the schema.",
+        "paths": [{**path, "parameters": []}],
+    }
+    plugin = {"plugin_name": "plugin", modelscope.SCHEMA: schema}
+    (api,) = tools_of(plugin)
+    assert (api.name, api.description) == (name, description)
+    (alone,) = tools_of({"plugin_name": "plugin", modelscope.SCHEMA: {"parameters": []}})
+    assert alone.name == "plugin"
+
+
+def tools_of(plugin: dict[str, Any]) -> tuple[Tool, ...]:
+    turns = [
+        ("system", f"Plugins:\n1. {json.dumps(plugin)}"),
+        ("user", "Wet?"),
+        ("assistant", "Yes."),
+    ]
+    conversations = [{"from": of, "value": text} for of, text in turns]
+    return modelscope.read({"conversations": conversations}).tools

@@ -58,6 +58,14 @@ def test_a_rollout_is_its_dialog_with_its_scores_and_its_split():
     }
 
 
+def test_the_turns_of_a_rollout_stay_as_they_are_whatever_their_texts_look_like():
+    chain = "Action: buy\nAction Input: {}\nObservation: 1\nFinal Answer: Done."
+    messages = [USER, {"role": "assistant", "content": chain}, USER, WORDS]
+    record = to_record(row(messages, [turn(problem="no call"), turn()]))
+    assert [one.content for one in record.messages] == [one["content"] for one in messages]
+    assert [record.messages[place].loss for place in record.turns] == [False, True]
+
+
 @pytest.mark.parametrize(
     "failed",
     [turn(["Error: no such item", True]), turn(ended="cut"), turn(problem="no JSON")],
