@@ -30,6 +30,7 @@ from agentlite.data.ingest_row import (
     take,
 )
 from agentlite.data.openai_messages import new_call_id, wire_calls, wire_message
+from agentlite.data.reject_report import MOST_LINES
 from agentlite.data.rejects import Reject
 from agentlite.rendering import choose, encoding, render
 from agentlite.rendering.template import Template
@@ -119,6 +120,17 @@ def test_what_was_found_in_records_is_added_up() -> None:
         assert ingested.personal == {"mail": 1}
         assert ingested.repaired == {"json": 5, "literal": 5}
         assert ingested.repaired_at["literal"] == [f"a:{n}" for n in range(1, 6)]
+
+
+@pytest.mark.parametrize("count", [3, MOST_LINES, MOST_LINES + 5])
+def test_the_places_of_the_first_repaired_rows_are_kept(count: int) -> None:
+    with Spool(None) as rows, Spool(None) as provenance:
+        ingested = Ingested(rows, provenance)
+        for number in range(count):
+            sample = taken(f"question {number}", f"a:{number}")
+            ingested.add(IngestedRow("a", "openai", ["json"], [sample]))
+        places = [f"a:{number}" for number in range(min(count, MOST_LINES))]
+        assert (ingested.repaired_at["json"], ingested.repaired["json"]) == (places, count)
 
 
 def test_counts_that_do_not_add_up_are_never_written() -> None:

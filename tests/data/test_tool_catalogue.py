@@ -66,9 +66,11 @@ def test_a_file_without_a_tool_is_refused_and_one_bad_row_is_noted(
     with pytest.raises(UserError) as refused:
         read_catalogue([path], [])
     assert refused.value.location == f"{path}:1" and "holds no tool" in refused.value.problem
-    path = written(tmp_path / "t.jsonl", {"tool_id": 3, "invoke_examples": []}, RAIN)
-    assert read_catalogue([path], []).keys() == {"rain_001"}
-    assert f"{path}:1: E212 a tool" in capsys.readouterr().err
+    path = written(tmp_path / "t.jsonl", RAIN, {"tool_id": 3, "invoke_examples": []}, CLOCK)
+    assert read_catalogue([path], []).keys() == {"rain_001", "clock_002"}
+    notice = " ".join(capsys.readouterr().err.split())
+    assert f"{path}:2: E212 a tool" in notice
+    assert "[1 of 3 tools of the file cannot be read]" in notice
 
 
 def test_only_rows_with_the_signs_of_a_declaration_are_decoded(tmp_path: Path) -> None:

@@ -91,6 +91,12 @@ def test_a_row_is_cut_at_its_spans_and_nowhere_else():
     assert encoding.show(row, "<{}>".format) == "ab<c>d<ef>"
 
 
+def test_what_a_span_leaves_out_is_cut_in_the_order_of_the_text():
+    row = Rendered("abcdefgh", (Span(1, 0, 8, True, left_out=((5, 6), (1, 3), (2, 4))),))
+    assert encoding.show(row, "<{}>".format) == "<a>bcd<e>f<gh>"
+    assert "".join(piece for piece, _ in encoding.pieces(row)) == row.text
+
+
 def test_a_rewritten_history_gives_a_row_a_step_and_only_its_own_step_is_trained(templates):
     template = templates["forgets"]
     record = Record(
@@ -325,6 +331,28 @@ PRINTED_CALLS = (
 )
 def test_a_template_takes_tools_if_it_prints_both_the_tools_and_the_calls(source, takes, smollm2):
     assert Template("m", smollm2.tokenizer, source, {}).takes_tools is takes
+
+
+ONE_CALL = "{{ m.tool_calls[0].function.name }}"
+EVERY_CALL = "{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("turn", "several", "with_text"),
+    [
+        ("{{ m.content }}" + EVERY_CALL, True, True),
+        (EVERY_CALL, True, False),
+        ("{{ m.content }}{% if m.tool_calls %}" + ONE_CALL + "{% endif %}", False, True),
+        ("{% if m.tool_calls %}" + ONE_CALL + "{% else %}{{ m.content }}{% endif %}", False, False),
+        ("{{ m.content }}", False, False),
+    ],
+)
+def test_a_template_prints_several_calls_and_words_beside_one_only_if_both_are_in_its_text(
+    turn, several, with_text, smollm2
+):
+    source = f"{{% for m in messages %}}{turn}{{% endfor %}}"
+    template = Template("m", smollm2.tokenizer, source, {})
+    assert (template.takes_several_calls, template.keeps_text_with_calls) == (several, with_text)
 
 
 def test_a_template_is_asked_for_a_prompt_and_no_tools_are_none(smollm2):

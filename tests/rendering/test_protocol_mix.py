@@ -36,6 +36,13 @@ def test_react_gets_its_share_of_dialogs_whose_turns_hold_one_call_each(smollm2,
     assert names == ({"hermes", "react"} if both else {"hermes"})
 
 
+def test_a_record_that_no_protocol_of_a_mixture_holds_gets_one_of_them(smollm2):
+    """Rendering it says why it cannot be written."""
+    mixture = choose("react=1,toolllama=1", smollm2)
+    names = {mixture.of(dialog(number, 2)).name for number in range(40)}
+    assert names == {"react", "toolllama"}
+
+
 def test_another_seed_gives_records_other_protocols_and_a_recorded_setting_the_same(smollm2):
     records, setting = [dialog(number) for number in range(200)], "hermes=3,react=1"
 

@@ -103,6 +103,16 @@ def test_what_a_held_out_file_asks_is_left_out_with_its_place() -> None:
     assert found.kept == [0] and found.ends == {1: End("F331", "held.jsonl:1")}
 
 
+@pytest.mark.parametrize(("near", "kept"), [(0.4, [1]), (0.8, [0, 1])])
+def test_how_near_a_question_gives_a_held_out_one_away_is_a_setting(
+    near: float, kept: list[int]
+) -> None:
+    held_out = Record(
+        messages=(Message("user", f"{QUESTIONS[0]} And tonight?"), *asking(0).messages[1:])
+    )
+    assert selected([asking(0), asking(1)], held_out=[held_out], near=near).kept == kept
+
+
 def test_a_limit_applies_to_what_the_steps_before_it_leave() -> None:
     records = [asking(0), asking(0), *map(asking, range(1, 6))]
     found = selected(records, limit=4, held_out=[asking(5)])

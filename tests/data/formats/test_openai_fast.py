@@ -83,6 +83,12 @@ def test_a_row_as_openai_writes_it_is_taken_quickly(row):
     assert check(json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode() + b"\n")
 
 
+def test_a_tool_as_others_write_it_is_left_to_the_slower_way():
+    schema = PLAIN["tools"][0]["function"]["parameters"]
+    for tool in ({"name": "weather", "input_schema": schema}, json.dumps(PLAIN["tools"][0])):
+        assert not check(json.dumps({**PLAIN, "tools": [tool]}).encode())
+
+
 def test_turns_that_may_be_one_are_left_to_the_slower_way():
     user, calls, *results = PARALLEL["messages"]
     words = {"role": "assistant", "content": "I look.", "loss": False}

@@ -201,3 +201,10 @@ def test_a_task_without_tools_is_asked_where_its_gold_says_that_none_is_called()
     )
     assert record.prompted_turns == [1]
     assert replace(record, gold={}).prompted_turns == []
+
+
+def test_the_steps_of_a_plan_have_their_own_numbers_or_else_those_of_their_places() -> None:
+    steps = [{"tool_id": "rain_001", "description": text} for text in ("Look.", "Think.", "Say.")]
+    steps[1]["step_id"] = "b"
+    record = sage_benchmark.read({**PLAN, "ground_truth": {"plan_steps": steps}})
+    assert record.messages[1].content == "1. Look.\nb. Think.\n3. Say."

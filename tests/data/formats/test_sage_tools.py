@@ -170,3 +170,15 @@ def test_a_damaged_row_becomes_records_or_a_row_error(row: Row) -> None:
         with suppress(RowError):
             record = sage_tools.read(part)
             assert from_row(to_row(record)) == record
+
+
+def test_only_a_tool_of_which_nothing_else_is_known_is_an_id_alone() -> None:
+    alone, described = (
+        sage_tools.declared("rain_001"),
+        sage_tools.declared(
+            {"tool_id": "tide_002", "name": "Tide", "capabilities": ["high", "low"]}
+        ),
+    )
+    known = sage_tools.declared({"tool_id": "clock_003", "inputs": []})
+    assert described.description == "Tide: high, low" and described.parameters == alone.parameters
+    assert sage_tools.undescribed([alone, described, known]) == ["rain_001"]

@@ -58,6 +58,13 @@ def test_a_rollout_is_its_dialog_with_its_scores_and_its_split():
     }
 
 
+def test_answers_of_others_before_the_first_turn_of_the_model_are_not_learned():
+    messages = [USER, WORDS, USER, WORDS, USER, called(), result("1"), WORDS]
+    value = row(messages, [turn(["1", False]), turn()])
+    assert learned(value) == [False, False, True, True]
+    assert len(to_record(value).messages) == 8
+
+
 def test_the_turns_of_a_rollout_stay_as_they_are_whatever_their_texts_look_like():
     chain = "Action: buy\nAction Input: {}\nObservation: 1\nFinal Answer: Done."
     messages = [USER, {"role": "assistant", "content": chain}, USER, WORDS]

@@ -97,6 +97,13 @@ def test_the_calls_of_a_later_question_are_not_in_the_budget_of_an_earlier_one(
     assert "GOAL: Sure?" in second and "at most 10 steps" in second
 
 
+def test_the_history_is_what_has_words(smollm2: Template) -> None:
+    record = asked("Wet?", *called(1), Message("assistant", "No."), Message("user", "Sure?"))
+    record = replace(record, messages=(*record.messages, Message("assistant", "Yes.")))
+    *_, (last, _), _ = prompts(record, "kuaiagent", smollm2)
+    assert '\nConversation history: [{"user": "Wet?"}, {"assistant": "No."}]\n' in last
+
+
 def test_a_command_is_written_with_what_it_returns_and_what_it_requires(smollm2: Template) -> None:
     tool = replace(
         WEATHER,

@@ -65,6 +65,17 @@ def test_a_text_with_places_is_written_as_it_is(smollm2):
 
 
 @by_file
+def test_a_prompt_explains_calls_in_the_language_of_its_template(path, smollm2):
+    (found,) = prompt_template.read_templates(path)
+    in_chinese = bool(prompt_template.HAN.search(found.text))
+    ways = prompt_template.FORMATS[found.calls]
+    for goal in ("下雨吗？", "Is it wet?"):
+        messages = (Message("user", goal), Message("assistant", "x"))
+        shown = prompt_template.prompt(found, Record(messages=messages, tools=(WEATHER,)), 1)
+        assert (ways.chinese in shown, ways.english in shown) == (in_chinese, not in_chinese)
+
+
+@by_file
 def test_what_is_written_is_read_again(path, tmp_path):
     (found,) = prompt_template.read_templates(path)
     again = read(tmp_path, prompt_template.to_text(found), path.stem)

@@ -1,0 +1,106 @@
+"""Arguments that satisfy a gold call, and the texts that BFCL's Java functions take."""
+
+from typing import Any
+
+import pytest
+
+from agentlite.core.records import ANY_ARGUMENTS, GoldCall, Tool
+from agentlite.data.formats.accepted_values import first_accepted, gold_problem
+from agentlite.data.formats.bfcl_java_js_schemas import as_text, written
+
+SPOT = {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}}
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "spot": SPOT},
+    "required": ["city"],
+}
+TOOLS = (Tool("other"), Tool("f", "", PARAMETERS))
+
+
+@pytest.mark.parametrize(
+    ("accepted", "least", "full"),
+    [
+        ({"city": ["Oslo", "Rome"]}, {"city": "Oslo"}, {"city": "Oslo"}),
+        # the first that fits the schema, or else the first
+        ({"city": [3, "Oslo"]}, {"city": "Oslo"}, {"city": "Oslo"}),
+        ({"city": [3, 4]}, {"city": 3}, {"city": 3}),
+        # what may be left out is, unless it is required; in full only what fits and is taken
+        ({"city": ["", "Oslo"]}, {"city": "Oslo"}, {"city": "Oslo"}),
+        ({"days": ["", 2]}, {}, {"days": 2}),
+        ({"days": ["", "two"]}, {}, {}),
+        ({"zone": ["", "x"]}, {}, {}),
+        ({"days": [""]}, {}, {}),
+        ({"spot": [{"x": [1, 2], "y": ["", 3]}]}, {"spot": {"x": 1}}, {"spot": {"x": 1, "y": 3}}),
+    ],
+)
+def test_the_first_accepted_values_that_fit_are_the_arguments(
+    accepted: dict[str, Any], least: dict[str, Any], full: dict[str, Any]
+) -> None:
+    call = GoldCall("f", accepted)
+    assert first_accepted(call, TOOLS) == least
+    assert first_accepted(call, TOOLS, full=True) == full
+
+
+def test_lists_are_filled_element_by_element_and_any_arguments_are_none() -> None:
+    schema = {"type": "object", "properties": {"spots": {"type": "array", "items": SPOT}}}
+    call = GoldCall("g", {"spots": [[{"x": [1]}, {"x": [2], "y": ["", 3]}]]})
+    tools = (Tool("g", "", schema),)
+    assert first_accepted(call, tools) == {"spots": [{"x": 1}, {"x": 2}]}
+    assert first_accepted(call, tools, full=True) == {"spots": [{"x": 1}, {"x": 2, "y": 3}]}
+    assert first_accepted(GoldCall("f", ANY_ARGUMENTS), TOOLS) == {}
+
+
+@pytest.mark.parametrize(
+    ("accepted", "problem"),
+    [
+        ({"zone": ["x"]}, "values of zone, which the tool does not take"),
+        ({"zone": ["", "x"]}, ""),
+        ({"city": []}, "no value of city"),
+        ({"days": ["two"]}, "no value it accepts of days fits the schema"),
+        ({"days": ["two", 2]}, ""),
+    ],
+)
+def test_gold_that_no_call_satisfies_has_a_problem(accepted: dict[str, Any], problem: str) -> None:
+    found = gold_problem(GoldCall("f", accepted), PARAMETERS)
+    assert problem in found and bool(found) == bool(problem)
+    assert "for the list itself" not in found
+
+
+def test_a_parameter_of_java_is_a_text_that_names_its_type() -> None:
+    given = {
+        "type": "ArrayList",
+        "items": {"type": "String"},
+        "description": "Names.",
+        "default": 1,
+    }
+    assert as_text(given, "Java") == {
+        "type": "string",
+        "format": "Java ArrayList<String>",
+        "description": "Names. (text: Java ArrayList<String>)",
+        "default": 1,
+    }
+    assert as_text({"type": "Boolean"}, "JavaScript")["description"] == "(text: JavaScript Boolean)"
+
+
+@pytest.mark.parametrize(
+    ("value", "declared", "text"),
+    [
+        (2, "Java long", "2L"),
+        (2.5, "Java float", "2.5f"),
+        ("a", "Java char", "a"),
+        ([1, 2], "Java ArrayList<long>", "new ArrayList<>(Arrays.asList(1L, 2L))"),
+        ([], "Java ArrayList<long>", "new ArrayList<>()"),
+        ([True], "Java Array<boolean>", "new boolean[]{true}"),
+        ([1], "Java Array<integer>", "new int[]{1}"),
+        ([1], "Java Array<any>", "new Object[]{1}"),
+        (["a", "b"], "Java Array<String>", "new String[]{a, b}"),
+        ({"a": 1}, "Java HashMap", 'new HashMap<>() {{ put("a", 1); }}'),
+        ({}, "Java HashMap", "new HashMap<>()"),
+        ([1], "JavaScript array", "[1]"),
+        ("x", "JavaScript String", "x"),
+    ],
+)
+def test_a_value_is_written_as_a_literal_of_its_language(
+    value: object, declared: str, text: str
+) -> None:
+    assert written(value, declared) == text

@@ -1,0 +1,44 @@
+"""What a reader makes of the thoughts that a completion begins with."""
+
+import pytest
+from support.samples import TIME
+
+from agentlite.rendering import PROTOCOLS
+from agentlite.rendering.protocol import behind_thoughts
+
+CALL = '<tool_call>{"name": "f"}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "calls"),
+    [
+        ("<think>So.</think>Yes.", "<think>So.</think>\n\nYes.", 0),
+        # the prompt may have opened the thought: it is written whole in the record
+        ("So.</think>\n\nYes.", "<think>\nSo.</think>\n\nYes.", 0),
+        (f"So.</think>{CALL}", "<think>\nSo.</think>", 1),
+        ("<think>So.</think>", "<think>So.</think>", 0),
+        ("<think> </think>Yes.", "Yes.", 0),
+        ("</think>Yes.", "Yes.", 0),
+        (f"<think>{CALL}</think>No.", f"<think>{CALL}</think>\n\nNo.", 0),
+        ("<think>a</think> <think>b</think> Yes.", "<think>a</think> <think>b</think>\n\nYes.", 0),
+        ("So <think>a</think> Yes.", "So <think>a</think> Yes.", 0),
+    ],
+)
+def test_thoughts_stay_words_and_nothing_in_them_is_called(text, content, calls):
+    read = PROTOCOLS["hermes"].read(text, (TIME,))
+    assert (read.content, len(read.calls), read.problem) == (content, calls, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("<think>a</think> b", " b"),
+        ("a</think>b", "b"),
+        ("a <think>b</think> c", "a <think>b</think> c"),
+        ("<think>a", None),
+        ("a</think><think>b", None),
+        ("plain", "plain"),
+    ],
+)
+def test_what_stands_behind_the_thoughts(text, rest):
+    assert behind_thoughts(text) == rest
