@@ -8,10 +8,20 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.examples import examples
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import Call, Gold, Message, Prediction, Record, Tool
+from agentlite.core.records import (
+    ANY_TOOL,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Prediction,
+    Record,
+    Tool,
+)
 from agentlite.data.formats import sage_tools
 from agentlite.retrieval import evaluate, index, training_pairs
 from agentlite.retrieval.offer_tools import META, ToolOffers, counted
@@ -411,6 +421,10 @@ def test_where_no_call_is_due_its_own_tools_stay_among_unlikely_ones():
 def test_a_record_without_tools_or_with_any_call_due_stays_as_it_is():
     plain = record("hi there, how are you", tools=())
     assert offers(2).offer(plain) is plain
+    any_call = Gold((GoldCall(ANY_TOOL),))
+    anything = replace(record("how much rain is in town", tools=(COIN,)), gold={1: any_call})
+    assert offers(2).offer(anything) is anything
+    assert offers(2).all([plain, anything]) == [plain, anything]
 
 
 def test_each_question_has_its_first_tool_before_any_has_its_second():

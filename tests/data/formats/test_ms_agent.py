@@ -99,6 +99,7 @@ def chain(text: str) -> dict[str, Any]:
         ("Observation: 1\nFinal Answer: a", "E214"),
         ("Action: f\nObservation: 1\nFinal Answer: a", "E214"),
         ("Action: f\nFinal Answer: a", "E214"),
+        ("Action: f\nAction Input: {}\nAction: g\nAction Input: {}\nObservation: 1", "E214"),
     ],
 )
 def test_a_chain_that_cannot_be_taken_apart_is_rejected(text: str, code: str) -> None:

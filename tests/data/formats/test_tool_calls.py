@@ -218,3 +218,11 @@ def test_text_that_is_no_json_is_read_as_python_only_where_that_is_meant() -> No
     assert refused(lambda: json_or_literal("[NaN]")) == "E116"
     assert refused(lambda: json_or_literal("{'a': f()}")) == "E206"
     assert refused(lambda: read_arguments("{'a': 1}")) == "E206"
+
+
+def test_names_beside_the_parameters_are_required_only_where_the_schema_lists_none() -> None:
+    properties = {"a": {"type": "string"}, "b": {"type": "string"}}
+    for own, expected in (({"required": ["a"]}, ["a"]), ({}, ["b"])):
+        parameters = {"type": "object", "properties": properties, **own}
+        tool = read_tool({"name": "f", "parameters": parameters, "required": ["b"]})
+        assert tool.parameters["required"] == expected

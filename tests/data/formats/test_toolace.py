@@ -231,3 +231,15 @@ def test_calls_of_several_turns_have_ids_of_their_own() -> None:
     ids = [call.id for message in record.messages for call in message.calls]
     assert len({*ids}) == len(ids) == 3
     assert [message.call_id for message in record.messages if message.role == "tool"] == ids
+
+
+@pytest.mark.parametrize("mark", [{"loss": False}, {"weight": 0}])
+def test_a_turn_that_its_row_takes_out_is_not_learned(mark: dict[str, Any]) -> None:
+    row = json.loads(toolace.EXAMPLE)
+    user, calls, result, answer = row["conversations"]
+    for turns, expected in (
+        ([user, {**calls, **mark}, result, answer], [False, True]),
+        ([user, calls, result, {**answer, **mark}], [True, False]),
+    ):
+        record = toolace.read({**row, "conversations": turns})
+        assert [record.messages[turn].loss for turn in record.turns] == expected
