@@ -153,6 +153,9 @@ def test_the_chinese_prompts_hold_no_english_sentence(smollm2: Template) -> None
         ("x" * 200, {}, "get weather"),
         ("At 5.30 p.m. in a city", {}, "At 5.30 p.m"),
         ("Says.", {"text": "a\n" * 100}, f"Says: {'a ' * 38}a..."),
+        # a sentence and values of 80 characters are the longest that stay whole
+        ("y" * 80, {"text": "a" * 80}, f"{'y' * 80}: {'a' * 80}"),
+        ("y" * 81, {"text": "a" * 81}, f"get weather: {'a' * 77}..."),
     ],
 )
 def test_a_call_without_a_thought_has_a_name_in_every_prompt(
