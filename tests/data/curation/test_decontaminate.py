@@ -15,7 +15,7 @@ FERRY = "Which of the ferries to the island leaves from the old harbour on Sunda
 RAIN = "How much rain will there be in the north of Norway this week?"
 
 
-def asking(*questions: str) -> Traits:
+def dialog(*questions: str) -> Traits:
     messages = [turn for text in questions for turn in (Message("user", text), ANSWER)]
     return traits(Record(messages=tuple(messages)))
 
@@ -27,21 +27,21 @@ def calling(question: str, city: str) -> Traits:
 
 
 def test_a_later_question_of_a_held_out_dialog_counts() -> None:
-    held_out = [asking("Where do whales sleep at night?", FERRY)]
-    assert leaks([asking(RAIN), asking(FERRY)], held_out) == {1: ("query", 0)}
+    held_out = [dialog("Where do whales sleep at night?", FERRY)]
+    assert leaks([dialog(RAIN), dialog(FERRY)], held_out) == {1: ("query", 0)}
 
 
 def test_of_held_out_rows_that_ask_the_same_the_first_is_named() -> None:
-    held_out = [asking("Where do whales sleep?"), asking(FERRY), asking(FERRY), asking(FERRY)]
-    found = leaks([asking(FERRY.upper()), asking(f"{FERRY} Tell"), asking(RAIN)], held_out)
+    held_out = [dialog("Where do whales sleep?"), dialog(FERRY), dialog(FERRY), dialog(FERRY)]
+    found = leaks([dialog(FERRY.upper()), dialog(f"{FERRY} Tell"), dialog(RAIN)], held_out)
     assert found == {0: ("query", 1), 1: ("near", 1)}
 
 
 def test_a_question_that_is_the_same_counts_before_calls_that_are() -> None:
-    held_out = [calling(RAIN, "Longyearbyen on Svalbard"), asking(FERRY)]
+    held_out = [calling(RAIN, "Longyearbyen on Svalbard"), dialog(FERRY)]
     both = calling(FERRY, "Longyearbyen on Svalbard")
     alone = calling("Do I need a coat there?", "Longyearbyen on Svalbard")
-    found = leaks([alone, both, asking(RAIN)], held_out)
+    found = leaks([alone, both, dialog(RAIN)], held_out)
     assert [*found.items()] == [(0, ("calls", 0)), (1, ("query", 1)), (2, ("query", 0))]
 
 

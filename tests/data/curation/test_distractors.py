@@ -10,7 +10,7 @@ from agentlite.core.records import Call, Gold, Message, Record, Tool
 from agentlite.data.curation.distractors import add_distractors
 
 
-def asking(number: int, tool: str, **fields: Any) -> Record:
+def dialog(number: int, tool: str, **fields: Any) -> Record:
     messages = (Message("user", f"Question {number}?"), Message("assistant", "", (Call(tool),)))
     return Record(messages=messages, tools=(Tool(tool, f"Does {tool}."),), **fields)
 
@@ -19,11 +19,11 @@ def offered(records: Sequence[Record]) -> set[str]:
     return {tool.name for record in records for tool in record.tools}
 
 
-OWN = [asking(number, f"tool_{number}") for number in range(20)]
+OWN = [dialog(number, f"tool_{number}") for number in range(20)]
 
 
 def test_tools_of_variants_are_no_distractors_and_variants_get_none() -> None:
-    made = [asking(n, f"masked_{n}", meta={"made": "names masked"}) for n in range(20, 40)]
+    made = [dialog(n, f"masked_{n}", meta={"made": "names masked"}) for n in range(20, 40)]
     changed = add_distractors([*OWN, *made], n=3, seed=0)
     assert changed[20:] == made
     assert offered(changed[:20]) == offered(OWN)
@@ -44,7 +44,7 @@ def test_a_record_that_expects_no_call_somewhere_gets_no_tools() -> None:
 
 
 def test_of_tools_of_one_name_the_same_is_foreign_in_every_order() -> None:
-    records = [asking(0, "own"), *(asking(n, "other") for n in range(1, 4))]
+    records = [dialog(0, "own"), *(dialog(n, "other") for n in range(1, 4))]
     for number in range(1, 4):
         tool = Tool("other", f"Does it in way {number}.")
         records[number] = replace(records[number], tools=(tool,))

@@ -10,7 +10,7 @@ from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool
 from agentlite.data.curation.join_dialogs import join_dialogs
 
 
-def asking(number: int, **fields: Any) -> Record:
+def dialog(number: int, **fields: Any) -> Record:
     """A question with a system turn and the call that answers it."""
     call = Call(f"tool_{number}", {}, "call_0")
     messages = (
@@ -23,7 +23,7 @@ def asking(number: int, **fields: Any) -> Record:
 
 def kinds(kind: str) -> list[Record]:
     """Records of two kinds that do not belong in one dialog."""
-    records = [asking(number) for number in range(8)]
+    records = [dialog(number) for number in range(8)]
     for number in range(0, 8, 2):
         if kind == "protocol":
             records[number] = replace(records[number], meta={"protocol": "react"})
@@ -46,7 +46,7 @@ def test_a_dialog_holds_records_of_one_protocol_one_split_and_one_system_text(ki
 
 def test_each_exchange_of_a_dialog_keeps_its_gold_and_has_ids_of_its_own() -> None:
     gold = [GoldCall(f"tool_{number}", {"x": ["", number]}) for number in range(6)]
-    records = [asking(number, gold={2: Gold((gold[number],))}) for number in range(6)]
+    records = [dialog(number, gold={2: Gold((gold[number],))}) for number in range(6)]
     (joined,) = join_dialogs(records, k=6, seed=0, fits=lambda slot: True)
     assert [message.role for message in joined.messages] == ["system", *["user", "assistant"] * 6]
     for turn in joined.turns:
@@ -58,7 +58,7 @@ def test_each_exchange_of_a_dialog_keeps_its_gold_and_has_ids_of_its_own() -> No
 
 
 def test_which_records_share_a_dialog_depends_on_the_seed() -> None:
-    records = [asking(number) for number in range(9)]
+    records = [dialog(number) for number in range(9)]
     shared = [
         {
             frozenset(record.meta["joined"])
@@ -70,12 +70,12 @@ def test_which_records_share_a_dialog_depends_on_the_seed() -> None:
 
 
 def test_the_tools_of_a_dialog_do_not_stand_in_the_order_of_its_questions() -> None:
-    records = [asking(number) for number in range(9)]
+    records = [dialog(number) for number in range(9)]
     orders = set()
     for seed in range(5):
         (joined,) = join_dialogs(records, k=9, seed=seed, fits=lambda slot: True)
-        asked = [call.name for message in joined.messages for call in message.calls]
+        called = [call.name for message in joined.messages for call in message.calls]
         offered = [tool.name for tool in joined.tools]
-        assert sorted(asked) == sorted(offered) and asked != offered
+        assert sorted(called) == sorted(offered) and called != offered
         orders.add((*offered,))
     assert len(orders) == 5
