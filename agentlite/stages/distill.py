@@ -141,7 +141,7 @@ def _shared_vocabulary(source: Source, teacher: Source) -> int:
         for base in (source.base, teacher.base)
     )
     if own != other:
-        strange = len(own.items() ^ other.items())
+        strange = len({token for token, _ in own.items() ^ other.items()})
         raise UserError(
             f"{teacher.name} has another tokenizer than {source.name} ({strange} tokens differ), "
             "and the two are compared token by token.",

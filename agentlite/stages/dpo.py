@@ -221,9 +221,10 @@ def read_answers(settings: DpoSettings, data: Path, template: Template) -> Itera
     prompt_ids = _prompt_ids(data, template, [step for _, step, _, _ in labelled])
     lengths: dict[str, int] = {}
     for line, step, answer, desirable in labelled:
-        prompt = _prompt_of(step, prompt_ids, f"{path}:{line}")
+        location = f"{path}:{line}"
+        prompt = _prompt_of(step, prompt_ids, location)
         row = Answer(prompt, encode_answer(answer.text, answer.ended, template, prompt), desirable)
-        lengths[f"{path}:{line}"] = row.longest
+        lengths[location] = max(row.longest, lengths.get(location, 0))  # a pair has two answers
         yield row
     refuse_longer(lengths, settings.max_length, "answer")
 

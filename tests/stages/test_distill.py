@@ -6,28 +6,35 @@ from typing import Any
 
 import pytest
 from support.generated_run import stage
-from support.samples import DATA
+from support.samples import DATA, WEATHER
 
 import agentlite
 from agentlite.config.settings import DistillSettings
 from agentlite.core.errors import MODEL, UserError
+from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record
 from agentlite.core.row_files import read_rows
+from agentlite.data.prompt_records import Prompts
+from agentlite.engine.decoding import Decoding
+from agentlite.rendering import PROTOCOLS
 from agentlite.stages import distill
 from agentlite.workspace import hub, run_folder
-from agentlite.workspace.model_source import commit_in_plan
+from agentlite.workspace.model_source import commit_in_plan, find_model, load_template
 
 SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3, "max_new_tokens": 100}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with a prep for the embedded model, and a stage `sft` that holds no weights."""
+    """A workspace with a prep for the embedded model, and stages that hold no weights: `sft`, and
+    `alike`, which learned the protocol of the prep.
+    """
     run = tmp_path_factory.mktemp("distill")
     agentlite.prep(str(DATA / "weather.jsonl"), run=str(run), model="smollm2-135m", seed=3)
-    settings = {"model": "smollm2-135m", "data": "prep", "protocol": "react"}
-    plan = {"command": "sft", "settings": settings, "inputs": {}}
-    (run / "sft" / "adapter").mkdir(parents=True)
-    stage(run / "sft", plan, {"adapter/adapter_model.safetensors": [{}]}, {"steps": 1})
+    for name, protocol in (("sft", "react"), ("alike", "hermes")):
+        settings = {"model": "smollm2-135m", "data": "prep", "protocol": protocol}
+        plan = {"command": "sft", "settings": settings, "inputs": {}}
+        (run / name / "adapter").mkdir(parents=True)
+        stage(run / name, plan, {"adapter/adapter_model.safetensors": [{}]}, {"steps": 1})
     return run
 
 
@@ -48,6 +55,8 @@ def test_a_dry_run_says_its_steps_and_memory_and_that_the_protocols_differ(
     memory = figures["memory_gib"]
     assert memory["teacher"] == memory["weights"]  # the same base
     assert "sft learned react" in capsys.readouterr().err
+    forecast(run, teacher="alike")
+    assert "alike learned" not in capsys.readouterr().err
     assert "teacher" not in forecast(run, lmbda=0.0, top_k=8)["memory_gib"]
 
 
@@ -86,7 +95,9 @@ def test_a_teacher_with_another_tokenizer_is_refused(
     first, second = [*vocabulary][300:302]
     vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
     (other / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
-    with pytest.raises(UserError, match="another tokenizer than smollm2-135m") as refused:
+    with pytest.raises(
+        UserError, match=r"another tokenizer than .* \(2 tokens differ\)"
+    ) as refused:
         forecast(run, teacher=str(other))
     assert refused.value.exit_code == MODEL and "prep --from pairs" in refused.value.fix
     assert forecast(run, teacher=str(tiny_model))["prompts"] > 0  # the same one, another model
@@ -125,6 +136,70 @@ def test_only_recorded_answers_of_which_all_is_known_are_learned_from(
         forecast(run, data=str(prompts), model="smollm2-135m", lmbda=0.5)
     taught = forecast(run, data=str(prompts), model="smollm2-135m", lmbda=0, off_policy="teacher")
     assert taught["prompts"] == 1
+
+
+@pytest.mark.long
+def test_recorded_answers_fit_up_to_the_last_token_and_the_others_are_counted(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longest: list[int] = []
+    monkeypatch.setattr(distill, "dry_run_memory", lambda *given: longest.append(given[3]) or {})
+    whole = forecast(run, lmbda=0.0)
+    assert forecast(run, lmbda=0.0, max_length=longest[0])["prompts"] == whole["prompts"]
+    assert "no such answer" not in capsys.readouterr().err
+    short = forecast(run, lmbda=0.0, max_length=longest[0] - 1)
+    left_out = whole["prompts"] - short["prompts"] - short["too_long"]
+    assert left_out > 0 and longest[1] == longest[0] > longest[2]
+    assert f"distill: {left_out} prompts have no such answer" in capsys.readouterr().err
+    forecast(run, lmbda=1.0)  # a sampled answer may be as long as max_new_tokens
+    assert longest[3] == forecast(run, lmbda=1.0)["longest_prompt"] + SMALL["max_new_tokens"]
+
+
+def asking(question: str, arguments: Any) -> Record:
+    messages = (Message("user", question), Message("assistant", calls=(Call("get_weather", {}),)))
+    gold = {1: Gold((GoldCall("get_weather", arguments),))}
+    return Record(messages=messages, tools=(WEATHER,), gold=gold)
+
+
+def test_an_answer_whose_arguments_nobody_knows_is_a_prompt_and_not_learned(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, unknown = asking("Is it wet?", {}), asking("Is it dry?", ANY_ARGUMENTS)
+    monkeypatch.setattr(Prompts, "records", lambda _: iter([unknown, known]))
+    source, prepared = find_model("smollm2-135m", run), Prompts("rows", "", "hermes", True)
+
+    def asked(**changed: Any) -> list[Record]:
+        fitting = distill._fitting(DistillSettings(**changed), prepared, source)
+        return [one.record for one in fitting.prompts]
+
+    assert asked(lmbda=1.0) == [unknown, known] and asked(lmbda=0.0) == [known]
+    monkeypatch.setattr(Prompts, "records", lambda _: iter([unknown]))
+    with pytest.raises(UserError, match="no recorded answer"):
+        asked(lmbda=0.5)
+
+
+@pytest.mark.parametrize("lmbda", [0.5, 1.0])
+def test_the_trainer_gets_the_decoding_the_stops_and_the_answers_that_are_read(
+    run: Path, lmbda: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Prompts, "records", lambda _: iter([asking("Is it wet?", {})]))
+    source, template = find_model("smollm2-135m", run), load_template("smollm2-135m")
+    settings = DistillSettings(lmbda=lmbda, temperature=0.75, top_p=0.5, max_new_tokens=33)
+    prepared = Prompts("rows", "", "hermes", True)
+    fitting = distill._fitting(settings, prepared, source)
+    task = distill._task(settings, prepared, fitting, source, 7)
+    end = template.token_id(template.turn_end)
+    assert task.decoding == Decoding(33, 0.75, 0.5, turn_end=end) and task.width == 7
+    [(ids, stops, recorded)] = task.prompts
+    assert (ids, stops) == (fitting.prompts[0].ids, PROTOCOLS["hermes"].stops)
+    assert [*recorded] == ([*template.encode(fitting.prompts[0].answer), end] if lmbda < 1 else [])
+
+
+def test_every_id_of_the_shared_tokenizer_is_compared(run: Path) -> None:
+    source = find_model("smollm2-135m", run)
+    width = distill._shared_vocabulary(source, source._replace(digest="another"))
+    ids = load_template("smollm2-135m").tokenizer.get_vocab(with_added_tokens=True).values()
+    assert {*ids} <= {*range(width)} and width - 1 in ids
 
 
 def test_a_stage_of_the_workspace_teaches_from_memory_and_from_disk(caller: Path) -> None:
