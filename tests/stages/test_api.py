@@ -140,6 +140,18 @@ def test_a_path_may_stand_wherever_a_text_may(command, tmp_path, monkeypatch):
         assert settings.seed == 5
 
 
+def test_a_call_writes_where_it_is_given_or_where_the_environment_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENTLITE_RUN", str(tmp_path / "mine"))
+    target, _ = given_by(monkeypatch, "sft")
+    assert target == RunTarget(tmp_path / "mine", "sft", given=target.given)
+    monkeypatch.setenv("AGENTLITE_RUN", "")
+    target, _ = given_by(monkeypatch, "sft", force=True)
+    assert (target.run, target.force, target.dry_run) == (Path("runs/default"), True, False)
+    target, _ = given_by(monkeypatch, "sft", run=tmp_path, dry_run=True, profile="cpu")
+    assert (target.run, target.force, target.dry_run) == (tmp_path, False, True)
+    assert target.given.profile == "cpu" and target.given.flags == {}
+
+
 def test_the_sources_of_prep_have_a_name_as_every_setting(tmp_path, monkeypatch):
     for sources in ("d.jsonl", Path("d.jsonl"), ["d.jsonl"], (Path("d.jsonl"),)):
         _, settings = given_by(monkeypatch, "prep", sources=sources)

@@ -1,20 +1,32 @@
-"""Rollouts of a training step: users that a model plays are asked once, rows have one width."""
+"""Rollouts of a training step: users that a model plays are asked once, rows have one width, and
+what is wrong is said.
+"""
 
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.scripted_server import ScriptedServer
 
 from agentlite.config.settings import GrpoSettings
+from agentlite.core.errors import REJECTS
 from agentlite.core.row_files import read_rows
+from agentlite.engine import grpo
 from agentlite.engine.grpo import AnswerReward, LearnedRow
 from agentlite.engine.local_sampler import Sample
+from agentlite.environments.credit import EarnedRollout
 from agentlite.environments.rollout_rewards import RolloutScorer
+from agentlite.environments.trajectories import ModelTurn, Trajectory
 from agentlite.stages.acting import prepare
 from agentlite.stages.grpo_live import _rollouts
-from agentlite.stages.grpo_trajectories import LiveRollouts, _of_one_prompt_length
+from agentlite.stages.grpo_trajectories import (
+    LiveRollouts,
+    _nothing_sampled,
+    _of_one_prompt_length,
+    complaints,
+)
 
 TOOLS = [{"type": "function", "function": {"name": "note"}}]
 TASKS = [
@@ -40,8 +52,8 @@ def acting(tmp_path, server):
         model="smollm2-135m",
         dev=0.0,
         test=0.0,
-        batch_size=4,
-        gradient_accumulation=1,
+        batch_size=2,
+        gradient_accumulation=2,
         group_size=2,
         tool_endpoint=(server.url,),
         tool_model="world",
@@ -54,8 +66,14 @@ def acting(tmp_path, server):
     return settings, prepare(_rollouts(settings), tmp_path, None)
 
 
-def live(folder, acting, steps, template):
+def opened(folder, acting, **changes):
     settings, found = acting
+    folder.mkdir(exist_ok=True)
+    scorer = RolloutScorer((task.kept for task in found.tasks), {})
+    return LiveRollouts(folder, replace(settings, **changes), found, scorer, {"gold_calls": 1.0})
+
+
+def live(folder, acting, steps, template):
     ids = (*template.encode("I see.", []), template.token_id(template.turn_end))
 
     def sample(requests, decoding):
@@ -65,8 +83,7 @@ def live(folder, acting, steps, template):
             for number in range(len(request.seeds))
         ]
 
-    scorer = RolloutScorer((task.kept for task in found.tasks), {})
-    with LiveRollouts(folder, settings, found, scorer, {"gold_calls": 1.0}) as rollouts:
+    with opened(folder, acting) as rollouts:
         return [rollouts.live(sample, [0, 1], step) for step in range(steps)]
 
 
@@ -76,7 +93,8 @@ def test_a_step_that_is_taken_again_asks_nothing_again(tmp_path, server, acting,
     first = live(folder, acting, 2, smollm2)
     whole = (folder / "trajectories.jsonl").read_bytes()
     # two tasks, two turns of the user's: eight rollouts ask four questions
-    assert len(server.bodies) == 4 and len(list(read_rows(folder / "trajectories.jsonl"))) == 8
+    samples = [row["sample"] for row in read_rows(folder / "trajectories.jsonl")]
+    assert len(server.bodies) == 4 and samples == [*range(8)]
     assert live(folder, acting, 2, smollm2) == first and len(server.bodies) == 4
     assert (folder / "trajectories.jsonl").read_bytes() == whole
     acting[1].forget_turns(folder)
@@ -135,3 +153,102 @@ def test_a_batch_is_as_wide_as_its_longest_row_and_the_same_tokens_are_learned(r
         assert len(after.advantages) == (len(after.ids) if credited else 0)
         if any(before.mask):
             assert [*after.prompt, *after.ids] == [*before.prompt, *before.ids]
+
+
+# --- what is wrong with rollouts ---
+
+CALLED = (("kept", False),)
+
+
+def turn(text, results=(), ended="turn", problem=""):
+    return ModelTurn("figs", 0, 0, text, ended, 3, results, problem=problem)
+
+
+def rollout(*turns, ended="user", sample=0, task="figs", problem=""):
+    return Trajectory(task, sample, "", [], [], [*turns], ended, {}, problem)
+
+
+FINE = rollout(turn("a call", CALLED), turn("another", CALLED), turn("Done."))
+WRONG = {
+    "call no tool": rollout(turn("Done.")),
+    "end at the limit of turns": rollout(turn("a call", CALLED), ended="turns"),
+    "end without room for an answer": rollout(turn("a call", CALLED), ended="length"),
+    "repeat a call that they have just made": rollout(*[turn("a call", CALLED)] * 2),
+    "have a turn that was cut off": rollout(turn("a call", CALLED), turn("Do", ended="cut")),
+    "have a call that cannot be read": rollout(turn("a call", CALLED), turn("{", problem="torn")),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_half_of_the_rollouts_do_wrong_is_said_with_a_way_out(what):
+    [sentence] = complaints([WRONG[what], FINE])
+    share, fix = sentence.split(f" of the rollouts {what}: ")
+    assert share == "50%" and fix
+    assert complaints([WRONG[what], FINE, FINE]) == []
+
+
+def test_a_rollout_whose_world_is_lost_is_not_blamed_for_calling_nothing():
+    assert complaints([rollout(ended="world"), rollout(ended="unanswered")]) == []
+
+
+def test_what_is_wrong_is_said_of_the_rollouts_since_it_was_last_said(
+    tmp_path, acting, smollm2, monkeypatch, capsys
+):
+    monkeypatch.setattr(grpo, "LOOK_EVERY", 2)
+    live(tmp_path / "grpo", acting, 3, smollm2)
+    assert capsys.readouterr().err.count("grpo: 100% of the rollouts call no tool") == 1
+    with opened(tmp_path / "other", acting) as rollouts:
+        rollouts.recent = [WRONG["call no tool"]]
+        rollouts.say_what_is_wrong()
+        rollouts.recent += [FINE]
+        rollouts.say_what_is_wrong()
+    assert capsys.readouterr().err.count("of the rollouts") == 1
+
+
+def test_a_step_without_a_turn_names_its_commonest_end_and_the_first_of_it(acting):
+    settings, found = acting
+    long = [rollout(ended="length", sample=n) for n in range(2)]
+    lost = [rollout(ended="world", sample=n, problem=f"no world {n}") for n in range(2)]
+    error = _nothing_sampled([lost[0], *long], found, settings)
+    room = settings.max_length - settings.max_new_tokens
+    assert f"longer than {room} tokens" in error.problem and error.location == settings.env
+    assert f"--max-length {4 * settings.max_length}," in error.fix and error.exit_code == 2
+    error = _nothing_sampled([long[0], *lost], found, settings)
+    assert "no world 0 (task figs (" in error.problem and error.exit_code == REJECTS
+
+
+@pytest.mark.parametrize(
+    ("lost", "share", "halts"),
+    [(1, 0.0, False), (2, 0.0, True), (2, 0.49, True), (2, 0.5, False), (3, 0.5, True)],
+)
+def test_more_lost_rollouts_than_the_share_allows_make_the_step_the_last_one(
+    tmp_path, acting, lost, share, halts
+):
+    done = [
+        rollout(ended="world" if n < lost else "user", sample=n, task=task, problem=f"gone {n}")
+        for n, task in enumerate(("figs", "figs", "pears", "pears"))
+    ]
+    earned = [EarnedRollout(one, {"gold_calls": 1.0}) for one in done]
+    with opened(tmp_path / "grpo", acting, max_failures=share) as rollouts:
+        rollouts._count(earned)
+    assert [
+        f"{lost} of 4 rollouts are lost; the first: gone 0 (task figs (" in str(error)
+        for error in rollouts.halt
+    ] == [True] * halts
+    assert rollouts.ended == {"world": lost, "user": 4 - lost}
+
+
+@pytest.mark.parametrize("scale", ["group", "none"])
+def test_the_turns_of_a_group_are_compared_with_each_other_alone(tmp_path, acting, scale):
+    """Two tasks: one of which a rollout earns more than the other, and one that earns the same."""
+    totals = (1.0, 0.0, 0.25, 0.25)
+    earned = [
+        EarnedRollout(rollout(turn("Done."), sample=n), {"gold_calls": total})
+        for n, total in enumerate(totals)
+    ]
+    with opened(tmp_path / "grpo", acting, credit="turn", scale_rewards=scale) as rollouts:
+        [[first], [second], *others] = rollouts._advantages(earned)
+    half = 0.5 / 0.5**0.5 if scale == "group" else 0.5
+    assert (first, second) == pytest.approx((half, -half), abs=1e-3) and others == [[0.0], [0.0]]
+    with opened(tmp_path / "grpo", acting, scale_rewards=scale) as rollouts:
+        assert rollouts._advantages(earned) == [[]] * 4  # TRL gives a whole rollout one

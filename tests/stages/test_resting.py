@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.stages.resting import NEVER, Resting, Visit
+from agentlite.config.settings import GrpoSettings
+from agentlite.stages.resting import NEVER, Resting, Visit, resting_of
 
 COUNT = 6
 indexes = st.integers(0, COUNT - 1)
@@ -62,3 +63,11 @@ def test_sums_that_differ_by_rounding_are_the_same():
     resting = Resting(2, 9)
     resting.visited(0, 0, [0.1 + 0.2, 0.3])
     assert resting.awake([0], 1) == [1]
+
+
+def test_epochs_of_rest_are_counted_in_the_steps_that_an_epoch_has():
+    settings = GrpoSettings(
+        batch_size=4, gradient_accumulation=3, group_size=2, rest_epochs=1.5
+    )  # six groups in a step: twelve prompts are an epoch of two steps
+    assert resting_of(settings, 12).rest == 3 and resting_of(settings, 6).rest == 1.5
+    assert resting_of(settings, 12).count == 12

@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentlite.config.settings import COMMANDS, GrpoSettings
+from agentlite.config.settings import COMMANDS, GrpoSettings, SftSettings
 from agentlite.core.errors import UserError
-from agentlite.engine import load
+from agentlite.engine import load, trainer
+from agentlite.engine.trainer import Schedule
+from agentlite.environments.tasks import TASKS
+from agentlite.environments.trajectories import TRAJECTORIES
 from agentlite.stages import grpo, grpo_live, training
-from agentlite.stages.training import train_stage
+from agentlite.stages.acting import OF_SERVERS
+from agentlite.stages.training import begin_within_memory, train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import find_model
 from agentlite.workspace.run_folder import Result, RunTarget
@@ -97,6 +101,65 @@ def test_only_what_changes_the_outcome_makes_a_finished_stage_another_one(tmp_pa
     assert refused.value.exit_code == 3 and stage.trained == 1
 
 
+def test_other_weights_of_the_model_are_another_plan(tmp_path: Path) -> None:
+    stage = FakeStage("sft", tmp_path, ())
+    stage()
+    stage.source = stage.source._replace(digest="other weights")
+    with pytest.raises(UserError) as refused:
+        stage()
+    assert refused.value.exit_code == 3 and stage.trained == 1
+
+
+def test_what_comes_next_is_to_measure_the_model_before_and_the_one_behind(tmp_path: Path) -> None:
+    stage = FakeStage("sft", tmp_path / "my run", ())
+    assert shlex.split(stage(evaluate=" --data prep-5").next) == [
+        *("agentlite", "eval", "--model", "smollm2-135m", "--model", "sft", "--data", "prep-5"),
+        *("--run", str(tmp_path / "my run")),
+    ]
+
+
+def test_only_a_stage_with_work_to_do_needs_the_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = FakeStage("sft", tmp_path, ())
+    stage()
+
+    def lacking(engine: str) -> None:
+        raise UserError("trl is not installed.")
+
+    monkeypatch.setattr(training, "check_libraries", lacking)
+    assert stage().status == "up to date"
+    stage.target = stage.target._replace(force=True)
+    with pytest.raises(UserError, match="trl is not installed"):
+        stage()
+    assert stage.trained == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_new_run_begins_with_the_micro_batch_that_fits_and_says_where_it_is_smaller(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings, target = SftSettings(batch_size=4, gradient_accumulation=2), RunTarget(tmp_path, "s")
+    target.folder.mkdir()
+    micro = Schedule(1, size, 8 // size)
+    monkeypatch.setattr(training, "micro_batch_in_memory", lambda *_: micro)
+    begin_within_memory("sft", settings, target, "smollm2-135m", 99)
+    is_smaller, shown = size < 4, capsys.readouterr().err
+    assert trainer.has_micro_batch(target.folder) is is_smaller is bool(shown)
+    assert not shown or f"batch_size {size} and gradient_accumulation {8 // size}," in shown
+
+
+def test_a_run_that_is_carried_on_keeps_its_micro_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer.keep_micro_batch(tmp_path, Schedule(1, 2, 4))
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setattr(training, "micro_batch_in_memory", lambda *_: Schedule(1, 1, 8))
+    target = RunTarget(tmp_path.parent, tmp_path.name)
+    begin_within_memory("sft", SftSettings(batch_size=4), target, "smollm2-135m", 99)
+    assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+
 def test_a_dry_run_trains_nothing_and_leaves_no_folder(tmp_path: Path) -> None:
     stage = FakeStage("sft", tmp_path, ())
     stage.target = stage.target._replace(dry_run=True)
@@ -168,3 +231,35 @@ def test_a_model_that_acts_in_an_environment_is_measured_in_the_same_tasks_next(
     monkeypatch.setattr(grpo_live, "train_stage", lambda *_, **given: given["evaluate"])
     evaluate: Any = grpo.run(settings, RunTarget(tmp_path, "grpo"))
     assert shlex.split(evaluate) == ["--env", env, "--tasks", str(tasks)]
+
+
+def test_a_run_in_an_environment_depends_on_its_tasks_and_rewards_and_not_on_its_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        "tasks.jsonl": ('{"id": "a", "prompt": "Hello."}\n', '{"id": "a", "prompt": "Hi."}\n'),
+        "own.py": ("def short(attempt):\n    return 1\n", "def short(attempt):\n    return 0\n"),
+    }
+    for name, (text, _) in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    settings = GrpoSettings(
+        model="smollm2-135m",
+        env=f"{Path(__file__).resolve()}:Talk",
+        tasks=str(tmp_path / "tasks.jsonl"),
+        rewards=(f"{tmp_path / 'own.py'}:short",),
+        dev=0.0,
+        test=0.0,
+    )
+    monkeypatch.setattr(grpo_live, "train_stage", lambda *_, **given: given)
+
+    def given() -> Any:
+        return grpo.run(settings, RunTarget(tmp_path, "grpo"))
+
+    first = given()
+    assert first["outputs"] == (TASKS, TRAJECTORIES)
+    assert {"world_memory", "reward_seconds", *OF_SERVERS} <= {*first["not_of_the_plan"]}
+    for name, (text, changed) in files.items():
+        (tmp_path / name).write_text(changed, encoding="utf-8")
+        inputs = given()["inputs"]
+        assert sum(inputs[key] != first["inputs"][key] for key in first["inputs"]) == 1, name
+        (tmp_path / name).write_text(text, encoding="utf-8")
