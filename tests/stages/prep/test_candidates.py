@@ -13,10 +13,12 @@ from support.samples import DATA
 
 import agentlite
 from agentlite.core.errors import OTHER_PLAN, UserError
-from agentlite.core.records import Record, from_row
+from agentlite.core.records import Candidate, Record, from_row
 from agentlite.core.row_files import encode, read_rows
 from agentlite.data.reject_examples import PLAIN, rollout
 from agentlite.rendering import PROTOCOLS, training_rows
+from agentlite.stages.pairs.scored import REWARD, Scored
+from agentlite.stages.prep.candidates import _best, in_words, inputs_of
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import load_template
 
@@ -54,6 +56,7 @@ def test_at_each_step_the_first_of_the_best_right_candidates_is_learned(run):
     result = prep(run)
     steps = {(record.id, turn): record for record in records_of(run) for turn in record.turns}
     made = learned(run)
+    rewards = [one.meta["candidate"]["reward"] for one in made]
     assert {(one.meta["candidate"]["record"], one.turns[-1]) for one in made} == steps.keys()
     for one in made:
         origin = one.meta["candidate"]
@@ -63,6 +66,7 @@ def test_at_each_step_the_first_of_the_best_right_candidates_is_learned(run):
             replace(call, id="") for call in record.messages[origin["turn"]].calls
         )
         assert one.expected(one.turns[-1]) == record.expected(origin["turn"])
+        assert one.parent == record.id  # so that it never faces its own question in a test
     [figures] = result.figures["candidates"].values()
     assert figures == {
         "read": 4 * len(steps),
@@ -72,9 +76,14 @@ def test_at_each_step_the_first_of_the_best_right_candidates_is_learned(run):
         "kept": len(steps),
         "steps": len(steps),
         "steps_kept": len(steps),
-        "mean_reward": pytest.approx(figures["mean_reward"]),
+        "mean_reward": pytest.approx(sum(rewards) / len(rewards), abs=1e-4),
     }
     assert figures["read"] == sum(figures[n] for n in ("below", "unusable", "surpassed", "kept"))
+    # each row is named by the line of its candidate
+    candidates = list(read_rows(run / "pairs" / "candidates.jsonl"))
+    rows = list(read_rows(run / "best" / "provenance.jsonl"))
+    lines = [int(row["location"].rpartition("candidates.jsonl:")[2]) for row in rows]
+    assert {candidates[line - 1]["sample"] for line in lines} == {2} and len(lines) == len(made)
 
 
 @pytest.mark.parametrize("beside", [(), (str(DATA / "weather.jsonl"),)])
@@ -235,3 +244,46 @@ def test_without_gold_a_condition_is_needed(run):
         prep(run)
     assert "--keep 'reward>=" in found.value.fix
     assert prep(run, keep="best,format_compliance>=1").status == "done"
+
+
+def test_the_best_of_a_step_has_the_highest_total_and_of_equal_ones_the_first_sample() -> None:
+    totals = {"a": [0.1, 0.7, 0.9, 0.9], "b": [0.5, 0.5, 0.2]}
+    every = [
+        Scored(0, Candidate(name, 1, "hermes", "m", n, "", "turn", 1), {REWARD: total})
+        for name, found in totals.items()
+        for n, total in enumerate(found)
+    ]
+    record: Any = None
+    for order in (every, every[::-1]):
+        best = {
+            one.candidate.record_id: one.candidate.sample
+            for one, _ in _best((one, record) for one in order)
+        }
+        assert best == {"a": 2, "b": 0}
+
+
+def test_the_counts_of_the_candidates_are_named_each_in_its_place() -> None:
+    figures = {"read": 9, "kept": 2, "steps": 5, "steps_kept": 1, "below": 4, "unusable": 3}
+    said = in_words("candidates.jsonl", {**figures, "surpassed": 0})
+    for words in ("2 of 9 candidates", "1 of 5 steps", "4 do not meet", "3 cannot be", "0 are not"):
+        assert words in said
+
+
+def test_rows_depend_on_the_records_the_scores_and_the_weights_of_their_candidates(
+    tmp_path: Path,
+) -> None:
+    def inputs(weights: dict[str, float], records: str = "r", scores: str = "s") -> str:
+        plan = {"command": "pairs", "settings": {"weights": weights}, "inputs": {}}
+        rows = {"records.jsonl": [{"a": records}], "scores.jsonl": [{"a": scores}]}
+        stage(tmp_path / "pairs", plan, {**rows, "pairs.jsonl": [{"a": records}]}, {})
+        return inputs_of(tmp_path / "pairs")
+
+    first = inputs({"exact": 0.5, "efficiency": 1.0})
+    assert inputs({"efficiency": 1.0, "exact": 0.5}) == first
+    others = {
+        inputs({"exact": 0.25, "efficiency": 1.0}),
+        inputs({"exact": 0.5, "efficiency": 1.0}, records="other"),
+        inputs({"exact": 0.5, "efficiency": 1.0}, scores="other"),
+        inputs({}),
+    }
+    assert len(others) == 4 and first not in others

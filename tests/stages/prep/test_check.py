@@ -226,8 +226,8 @@ def test_the_packages_that_a_setting_needs_are_looked_for_before_a_row_is_read(
     tmp_path, monkeypatch
 ):
     looked: list[str] = []
-    for name in ("check_parquet", "check_libraries", "check_packages", "refuse_unwritable"):
-        monkeypatch.setattr(check, name, lambda *_, name=name: looked.append(name))
+    for name in ("check_parquet", "check_libraries", "check_packages", "refuse_unwritable", "need"):
+        monkeypatch.setattr(check, name, lambda *_, name=name, **__: looked.append(name))
     for changes, names in (
         ({}, []),
         ({"rows": "parquet"}, ["check_parquet"]),
@@ -237,6 +237,9 @@ def test_the_packages_that_a_setting_needs_are_looked_for_before_a_row_is_read(
         ({"coreset_strategy": "random"}, []),
         ({"coreset_strategy": "diversity"}, []),
         ({"retrieve": 3}, ["check_packages"]),
+        ({"retrieve": 3, "gather": ("*",)}, []),  # the shards have the tools
+        ({"workers": "ray"}, ["need"]),
+        ({"workers": 2}, []),
         ({"replay": "b"}, ["refuse_unwritable"]),
     ):
         looked.clear()

@@ -160,6 +160,9 @@ def test_every_written_record_has_one_row_of_measures(rows, tmp_path):
             assert row["lexical_diversity"] == pytest.approx(words.lexical_diversity, abs=1e-6)
             assert "loss" not in row
         assert done.figures["tokens"]["all"] == sum(row["tokens"] for row in measures)
+        in_train = [row for row in measures if row["split"] == "train"]
+        assert done.figures["train_rows"] == len(in_train) < len(measures)
+        assert done.figures["trained_tokens"] == sum(row["trained_tokens"] for row in in_train)
 
 
 def test_a_repeated_record_has_one_row_of_measures_and_a_part_of_a_dialog_one_without_a_split(
@@ -214,3 +217,20 @@ def test_rows_of_stdin_are_an_input_by_their_content(rows, tmp_path, monkeypatch
     content = content.replace(b"no JSON", b"no json")
     with pytest.raises(UserError, match="input - "):
         run()
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_buffer_holds_no_more_than_its_size(size, rows, tmp_path):
+    options = {**OPTIONS, "dev": 0.0, "test": 0.0, "continual_buffer_size": size}
+    buffer = str(tmp_path / "buffer")
+    figures = prep(str(rows), run=str(tmp_path / "run"), replay=buffer, **options).figures
+    assert figures["buffer"] == size < figures["train"]
+    [kept] = (tmp_path / "buffer").glob("rows-*.jsonl")
+    assert len(list(read_rows(kept))) == size
+
+
+def test_a_dry_run_says_what_of_a_coreset_it_has_not_tried(rows, tmp_path, capsys):
+    coreset = {"coreset_strategy": "random", "coreset_target_size": 2}
+    dry = prep(str(rows), run=str(tmp_path / "run"), dry_run=True, **OPTIONS, **coreset)
+    assert "the coreset will choose 2: not tried here" in capsys.readouterr().err
+    assert dry.figures["kept"] > 2
