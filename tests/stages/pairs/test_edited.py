@@ -1,6 +1,8 @@
 """pairs --edits: the correct answer against one with a single mistake, in every protocol."""
 
 import json
+import os
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,12 +11,25 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.generated_run import stage
 
 from agentlite.config.settings import DpoSettings, EvalSettings, PairsSettings, PrepSettings
 from agentlite.core.errors import OTHER_PLAN, UserError
-from agentlite.core.records import GOLD, GreedyAnswer, Record, Step, from_row
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    GOLD,
+    Gold,
+    GoldCall,
+    GreedyAnswer,
+    PreferencePair,
+    Record,
+    Side,
+    Step,
+    from_row,
+)
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.data.formats import to_record
+from agentlite.data.prompt_records import find_prompts
 from agentlite.rendering import PROTOCOLS, Prompt, encode_answer, settled, training_rows
 from agentlite.rendering.encoding import IGNORED
 from agentlite.rendering.template import Template
@@ -26,9 +41,17 @@ from agentlite.scoring.read_turn import read_turn
 from agentlite.scoring.rewards import WEIGHTS, settle_weights
 from agentlite.stages import dpo, pairs, prep
 from agentlite.stages import eval as evaluation
-from agentlite.stages.pairs.edited import Draw, EditedPairs, Editor, EditShares, edited_pairs
+from agentlite.stages.pairs.edited import (
+    Draw,
+    EditedPairs,
+    Editor,
+    EditShares,
+    _mistakes_on_dev,
+    _within_shares,
+    edited_pairs,
+)
 from agentlite.workspace import run_folder
-from agentlite.workspace.model_source import load_template
+from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
 MODEL = "smollm2-135m"
@@ -181,6 +204,62 @@ def test_an_edit_that_earns_as_much_as_the_gold_is_counted_and_not_taken(
     assert made.impossible == {"other_text": {"the reward differs by less than the margin": calls}}
 
 
+@pytest.mark.parametrize("margin", [0.0, 0.3, 0.6])
+def test_an_edit_is_taken_from_the_margin_on(margin: float, templates: dict[str, Template]) -> None:
+    """The margins that no setting asks for are those of the edits themselves."""
+    _, whole = edited("hermes", templates, margin=0.0)
+    _, made = edited("hermes", templates, margin=margin)
+    assert all(pair.margin >= margin - 1e-9 for pair in made.pairs)
+    small = sum(
+        one["the reward differs by less than the margin"] for one in made.impossible.values()
+    )
+    assert bool(small) is any(pair.margin < margin for pair in whole.pairs)
+    least = min(pair.margin for pair in whole.pairs)
+    assert edited("hermes", templates, margin=least)[1].pairs == whole.pairs
+
+
+def test_a_gold_that_cannot_be_chosen_makes_no_pair_and_is_counted(
+    templates: dict[str, Template],
+) -> None:
+    """Its arguments are not known, or it is not right by what the record itself expects."""
+    first = records("hermes")[0]
+    turn = first.turns[0]
+    name = first.messages[turn].calls[0].name
+    bare = msgspec.structs.replace(
+        first.messages[turn],
+        calls=(msgspec.structs.replace(first.messages[turn].calls[0], arguments={}),),
+    )
+    messages = (*first.messages[:turn], bare, *first.messages[turn + 1 :])
+    unknown = msgspec.structs.replace(
+        first, messages=messages, gold={turn: Gold((GoldCall(name, ANY_ARGUMENTS),))}
+    )
+    wrong = msgspec.structs.replace(
+        first, gold={turn: Gold((GoldCall("get_time", {"city": ["Oslo"]}),))}
+    )
+    editor, _ = edited("hermes", templates)
+    shares = EditShares(dict.fromkeys(EDITS, 1.0), {})
+    made = edited_pairs(editor, [unknown, wrong], shares)
+    assert made.no_pair["the data does not know the arguments"] == 1
+    assert made.no_pair["the recorded answer is not right itself"] == 1
+    assert made.steps == len(made.pairs) + made.no_pair.total() == 4
+
+
+def test_the_surplus_of_a_kind_is_drawn_by_the_seed_and_the_others_keep_their_order() -> None:
+    pairs = [
+        PreferencePair(f"r{n}", 1, "hermes", side, msgspec.structs.replace(side, model=f"({kind})"))
+        for n, kind in enumerate(["no_call", "other_text"] * 10)
+        for side in [Side("a", "turn", GOLD, 0, 1.0)]
+    ]
+    kept = [
+        [pairs.index(one) for one in _within_shares(pairs, {"no_call": 3, "other_text": 9}, seed)]
+        for seed in range(4)
+    ]
+    for one in kept:
+        assert one == sorted(one) and len(one) == 12
+        assert sum(index % 2 == 0 for index in one) == 3
+    assert len({tuple(one) for one in kept}) == 4
+
+
 def test_kinds_are_drawn_in_their_shares_as_far_as_the_steps_allow() -> None:
     draw = Draw({"no_call": 6.0, "other_text": 3.0, "missing_optional": 1.0})
     for _ in range(100):
@@ -278,6 +357,15 @@ def test_what_was_drawn_is_counted_and_recorded_and_made_once(run: Path) -> None
     assert figures["edits"].keys() == EDITS.keys()
     statistics = json.loads((run / "pairs/stats.json").read_bytes())
     assert {kind: one["pairs"] for kind, one in statistics["edits"].items()} == figures["edits"]
+    margins: dict[str, list[float]] = {}
+    for pair in read_pairs(run / "pairs/pairs.jsonl"):
+        margins.setdefault(pair.rejected.model.strip("()"), []).append(pair.margin)
+    of_kind = {kind: sum(found) / len(found) for kind, found in margins.items()}
+    stored = {kind: one["mean_margin"] for kind, one in statistics["edits"].items()}
+    assert stored == pytest.approx(of_kind, abs=1e-4)
+    every = [margin for found in margins.values() for margin in found]
+    assert figures["mean_margin"] == pytest.approx(sum(every) / len(every), abs=1e-4)
+    assert {one["wanted"] for one in statistics["edits"].values()} == {round(1 / len(EDITS), 4)}
     impossible = {
         kind: sum(one["impossible"].values()) for kind, one in statistics["edits"].items()
     }
@@ -417,3 +505,38 @@ def test_an_evaluation_that_does_not_count_kinds_is_to_be_run_again(
     with pytest.raises(UserError, match="does not count wrong answers by kind") as refused:
         edit(run, edits=MODEL)
     assert "--split dev --out eval-dev" in refused.value.fix
+
+
+def evaluated(run: Path, out: str, wrong: int, age: int, **changed: Any) -> None:
+    """An evaluation of the model on dev that was begun so many seconds ago."""
+    folder = run / out / "prep" / MODEL
+    inputs = {"model": find_model(MODEL, run).digest, "data": dev_digest(run)}
+    settings = {"split": "dev", "model": MODEL} | changed.pop("settings", {})
+    plan = {"command": "eval", "settings": settings, "inputs": inputs | changed}
+    metrics = {"prompts": 9, "metrics": {}, "dialogs": {}, "dialogs_are": "", "by": {}}
+    metrics |= {"problems": {}, "wrong_answers": {"no_call": wrong}}
+    stage(folder, plan, {}, {}, metrics)
+    begun = time.time() - age
+    os.utime(folder / "plan.json", (begun, begun))
+
+
+def dev_digest(run: Path) -> str:
+    outputs = run_folder.finished(run / "prep", "prep").outputs
+    return next(one for name, one in outputs.items() if name.startswith("dev"))
+
+
+def mistakes(run: Path) -> Mapping[str, int]:
+    settings = PairsSettings(edits=MODEL, model=MODEL)
+    prepared = find_prompts("prep", "train", MODEL, find_model(MODEL, run), run)
+    return _mistakes_on_dev(settings, prepared, RunTarget(run, "pairs"))
+
+
+def test_the_newest_evaluation_of_this_very_model_on_these_very_rows_counts(run: Path) -> None:
+    evaluated(run, "a", 1, age=50)
+    evaluated(run, "b", 2, age=10)
+    evaluated(run, "c", 3, age=30)
+    assert mistakes(run) == {"no_call": 2}
+    evaluated(run, "other-model", 4, age=0, model="another digest")
+    evaluated(run, "other-data", 5, age=0, data="another digest")
+    evaluated(run, "other-split", 6, age=0, settings={"split": "test"})
+    assert mistakes(run) == {"no_call": 2}

@@ -16,7 +16,7 @@ import agentlite
 from agentlite.config.resolve import plain_settings
 from agentlite.config.settings import PairsSettings, fields
 from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
-from agentlite.core.records import GOLD, Candidate, Record, Score, Step
+from agentlite.core.records import GOLD, Candidate, Gold, Record, Score, Step
 from agentlite.core.row_files import Appender, read_rows, write_json, write_rows
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, WEIGHTS
@@ -34,7 +34,14 @@ from agentlite.stages.pairs.next_command import (
 from agentlite.stages.pairs.rank import pair_rule, rank, read_weightings
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source
-from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder, open_stage
+from agentlite.workspace.run_folder import (
+    Expected,
+    Plan,
+    RunTarget,
+    StageFolder,
+    open_stage,
+    read_expected,
+)
 
 
 def prompt(name: str, length: int) -> Prompt:
@@ -176,12 +183,14 @@ def test_stopped_at_any_candidate_the_missing_ones_are_sampled_batch_by_batch(
     sampler.fails_at = (name, number)
     with pytest.raises(KeyboardInterrupt):
         sample.sample_candidates(SETTINGS, LOCAL, ASKED, PROTOCOLS, stage_in(tmp_path))
+    assert read_expected(tmp_path) == Expected("candidates.jsonl", len(EVERY))
     there = sum(model == "m" for _, model, _ in keys(tmp_path))
     before, sampler.fails_at = [*sampler.batches], None
     sampler.batches.clear()
     capsys.readouterr()
     sample.sample_candidates(SETTINGS, LOCAL, ASKED, PROTOCOLS, stage_in(tmp_path))
     assert keys(tmp_path) == EVERY
+    assert read_expected(tmp_path) == Expected("candidates.jsonl", len(EVERY))
     assert before[-1] == sampler.batches[0]  # the same batch, whole, and none that was finished
     assert len(before) - 1 + len(sampler.batches) == 2
     cached = f", {there} there already" if there else ""
@@ -211,8 +220,11 @@ def test_records_without_a_step_to_ask_are_refused():
     ]
     prepared = SimpleNamespace(records=lambda: iter(records), location="train.jsonl")
     assert [one.id for one in sample.chosen_records(SETTINGS, prepared, WEIGHTS)] == ["1", "3", "5"]
-    few = PairsSettings(limit=2)
-    assert len(sample.chosen_records(few, prepared, WEIGHTS)) == 2
+    few = [
+        tuple(one.id for one in sample.chosen_records(of_seed, prepared, WEIGHTS))
+        for of_seed in (PairsSettings(limit=2, seed=seed) for seed in range(5))
+    ]
+    assert {len(one) for one in few} == {2} and len({*few}) > 1
 
 
 # --- scores ---
@@ -264,9 +276,13 @@ def test_more_failures_than_the_share_of_all_end_the_scoring(tmp_path, failing, 
 
 
 def test_whether_a_call_is_expected_is_known_for_every_step(dialog: Record):
-    expected = score.expected_calls([dialog])
-    assert {*expected} == {Step(dialog.id, turn) for turn in dialog.prompted_turns}
-    assert next(expected[Step(dialog.id, turn)] for turn in sorted(dialog.prompted_turns)) is True
+    assert score.expected_calls([dialog]) == {
+        Step(dialog.id, 2): True,
+        Step(dialog.id, 4): False,
+        Step(dialog.id, 6): False,
+    }
+    unknown = msgspec.structs.replace(dialog, gold={2: Gold(known=False)})
+    assert score.expected_calls([dialog, unknown]) == {}
 
 
 # --- stored candidates ---

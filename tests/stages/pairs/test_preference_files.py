@@ -137,6 +137,28 @@ def test_a_row_that_is_none_is_set_aside_with_its_bytes_and_its_reason(
     assert "E219 chosen and rejected are the same" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("longer", ["chosen", "rejected"])
+def test_a_row_is_too_long_from_one_token_on_by_either_of_its_answers(
+    take: Any, tmp_path: Path, longer: str
+) -> None:
+    long = {"prompt": "a", "chosen": "b", "rejected": "c"} | {longer: "d " * 40}
+    take([long])
+    [found] = preferences(tmp_path / "r/pairs")
+    longest = len(found.prompt) + max(len(found.chosen), len(found.rejected))
+    for folder, max_length, rejected in (("exact", longest, 0), ("short", longest - 1, 1)):
+        settings = PairsSettings(
+            preferences=(str(tmp_path / "preferences.jsonl"),), model=MODEL, max_length=max_length
+        )
+        figures = pairs.run(settings, RunTarget(tmp_path / folder, "pairs", dry_run=True)).figures
+        assert (figures["rejected"], figures["pairs"]) == (rejected, 1 - rejected)
+
+
+def test_one_bad_row_never_ends_the_run(take: Any) -> None:
+    done = take([row(0), {"prompt": "a"}, row(1)], max_rejects=0.0)
+    assert (done.figures["rejected"], done.figures["pairs"]) == (1, 2)
+    assert done.next.startswith("agentlite dpo --data pairs")
+
+
 def test_more_rejects_than_allowed_end_the_run_with_its_rejects_on_disk(
     take: Any, tmp_path: Path
 ) -> None:

@@ -1,8 +1,12 @@
 """`agentlite pairs --from rollout`: a pair is the turn at which the best and the worst part."""
 
 import json
+from typing import get_args
 
+import msgspec
 import pytest
+from support.generated_rollouts import rollout as acted
+from support.generated_rollouts import says
 from support.generated_run import stage
 from support.shop import call, shop, tasks
 
@@ -13,9 +17,10 @@ from agentlite.core.row_files import read_rows
 from agentlite.engine import act
 from agentlite.environments.rollout import RolloutAnswer
 from agentlite.environments.rollout_rewards import RolloutScorer
+from agentlite.environments.trajectories import EndedBy
 from agentlite.stages.acting import acted_by
 from agentlite.stages.dpo import read_preferences
-from agentlite.stages.pairs.rollouts import StoredRollouts, _template
+from agentlite.stages.pairs.rollouts import StoredRollouts, _read, _template
 from agentlite.workspace.model_source import load_template
 from agentlite.workspace.run_folder import Plan
 
@@ -292,3 +297,35 @@ def test_pairs_that_are_too_long_are_counted(tmp_path, rollout):
     rollout(2)
     figures = pairs(tmp_path, max_length=60).figures
     assert figures["pairs"] == 0 and figures["no_pair"]["not written (E217)"] == 4
+
+
+def stored(folder, *rows, command="rollout"):
+    settings = {"model": MODEL, "protocol": "hermes", "split": "train"}
+    plan = {"command": command, "settings": settings, "inputs": {}}
+    stage(folder, plan, {"trajectories.jsonl": map(msgspec.to_builtins, rows)}, {})
+    return folder
+
+
+@pytest.mark.parametrize("ended", get_args(EndedBy))
+def test_a_rollout_whose_dialog_is_not_whole_is_left_out(tmp_path, ended):
+    whole = acted("fig", [says("Done.")], {"env": 1.0})
+    other = acted("fig", [says("Done.")], {"env": 0.0}, sample=1, ended=ended)
+    found = _read(stored(tmp_path / "rollout", whole, other), {})
+    kept = ended not in ("world", "unanswered", "unwritten")
+    assert [one.sample for one in found.candidates] == [0, 1][: 1 + kept]
+
+
+def test_without_a_turn_or_a_score_there_is_nothing_to_rank(tmp_path):
+    silent = acted("fig", [], {"env": 1.0})
+    unscored = acted("fig", [says("Done.")], {}, sample=1)
+    with pytest.raises(UserError, match="no rollout with a score"):
+        _read(stored(tmp_path / "rollout", silent, unscored), {})
+    mine = {"mine": lambda attempt: 1.0}  # a function of the user scores what no world does
+    found = _read(stored(tmp_path / "rollout", silent, unscored), mine)
+    assert [one.sample for one in found.candidates] == [1]
+
+
+def test_a_rollout_has_the_tokens_and_the_words_of_all_its_turns(tmp_path):
+    one = acted("fig", [says("First."), says("Then."), says("Done.")], {"env": 1.0})
+    [found] = _read(stored(tmp_path / "rollout", one), {}).candidates
+    assert (found.text, found.new_tokens) == ("First.\nThen.\nDone.", 3 * 7)
