@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 from support import processes
 
+from agentlite.core.errors import DISK, GATE, LOCKED, OTHER_PLAN, UserError
+from agentlite.core.row_files import read_rows
 from agentlite.engine.signals import Stopped
-from agentlite.stages.ablate.commands import CommandJournal, run_command
+from agentlite.stages.ablate import commands
+from agentlite.stages.ablate.commands import CommandJournal, CommandRun, run_command
 
 
 def program(tmp_path: Path, script: str) -> Path:
@@ -117,3 +120,71 @@ def test_a_torn_line_of_the_journal_is_left_out(tmp_path: Path) -> None:
     assert journal.earlier("cells/a/dpo", "agentlite dpo") == journal.rows[0]
     assert journal.earlier("cells/a/dpo", "agentlite dpo --set dpo.beta=1") is None
     assert CommandJournal(tmp_path, [], retry=True).earlier("cells/a/dpo", "agentlite dpo") is None
+
+
+ERROR = {"error": {"location": "rows.jsonl:3", "problem": "is broken.", "fix": "Correct it."}}
+
+
+def journal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *runs: CommandRun
+) -> tuple[CommandJournal, list[list[str]]]:
+    """One whose commands end so, one after the other; and the words of each."""
+    ran: list[list[str]] = []
+    ended = iter(runs)
+
+    def running(words: list[str], caught: list[int]) -> CommandRun:
+        ran.append([*words])
+        return next(ended)
+
+    monkeypatch.setattr(commands, "run_command", running)
+    return CommandJournal(folder, [], retry=False), ran
+
+
+def test_a_stage_of_other_settings_is_started_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, whole = CommandRun(OTHER_PLAN, ERROR, 1.0, 0.5), CommandRun(0, {}, 2.0, 1.5)
+    found, ran = journal(tmp_path, monkeypatch, other, whole)
+    row = found.run("a", "cells/a/dpo", ["dpo", "--run", "x"], 7.0, made_of="beta")
+    assert ran == [["dpo", "--run", "x"], ["dpo", "--run", "x", "--force"]]
+    assert (row.exit_code, row.seconds, row.command) == (0, 2.0, "agentlite dpo --run x")
+    assert (row.calculated, row.made_of) == (7.0, "beta")
+    assert CommandJournal(tmp_path, [], retry=False).rows == found.rows == [row]
+
+
+@pytest.mark.parametrize("code", [DISK, LOCKED])
+def test_what_the_next_cell_would_meet_as_well_ends_the_run_and_is_no_row(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, _ = journal(tmp_path, monkeypatch, CommandRun(code, ERROR, 1.0, 0.5))
+    with pytest.raises(UserError, match="is broken") as caught:
+        found.run("a", "cells/a/dpo", ["dpo"], None)
+    assert (caught.value.exit_code, caught.value.location) == (code, "rows.jsonl:3")
+    assert found.rows == [] and not (tmp_path / "commands.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "noted", "problem"), [(GATE, 0, ""), (7, 7, "rows.jsonl:3: is broken."), (0, 0, "")]
+)
+def test_a_gate_that_is_missed_is_no_failure_and_memory_is_that_of_the_gpu(
+    code: int, noted: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"figures": {"gpu_gib": 9.5}, **(ERROR if code else {})}
+    found, _ = journal(tmp_path, monkeypatch, CommandRun(code, answer, 2.0, 1.5))
+    found.run("a", "cells/a/dpo", ["dpo"], None)
+    [row] = read_rows(tmp_path / "commands.jsonl")
+    assert (row["exit_code"], row["problem"], row["gib"]) == (noted, problem, 9.5)
+
+
+def test_a_cell_costs_all_its_commands_and_the_most_memory_of_one(tmp_path: Path) -> None:
+    rows = [("cells/a/dpo", 60.0, 8.0), ("cells/a/eval", 30.25, 9.5), ("cells/ab/dpo", 5.0, 20.0)]
+    lines = [
+        json.dumps({**json.loads(journal_row(0)), "folder": name, "seconds": seconds, "gib": gib})
+        for name, seconds, gib in rows
+    ]
+    (tmp_path / "commands.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = CommandJournal(tmp_path, [], retry=False)
+    assert found.costs({"a": "cells/a", "b": "cells/ab"}) == {
+        "a": {"seconds": pytest.approx(90.2, abs=0.06), "gib": 9.5},
+        "b": {"seconds": 5.0, "gib": 20.0},
+    }

@@ -13,7 +13,7 @@ import pytest
 
 from agentlite.config.settings import EvalSettings, fields
 from agentlite.core.errors import UserError
-from agentlite.core.records import Candidate, GreedyAnswer, Record, Step, to_row
+from agentlite.core.records import Candidate, GreedyAnswer, Message, Record, Step, to_row
 from agentlite.core.row_files import read_rows, write_json, write_rows
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading
@@ -24,7 +24,7 @@ from agentlite.stages import eval as stage_of_eval
 from agentlite.stages.eval import compare_folders, extra_metrics, subjects
 from agentlite.stages.eval.subjects import EvalData, data_folder, slug
 from agentlite.workspace.model_source import Source
-from agentlite.workspace.run_folder import Plan, RunTarget, open_stage
+from agentlite.workspace.run_folder import Plan, RunTarget, open_stage, read_expected
 
 ask = importlib.import_module("agentlite.stages.eval.ask")
 SETTINGS = EvalSettings(max_length=100, max_new_tokens=40)
@@ -67,6 +67,23 @@ def test_only_what_was_not_asked_with_these_very_words_is_asked(tmp_path, model,
     assert model == [["a", "b"], ["b", "c"]]
     rows = [row["record_id"] for row in read_rows(folder / "answers.jsonl")]
     assert rows == ["a", "b", "b", "c"]
+
+
+def test_the_rows_that_the_answers_will_have_are_noted_while_they_come(tmp_path, monkeypatch):
+    folder, expected = tmp_path / "m", []
+
+    def answer(settings: Any, source: Any, prompts: Any, protocols: Any, keys: Any) -> Any:
+        noted: Any = read_expected(folder)
+        expected.append((noted.file, noted.rows))
+        for one in prompts:
+            yield GreedyAnswer(*one.step, keys[one.step], "x", "turn", 3)
+
+    monkeypatch.setattr(ask, "_ask_model", answer)
+    run(folder, prompt("a", 5), prompt("b", 6))
+    run(folder, prompt("a", 5), prompt("b", 9), prompt("c", 3), prompt("long", 99))
+    # an answer to other words stays in the file, and so do prompts without room
+    assert expected == [("answers.jsonl", 2), ("answers.jsonl", 5)]
+    assert len(list(read_rows(folder / "answers.jsonl"))) == 5
 
 
 def test_a_prompt_without_room_for_an_answer_is_cut_and_no_model_is_loaded_for_it(
@@ -249,6 +266,90 @@ def test_records_without_tools_are_not_asked(tmp_path, dialog):
     assert refused.value.location.endswith("dev.jsonl")
 
 
+def test_a_limit_asks_so_many_records_and_another_seed_asks_others(tmp_path, dialog):
+    folder = tmp_path / "prep"
+    every = [
+        msgspec.structs.replace(
+            dialog, messages=(Message("user", f"Question {n}?"), *dialog.messages[2:])
+        )
+        for n in range(6)
+    ]
+    with open_stage(folder, Plan("prep", {}, {}), force=False) as stage:
+        for split in ("train", "dev", "test"):
+            write_rows(folder / f"{split}.jsonl", map(to_row, every))
+        stage.finish(["train.jsonl", "dev.jsonl", "test.jsonl"], {})
+    asked = set()
+    for seed in range(5):
+        found = subjects.load_data(EvalSettings(limit=2, seed=seed), tmp_path)
+        assert len(found.records) == 2 and len(found.every) == 6
+        asked.add(frozenset(one.id for one in found.records))
+    assert len(asked) > 1
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "kept"),
+    [
+        ("http://a/v1", "m", "http://a/v1 http://b/v1"),
+        ("http://b/v1", "m", "http://a/v1 http://b/v1"),
+        ("http://c/v1", "m", "http://c/v1"),  # none of the servers of before
+        ("http://a/v1", "n", "http://a/v1"),  # another model of theirs
+    ],
+)
+def test_a_served_model_that_was_begun_keeps_its_servers(url, name, kept, data, tmp_path):
+    plan = Plan("eval", {"model": "m@a"}, {"model": "http://a/v1 http://b/v1"})
+    with open_stage(tmp_path / "eval/prep/m-a", plan, force=False):
+        pass
+    settings = EvalSettings(model=(name,), endpoint=(url,))
+    served = data._replace(folder=tmp_path / "prep")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EvalData, "model", property(lambda _: SOURCE))
+        [found] = subjects.find_subjects(settings, served, RunTarget(tmp_path, "eval"))
+        forced = RunTarget(tmp_path, "eval", force=True)
+        [anew] = subjects.find_subjects(settings, served, forced)
+    assert found.plan.inputs["model"] == kept and anew.plan.inputs["model"] == url
+
+
+@pytest.mark.parametrize("unanswered", ["ask", "wrong"])
+def test_a_dry_run_counts_what_was_not_asked_yet(unanswered, tmp_path, dialog, monkeypatch):
+    """Two of three steps have an answer, and one of these is that no server answered."""
+    folder = tmp_path / "eval/prep/m"
+    folder.mkdir(parents=True)
+    asked = [{"record_id": dialog.id, "turn": turn} for turn in (2, 4)]
+    write_rows(folder / "answers.jsonl", [asked[0], {**asked[1], "problem": "no answer"}])
+    plan = Plan("prep", {"protocol": "hermes", "model": "base"}, {})
+    with open_stage(tmp_path / "prep", plan, force=False):
+        pass
+    data = EvalData([dialog], {dialog.id: dialog}, tmp_path / "prep", "rows")
+    memory: list[object] = []
+    for name, value in (
+        ("data_of", lambda *_: SimpleNamespace(longest=77)),
+        ("identity_of", lambda *_: None),
+        ("dry_run_memory", lambda *given: memory.append(given[2:]) or {"total": 1.0}),
+    ):
+        monkeypatch.setattr(stage_of_eval, name, value)
+    monkeypatch.setattr("agentlite.stages.eval.run_folder.compare", lambda *_: "half")
+    served: Any = SOURCE._replace(endpoints=("e",))
+    settings = EvalSettings(unanswered=unanswered)
+    models = [
+        subjects.EvalSubject("m", plan, SOURCE),
+        subjects.EvalSubject("s", plan, served),
+        subjects.EvalSubject("file", plan),
+    ]
+
+    def figures(force: bool) -> Any:
+        target = RunTarget(tmp_path, "eval", force=force)
+        return stage_of_eval._dry_run(settings, target, models, data).figures
+
+    found = figures(force=False)
+    missing = 2 if unanswered == "ask" else 1
+    assert found == {
+        "m": {"prompts": 3, "missing": missing, "memory_gib": {"total": 1.0}},
+        "s": {"prompts": 3, "missing": 3, "memory_gib": {}},  # its model is elsewhere
+        "file": {"prompts": 3, "missing": 0, "memory_gib": {}},
+    }
+    assert memory == [("base", 77)] and figures(force=True)["m"]["missing"] == 3
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -310,6 +411,14 @@ def test_earlier_models_are_those_finished_on_the_same_data_and_left_as_they_wer
     assert [*compare_folders.earlier_scores(tmp_path, "d", now)] == ["same"]
     more: Any = {"now": {Step("a", 1): 1}}  # which the earlier one was not asked
     assert compare_folders.earlier_scores(tmp_path, "d", more) == {}
+
+
+def test_answers_to_other_questions_are_not_compared(tmp_path):
+    folders = [finished(tmp_path / name, data) for name, data in (("a", "d"), ("b", "e"))]
+    settings = EvalSettings(compare=tuple(map(str, folders)))
+    with pytest.raises(UserError, match="a and b answered different questions") as refused:
+        compare_folders._compare_folders(settings, tmp_path, [])
+    assert refused.value.location == "--compare"
 
 
 def test_a_folder_stands_for_itself_or_for_all_evaluations_in_it(tmp_path):
