@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from random import Random
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -10,16 +11,19 @@ from support.examples import ALL
 from support.lending import lending_library
 
 import agentlite
+from agentlite.config.settings import MakeSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.formats.tool_calls import read_tools
 from agentlite.environments.kinds import environment
 from agentlite.environments.making.blueprint import KINDS, Blueprint
-from agentlite.environments.making.checks import Replay, faults, made_calls
+from agentlite.environments.making.checks import DialogFault, Replay, faults, made_calls
 from agentlite.environments.making.walk import Walker
+from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import LIMITS
-from agentlite.stages.make import key_figure, search, with_faults
+from agentlite.stages.acting import split_of_task
+from agentlite.stages.make import _next, _tasks, key_figure, search, with_faults
 from agentlite.stages.make.play import PlayedDialog
 from agentlite.stages.make.search import counts
 
@@ -170,11 +174,81 @@ def test_planted_faults_are_filtered_and_good_dialogs_are_kept(made):
 
 
 def test_copies_are_counted_and_left_out():
+    """A copy of a dialog that is not kept itself is none; one of which a turn is not learned is."""
     plan = Blueprint("single", "", (), (), "")
     words = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello."}]
     one = PlayedDialog(search.Slot("single", 0, plan), words, [], ("results",), 0)
-    (_, first), (_, second) = with_faults([one, one])
-    assert first == [] and [fault.kind for fault in second] == ["copy"]
+    bad = one._replace(faults=[DialogFault("nonsense", "odd")])
+    unlearned = one._replace(faults=[DialogFault("wrong call", "not needed", 1)])
+    for dialogs, copies in (
+        ([one, one], [[], ["copy"]]),
+        ([bad, one, one], [["nonsense"], [], ["copy"]]),
+        ([unlearned, one], [["wrong call"], ["copy"]]),
+    ):
+        found = [[fault.kind for fault in faults] for _, faults in with_faults(dialogs)]
+        assert found == copies
+
+
+def test_what_the_dialogs_hold_is_counted_as_it_stands_in_them(made):
+    folder, result = made
+    figures, every = result.figures, dialogs(folder)
+    calls = [call.name for row in every for call in made_calls(row["messages"])]
+    users = [one for row in every for one in row["messages"] if one["role"] == "user"]
+    assert (figures["turns"], figures["calls"]) == (len(users), len(calls))
+    assert figures["tools_called"] == len({*calls})
+    quality, plans = figures["quality"], [row["blueprint"] for row in blueprints(folder)]
+
+    def share(holds):
+        return sum(any(map(holds, plan["turns"])) for plan in plans) / 40
+
+    assert quality["difficulty"] == {
+        "user_turns": len(users) / 40,
+        "calls": len(calls) / 40,
+        "tools_on_offer": sum(len(row["tools"]) for row in every) / 40,
+        "takes_an_earlier_result": share(
+            lambda turn: (
+                not turn["refused"]
+                and any(call["sources"] for call in (turn["slip"], *turn["calls"]) if call)
+            )
+        ),
+        "agent_has_to_ask": share(lambda turn: turn["missing"]),
+        "agent_has_to_refuse": share(lambda turn: turn["refused"]),
+    }
+    assert all(one > 0 for one in quality["difficulty"].values())
+    assert quality["verified_by_execution"] == 1.0 and quality["near_copies"] < 40
+
+
+@pytest.mark.parametrize(
+    ("longest", "option"),
+    [
+        (3 * 2048 + 2, ""),
+        (3 * 2049, " --max-length 3072"),
+        (3 * 3072, " --max-length 3072"),
+        (3 * 3073, " --max-length 4096"),
+    ],
+)
+def test_the_next_command_has_room_for_the_longest_dialog(longest, option):
+    """Three characters of JSON may be one token."""
+    assert _next("my make", longest) == f"agentlite prep --from 'my make'{option}"
+
+
+@pytest.mark.parametrize("tasks_file", ["", "tasks.jsonl"])
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("split", ["train", "test", "all"])
+def test_dialogs_of_training_begin_in_tasks_of_training(tasks_file, count, split):
+    """The one task that stands for an environment without tasks is in every split."""
+    every = [EnvironmentTask(f"{n}", (), {}) for n in range(count)]
+    world = SimpleNamespace(tasks=lambda: every)
+    settings = MakeSettings(what="dialogs", tasks=tasks_file, split=split, test=0.5, dev=0.0)
+    expected = [task for task in every if split_of_task(settings, task) == split]
+    if split == "all" or (count == 1 and not tasks_file):
+        expected = every
+    if expected:
+        assert _tasks(settings, world) == expected
+        return
+    with pytest.raises(UserError, match="no task of this split") as caught:
+        _tasks(settings, world)
+    assert caught.value.location == tasks_file or caught.value.location.startswith("--env")
 
 
 def test_prep_reads_all_of_them(made):
@@ -198,6 +272,11 @@ def test_killed_at_any_blueprint_it_ends_with_the_same_bytes(made, monkeypatch):
     append, written, looked_for = Appender.append, [], []
     monkeypatch.setattr(search, "TOGETHER", 8)
     make(folder, "whole")
+    plans = [
+        msgspec.convert(row["blueprint"], Blueprint)
+        for row in read_rows(folder / "whole" / "make" / "blueprints.jsonl")
+    ]
+    assert len({plan.key for plan in plans}) == len(plans) == 40  # no copy in another batch
 
     def stops(self, row):
         append(self, row)
@@ -220,6 +299,22 @@ def test_killed_at_any_blueprint_it_ends_with_the_same_bytes(made, monkeypatch):
     assert contents(folder, "again") == contents(folder, "whole")
     assert not {*written[:8]} & {*looked_for}
     assert make(folder, "again").status == "up to date"
+
+
+@pytest.mark.long
+def test_blueprints_that_somebody_edited_are_made_again_and_another_class_is_another_plan(tmp_path):
+    lending_library(tmp_path)
+    make(tmp_path, num_dialogs=3, shares={"single": 1.0})
+    whole, path = contents(tmp_path), tmp_path / "run/make/blueprints.jsonl"
+    first, *others = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(others))
+    assert make(tmp_path, num_dialogs=3, shares={"single": 1.0}).status == "done"
+    assert contents(tmp_path) == whole and first in path.read_bytes()
+    library = tmp_path / "library.py"
+    library.write_text(library.read_text() + "# changed\n", encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        make(tmp_path, num_dialogs=3, shares={"single": 1.0})
+    assert caught.value.exit_code == 3
 
 
 @pytest.mark.long
@@ -277,6 +372,44 @@ def test_tools_that_nothing_can_be_made_from_are_named(tmp_path, change, locatio
         make(tmp_path, num_dialogs=2)
     assert str(caught.value).startswith(location) and problem in caught.value.problem
     assert fix.casefold() in caught.value.fix.casefold()
+
+
+@pytest.mark.long
+def test_a_call_that_leaves_another_state_each_time_is_not_made(tmp_path):
+    """Though it returns the same: nobody could tell from the state whether a dialog is right."""
+    (tmp_path / "library.py").write_text(
+        """
+import random
+
+class Library:
+    def reset(self, **row):
+        self.mark = ""
+
+    def state(self):
+        return {"mark": self.mark}
+
+    def stamp(self, day: str) -> str:
+        \"\"\"Stamps a day.
+
+        Args:
+            day: The day (choices: ["Monday", "Friday", "Sunday"])
+        \"\"\"
+        self.mark = str(random.random())
+        return {"stamped": day}
+
+    def look(self, room: str) -> str:
+        \"\"\"Looks around.
+
+        Args:
+            room: The room (choices: ["hall", "attic", "cellar"])
+        \"\"\"
+        return {"seen": room}
+""",
+        encoding="utf-8",
+    )
+    make(tmp_path, num_dialogs=3, shares={"single": 1.0}, extra_tools=1)
+    called = {call.name for row in dialogs(tmp_path) for call in made_calls(row["messages"])}
+    assert called == {"look"}
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from support.stopped_rows import stops_at
 
 import agentlite
 from agentlite.config.settings import QueriesSettings
-from agentlite.core.errors import NETWORK, REJECTS, UserError
+from agentlite.core.errors import NETWORK, OTHER_PLAN, REJECTS, UserError
 from agentlite.core.records import Tool, digest
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.data.prompt_records import Prompts
@@ -107,7 +107,8 @@ def test_new_queries_are_made_near_those_of_one_cluster_and_counted_by_cluster(
     assert [one["seeds"] for one in figures["clusters"]] == [5, 5, 5]
     assert sum(one["new"] for one in figures["clusters"]) == 6
     shown = [
-        re.findall(r"^- (.*)$", body["messages"][0]["content"], re.M) for body in server.bodies
+        re.findall(r"^- (.*)$", body["messages"][0]["content"], re.M)
+        for body in sorted(server.bodies, key=number)
     ]
     shapes = [{text.partition(" ")[0] for text in near} for near in shown]
     assert all(len(near) == 4 for near in shown) and all(len(one) == 1 for one in shapes)
@@ -115,6 +116,14 @@ def test_new_queries_are_made_near_those_of_one_cluster_and_counted_by_cluster(
     assert [row["prompt"] for row in rows(tmp_path)] == [
         json.loads(good({"seed": at}))[one] for at in range(3) for one in range(2)
     ]
+    # each stands beside the seeds that its request has shown, and is counted where it is nearest
+    assert [row["meta"]["near"] for row in rows(tmp_path)] == [
+        near for near in shown for _ in range(2)
+    ]
+    nearest = Counter(row["meta"]["cluster"] for row in rows(tmp_path))
+    assert [one["new"] for one in figures["clusters"]] == [nearest[at] for at in range(3)]
+    examples = [one["example"] for one in figures["clusters"]]
+    assert {text.partition(" ")[0] for text in examples} == {min(one) for one in shapes}
 
 
 HELD = "Remind the twins to water the cactus on Thursday at noon"
@@ -236,6 +245,9 @@ def test_a_request_shows_queries_and_tools_on_a_line_each_and_no_more_than_is_re
     assert lines[0] == "- Wet in Oslo?" + "b" * 488 and lines[1] == "- And now?"
     assert lines[2:] == [f"- tool_{n}: Does " + "a" * 495 for n in range(12)]
     assert "Write 7 new requests" in text and "list of 7 strings" in text
+    sampling = request(settings, NearQueries(0, (0,)), seeds, 5).parameters
+    assert sampling["temperature"] == settings.temperature
+    assert (sampling["max_tokens"], sampling["seed"]) == (settings.max_new_tokens, 300_005)
     bare = request(settings, NearQueries(0, (1,)), seeds, 5).messages[0]["content"]
     assert "The tools:" not in bare
 
@@ -250,6 +262,7 @@ def test_a_teacher_that_only_repeats_itself_ends(tmp_path, server, texts):
     server.replies = dict.fromkeys(range(99), good({"seed": 0}))
     figures = make(tmp_path, server, texts).figures
     assert figures["kept"] == 2 and figures["wanted"] == 6
+    assert figures["requests"] == 3 + 3 * 2 and figures["dropped"] == {"copy": 2 * 9 - 2}
     server.replies = dict.fromkeys(range(99), "No.")
     with pytest.raises(UserError, match="not a list") as refused:
         make(tmp_path, server, texts, out="none")
@@ -336,3 +349,30 @@ def test_the_embedded_encoder_groups_queries_by_what_they_are_about(tmp_path, sc
     figures = make(tmp_path, scripted, texts).figures
     sizes = [one["seeds"] for one in figures["clusters"]]
     assert len(sizes) == 3 and min(sizes) >= 4  # of five weathers, flights and songs
+
+
+@pytest.mark.parametrize(("clusters", "found"), [(None, 2), (1, 1), (99, 15)])
+def test_seeds_are_grouped_by_their_number_where_nobody_says_how(
+    tmp_path, server, texts, clusters, found
+):
+    """As many clusters as the root of half of them; never more than there are seeds."""
+    figures = make(tmp_path, server, texts, clusters=clusters).figures
+    assert len(figures["clusters"]) == found and figures["seeds"] == 15
+    dry = make(tmp_path, server, texts, out="never", dry_run=True).figures
+    assert dry == {"folder": "new", "seeds": 15, "wanted": 6}
+
+
+def test_no_more_queries_are_kept_than_are_wanted(tmp_path, server, texts):
+    figures = make(tmp_path, server, texts, num_queries=5).figures
+    assert (figures["kept"], figures["requests"], len(rows(tmp_path))) == (5, 3, 5)
+
+
+@pytest.mark.parametrize("name", ["texts.jsonl", "held.jsonl"])
+def test_other_seeds_or_other_rows_held_out_are_another_plan(tmp_path, server, texts, name):
+    held = tmp_path / "held.jsonl"
+    write_rows(held, [{"text": HELD}])
+    assert make(tmp_path, server, texts, holdout=(str(held),)).status == "done"
+    (tmp_path / name).write_text('{"text": "Is it wet in Turin?"}\n', encoding="utf-8")
+    with pytest.raises(UserError) as refused:
+        make(tmp_path, server, texts, holdout=(str(held),))
+    assert refused.value.exit_code == OTHER_PLAN and name in str(refused.value)

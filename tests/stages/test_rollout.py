@@ -121,6 +121,18 @@ def test_stopped_at_any_turn_and_run_again_it_ends_with_the_same_bytes(tmp_path,
 
 @pytest.mark.long
 @pytest.mark.usefixtures("acting")
+def test_rollouts_that_somebody_edited_are_made_again(tmp_path):
+    shop(tmp_path, tasks())
+    rollout(tmp_path, limit=2)
+    whole = contents(tmp_path)
+    path = tmp_path / "run/rollout/trajectories.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"env": 0.0', b'"env": 1.0'))
+    assert contents(tmp_path) != whole
+    assert rollout(tmp_path, limit=2).status == "done" and contents(tmp_path) == whole
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("acting")
 def test_tasks_are_chosen_by_the_seed_whatever_their_order(tmp_path):
     shop(tmp_path, tasks())
     rollout(tmp_path, limit=2, num_samples=1)

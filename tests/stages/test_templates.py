@@ -9,16 +9,26 @@ from itertools import count
 from statistics import fmean
 
 import pytest
+from msgspec.structs import replace
 from support.scripted_meta_agent import WORDS, good, is_judge, is_meta, meta_agent, templates_win
 from support.scripted_server import ScriptedServer
 from support.stopped_rows import stops_at
 
 import agentlite
+from agentlite.config.settings import TemplatesSettings
 from agentlite.core.errors import NETWORK, OTHER_PLAN, REJECTS, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.rendering import choose
-from agentlite.stages.templates.measured import difference
+from agentlite.rendering.protocols.prompt_template import PromptTemplate
+from agentlite.scoring.metrics.confidence import summary
+from agentlite.stages.templates import _can_be_measured, _figures, _judge
+from agentlite.stages.templates.measured import (
+    MeasuredTemplates,
+    TemplateDifference,
+    difference,
+)
+from agentlite.stages.templates.meta_agent import STYLES, WrittenTemplate, questions
 
 pytestmark = pytest.mark.long
 
@@ -255,3 +265,85 @@ def test_where_none_is_left_the_reasons_are_named(prepared, server, tmp_path):
     server.written = dict.fromkeys(range(6), "No.")
     with pytest.raises(UserError, match="no template 6"):
         make(prepared, server, tmp_path, out="nonsense")
+
+
+def test_a_dry_run_counts_the_answers_and_asks_nothing(prepared, server, tmp_path):
+    figures = make(prepared, server, tmp_path, dry_run=True).figures
+    assert figures == {
+        "folder": "new",
+        "requests": 5,
+        "templates": 6,
+        "answers": 5 * (6 + 2),  # two benchmarks
+        "scores": 5 * (6 + 2),
+    }
+    assert server.bodies == [] and not (tmp_path / "templates").exists()
+
+
+def test_the_tokens_of_the_judge_are_those_that_it_read_and_wrote(prepared, server, tmp_path):
+    figures = make(prepared, server, tmp_path, num_templates=1).figures
+    judged = [body for body in server.bodies if is_judge(body)]
+    assert figures["judge_tokens"] == 110 * len(judged) > 0
+    assert figures["benchmark"].keys() == {"autogpt", "toolllama"}
+    [one] = figures["differences"].values()
+    assert one["readable"] == 1.0 and one["points"]["count"] == 5
+
+
+def test_each_candidate_is_asked_for_in_a_style_a_draw_and_with_requests_of_its_own():
+    requests = [f"Is it wet in {city}?" for city in CITIES] + ["Sing a song " + "la " * 300]
+    asked = {
+        seed: questions(TemplatesSettings(num_templates=9, near=3, seed=seed), requests)
+        for seed in (0, 1)
+    }
+    texts = [one.messages[0]["content"] for one in asked[0]]
+    assert all(STYLES[number % 8] in text for number, text in enumerate(texts))
+    shown = [[line for line in text.splitlines() if line.startswith("- ")] for text in texts]
+    assert {len(lines) for lines in shown} == {3} and len({*map(tuple, shown)}) > 3
+    assert max(len(line) for lines in shown for line in lines) <= 2 + 500
+    draws = [one.parameters["seed"] for of_seed in asked.values() for one in of_seed]
+    assert len({*draws}) == len(draws) and asked[0] == questions(
+        TemplatesSettings(num_templates=9, near=3), requests
+    )
+    settings = TemplatesSettings()
+    [first, *_] = asked[0]
+    assert first.parameters["temperature"] == settings.temperature
+    assert first.parameters["max_tokens"] == settings.max_new_tokens
+
+
+def test_only_a_first_turn_that_a_user_asked_for_and_is_learned_is_measured(dialog):
+    assert _can_be_measured(dialog, {}) and not _can_be_measured(replace(dialog, tools=()), {})
+    read = replace(dialog.messages[2], loss=False)
+    unlearned = replace(dialog, messages=(*dialog.messages[:2], read, *dialog.messages[3:]))
+    assert not _can_be_measured(unlearned, {})
+    begun = replace(dialog, messages=(dialog.messages[0], *dialog.messages[2:]))
+    assert not _can_be_measured(begun, {})  # nobody has asked for anything
+    assert not _can_be_measured(replace(dialog, messages=dialog.messages[:2]), {})
+
+
+def test_why_templates_are_dropped_adds_up():
+    def one(number, fault=""):
+        return WrittenTemplate(number, PromptTemplate(f"meta-{number}", "", "", ""), fault)
+
+    found = [one(1), one(2, "copy"), one(3), one(4), one(5)]
+    points = {"meta-1": [1.0], "meta-3": [0.0], "meta-4": None, "meta-5": [-1.0]}
+    by = MeasuredTemplates(
+        {name: TemplateDifference(of and summary(of, 0), None, 1.0) for name, of in points.items()},
+        {"autogpt": 3.0},
+        {"no score": 2},
+        7,
+    )
+    figures = _figures(found, by, ["meta-1"])
+    assert figures["dropped"] == {"copy": 1, "not better": 2, "no score": 1}
+    assert figures["written"] == figures["kept"] + sum(figures["dropped"].values()) == 5
+    assert (figures["benchmark"], figures["judge_problems"]) == ({"autogpt": 3.0}, {"no score": 2})
+
+
+def test_a_judge_has_its_own_key_at_its_own_server_and_no_other():
+    usual = {"endpoint": ("http://a/v1",), "model": "m"}
+    keys = {"endpoint_key": "WRITER", "judge_key": "JUDGE"}
+    for changes, expected in (
+        ({}, ("http://a/v1", "m", "WRITER")),
+        ({"judge_model": "j"}, ("http://a/v1", "j", "WRITER")),
+        ({"judge_endpoint": "http://b/v1", "judge_model": "j"}, ("http://b/v1", "j", "JUDGE")),
+    ):
+        found = _judge(TemplatesSettings(**usual, **keys, **changes))
+        assert (found.url, found.model, found.key) == expected

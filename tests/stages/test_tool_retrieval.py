@@ -1,13 +1,16 @@
-"""Which questions of an eval its retriever has learned: those that it was trained on, no others."""
+"""Which questions of an eval its retriever has learned, what it is known by, and what it needs."""
 
 import pytest
+from support.generated_run import stage
 from support.samples import OSLO, WEATHER
 
 from agentlite.config.settings import EvalSettings
 from agentlite.core.records import SPLITS, Message, Record
 from agentlite.core.row_files import write_rows
+from agentlite.engine import sentence_encoder
 from agentlite.retrieval.training_pairs import PAIRS
-from agentlite.stages.tool_retrieval import learned
+from agentlite.stages import tool_retrieval
+from agentlite.stages.tool_retrieval import METHODS, check_packages, digest_of, learned
 
 QUESTION = OSLO["content"]
 SETTINGS = EvalSettings(retriever="retriever")
@@ -56,3 +59,30 @@ def test_a_record_counts_once_by_any_of_its_questions_and_only_where_it_has_tool
 
 def test_a_retriever_that_was_not_trained_has_learned_nothing(tmp_path):
     assert learned(SETTINGS, [asking(QUESTION)], tmp_path) == 0
+
+
+def test_a_retriever_is_known_by_its_index_and_its_model(tmp_path):
+    names = ("index/tools.jsonl", "index/vectors.jsonl", "model/weights.jsonl", "metrics.jsonl")
+
+    def found(changed=""):
+        for folder in ("index", "model"):
+            (tmp_path / "retriever" / folder).mkdir(parents=True, exist_ok=True)
+        rows = {name: [{"changed": name == changed}] for name in names}
+        plan = {"command": "retriever", "settings": {}, "inputs": {}}
+        stage(tmp_path / "retriever", plan, rows, {})
+        return digest_of(SETTINGS, tmp_path)
+
+    others = {name: found(name) for name in names}
+    assert found() == others.pop("metrics.jsonl") and len({found(), *others.values()}) == 4
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_way_to_rank_needs_the_libraries_of_the_model_or_a_package_of_its_own(
+    method, monkeypatch
+):
+    needed = []
+    monkeypatch.setattr(sentence_encoder, "check_libraries", lambda: needed.append("model"))
+    monkeypatch.setattr(tool_retrieval, "need", lambda why, names, how: needed.extend(names))
+    check_packages(EvalSettings(retrieve=3, retrieve_by=method))
+    packages = {"tuned": "model", "hybrid": "model", "bm25": "bm25s", "tfidf": "sklearn"}
+    assert needed == ([packages[method]] if method in packages else [])

@@ -1,0 +1,123 @@
+"""Models that act: which tasks are in which split, how many worlds may be lost, which protocol."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from support.generated_rollouts import rollout, says
+from support.generated_run import stage
+
+from agentlite.config.settings import RolloutSettings
+from agentlite.core.errors import NETWORK, REJECTS, UserError
+from agentlite.environments.tasks import EnvironmentTask
+from agentlite.environments.trajectories import RolloutKey, SimulatedUserTurns, UserFault
+from agentlite.stages.acting import Acting, _refuse_lost, _setup, figures_of, split_of_task
+from agentlite.workspace.model_source import Source
+
+BASE = Source("smollm2-135m", "smollm2-135m", None, "digest")
+
+
+def test_tasks_of_a_group_are_in_one_split_and_others_are_dealt_out():
+    settings = RolloutSettings(env="shop.py:Shop", dev=0.2, test=0.4)
+    alone = [EnvironmentTask(f"{n}", (), {}) for n in range(60)]
+    splits = [split_of_task(settings, task) for task in alone]
+    assert {*splits} == {"train", "dev", "test"} and splits.count("dev") < splits.count("test")
+    together = [task._replace(group="of one dialog") for task in alone]
+    assert len({split_of_task(settings, task) for task in together}) == 1
+    recorded = [task._replace(split="dev") for task in alone]
+    assert {split_of_task(settings, task) for task in recorded} == {"dev"}
+
+
+def acting(**changes: Any) -> Any:
+    settings = RolloutSettings(env="shop.py:Shop", **changes)
+    return SimpleNamespace(settings=settings, name_of=lambda task: f"{task} (line 3)")
+
+
+@pytest.mark.parametrize("ended", ["world", "unanswered"])
+@pytest.mark.parametrize(
+    ("lost", "count", "share", "refused"),
+    [(0, 4, 0.0, False), (1, 4, 0.25, False), (1, 4, 0.24, True), (2, 4, 0.25, True)],
+)
+def test_the_share_of_all_rollouts_may_be_lost_and_no_more(ended, lost, count, share, refused):
+    """Of those that are to be done, not of those that are done: half of them here."""
+    done = {
+        RolloutKey("fig", number): rollout(
+            "fig", [], {}, sample=number, ended=ended if number < lost else "user", problem="gone"
+        )
+        for number in range(count // 2)
+    }
+    given = acting(max_failures=share, endpoint=("http://a/v1",), user_endpoint=("http://b/v1",))
+    if not refused:
+        _refuse_lost(given, done, count)
+        return
+    with pytest.raises(UserError) as found:
+        _refuse_lost(given, done, count)
+    error = found.value
+    assert error.problem.startswith(f"{lost} of 2 rollouts") and "gone (task fig (" in error.problem
+    assert (error.exit_code, error.location) == (
+        (REJECTS, "shop.py:Shop") if ended == "world" else (NETWORK, "http://a/v1 http://b/v1")
+    )
+
+
+def test_the_figures_of_rollouts_are_those_of_their_turns_their_calls_and_their_users():
+    buys = [says(call={"item": "fig"}, result="ok"), says(call={"item": "fig"}, failed=True)]
+    whole = rollout("fig", [*buys, says("Done.")], {"env": 1.0, "more": 0.5})
+    part = rollout("fig", [says("No.")], {"env": 0.0}, sample=1, ended="turns")
+    lost = rollout("plum", buys, {}, ended="world")
+    figures = figures_of([whole, part, lost])
+    assert figures == {
+        "tasks": 2,
+        "rollouts": 3,
+        "ended": {"user": 1, "turns": 1, "world": 1},
+        "turns": 6,
+        "calls": 4,
+        "failed_calls": 2,
+        "scores": {"env": 0.5, "more": 0.5},
+    }
+    faults = [UserFault(1, "nothing", ""), UserFault(2, "call", ""), UserFault(3, "call", "")]
+    user = SimulatedUserTurns("Play.", ["a", "b", "c"], faults)
+    figures = figures_of([replace(one, simulated_user=user) for one in (whole, part)])
+    assert figures["user_errors"] == 6
+    assert figures["user_errors_by_kind"] == {"call": 4, "nothing": 2}
+
+
+@pytest.mark.parametrize(
+    ("trained", "protocol"),
+    [("react", "react"), ("hermes=1,react=3", "react"), ("hermes=3,react", "hermes")],
+)
+def test_a_model_acts_in_the_protocol_that_it_has_seen_most_of(tmp_path, trained, protocol):
+    settings = {"protocol": trained, "model": "smollm2-135m", "data": "prep"}
+    stage(tmp_path / "sft", {"command": "sft", "settings": settings, "inputs": {}}, {}, {})
+    world: Any = SimpleNamespace()
+    given = RolloutSettings(env="shop.py:Shop", model="sft", max_length=900, max_new_tokens=90)
+    setup = _setup(given, world, BASE, tmp_path)
+    assert setup.protocol.name == protocol and setup.room == 810
+    other = _setup(RolloutSettings(env="x", model="smollm2-135m"), world, BASE, tmp_path)
+    assert other.protocol.name == "hermes"
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_answer_that_leaves_no_room_for_a_prompt_is_refused(tmp_path, more):
+    settings = RolloutSettings(
+        env="x", model="smollm2-135m", max_length=90, max_new_tokens=90 + more
+    )
+    with pytest.raises(UserError, match="leaves no room"):
+        _setup(settings, SimpleNamespace(), BASE, tmp_path)  # type: ignore[arg-type]
+
+
+def test_the_models_of_tools_and_users_are_inputs_of_a_plan(tmp_path):
+    (tmp_path / "tasks.jsonl").write_text("{}\n", encoding="utf-8")
+    world: Any = SimpleNamespace(files={"tasks": tmp_path / "tasks.jsonl"})
+    setup: Any = SimpleNamespace(environment=world)
+    served = {
+        role: SimpleNamespace(digest=f"of the {role}", endpoints=()) for role in ("tool", "user")
+    }
+    found = Acting(RolloutSettings(env="x"), [], BASE, setup, served)  # type: ignore[arg-type]
+    inputs = found.inputs
+    assert {name: inputs[name] for name in ("model", "tool_model", "user_model")} == {
+        "model": "digest",
+        "tool_model": "of the tool",
+        "user_model": "of the user",
+    }
+    assert len(inputs["tasks"]) == 64 and len(inputs) == 4

@@ -1,0 +1,255 @@
+"""The parts of `make dialogs` that ask no model: judges, keys, verdicts, and faults of users."""
+
+import json
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from support.generated_rollouts import rollout, says
+
+from agentlite.config.settings import MakeSettings
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call
+from agentlite.environments.kinds import environment
+from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
+from agentlite.environments.making.checks import DialogFault
+from agentlite.environments.making.walk import PlannedCall
+from agentlite.environments.simulators import SimulatorReply
+from agentlite.environments.trajectories import UserFault
+from agentlite.stages.make.judged import (
+    NO_VERDICT,
+    DialogJudge,
+    DialogVerdict,
+    _dropped,
+    _read,
+    find_judges,
+    verdict_figures,
+)
+from agentlite.stages.make.play import _gold, _marked, _of_user, players
+from agentlite.stages.make.quality import _of_users, distinct
+
+A, B = "http://a/v1", "http://b/v1"
+
+
+def judges(is_mock: bool = True, **changes: Any) -> list[tuple[str, str, str, str, str]]:
+    usual = {"endpoint": (A,), "model": "m", "endpoint_key": "WRITER", "judge_key": "JUDGE"}
+    found = find_judges(MakeSettings(**{**usual, **changes}), is_mock=is_mock)
+    return [
+        (one.name, one.model, one.digest, one.served.endpoints[0].key, one.option) for one in found
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "pairs"),
+    [
+        ({"judge_model": ("x", "y")}, [("x", A), ("y", A)]),
+        ({"judge_endpoint": (A, B)}, [("m", A), ("m", B)]),
+        ({"judge_endpoint": (A, B), "judge_model": ("x", "y")}, [("x", A), ("y", B)]),
+        ({"judge_endpoint": (B,), "judge_model": ("x", "y")}, [("x", B), ("y", B)]),
+        ({"judge_endpoint": (A, B), "judge_model": ("x",)}, [("x", A), ("x", B)]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_mock", [True, False])
+def test_a_judge_is_a_model_at_a_server_and_has_the_key_of_judges(changes, pairs, is_mock):
+    option = "--judge-endpoint" if "judge_endpoint" in changes else "--endpoint"
+    assert judges(is_mock, **changes) == [
+        (f"judge_{number}", model, url, "JUDGE", option)
+        for number, (model, url) in enumerate(pairs, 1)
+    ]
+
+
+def test_where_no_world_verifies_the_writer_judges_and_otherwise_nobody():
+    assert judges(endpoint=(A, B)) == [("judge_1", "m", A, "WRITER", "--endpoint")]
+    assert judges(is_mock=False) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "location"),
+    [
+        ({"judge_model": ("x", "x")}, "--judge-model"),
+        ({"judge_endpoint": (A, B), "judge_model": ("x", "y", "z")}, "--judge-endpoint"),
+        ({"judge_endpoint": (A,), "model": ""}, "--judge-endpoint"),
+        ({"judge_model": ("x",), "endpoint": ()}, "--judge-model"),
+    ],
+    ids=str,
+)
+def test_judges_that_are_no_pairs_are_refused(changes, location):
+    with pytest.raises(UserError) as refused:
+        judges(**changes)
+    assert refused.value.location == location and refused.value.fix
+
+
+def verdicts(*found: tuple[str, ...] | None) -> dict[str, DialogVerdict]:
+    return {f"d{number}": DialogVerdict(one, "so") for number, one in enumerate(found)}
+
+
+def test_the_verdicts_of_judges_are_counted_and_compared_where_both_have_one():
+    served: Any = None
+    both = [DialogJudge(f"judge_{n}", f"m{n}", served, "") for n in (1, 2)]
+    found = {
+        "judge_1": verdicts((), ("nonsense",), ("nonsense", "other"), None, ()),
+        "judge_2": verdicts((), ("other",), (), (), None),
+    }
+    figures = verdict_figures(both, found)
+    assert figures["judges"] == {
+        "judge_1": {
+            "model": "m1",
+            "judged": 5,
+            "without_fault": 2,
+            "faults": {"nonsense": 2, "other": 1},
+            "no_verdict": 1,
+        },
+        "judge_2": {
+            "model": "m2",
+            "judged": 5,
+            "without_fault": 3,
+            "faults": {"other": 1},
+            "no_verdict": 1,
+        },
+    }
+    # three dialogs have two verdicts, and of one of these the judges differ
+    agree = figures["judges_agree"]
+    assert (agree["dialogs"], agree["share"]) == (3, pytest.approx(2 / 3))
+    alone = verdict_figures(both[:1], {"judge_1": found["judge_1"]})
+    assert {*alone} == {"judges"} and verdict_figures([], {}) == {}
+
+
+def test_a_fault_is_named_once_with_the_reason_of_the_first_who_found_it():
+    found = _dropped(
+        {
+            "judge_1": DialogVerdict(("nonsense",), "odd words"),
+            "judge_2": DialogVerdict(("nonsense", "other"), "again"),
+            "judge_3": DialogVerdict(None, problem="it is silent"),
+        }
+    )
+    assert [(one.kind, one.reason) for one in found] == [
+        ("judge: nonsense", "odd words"),
+        ("judge: other", "again"),
+        ("judge: no verdict", "it is silent"),
+    ]
+    assert _dropped({"judge_1": DialogVerdict(())}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ('{"faults": []}', ()),
+        ('{"faults": ["nonsense", "odd", "strange"]}', ("nonsense", "other")),
+        ('{"faults": "nonsense"}', None),
+        ('{"faults": [3]}', None),
+        ('{"faults": ["nonsense"]} {"reason": "no list"}', ("nonsense",)),
+        ("Fine.", None),
+    ],
+)
+def test_a_verdict_is_a_list_of_names(text, faults):
+    found = _read(SimulatorReply("", text))
+    assert found.faults == faults and found.problem == ("" if faults is not None else NO_VERDICT)
+    silent = _read(SimulatorReply("", text, problem="no reply"))
+    assert (silent.faults, silent.problem) == (None, "no reply")
+
+
+# --- who speaks for whom, and by which key ---
+
+
+@pytest.fixture
+def mock(tmp_path):
+    function = {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}
+    tools = [{"type": "function", "function": function}]
+    (tmp_path / "tools.json").write_text(json.dumps(tools), encoding="utf-8")
+    return environment(f"mock:{tmp_path / 'tools.json'}", needs_tasks=False)
+
+
+@pytest.mark.parametrize("role", ["user", "tool"])
+@pytest.mark.parametrize("own", ["endpoint", "model", ""])
+def test_a_role_has_its_own_key_where_it_has_a_server_or_a_model_of_its_own(
+    role, own, mock, tmp_path
+):
+    value = (B,) if own == "endpoint" else "own"
+    changes: Any = {f"{role}_{own}": value} if own else {}
+    settings = MakeSettings(
+        env="mock:tools.json",
+        endpoint=(A,),
+        model="writer",
+        endpoint_key="WRITER",
+        user_key="USER",
+        tool_key="TOOL",
+        **changes,
+    )
+    acting = players(settings, mock, tmp_path, None)
+    assert acting and {*acting.simulators} == {"user", "tool", "teacher"}
+    keys, models, urls = (
+        {name: getattr(served.endpoints[0], key) for name, served in acting.simulators.items()}
+        for key in ("key", "model", "url")
+    )
+    usual = dict.fromkeys(("user", "tool", "teacher"), "WRITER")
+    assert keys == (usual | {role: role.upper()} if own else usual)
+    writer = dict.fromkeys(usual, "writer")
+    assert models == (writer | {role: "own"} if own == "model" else writer)
+    server = dict.fromkeys(usual, A)
+    assert urls == (server | {role: B} if own == "endpoint" else server)
+
+
+@pytest.mark.parametrize(
+    "name", ["model", "user_endpoint", "user_model", "tool_endpoint", "tool_model"]
+)
+def test_a_role_without_a_model_that_plays_the_agent_is_refused(name, mock, tmp_path):
+    value: Any = (A,) if name.endswith("endpoint") else "m"
+    with pytest.raises(UserError) as refused:
+        players(MakeSettings(env="mock:t.json", **{name: value}), mock, tmp_path, None)
+    assert refused.value.location == f"--{name.replace('_', '-')}"
+
+
+# --- the plan of a dialog ---
+
+
+def plan(*turns: PlannedTurn) -> Blueprint:
+    return Blueprint("several_turns", "", turns, ("look",), "")
+
+
+def planned(name: str) -> PlannedCall:
+    return PlannedCall(Call(name, {}), "ok", {})
+
+
+def test_only_a_user_with_several_questions_is_not_to_say_all_at_once():
+    found = [UserFault(1, "goal at once", "all of it"), UserFault(2, "nothing", "is silent")]
+    one, two = plan(PlannedTurn((planned("look"),))), plan(*[PlannedTurn((planned("look"),))] * 2)
+    assert [fault.kind for fault in _of_user(one, found)] == ["user: nothing"]
+    assert [fault.kind for fault in _of_user(two, found)] == ["user: goal at once", "user: nothing"]
+
+
+def test_the_right_calls_are_those_of_each_turn_of_the_user():
+    """One more turn where an argument is asked for, and none where nothing can be called."""
+    look, find = planned("look"), planned("find")
+    turns = (
+        PlannedTurn((look, find)),
+        PlannedTurn((find,), missing="city"),
+        PlannedTurn((find,), missing="city", slip=look),
+        PlannedTurn((find,), refused=True),
+    )
+    names = [[call.name for call in calls] for calls in _gold(plan(*turns))]
+    assert names == [["look", "find"], [], ["find"], ["look"], ["find"], []]
+
+
+def test_a_turn_that_is_cut_or_cannot_be_read_or_has_a_fault_is_not_learned():
+    call, words = {"item": "fig"}, "Here you are."
+    turns = [says(call=call), says(call=call, problem="torn"), says("Well."), says(words)]
+    played = rollout("fig", turns, {})
+    played.turns[2] = replace(played.turns[2], ended="cut")
+    ours = [at for at, one in enumerate(played.messages) if one["role"] == "assistant"]
+    found = [DialogFault("wrong call", "odd", ours[0]), DialogFault("no end", "ended by turns")]
+    messages = _marked(played, found)
+    assert [messages[at].get("loss", True) for at in ours] == [False, False, False, True]
+    assert sum("loss" in one for one in messages) == 3
+    assert not any("loss" in one for one in played.messages)
+    assert [(one.kind, one.reason, one.message) for one in found[2:]] == [
+        ("nonsense", "torn", ours[1]),
+        ("nonsense", "the answer is cut off", ours[2]),
+    ]
+
+
+def test_words_are_counted_without_case_over_all_texts_of_users():
+    row = {"messages": [{"role": role} for role in ("user", "assistant", "tool", "user")]}
+    assert len(_of_users(row)) == 2
+    assert distinct([["Go on", "go ON"], ["stop"]], 1) == pytest.approx(3 / 5)
+    assert distinct([["a b c"]], 3) == 1.0

@@ -1,0 +1,83 @@
+"""A model that makes data: its servers, and the order of its answers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentlite.config.settings import QueriesSettings
+from agentlite.core.errors import NETWORK, UserError
+from agentlite.environments.simulators import SimulatorReply
+from agentlite.stages import teacher
+from agentlite.stages.teacher import answers, question, teacher_of
+from agentlite.workspace.run_folder import Plan, open_stage
+
+BOTH = "http://a/v1 http://b/v1"
+
+
+@pytest.mark.parametrize(
+    ("urls", "digest"),
+    [
+        (("http://a/v1",), BOTH),  # one of those of before
+        (("http://b/v1", "http://c/v1"), BOTH),
+        (("http://c/v1",), "http://c/v1"),
+    ],
+)
+def test_a_stage_that_was_begun_keeps_the_servers_of_its_plan(
+    urls: tuple[str, ...], digest: str, tmp_path: Path
+) -> None:
+    with open_stage(tmp_path / "queries", Plan("queries", {}, {"model": BOTH}), force=False):
+        pass
+    settings = QueriesSettings(endpoint=urls, model="m")
+    assert teacher_of(settings, "make queries", tmp_path / "queries").digest == digest
+    assert teacher_of(settings, "make queries", None).digest == " ".join(urls)
+
+
+@pytest.mark.parametrize(
+    ("given", "location"),
+    [({}, "agentlite make queries"), ({"endpoint": ("http://a/v1",)}, "--endpoint")],
+)
+def test_a_server_and_the_name_of_its_model_are_needed(given: Any, location: str) -> None:
+    with pytest.raises(UserError) as refused:
+        teacher_of(QueriesSettings(**given), "make queries", None)
+    assert refused.value.location == location and refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("failing", "share", "refused"), [(1, 0.25, False), (1, 0.2, True), (2, 0.5, False)]
+)
+def test_answers_come_in_the_order_of_their_questions_and_a_share_may_be_missing(
+    failing: int,
+    share: float,
+    refused: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Backwards:
+        """In place of servers: the last question is answered first."""
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def __enter__(self) -> "Backwards":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def ask(self, questions: Any) -> Any:
+            for number in reversed(range(len(questions))):
+                problem = "silent" if number < failing else ""
+                yield number, SimulatorReply(f"{number}", f"answer {number}", problem=problem)
+
+    monkeypatch.setattr(teacher, "Simulators", Backwards)
+    settings = QueriesSettings(endpoint=("http://a/v1",), model="m", max_failures=share)
+    served = teacher_of(settings, "make queries", None)
+    asked = [question(f"{number}") for number in range(4)]
+    if not refused:
+        found = answers(served, asked, settings, tmp_path / "replies.jsonl", "title")
+        assert [one.text for one in found] == [f"answer {number}" for number in range(4)]
+        return
+    with pytest.raises(UserError) as caught:
+        answers(served, asked, settings, tmp_path / "replies.jsonl", "title", "--judge-endpoint")
+    assert (caught.value.exit_code, caught.value.location) == (NETWORK, "--judge-endpoint")
