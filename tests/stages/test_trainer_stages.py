@@ -79,7 +79,9 @@ def test_a_row_is_as_hard_as_what_is_learned_of_it(
         Message("assistant", calls=calls),
         Message("tool", "4 mm", call_id="Oslo"),
         Message("tool", "0 mm", call_id="Rome"),
-        Message("assistant", "In Oslo it is."),
+        Message("assistant", "<think>4 mm.</think>In Oslo it is."),
+        Message("user", "Are you sure?"),
+        Message("assistant", "Quite sure."),
     )
     hard = Record(messages=messages, tools=(WEATHER, TIME))
     read = replace(messages[1], loss=False)

@@ -296,9 +296,10 @@ def test_a_limit_asks_so_many_records_and_another_seed_asks_others(tmp_path, dia
     ],
 )
 def test_a_served_model_that_was_begun_keeps_its_servers(url, name, kept, data, tmp_path):
-    plan = Plan("eval", {"model": "m@a"}, {"model": "http://a/v1 http://b/v1"})
-    with open_stage(tmp_path / "eval/prep/m-a", plan, force=False):
-        pass
+    for folder, servers in (("m-0", "http://z/v1"), ("m-a", "http://a/v1 http://b/v1")):
+        plan = Plan("eval", {"model": f"m@{servers[7]}"}, {"model": servers})
+        with open_stage(tmp_path / "eval/prep" / folder, plan, force=False):
+            pass
     settings = EvalSettings(model=(name,), endpoint=(url,))
     served = data._replace(folder=tmp_path / "prep")
     with pytest.MonkeyPatch.context() as patch:
