@@ -12,6 +12,7 @@ from agentlite.core.errors import UserError
         ("env>=1", Condition("env", ">=", 1.0), (1.0, 2.0), (0.999,)),
         (" forgetting <= 2% ", Condition("forgetting", "<=", 0.02), (0.02, -1.0), (0.021,)),
         ("pass^4>.5", Condition("pass^4", ">", 0.5), (0.51,), (0.5,)),
+        ("mrr>=0.12345", Condition("mrr", ">=", 0.12345), (0.12345,), (0.12344,)),
         ("turns<-1e-3", Condition("turns", "<", -0.001), (-0.002,), (-0.001, 0.0)),
     ],
 )

@@ -199,6 +199,14 @@ def test_when_all_are_dead_what_came_before_has_been_given(
     assert error.value.location in {one.address for one in endpoints}
 
 
+@pytest.mark.parametrize("detail", ["", "at lunch"])
+def test_the_explanation_of_a_dead_endpoint_is_shown(answering: Any, detail: str) -> None:
+    answering(lambda host, number: SILENT._replace(detail=detail))
+    with pytest.raises(UserError) as error:
+        list(ask_all([A], questions(9)))
+    assert f"answered 503{': ' + detail if detail else ''}." in error.value.problem
+
+
 def test_nothing_is_asked_when_nobody_reads_on(answering: Any) -> None:
     closed = threading.Event()
 
@@ -248,7 +256,10 @@ def test_questions_without_an_answer_are_counted_by_problem_with_a_way_out() -> 
         refuse_unanswered(["answered 503", "x", "answered 503"], 9, "m", "counts them as wrong")
     assert error.value.problem == "3 of 9 questions have no answer: 2 x answered 503; 1 x x."
     assert "--unanswered wrong counts them as wrong" in error.value.fix
-    assert error.value.exit_code == NETWORK
+    assert error.value.exit_code == NETWORK and error.value.location == "m"
+    with pytest.raises(UserError) as error:
+        refuse_unanswered([*"abbccc", *"dddd"], 99, "m", "")
+    assert error.value.problem.endswith(" 4 x d; 3 x c; 2 x b.")  # the three most frequent
     with pytest.raises(UserError) as error:
         refuse_unanswered(["x"], 1, "m", "")
     assert "--unanswered" not in error.value.fix

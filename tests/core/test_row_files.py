@@ -39,16 +39,17 @@ def test_a_torn_last_line_is_cut_wherever_it_was_torn(tmp_path):
         assert list(read_rows(path)) == expected, length
 
 
-def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path):
+@pytest.mark.parametrize("error", [ValueError("stop"), KeyboardInterrupt("stop")])
+def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path, error):
     path = tmp_path / "plan.json"
     write_json(path, {"old": 1})
 
     def fail() -> None:
         with replacing(path) as file:
             file.write(b"half")
-            raise ValueError("stop")
+            raise error
 
-    with pytest.raises(ValueError, match="stop"):
+    with pytest.raises(type(error), match="stop"):
         fail()
     assert json.loads(path.read_bytes()) == {"old": 1}
     assert os.listdir(tmp_path) == ["plan.json"]
@@ -58,6 +59,13 @@ def test_a_file_is_synced_before_it_is_renamed_and_its_folder_after(tmp_path, di
     write_json(tmp_path / "plan.json", {"n": 1})
     aside = ".plan.json.partial"
     assert disk_calls == [f"fsync {aside}", f"rename {aside} plan.json", f"fsync {tmp_path.name}"]
+
+
+def test_all_that_was_written_is_there_when_a_file_is_synced(tmp_path, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(os, "fsync", lambda handle: sizes.append(os.fstat(handle).st_size))
+    write_json(tmp_path / "plan.json", {"n": 1})
+    assert sizes[0] == (tmp_path / "plan.json").stat().st_size > 0
 
 
 def test_appended_rows_are_synced_when_the_file_is_closed(tmp_path, disk_calls):

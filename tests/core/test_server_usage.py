@@ -1,5 +1,6 @@
 """Tokens of servers: every reply counts once, over all runs, and a budget ends the questions."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,30 @@ def test_replies_are_counted_and_failures_and_probes_are_not(
         assert usage.tokens == 200 * runs and usage.note == f"{200 * runs} tokens"
     list(ask_all(PAIR, questions(9)))  # outside, nothing counts
     assert usage.tokens == 400
+
+
+def test_tokens_are_counted_for_the_model_whose_server_replied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other_replied = threading.Event()
+
+    def ask(endpoint: Endpoint, *_: Any) -> Reply:
+        if endpoint.model == "a":
+            other_replied.wait(20)
+            return Reply("yes", "", 300, 40)
+        other_replied.set()
+        return Reply("yes", "", 20, 5)
+
+    monkeypatch.setattr(endpoint_pool, "ask", ask)
+    two = [one._replace(model=model, concurrency=1) for one, model in zip(PAIR, "ba", strict=True)]
+    with server_usage.counted(tmp_path, None) as usage:
+        assert len(list(ask_all(two, questions(9)))) == 9
+    found = usage.figures()
+    assert [*found] == ["a", "b"] and sum(one["replies"] for one in found.values()) == 9
+    for model, read, written in (("a", 300, 40), ("b", 20, 5)):
+        replies = found[model]["replies"]
+        assert replies and found[model]["tokens_read"] == replies * read
+        assert found[model]["tokens_written"] == replies * written
 
 
 def test_nothing_is_written_where_nothing_is_asked(tmp_path: Path) -> None:

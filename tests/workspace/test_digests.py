@@ -56,6 +56,13 @@ def test_a_digest_is_the_sha256_remembered_from_a_size_on(small):
         assert (small / "cache/digests.json").exists() is remembered
 
 
+def test_the_cache_is_made_where_not_even_the_folder_above_it_is_there(small, monkeypatch):
+    monkeypatch.setenv("AGENTLITE_CACHE", str(small / "home" / ".cache" / "agentlite"))
+    (small / "file").write_bytes(b"x" * 10)
+    file_digest(small / "file")
+    assert (small / "home/.cache/agentlite/digests.json").exists()
+
+
 def test_what_is_remembered_is_not_read_again_and_other_files_are(small, monkeypatch):
     read: list[str] = []
     original = digests.content_digest

@@ -127,6 +127,28 @@ def test_a_name_with_one_slash_is_one_of_the_hub(run, name, monkeypatch):
     assert refused.value.exit_code == MODEL and "all-minilm-l6-v2" in refused.value.fix
 
 
+def test_a_stage_keeps_the_commit_of_its_encoder_and_a_new_one_takes_the_newest(run, monkeypatch):
+    cache = use_cache(run / "hub", monkeypatch)
+    (run.parent / "base/config.json").write_text("{}", encoding="utf-8")
+    for letter in "ab":
+        cache_model(cache, "org/name", run.parent / "base", letter * 40)
+    plan = Plan("retriever", {"model": "org/name"}, {"model": "a" * 40})
+    with open_stage(run / "index", plan, force=False) as stage:
+        assert find_encoder("org/name", run, run / "index").base == f"org/name@{'a' * 40}"
+        assert find_encoder("org/name", run, run / "other").digest == "b" * 40
+        stage.finish([], {})
+    assert find_encoder("index", run).digest == "a" * 40
+
+
+def test_an_encoder_of_the_hub_that_names_code_is_refused(run, monkeypatch):
+    config = '{"_attn_implementation": "someone/kernel"}'
+    (run.parent / "base/config.json").write_text(config, encoding="utf-8")
+    cache_model(use_cache(run / "hub", monkeypatch), "org/name", run.parent / "base", "c" * 40)
+    with pytest.raises(UserError, match="never runs a model's own code") as refused:
+        find_encoder("org/name", run)
+    assert refused.value.exit_code == MODEL
+
+
 def test_a_static_model_is_made_anew_from_other_weights_or_in_another_way(run, monkeypatch):
     encoder(run.parent / "embedded", b"embedded")
     monkeypatch.setenv("AGENTLITE_CACHE", str(run.parent / "cache"))

@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from filelock import FileLock
 
 from agentlite.core.errors import UserError
 from agentlite.workspace.folder_lock import held, holder, in_turn
@@ -85,6 +86,29 @@ def test_who_holds_a_folder_is_known_while_it_is_held_and_no_longer(tmp_path):
         raise KeyboardInterrupt
     with held(tmp_path), in_turn(tmp_path.parent):
         pass
+
+
+def test_the_name_of_the_holder_is_gone_before_the_lock_is_released(tmp_path, monkeypatch):
+    """Otherwise that of the next one could be taken away."""
+    named: list[bool] = []
+    release = FileLock.release
+
+    def watched(lock: FileLock, force: bool = False) -> None:
+        named.append((tmp_path / ".holder").exists())
+        release(lock, force)
+
+    monkeypatch.setattr(FileLock, "release", watched)
+    with held(tmp_path):
+        assert (tmp_path / ".holder").exists()
+    assert named and not any(named)
+
+
+@pytest.mark.parametrize("hold", [held, in_turn])
+def test_a_folder_that_cannot_be_locked_is_an_error_of_the_disk(tmp_path, hold):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot write") as refused, hold(tmp_path / "file"):
+        pass
+    assert (refused.value.exit_code, refused.value.location) == (74, str(tmp_path / "file"))
 
 
 def test_asking_who_holds_a_folder_lets_it_be_held_afterwards(tmp_path):

@@ -33,7 +33,8 @@ def files(tmp_path: Path) -> Path:
 def whole_model(folder: Path, *, shards: int = 1, config: str = "{}") -> Path:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(config, encoding="utf-8")
-    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+    more = ("generation_config.json", "tokenizer.model", "added_tokens.json")
+    for name in ("tokenizer.json", "tokenizer_config.json", *more):
         (folder / name).write_text("{}", encoding="utf-8")
     names = [f"model-{n}-of-{shards}.safetensors" for n in range(1, shards + 1)]
     if shards == 1:
@@ -98,6 +99,7 @@ def test_a_cached_commit_that_is_not_the_pinned_one_is_refused_offline(cache, fi
         with pytest.raises(UserError, match=NEW) as refused:
             find_model(pinned, tmp_path / "run")
         assert refused.value.exit_code == NETWORK
+        assert "(HF_HUB_OFFLINE is set)" in refused.value.problem
     with pytest.raises(UserError, match=NEW):
         hub.model_snapshot(f"{NAME}@{NEW}")
 
@@ -167,10 +169,12 @@ def test_the_pinned_commit_is_fetched_where_the_cache_has_another(online, cache)
     folder = hub.model_snapshot(f"{NAME}@{NEW}")
     assert folder == cache / "models--Qwen--Qwen2.5-1.5B-Instruct/snapshots" / NEW
     assert sorted(path.name for path in folder.iterdir()) == [
+        "added_tokens.json",
         "config.json",
         "generation_config.json",
         *[f"model-{n}-of-3.safetensors" for n in (1, 2, 3)],
         hub.INDEX,
+        "tokenizer.model",
     ]
     assert json.loads((folder / "config.json").read_bytes()) == {"newer": 1}
     # but for what huggingface_hub asks once a day for itself
@@ -209,22 +213,38 @@ def test_what_the_hub_does_not_have_is_refused_by_name(online, name, message, co
     with pytest.raises(UserError, match=message) as refused:
         hub.model_snapshot(name)
     assert refused.value.exit_code == code
+    assert ("safetensors" in refused.value.fix) is ("pickled" in name)
 
 
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        *((one, 74) for one in ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM")),
+        *((one, NETWORK) for one in ("ECONNRESET", "ETIMEDOUT", "EHOSTUNREACH")),
+    ],
+)
 def test_a_full_disk_is_told_as_such_and_not_as_a_hub_that_does_not_answer(
-    cache, files, monkeypatch
+    cache, monkeypatch, number, code
 ):
     import errno
 
     import huggingface_hub
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(getattr(errno, number), "the reason")
 
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", full)
-    with pytest.raises(UserError, match="No space left") as refused:
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
+    with pytest.raises(UserError, match="the reason") as refused:
         hub.hub_file(NAME, "config.json")
-    assert refused.value.exit_code == 74
+    assert refused.value.exit_code == code
+    assert refused.value.location == (str(cache) if code == 74 else "--model")
+
+
+@pytest.mark.parametrize("name", ["a b/c", "org/-x", "org/a..b"])
+def test_a_name_that_no_model_can_have_is_not_on_the_hub(cache, name):
+    with pytest.raises(UserError, match="no such model on the hub") as refused:
+        hub.hub_file(name, "config.json")
+    assert refused.value.exit_code == MODEL and refused.value.location == "--model"
 
 
 def test_the_library_prints_no_line_for_each_try():

@@ -31,11 +31,13 @@ except UserError as error:
 
 
 class LocalHub(ThreadingHTTPServer):
-    """What it was asked: paths with their bodies. `refuses`: it answers 403 to commits."""
+    """What it was asked: paths with their bodies. `refuses`: it answers 403 to commits. `has_it`:
+    the repository is there already.
+    """
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, bytes, str]] = []
-        self.refuses = False
+        self.refuses = self.has_it = False
         super().__init__(("127.0.0.1", 0), Handler)
 
     @property
@@ -55,6 +57,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.asked.append((path, body, self.headers.get("Authorization", "")))
         status, answer = 200, {}
         if path == "/api/repos/create":
+            status = 409 if self.server.has_it else 200
             answer = {"url": f"{self.server.address}/me/model"}
         elif path.endswith("/preupload/main"):
             files = json.loads(body)["files"]
@@ -108,7 +111,9 @@ def pushing(local_hub: LocalHub, folder: Path, **more: str) -> subprocess.Comple
 
 
 @pytest.mark.long
-def test_the_files_arrive_in_one_commit_in_a_private_repository(local_hub, tmp_path):
+@pytest.mark.parametrize("has_it", [False, True])
+def test_the_files_arrive_in_one_commit_in_a_private_repository(local_hub, tmp_path, has_it):
+    local_hub.has_it = has_it
     done = pushing(local_hub, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == f"{local_hub.address}/me/model/commit/{'a' * 40}"

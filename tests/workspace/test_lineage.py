@@ -11,6 +11,7 @@ from agentlite.config.settings import default
 from agentlite.core.errors import UserError
 from agentlite.workspace.lineage import (
     adapter_shape,
+    failing_early,
     lineage,
     longer_rows,
     refuse_circle,
@@ -19,7 +20,7 @@ from agentlite.workspace.lineage import (
     system_of,
 )
 from agentlite.workspace.model_source import Source
-from agentlite.workspace.run_folder import Plan, RunTarget, open_stage
+from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder, open_stage
 
 
 def begin(folder: Path, **settings: Any) -> None:
@@ -30,8 +31,9 @@ def begin(folder: Path, **settings: Any) -> None:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """base -> sft -> dpo, and a model of all weights."""
-    begin(tmp_path / "sft", model="base", lora_r=4, lora_alpha=8, lora_target_modules=["q", "v"])
-    begin(tmp_path / "dpo", model="sft", lora_r=4, lora_alpha=8)
+    modules = {"lora_target_modules": ["q", "v"]}
+    begin(tmp_path / "sft", model="base", full=False, lora_r=4, lora_alpha=8, **modules)
+    begin(tmp_path / "dpo", model="sft", full=False, lora_r=4, lora_alpha=8)
     begin(tmp_path / "whole", model="base", lora_r=4, full=True)
     begin(tmp_path / "loop", model="loop")
     return tmp_path
@@ -54,6 +56,8 @@ def test_a_setting_is_that_of_the_stage_or_of_its_export(run, tmp_path):
     (run / "merged/export.json").write_text(json.dumps({"settings": settings}), encoding="utf-8")
     assert setting_of("merged", "protocol", run) == "hermes"
     assert setting_of(str(run / "merged"), "max_length", run / "elsewhere") == 512
+    (run / "export.json").write_text(json.dumps({"settings": settings}), encoding="utf-8")
+    assert setting_of("", "protocol", run) is None  # no name is no export
 
 
 def test_rows_that_are_longer_than_usual_are_taken_over_and_shorter_ones_are_not(tmp_path):
@@ -92,6 +96,18 @@ def test_the_shape_of_an_adapter_is_taken_over_and_that_of_whole_weights_is_not(
     expected = {"lora_r": (4, "sft"), "lora_alpha": (8, "sft")}
     assert adapter_shape("sft", run) == {**expected, "lora_target_modules": (["q", "v"], "sft")}
     assert adapter_shape("whole", run) == adapter_shape("base", run) == adapter_shape("", run) == {}
+
+
+@pytest.mark.parametrize(("rank", "given_up"), [("0", True), ("1", False)])
+def test_of_several_processes_only_the_first_gives_a_stage_up(
+    tmp_path, monkeypatch, rank, given_up
+):
+    begin(tmp_path / "sft", model="base")
+    monkeypatch.setenv("RANK", rank)
+    stage = StageFolder(tmp_path / "sft", Plan("sft", {}, {}), "half")
+    with pytest.raises(UserError, match="wrong"), failing_early(stage):
+        raise UserError("is wrong.")
+    assert (tmp_path / "sft/failed.json").exists() is given_up
 
 
 def test_an_adapter_that_would_change_its_shape_is_refused(run):

@@ -134,11 +134,60 @@ def test_a_name_with_one_slash_is_one_of_the_hub(run, name, monkeypatch):
 @pytest.mark.parametrize("name", ["sft", "dpo", "grpo", "prep", "other"])
 def test_a_model_that_is_missing_is_refused_with_the_stages_that_are_there(run, name):
     train(run / "mine", "base", "adapter")
+    with open_stage(run / "rows", Plan("prep", {}, {}), force=False):
+        pass
     with pytest.raises(UserError) as refused:
         find_model(name, run)
     first = f"Run `agentlite {name}` first" in refused.value.fix
     assert first is (name in ("sft", "dpo", "grpo"))
     assert f"{run} (mine)" in refused.value.fix and refused.value.exit_code == MODEL
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("smolm2-135m", "smollm2-135m"), ("mnie", "mine"), ("nothing", ""), ("sft", ""), ("./m", "")],
+)
+def test_the_model_that_is_meant_is_one_that_is_there(run, typed, meant):
+    train(run / "mine", "base", "adapter")
+    train(run / "sfd", "base", "adapter")
+    with pytest.raises(UserError) as refused:
+        find_model(typed, run)
+    assert ("Did you mean" in refused.value.fix) is bool(meant) and meant in refused.value.fix
+
+
+def test_a_file_is_no_model_and_a_pickle_is_never_one(run):
+    for name, words, fix in (
+        ("m.gguf", "is a file", "Name the folder"),
+        ("m.pt", "is a pickle", "Convert it"),
+    ):
+        Path(name).write_bytes(b"")
+        with pytest.raises(UserError, match=words) as refused:
+            find_model(name, run)
+        assert fix in refused.value.fix and refused.value.exit_code == MODEL
+
+
+def test_an_adapter_of_which_the_plan_does_not_say_the_weights_is_taken(run):
+    with open_stage(run / "sft", Plan("sft", {"model": "base"}, {}), force=False) as stage:
+        (run / "sft/adapter").mkdir()
+        (run / "sft/adapter/adapter_model.safetensors").write_bytes(b"a")
+        stage.finish(["adapter/adapter_model.safetensors"], {})
+    assert find_model("sft", run).adapter == run / "sft/adapter"
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000])
+def test_a_configuration_that_cannot_be_read_is_refused(run, text):
+    (run.parent / "base/config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match="is not JSON") as refused:
+        find_model("base", run)
+    assert refused.value.exit_code == MODEL and refused.value.location.endswith("config.json")
+
+
+@pytest.mark.parametrize(
+    ("digest", "served"),
+    [("http://h/v1", True), ("https://h/v1", True), ("c" * 40, False), ("httpx", False)],
+)
+def test_the_digest_of_a_model_behind_servers_is_their_addresses(digest, served):
+    assert model_source.is_served(digest) is served
 
 
 @pytest.mark.parametrize(

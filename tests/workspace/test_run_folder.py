@@ -315,7 +315,8 @@ def test_links_in_a_stage_are_taken_away_and_what_they_point_to_is_left(tmp_path
     (outside / "thesis.txt").write_text("years of work", encoding="utf-8")
     (folder / "checkpoints").symlink_to(outside)
     (folder / "log").symlink_to(outside / "thesis.txt")
-    (folder / ".holder").symlink_to(outside / "thesis.txt")
+    for name in (".holder", ".holder.new"):
+        (folder / name).symlink_to(outside / "thesis.txt")
     with open_stage(folder, PLAN, force=True) as stage:
         assert stage.status == "new" and not (folder / "checkpoints").exists()
     assert (outside / "thesis.txt").read_text(encoding="utf-8") == "years of work"
