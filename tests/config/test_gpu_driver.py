@@ -1,9 +1,12 @@
 """The driver's version against the CUDA that a torch is built for; no driver is asked."""
 
+import subprocess
+from types import SimpleNamespace
+
 import pytest
 
 from agentlite.config import gpu_driver
-from agentlite.config.gpu_driver import is_too_old
+from agentlite.config.gpu_driver import has_driver, is_hidden, is_too_old
 
 
 @pytest.mark.parametrize(
@@ -22,3 +25,38 @@ def test_a_driver_without_nvidia_smi_is_one(device, there, monkeypatch: pytest.M
 )
 def test_the_oldest_driver_for_each_cuda(version, cuda, too_old):
     assert is_too_old(version, cuda) is too_old
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [
+        ("550.54.14\n550.54.14\n", "550.54.14"),
+        ("", ""),
+        ("Failed to initialize NVML\n", ""),
+        (subprocess.CalledProcessError(9, "nvidia-smi"), ""),
+        (subprocess.TimeoutExpired("nvidia-smi", 10), ""),
+        (PermissionError("nvidia-smi"), ""),
+        (FileNotFoundError("nvidia-smi"), None),
+    ],
+)
+def test_a_driver_that_fails_is_another_thing_than_none(
+    answer, version, monkeypatch: pytest.MonkeyPatch
+):
+    def run(*_: object, **__: object) -> SimpleNamespace:
+        if isinstance(answer, Exception):
+            raise answer
+        return SimpleNamespace(stdout=answer)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(gpu_driver.os.path, "exists", lambda path: False)
+    assert gpu_driver.driver() == version and has_driver() is (version is not None)
+
+
+@pytest.mark.parametrize(
+    ("devices", "hidden"), [(None, False), ("", True), ("-1", True), ("0", False)]
+)
+def test_a_card_is_hidden_by_a_variable_that_names_none(devices, hidden, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if devices is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
+    assert is_hidden() is hidden

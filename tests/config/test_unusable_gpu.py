@@ -15,7 +15,7 @@ CARD = Gpu("NVIDIA GeForce RTX 3060", 12.0, 11.0, 8.6)
     [
         (None, False, TORCH, "13.0", "no NVIDIA driver is found", "doctor"),
         ("550.54", True, TORCH, "13.0", "CUDA_VISIBLE_DEVICES hides", "unset CUDA_VISIBLE_DEVICES"),
-        ("580.1", False, "2.13.0+cpu", None, "is built for the CPU", "torch==2.13.0"),
+        ("580.1", False, "2.13.0+cpu", None, "for the CPU (driver 580.1 is", "torch==2.13.0"),
         (
             "550.54.14",
             False,
