@@ -134,20 +134,38 @@ def test_without_a_multi_turn_category_there_is_no_such_table(tmp_path):
 
 @pytest.mark.parametrize(
     ("settings", "option"),
-    [({"extra_tools": 4}, "--extra-tools"), ({"max_turns": 5}, "--max-turn")],
+    [
+        ({"extra_tools": 4}, "--extra-tools"),
+        ({"extra_tools": 0}, "--extra-tools"),
+        ({"max_turns": 5}, "--max-turn"),
+        ({"max_turns": 30}, "--max-turn"),
+    ],
 )
 def test_what_was_not_asked_as_bfcl_asks_is_left_out_and_named(tmp_path, settings, option):
     run = live(tmp_path / "run", {"multi_turn_base": [1], "multi_turn_miss_func": [1]})
+    alone = live(tmp_path / "alone", {"multi_turn_base": [1]})
     path = run / "eval/bfcl-multi_turn_base/sft/plan.json"
     plan = json.loads(path.read_bytes())
-    write_json(path, {**plan, "settings": {**plan["settings"], **settings}})
+    for one in (path, alone / path.relative_to(run)):
+        write_json(one, {**plan, "settings": {**plan["settings"], **settings}})
     table = table_of(run)
     [one] = table.models.values()
     assert [*one.categories] == ["multi_turn_miss_func"]
     [sentence] = table.left_out
     assert "bfcl-multi_turn_base of sft is left out" in sentence and option in sentence
-    write_report(run)
-    assert option in (run / "report.md").read_text(encoding="utf-8")
+    for folder in (run, alone):  # also where nothing else was measured
+        write_report(folder)
+        assert option in (folder / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_category_that_counts_in_no_group_is_shown_and_what_has_all_lacks_none(tmp_path):
+    every = {name: [1, 0] for group in GROUPS.values() for name in group.categories}
+    prompts = {name: values for name, values in every.items() if not name.startswith("multi_turn")}
+    run = recorded(live(tmp_path, MULTI_TURN), {**prompts, "live_relevance": [1, 0, 0, 0]})
+    table = table_of(run)
+    assert missing(table) == []
+    cells = dict(figures_of(table).cells)
+    assert cells["live_relevance"].startswith("25.0 %")
 
 
 def test_a_model_that_was_trained_again_is_not_mixed_with_what_it_was(tmp_path):

@@ -67,6 +67,13 @@ def test_a_curve_is_the_mean_of_as_many_rows_as_share_a_point_and_keeps_its_last
     assert (line.last, chart.low, chart.high) == (480.0, 1.5, 479.5)
     ((chart,), _) = charts(rows[:240])
     assert chart.lines[0].points == [(float(step), float(step)) for step in range(1, 241)]
+    ((chart,), _) = charts(rows[:241])
+    assert len(chart.lines[0].points) == 121
+
+
+def test_a_whole_number_is_drawn_like_any_other():
+    ((chart,), _) = charts([{"step": 1, "kept": 3}, {"step": 2, "kept": 4.5}])
+    assert chart.lines[0].points == [(1.0, 3.0), (2.0, 4.5)]
 
 
 def test_a_curve_goes_from_the_lower_left_to_the_upper_right_and_a_short_one_has_dots():

@@ -73,6 +73,12 @@ def test_counts_that_differ_are_each_given():
     )
 
 
+def test_whole_calls_are_counted_where_each_model_has_both_figures_of_the_same_questions():
+    assert len(headline({"a": measured(4, 2), "b": measured(3, 1)}, [])) == 2
+    assert len(headline({"a": measured(4, 2), "b": measured(3)}, [])) == 1
+    assert len(headline({"a": measured(4, 2, name="env")}, [])) == 1
+
+
 def test_without_a_question_that_needs_a_tool_the_decision_is_what_counts():
     decided = {"a": measured(5, count=6, name="call_decision")}
     decided["a"]["metrics"][TOOL] = {"mean": None, "count": 0}

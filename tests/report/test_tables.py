@@ -4,6 +4,7 @@ import pytest
 
 from agentlite.report import retrieval_tables, tables
 from agentlite.report.markdown import _titled, as_table
+from agentlite.report.read_run import Evaluation
 from agentlite.report.tables import Figures
 
 
@@ -96,6 +97,14 @@ def test_a_difference_of_whole_dialogs_counts_dialogs():
     )
 
 
+def test_differences_of_the_main_figures_come_first_in_the_order_of_their_columns(tmp_path):
+    names = ["env", "call_decision", "exact_call", "a", "tool_selection_accuracy"]
+    compared = {"differences": [row(metric=name) for name in names]}
+    found = tables.differences(Evaluation(tmp_path, {}, [], compared))
+    main = ["tool_selection_accuracy", "exact_call", "call_decision"]
+    assert [one["metric"] for one in found] == [*main, "env", "a"]
+
+
 def metrics(**by):
     return {"metrics": {"rouge": 1, "call_decision": 2, "exact_call": 3}, "by": by}
 
@@ -139,6 +148,11 @@ def test_groups_have_their_own_order_and_names_of_one_level():
         "timing": {"recall": figure(0.5), "unreadable": 2, "count": 3},
         "passes": {"pass^1": figure(0.5), "pass^2": figure(0.25)},
         "dialogs_are": "teacher-forced",
+        "of_nothing": {},
+        "wrong_answers": {"no_call": 1},  # and what follows has tables or words of its own
+        "learned_before": {"records": 1},
+        "by": {"task": {}},
+        "metrics": {"exact_call": figure(0.5)},
     }
     found = tables.groups({"m": values, "n": {"passes": None}})
     assert [table.title for table in found] == [
