@@ -67,7 +67,10 @@ STOPPED = "Stopped. The same command again carries on; prep begins anew.\n"
             "write it. Or name a folder that you may write to: --run FOLDER; AGENTLITE_CACHE for "
             "the cache.\n",
         ),
-        *((OSError(number, "x"), 74, "the system says: x") for number in (errno.EIO, errno.EDQUOT)),
+        *(
+            (OSError(number, "x"), 74, "the system says: x")
+            for number in (errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE)
+        ),
         (OSError(errno.EBADF, "x"), 1, "Error: OSError: [Errno 9] x\nThis is a fault of"),
         (ValueError("x"), 1, "Error: ValueError: x\nThis is a fault of agentlite or of a library"),
     ],
@@ -144,6 +147,18 @@ def test_a_mistake_in_the_words_is_json_as_well_and_no_secret_is_in_it(run, monk
     error = json.loads(out)["error"]
     assert (code, error["code"], error["location"]) == (2, "usage", "agentlite sft")
     assert "hunter2" not in out
+
+
+def test_no_part_of_an_error_that_is_printed_as_json_holds_a_secret(run, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "hunter2hunter2")
+    error = UserError("a hunter2hunter2.", "b hunter2hunter2", location="c/hunter2hunter2")
+    _, out, _ = run(error, "runs", "--json")
+    found = json.loads(out)["error"]
+    assert [found[key] for key in ("problem", "fix", "location")] == [
+        "a (hidden).",
+        "b (hidden)",
+        "c/(hidden)",
+    ]
 
 
 def test_a_gate_that_fails_leaves_stdout_to_the_result(run):

@@ -128,6 +128,9 @@ def test_a_file_of_rows_is_prepared(folder):
     (folder / "tools.json").write_text("[]")
     assert commands(advice()) == ["agentlite prep 'my rows.jsonl'"]
     assert "my rows.jsonl" in advice().found[0] and "tools.json" not in advice().found[0]
+    for name in "vwxyz":
+        (folder / f"{name}.parquet").write_bytes(b"")
+    assert advice().found[0].endswith(" my rows.jsonl, v.parquet, w.parquet, x.parquet.")
 
 
 def test_a_folder_that_init_made_is_entered(folder):
@@ -185,6 +188,20 @@ def test_what_is_not_done_is_carried_on_by_the_whole_command(state):
     assert len(advice().steps) == 2
 
 
+def test_the_three_that_were_begun_last_are_named_of_those_that_are_not_done():
+    for number in range(5):
+        stage("sft", f"sft-{number}", "half", model="smollm2-135m")
+    named = [re.search(r"--out (\S+)", line)[1] for line in commands(advice())]
+    assert named == ["sft-4", "sft-3", "sft-2"]
+
+
+def test_a_stage_at_work_is_seen_also_where_another_was_begun_before():
+    stage("prep", sources=["x"])
+    settings = plain_settings(resolve("sft", Given()).settings)
+    with open_stage(RUN / "sft", Plan("sft", settings, {}), force=False):
+        assert commands(advice()) == ["agentlite runs"]
+
+
 def test_ways_on_come_before_what_was_left_behind():
     stage("prep", "old", "half", sources=["x"])
     stage("prep", sources=["y"])
@@ -216,8 +233,10 @@ def test_another_workspace_is_found_and_named(monkeypatch):
     stage("prep", run=Path("runs/b"))
     assert commands(advice())[0] == "agentlite sft --run runs/b"
     assert advice().found[-1] == "Other workspaces: runs/a."
-    monkeypatch.setenv("AGENTLITE_RUN", "runs/a")
-    assert "--run runs/a" in commands(advice())[0]
+    stage("sft", run=Path("runs/a"))  # now the one that was worked in last
+    assert commands(advice())[0] == "agentlite eval --run runs/a"
+    monkeypatch.setenv("AGENTLITE_RUN", "runs/b")
+    assert "--run runs/b" in commands(advice())[0]
 
 
 def test_the_tools_of_the_folder_are_for_the_chat(folder):

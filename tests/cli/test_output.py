@@ -12,6 +12,7 @@ from agentlite.cli import output
 from agentlite.cli.output import present
 from agentlite.config.resolve import weightings
 from agentlite.core.records import Message, Record, to_row
+from agentlite.scoring.rewards import PENALTIES
 from agentlite.scoring.weight_sweep import WeightingRow
 from agentlite.workspace.run_folder import Result
 
@@ -66,20 +67,25 @@ def test_the_result_in_words_stands_before_the_next_command(capsys):
 
 
 @pytest.mark.parametrize(("prompts", "dialogs"), [(3, True), (2, False)])
+@pytest.mark.parametrize("others", [[], [2], [3]])
 def test_whole_dialogs_have_a_table_of_their_own_where_any_has_several_steps(
-    prompts: int, dialogs: bool, capsys: Any
+    prompts: int, dialogs: bool, others: list[int], capsys: Any
 ) -> None:
     def figure(mean: float, count: int) -> dict[str, Any]:
         return {"mean": mean, "low": 0.1, "high": 0.9, "count": count}
 
-    model = {
-        "prompts": prompts,
-        "metrics": {"exact_call": figure(0.5, prompts)},
-        "dialogs": {"end_to_end_success": figure(0.25, 2)},
+    models = {
+        f"model {count}": {
+            "prompts": count,
+            "metrics": {"exact_call": figure(0.5, count)},
+            "dialogs": {"end_to_end_success": figure(0.25, 2)},
+        }
+        for count in [prompts, *others]
     }
-    out, _ = shown(Result("eval", "done", "f", {"sft": model}, [], 1.0), capsys)
+    out, _ = shown(Result("eval", "done", "f", models, [], 1.0), capsys)
     assert "exact_call" in out
-    assert ("whole dialogs, teacher-forced" in out) == dialogs == ("end_to_end_success" in out)
+    shows = dialogs or 3 in others
+    assert ("whole dialogs, teacher-forced" in out) == shows == ("end_to_end_success" in out)
 
 
 def test_eval_says_how_many_answers_are_wrong_in_which_way(capsys):
@@ -148,9 +154,32 @@ def test_shown_records_go_where_the_table_goes(options, stream, capsys, monkeypa
     assert "shown" not in "".join(shown(dry, capsys, show=2))
 
 
-def row(name: str, learned: bool) -> dict[str, Any]:
-    messages = (Message("user", "Hi"), Message("assistant", name, loss=learned))
-    return to_row(Record(messages=messages))
+@pytest.mark.parametrize("command", ["sft", "eval", "prep", "rollout", "make"])
+def test_all_of_a_table_goes_to_stderr_where_stdout_holds_records(command, capsys, monkeypatch):
+    monkeypatch.setattr(output, "_write_records", lambda *_: None)
+    plan = SimpleNamespace(settings={"max_length": 9})
+    monkeypatch.setattr("agentlite.cli.output.run_folder.read_plan", lambda folder: plan)
+    counts = {"kept": 1, "wanted": 1, "calls": 0, "tools_called": 0, "not_found": {}}
+    figures: dict[str, dict[str, Any]] = {
+        "sft": {"steps": 3, "rejects": {"a": 1}},
+        "eval": {"m": {"prompts": 1, "metrics": {}, "wrong_answers": {"no_call": 1}}},
+        "prep": {"read": 1, "kept": 1},
+        "rollout": {"tasks": 1, "rollouts": 1, "turns": 1, "calls": 0, "failed_calls": 0}
+        | {"ended": {}, "scores": {}},
+        "make": {**counts, "kinds": {}, "verified": {}, "filtered": {}, "quality": {}},
+    }
+    servers = {"m": {"replies": 1, "tokens_read": 2, "tokens_written": 3}}
+    result = Result(command, "done", "f", figures[command], [], 1.0, "agentlite runs", [], ["So."])
+    result = msgspec.structs.replace(result, servers=servers)
+    printed, nothing = shown(result, capsys)
+    assert not nothing and "replies" in printed and printed.endswith("So.\nnext: agentlite runs\n")
+    assert shown(result, capsys, shape="openai") == ("", printed)
+
+
+def row(name: str, learned: bool, *earlier: bool) -> dict[str, Any]:
+    said = [Message("assistant", name, loss=one) for one in (*earlier, learned)]
+    messages = [message for one in said for message in (Message("user", "Hi"), one)]
+    return to_row(Record(messages=tuple(messages)))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +188,7 @@ def row(name: str, learned: bool) -> dict[str, Any]:
 def test_turns_that_are_not_learned_are_noted_where_the_shape_cannot_say_so(
     shape, noted, capsysbinary, monkeypatch
 ):
-    rows = [row("a", True), row("b", False), row("c", False)]
+    rows = [row("a", True), row("b", False), row("c", True, False, True)]
     monkeypatch.setattr("agentlite.stages.prep.show.written_rows", lambda folder: iter(rows))
     output._write_records(Path("f"), shape)
     out, err = capsysbinary.readouterr()
@@ -179,6 +208,30 @@ def test_a_dry_run_of_eval_says_what_is_missing_for_each_model(capsys):
     lines = cells(out)
     assert ["model", "prompts", "missing", "memory,", "GiB"] in lines
     assert ["sft", "9", "4", "1.5"] in lines and ["others", "9", "0", "-"] in lines
+
+
+def test_a_dry_run_of_eval_in_an_environment_counts_tasks(capsys):
+    figures = {"sft": {"tasks": 9, "missing": 4}}
+    lines = cells(shown(Result("eval", "dry run", "f", figures, [], 0.0), capsys)[0])
+    assert ["model", "tasks", "missing", "memory,", "GiB"] in lines
+    assert ["sft", "9", "4", "-"] in lines
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(None, "unknown"), (0.4, "0 s"), (89.4, "89 s"), (90, "2 min"), (5400, "90 min")],
+)
+def test_the_time_of_a_cell_is_in_minutes_from_a_minute_and_a_half_on(seconds, words):
+    assert output._time(seconds) == words
+
+
+def test_penalties_are_no_components_of_a_weighting_that_have_a_column(capsys):
+    common: Any = {"pairs": 3, "flipped": 0, "gained": 1, "lost": 2, "mean_margin": 0.1}
+    common |= {"steps": 9, "rejected": {}, "no_pair": {}}
+    penalty = next(iter(PENALTIES))
+    weights = {"exact": 1.0, "mine": 1.0, penalty: -1.0}
+    rows = [WeightingRow(name="a", weights=weights, chosen=dict.fromkeys(weights, 0.5), **common)]
+    assert output._weightings(rows)[0][5:] == ["exact", "mine"]
 
 
 def test_weightings_stand_in_rows_with_the_components_that_count(capsys):

@@ -1,5 +1,6 @@
 """What a listing says of a stage, from its files alone, and what `runs --rm` may take away."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -247,6 +248,25 @@ def test_a_kill_while_checkpoints_are_freed_leaves_none_that_looks_whole(tmp_pat
     assert not (tmp_path / "a/checkpoints").exists()
     assert [one.bytes > 0 for one in free(tmp_path, ["a"])] == [True]
     assert sorted(os.listdir(tmp_path / "a")) == [".lock", "done.json", "plan.json"]
+
+
+def test_a_loss_of_zero_is_a_loss(tmp_path):
+    with stage(tmp_path / "a") as one:
+        write_rows(one.folder / "metrics.jsonl", [{"step": 1, "loss": 0.0}])
+    assert listed(tmp_path)["a"][2] == "loss 0.000"
+
+
+def test_checkpoints_that_cannot_be_removed_are_not_called_freed(tmp_path, monkeypatch):
+    finished(tmp_path / "a")
+
+    def refused(*_: Any, ignore_errors: bool) -> None:
+        if not ignore_errors:
+            raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(run_listing.shutil, "rmtree", refused)
+    with pytest.raises(UserError, match="Read-only") as told:
+        free(tmp_path, ["a"])
+    assert told.value.exit_code == 74
 
 
 def test_a_state_in_words():

@@ -1,6 +1,7 @@
 """`runs --watch` says each change once, and shows no sign that would steer a terminal."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -108,6 +109,51 @@ def test_each_stage_is_one_line_that_names_it_on_a_terminal_of_any_width(tmp_pat
     assert names == ["a/evaluation", "a/prep", "b/evaluation", "b/prep"]
     assert all("done" in line and len(line.rstrip()) <= width for line in lines)
     assert head.split()[:2] == ["stage", "state"]
+
+
+@pytest.mark.parametrize(("name", "least"), [*COLUMNS.items()])
+def test_a_column_is_shown_from_its_width_on(tmp_path, name, least):
+    from rich.console import Console
+
+    for width in (least, least - 1):
+        console = Console(width=200, color_system=None)
+        with console.capture() as captured:
+            console.print(_view(Workspaces([tmp_path]), 24, width))
+        assert (name in captured.get()) is (width >= least)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_stage_that_is_gone_has_one_line_more(tmp_path, monkeypatch, capsys, as_json):
+    for name in ("a", "b"):
+        with open_stage(tmp_path / name, Plan("sft", {}, {}), force=False):
+            pass
+    looks = iter(range(2))
+
+    def removing(seconds: float) -> None:
+        if next(looks, None) is None:
+            raise KeyboardInterrupt
+        shutil.rmtree(tmp_path / "b", ignore_errors=True)
+
+    monkeypatch.setattr("agentlite.cli.run_watch.time.sleep", removing)
+    watch([tmp_path], json_lines=as_json)
+    *_, last = lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    gone = json.dumps({"id": f"{tmp_path}/b", "state": "gone"}, separators=(",", ":"))
+    assert last == (gone if as_json else f"{tmp_path}/b: gone")
+
+
+def test_the_newest_answer_is_cut(tmp_path):
+    from rich.console import Console
+
+    with open_stage(tmp_path / "grpo", Plan("grpo", {}, {}), force=False) as stage:
+        answer = {"record_id": "r1", "turn": 1, "text": "x" * 900, "components": {"exact": 1}}
+        write_rows(stage.folder / "rollouts.jsonl", [answer])
+        board = Workspaces([tmp_path])
+        board.look(10)
+        console = Console(width=400, color_system=None)
+        with console.capture() as captured:
+            console.print(_view(board, 40, 150))
+    assert "x" * 300 in captured.get() and "x" * 301 not in captured.get()
 
 
 def test_names_lose_only_a_folder_that_all_workspaces_are_in(tmp_path):

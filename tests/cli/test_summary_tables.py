@@ -67,6 +67,8 @@ def test_a_person_sees_what_was_kept_and_why_the_rest_was_not():
     (left_out,) = found["left out"]
     assert left_out.words == "D401: The same dialog, tools and gold as another record"
     assert left_out.colour == ""
+    names = [line.name for line in of_prep(FIGURES, 2048)]
+    assert names.count("rejected") == names.count("left out") == 1  # the title of several lines
 
 
 def test_the_split_has_shares_and_a_missed_one_is_marked():
@@ -211,6 +213,16 @@ def test_dialogs_are_shown_by_kind_with_what_was_not_found_and_what_was_filtered
         Line("", "88%", "of 900 dialogs: the judges agree; Krippendorff's alpha 0.50"),
     ]
     assert of_make({**figures, "wanted": 1200})[0].colour == ""
+    agree = {"dialogs": 3, "share": 0.0, "alpha": 0.0}
+    more = {"tool_faults": {"not JSON": 4}, "judges_agree": agree}
+    faults, _, judged = of_make({**figures, **more})[-3:]
+    words = "replies for the tools that could not be used: not JSON"
+    assert faults == Line("tool faults", "4", words, "yellow")
+    assert judged == Line("", "0%", "of 3 dialogs: the judges agree; Krippendorff's alpha 0.00")
+    none = {"dialogs": 0, "share": 0.0, "alpha": None}
+    assert of_make({**figures, "judges_agree": none})[-1] == Line(
+        "", "-", "of 0 dialogs: the judges agree"
+    )
 
 
 @pytest.mark.parametrize("copies", [0, 3])

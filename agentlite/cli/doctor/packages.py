@@ -17,7 +17,7 @@ from agentlite.config.gpu_driver import DRIVERS, is_too_old
 from agentlite.config.torch_builds import NoBuild, best_for, build_for
 
 PYTHONS = ((3, 11), (3, 15))  # from, below: as pyproject.toml has it
-WITH_CUDA = ("bitsandbytes", "xformers")
+WITH_CUDA = ("bitsandbytes",)
 WITHOUT_TRAIN = (
     "pyarrow",
     "gguf",

@@ -2,6 +2,10 @@
 
 import io
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,6 +65,7 @@ TURN = ["Is it wet?", "4 mm", "an answer"]
 
 def test_messages_and_results_are_what_is_typed(talk):
     assert talk("Is it wet?", "4 mm", "", "Hm", "5 mm")[0] == [*TURN, "Hm", "5 mm", "an answer"]
+    assert talk(" \t", "  Is it? ", " 4 mm ")[0] == ["  Is it? ", " 4 mm ", "an answer"]
 
 
 @pytest.mark.parametrize("command", SAYING)
@@ -115,6 +120,55 @@ def test_an_unknown_command_is_refused_at_either_prompt(talk, command, meant):
 def test_other_texts_with_a_slash_are_sent(talk, typed, sent):
     assert talk(typed, typed)[0] == [sent, sent, "an answer"]
     assert not COMMAND_LINE.match(sent) or typed.startswith("//")
+
+
+@pytest.mark.parametrize("result", ["", "4 mm", None])
+def test_a_recorded_result_is_given_also_where_it_is_empty_and_others_are_typed(
+    monkeypatch, capsys, result
+):
+    monkeypatch.setattr("agentlite.deploy.tool_results.recorded", lambda file: lambda call: result)
+    with chat._results("rows.jsonl", "", (), 1.0, 1.0, lambda call: "typed") as observe:
+        assert observe(CALL) == ("typed" if result is None else result)
+    assert ("(result: " in capsys.readouterr().err) is (result is not None)
+
+
+def test_the_options_of_a_talk_reach_the_model_and_the_functions(monkeypatch):
+    given: dict[str, Any] = {}
+
+    class Model:
+        name, max_new_tokens, protocol = "m", 7, SimpleNamespace(name="hermes")
+
+        def __init__(self, model: str, run: Path, **options: Any):
+            given["model"] = (model, str(run), options)
+
+        def load(self) -> None:
+            pass
+
+    class Session:
+        def __init__(self, *_: Any):
+            self.messages: list[Any] = []
+
+        def say(self, line: str, decoding: Any) -> None:
+            given[line] = (decoding.max_new_tokens, decoding.temperature, decoding.seed)
+
+    @contextmanager
+    def executed(*arguments: Any) -> Iterator[Any]:
+        given["executed"] = arguments
+        yield None
+
+    monkeypatch.setattr("agentlite.deploy.chat_model.ChatModel", Model)
+    monkeypatch.setattr("agentlite.deploy.chat_session.ChatSession", Session)
+    monkeypatch.setattr("agentlite.deploy.tool_results.read_toolbox", lambda file: (file,))
+    monkeypatch.setattr("agentlite.deploy.tool_results.executed", executed)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hi\n"))
+    options = {"execute": "f.py", "seconds": 3.0, "memory": 5.0, "temperature": 0.5, "seed": 9}
+    others: dict[str, Any] = {"replay": "", "save": "", "as_json": False, "debug": False}
+    chat.chat("sft", "t.json", run="r", **options, **others, system="Be brief.")
+    assert given == {
+        "model": ("sft", "r", {"system": "Be brief."}),
+        "executed": ("f.py", ("t.json",), 3.0, 5.0),
+        "Hi": (7, 0.5, 9),
+    }
 
 
 def test_the_end_of_the_input_where_a_result_is_typed_is_an_error(talk):

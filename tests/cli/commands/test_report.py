@@ -6,9 +6,11 @@ import json
 import webbrowser
 
 import pytest
+from filelock import FileLock, Timeout
 from support.generated_run import stage, write_run
 
 from agentlite.cli.main import main
+from agentlite.workspace.folder_lock import TURN
 
 
 @pytest.fixture
@@ -75,6 +77,44 @@ def test_a_workspace_without_an_evaluation_has_a_report(report, tmp_path):
     stage(tmp_path / "run" / "sft", {"command": "sft", "settings": {}, "inputs": {}}, {}, {})
     code, shown = report("--run", tmp_path / "run")
     assert code == 0 and shown.out.startswith("No evaluation is finished.\n")
+
+
+def test_an_evaluation_of_which_nothing_was_read_is_no_result(report, tmp_path):
+    plan = {"command": "eval", "settings": {}, "inputs": {}}
+    for name in ("prep", "other"):
+        stage(tmp_path / "run/eval" / name / "m", plan, {}, {}, {"metrics": {}})
+        (tmp_path / "run/eval" / name / "m/done.json").unlink()
+    assert report("--run", tmp_path / "run")[1].out.startswith("No evaluation is finished.\n")
+
+
+@pytest.mark.parametrize("names", [["prep"], ["other", "prep"]])
+def test_results_have_the_name_of_their_data_where_there_are_several(report, tmp_path, names):
+    plan = {"command": "eval", "settings": {}, "inputs": {}}
+    metrics = {"metrics": {"env": {"mean": 0.5, "count": 4}}}
+    for name in names:
+        stage(tmp_path / "run/eval" / name / "m", plan, {}, {}, metrics)
+    *lines, _ = report("--run", tmp_path / "run")[1].out.splitlines()
+    titles = [f"{name}:" for name in names] if len(names) > 1 else []
+    assert [line for line in lines if line.endswith(":")] == titles
+    assert lines.count("m completes 2 of 4 tasks.") == len(names)
+
+
+def test_a_report_is_written_while_no_other_command_writes_into_the_workspace(
+    report, tmp_path, monkeypatch
+):
+    run = tmp_path / "run"
+    stage(run / "sft", {"command": "sft", "settings": {}, "inputs": {}}, {}, {})
+    held = []
+
+    def written(folder):
+        with pytest.raises(Timeout):
+            FileLock(folder / TURN).acquire(timeout=0)
+        held.append(folder)
+        return folder / "report.md"
+
+    monkeypatch.setattr("agentlite.cli.commands.report.write_report", written)
+    assert report("--run", run, "--no-browser")[0] == 0 and held == [run]
+    FileLock(run / TURN).acquire(timeout=0).lock.release()
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,8 @@ def test_what_is_no_file_of_the_user_is_taken(words, scheduler):
 
 
 def test_stdin_is_refused():
-    assert "no stdin" in refusal(printed("prep", "-", scheduler="slurm")).problem
+    for words in (["prep", "-"], ["pairs", "--data", "-"]):
+        assert "no stdin" in refusal(printed(*words, scheduler="slurm")).problem
 
 
 @pytest.mark.parametrize("scheduler", COPIED)
@@ -141,6 +142,9 @@ CARDS: list[tuple[list[str], str]] = [
     (["sft", "--model", SEVEN], "a card of 16 GB; the plan needs"),
     (["sft", "--model", SEVEN, "--load-in-4bit", "false"], "a card of 24 GB; the plan needs"),
     (["sft", "--model", SEVEN, "--profile", "a100"], "a card of 80 GB; as --profile a100"),
+    (["sft", "--model", SEVEN, "--profile", "rtx4090"], "a card of 24 GB; as --profile rtx4090"),
+    (["sft", "--model", SEVEN, "--profile", "rtx3060"], "a card of 16 GB; as --profile rtx3060"),
+    (["sft", "--model", SEVEN, "--profile", "t4"], "a card of 16 GB; as --profile t4"),
     (["sft", "--profile", "cpu"], "no card is needed"),
     (["sft"], "a card of 24 GB; a guess: no model is known"),
     (["sft", "--model", "me/unknown-3b"], "a card of 24 GB; a guess: "),
@@ -164,10 +168,20 @@ EXTRAS: list[tuple[list[str], str]] = [
     (["sft"], "[train]"),
     (["retriever"], "[train,retriever]"),
     (["grpo", "--vllm"], "[train,vllm]"),
+    (["grpo", "--vllm-server", "http://h:1"], "[train,vllm]"),
+    (["prep", "rows.jsonl", "--retrieve", "3"], "[train,retriever]"),
     (["sft", "--deepspeed", "deepspeed/zero2.json"], "[train,deepspeed]"),
     (
         ["prep", "rows.jsonl", "--coreset-strategy", "loss_topk", "--coreset-target-size", "3"],
         "[train]",
+    ),
+    (
+        ["prep", "rows.jsonl", "--coreset-strategy", "hybrid", "--coreset-target-size", "3"],
+        "[train]",
+    ),
+    (
+        ["prep", "rows.jsonl", "--coreset-strategy", "hybrid", "--coreset-loss", "proxy"],
+        "",
     ),
 ]
 
@@ -196,10 +210,10 @@ def test_keys_are_passed_on_by_their_names_and_never_by_their_values(monkeypatch
 
 
 def test_an_address_of_this_machine_and_one_with_a_password_are_pointed_out():
-    local = printed(
-        "eval", "--endpoint", "http://localhost:8000/v1", "--model", "m", scheduler="hf"
-    )
-    assert "# --endpoint names this machine" in local.stdout
+    for host in ("localhost", "127.0.0.1", "0.0.0.0", "[::1]", "example.org"):
+        words = ["eval", "--endpoint", f"http://{host}:8000/v1", "--model", "m"]
+        shown = printed(*words, scheduler="hf").stdout
+        assert ("# --endpoint names this machine" in shown) is (host != "example.org")
     secret = printed("eval", "--endpoint", "https://a:b@x.org/v1", "--model", "m", scheduler="hf")
     assert "the job's file holds it too" in secret.stderr
 
