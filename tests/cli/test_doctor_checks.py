@@ -126,7 +126,7 @@ def test_the_gpu_is_described_or_its_fault_is_named(monkeypatch, facts, state, w
 )
 def test_little_free_memory_is_a_warning(monkeypatch, available, state, words):
     monkeypatch.setattr(hardware, "machine_of", lambda name: SimpleNamespace(capacity=16e9))
-    text = "" if available is None else f"MemAvailable:  {available * 1e9 / 1024 + 1:.0f} kB\n"
+    text = "" if available is None else f"MemAvailable:  {available * 1e9 / 1024:.0f} kB\n"
     monkeypatch.setattr(hardware, "_read", lambda path: f"MemTotal: 1 kB\n{text}")
     (found,) = hardware.memory(BARE)
     assert (found.state, found.detail) == (state, f"{words} available")

@@ -271,6 +271,29 @@ def test_a_state_has_its_colour_on_a_terminal(cell, colour, monkeypatch):
     assert line.startswith(f"\x1b[{colour}m{cell}" if colour else cell), repr(line)
 
 
+def test_a_row_has_the_colour_that_it_is_given_before_that_of_its_state(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLORTERM", "")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Terminal()
+    rows = [["a", "b"], ["ok", "1"], ["x", "2"], ["failed", "3"]]
+    console.print_table(rows, stream, words=2, colours=["", "yellow", "green"])
+    lines = stream.getvalue().splitlines()[1:]
+    assert [line.partition("m")[0] for line in lines] == ["\x1b[32", "\x1b[33", "\x1b[32"]
+
+
+def test_a_closed_stdout_is_no_error_where_it_would_be_redirected(monkeypatch):
+    def closed(number: int) -> int:
+        raise OSError
+
+    done = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup", closed)
+        with console.stdout_to_stderr():
+            done.append(True)
+    assert done
+
+
 def test_words_stand_left_and_numbers_right(capsys):
     rows = [["name", "of", "n"], ["a", "b", "5"], ["long", "c", "1234"]]
     console.print_table(rows)
@@ -279,6 +302,8 @@ def test_words_stand_left_and_numbers_right(capsys):
     console.print_table(rows, words=2)
     two = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert two == ["name  of     n", "a     b      5", "long  c   1234"]
+    console.print_table([["name", ""], ["a", "5"]])
+    assert capsys.readouterr().out.splitlines() == ["name", "a     5"]
 
 
 def test_a_table_without_a_heading_has_no_line_for_it_and_folds_at_120(capsys):

@@ -61,6 +61,8 @@ def test_the_error_of_a_row_has_a_code_and_a_reason():
         ("asistant", ["user", "assistant"], "assistant"),
         ("message", ["messages", "text"], "messages"),
         ("human", ["user", "assistant"], "user"),
+        ("model", ["user", "assistant"], "assistant"),
+        ("model", ["assistant", "model"], "model"),  # a name of ours comes before others' words
         ("smollm2-135", ["smollm2-135m"], "smollm2-135m"),
         ("xyz", ["eval"], ""),
         ("", ["eval"], ""),

@@ -168,3 +168,43 @@ def test_one_of_several_texts_comes_first():
     guide = behind({"f(": {"type": "integer"}, "get(": {"type": "string"}})
     assert guide.after("f(1").may_end and guide.after('get("a"').is_over
     assert guide.after('f("a"') is None and guide.after("g1") is None and guide.after("") is guide
+
+
+REFERENCES: dict[str, Any] = {
+    "$ref": "#/$defs/a",
+    "$defs": {
+        "a": {"$ref": "#/$defs/b"},
+        "b": {"$ref": "#/$defs/c~1d~01"},
+        "c/d~1": {"type": "boolean"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "through"),
+    [
+        *(('"\\u%s"' % digits, {}, True) for digits in ("d7ff", "D7FF", "e000", "00e9")),
+        *(('"\\u%s"' % digits, {}, False) for digits in ("d800", "D834", "dbff", "DFFF", "d8")),
+        ("true", REFERENCES, True),
+        ("1", REFERENCES, False),
+        ("true", {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, False),  # a circle
+        ("[" + " " * 32 + "1]", {}, True),
+        ("[" + " " * 33 + "1]", {}, False),
+        ("1" * 24, {}, True),
+        ("1" * 25, {}, False),
+        ('{"x": 1}', {"properties": {"a": {}}}, False),
+        ('{"x": 1}', {"properties": {"a": {}}, "patternProperties": {}}, True),
+        ('"ab"', {"type": "string", "maxLength": 2}, True),
+        ('"abc"', {"type": "string", "maxLength": 2}, False),
+        ('"\\n\\n"', {"type": "string", "maxLength": 2}, True),
+        ('"x"', {"type": ["string", "date"]}, True),
+        ("1", {"type": ["string", "date"]}, False),
+        ("1", {"type": "date"}, True),  # a type that JSON Schema does not know says nothing
+        ("1.5", {"oneOf": [{"type": "number"}, {"type": "null"}]}, True),
+        ('"a"', {"oneOf": [{"type": "number"}, {"type": "null"}]}, False),
+        ("null", {"type": "string", "nullable": True}, True),
+        ("null", {"type": "string", "nullable": False}, False),
+    ],
+)
+def test_what_a_schema_says_is_held_to_at_its_limits(text, schema, through):
+    assert gets_through(text, schema) is through

@@ -165,6 +165,34 @@ def test_nothing_fits_that_is_nested_too_deep_to_be_read_back() -> None:
     assert misfit([value], {}) == f"is nested deeper than {DEEPEST}"
 
 
+def test_a_name_that_a_pattern_describes_is_taken_also_where_others_are_not() -> None:
+    schema = {"patternProperties": {"^x_": {}}, "additionalProperties": False}
+    assert takes(schema, "x_b") and fits({"x_b": 1}, {"type": "object", **schema})
+
+
+@pytest.mark.parametrize(
+    ("value", "types", "is_one"),
+    [
+        (1, {int}, True),
+        (1, {float}, True),
+        (1.0, {int}, False),
+        (True, {int}, False),
+        (True, {float}, False),
+        (True, {bool, str}, True),
+    ],
+)
+def test_a_truth_value_is_no_number_and_a_whole_number_is_one(
+    value: object, types: set[type], is_one: bool
+) -> None:
+    assert is_one_of(value, types) is is_one
+
+
+@pytest.mark.parametrize("odd", ["\ud800", 10**400])
+def test_a_schema_of_what_json_does_not_write_is_read_all_the_same(odd: object) -> None:
+    schema = {"properties": {"a": {"type": "string"}}, "default": odd}
+    assert fits({"a": "x"}, schema) and not fits({"a": 1}, schema)
+
+
 def test_a_long_value_is_quoted_by_its_beginning() -> None:
     assert misfit("x" * 200, {"type": "integer"}) == f'"{"x" * 59}… is not of type "integer"'
 

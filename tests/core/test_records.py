@@ -188,6 +188,22 @@ def test_the_steps_to_judge_are_the_learned_turns_where_there_are_tools():
     assert Record(messages=messages).prompted_turns == []
 
 
+@pytest.mark.parametrize(
+    ("gold", "loss", "prompted"),
+    [
+        (None, True, []),
+        (Gold(), True, [1]),
+        (Gold(), False, []),
+        (Gold(known=False), True, [1]),
+        (Gold(known=False), False, [1]),  # nobody has answered it
+    ],
+)
+def test_without_tools_the_steps_to_judge_are_those_with_gold(gold, loss, prompted):
+    messages = (Message("user", "q"), Message("assistant", "a", loss=loss))
+    record = Record(messages=messages, gold={} if gold is None else {1: gold})
+    assert record.prompted_turns == prompted
+
+
 def test_a_plain_text_is_one_assistant_turn_that_is_marked_as_whole():
     said = Message("assistant", "Once upon a time.")
     assert Record(messages=(said,), meta={"whole": True}).is_text

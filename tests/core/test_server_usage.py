@@ -105,6 +105,26 @@ def test_a_budget_ends_the_questions_and_gives_those_under_way(
     assert budget < 10_000 or len(given) == 17
 
 
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_the_budget_is_named_also_where_a_single_question_is_left(
+    tmp_path: Path, asked: list[int], left: int
+) -> None:
+    one = [PAIR[0]._replace(concurrency=1)]
+    given: list[int] = []
+    with (
+        server_usage.counted(tmp_path, 50),
+        pytest.raises(UserError, match="50 tokens") as refused,
+    ):
+        given.extend(number for number, _ in ask_all(one, questions(2 + left)))
+    assert given == asked == [0, 1] and refused.value.location == "--token-budget 50"
+
+
+def test_a_used_up_budget_refuses_nothing_where_nothing_is_asked(tmp_path: Path) -> None:
+    with server_usage.counted(tmp_path, 25) as usage:
+        usage.add("m", Reply("yes", "", 20, 5))
+        assert list(ask_all(PAIR, [])) == []
+
+
 @pytest.mark.parametrize(
     ("budget", "is_used_up"), [(24, True), (25, True), (26, False), (None, False)]
 )
