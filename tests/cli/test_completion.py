@@ -44,6 +44,7 @@ def test_commands_and_options_are_completed():
         (("dpo", "--loss-type", "sim"), ["simpo"]),
         (("sft", "--full", "t"), ["true"]),
         (("sft", "--profile", "rtx"), ["rtx3060", "rtx4090"]),
+        (("dpo", "--loss-type", "po"), []),  # the end of simpo, and no beginning
         (("prep", ""), []),
         (("prep", "--holdout", "be"), []),
         (("chat", "sft", "--tools", ""), []),
@@ -61,6 +62,9 @@ def test_a_model_is_completed_by_the_stages_of_the_workspace(tmp_path):
     assert offered("eval", "--run", str(tmp_path), "--model", "s") == ["FILES", "sft", "sft-r64"]
     assert offered("chat", "--run", str(tmp_path), "s") == ["FILES", "sft", "sft-r64"]
     assert offered("chat", "--run", str(tmp_path / "none"), "s") == ["FILES"]
+    for words in (["sft", "--data"], ["pairs", "--data"], ["prep", "--from"]):
+        typed = [words[0], "--run", str(tmp_path), *words[1:], "p"]
+        assert offered(*typed) == ["FILES", "prep"], words
 
 
 @pytest.mark.long

@@ -183,8 +183,8 @@ REFERENCES: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("text", "schema", "through"),
     [
-        *(('"\\u%s"' % digits, {}, True) for digits in ("d7ff", "D7FF", "e000", "00e9")),
-        *(('"\\u%s"' % digits, {}, False) for digits in ("d800", "D834", "dbff", "DFFF", "d8")),
+        *((rf'"\u{digits}"', {}, True) for digits in ("d7ff", "D7FF", "e000", "00e9")),
+        *((rf'"\u{digits}"', {}, False) for digits in ("d800", "D834", "dbff", "DFFF", "d8")),
         ("true", REFERENCES, True),
         ("1", REFERENCES, False),
         ("true", {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, False),  # a circle

@@ -91,6 +91,31 @@ def test_the_worst_rollouts_are_listed_and_those_that_did_not_fail_are_not(faile
     assert part.count("\n- ") == min(failed, WORST)
 
 
+def test_what_a_model_was_trained_on_before_stands_above_its_figures(tmp_path):
+    learned = {"records": 40, "by_stage": {"sft": 3}}
+    metrics = {"metrics": {"exact_call": FIGURE}, "learned_before": learned}
+    made(tmp_path / "eval" / "prep" / "m", "eval", metrics=metrics)
+    text = markdown(read_run(tmp_path))
+    assert text.index("3 of 40 records ask what sft was trained on") < text.index("| m | 50.0 %")
+
+
+def test_an_ablation_links_to_its_picture_and_a_retriever_says_how_long_a_question_takes(tmp_path):
+    made(tmp_path / "a b", "ablate")
+    cells = [{"name": "first", "differs": "", "state": "done", "note": "", "command": ""}]
+    table = {"metrics": [], "start": None, "by": "dpo", "split": "dev", "verdict": ["So."]}
+    cells = [{**cell, "figures": {"x": 1}, "differences": {}} for cell in cells]
+    done = json.loads((tmp_path / "a b" / "done.json").read_bytes())
+    (tmp_path / "a b" / "table.json").write_text(json.dumps({**table, "cells": cells}))
+    done["outputs"] = {"table.json": file_digest(tmp_path / "a b" / "table.json")}
+    (tmp_path / "a b" / "done.json").write_text(json.dumps(done))
+    names = ("recall@5", "comp@5", "ndcg@5", "mrr", "map")
+    ranked = {"all": {"10": {"bm25": dict.fromkeys(names, FIGURE)}}}
+    figures = {"ranking": ranked, "differences": [], "latency_ms": {"bm25": 0.125}}
+    made(tmp_path / "retriever", "retriever", metrics=figures)
+    text = markdown(read_run(tmp_path))
+    assert "](a%20b/table.svg)" in text and "ms a question: bm25 0.125" in text
+
+
 def test_a_stage_is_described_by_what_it_has(tmp_path):
     made(tmp_path / "sft", "sft", {"seed": 7}, figures={"loss": 0.5})
     made(tmp_path / "dpo", "dpo")
