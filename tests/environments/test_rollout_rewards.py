@@ -23,6 +23,7 @@ from agentlite.environments.trajectories import (
     Trajectory,
     UserFault,
 )
+from agentlite.scoring.metrics.model_metrics import COUNTS, LIVE
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, ComponentError, TraceStep
 
 PARAMETERS = {"type": "object", "properties": {"item": {"type": "string"}}}
@@ -250,6 +251,13 @@ def test_components_by_hand(name):
     # what needs the gold is there if the gold is
     assert ("task_completion" in found) == ("progress" in found) == (gold is not None)
     assert ("extra_calls" in found) == (gold is not None or steps is not None)
+
+
+def test_a_figure_that_can_be_above_one_is_no_share():
+    found = [earned(one, gold, steps) for one, (gold, steps), _ in CASES.values()]
+    assert {name for one in found for name in LIVE if one.get(name, 0) > 1} == {
+        *COUNTS
+    } - {"calls_made"}
 
 
 def test_every_component_is_in_the_table():

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.examples import examples
+from support.unknown_arguments import RECORD
 
 from agentlite.core.json_schema import fits
 from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Record, Tool
-from agentlite.scoring.gold_edits import EDITS, REFUSAL, EditStep, edited_turns, elsewhere
+from agentlite.scoring.gold_edits import EDITS, REFUSAL, EditStep, applies, edited_turns, elsewhere
 from agentlite.scoring.metrics.wrong_answers import WrongKind, wrong_kind
 
 TYPES: dict[str, list[Any]] = {
@@ -62,6 +64,26 @@ ELSEWHERE = Record(
     ),
     tools=(OTHER,),
 )
+
+
+def test_of_other_records_only_what_they_say_themselves_is_taken() -> None:
+    """No stand-in for what nobody knows, no empty text, and no words where no tool is on offer."""
+    user = Message("user", "And in Lima?")
+    of_none = [
+        RECORD,
+        Record(
+            messages=(user, Message("assistant", "?")), tools=(OTHER,), gold={1: Gold(known=False)}
+        ),
+        Record(messages=(user, Message("assistant", " ")), tools=(OTHER,)),
+        Record(messages=(user, Message("assistant", "Hello!"))),
+    ]
+    known = elsewhere([*of_none, ELSEWHERE, ELSEWHERE])
+    assert known.answers == ["Yes.", "It is dry in Lima."]
+    (call,) = ELSEWHERE.messages[1].calls
+    assert known.arguments == {call.name: [call.arguments]}
+    assert known.values == {
+        (tool, name): [value] for name, value in call.arguments.items() for tool in (call.name, "")
+    }
 
 
 @settings(max_examples=examples(60))
@@ -142,6 +164,30 @@ def test_the_other_tool_takes_the_arguments_that_it_has_too() -> None:
     assert message.calls == (Call("other", {"city": "Oslo"}, "a"),) and message.content == "I look."
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_the_other_tool_is_the_one_that_is_most_like_the_expected_one(place: int) -> None:
+    far = Tool("send", "", {"type": "object", "properties": {"x": {"type": "string"}}})
+    near = replace(CITY, name="tool_9")
+    tools = [CITY, OTHER, far]
+    tools.insert(place, near)
+    record = replace(ASKED, tools=tuple(tools))
+    found = [message.calls[0].name for message in edited_turns("wrong_tool", step(record))]
+    assert [*dict.fromkeys(found)] == ["tool_9", "other", "send"]
+
+
+def test_another_seed_takes_the_words_of_another_answer() -> None:
+    more = [
+        replace(ELSEWHERE, messages=(*ELSEWHERE.messages[:3], Message("assistant", f"Dry {n}.")))
+        for n in range(9)
+    ]
+    taken = [
+        tuple(one.content for one in edited_turns("no_call", step(ASKED, seed, tuple(more))))
+        for seed in range(6)
+    ]
+    assert len({*taken}) > 3
+    assert all(len(texts) == 4 and texts[-1] == REFUSAL for texts in taken)
+
+
 def test_no_call_takes_the_words_of_another_answer() -> None:
     texts = [one.content for one in edited_turns("no_call", step(ASKED, 0, (ELSEWHERE,)))]
     assert texts == ["It is dry in Lima.", REFUSAL]
@@ -157,12 +203,35 @@ def test_a_call_that_is_made_twice_has_two_ids_of_one_length(call_id: str) -> No
     assert len({*ids}) == (2 if call_id else 1) and {*map(len, ids)} == {len(call_id)}
 
 
+def test_any_one_of_several_calls_is_left_out() -> None:
+    calls = tuple(Call("tool_0", {"city": city}, city) for city in ("Oslo", "Rome", "Bonn"))
+    record = Record(messages=(ASKED.messages[0], Message("assistant", "", calls)), tools=(CITY,))
+    found = [message.calls for message in edited_turns("number_of_calls", step(record))]
+    assert len(found) == 3
+    assert {*found} == {calls[1:], (calls[0], calls[2]), calls[:2]}
+
+
 def test_beside_a_right_value_that_breaks_the_schema_others_are_changed_all_the_same() -> None:
     values = {"city": "Oslo", "days": 2, "unit": "K"}
     gold = Gold((GoldCall("tool_0", {name: [value] for name, value in values.items()}),))
     answer = Message("assistant", "", (Call("tool_0", values, "a"),))
     record = Record(messages=(ASKED.messages[0], answer), tools=ASKED.tools, gold={1: gold})
     assert {**values, "city": "Bonn"} in arguments("other_text", record)
+    # a value of another type is another kind of mistake
+    number = Message("assistant", calls=(Call("tool_0", {"city": 5, "days": "2"}),))
+    other = Record(messages=(ASKED.messages[0], number), tools=ASKED.tools)
+    for kind in ("other_text", "other_value"):
+        found = list(edited_turns(kind, step(record, 0, (other,))))
+        assert found and all(one.calls[0].arguments["city"] != 5 for one in found)
+        assert all(one.calls[0].arguments["days"] != "2" for one in found)
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_an_unwanted_call_is_of_a_turn_without_one_and_any_other_mistake_of_a_call(
+    kind: WrongKind,
+) -> None:
+    assert applies(kind, ASKED.messages[1]) == (kind != "unwanted_call")
+    assert applies(kind, Message("assistant", "Yes.")) == (kind == "unwanted_call")
 
 
 def test_a_value_that_the_gold_accepts_as_well_is_never_taken() -> None:

@@ -493,7 +493,7 @@ def test_a_grid_is_a_mapping_of_names_or_a_list_named_by_what_it_changes(tmp_pat
     named = grid_of(
         tmp_path,
         "plain: {}\nbrief: {efficiency: .5, wrong_tool: -.2}\nmine: {mine: 1e-1}",
-        ["mine"],
+        iter(["mine"]),
     )
     assert list(named) == ["plain", "brief", "mine"]
     assert named["brief"] == {**named["plain"], "efficiency": 0.5, "wrong_tool": -0.2}
@@ -532,6 +532,7 @@ ZERO = ", ".join(
         ("a: {efficiency: }", r"grid\.yaml, a: efficiency is None, which is not a number"),
         ("a: {efficiency: .nan}", r"grid\.yaml, a: .*efficiency"),
         ("a: {efficiency: 1}\na: {efficiency: 2}", r"grid\.yaml, a: appears twice"),
+        ("a: {efficiency: 1}\na: {}", r"grid\.yaml, a: appears twice"),
         ("- {efficiency: 1}\n- {efficiency: 1}", r"grid\.yaml, efficiency=1: appears twice"),
         ("a: [1, 2]", r"grid\.yaml, a: \[1, 2\] is not a mapping"),
         ("- 3", r"grid\.yaml: holds 3 in place of a weighting"),

@@ -1,10 +1,12 @@
-"""agentlite.scoring.read_turn: what a record itself has at a turn is never a problem."""
+"""agentlite.scoring.read_turn: what is wrong with a turn, and that the recorded one never is."""
+
+from dataclasses import replace
 
 import pytest
 
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.rendering import PROTOCOLS
-from agentlite.scoring.read_turn import read_turn
+from agentlite.scoring.read_turn import UNCLOSED, read_turn
 
 
 @pytest.mark.parametrize("name", [name for name in PROTOCOLS if name != "chat"])
@@ -24,3 +26,40 @@ def test_the_recorded_call_is_right_however_its_tool_is_described(
         written = protocol.write(messages[1], record.tools)
     read = read_turn(written, protocol, record, 1)
     assert (read.calls, read.problem) == ((call,), "")
+
+
+CALL = Call("search", {"text": "rain"}, "call00000")
+TOOLS = (Tool("search", "Pages.", {"type": "object", "properties": {"text": {}}}),)
+DIALOG = Record(
+    messages=(
+        Message("user", "Wet?"),
+        Message("assistant", calls=(CALL,)),
+        Message("tool", "4 mm", call_id=CALL.id),
+        Message("assistant", "Yes."),
+    ),
+    tools=TOOLS,
+)
+
+
+def test_a_result_that_is_made_up_goes_before_the_words_behind_a_call() -> None:
+    protocol = PROTOCOLS["hermes"]
+    written = protocol.write(DIALOG.messages[1], TOOLS)
+    assert read_turn(f"{written}\nIt rains.", protocol, DIALOG, 1).problem == "text after a call"
+    invented = read_turn(f"{written}\n<tool_response>\n9 mm", protocol, DIALOG, 1)
+    assert invented.problem.startswith("invents a result") and invented.calls
+
+
+@pytest.mark.parametrize("name", ["hermes", "react"])
+@pytest.mark.parametrize("turn", [1, 3])
+def test_a_thought_that_the_prompt_opens_has_to_be_closed(name: str, turn: int) -> None:
+    """Where results stand inside the turn, the text behind one follows no prompt that opens one."""
+    opening = replace(PROTOCOLS[name], prompt_opens_thought=True)
+    message = DIALOG.messages[turn]
+    written = opening.write(message, TOOLS)
+    is_open = not opening.inline or turn == 1
+    read = read_turn(written, opening, DIALOG, turn)
+    assert (read.problem, bool(read.calls)) == (
+        (UNCLOSED, False) if is_open else ("", bool(message.calls))
+    )
+    closed = read_turn(f"I think.</think>{written}", opening, DIALOG, turn)
+    assert (closed.problem, closed.calls != ()) == ("", turn == 1)

@@ -43,6 +43,17 @@ def test_components_move_together_from_a_correlation_of_95_percent(other, togeth
     assert all(pair.r * sign > 0 for pair in report.together)
 
 
+def test_a_step_in_which_only_one_component_differs_counts_for_both():
+    """One differs in the second step alone, and the other hardly in the first: r is .995."""
+    steps = [
+        [said("a", one=0.0, two=0.0), said("b", one=0.0, two=0.1)],
+        [said("a", one=0.0, two=0.0), said("b", one=1.0, two=1.0)],
+    ]
+    for made in (steps, steps[::-1]):
+        (pair,) = report_components(grouped(*made), {"one": 1.0, "two": 1.0}, {}).together
+        assert pair.r == pytest.approx(0.5 / (0.5 * 0.505) ** 0.5)
+
+
 def test_a_component_is_described_by_its_spread_over_the_sample_alone():
     steps = [
         [said("a", exact=1.0), said("b"), said("gold", GOLD, exact=1.0)],

@@ -88,11 +88,8 @@ def count(answer: AnsweredStep) -> CallCounts:
     calls, expected = answer.parsed.calls, answer.gold.calls
     by_name = {tool.name: tool for tool in answer.tools}
     offered = [call for call in calls if call.name in by_name]
-    every_pair = _paired([_read(call, by_name.get(call.name)) for call in calls], expected)
-    pairs = [pair for pair in every_pair if pair[0].arguments is not ANY_ARGUMENTS]
-    of_any_arguments = [
-        call for gold, call in every_pair if call and gold.arguments is ANY_ARGUMENTS
-    ]
+    pairs = _paired([_read(call, by_name.get(call.name)) for call in calls], expected)
+    of_any_arguments = [call for gold, call in pairs if call and gold.arguments is ANY_ARGUMENTS]
     counts = CallCounts(
         called=len(calls),
         offered=len(offered),

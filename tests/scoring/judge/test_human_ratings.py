@@ -2,6 +2,7 @@
 
 import csv
 import json
+import random
 
 import pytest
 
@@ -51,6 +52,35 @@ def test_a_sheet_has_a_mark_of_utf_8_and_its_key_has_seed_rubric_and_who_answere
     names = [row[0].rpartition("-")[2] for row in rows]
     assert names == [f"{n:02}" for n in range(1, 11)], "they sort as they stand"
     assert all(row[4:] == ["", ""] for row in rows)
+
+
+@pytest.mark.parametrize(("answer", "seed"), [("another", 0), ("an answer", 1)])
+def test_no_row_of_a_sheet_is_one_of_another_sheet(answer, seed, tmp_path):
+    names = []
+    for given, number in (("an answer", 0), (answer, seed)):
+        write_sheet({"m": [Item("n", "q", given)]}, tmp_path / "s.csv", number)
+        names.append({*read_key(tmp_path / "s.csv").rows})
+    assert names[0].isdisjoint(names[1])
+
+
+def test_a_long_remark_can_be_read(tmp_path):
+    before = csv.field_size_limit(131_072)  # Python's own limit, which holds for the process
+    try:
+        with open(tmp_path / "r.csv", "w", encoding="utf-8", newline="") as file:
+            rows = [[f"k-{n}", "3", "x" * 200_000] for n in range(1, 5)]
+            csv.writer(file).writerows([["row", "score", "remark"], *rows])
+        assert {*read_scores(tmp_path / "r.csv", KEY).values()} == {3}
+    finally:
+        csv.field_size_limit(before)
+
+
+def test_the_seed_decides_how_far_raters_seem_to_agree():
+    chance = random.Random(0)
+    rows = {f"k-{n:02}": SheetRow("a", f"i{n}") for n in range(30)}
+    raters = [{row: chance.randint(0, 5) for row in rows} for _ in range(2)]
+    key = SheetKey(0, rows, dict(RUBRIC))
+    first, again, other = (rated(raters, key, seed).agreement["interval"] for seed in (0, 0, 1))
+    assert first == again != other and first.mean == other.mean
 
 
 KEY = SheetKey(

@@ -56,9 +56,10 @@ def items(count):
         (Reply('{"score": 9}', "", 7, 2), True, "the score is none of 0 to 5"),
         (Reply("", "", 7, 2), False, "no score in the judge's text"),
         (Reply("", "answered 400"), False, "answered 400"),
+        (Reply('{"score": 4}', "was cut off", 7, 2), True, "was cut off"),
         (SILENT, False, "answered 503"),
     ],
-    ids=["a score", "words", "out of range", "no text", "refused", "silent"],
+    ids=["a score", "words", "out of range", "no text", "refused", "cut off", "silent"],
 )
 def test_a_verdict_with_text_is_paid_for_once_and_only_a_missing_one_is_asked_again(
     reply, kept, problem, cache, monkeypatch
@@ -105,6 +106,10 @@ def test_equal_answers_are_one_question_and_cost_once(cache, monkeypatch):
     assert found.scores == {"a": 4, "b": 4, "c": 4} and steps == [1, 2]
     assert len(server.requests) == found.new_verdicts == 2
     assert (found.prompt_tokens, found.completion_tokens, found.cost) == (14, 4, None)
+    Judge(monkeypatch, Reply("Hm.", "", 7, 2))
+    found = judge(twins, ENDPOINT, cache.with_name("other.jsonl"))
+    assert found.problems == {"no score in the judge's text": 3}  # of answers
+    assert (found.prompt_tokens, found.completion_tokens) == (14, 4)  # of questions
 
 
 def test_a_verdict_of_another_address_is_asked_for_anew(cache, monkeypatch):
@@ -125,6 +130,16 @@ def test_the_judge_gets_the_rubric_the_question_the_reference_and_the_answer(cac
     parts = [part.split("\n")[1] for part in user["content"].split("\n\n")]
     assert parts == ["2 + 2?", "Four.", "Five."]
     assert "<reference" not in messages(Item("n", "2 + 2?", "Five."))[1]["content"]
+    silent = messages(Item("n", "2 + 2?", ""))[1]["content"]  # no answer is shown as one
+    assert silent.count("<answer ") == silent.count("</answer ") == 1
+
+
+def test_the_rows_that_the_file_will_have_are_known_before_the_first_question(cache, monkeypatch):
+    server, rows = Judge(monkeypatch, GOOD), []
+    judge(items(2), ENDPOINT, cache, begin=rows.append)
+    more = [*items(1), Item("other", "What is it?", "It is.")]  # one verdict is there already
+    judge(more, ENDPOINT, cache, begin=lambda count: rows.append((count, len(server.requests))))
+    assert rows == [2, (3, 2)] and len(cache.read_bytes().splitlines()) == 3
 
 
 @pytest.mark.parametrize("field", ["question", "reference", "answer"])
@@ -139,6 +154,7 @@ def test_a_judge_sees_the_beginning_and_the_end_of_a_long_text(field):
 def test_a_score_is_looked_for_at_the_end_of_a_text_and_that_end_is_kept(cache, monkeypatch):
     score = '{"score": 2}'
     assert read_verdict(score + "." * (4000 - len(score)))[0] == 2
+    assert read_verdict(f"I weigh {{this}} and {{that: {score}")[0] == 2
     assert read_verdict(score + "." * 4000) == (None, "", "no score in the judge's text")
     Judge(monkeypatch, Reply("x" * 5000 + score))
     (verdict,) = judge(items(1), ENDPOINT, cache).verdicts.values()

@@ -1,14 +1,19 @@
 """Predictions as what is judged, and verdicts as figures of a model."""
 
+import csv
+import io
+
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 from support.unknown_arguments import RECORD
 
 from agentlite.core import endpoint_pool
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint, Reply
-from agentlite.core.records import Prediction
+from agentlite.core.records import Call, Gold, GoldCall, Message, Prediction
 from agentlite.scoring.judge.llm_judge import Item, Prices
-from agentlite.scoring.judge.rate_answers import items, judge_metrics, read_ratings
+from agentlite.scoring.judge.rate_answers import items, judge_metrics, read_ratings, write_sheets
 
 
 def said(turn, text):
@@ -50,6 +55,13 @@ def test_the_figures_are_those_of_the_answers_that_have_a_score(
     assert (run.model, run.url, run.problems) == ("m", url, {"no score in the judge's text": 1})
     assert (run.prompt_tokens, run.completion_tokens) == (300, 30)
     assert run.cost == pytest.approx(360e-6)
+    given, rows = (answers, {"r": dialog}, Endpoint(url, "m"), tmp_path / "v.jsonl", 0), []
+    for prices, cost in ((Prices(0.0, 0.0), 0.0), (None, UNSET)):  # free, and not known
+        _, run = judge_metrics(*given, prices, begin=rows.append)
+        assert run.cost == cost
+    assert rows == []  # nothing is left to be judged
+    judge_metrics([said(2, "odd")], *given[1:], begin=rows.append)
+    assert rows == [4]
     assert "no score to 1 answers: no score in the judge's text" in capsys.readouterr().err
 
 
@@ -82,3 +94,31 @@ def test_ratings_of_a_sheet_that_is_not_there_are_refused(tmp_path):
 def test_the_reference_of_a_call_with_unknown_arguments_is_its_name():
     (item,) = items([said(1, "")], {"r": RECORD})
     assert item.reference == 'I look it up.\n{"name": "forecast_001"}'
+    calls = (Call("forecast_001"), Call("tide_002", {"harbour": "Bergen"}))
+    gold = Gold((GoldCall("forecast_001", None), GoldCall("tide_002", {"harbour": ["Bergen"]})))
+    both = replace(RECORD, messages=(RECORD.messages[0], Message("assistant", "", calls)))
+    (item,) = items([said(1, "")], {"r": replace(both, gold={1: gold})})
+    assert item.reference.splitlines() == [
+        '{"name": "forecast_001"}',
+        '{"name": "tide_002", "arguments": {"harbour": "Bergen"}}',
+    ]
+
+
+def test_ratings_are_the_means_over_all_sheets_by_model(dialog, tmp_path):
+    given = {model: [said(turn, f"{model} {turn}") for turn in (2, 4)] for model in ("a", "b")}
+    write_sheets(given, {"r": dialog}, tmp_path / "s.csv", 0)
+    sheet = (tmp_path / "s.csv").read_text(encoding="utf-8-sig")
+    scores = {"a 2": (5, 3), "a 4": (4, 4), "b 2": (1, 0), "b 4": (2, 5)}
+    for rater in (0, 1):
+        with open(tmp_path / f"{rater}.csv", "w", encoding="utf-8", newline="") as file:
+            rows = csv.DictReader(io.StringIO(sheet, newline=""))
+            writer = csv.writer(file)
+            writer.writerow(["row", "score"])
+            writer.writerows([row["row"], scores[row["answer"]][rater]] for row in rows)
+    found = read_ratings(tmp_path / "s.csv", [tmp_path / "0.csv", tmp_path / "1.csv"], 0)
+    means = {
+        model: [figures["metrics"][name]["mean"] for name in ("score", "usable")]
+        for model, figures in found["models"].items()
+    }
+    assert means == {"a": [4.0, 1.0], "b": [2.0, 0.0]}
+    assert found["agreement"]["ordinal"]["count"] == 4

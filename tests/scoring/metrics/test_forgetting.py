@@ -1,7 +1,10 @@
 """What is forgotten has a positive sign: losses that rose, answers that are wrong now."""
 
+from math import exp
+
 import pytest
 
+from agentlite.scoring.metrics.confidence import summary
 from agentlite.scoring.metrics.forgetting import GeneralResults, forgetting, is_right
 
 
@@ -28,6 +31,21 @@ def test_each_figure_says_how_much_was_lost_in_its_own_data(after, forgotten):
     assert tuple(one.mean for one in figures) == forgotten
     shares = (found.general_questions.mean, found.general_questions_zh.mean)
     assert shares == (after[1] / 8, after[2] / 8)
+
+
+def test_a_perplexity_is_that_of_its_own_model_and_its_interval_that_of_the_losses():
+    losses = {"before": [0.5, 1.0, 2.5], "after": [1.0, 1.5, 2.0, 3.0]}
+    models = [
+        GeneralResults({f"r{n}": loss for n, loss in enumerate(one)}, {"q": True}, {"z": True})
+        for one in losses.values()
+    ]
+    found = forgetting(*models, seed=3)
+    for figure, one in zip((found.perplexity_before, found.perplexity), losses.values(), strict=True):
+        loss = summary(one, 3)
+        assert (figure.low, figure.mean, figure.high) == pytest.approx(
+            (exp(loss.low), exp(loss.mean), exp(loss.high))
+        )
+        assert figure.low < figure.mean < figure.high and figure.count == len(one)
 
 
 @pytest.mark.parametrize(

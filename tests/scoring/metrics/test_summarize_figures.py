@@ -162,6 +162,33 @@ def test_a_call_is_repeated_only_if_it_was_made_before_its_step(dialog):
     assert found.tools["repeated_calls"].mean == 0.0
     torn = figures([answered(dialog, 2, (), "torn"), answered(dialog, 4)], [], records, 0)
     assert {name: share.mean for name, share in torn.parse_problems.items()} == {"torn": 0.5}
+    # a call is one, also in a text with a problem
+    torn = figures([answered(dialog, 2, problem="torn")], [], records, 0)
+    assert (torn.tools["name_recall"].mean, torn.tools["name_precision"].count) == (1.0, 1)
+
+
+def test_the_seed_decides_every_interval_that_is_drawn():
+    records = {one.id: one for one in map(record, range(40))}
+    rows = [
+        answered(one, calls=(OSLO,) * (n % 3), toolrl=n / 40, expected=float(n % 5 < 3))
+        for n, one in enumerate(records.values())
+    ]
+    rows = [replace(row, slices={"tools": "2-4"}) for row in rows]
+
+    def drawn(seed):
+        found = figures(rows, [], records, seed)
+        return {
+            "step": found.metrics["toolrl"],
+            "slice": found.by["tools"]["2-4"].metrics["toolrl"],
+            "timing": found.timing.f1,
+            "balanced": found.timing.balanced_accuracy,
+            "tools": found.tools["name_f1"],
+        }
+
+    first, again, other = drawn(0), drawn(0), drawn(1)
+    assert first == again
+    assert all(first[name].mean == other[name].mean for name in first)
+    assert [name for name in first if first[name] == other[name]] == []
 
 
 # --- what retrieval cost ---
@@ -199,6 +226,23 @@ def test_what_a_step_lost_is_retrievals_where_its_tool_is_not_on_offer_and_else_
         "right tool 100.0 %: 0.0 % lost to retrieval, 0.0 % to choosing"
     )
     assert retrieval_loss(rows[6:], {one.id: one for one in records}, 0) is None
+    tools = [replace(row, metrics={**row.metrics, "tool_selection_accuracy": 0.0}) for row in rows]
+    found = retrieval_loss([rows[0], *tools[1:5]], {one.id: one for one in records}, 0)
+    assert in_words(found).endswith(
+        "60.0 % had their tools among the 5 retrieved (bm25); right tool 20.0 %: 20.0 % lost to "
+        "retrieval, 60.0 % to choosing"
+    )
+
+
+def test_a_step_has_its_tools_only_if_all_are_on_offer_and_the_schemas_of_others_cost_nothing():
+    two = Gold(tuple(GoldCall(one.name, {"city": ["Oslo"]}) for one in (WEATHER, TIME)))
+    half = replace(retrieved(0, missing=["get_time"], tools=(WEATHER,)), gold={1: two})
+    other = retrieved(1, other=["get_time"])
+    rows = [answered(half, exact_call=0.0), answered(other)]
+    found = retrieval_loss(rows, {one.id: one for one in (half, other)}, 0)
+    assert (found.retrieved.mean, found.as_declared.mean) == (0.5, 0.5)
+    assert found.exact_call_lost_to_retrieval.mean == 0.5
+    assert found.exact_call_lost_to_choosing.mean == 0.0
 
 
 @pytest.mark.parametrize(
@@ -240,7 +284,9 @@ def test_the_figures_of_bfcl_are_those_of_its_own_records_alone():
     assert found.bfcl["bfcl_overall"].count == 3
     assert (found.bfcl["bfcl_non_live"].count, found.bfcl["bfcl_irrelevance"].count) == (2, 1)
     assert found.bfcl["bfcl_agentic"] is None
-    assert list(found.bfcl)[-2:] == ["irrelevance", "simple_python"]
+    for given in (rows, rows[::-1]):
+        again = figures(given, [], {one.id: one for one in own}, 0)
+        assert list(again.bfcl)[-2:] == ["irrelevance", "simple_python"]
     assert (found.bfcl["simple_python"].mean, found.bfcl["simple_python"].count) == (0.5, 2)
     assert found.bfcl_is == "BFCL-style subset" and "multiple" in found.bfcl_not_measured
     assert "simple_python" not in found.bfcl_not_measured

@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
-from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Record, Tool
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Parsed,
+    Record,
+    Tool,
+)
 from agentlite.scoring.metrics.confidence import redrawn_sums
 from agentlite.scoring.metrics.rater_agreement import agreement, alpha
 from agentlite.scoring.metrics.tool_f1 import (
@@ -96,7 +105,42 @@ def test_the_parameters_of_every_call_of_a_step_are_counted():
 
 def test_values_are_compared_as_text():
     assert figures(answer(Call("weather", {"city": "Oslo", "days": "3"})))["parameter_f1"] == 1
-    assert figures(answer(Call("weather", {"city": "Oslo", "days": "3"})))["schema_validity"] == 0
+    found = figures(answer(Call("weather", {"city": "Oslo", "days": "3"}), Call("sing")))
+    # a tool that is on offer is not hallucinated, whatever its arguments are
+    assert (found["schema_validity"], found["hallucinated_tools"]) == (0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("value", "accepted", "agrees"),
+    [
+        ({"name": "Kari"}, {"name": ["Kari"]}, True),
+        ({"name": "Kari", "age": 3}, {"name": ["Kari"]}, False),  # a key too many
+        ({"name": "Ola"}, {"name": ["Kari", ""]}, False),
+        ({}, {"name": ["Kari", ""]}, True),
+        ({}, {"name": ["Kari"]}, False),
+        ({"name": ["Kari"]}, {"name": ["Kari"]}, True),  # the accepted object itself
+        ([1, 2], [1], False),
+        ([1], [1, 2], False),
+        ([1, "b"], ["1", "b"], True),
+        ([[1.0]], [[1]], True),
+        (60, 60.0, True),
+        (True, 1, False),
+        (2.5, "2.5", True),
+        (None, "null", True),
+    ],
+)
+def test_a_value_agrees_in_all_its_parts(value, accepted, agrees):
+    gold = Gold((GoldCall("weather", {"user": [accepted]}),))
+    found = count(answer(Call("weather", {"user": value}), gold=gold))
+    assert (found.supplied, found.needed, found.agreeing) == (1, 1, int(agrees))
+
+
+def test_a_text_in_another_language_is_compared_as_the_value_that_it_is():
+    tool = Tool("wait", "", {"properties": {"n": {"type": "integer", "format": "Java long"}}})
+    gold = Gold((GoldCall("wait", {"n": [5]}),))
+    for text, agrees in (("5L", 1), ("6L", 0), ("n", 0)):
+        step = AnsweredStep(Parsed("", (Call("wait", {"n": text}),)), gold, (tool,))
+        assert count(step).agreeing == agrees
 
 
 def test_what_may_be_left_out_is_needed_only_where_it_is_given():
@@ -119,15 +163,17 @@ def test_one_call_is_counted_for_one_of_the_equal_calls_that_are_expected():
 
 
 def test_a_call_made_again_is_repeated_unless_it_is_due_again():
-    call, gold = Call("time", {"city": "Oslo"}), GoldCall("time", {"city": ["Oslo"]})
+    call = Call("time", {"city": "Oslo"})
+    gold, other = (GoldCall("time", {"city": [city]}) for city in ("Oslo", "Rome"))
     repeated = {
         "once": answer(call),
         "twice": answer(call, call),
         "twice where it is due twice": answer(call, call, gold=Gold((gold, gold))),
+        "twice where another is due too": answer(call, call, gold=Gold((gold, other))),
         "made before": answer(call, earlier=(call,)),
         "made before and due": answer(call, gold=Gold((gold,)), earlier=(call,)),
     }
-    assert [count(one).repeated for one in repeated.values()] == [0, 1, 0, 1, 0]
+    assert [count(one).repeated for one in repeated.values()] == [0, 1, 0, 1, 1, 0]
 
 
 @pytest.mark.parametrize("place", range(4))
@@ -142,6 +188,21 @@ def test_without_calls_nothing_is_measured_and_no_figure_is_0_or_1():
     assert tool_metrics([], seed=0) == dict.fromkeys(SHARES)
     silent = figures(answer())
     assert silent["name_precision"] is None and silent["name_recall"] == 0
+    assert silent["name_f1"] == silent["parameter_f1"] == 0
+    unwanted = figures(answer(Call("time", {"city": "Oslo"}), gold=Gold()))
+    assert unwanted["name_f1"] == unwanted["parameter_f1"] == 0
+    assert unwanted["name_recall"] is None and unwanted["name_precision"] == 0
+
+
+@pytest.mark.parametrize("is_any_first", [True, False])
+def test_a_call_is_compared_with_the_expected_one_whose_arguments_are_known(is_any_first):
+    """Also where none of them is right: one that takes any arguments has what is left."""
+    golds = [GoldCall("time", ANY_ARGUMENTS), GoldCall("time", {"city": ["Oslo"]})]
+    gold = Gold(tuple(golds if is_any_first else golds[::-1]))
+    call = Call("time", {"city": "Rome", "x": 1})
+    alone, both = (count(answer(*calls, gold=gold)) for calls in ([call], [call, call]))
+    assert (alone.supplied, alone.needed, alone.agreeing) == (2, 1, 0)
+    assert (both.supplied, both.needed, both.agreeing) == (2, 1, 0)
 
 
 calls = st.lists(

@@ -1,9 +1,9 @@
-"""How many words may stand beside a call: 150, or twice as many as the record itself has."""
+"""How many words may stand beside a call, and which words are an answer of the dialog."""
 
 import pytest
 
-from agentlite.core.records import Call, Gold, Parsed
-from agentlite.scoring.rewards.attempt import MOST_WORDS, Attempt
+from agentlite.core.records import Call, Gold, Message, Parsed
+from agentlite.scoring.rewards.attempt import MOST_WORDS, Attempt, word_count
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,22 @@ def test_excess_words_are_more_than_a_thought_needs_and_twice_the_recorded(words
 
 
 @pytest.mark.parametrize(
+    ("said", "count"),
+    [
+        ("", 0),
+        ("I look. " + " \n" * 5000, 2),  # blanks are no words
+        ("it's 4 mm", 4),
+        ("今日は雨", 4),  # a character each, where no blank ends a word
+        ("비가 온다", 4),
+        ("x" * 3009, 300),  # ten characters are a word at least
+        ("🎉" * 2000, 200),
+    ],
+)
+def test_words_are_counted_in_any_writing(said, count):
+    assert word_count(said) == count
+
+
+@pytest.mark.parametrize(
     ("said", "recorded", "answers"),
     [
         ("Yes.", "", True),
@@ -41,3 +57,32 @@ def test_an_answer_has_a_letter_or_is_what_the_record_has(said, recorded, answer
     assert not Attempt(Parsed(said, (Call("f"),)), Gold(), (), reference=recorded).answers
     assert not Attempt(Parsed(said), Gold(), (), finished=False, reference=recorded).answers
     assert not Attempt(Parsed(said, (), "no call"), Gold(), (), reference=recorded).answers
+
+
+DIALOG = (
+    Message("system", "Be brief."),
+    Message("user", "Rain in Tromsø?"),
+    Message("assistant", "", (Call("f"),)),
+    Message("tool", "4 mm"),
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "recorded", "related"),
+    [
+        ("TROMSØ", "", True),  # a word of the first message, in other letters
+        ("Brief", "", True),
+        ("mm", "", True),
+        ("yes", "Yes, it does.", True),
+        ("xqz", "Yes, it does.", False),
+        ("xqz", "", False),
+        (" ! ", "!", True),  # the record itself says no more
+        ("! !", "!", False),
+    ],
+)
+def test_an_answer_is_related_by_a_word_of_any_message_or_by_being_the_recorded_one(
+    said, recorded, related
+):
+    attempt = Attempt(Parsed(said), Gold(), (), messages=DIALOG, reference=recorded)
+    assert attempt.is_related is related
+    assert Attempt(Parsed(said), Gold(), ()).is_related  # nothing to compare it with

@@ -35,20 +35,22 @@ EXPECTED = GoldCall("f", {"a": [1], "b": ["", 2]})
 
 
 @pytest.mark.parametrize(
-    ("given_", "counts", "grade", "strict"),
+    ("given_", "counts", "grade", "problem"),
     [
         # right, given, named, missing, casts
-        ({"a": 1, "c": 3}, (1, 2, 1, 0, 0), 1 / 2, False),  # the gold has no c
-        ({"a": 1}, (1, 1, 1, 1, 0), 1 / 2, False),
-        ({"a": "1", "b": 2}, (2, 2, 2, 1, 1), 2 / 3, False),
-        ({}, (0, 0, 0, 2, 0), 0, False),
-        ({"a": 9, "b": "x"}, (0, 2, 2, 1, 0), 0, False),
+        ({"a": 1, "c": 3}, (1, 2, 1, 0, 0), 1 / 2, "c"),  # the gold has no c
+        ({"a": 1}, (1, 1, 1, 1, 0), 1 / 2, "c"),
+        ({"a": "1", "b": 2}, (2, 2, 2, 1, 1), 2 / 3, "c"),
+        ({}, (0, 0, 0, 2, 0), 0, "a"),
+        ({"a": 9, "b": "x"}, (0, 2, 2, 1, 0), 0, "a"),  # what is wrong goes before what is missing
+        ({"b": "x", "a": 9}, (0, 2, 2, 1, 0), 0, "b"),
     ],
 )
-def test_a_call_is_counted_against_an_expected_one(given_, counts, grade, strict):
+def test_a_call_is_counted_against_an_expected_one(given_, counts, grade, problem):
+    """`problem`: the parameter that the first problem is about."""
     found = fit(Call("f", given_), EXPECTED, SCHEMA)
-    assert tuple(found)[:5] == counts and found.problem
-    assert found.grade == pytest.approx(grade) and found.strict is strict
+    assert tuple(found)[:5] == counts and found.problem.split()[0] == problem
+    assert found.grade == pytest.approx(grade) and not found.strict
 
 
 def test_a_call_is_strictly_right_without_a_problem_and_without_a_cast():
@@ -68,6 +70,8 @@ def test_arguments_that_break_the_schema_only_together_are_not_all_right():
     )
     assert (alone.grade, alone.problem) == (1.0, "")
     assert both.grade == pytest.approx(2 / 3) and both.problem
+    cast = fit(Call("f", {"a": "1"}), GoldCall("f", ANY_ARGUMENTS), schema)
+    assert (cast.grade, cast.problem, cast.casts) == (1.0, "", 1)
 
 
 def test_where_the_gold_has_a_number_of_steps_it_goes_before_five():

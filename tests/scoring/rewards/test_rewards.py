@@ -396,6 +396,7 @@ def test_what_is_nested_hundreds_deep_is_judged(kind):
         ("2.5", {"type": "number"}, 2.5),
         ("7", {"type": ["null", "integer"]}, 7),
         (True, {"type": "string"}, "true"),
+        (1.5, {"type": "string"}, "1.5"),
         ("[1", {"type": "array"}, "[1"),
         ("[" * 9999, {"type": "array"}, "[" * 9999),
         ("1e999", {"type": "number"}, "1e999"),
