@@ -168,11 +168,78 @@ def test_the_other_tool_takes_the_arguments_that_it_has_too() -> None:
 def test_the_other_tool_is_the_one_that_is_most_like_the_expected_one(place: int) -> None:
     far = Tool("send", "", {"type": "object", "properties": {"x": {"type": "string"}}})
     near = replace(CITY, name="tool_9")
-    tools = [CITY, OTHER, far]
+    more = {**CITY.parameters["properties"], **{name: {"type": "string"} for name in "abcdef"}}
+    wide = Tool("tool_8", "", {"type": "object", "properties": more})
+    tools = [wide, OTHER, far]
     tools.insert(place, near)
-    record = replace(ASKED, tools=tuple(tools))
+    record = replace(ASKED, tools=(CITY, *tools))
     found = [message.calls[0].name for message in edited_turns("wrong_tool", step(record))]
-    assert [*dict.fromkeys(found)] == ["tool_9", "other", "send"]
+    assert [*dict.fromkeys(found)] == ["tool_9", "tool_8", "other", "send"]
+
+
+def test_a_call_that_is_not_wanted_fits_its_tool() -> None:
+    """Neither a call of it elsewhere that does not fit, nor one that nothing can fill, is made."""
+    words = (Message("user", "Is it wet in Bonn?"), Message("assistant", "I cannot know."))
+    needs = {"type": "object", "properties": {"z": {}}, "required": ["z"]}
+    empty = Tool("empty", "", {"type": "object", "properties": {"x": needs}, "required": ["x"]})
+    record = Record(messages=words, tools=(CITY, empty))
+    found = [one.calls[0] for one in edited_turns("unwanted_call", step(record, 0, (ELSEWHERE,)))]
+    assert {call.name for call in found} == {"tool_0"}
+    assert all(fits(call.arguments, CITY.parameters) for call in found)
+
+
+def test_an_extra_parameter_may_have_its_default() -> None:
+    schema = {"city": {"type": "string"}, "limit": {"type": "integer", "default": 77}}
+    tool = Tool("tool_0", "", {"type": "object", "properties": schema})
+    answer = Message("assistant", "", (Call("tool_0", {"city": "Oslo"}, "a"),))
+    record = Record(messages=(Message("user", "Wet?"), answer), tools=(tool,))
+    assert 77 in [one["limit"] for one in arguments("extra_parameter", record)]
+
+
+@pytest.mark.parametrize(
+    ("turn", "known"), [(1, {11, 22}), (3, {11, 22, 33, 44}), (5, {*range(11, 67, 11)})]
+)
+def test_a_value_is_taken_from_all_that_was_said_until_now_and_from_nothing_later(
+    turn: int, known: set[int]
+) -> None:
+    said = [
+        message
+        for n in (1, 3, 5)
+        for message in (
+            Message("user", f"And {11 * n}?"),
+            Message("assistant", "88!", (Call("tool_0", {"city": "", "days": 11 * n + 11}, "a"),)),
+        )
+    ]
+    record = Record(messages=tuple(said), tools=(CITY,))
+    one = EditStep(record, turn, elsewhere([]), Random(0))
+    days = {message.calls[0].arguments["days"] for message in edited_turns("other_value", one)}
+    own = record.messages[turn].calls[0].arguments["days"]
+    assert days & {*range(11, 67, 11)} == known - {own}
+    assert 88 not in days  # the user has not said it
+
+
+def edited_values(kind: WrongKind, schema: dict[str, Any], value: Any) -> list[Any]:
+    tool = Tool("tool_0", "", {"type": "object", "properties": {"x": schema}})
+    answer = Message("assistant", "", (Call("tool_0", {"x": value}, "a"),))
+    record = Record(messages=(Message("user", "Wet?"), answer), tools=(tool,))
+    return [one["x"] for one in arguments(kind, record)]
+
+
+def test_a_list_is_retyped_as_a_text_of_its_elements() -> None:
+    value = ["bed", "Bücher", {"a": "ü", "b": None}]
+    found = edited_values("wrong_type", {"type": "array"}, value)
+    assert found == ['bed, Bücher, {"a": "ü", "b": null}', {"value": value}]
+
+
+def test_one_value_of_an_object_is_changed_and_the_others_stay() -> None:
+    found = edited_values("other_value", {"type": "object"}, {"low": 1, "name": "a b"})
+    assert {"low": 2, "name": "a b"} in found and {"low": 1, "name": "a"} in found
+    assert all(one.keys() == {"low", "name"} for one in found)
+
+
+def test_a_number_that_no_float_can_hold_is_left_as_it_is() -> None:
+    assert edited_values("other_value", {"type": "integer"}, 10**400) == []
+    assert 10**14 + 1 in edited_values("other_value", {"type": "integer"}, 10**14)
 
 
 def test_another_seed_takes_the_words_of_another_answer() -> None:
@@ -207,8 +274,11 @@ def test_any_one_of_several_calls_is_left_out() -> None:
     calls = tuple(Call("tool_0", {"city": city}, city) for city in ("Oslo", "Rome", "Bonn"))
     record = Record(messages=(ASKED.messages[0], Message("assistant", "", calls)), tools=(CITY,))
     found = [message.calls for message in edited_turns("number_of_calls", step(record))]
-    assert len(found) == 3
-    assert {*found} == {calls[1:], (calls[0], calls[2]), calls[:2]}
+    assert sorted([call.id for call in left] for left in found) == [
+        ["Oslo", "Bonn"],
+        ["Oslo", "Rome"],
+        ["Rome", "Bonn"],
+    ]
 
 
 def test_beside_a_right_value_that_breaks_the_schema_others_are_changed_all_the_same() -> None:

@@ -86,6 +86,8 @@ def test_a_summary_names_all_that_it_has_in_an_order_that_stays():
     ]
     assert "expected" not in found.metrics and found.metrics["exact_call"].count == 5
     assert (found.timing.recall.count, found.timing.specificity.count) == (4, 1)
+    # a call is one, also in a text that cannot be read
+    assert (found.timing.recall.mean, found.timing.unreadable) == (1.0, 4)
     with pytest.raises(KeyError, match="expected"):
         summarize([replace(rows[0], metrics={"exact_call": 1.0})], [], 0)
 
