@@ -40,7 +40,9 @@ def test_a_perplexity_is_that_of_its_own_model_and_its_interval_that_of_the_loss
         for one in losses.values()
     ]
     found = forgetting(*models, seed=3)
-    for figure, one in zip((found.perplexity_before, found.perplexity), losses.values(), strict=True):
+    for figure, one in zip(
+        (found.perplexity_before, found.perplexity), losses.values(), strict=True
+    ):
         loss = summary(one, 3)
         assert (figure.low, figure.mean, figure.high) == pytest.approx(
             (exp(loss.low), exp(loss.mean), exp(loss.high))

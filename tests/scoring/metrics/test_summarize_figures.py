@@ -12,7 +12,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Prediction, Record, Step
 from agentlite.scoring.metrics.bfcl import category_of
 from agentlite.scoring.metrics.call_timing import Decision, timing
-from agentlite.scoring.metrics.dialogs import dialogs
+from agentlite.scoring.metrics.dialogs import Dialog, dialogs
 from agentlite.scoring.metrics.forgetting import GeneralResults, forgetting, is_right
 from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.metrics.model_metrics import (
@@ -77,7 +77,9 @@ def test_a_summary_names_all_that_it_has_in_an_order_that_stays():
         for n, problem in enumerate(problems)
     ]
     found = summarize(rows, [], 0)
-    assert list(found.by) == ["difficulty", "protocol", "source", "task", "tools"]
+    for first in range(2):  # whichever slices the first one has
+        by = summarize(rows[first:], [], 0).by
+        assert list(by) == ["difficulty", "protocol", "source", "task", "tools"]
     assert {value: part.prompts for value, part in found.by["tools"].items()} == {"1": 3, "2-4": 2}
     assert list(found.problems.items()) == [
         ("call is not JSON", 1),
@@ -109,6 +111,33 @@ def test_models_are_compared_on_steps_and_on_whole_dialogs():
     assert rows["exact_call"].p == pytest.approx(2 / 2**7)
     assert rows["plan_partial"].mean == 0.0 and not rows["plan_partial"].beyond_noise
     assert {row.count for row in rows.values()} == {7} and "expected" not in rows
+
+
+def test_a_metric_is_compared_where_both_have_it_and_the_seed_decides_the_draws():
+    steps = [Step(f"r{n}", 1) for n in range(30)]
+    first = {step: {"toolrl": n / 30, "exact_call": 1.0} for n, step in enumerate(steps)}
+    second = {step: {"toolrl": n % 7 / 7} for n, step in enumerate(steps)}
+    second[steps[0]] = {"exact_call": 0.0}
+    found, again, other = (compare({"a": first, "b": second}, seed) for seed in (0, 0, 1))
+    assert [(row.metric, row.count) for row in found.differences] == [
+        ("exact_call", 1),
+        ("toolrl", 29),
+    ]
+    assert found == again
+    one, two = (compared.differences[1] for compared in (found, other))
+    assert one.mean == two.mean and (one.low, one.high, one.p) != (two.low, two.high, two.p)
+
+
+def test_a_slice_has_the_dialogs_that_are_in_it():
+    rows = [answered(record(n), slices={"tools": "1"}) for n in range(2)]
+    whole = [
+        Dialog("a", {"plan_partial": 1.0}, {"tools": "1"}),
+        Dialog("b", {"plan_partial": 0.0}, {"tools": "2-4"}),
+    ]
+    found = summarize(rows, whole, 0)
+    (part,) = found.by["tools"].values()
+    assert (part.dialogs["plan_partial"].mean, part.dialogs["plan_partial"].count) == (1.0, 1)
+    assert found.dialogs["plan_partial"].mean == 0.5
 
 
 def whole_metrics(**groups):
