@@ -255,9 +255,9 @@ def test_components_by_hand(name):
 
 def test_a_figure_that_can_be_above_one_is_no_share():
     found = [earned(one, gold, steps) for one, (gold, steps), _ in CASES.values()]
-    assert {name for one in found for name in LIVE if one.get(name, 0) > 1} == {
-        *COUNTS
-    } - {"calls_made"}
+    assert {name for one in found for name in LIVE if one.get(name, 0) > 1} == {*COUNTS} - {
+        "calls_made"
+    }
 
 
 def test_every_component_is_in_the_table():

@@ -41,12 +41,46 @@ def test_one_file_serves_pairs_and_ablate(tmp_path: Path) -> None:
         ("weights:\n  # a: {}\nsettings:\n  # dpo.beta: [1]\nby:\n", []),
         ("a:\nb: {exact: 1}", [("a", None), ("b", {"exact": 1})]),
         ("dpo: {exact: 1}", [("dpo", {"exact": 1})]),  # the name of a weighting
+        ("weights:\na: {exact: 1}", [("weights", None), ("a", {"exact": 1})]),
+        ("weights: {a: {exact: 1}, b: }", [("a", {"exact": 1}), ("b", None)]),
+        ("by: dpo\nweights: {exact: }", [("exact", None)]),
     ],
 )
 def test_what_stands_in_it_says_which_kind_it_is(
     tmp_path: Path, text: str, weights: list[tuple[str, object]]
 ) -> None:
     assert read_grid_file(written(tmp_path, text)).weights == weights
+
+
+def test_a_value_that_is_no_list_stands_alone_and_a_stage_may_be_left_out(tmp_path: Path) -> None:
+    for text in ("settings: {dpo.beta: 0, dpo.loss: }", "by:\nsettings: {dpo.beta: 0, dpo.loss: }"):
+        grid = read_grid_file(written(tmp_path, text))
+        assert grid.settings == {"dpo.beta": [0], "dpo.loss": [None]}
+        assert (grid.by, grid.weights) == ("", [])
+
+
+NINE = "*a, *a, *a, *a, *a, *a, *a, *a, *a"
+GROWING = [
+    f"&{new} [{NINE.replace('a', old)}]" for old, new in zip("abcdef", "bcdefg", strict=True)
+]
+BOMB = ", ".join(["&a [1, 1, 1, 1, 1, 1, 1, 1, 1]", *GROWING])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"settings: {{dpo.beta: [{BOMB}]}}", f"a: {{exact: [{BOMB}]}}", f"- {{exact: [{BOMB}]}}"],
+    ids=["settings", "by name", "a list"],
+)
+def test_a_file_that_grows_by_its_references_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_grid_file(written(tmp_path, text))
+    assert "grid.yaml" in caught.value.location and "mapping" not in caught.value.problem
+
+
+def test_a_folder_is_no_grid(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot read the grid") as caught:
+        read_grid_file(tmp_path)
+    assert caught.value.location == str(tmp_path)
 
 
 def test_a_grid_of_settings_alone_has_no_weightings_to_compare(tmp_path: Path) -> None:
@@ -58,6 +92,8 @@ def test_a_grid_of_settings_alone_has_no_weightings_to_compare(tmp_path: Path) -
     ("text", "problem"),
     [
         ("settings: {beta: [1]}", "does not name a command and a setting"),
+        ("settings: {.beta: [1]}", "does not name a command and a setting"),
+        ("settings: {dpo.: [1]}", "does not name a command and a setting"),
         ("settings: [1]", "is not a mapping"),
         ("settings: {dpo.beta: []}", "has no value"),
         ("by: dpo\nwieghts: {}", "is not a section of a grid.\nDid you mean 'weights'?"),
@@ -72,6 +108,8 @@ def test_a_grid_of_settings_alone_has_no_weightings_to_compare(tmp_path: Path) -
         ("dpo.beta: [1, 2]", "is a setting, and stands with the weightings.\nPut it under"),
         ("a: {}\nweights: [b]\nc: 3", "is not a section of a grid"),
         ("a: 3", "3 is not a mapping of components to weights"),
+        ("x.y: 3", "3 is not a mapping of components to weights"),
+        ("weights: {a: {exact: 1}, b: 3}", "b: 3 is not a mapping of components to weights"),
     ],
 )
 def test_a_mistake_names_the_file(tmp_path: Path, text: str, problem: str) -> None:
