@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from agentlite.core.records import Call
+from agentlite.core.records import Call, Tool
 from agentlite.environments.making.mock_walk import (
     CALLS_IN_A_REPLY,
     MISFIT,
@@ -13,6 +13,7 @@ from agentlite.environments.making.mock_walk import (
     _kind,
     _list_in,
 )
+from agentlite.environments.making.values import KnownValue
 from agentlite.environments.making.walk import PlannedCall, WorldState
 from agentlite.environments.mock_world import MockWorld
 from agentlite.environments.simulators import SimulatorReply
@@ -55,7 +56,7 @@ def test_arguments_are_those_of_a_reply_that_fit_and_each_reply_has_a_seed_of_it
     }
     made.walker.arguments(buy, [], Random(1))
     first, second = made.asked
-    assert {dict(one.sampling)["seed"] for one in (first, second)} <= {3000, 3001}
+    assert {dict(one.sampling)["seed"] for one in (first, second)} == {3000, 3001}
     text = first.messages[0]["content"]
     assert "The world: A shop." in text and f"arguments of {CALLS_IN_A_REPLY} calls" in text
     assert '"buy"' in text and made.walker.faults == []
@@ -69,6 +70,23 @@ def test_a_reply_without_arguments_that_fit_is_counted_and_the_schema_asked_inst
     made = Made(text)
     chosen = made.walker.arguments(made.walker.tools[0], [], Random(0))
     assert isinstance(chosen["n"].value, int) and made.walker.faults == [fault]
+
+
+def test_what_only_its_type_suggests_is_no_argument():
+    made = Made(*["none"] * 21)
+    named = Tool("go", "", {"properties": {"place": {"type": "string"}}, "required": ["place"]})
+    assert made.walker.arguments(named, [KnownValue("Emma", "title")], Random(0)) is None
+    pool = [KnownValue("Oslo", "place")]
+    drawn = [made.walker.arguments(named, pool, Random(seed)) for seed in range(20)]
+    assert {one["place"].value for one in drawn if one} == {"Oslo"}
+
+
+def test_a_walk_tries_three_calls_for_each_that_succeeds():
+    made = Made(*[""] * 6)
+    made.task.row["tools"] = [wire("look")]
+    assert made.walker.walk(made.task, 1, Random(0)) is None
+    assert len(made.asked) == 6  # each is asked twice
+    assert made.walker.faults == ["result: it is empty"] * 3
 
 
 def test_a_tool_without_parameters_asks_for_no_arguments():

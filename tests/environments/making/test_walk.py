@@ -13,6 +13,7 @@ from agentlite.environments.making.walk import (
     LED_TO,
     MOST_READ,
     MOST_TOLD,
+    ODD,
     TRIES,
     PlannedCall,
     Walker,
@@ -132,6 +133,88 @@ def test_what_a_call_returned_is_taken_by_another_unless_they_are_to_be_apart(ap
         )
 
 
+class GuessingWorld(ScriptedWorld):
+    """`book` takes a place, which nothing names; it changes the world. `places`: those that there
+    are; any if None. `log`: all calls, in all fresh worlds.
+    """
+
+    def __init__(self, places):
+        super().__init__({"book": '{"booked": 1}', "look": '{"a": 1}', "peek": '{"b": 2}'})
+        unit, place = {"enum": ["night", "week"]}, {"type": "string"}
+        schema = {"properties": {"unit": unit, "place": place}, "required": ["unit", "place"]}
+        self.tools = (Tool("book", "", schema), *self.tools[1:])
+        self.places, self.log = places, []
+
+    def call(self, call):
+        self.log.append(call)
+        if call.name == "book" and self.places and call.arguments["place"] not in self.places:
+            return CallResult("Error: no such place", failed=True)
+        self.touched += call.name == "book"
+        return CallResult(f'{{"{call.name}": {self.touched}}}', failed=False)
+
+
+@pytest.mark.parametrize("places", [None, ("Emma",)])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_guess_is_made_only_where_the_world_refuses_a_text_that_means_nothing(places, seed):
+    world = GuessingWorld(places)
+    walker = walker_of(world)
+    found = walker.walk(TASK._replace(row={"title": "Emma"}), 2, Random(seed))
+    booked = [call.arguments for call in world.log if call.name == "book"]
+    odd = [arguments for arguments in booked if arguments["place"] == ODD]
+    assert all(one["unit"] in ("night", "week") for one in booked)  # only a guess is tried
+    if places is None:
+        assert booked == odd and len(odd) <= 1  # the tool is not called again
+        assert [one.call.name for one in found or ()].count("book") == 0
+    else:
+        assert {one["place"] for one in booked} <= {ODD, "Emma"}
+    made = [one.call for one in found]
+    assert [one.text for one in walker.carry_out(TASK, made)[0]] == [one.result for one in found]
+
+
+class UndoingWalker(Walker):
+    def undo(self, task, made):
+        self.undone.append([one.call.name for one in made])
+
+
+def test_each_call_that_is_not_kept_is_undone_and_no_other():
+    """`jam` fails, and `mute` says nothing."""
+    seen = set()
+    for seed in range(20):
+        world = ScriptedWorld({"look": '{"a": 1}', "jam": "Error: no", "mute": "", "peek": "b"})
+        walker = UndoingWalker.__new__(UndoingWalker)
+        walker.world, walker.undone = world, []
+        found = walker.walk(TASK, 2, Random(seed))
+        names = [call.name for call in world.calls]
+        assert len(walker.undone) == len([name for name in names if name in ("jam", "mute")])
+        made = [one.call.name for one in found or ()]
+        assert found is None or all(undone == made[: len(undone)] for undone in walker.undone)
+        seen.update(name for name in names if name in ("jam", "mute"))
+    assert seen == {"jam", "mute"}
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_so_many_calls_may_fail_for_each_that_is_to_succeed(length):
+    world = ScriptedWorld({"jam": "Error: no"})
+    assert walker_of(world).walk(TASK, length, Random(0)) is None
+    assert len(world.calls) == length * TRIES
+
+
+def test_a_place_has_the_values_of_the_task_and_is_another_behind_a_call_that_changes_it():
+    walker = walker_of(ScriptedWorld({"count": "", "look": ""}))
+    for row in ({"city": "Oslo"}, {"initial_config": {"city": "Oslo"}, "question": "Rome"}):
+        task = TASK._replace(row=row)
+        walker.begin(task)
+        assert [one.value for one in walker.place(task).values] == ["Oslo", 0]
+    behind = [walker.carry_out(TASK, calls)[1] for calls in ([], [Call("look")], [Call("count")])]
+    assert behind[0] == behind[1] != behind[2]
+
+
+def test_a_call_is_compared_with_the_world_as_it_was_before_it():
+    """Behind one that has changed the world, one that does nothing is of no use."""
+    world = ScriptedWorld({"count": "", "look": ""})
+    assert {walker_of(world).walk(TASK, 2, Random(seed)) is None for seed in range(20)} == {True}
+
+
 def test_a_user_has_to_say_what_no_output_gave():
     call = PlannedCall(Call("buy", {"item": "fig", "order_id": 7}), "", {"order_id": 0})
     assert call.facts == {"item": "fig"}
@@ -175,6 +258,7 @@ def test_a_world_is_stopped_at_the_end_of_its_context():
         ('{"success": false}', False, True),
         ('{"Valid": false}', False, True),
         ('{"success": true, "open": false}', False, False),
+        ('{"success": null, "status": "", "ok": 0}', False, False),
         ('{"name": "Stock not found"}', False, True),
         ('["not found"]', False, False),
         ("3", False, False),

@@ -15,7 +15,15 @@ from agentlite.environments.making.dialog import in_plain_words, row_of
 from agentlite.environments.making.profile import profile_of
 from agentlite.environments.making.purpose import label, purpose, resemblance, value_text
 from agentlite.environments.making.walk import PlannedCall
-from agentlite.environments.making.wording import PlainWords
+from agentlite.environments.making.wording import (
+    ALONGSIDE,
+    ASK,
+    MEANT,
+    NEXT,
+    THEN,
+    TOLD,
+    PlainWords,
+)
 
 TOOLS = {
     name: Tool(name, text)
@@ -131,6 +139,59 @@ def test_the_user_says_each_argument_that_no_result_gives_and_only_when_it_shoul
     assert said.count("Take the order id from the result before.") == len(takes)
 
 
+@pytest.mark.parametrize("kind", ["plain", "together", "refused"])
+def test_each_wish_of_the_user_begins_in_a_way_that_fits_its_place(kind):
+    """The first, one in a later turn, and the next in a turn, which may be done along with it."""
+    begun = {ASK: set(), NEXT: set(), THEN: set(), ALONGSIDE: set()}
+    for seed in range(40):
+        messages = in_plain_words(plan(TURNS[kind]), TOOLS, seed)
+        said = [message["content"] for message in messages if message["role"] == "user"]
+        for number, (turn, text) in enumerate(zip(TURNS[kind], said, strict=True)):
+            for place, planned in enumerate(turn.calls):
+                later = ALONGSIDE if turn.together else THEN
+                forms = later if place else NEXT if number else ASK
+                wish = purpose(TOOLS[planned.call.name])
+                found = [form for form in forms if form.format(wish) in text]
+                assert found, text
+                begun[forms].update(found[:1])
+    assert all(len(found) != 1 for found in begun.values())  # chance decides
+    other = THEN if kind == "together" else ALONGSIDE
+    assert not begun[other]
+
+
+def test_a_value_is_told_in_a_way_that_fits_it():
+    """Several values are, and one is; a slip is corrected, and what was missing is told."""
+    said = [in_plain_words(plan(TURNS["plain"]), TOOLS, seed) for seed in range(20)]
+    text = " ".join(one["content"] or "" for messages in said for one in messages)
+    assert "addresses are x-5 and y-6" in text and "customer is Bob-4" in text
+    assert "addresses is" not in text and "customer are" not in text
+    two = PlannedTurn((FIND, MAIL), missing="customer")  # the argument of the first call
+    for seed in range(20):
+        words = PlainWords(TOOLS, Random(seed))
+        assert words.tells(TURNS["slip"][0]) in [form.format("Ann-1") for form in MEANT]
+        told = [form.format(name="customer", value="Ann-1") for form in TOLD]
+        assert words.tells(TURNS["missing"][0]) in told and words.tells(two) in told
+        both = words.answer([FIND, replace(CANCEL, result='{"by": "Ann."}')])
+        assert "order id: 7712; by: 'Ann.'" in both
+    refused = {PlainWords(TOOLS, Random(seed)).refuses(TURNS["refused"][1]) for seed in range(20)}
+    assert len(refused) > 1 and all("send a mail" in one for one in refused)
+
+
+def test_another_seed_and_another_blueprint_have_other_words():
+    def words(turns, seed):
+        return [one["content"] for one in in_plain_words(plan(turns), TOOLS, seed)]
+
+    plain = TURNS["plain"]
+    assert words(plain, 0) == words(plain, 0)
+    assert len({tuple(words(plain, seed)) for seed in range(9)}) > 5
+    reasons = [
+        replace(CANCEL, call=Call("cancel_order", {"order_id": 7712, "reason": "late-3" + "x" * n}))
+        for n in range(9)
+    ]
+    others = [words((PlannedTurn((FIND, one)), plain[1]), 0) for one in reasons]
+    assert len({text[-1] for text in others}) > 1
+
+
 @pytest.mark.parametrize("kind", TURNS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_dialog_alternates_and_every_call_has_its_result(kind, seed):
@@ -218,6 +279,7 @@ def test_an_answer_to_calls_that_return_nothing_is_that_they_are_done(result):
         ('{"code": 4, "error": "no customer."}', "no customer"),
         ("Error: no customer", "no customer"),
         ("no customer", "no customer"),
+        ('{"error": "no customer.", "hint": "Ask for Ann."}', "no customer"),
         ('{"code": 4}', '{"code": 4}'),
         ("[4]", "[4]"),
     ],
@@ -227,6 +289,7 @@ def test_a_failure_is_said_in_the_words_of_the_world(result, error):
     for seed in SEEDS:
         words = PlainWords(TOOLS, Random(seed)).failed(turn)
         assert f": {error}. Wh" in words and "customer" in words.partition(". Wh")[2]
+        assert "Error" not in words
 
 
 def test_a_player_knows_what_to_tell_and_what_only_on_request():

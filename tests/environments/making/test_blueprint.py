@@ -1,0 +1,206 @@
+"""agentlite.environments.making.blueprint: a plan for each kind of dialog, and what confirms it."""
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from agentlite.core.records import Call, Tool
+from agentlite.environments.making.blueprint import (
+    KINDS,
+    Blueprint,
+    PlannedTurn,
+    Search,
+    blueprint,
+)
+from agentlite.environments.making.walk import PlannedCall
+from agentlite.environments.tasks import EnvironmentTask
+from agentlite.environments.world import CallResult
+
+TEXT = {"type": "string"}
+
+
+def tool(name, description, required=(), **properties):
+    schema = {"type": "object", "properties": properties, "required": [*required]}
+    return Tool(name, description, schema)
+
+
+TOOLS = (
+    tool("find", "Finds an order.", ["customer"], customer=TEXT, shop=TEXT),
+    tool("cancel", "Cancels a delivery.", ["order_id"], order_id={"type": "integer"}),
+    tool("mail", "Sends a letter.", ["to"], to={"enum": ["Anna", "Bo"]}),
+    tool("weather", "Tells the weather.", ["city"], city=TEXT),
+    tool("clock", "Shows the time."),
+    tool("seek", "Finds some order."),
+)
+FIND = PlannedCall(Call("find", {"customer": "Anna", "shop": "Oslo"}), '{"order_id": 7}')
+CANCEL = PlannedCall(Call("cancel", {"order_id": 7}), "cancelled", {"order_id": 0})
+CLOCK = PlannedCall(Call("clock"), "noon")
+MAIL = PlannedCall(Call("mail", {"to": "Anna"}), "sent")
+WALKED = [FIND, CANCEL, CLOCK, *(replace(CLOCK, call=Call("clock", {"n": n})) for n in range(9))]
+SEEDS = range(30)
+
+
+class Scripted:
+    """A walker whose walk is known. `results` and `state`: what a fresh world returns to some calls
+    and where it is behind them; as the walk has it where they are None.
+    """
+
+    tools = TOOLS
+
+    def __init__(self, walked=WALKED, results=None, state=None, is_simulated=False):
+        self.walked, self.results, self.state = walked, results, state
+        self.is_simulated = is_simulated
+        self.walks, self.carried = [], 0
+
+    def walk(self, task, length, rng, apart=False):
+        self.walks.append((length, apart))
+        return self.walked[:length] if len(self.walked) >= length else None
+
+    def carry_out(self, task, calls: Sequence[Call]):
+        self.carried += 1
+        known = {repr(one.call): one.result for one in self.walked}
+        texts = (
+            [known.get(repr(call), "Error: no") for call in calls]
+            if self.results is None
+            else self.results(calls)
+        )
+        state = "s" if self.state is None else self.state(calls)
+        return [CallResult(text, text.startswith("Error")) for text in texts], state
+
+
+def search(walker, seed=0):
+    return Search(walker, EnvironmentTask("t", (), {}), Random(seed))
+
+
+def turns(kind, walker=None, seed=0):
+    return KINDS[kind](search(walker or Scripted(), seed))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_walk_that_leads_nowhere_is_no_plan(kind):
+    assert turns(kind, Scripted([])) is None
+
+
+@pytest.mark.parametrize(
+    ("results", "state", "is_plan"),
+    [
+        (None, None, True),
+        (lambda calls: [str(n) for n, _ in enumerate(calls)], None, False),
+        (None, lambda calls: calls[0].name, False),
+    ],
+    ids=["in any order", "other results", "another state"],
+)
+def test_calls_are_parallel_only_if_a_world_does_the_same_in_the_other_order(
+    results, state, is_plan
+):
+    lengths = set()
+    for seed in SEEDS:
+        walker = Scripted(results=results, state=state)
+        found = turns("parallel", walker, seed)
+        ((length, apart),) = walker.walks
+        lengths.add(length)
+        assert apart and walker.carried == 2
+        assert found == ((PlannedTurn(tuple(WALKED[:length]), together=True),) if is_plan else None)
+    assert lengths == {2, 3}
+
+
+def test_a_model_that_stands_for_the_tools_is_not_asked_for_the_other_order():
+    walker = Scripted(is_simulated=True, results=lambda calls: ["?"] * len(calls))
+    (turn,) = turns("parallel", walker)
+    assert turn.together and walker.walks[0][1] and walker.carried == 0
+
+
+@pytest.mark.parametrize(("kind", "numbers"), [("several_turns", {2, 3}), ("long", {5, 6})])
+def test_a_dialog_of_several_turns_is_one_walk_cut_into_ones_and_twos(kind, numbers):
+    found = [turns(kind, seed=seed) for seed in SEEDS]
+    assert {len(one) for one in found} == numbers
+    assert {len(turn.calls) for one in found for turn in one} == {1, 2}
+    for one in found:
+        made = [call for turn in one for call in turn.calls]
+        assert made == WALKED[: len(made)] and not any(turn.together for turn in one)
+
+
+def test_what_no_tool_does_is_asked_last_and_has_no_result():
+    for seed in SEEDS:
+        *before, last = turns("missing_function", seed=seed)
+        assert [turn.calls for turn in before] == [(one,) for one in WALKED[: len(before)]]
+        assert not any(turn.refused for turn in before) and len(before) in (1, 2)
+        assert last == PlannedTurn((replace(WALKED[len(before)], result=""),), refused=True)
+    (alone,) = turns("no_tool")
+    assert alone == PlannedTurn((replace(FIND, result=""),), refused=True)
+    assert alone.made == [] and turns("single") == (PlannedTurn((FIND,)),)
+
+
+def test_only_what_is_required_and_the_user_has_to_say_can_be_missing():
+    found = [turns("missing_parameter", seed=seed) for seed in SEEDS]
+    assert {one[0].missing for one in found} == {"customer"}  # the shop may be left out
+    assert {len(one) for one in found} == {1, 2}
+    assert all(turn.missing == "" for one in found for turn in one[1:])
+    for walked in ([CANCEL, FIND], [CLOCK, FIND]):  # an output gives it, or there is none
+        assert turns("missing_parameter", Scripted(walked)) is None
+
+
+def test_a_slip_is_a_call_that_the_world_refuses_and_that_changes_nothing():
+    (turn,) = turns("error")
+    wrong = Call("find", {"customer": "Ana", "shop": "Oslo"})
+    assert turn == PlannedTurn((FIND,), missing="customer", slip=PlannedCall(wrong, "Error: no"))
+    assert turn.made == [PlannedCall(wrong, "Error: no"), FIND]
+    takes_all = Scripted(results=lambda calls: ["{}"] * len(calls))
+    changes = Scripted(state=lambda calls: f"{len(calls)}")
+    for walker in (takes_all, changes, Scripted([MAIL]), Scripted([CANCEL]), Scripted([CLOCK])):
+        assert turns("error", walker) is None  # the schema knows the names of Anna and Bo
+
+
+def made(kind, walker=None, seed=0, extra=1):
+    return blueprint(kind, search(walker or Scripted(), seed), extra)
+
+
+def test_a_plan_is_kept_if_a_fresh_world_returns_what_the_walk_has_seen():
+    found = made("single", Scripted(state=lambda calls: f"behind {len(calls)}"))
+    assert (found.kind, found.task, found.state) == ("single", "t", "behind 1")
+    assert found.turns == (PlannedTurn((FIND,)),) and found.made == [FIND]
+    assert made("single", Scripted(results=lambda calls: ["other"] * len(calls))) is None
+    assert made("single", Scripted([])) is None
+
+
+@pytest.mark.parametrize("extra", [0, 1, 2, 9])
+def test_the_tools_on_offer_are_those_that_are_called_and_some_that_do_nothing_of_it(extra):
+    found = [made("single", seed=seed, extra=extra) for seed in SEEDS]
+    others = {"cancel", "mail", "weather", "clock"}  # `seek` nearly does what `find` does
+    for one in found:
+        assert "find" in one.tools and "seek" not in one.tools
+        assert len(one.tools) == 1 + min(extra, 4) and {*one.tools} <= {"find", *others}
+    assert len({one.tools for one in found}) > (extra > 0) * 5
+    assert {name for one in found for name in one.tools} == (
+        {"find", *others} if extra else {"find"}
+    )
+    if extra:
+        assert len({one.tools.index("find") for one in found}) == 1 + min(extra, 4)
+
+
+def test_what_is_refused_is_not_on_offer_nor_is_anything_like_it():
+    for seed in SEEDS:
+        found = made("no_tool", seed=seed, extra=3)
+        assert len(found.tools) == 3 and not {"find", "seek"} & {*found.tools}
+    assert made("no_tool", extra=0) is None  # no tool would be on offer
+    # a tool that is called does what is refused
+    like = replace(FIND, call=Call("seek"))
+    assert made("missing_function", Scripted([FIND, like, like]), extra=3) is None
+
+
+def test_a_copy_in_another_world_has_the_same_key_and_another_id():
+    one = Blueprint("single", "t", (PlannedTurn((FIND,)),), ("find",), "s")
+    slip = PlannedTurn((FIND,), slip=MAIL)
+    copies = [
+        replace(one, task="u"),
+        replace(one, tools=("find", "mail")),
+        replace(one, state="z"),
+        replace(one, turns=(PlannedTurn((replace(FIND, result="{}"),)),)),
+        replace(one, turns=(slip,)),
+    ]
+    assert {copy.key for copy in copies} == {one.key}
+    assert len({one.id, *(copy.id for copy in copies)}) == 6
+    for other in (replace(one, kind="no_tool"), replace(one, turns=(PlannedTurn((MAIL,)),))):
+        assert other.key != one.key
