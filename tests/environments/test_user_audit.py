@@ -79,6 +79,7 @@ def test_a_fact_that_nobody_asked_for_is_told_too_early():
     assert found("I live in Oslo.", theirs=hello) == []  # it may be told any time
     # what was said before is known
     assert found("W2378156!", mine=["Order W2378156."], theirs=hello) == []
+    assert found("W2378156!", mine=["Hello."], theirs=["Is it W2378156?"]) == []
     chinese = UserProfile("g", {"城市": "奥斯陆"}, ("城市",))
     assert found("我住在奥斯陆。", theirs=["你好"], profile=chinese) == ["unrequested"]
 
@@ -124,6 +125,25 @@ def test_a_number_or_an_address_is_known_however_it_is_written_and_whoever_named
 ):
     kinds = found(words, mine=(), theirs=[theirs], profile=NUMBERED)
     assert kinds == ([] if known else ["contradiction"])
+
+
+def test_what_the_user_is_like_and_has_said_before_is_known():
+    profile = UserProfile("Go.", style="You are 33 years old.")
+    assert found("I am 33.", mine=(), theirs=["Hello."], profile=profile) == []
+    assert found("Row 44, again.", mine=["Row 44."], theirs=["Hello."], profile=profile) == []
+    assert found("Row 44, again.", mine=["Row 4."], theirs=["Hello."], profile=profile) != []
+
+
+def test_a_number_in_an_address_is_no_fault_of_its_own():
+    assert found("Write to bob51@mail.org.") == ["contradiction"]
+
+
+@pytest.mark.parametrize("name", ["OrderNumber", "order_number", "ORDER NUMBER"])
+def test_a_fact_is_asked_for_by_a_word_of_its_name_in_any_case(name):
+    profile = UserProfile("Go.", {name: "A12"}, (name,))
+    assert found("A12.", mine=(), theirs=["Which order?"], profile=profile) == []
+    assert found("A12.", mine=(), theirs=["WHICH NUMBER?"], profile=profile) == []
+    assert found("A12.", mine=(), theirs=["Which one?"], profile=profile) == ["unrequested"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from agentlite.core.records import Step
 from agentlite.scoring.ablation_table import AblationTable, CellResult, ablation_table
 from agentlite.scoring.metrics.confidence import summary
-from agentlite.scoring.metrics.summarize import differences_of
+from agentlite.scoring.metrics.summarize import WHOLE, differences_of
 
 METRIC = "exact_call"
 
@@ -106,3 +106,46 @@ def test_the_start_is_compared_as_a_cell_is_on_the_prompts_that_all_have_answere
     words = {"first": ""}
     alone = ablation_table("dpo", "test", METRIC, words, {"first": cell(50)}, None, 0)
     assert alone.start is None and alone.prompts == 100
+
+
+def measured(right: int, state: str = "done", **more: object) -> CellResult:
+    """With a whole dialog beside its hundred steps, and two figures more."""
+    one = cell(right)
+    scores = {step: {**metrics, "recall": 1.0} for step, metrics in one.scores.items()}
+    figures = dict.fromkeys(("recall", METRIC, "tool_selection_accuracy"), one.figures[METRIC])
+    scores = {**scores, Step("r0", WHOLE): {"plan_partial": 1.0}}
+    return CellResult(state=state, figures=figures, scores=scores, **more)  # type: ignore[arg-type]
+
+
+def test_the_main_figures_stand_before_the_metric_of_the_verdict_and_dialogs_are_no_prompts() -> (
+    None
+):
+    results = {"first": measured(50), "other": measured(60)}
+    words = dict.fromkeys(results, "beta")
+    table = ablation_table("dpo", "test", "recall", words, results, None, 0)
+    assert table.metrics == ["tool_selection_accuracy", METRIC, "recall"]
+    assert [*table.cells[0].figures] == table.metrics
+    assert {*table.cells[1].differences} == {METRIC, "recall"} and table.prompts == 100
+
+
+def test_a_cell_that_was_dropped_is_not_compared_though_it_was_measured_on_the_way() -> None:
+    dropped = measured(90, "dropped", note="halving")
+    table = made(first=cell(50), good=cell(60), early=dropped)
+    assert not table.cells[2].figures and not table.cells[2].differences
+    assert table.cells[1].differences == made(first=cell(50), good=cell(60)).cells[1].differences
+
+
+def test_a_cell_that_failed_says_why_and_with_which_command() -> None:
+    failed = CellResult(state="failed", note="diverged", command="agentlite dpo --model sft")
+    row = made(first=cell(50), torn=failed).cells[1]
+    assert (row.state, row.note, row.command) == ("failed", "diverged", "agentlite dpo --model sft")
+    assert (row.name, row.differs) == ("torn", "beta")
+
+
+def test_the_figures_of_a_verdict_have_their_signs_and_their_interval() -> None:
+    table = made(first=cell(50), good=cell(90), bad=cell(20))
+    for sentence, row in zip(table.verdict, table.cells[1:], strict=True):
+        found = row.differences[METRIC]
+        low, mean, high = (f"{100 * one:+.1f}" for one in (found.low, found.mean, found.high))
+        assert f"{row.name} ({mean} points [{low}, {high}])" in sentence
+        assert found.low < found.mean < found.high

@@ -228,6 +228,20 @@ def test_a_turn_that_is_not_learned_has_no_gold():
     assert whole["gold"].keys() - row["gold"].keys() == {"1"}
 
 
+def test_a_row_says_what_it_was_made_from_and_by_what_it_was_verified():
+    made = plan(TURNS["plain"])
+    row = row_of(made, in_plain_words(made, TOOLS, 0), [*TOOLS.values()], ["results", "state"])
+    verified = {"verified": ["results", "state"]}
+    assert row["id"] == made.id
+    assert row["meta"] == {"blueprint": made.id, "kind": "any", "task": "", **verified}
+    calls = [call for gold in row["gold"].values() for call in gold["calls"]]
+    # each argument has a list of right values, also one that is a list itself
+    assert calls[-1] == {
+        "name": "send_mail",
+        "arguments": {"customer": ["Bob-4"], "addresses": [["x-5", "y-6"]]},
+    }
+
+
 SCALARS = st.integers(0, 99) | st.sampled_from(["a", "b c", True, None, ""])
 
 

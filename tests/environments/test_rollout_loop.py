@@ -1,0 +1,274 @@
+"""Rollouts in a world of this process: how many go on at once, how each ends, and what is kept."""
+
+from typing import Any
+
+import pytest
+from support.shop import call
+
+from agentlite.core.records import Call, Message, Tool
+from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
+from agentlite.environments.tasks import EnvironmentTask
+from agentlite.environments.trajectories import ModelTurn, RolloutKey, Trajectory
+from agentlite.environments.world import CallResult, WorldError, WorldLimits
+from agentlite.rendering import choose
+
+TOOLS = tuple(
+    Tool(name, "", {"type": "object", "properties": {"item": {"type": "string"}}})
+    for name in ("buy", "pay", "more")
+)
+BUY, PAY, MORE = (call(name, item="fig") for name in ("buy", "pay", "more"))
+
+
+class FakeWorld:
+    """`pay` leaves nothing to do, and behind `more` there is a tool more. `open`: the worlds that
+    were reset and not stopped.
+    """
+
+    open: list["FakeWorld"]
+    most = 0
+
+    def __init__(self) -> None:
+        self.only: Any = None
+        self.tools: tuple[Tool, ...] = ()
+        self.faults = ["more: it is empty"]
+        self.has_user = False
+        self.calls: list[Call] = []
+
+    def __enter__(self) -> "FakeWorld":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        if self in FakeWorld.open:
+            FakeWorld.open.remove(self)
+
+    def reset(self, row: dict[str, Any]) -> str | None:
+        FakeWorld.open.append(self)
+        FakeWorld.most = max(FakeWorld.most, len(FakeWorld.open))
+        self.row = row
+        self.tools = TOOLS[:2] if "more" in row else TOOLS
+        self.tools = tuple(one for one in self.tools if not self.only or one.name in self.only)
+        return None
+
+    def call(self, one: Call) -> CallResult:
+        self.calls.append(one)
+        if one.name == "more":
+            self.tools = TOOLS
+        return CallResult(f"{len(self.calls)}", failed=False, done=one.name == "pay")
+
+    def next_user(self, words: str) -> str | None:
+        return "And?" if words == "Wait." else None
+
+    def scores(self) -> dict[str, float]:
+        if "torn" in self.row:
+            raise WorldError("scores failed: torn")
+        return {"env": len(self.calls) / 4}
+
+    def turn_scores(self) -> list[dict[str, float]]:
+        return [{"right": 1.0}]
+
+    def state(self) -> Any:
+        return {"calls": len(self.calls)}
+
+
+class FakeEnvironment:
+    users = "task"
+    name = "fake"
+
+    def world(self, limits: WorldLimits) -> FakeWorld:
+        return FakeWorld()
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    FakeWorld.open, FakeWorld.most = [], 0
+
+
+@pytest.fixture
+def setup(smollm2):
+    protocol = choose("hermes", smollm2).protocols["hermes"]
+    return RolloutSetup(FakeEnvironment(), protocol, smollm2, 10**6, 3, WorldLimits())
+
+
+def task(name="t", **row):
+    return EnvironmentTask(name, (Message("user", "Buy."),), row, split="test")
+
+
+def saying(*texts):
+    def answers(prompts):
+        for index, prompt in enumerate(prompts):
+            yield RolloutAnswer(index, texts[min(prompt.turn, len(texts) - 1)], "turn", 3)
+
+    return answers
+
+
+def rolled(setup, answers, *waiting, earlier=(), batch_size=3):
+    return list(roll(setup, waiting or [(task(), 0)], dict(earlier), answers, batch_size))
+
+
+def ended(setup, answers, *waiting, **more):
+    return [one for one in rolled(setup, answers, *waiting, **more) if type(one) is Trajectory]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
+def test_as_many_rollouts_go_on_together_as_are_to_and_no_world_is_left(setup, batch_size):
+    waiting = [(task(f"t{n}"), 0) for n in range(7)]
+    sizes = []
+
+    def answers(prompts):
+        sizes.append(len(prompts))
+        yield from saying(BUY, BUY, "Done.")(prompts)
+
+    found = ended(setup, answers, *waiting, batch_size=batch_size)
+    assert len(found) == 7 and FakeWorld.most == max(sizes) == batch_size
+    assert FakeWorld.open == []
+
+
+def test_the_worlds_of_a_run_that_is_given_up_are_stopped(setup):
+    rows = roll(setup, [(task(f"t{n}"), 0) for n in range(3)], {}, saying(BUY), 3)
+    next(rows)
+    assert len(FakeWorld.open) == 3
+    rows.close()
+    assert FakeWorld.open == []
+
+
+def test_each_sample_goes_on_behind_its_own_turns(setup):
+    (first,) = ended(setup, saying(BUY, BUY, "Done."))
+    key, asked = RolloutKey("t", 1), []
+
+    def answers(prompts):
+        asked.extend((prompt.key.sample, prompt.turn) for prompt in prompts)
+        yield from saying(BUY, BUY, "Done.")(prompts)
+
+    stored = [
+        ModelTurn(*key, turn.turn, turn.text, "turn", 3, turn.results) for turn in first.turns
+    ]
+    found = ended(setup, answers, (task(), 0), (task(), 1), earlier={key: stored[:2]})
+    assert {one.sample: len(one.turns) for one in found} == {0: 3, 1: 3}
+    assert sorted(asked) == [(0, 0), (0, 1), (0, 2), (1, 2)]
+    # one whose world says something else begins anew, and the world that it had is gone
+    other = [ModelTurn(*key, 0, BUY, "turn", 3, (("9", False),))]
+    assert len(ended(setup, answers, (task(), 1), earlier={key: other})[0].turns) == 3
+    assert FakeWorld.open == []
+
+
+def test_what_is_left_of_a_rollout_is_kept(setup):
+    (found,) = ended(setup, saying(BUY, "Wait.", "Done."))
+    assert (found.split, found.ended, found.problem) == ("test", "user", "")
+    assert (found.scores, found.by_turn) == ({"env": 0.25}, [{"right": 1.0}])
+    assert found.tool_faults == ["more: it is empty"]
+    assert [turn.user for turn in found.turns] == [None, "And?", None]
+    assert found.messages[1]["content"] is None  # no words beside the call
+
+
+def test_scores_that_cannot_be_told_cost_the_rollout(setup):
+    (found,) = ended(setup, saying("Done."), (task(torn=True), 0))
+    assert (found.ended, found.scores) == ("world", {}) and "torn" in found.problem
+    assert len(found.turns) == 1 and FakeWorld.open == []
+
+
+def test_a_prompt_without_an_answer_ends_its_own_rollout_and_says_why(setup):
+    def answers(prompts):
+        for index, prompt in enumerate(prompts):
+            problem = "answered 503" if prompt.key.task == "t1" else ""
+            yield RolloutAnswer(index, "" if problem else "Done.", "turn", 3, problem=problem)
+
+    found = {
+        one.task: one for one in ended(setup, answers, *((task(f"t{n}"), 0) for n in range(3)))
+    }
+    lost = found.pop("t1")
+    assert (lost.ended, lost.problem, lost.scores, lost.turns) == (
+        "unanswered",
+        "answered 503",
+        {},
+        [],
+    )
+    assert {one.ended for one in found.values()} == {"user"} and len(found) == 2
+
+
+def test_a_prompt_may_fill_the_room(setup):
+    lengths = []
+
+    def answers(prompts):
+        lengths.extend(len(prompt.ids) for prompt in prompts)
+        yield from saying(BUY, "Done.")(prompts)
+
+    assert ended(setup, answers)[0].ended == "user"
+    whole = max(lengths)
+    assert ended(setup._replace(room=whole), answers)[0].ended == "user"
+    (cut,) = ended(setup._replace(room=whole - 1), answers)
+    assert (cut.ended, len(cut.turns)) == ("length", 1)
+
+
+@pytest.mark.parametrize("second", [BUY, PAY])
+def test_a_world_that_has_nothing_left_to_do_ends_it_behind_the_whole_turn(setup, second):
+    (found,) = ended(setup, saying(f"{PAY}\n{second}"))
+    assert (found.ended, len(found.turns), found.calls) == ("done", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason", "turns"),
+    [
+        ([BUY], "turns", 4),  # one more than the limit, as BFCL counts
+        ([BUY, BUY, BUY, "Wait.", BUY], "turns", 8),
+        ([BUY, BUY, BUY, "Wait.", BUY, BUY, BUY, "Done."], "user", 8),
+    ],
+)
+def test_turns_with_calls_are_counted_from_each_turn_of_the_users(setup, texts, reason, turns):
+    (found,) = ended(setup, saying(*texts))
+    assert (found.ended, len(found.turns)) == (reason, turns)
+
+
+def test_calls_are_numbered_through_the_rollout(setup):
+    (found,) = ended(setup, saying(f"{BUY}\n{BUY}", BUY, "Wait.", BUY, "Done."))
+    ids = [one["tool_call_id"] for one in found.messages if one["role"] == "tool"]
+    assert ids == [f"call{number:05}" for number in range(4)]
+
+
+def test_the_state_of_the_world_before_each_turn_is_kept_if_it_is_to_be(setup):
+    texts = (BUY, "Wait.", BUY, "Done.")
+    (found,) = ended(setup._replace(states=True), saying(*texts))
+    first, second, third, fourth = (turn.state for turn in found.turns)
+    assert first and second == third and len({first, second, fourth}) == 3
+    (again,) = ended(setup._replace(states=True), saying(*texts), (task("other"), 0))
+    assert [turn.state for turn in again.turns] == [first, second, third, fourth]
+    (without,) = ended(setup, saying(*texts))
+    assert {turn.state for turn in without.turns} == {""}
+
+
+def test_the_tools_of_each_turn_are_kept_where_they_change(setup):
+    (found,) = ended(setup, saying(BUY, MORE, BUY, "Done."), (task(more=True), 0))
+    assert [turn.offered for turn in found.turns] == [("buy", "pay")] * 2 + [
+        ("buy", "pay", "more")
+    ] * 2
+    assert [one["function"]["name"] for one in found.tools] == ["buy", "pay", "more"]
+    (same,) = ended(setup, saying(BUY, "Done."))
+    assert [turn.offered for turn in same.turns] == [None, None]
+
+
+def test_only_the_tools_that_are_named_for_a_task_are_on_offer_in_it(setup):
+    named = setup._replace(offered={"t": ("pay",)})
+    found = ended(named, saying("Done."), (task(), 0), (task("u"), 0))
+    offered = {one.task: [tool["function"]["name"] for tool in one.tools] for one in found}
+    assert offered == {"t": ["pay"], "u": ["buy", "pay", "more"]}
+
+
+def test_what_a_model_read_is_kept_with_ids_that_were_sampled_and_not_without(setup, smollm2):
+    texts = ("Wait.", "Wait.", "Done.")
+
+    def answers(prompts):
+        for index, prompt in enumerate(prompts):
+            text = texts[prompt.turn]
+            end = smollm2.token_id(smollm2.turn_end)
+            yield RolloutAnswer(index, text, "turn", 3, (*smollm2.encode(text), end))
+
+    (sampled,) = ended(setup, answers)
+    assert [turn.opens for turn in sampled.turns] == [True, False, False]
+    assert all(turn.prompt_ids and turn.ids for turn in sampled.turns)
+    assert len(sampled.turns[1].prompt_ids) < len(sampled.turns[0].prompt_ids)
+    (row,) = sampled.token_rows()
+    assert smollm2.decode([*row.prompt, *row.ids]).count("Wait.") == 2
+    (from_server,) = ended(setup, saying(*texts))
+    assert all(turn.ids == () == turn.prompt_ids for turn in from_server.turns)
