@@ -1,6 +1,7 @@
 """An environment's name is a kind that is known, or an error that says how to write one."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,8 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Call
 from agentlite.environments.bfcl_world import read_call
 from agentlite.environments.kinds import environment
+from agentlite.environments.world import WorldLimits
+from agentlite.workspace import run_folder
 
 SHOP = '''
 class Shop:
@@ -60,6 +63,8 @@ def shop(tmp_path, monkeypatch):
         ("mcp:http://", "tasks.jsonl", "--env", "not the address", "mcp:http://localhost"),
         ("mcp:http://me:pw@host/mcp", "tasks.jsonl", "--env", "not the address", "password"),
         ("mcp:http://host:99999/mcp", "tasks.jsonl", "--env", "not the address", "mcp:http"),
+        ("mcp:http://host:0/mcp", "tasks.jsonl", "--env", "not the address", "mcp:http"),
+        ("mcp:http://:pw@host/mcp", "tasks.jsonl", "--env", "not the address", "password"),
         ("openenv:", "tasks.jsonl", "--env", "names no environment", "openenv:URL"),
         ("openenv:localhost:8000", "tasks.jsonl", "--env", "not the address", "openenv:http://"),
         ("openenv:http://me@host", "tasks.jsonl", "--env", "not the address", "without a name"),
@@ -90,9 +95,55 @@ def test_a_name_that_is_none_is_refused_with_the_way_to_write_one(
     ],
 )
 def test_other_tools_are_offered_by_bfcl_alone(shop, name, tasks):
-    with pytest.raises(UserError, match=f"{name} offers the tools that it has") as found:
-        environment(name, shop / tasks if tasks else None, extra_tools=4)
-    assert "Leave --extra-tools out" in found.value.fix
+    for extra_tools in (0, 4):
+        with pytest.raises(UserError, match=f"{name} offers the tools that it has") as found:
+            environment(name, shop / tasks if tasks else None, extra_tools=extra_tools)
+        assert "Leave --extra-tools out" in found.value.fix
+
+
+def test_what_a_user_says_next_is_up_to_the_record_the_class_or_the_task(shop):
+    (shop / "tools.json").write_text('[{"name": "buy"}]')
+    tasks = shop / "tasks.jsonl"
+    names = ("shop.py:Shop", "mcp:cat", "openenv:http://host", "mock:tools.json")
+    assert [environment(name, tasks).users for name in names] == ["class", "task", "task", "task"]
+    assert environment("bfcl:multi_turn_base").users == "record"
+    assert environment("mock:tools.json", tasks).files == {
+        "tools": Path("tools.json"),
+        "tasks": tasks,
+    }
+
+
+def test_a_world_may_do_without_tasks_but_for_one_behind_an_address(shop):
+    for name in ("shop.py:Shop", "mcp:cat"):
+        (task,) = environment(name, needs_tasks=False).tasks()
+        assert (task.id, task.messages) == ("", ())
+    with pytest.raises(UserError, match="needs tasks"):
+        environment("openenv:http://host", needs_tasks=False)
+
+
+def test_a_recorded_world_depends_on_the_rows_of_its_prep(tmp_path, monkeypatch):
+    finished = []
+    monkeypatch.setattr(run_folder, "finished", lambda *of: finished.append(of))
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.jsonl").touch()
+    made = environment(f"recorded:{tmp_path}")
+    assert made.users == "record" and [*made.tasks()] == []
+    assert made.files == {name: tmp_path / f"{name}.jsonl" for name in ("train", "test")}
+    assert finished == [(tmp_path, "prep")]  # one that is half done is refused
+
+
+def test_a_world_has_the_limits_that_are_set(shop):
+    made = environment("shop.py:Shop", shop / "tasks.jsonl")
+    limits = [made.world(*given).code for given in ((), (WorldLimits(3.0, 1.0),))]
+    assert [(one.seconds, one.memory) for one in limits] == [(10.0, 4.0), (3.0, 1.0)]
+
+
+def test_bfcl_offers_as_many_tools_more_as_are_to_be(shop):
+    offered = [
+        len(next(environment("bfcl:multi_turn_base", extra_tools=extra).tasks()).row["tools"])
+        for extra in (0, 2, None)
+    ]
+    assert offered[1] == offered[0] + 2 < offered[2]
 
 
 def test_a_server_is_no_file_that_the_run_depends_on(shop):

@@ -1,5 +1,7 @@
 """agentlite.environments.websocket: texts of every length go out and in, as RFC 6455 has it."""
 
+import contextlib
+
 import pytest
 
 from agentlite.environments import websocket
@@ -53,6 +55,43 @@ def test_a_text_comes_in_whole_however_it_is_cut(size, more, most):
     socket = socket_on(Wire(parts + head(0x81, 4, 0) + b"next", most))
     assert socket.receive() == payload.decode() + "end"
     assert socket.receive() == "next"
+
+
+def test_a_ping_is_answered_in_kind_and_a_pong_passed_over_also_within_a_text():
+    frames = [(0x01, b"one "), (0x89, b"are you there?"), (0x8A, b"yes"), (0x80, b"text")]
+    wire = Wire(b"".join(head(first, len(one), 0) + one for first, one in frames))
+    assert socket_on(wire).receive() == "one text"
+    assert wire.written[:2] == head(0x8A, 14, 0, mask=0x80)
+    mask, payload = wire.written[2:6], wire.written[6:]
+    assert bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload)) == b"are you there?"
+
+
+@pytest.mark.parametrize(
+    ("incoming", "reason"),
+    [
+        (head(0x88, 5, 0) + b"\x03\xe8bye", "the server closed the session: bye$"),
+        (head(0x88, 2, 0) + b"\x03\xe8", "the server closed the session$"),
+        (head(0x88, 0, 0), "the server closed the session$"),
+        (head(0x81, 9, 0) + b"half", "the server ended the connection"),
+        (b"", "the server ended the connection"),
+    ],
+)
+def test_a_session_that_the_server_ends_says_why(incoming, reason):
+    with pytest.raises(LostWorldError, match=reason):
+        socket_on(Wire(incoming)).receive()
+
+
+def test_the_server_hears_that_a_session_ends_and_one_that_is_gone_does_not_matter():
+    for is_gone in (False, True):
+        wire, closed = Wire(), []
+        socket = socket_on(wire)
+        socket.open = contextlib.ExitStack()
+        socket.open.callback(closed.append, True)
+        if is_gone:
+            wire.write = lambda _: (_ for _ in ()).throw(OSError("gone"))
+        socket.close()
+        assert closed == [True]
+        assert is_gone or wire.written[:2] == head(0x88, 2, 0, mask=0x80)
 
 
 @pytest.mark.parametrize("parts", [(11,), (1, 10), (10, 1), (4, 4, 3), (10,), (1, 9), (4, 4, 2)])

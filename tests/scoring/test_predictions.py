@@ -20,9 +20,11 @@ from agentlite.core.records import (
     Step,
     Tool,
 )
+from agentlite.core.row_files import write_rows
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.gates import failures, parse_gate
 from agentlite.scoring.metrics import measure_predictions
+from agentlite.scoring.metrics.summarize import WHOLE
 from agentlite.scoring.metrics.tool_calls import calls_problem
 from agentlite.scoring.metrics.tool_f1 import AnsweredStep, count
 from agentlite.scoring.predictions import (
@@ -36,6 +38,7 @@ from agentlite.scoring.predictions import (
     read_answers,
     read_external,
     read_predictions,
+    read_scores,
     slices,
     to_prediction_row,
 )
@@ -94,6 +97,26 @@ def test_another_systems_calls_go_before_its_text(given, problem, exact, dialog)
     assert (found.problem, found.metrics["exact_call"], found.new_tokens) == (problem, exact, 0)
 
 
+def test_a_wrong_answer_that_was_cut_or_never_given_is_of_that_kind(dialog):
+    given = [answer(RIGHT[:-13], "cut"), answer(RIGHT[:-13]), answer(RIGHT, key=""), answer("No.")]
+    kinds = [answered(prompt(dialog), one, HERMES).wrong for one in given]
+    assert kinds == ["cut_off", "unreadable", "no_answer", "no_call"]
+    assert answered(prompt(dialog), answer(RIGHT), HERMES).wrong == ""
+
+
+@pytest.mark.parametrize("words", ["!", "Yes."])
+def test_what_the_record_says_itself_is_an_answer_though_it_be_a_mark(words, dialog):
+    """Also of a system that gives only its calls: it is not judged by its words."""
+    record = replace(dialog, messages=(*dialog.messages[:4], Message("assistant", words)))
+    said, by_calls = ExternalAnswer(words), ExternalAnswer("", ())
+    for found in (
+        answered(prompt(record, 4), answer(words), HERMES),
+        external_prediction(prompt(record, 4), said, HERMES),
+        external_prediction(prompt(record, 4), by_calls, HERMES),
+    ):
+        assert (found.problem, found.metrics["tool_n1"], found.wrong) == ("", 1.0, "")
+
+
 def with_calls(count, **changes):
     calls = tuple(Call("get_weather", {"city": "Oslo"}, f"c{n}") for n in range(count))
     messages = (Message("user", "x"), Message("assistant", calls=calls))
@@ -109,6 +132,12 @@ def test_a_record_is_as_difficult_as_it_says_or_as_its_expected_calls_are_many(c
     assert difficulty(with_calls(count, meta={"level": "hard"})) == "hard"
     assert difficulty(with_calls(count, meta={"level": "b", "difficulty": "a"})) == "a"
     assert difficulty(with_calls(count, meta={"difficulty": 3})) == expected
+    once = with_calls(count)
+    again = replace(
+        once, messages=(*once.messages, Message("user", "y"), with_calls(1).messages[1])
+    )
+    all_turns = {0: "1 call", 1: "2-4 calls", 2: "2-4 calls", 4: "5+ calls", 5: "5+ calls"}
+    assert difficulty(again) == all_turns[count]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, "1"), (2, "2-4"), (4, "2-4"), (5, "5+")])
@@ -175,7 +204,11 @@ def test_rows_from_elsewhere_are_taken_for_the_steps_that_are_asked(tmp_path, di
         (dialog.id, 4): ExternalAnswer("Yes."),
     }
     asked = [Step(dialog.id, turn) for turn in (2, 4, 6)]
-    assert (missing(asked, found), missing(asked[:2], found)) == (1, 0)
+    assert (missing(asked, found), missing(asked[:2], found), missing(asked[2:], found)) == (
+        1,
+        0,
+        1,
+    )
     text = {"name": "f", "arguments": '{"city": "Oslo"}'}
     row = {"id": dialog.id, "turn": 2, "text": "Hm.", "calls": [text, {"name": "g"}]}
     (said,) = external(path, [row], dialog).values()
@@ -268,6 +301,30 @@ def test_a_turn_is_taken_as_read_only_where_a_record_is_asked_once(tmp_path, dia
     with pytest.raises(UserError, match="not asked at turn null") as refused:
         external(path, [{"id": dialog.id, "text": "x"}], dialog)
     assert refused.value.fix == "It is at: 2, 4, 6."
+    path.write_text(json.dumps({"id": once.id, "turn": 7, "text": "x"}) + "\n")
+    with pytest.raises(UserError, match="not asked at turn 7"):
+        read_external(path, [Step(once.id, 1)], {once.id: once})
+    unlearned = (*dialog.messages[:4], replace(dialog.messages[4], loss=False))
+    one = replace(dialog, messages=unlearned)
+    with pytest.raises(UserError, match="not asked at turn 4") as refused:
+        external(path, [{"id": one.id, "turn": 4, "text": "x"}], one)
+    assert refused.value.fix == "It is at: 2."
+
+
+def test_a_row_names_its_record_before_itself_and_lines_are_counted_with_blank_ones(
+    tmp_path, dialog
+):
+    path = tmp_path / "said.jsonl"
+    row = {"id": "row 1", "record_id": dialog.id, "turn": 2, "text": "x"}
+    path.write_text(f"\n{json.dumps(row)}\n\n{json.dumps({**row, 'turn': 6})}\n")
+    wanted, records = [Step(dialog.id, 2)], {dialog.id: dialog}
+    assert [*read_external(path, wanted, records)] == wanted
+    # one that is not wanted may not be there twice either
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("\n" + json.dumps({**row, "turn": 6}) + "\n")
+    with pytest.raises(UserError, match="turn 6 appears twice, first in line 4") as refused:
+        read_external(path, wanted, records)
+    assert refused.value.location == f"{path}:6"
 
 
 def test_rows_about_unknown_records_are_counted(tmp_path, dialog):
@@ -435,8 +492,25 @@ def test_what_a_record_without_tools_says_itself_is_no_call():
 def test_rows_about_records_that_are_not_asked_are_noted(tmp_path, dialog, capsys):
     path = tmp_path / "said.jsonl"
     plain = replace(UNTOOLED, gold={})
-    rows = [{"id": plain.id, "text": "x"}, {"id": dialog.id, "turn": 2, "text": "y"}]
+    rows = [{"id": plain.id, "text": "x"}] * 2 + [{"id": dialog.id, "turn": 2, "text": "y"}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     records = {one.id: one for one in (plain, dialog)}
     assert [*read_external(path, [Step(dialog.id, 2)], records)] == [(dialog.id, 2)]
-    assert "1 rows are about records that are not asked" in capsys.readouterr().err
+    assert "2 rows are about records that are not asked" in capsys.readouterr().err
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"id": "zz", "text": "z"}]))
+    with pytest.raises(UserError, match="1 of 4 rows are about records that the data does not"):
+        read_external(path, [Step(dialog.id, 2)], records)
+
+
+def test_the_scores_of_a_folder_are_those_of_its_steps_and_its_dialogs(tmp_path, dialog):
+    one = predicted(prompt(dialog), Parsed("", (OSLO,)), RIGHT, 9)
+    write_rows(tmp_path / "predictions.jsonl", [to_prediction_row(one)])
+    with pytest.raises(UserError, match="an earlier version wrote it") as refused:
+        read_scores(tmp_path)
+    assert refused.value.location == str(tmp_path)
+    whole = {"record_id": dialog.id, "metrics": {"plan_partial": 0.5}, "slices": {}}
+    write_rows(tmp_path / "dialogs.jsonl", [whole])
+    assert read_scores(tmp_path) == {
+        one.step: one.metrics,
+        Step(dialog.id, WHOLE): {"plan_partial": 0.5},
+    }

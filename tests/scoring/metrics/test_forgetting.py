@@ -62,6 +62,7 @@ def test_a_perplexity_is_that_of_its_own_model_and_its_interval_that_of_the_loss
         ("東京タワーは333メートル", "333", True),
         ("東京タワーは1333メートル", "333", False),
         ("さらくです", "さくら", False),
+        ("In der STRASSE.", "Straße", True),
     ],
 )
 def test_an_answer_is_words_of_its_own_and_in_chinese_and_japanese_characters(text, answer, right):
