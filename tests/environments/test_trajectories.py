@@ -5,6 +5,7 @@ import pytest
 
 from agentlite.core.row_files import write_rows
 from agentlite.environments.trajectories import (
+    READ,
     ModelTurn,
     RolloutKey,
     Trajectory,
@@ -61,3 +62,40 @@ def test_the_user_hears_a_turn_without_a_call(calls, groups):
     one = Trajectory("a", 0, "", [], [], turns, "user", {})
     assert [len(of_user) for of_user in one.user_turns] == groups
     assert [each for of_user in one.user_turns for each in of_user] == turns
+
+
+def sampled(number, opens, prompt, ids):
+    more = {"opens": opens, "prompt_ids": tuple(prompt), "ids": tuple(ids)}
+    return msgspec.structs.replace(turn(number, "x"), **more)
+
+
+def test_a_row_has_what_was_read_and_sampled_in_order_and_whose_turn_each_id_is():
+    turns = [
+        sampled(0, True, [1, 2], [3, 4]),
+        sampled(1, False, [5], [6]),
+        sampled(2, True, [1, 2, 7], [8]),
+        sampled(3, False, [], [9, 10]),
+    ]
+    one = Trajectory("a", 0, "", [], [], turns, "user", {})
+    first, second = one.token_rows()
+    assert (first.prompt, first.ids, first.turns) == ((1, 2), (3, 4, 5, 6), (0, 0, READ, 1))
+    assert (second.prompt, second.ids, second.turns) == ((1, 2, 7), (8, 9, 10), (2, 3, 3))
+    assert (first.mask, second.mask) == ([1, 1, 0, 1], [1, 1, 1])
+    # the first begins a row, whatever it says
+    alone = Trajectory("a", 0, "", [], [], turns[1:2], "user", {})
+    assert [(row.prompt, row.ids) for row in alone.token_rows()] == [((5,), (6,))]
+
+
+def test_the_tools_at_a_turn_are_those_that_were_on_offer():
+    tools = [{"type": "function", "function": {"name": name}} for name in ("buy", "pay")]
+    one = Trajectory("a", 0, "", [], tools, [], "user", {})
+    for names, offered in ((None, tools), (("pay",), tools[1:]), ((), [])):
+        at = msgspec.structs.replace(turn(0, "x"), offered=names)
+        assert one.tools_at(at) == offered
+
+
+def test_each_call_that_failed_is_counted():
+    results = (("a", True), ("b", True), ("c", False))
+    turns = [msgspec.structs.replace(turn(n, "x"), results=results) for n in range(2)]
+    one = Trajectory("a", 0, "", [], [], turns, "user", {})
+    assert (one.calls, one.failed_calls) == (6, 4)

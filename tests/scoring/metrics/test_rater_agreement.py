@@ -14,6 +14,12 @@ def test_an_interval_leaves_out_the_draws_in_which_all_values_are_one():
     assert agreement([[4], []], seed=0) == {"ordinal": None, "interval": None}
 
 
+def test_the_order_of_units_and_raters_changes_no_interval_and_the_seed_does():
+    units = [[0, 1], [5, 4, 5], [3, 3], [2, 5], [1, 1], [4, 0]]
+    found = agreement(units, seed=1)
+    assert agreement([one[::-1] for one in units[::-1]], seed=1) == found != agreement(units, 2)
+
+
 def test_alpha_is_one_less_observed_over_expected_disagreement():
     """Of 1 1, 1 2, 2 2: two of six ordered pairs disagree; of all pairs of three 1 and three 2, 18
     of 30 do."""

@@ -22,7 +22,7 @@ from agentlite.scoring.metrics.model_metrics import (
     means,
     read_metrics,
 )
-from agentlite.scoring.metrics.pass_hat_k import passes
+from agentlite.scoring.metrics.pass_hat_k import pass_hat, passes
 from agentlite.scoring.metrics.retrieval_loss import in_words, retrieval_loss
 from agentlite.scoring.metrics.summarize import compare, scores, summarize
 
@@ -329,3 +329,6 @@ def test_passes_go_up_to_the_fewest_samples_of_a_step():
         "pass^1": pytest.approx((2 / 3 + 1 / 2) / 2),
         "pass^2": pytest.approx((1 / 3 + 0) / 2),
     }
+    assert passes({}, 0) == {} == passes({Step("a", 1): []}, 0)
+    with pytest.raises(ValueError, match="3 of 2"):
+        pass_hat(2, 2, 3)

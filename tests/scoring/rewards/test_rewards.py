@@ -374,8 +374,9 @@ def test_under_the_default_weights_answers_rank_as_one_would_rank_them():
 
 
 def test_a_feedback_is_one_short_line_whatever_the_model_calls():
-    told = score_attempt(attempt_at(ONE, says(Call("a\nb\x1b[31m" + "c" * 5000)))).feedback
-    assert told.isprintable() and len(told) == 200
+    for odd in ("\n", "\x1b[31m", "\u202e", "\0"):
+        told = score_attempt(attempt_at(ONE, says(Call(f"a{odd}b" + "c" * 5000)))).feedback
+        assert told.isprintable() and len(told) == 200
 
 
 @pytest.mark.parametrize("kind", [list, dict])
