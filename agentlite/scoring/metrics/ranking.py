@@ -13,8 +13,8 @@ from agentlite.scoring.metrics.confidence import Summary, middle, redrawn_sums, 
 
 
 class QueryRanking(NamedTuple):
-    """The ranks of a query's right tools, from 1, in rising order; `due`: how many there are, found
-    or not.
+    """The ranks of a query's right tools, from 1, in rising order; `expected`: how many there are,
+    found or not.
     """
 
     ranks: tuple[int, ...]
