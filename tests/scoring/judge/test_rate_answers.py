@@ -2,6 +2,7 @@
 
 import csv
 import io
+from functools import partial
 
 import pytest
 from msgspec import UNSET
@@ -14,6 +15,8 @@ from agentlite.core.openai_client import Endpoint, Reply
 from agentlite.core.records import Call, Gold, GoldCall, Message, Prediction
 from agentlite.scoring.judge.llm_judge import Item, Prices
 from agentlite.scoring.judge.rate_answers import items, judge_metrics, read_ratings, write_sheets
+from agentlite.scoring.metrics import rater_agreement
+from agentlite.scoring.metrics.confidence import redrawn
 
 
 def said(turn, text):
@@ -104,7 +107,8 @@ def test_the_reference_of_a_call_with_unknown_arguments_is_its_name():
     ]
 
 
-def test_ratings_are_the_means_over_all_sheets_by_model(dialog, tmp_path):
+def test_ratings_are_the_means_over_all_sheets_by_model(dialog, tmp_path, monkeypatch):
+    monkeypatch.setattr(rater_agreement, "redrawn", partial(redrawn, resamples=50))
     given = {model: [said(turn, f"{model} {turn}") for turn in (2, 4)] for model in ("a", "b")}
     write_sheets(given, {"r": dialog}, tmp_path / "s.csv", 0)
     sheet = (tmp_path / "s.csv").read_text(encoding="utf-8-sig")

@@ -1,7 +1,11 @@
 """Krippendorff's alpha by hand, and its interval."""
 
+from functools import partial
+
 import pytest
 
+from agentlite.scoring.metrics import rater_agreement
+from agentlite.scoring.metrics.confidence import redrawn
 from agentlite.scoring.metrics.rater_agreement import agreement, alpha
 
 
@@ -14,7 +18,8 @@ def test_an_interval_leaves_out_the_draws_in_which_all_values_are_one():
     assert agreement([[4], []], seed=0) == {"ordinal": None, "interval": None}
 
 
-def test_the_order_of_units_and_raters_changes_no_interval_and_the_seed_does():
+def test_the_order_of_units_and_raters_changes_no_interval_and_the_seed_does(monkeypatch):
+    monkeypatch.setattr(rater_agreement, "redrawn", partial(redrawn, resamples=50))
     units = [[0, 1], [5, 4, 5], [3, 3], [2, 5], [1, 1], [4, 0]]
     found = agreement(units, seed=1)
     assert agreement([one[::-1] for one in units[::-1]], seed=1) == found != agreement(units, 2)
