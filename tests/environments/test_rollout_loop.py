@@ -7,8 +7,10 @@ from support.shop import call
 
 from agentlite.core.records import Call, Message, Tool
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
+from agentlite.environments.simulators import SimulatorReply
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import ModelTurn, RolloutKey, Trajectory
+from agentlite.environments.user_audit import UserProfile
 from agentlite.environments.world import CallResult, WorldError, WorldLimits
 from agentlite.rendering import choose
 
@@ -272,3 +274,40 @@ def test_what_a_model_read_is_kept_with_ids_that_were_sampled_and_not_without(se
     assert smollm2.decode([*row.prompt, *row.ids]).count("Wait.") == 2
     (from_server,) = ended(setup, saying(*texts))
     assert all(turn.ids == () == turn.prompt_ids for turn in from_server.turns)
+
+
+def test_the_system_text_of_a_run_stands_first_where_a_dialog_has_none(setup):
+    own = task()._replace(messages=(Message("system", "Be brief."), Message("user", "Buy.")))
+    for one, text in ((task(), "You sell."), (own, "Be brief.")):
+        (found,) = ended(setup._replace(system="You sell."), saying("Done."), (one, 0))
+        assert [message["role"] for message in found.messages] == ["system", "user", "assistant"]
+        assert found.messages[0]["content"] == text
+
+
+class Replies:
+    """Models that play users: each question has the next reply."""
+
+    def __init__(self, *replies):
+        self.replies = [*replies]
+
+    def known(self, question):
+        return None
+
+    def ask(self, questions):
+        yield from ((number, self.replies.pop(0)) for number, _ in enumerate(questions))
+
+
+def test_a_user_that_a_model_plays_has_so_many_turns_and_is_lost_without_a_reply(setup):
+    users = setup._replace(users={"t": UserProfile("Buy a fig.")}, user_turns=2)
+    go_on, gone = SimulatorReply("", "Go on."), SimulatorReply("", "", problem="it is gone")
+
+    def played(*replies):
+        rows = roll(users, [(task(), 0)], {}, saying("Well."), 1, Replies(*replies))
+        return next(one for one in rows if type(one) is Trajectory)
+
+    stopped = played(go_on, go_on)
+    assert (stopped.ended, len(stopped.turns)) == ("turns", 3)
+    assert stopped.simulated_user.replies == ["Go on."] * 2 and stopped.scores
+    lost = played(go_on, gone)
+    assert (lost.ended, lost.problem, lost.scores) == ("unanswered", "it is gone", {})
+    assert FakeWorld.open == []
