@@ -157,7 +157,7 @@ def test_shown_records_go_where_the_table_goes(options, stream, capsys, monkeypa
 @pytest.mark.parametrize("command", ["sft", "eval", "prep", "rollout", "make"])
 def test_all_of_a_table_goes_to_stderr_where_stdout_holds_records(command, capsys, monkeypatch):
     monkeypatch.setattr(output, "_write_records", lambda *_: None)
-    plan = SimpleNamespace(settings={"max_length": 9})
+    plan = SimpleNamespace(settings={"max_length": 9, "join": 1, "join_tokens": None})
     monkeypatch.setattr("agentlite.cli.output.run_folder.read_plan", lambda folder: plan)
     counts = {"kept": 1, "wanted": 1, "calls": 0, "tools_called": 0, "not_found": {}}
     figures: dict[str, dict[str, Any]] = {
