@@ -14,15 +14,15 @@ def written(folder, **columns):
 
 
 def test_the_world_gets_what_its_reset_takes_the_user_and_the_right_calls(tmp_path):
-    guess = {"name": "step", "arguments": {"number": 4}}
+    guess, again = ({"name": "step", "arguments": {"number": number}} for number in (4, 5))
     columns = {"prompt": "Guess.", "reset": {"seed": 3}, "user_turns": ["Again."]}
-    (task,) = written(tmp_path, **columns, gold=[[guess]], level=3)
+    (task,) = written(tmp_path, **columns, gold=[[guess], [again]], level=3)
     assert task.row == {
         "server": "http://host",
         "reset": {"seed": 3},
         "prompted": True,
         "user_turns": ["Again."],
-        "gold": [guess],
+        "gold": [guess, again],
     }
     (bare,) = written(tmp_path, reset={"seed": 3})
     assert bare.row["prompted"] is False and bare.row["gold"] is None and bare.messages == ()

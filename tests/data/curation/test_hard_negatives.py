@@ -138,6 +138,17 @@ def test_masked_names_are_other_names_and_texts_are_untouched(record: Record, se
     assert [*call.arguments.values()] == [*was.arguments.values()]
 
 
+def test_no_masked_name_stands_for_a_tool_in_all_records() -> None:
+    """A name that did would be learned in place of the description."""
+    call = Message("assistant", calls=(Call(WEATHER.name, {"city": "Oslo"}),))
+    records = [
+        Record(messages=(Message("user", f"Rain on day {day}?"), call), tools=(WEATHER,))
+        for day in range(5)
+    ]
+    masked = [with_masked_names(record, 0) for record in records]
+    assert len({one.tools[0].name for one in masked if isinstance(one, Record)}) > 1
+
+
 @given(records())
 def test_what_is_made_is_rendered_and_reads_back(smollm2: Template, record: Record) -> None:
     protocol = choose("hermes", smollm2).protocols["hermes"]

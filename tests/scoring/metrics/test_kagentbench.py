@@ -288,6 +288,13 @@ def planned(texts, rules, gold=None, last=None):
     return {name: figure.mean for name, figure in score(rows, rules, seed=0).items() if figure}
 
 
+@pytest.mark.parametrize("rules", RULES)
+def test_an_answer_without_a_tool_earns_nothing_where_the_gold_has_none_either(rules):
+    said = '{"task_name": "look up the rain", "command": {"name": "None", "args": {}}}'
+    found = planned({"KuaiAgent": said}, rules, StepTask("look up the rain", "None", {}))
+    assert found == {"planning": 0, "tool_use": 0, "reflection": 0}
+
+
 def test_corrected_reads_all_arguments_of_react_and_leaves_the_label_out_of_the_thought():
     text = (
         'Thought: look up the rain\nAction: weather\nAction Input: {"city": "Oslo", "days": '
