@@ -190,14 +190,15 @@ def test_a_mistake_is_refused(tmp_path, rollout, options, problem):
     assert problem in found.value.problem and found.value.exit_code == 2
 
 
-def test_a_second_run_is_up_to_date_and_other_weights_are_another_plan(tmp_path, rollout):
+def test_a_second_run_is_up_to_date_and_another_rule_is_another_plan(tmp_path, rollout):
     rollout(2)
     pairs(tmp_path)
     first = (tmp_path / "run/pairs/pairs.jsonl").read_bytes()
     assert pairs(tmp_path).status == "up to date"
-    with pytest.raises(UserError) as found:
-        pairs(tmp_path, weights={"turns": -0.1})
-    assert found.value.exit_code == 3
+    for other in ({"weights": {"turns": -0.1}}, {"max_length": 1000}):
+        with pytest.raises(UserError) as found:
+            pairs(tmp_path, **other)
+        assert found.value.exit_code == 3
     assert (tmp_path / "run/pairs/pairs.jsonl").read_bytes() == first
     stats = json.loads((tmp_path / "run/pairs/stats.json").read_bytes())
     assert {name for name, weight in stats["weights"].items() if weight} == {"env"}
