@@ -1,4 +1,4 @@
-"""The words of the client: a way out for each refusal, and why there is no reply."""
+"""Each refusal of a server names the fix, and each missing reply its cause."""
 
 import json
 import threading

@@ -146,33 +146,28 @@ def test_a_function_that_is_awaited_gives_its_result():
     assert tool_results._call(days, {"city": "Oslo"}) == ("[1, 2]", "")
 
 
+def results_of(folder, *turns):
+    """The recorded results of a dialog with these turns of tools."""
+    question = {"role": "user", "content": "Is it wet?"}
+    look, answer = ({"role": "assistant", "content": text} for text in ("I look.", "Yes."))
+    results = [{"role": "tool", **turn} for turn in turns]
+    targets = sorted({turn["tool_id"] for turn in turns})
+    row = {"dialog_id": "d", "turns": [question, look, *results, answer], "target_tools": targets}
+    (folder / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    return recorded(str(folder / "rows.jsonl"))
+
+
 def test_a_result_of_a_call_with_unknown_arguments_is_that_of_any_call_of_its_tool(tmp_path):
-    turns = [
-        {"role": "user", "content": "Is it wet?"},
-        {"role": "assistant", "content": "I look."},
-        {"role": "tool", "content": "4 mm", "tool_id": "rain_001"},
-        {"role": "tool", "content": "low", "tool_id": "tide_002", "arguments": {"port": "Brest"}},
-        {"role": "assistant", "content": "Yes."},
-    ]
-    row = {"dialog_id": "d", "turns": turns, "target_tools": ["rain_001", "tide_002"]}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
-    result = recorded(str(tmp_path / "rows.jsonl"))
+    tide = {"content": "low", "tool_id": "tide_002", "arguments": {"port": "Brest"}}
+    result = results_of(tmp_path, {"content": "4 mm", "tool_id": "rain_001"}, tide)
     assert result(Call("rain_001", {"city": "Oslo"})) == "4 mm"
     assert result(Call("tide_002", {"port": "Brest"})) == "low"
     assert result(Call("tide_002", {"port": "Oslo"})) is None
 
 
 def test_a_result_of_the_very_call_goes_before_one_whose_arguments_are_unknown(tmp_path):
-    turns = [
-        {"role": "user", "content": "Is it wet?"},
-        {"role": "assistant", "content": "I look."},
-        {"role": "tool", "content": "4 mm", "tool_id": "rain_001"},
-        {"role": "tool", "content": "dry", "tool_id": "rain_001", "arguments": {"city": "Lima"}},
-        {"role": "assistant", "content": "Yes."},
-    ]
-    row = {"dialog_id": "d", "turns": turns, "target_tools": ["rain_001"]}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
-    result = recorded(str(tmp_path / "rows.jsonl"))
+    dry = {"content": "dry", "tool_id": "rain_001", "arguments": {"city": "Lima"}}
+    result = results_of(tmp_path, {"content": "4 mm", "tool_id": "rain_001"}, dry)
     assert result(Call("rain_001", {"city": "Lima"})) == "dry"
     assert result(Call("rain_001", {"city": "Oslo"})) == "4 mm"
 

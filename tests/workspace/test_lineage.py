@@ -57,7 +57,7 @@ def test_a_setting_is_that_of_the_stage_or_of_its_export(run, tmp_path):
     assert setting_of("merged", "protocol", run) == "hermes"
     assert setting_of(str(run / "merged"), "max_length", run / "elsewhere") == 512
     (run / "export.json").write_text(json.dumps({"settings": settings}), encoding="utf-8")
-    assert setting_of("", "protocol", run) is None  # no name is no export
+    assert setting_of("", "protocol", run) is None  # nothing is exported under an empty name
 
 
 def test_rows_that_are_longer_than_usual_are_taken_over_and_shorter_ones_are_not(tmp_path):

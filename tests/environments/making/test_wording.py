@@ -160,7 +160,7 @@ def test_each_wish_of_the_user_begins_in_a_way_that_fits_its_place(kind):
 
 
 def test_a_value_is_told_in_a_way_that_fits_it():
-    """Several values are, and one is; a slip is corrected, and what was missing is told."""
+    """The verb agrees with the name, and the user corrects a slip or adds a missing value."""
     said = [in_plain_words(plan(TURNS["plain"]), TOOLS, seed) for seed in range(20)]
     text = " ".join(one["content"] or "" for messages in said for one in messages)
     assert "addresses are x-5 and y-6" in text and "customer is Bob-4" in text

@@ -44,7 +44,7 @@ def test_a_prompt_holds_every_tool_the_goal_what_was_done_and_the_system_text(
         assert "Be brief" in shown and "{" + "tools}" not in shown
         assert all(tool.name in shown and tool.description in shown for tool in record.tools)
     assert "Is it wet in Oslo?" in first.text and "rain_mm" not in first.text
-    assert '{"user": "Is it wet in Oslo?"}' not in first.text  # the goal is no memory
+    assert '{"user": "Is it wet in Oslo?"}' not in first.text  # the goal stands elsewhere
     assert '{"user": "Are you sure?"}' not in third.text
     done = '{"tool": "get_weather", "result": "{\\"rain_mm\\": 4}"}'
     assert done in second.text and done in third.text

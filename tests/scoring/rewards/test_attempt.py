@@ -29,7 +29,7 @@ def test_excess_words_are_more_than_a_thought_needs_and_twice_the_recorded(words
     ("said", "count"),
     [
         ("", 0),
-        ("I look. " + " \n" * 5000, 2),  # blanks are no words
+        ("I look. " + " \n" * 5000, 2),  # blanks do not count as words
         ("it's 4 mm", 4),
         ("今日は雨", 4),  # a character each, where no blank ends a word
         ("비가 온다", 4),

@@ -44,38 +44,30 @@ def found(
     return not computed_for[1]
 
 
+MIX = "hermes,react"
+
+
 @pytest.mark.parametrize(
-    ("changed", "is_known"),
+    ("protocol", "changed", "is_known"),
     [
-        ({}, True),
-        ({"model": MODEL._replace(name="another name")}, True),
-        ({"model": MODEL._replace(digest="digest of another")}, False),
-        ({"protocol": "hermes,react"}, False),
-        ({"protocol": "react"}, False),
-        ({"seed": 1}, True),
+        ("hermes", {}, True),
+        ("hermes", {"model": MODEL._replace(name="another name")}, True),
+        ("hermes", {"model": MODEL._replace(digest="digest of another")}, False),
+        ("hermes", {"protocol": MIX}, False),
+        ("hermes", {"protocol": "react"}, False),
+        ("hermes", {"seed": 1}, True),
+        (MIX, {}, True),
+        (MIX, {"seed": 1}, False),
+        (MIX, {"protocol": "hermes=2,react"}, False),
     ],
     ids=str,
 )
-def test_one_protocol_has_the_same_losses_under_any_seed(
+def test_losses_are_known_again_but_for_another_model_or_protocol_or_seed_of_a_mixture(
+    protocol: str,
     changed: dict[str, Any],
     is_known: bool,
     smollm2: Template,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert found(smollm2, tmp_path, monkeypatch, {"protocol": "hermes"}, changed) == is_known
-
-
-@pytest.mark.parametrize(
-    ("changed", "is_known"),
-    [({}, True), ({"seed": 1}, False), ({"protocol": "hermes=2,react"}, False)],
-    ids=str,
-)
-def test_a_mixture_has_those_of_its_seed_which_says_who_is_in_which_protocol(
-    changed: dict[str, Any],
-    is_known: bool,
-    smollm2: Template,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert found(smollm2, tmp_path, monkeypatch, {"protocol": "hermes,react"}, changed) == is_known
+    assert found(smollm2, tmp_path, monkeypatch, {"protocol": protocol}, changed) == is_known
