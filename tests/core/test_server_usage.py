@@ -53,13 +53,15 @@ def test_replies_are_counted_and_failures_and_probes_are_not(
 def test_tokens_are_counted_for_the_model_whose_server_replied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other_replied = threading.Event()
+    a_has_a_question, b_has_replied = threading.Event(), threading.Event()
 
     def ask(endpoint: Endpoint, *_: Any) -> Reply:
         if endpoint.model == "a":
-            other_replied.wait(20)
+            a_has_a_question.set()
+            b_has_replied.wait(20)
             return Reply("yes", "", 300, 40)
-        other_replied.set()
+        a_has_a_question.wait(20)  # or b's thread may answer all before a's has begun
+        b_has_replied.set()
         return Reply("yes", "", 20, 5)
 
     monkeypatch.setattr(endpoint_pool, "ask", ask)
