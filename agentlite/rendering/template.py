@@ -152,19 +152,23 @@ class Template:
         """A prompt, rendered by the model's own template; "" where that fails."""
         from jinja2 import TemplateError
 
-        from agentlite.rendering.chat_template import Compiled
-
         values = {"messages": messages, "tools": None, "add_generation_prompt": True}
         try:
-            return Compiled(self.source).render(**values, **self.special)
+            return str(self._own.render(**values, **self.special))
         except (TemplateError, TypeError, ValueError):
             return ""
+
+    @cached_property
+    def _own(self) -> Any:
+        from agentlite.rendering.chat_template import Compiled
+
+        return Compiled(self.source)
 
     @cached_property
     def _compiled(self) -> Any:
         from agentlite.rendering.chat_template import Compiled
 
-        return Compiled(self.chat_template)
+        return Compiled(self.chat_template) if self.folds_system else self._own
 
     @cached_property
     def takes_tools(self) -> bool:

@@ -121,6 +121,14 @@ def rejected_or_proved(record, protocol, template):
     return ""
 
 
+@cache
+def of_transformers(tokenizer):
+    transformers = pytest.importorskip("transformers")
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+
+
 @pytest.fixture(scope="module")
 def marked(smollm2):
     """The template of a name; copying a tokenizer takes a tenth of a second."""
@@ -198,15 +206,12 @@ def test_a_template_with_a_system_role_is_left_as_it_is(smollm2):
 def test_the_trained_tokens_are_those_of_transformers_masks(name, smollm2):
     """But for the line break behind a turn's end, and marks behind it: no model has to write them,
     since an answer ends at the turn's end."""
-    transformers = pytest.importorskip("transformers")
     template = with_marks(name, SOURCES[name], smollm2.tokenizer)
     try:
         protocol = choose("hermes", template).protocols["hermes"]
     except UserError:
         pytest.skip("no protocol works with it")
-    theirs = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=template.tokenizer, bos_token="<s>", eos_token="</s>"
-    )
+    theirs = of_transformers(template.tokenizer)
     for kind in ("no system", "a system turn", "three turns"):
         record = RECORDS[kind]
         messages = template.as_taken(
@@ -360,12 +365,9 @@ def test_a_template_that_cannot_train_is_refused_with_the_cause_and_what_helps(
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", TESTED)
-def test_transformers_writes_every_row_and_every_prompt_as_it_is_trained(name, smollm2):
-    transformers = pytest.importorskip("transformers")
-    template = with_marks(name, TESTED[name], smollm2.tokenizer)
-    theirs = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=template.tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
-    )
+def test_transformers_writes_every_row_and_every_prompt_as_it_is_trained(name, marked):
+    template = marked(name)
+    theirs = of_transformers(template.tokenizer)
     prompts = set()
 
     def write(messages, tools, prompt):

@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer
@@ -45,7 +46,13 @@ def shipped() -> Iterator[tuple[str, str]]:
 
 def with_marks(name: str, source: str, tokenizer: Tokenizer) -> Template:
     """The template with a copy of the tokenizer that has the template's marks as special tokens."""
+    return Template(
+        name, _marked(tokenizer, *sorted({*MARK.findall(source), "<s>", "</s>"})), source, SPECIAL
+    )
+
+
+@cache
+def _marked(tokenizer: Tokenizer, *marks: str) -> Tokenizer:
     own = Tokenizer.from_str(tokenizer.to_str())
-    marks = sorted({*MARK.findall(source), "<s>", "</s>"})
     own.add_special_tokens([AddedToken(mark, normalized=False, special=True) for mark in marks])
-    return Template(name, own, source, SPECIAL)
+    return own

@@ -46,8 +46,9 @@ def prove(template: Template, goldens: Sequence[Golden], writers: Mapping[str, W
         except (RowError, UserError):  # a row like it was never trained
             left_out.append(golden.name)
     for by, write in writers.items():
+        other = Rewritten(template, write)
         for golden, expected in written:
-            if difference := _difference(golden, expected, Rewritten(template, write)):
+            if difference := _difference(golden, expected, other):
                 fix = (
                     "Nothing was exported: a server would prompt the model differently from "
                     "its training. Please report it."
