@@ -89,7 +89,7 @@ def _resampled(
     mean = measure(TimingCounts(*map(sum, zip(*rows, strict=True)))) if rows else None
     if mean is None:
         return None
-    resampled = (measure(TimingCounts(*sums)) for sums in redrawn_sums(rows, seed))
+    resampled = (measure(TimingCounts(*sums)) for sums in redrawn_sums(rows, seed).tolist())
     low, high = middle(value for value in resampled if value is not None)
     return Summary(
         mean=mean, std=None, count=len(decisions), low=low, high=high, interval="bootstrap"

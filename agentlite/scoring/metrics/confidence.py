@@ -5,11 +5,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import fsum, sqrt
 from statistics import NormalDist, fmean, quantiles, stdev
-from typing import Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
 from agentlite.core.records import Step
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 T = TypeVar("T")
 RESAMPLES = 2000
@@ -105,10 +109,8 @@ def bootstrap(values: Sequence[float], seed: int, resamples: int = RESAMPLES) ->
     """The middle 95 % of the means of as many values drawn again, whatever their order. Raises
     ValueError if none.
     """
-    return middle(
-        total / len(values)
-        for (total,) in redrawn_sums([(value,) for value in values], seed, resamples)
-    )
+    sums = redrawn_sums([(value,) for value in values], seed, resamples)
+    return middle((sums[:, 0] / len(values)).tolist())
 
 
 def paired_differences(
@@ -150,7 +152,8 @@ def _by_record(
 def _difference(
     sums: Sequence[tuple[float, int]], p: float, adjusted: float, seed: int
 ) -> Difference:
-    low, high = middle(total / count for total, count in redrawn_sums(sums, seed))
+    drawn = redrawn_sums(sums, seed)
+    low, high = middle((drawn[:, 0] / drawn[:, 1]).tolist())
     count = sum(steps for _, steps in sums)
     return Difference(
         mean=sum(total for total, _ in sums) / count,
@@ -219,9 +222,9 @@ def redrawn(values: Sequence[T], seed: int, resamples: int = RESAMPLES) -> Itera
 
 def redrawn_sums(
     rows: Sequence[tuple[float, ...]], seed: int, resamples: int = RESAMPLES
-) -> Iterator[list[float]]:
-    """The sum of each column over a resample of the rows, `resamples` times; the order of the rows
-    does not matter. Raises ValueError if there are no rows.
+) -> "NDArray[numpy.float64]":
+    """The sum of each column over resamples of the rows: (resamples, columns). The order of the
+    rows does not matter. Raises ValueError if there are no rows.
     """
     import numpy
 
@@ -232,11 +235,11 @@ def redrawn_sums(
     # distinct rows) @ (distinct rows, columns), gives the sums of many resamples.
     distinct, counts = map(numpy.array, zip(*sorted(Counter(rows).items()), strict=True))
     generator = numpy.random.default_rng(seed)
+    sums = numpy.empty((resamples, distinct.shape[1]))
     for start in range(0, resamples, AT_ONCE):
-        times = generator.multinomial(
-            len(rows), counts / len(rows), min(AT_ONCE, resamples - start)
-        )
-        yield from (times @ distinct).tolist()
+        some = sums[start : start + AT_ONCE]
+        some[:] = generator.multinomial(len(rows), counts / len(rows), len(some)) @ distinct
+    return sums
 
 
 def middle(estimates: Iterable[float]) -> Interval:

@@ -54,14 +54,14 @@ def summaries(ranked: Sequence[QueryRanking], ks: Sequence[int], seed: int) -> d
     which draws the same queries for every metric."""
     rows = [values(one, ks) for one in ranked]
     names, count = list(rows[0]), len(rows)
-    resampled = list(redrawn_sums([tuple(row.values()) for row in rows], seed))
+    resampled = redrawn_sums([tuple(row.values()) for row in rows], seed)
     found = {}
     for place, name in enumerate(names):
         column = [row[name] for row in rows]
         if {*column} <= {0.0, 1.0}:
             found[name] = summary(column, seed)
             continue
-        low, high = middle(sums[place] / count for sums in resampled)
+        low, high = middle((resampled[:, place] / count).tolist())
         found[name] = Summary(
             mean=sum(column) / count,
             std=stdev(column) if count > 1 else None,

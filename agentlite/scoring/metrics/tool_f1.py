@@ -65,7 +65,7 @@ def tool_metrics(answers: Sequence[AnsweredStep], seed: int) -> dict[str, Summar
     rows = [count(answer) for answer in answers]
     figures = {name: measure(_total(rows)) for name, measure in SHARES.items()}
     resampled: dict[str, list[float]] = {name: [] for name, figure in figures.items() if figure}
-    for sums in redrawn_sums(rows, seed) if resampled else ():
+    for sums in redrawn_sums(rows, seed).tolist() if resampled else ():
         for name, values in resampled.items():
             if figure := SHARES[name](CallCounts(*map(int, sums))):
                 values.append(figure.value)

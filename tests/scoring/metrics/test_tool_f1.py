@@ -248,7 +248,7 @@ def test_the_interval_covers_the_truth():
 
 def test_rows_are_drawn_again_as_often_as_chance_has_it():
     rows = [(1, 0)] * 10 + [(0, 2)] * 30
-    drawn = list(redrawn_sums(rows, seed=0, resamples=4000))
+    drawn = redrawn_sums(rows, seed=0, resamples=4000).tolist()
     ones = [first for first, _ in drawn]
     assert all(first + second / 2 == 40 for first, second in drawn)
     assert fmean(ones) == pytest.approx(10, abs=0.2)
