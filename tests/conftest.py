@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tiny
 from hypothesis import settings
-from support import processes, shared_tokenizers, without_torch
+from support import no_disk_waits, processes, shared_tokenizers, without_torch
 from support.examples import ALL, QUICK, examples
 from support.samples import OSLO, TIME, WEATHER, WEATHER_TOOL, with_template
 
@@ -26,6 +26,7 @@ settings.load_profile("agentlite")
 TORCH_FIXTURES = {"tiny_model", "tiny_encoder"}
 if QUICK:
     without_torch.refuse()
+no_disk_waits.install()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

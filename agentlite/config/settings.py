@@ -1060,8 +1060,13 @@ def fields(command: str) -> dict[str, Any]:
     return get_type_hints(COMMANDS[command], include_extras=True)
 
 
+@functools.cache
+def _infos(command: str) -> dict[str, msgspec.structs.FieldInfo]:
+    return {field.name: field for field in msgspec.structs.fields(COMMANDS[command])}
+
+
 def default(command: str, key: str) -> Any:
-    info = next(field for field in msgspec.structs.fields(COMMANDS[command]) if field.name == key)
+    info = _infos(command)[key]
     if info.default_factory is not msgspec.NODEFAULT:
         return info.default_factory()
     return info.default

@@ -26,6 +26,8 @@ import threading
 import traceback
 from typing import Any, NoReturn
 
+from support import no_disk_waits
+
 MAX_REQUEST = 1 << 20
 
 
@@ -174,6 +176,7 @@ def _end(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
+    no_disk_waits.install()
     LOADERS[sys.argv[2]]()
     with socket.socket(fileno=int(sys.argv[1])) as control:
         _serve(control)
