@@ -1,4 +1,4 @@
-"""The parts of an export that need no model: folders that appear whole, llama.cpp, licences."""
+"""An export without a model: folders that appear whole, llama.cpp, licences."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The parts of eval that load no model: what is asked again, what a plan holds, how folders are
+"""Eval without a model: what is asked again, what a plan holds, how folders are
 named.
 """
 

@@ -1,4 +1,4 @@
-"""The parts of `make dialogs` that ask no model: judges, keys, verdicts, and faults of users."""
+"""`make dialogs` without a model: judges, keys, verdicts, and faults of users."""
 
 import json
 from typing import Any

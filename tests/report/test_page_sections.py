@@ -1,4 +1,4 @@
-"""The parts of a page: counts beside the main result, and sections that are left out."""
+"""The sections of a page: counts beside the main result, and sections that are left out."""
 
 import base64
 import json

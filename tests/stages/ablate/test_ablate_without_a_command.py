@@ -1,4 +1,4 @@
-"""The parts of ablate that run no command: times, estimates, names, the key figures, and when the
+"""Ablate without a command that is run: times, estimates, names, the key figures, and when the
 candidates of the workspace are ranked.
 """
 

@@ -1,4 +1,4 @@
-"""The parts of the retriever that load no model: its plan, and its problems, counted and shown."""
+"""The retriever without a model: its plan, and its problems, counted and shown."""
 
 import pytest
 from support.generated_run import stage
