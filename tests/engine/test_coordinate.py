@@ -246,3 +246,18 @@ def test_a_failure_tells_where_it_was(
     place = "process 2 on node" + (f": {location}" if location else "")
     assert (known_to_all.problem, known_to_all.location) == (problem, place)
     assert known_to_all.exit_code == code and known_to_all.fix
+
+
+@pytest.mark.parametrize("by_launcher", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+def test_the_store_is_opened_by_the_first_process_or_the_launcher_and_waits_for_a_month(
+    first: bool, by_launcher: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as the first process works alone: it may sample for days."""
+    opened: list[bool] = []
+    store = Store()
+    monkeypatch.setattr(coordinate.distributed, "first", lambda: first)
+    monkeypatch.setattr(coordinate, "_connect", lambda opens: opened.append(opens) or store)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", str(by_launcher))
+    assert coordinate._store.__wrapped__() is store
+    assert opened == [first and not by_launcher] and store.timeouts == [30 * 24 * 3600]

@@ -45,6 +45,14 @@ def test_the_pace_is_a_row_for_each_step_and_stops_nothing(tmp_path):
     Pace(tmp_path / "gone").note(1, 9, None, 2.5)  # a folder that was removed, or a full disk
 
 
+def test_steps_within_one_second_have_moments_of_their_own(tmp_path, monkeypatch):
+    clock = iter((1000.25, 1000.5004, 1001.0))
+    monkeypatch.setattr(time, "time", lambda: next(clock))
+    for step in (1, 2, 3):
+        Pace(tmp_path).note(step, 9, None, 2.5)
+    assert [row["at"] for row in read_rows(tmp_path / "pace.jsonl")] == [1000.25, 1000.5, 1001.0]
+
+
 def test_a_dev_loss_of_nothing_is_known_to_the_run_that_carries_on(tmp_path):
     with Journal(tmp_path) as journal:
         for step, loss in ((1, 0.0), (2, None)):
