@@ -89,6 +89,7 @@ def test_no_schema_however_broken_raises(value: object, schema: dict[str, Any]) 
     ("schema", "right", "wrong", "reason"),
     [
         ({"enum": ["a", "b"]}, "a", "c", 'v: "c" is not one of'),
+        ({"enum": ["雨"]}, "雨", "Grüße", 'v: "Grüße" is not one of'),
         ({"type": "integer", "minimum": 1}, 1, 0, "v: 0 is less than the minimum of 1"),
         ({"type": "integer", "exclusiveMinimum": 1}, 2, 1, "v: 1 is less than or equal to"),
         ({"pattern": "^\\d{4}$"}, "2024", "20x4", 'v: "20x4" does not match'),

@@ -71,6 +71,14 @@ def test_a_short_name_is_pointed_at_where_it_is_whole_also_in_a_text_inside_a_te
     assert line[: carets.index("^")].endswith('"so ') and carets.count("^") == 6
 
 
+def test_a_message_behind_the_named_one_is_not_pointed_at() -> None:
+    """It holds the text as well, and as a whole one."""
+    texts = [("user", "x"), ("assistant", "x is here"), ("user", "x")]
+    turns = [{"role": role, "content": text} for role, text in texts]
+    line, carets = excerpt(json.dumps({"messages": turns}).encode(), "x", "odd (message 2)")
+    assert line[: carets.index("^")].endswith('"assistant", "content": "')
+
+
 def test_a_message_is_not_guessed_where_readers_join_words_and_calls() -> None:
     turns: list[dict[str, Any]] = [
         {"role": "user", "content": "a"},

@@ -963,3 +963,13 @@ def test_a_record_leaks_by_a_later_question_of_its_dialog() -> None:
         )
     )
     assert leaks([traits(later)], [held_out])[0].kind == "query"
+
+
+def test_a_few_that_are_left_out_are_not_the_cause_where_another_one_stays() -> None:
+    chance = random.Random(0)
+    stem = " ".join(chance.choices(WORDS, k=60))
+    near = [asking(f"{stem} {number}") for number in range(6)]
+    result = split([*near, *grouped([200, *[1] * 100], {}, 0)], BY[:-1], dev=0.2, test=0.3)
+    assert result.crossing and result.missed
+    (note,) = result.notes
+    assert "F332" not in note and "306 records have 107 different ones" in note
