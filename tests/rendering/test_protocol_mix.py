@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record
 from agentlite.data.curation.sample import sample
 from agentlite.rendering import choose, settled
@@ -60,3 +61,19 @@ def test_the_records_that_a_limit_draws_have_every_protocol(smollm2):
     records = [dialog(number) for number in range(1000)]
     drawn = Counter(mixture.of(records[index]).name for index in sample(records, 60, 0))
     assert min(drawn["hermes"], drawn["react"]) >= 15
+
+
+@pytest.mark.parametrize(
+    ("setting", "cause"),
+    [
+        ('{"name": 1,}', "double quotes"),
+        ('{"name" 1}', "Expecting ':' delimiter"),
+        ('{"name": 1, "name": 2}', "a key twice"),
+        ('{"a":' * 200_000, "nested too deep"),
+    ],
+    ids=["a comma", "no colon", "twice", "deep"],
+)
+def test_a_template_in_json_that_cannot_be_read_is_refused_with_the_cause(setting, cause, smollm2):
+    with pytest.raises(UserError, match="not a prompt template: ") as refused:
+        choose(f"hermes=1,{setting}=2", smollm2)
+    assert cause in refused.value.problem and refused.value.location == "--protocol"
