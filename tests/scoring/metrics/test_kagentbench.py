@@ -21,7 +21,7 @@ from agentlite.scoring.metrics.kagentbench import (
     read,
     score,
 )
-from agentlite.scoring.metrics.kagentbench_parser import READERS
+from agentlite.scoring.metrics.kagentbench_parser import ANSWERS, READERS
 from agentlite.scoring.metrics.punkt_tokens import tokens
 from agentlite.scoring.metrics.rouge import common_length, mixed_tokens, rouge_l
 
@@ -76,6 +76,21 @@ def test_a_token_with_chinese_in_it_is_taken_apart_and_one_with_a_chinese_stop_i
 )
 def test_the_longest_common_subsequence_is_that_of_the_textbook(first, second):
     assert common_length(first, second) == longest_common(tuple(first), tuple(second))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ('task_complete(response="It is wet.")', "It is wet."),
+        ('response="It is wet.") I am done, ("quite")', 'It is wet. I am done, ("quite'),
+        ('response="Wet." or response="Dry.")', 'Wet." or '),
+        ('web_search("Oslo") response="It is wet.")', ""),
+        ('response="It is wet.") web_search("Oslo")', ""),
+        ('It is wet ("very").', 'It is wet ("very").'),
+    ],
+)
+def test_the_answer_of_autogpt_is_its_response_without_the_end_of_any_call(text, answer):
+    assert ANSWERS["AutoGPT"](text) == answer
 
 
 @pytest.mark.parametrize("model", PUBLISHED)

@@ -57,7 +57,7 @@ def test_a_mean_has_wilsons_interval_where_all_is_0_or_1_and_else_the_bootstraps
 
 
 @pytest.mark.parametrize(
-    ("ks", "k"), [((1, 5, 10), 5), ((1, 3, 10), 3), ((1, 20), 1), ((9, 20), 9)]
+    ("ks", "k"), [((1, 5, 10), 5), ((1, 3, 10), 3), ((1, 20), 1), ((9, 20), 9), ((3, 7), 3)]
 )
 def test_the_headline_is_recall_at_the_k_nearest_to_5(ks, k):
     names = [f"{name}@{k}" for k in ks for name in ("recall", "hit")]

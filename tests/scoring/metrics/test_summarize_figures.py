@@ -118,6 +118,7 @@ def test_a_metric_is_compared_where_both_have_it_and_the_seed_decides_the_draws(
     first = {step: {"toolrl": n / 30, "exact_call": 1.0} for n, step in enumerate(steps)}
     second = {step: {"toolrl": n % 7 / 7} for n, step in enumerate(steps)}
     second[steps[0]] = {"exact_call": 0.0}
+    first[steps[1]]["rouge_l"] = second[steps[2]]["rouge_l"] = 1.0  # at no step that both have
     found, again, other = (compare({"a": first, "b": second}, seed) for seed in (0, 0, 1))
     assert [(row.metric, row.count) for row in found.differences] == [
         ("exact_call", 1),
