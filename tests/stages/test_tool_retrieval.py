@@ -1,5 +1,6 @@
 """Which questions of an eval its retriever has learned, what it is known by, and what it needs."""
 
+import numpy
 import pytest
 from support.generated_run import stage
 from support.samples import OSLO, WEATHER
@@ -8,6 +9,7 @@ from agentlite.config.settings import EvalSettings
 from agentlite.core.records import SPLITS, Message, Record
 from agentlite.core.row_files import write_rows
 from agentlite.engine import sentence_encoder
+from agentlite.retrieval.index import ToolIndex
 from agentlite.retrieval.training_pairs import PAIRS
 from agentlite.stages import tool_retrieval
 from agentlite.stages.tool_retrieval import METHODS, check_packages, digest_of, learned
@@ -74,6 +76,24 @@ def test_a_retriever_is_known_by_its_index_and_its_model(tmp_path):
 
     others = {name: found(name) for name in names}
     assert found() == others.pop("metrics.jsonl") and len({found(), *others.values()}) == 4
+
+
+def test_a_tuned_retriever_ranks_by_the_model_of_its_own_folder_wherever_it_is(
+    tmp_path, monkeypatch
+):
+    loaded = []
+    monkeypatch.setattr(sentence_encoder, "load", lambda *given: loaded.append(given))
+    for length, place in enumerate(("here", "there")):
+        folder = tmp_path / place / "retriever"
+        plan = {"command": "retriever", "settings": {"max_length": length}, "inputs": {}}
+        (folder / "model").mkdir(parents=True)
+        stage(folder, plan, {"model/weights.jsonl": [{"of": place}]}, {})
+    for place in ("there", "here"):
+        folder = tmp_path / place / "retriever"
+        METHODS["tuned"](ToolIndex((), numpy.eye(2)), folder, tmp_path / "here")
+        source, length = loaded.pop()
+        assert source.base == str(folder / "model") and length == (place == "there")
+        assert source.name == "retriever's model"
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -16,6 +16,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Candidate, GreedyAnswer, Message, Record, Step, to_row
 from agentlite.core.row_files import read_rows, write_json, write_rows
 from agentlite.engine.decoding import Decoding
+from agentlite.engine.generate import Completion
 from agentlite.engine.load import Loading
 from agentlite.engine.remote import RemoteReply
 from agentlite.rendering import PROTOCOLS, Prompt
@@ -141,6 +142,32 @@ def test_a_server_is_asked_greedily_for_as_many_tokens_as_a_model(tmp_path, monk
     assert asked == [(("the server",), 2, {"max_tokens": 40, "temperature": 0})]
     assert found[Step("b", 1)] == GreedyAnswer("b", 1, prompt_key(prompts[1]), "r1", "cut", 4)
     assert found[Step("a", 1)].text == "r0"
+
+
+def test_answers_of_a_model_end_at_the_turn_of_its_template_or_a_stop_of_their_protocol(
+    tmp_path, monkeypatch, smollm2
+):
+    generated: list[Any] = []
+
+    def generate(loaded: Any, ids: Any, decoding: Any, *, batch_size: int) -> Any:
+        generated.append((len(ids), decoding, batch_size))
+        yield [Completion(number, "x", True, 3) for number in range(len(ids))]
+
+    monkeypatch.setattr("agentlite.engine.generate.generate", generate)
+    monkeypatch.setattr("agentlite.engine.load.load_for_inference", lambda *_: None)
+    monkeypatch.setattr(ask, "load_template", lambda base: smollm2)
+    prompts = [prompt("a", 5), prompt("b", 6), prompt("c", 7)._replace(protocol="react")]
+    protocols = {name: PROTOCOLS[name] for name in ("hermes", "react")}
+    with open_stage(tmp_path / "m", Plan("eval", {}, {}), force=False) as stage:
+        found = ask.ask(SETTINGS, SOURCE, prompts, protocols, stage)
+    end = smollm2.token_id("<|im_end|>")
+    assert generated == [
+        (count, Decoding(40, stops=protocols[name].stops, turn_end=end), SETTINGS.batch_size)
+        for count, name in ((2, "hermes"), (1, "react"))
+    ]
+    assert {step.record_id: answer.ended for step, answer in found.items()} == dict.fromkeys(
+        "abc", "turn"
+    )
 
 
 # --- names and plans ---
