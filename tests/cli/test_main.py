@@ -406,6 +406,7 @@ def test_the_formats_and_the_codes_are_told_without_a_source():
     told = agentlite("prep", "--explain", "E206")
     assert told.returncode == 0
     assert b"--fix" in told.stdout
+    assert agentlite("prep", "--explain", " e206").stdout == told.stdout
     unknown = agentlite("prep", "--explain", "E266")
     assert unknown.returncode == 2
     assert b"Did you mean" in unknown.stderr

@@ -171,6 +171,34 @@ def test_a_renderer_that_is_not_pythons_writes_the_same(templates):
             assert proof.dialogs == 20
 
 
+def refusing(template: Template, condition: str) -> Template:
+    """The same, but for messages of which the condition holds."""
+    check = f"{{% if {condition} %}}{{{{ raise_exception('not with me') }}}}{{% endif %}}"
+    return written(
+        template, f"{{% for message in messages %}}{check}{{% endfor %}}{template.chat_template}"
+    )
+
+
+def test_the_proof_counts_the_dialogs_that_were_compared_and_names_the_others(templates):
+    template = refusing(templates["smollm2"], "message.content == 'Quite sure.'")
+    proof = prove(
+        template,
+        goldens(settled("hermes", template)),
+        {"minijinja": minijinja_writer(template)},
+    )
+    assert proof == (19, ["minijinja"], ["two questions under a system turn"])
+
+
+def test_a_template_that_takes_only_ids_of_nine_letters_and_digits_writes_every_dialog(templates):
+    """As those of Mistral."""
+    calls = "message.tool_calls and message.tool_calls[0]"
+    template = refusing(templates["tools"], f"{calls}.id | length != 9")
+    proof = prove(template, goldens(settled("chat", template)), {})
+    assert (proof.dialogs, proof.left_out) == (20, [])
+    ids = [c.id for one in dialogs(True).values() for m in one.messages for c in m.calls]
+    assert ids and all(id.isascii() and id.isalnum() for id in ids)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "dialog"),
     [

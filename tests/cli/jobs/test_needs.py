@@ -149,6 +149,14 @@ CARDS: list[tuple[list[str], str]] = [
     (["sft"], "a card of 24 GB; a guess: no model is known"),
     (["sft", "--model", "me/unknown-3b"], "a card of 24 GB; a guess: "),
     (["ablate", "--grid", "rows.jsonl"], "a card of 24 GB; a guess"),
+    *(
+        (["prep", "rows.jsonl", "--coreset-strategy", strategy, *more], reason)
+        for strategy, more, reason in (
+            ("loss_topk", [], "a card of 24 GB; a guess"),
+            ("hybrid", [], "a card of 24 GB; a guess"),
+            ("hybrid", ["--coreset-loss", "proxy"], "no card is needed"),
+        )
+    ),
     (["retriever"], "a card of 16 GB"),
     (["eval", "--predictions", "rows.jsonl"], "no card is needed"),
     (["make", "dialogs"], "no card is needed"),
