@@ -101,8 +101,7 @@ GAP_TOKENS = 1024  # the last of a row, since a long one's logits would fill the
 GAP_CHUNK = 64  # tokens whose probabilities over the vocabulary are in memory together, in float32
 GAP_PROMPTS = 4  # of so many one answer is read again to compare sampler and trainer
 # What the mean difference of their log-probabilities may be: rounding, and no more.
-MAX_GAP = {"torch.float32": 1e-3}
-MAX_GAP_IN_16_BIT = 0.1
+MAX_GAP, MAX_GAP_IN_16_BIT = 1e-3, 0.1
 
 
 class SampledAnswer(NamedTuple):
@@ -192,9 +191,10 @@ def train(
 
     def at_step(step: int, row: Mapping[str, float]) -> None:
         if step == 1 and settings.beta:
-            allowed = 1e-4 if str(load_dtype()) == "torch.float32" else 1e-2
+            allowed = 1e-2 if _in_16_bit(settings) else 1e-4
             adapter.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
-        if not settings.by_vllm and (gap := row.get("sampler_gap", 0.0)) > _allowed_gap():
+        allowed_gap = MAX_GAP_IN_16_BIT if _in_16_bit(settings) else MAX_GAP
+        if not settings.by_vllm and (gap := row.get("sampler_gap", 0.0)) > allowed_gap:
             todo.halt.append(_other_distribution(gap))
         look(step, row)
         if (nothing := flat(step, row)) and step < plan.steps:
@@ -528,8 +528,10 @@ def _log_probabilities(logits: Any, kept_ids: Any, temperature: float, top_p: fl
     return chosen
 
 
-def _allowed_gap() -> float:
-    return MAX_GAP.get(str(load_dtype()), MAX_GAP_IN_16_BIT)
+def _in_16_bit(settings: GrpoSettings) -> bool:
+    """Whether the trainer computes so: its weights are in 16 bit, or the user's `trl` wants it."""
+    mixed = settings.trl.get("bf16") or settings.trl.get("fp16")
+    return bool(mixed) or str(load_dtype()) != "torch.float32"
 
 
 def _other_distribution(gap: float) -> UserError:

@@ -188,6 +188,26 @@ def test_a_sampler_with_other_probabilities_than_the_trainers_stops_the_run(
     assert told.value.exit_code == DIVERGED
 
 
+@pytest.mark.parametrize(("trl", "stops"), [({}, True), ({"bf16": True}, False)])
+def test_a_trainer_in_16_bit_may_round_where_the_sampler_does_not(
+    trl, stops, tiny_model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(grpo_trainer, "sampler_gaps", lambda *_: [0.02])
+
+    def train():
+        settings = grpo(max_steps=2, trl=trl)
+        grpo_trainer.train(
+            source(tiny_model), settings, tmp_path, lambda loaded: task()._replace(halt=[])
+        )
+
+    if stops:
+        with pytest.raises(UserError, match="sampled by other probabilities"):
+            train()
+    else:
+        train()
+        assert training_log.logged(tmp_path)[0]["sampler_gap"] == pytest.approx(0.02)
+
+
 def test_what_vllm_drew_is_weighed_token_by_token():
     """TRL's defaults would leave a long answer out for one token."""
     settings = grpo(vllm=True, max_length=96)
