@@ -112,7 +112,7 @@ class UserCode:
         arguments = (theirs, self.named, self.use, self.memory, {**os.environ})
         if FORKSERVER:
             context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload([__name__, self.use.__module__])
+            context.set_forkserver_preload([__name__, self.use.__module__, *_of_main()])
             forked = context.Process(target=_serve, args=arguments, daemon=True)
             # OSError: its socket is a file, and a long TMPDIR makes the path too long
             with contextlib.suppress(OSError):
@@ -191,6 +191,15 @@ class UserCode:
         if answered != number:
             raise LostChildError("wrote into the connection of agentlite")
         return value, problem
+
+
+def _of_main() -> list[str]:
+    """The modules of this package that the main script imports, as each child imports it again."""
+    names = {
+        str(getattr(value, "__module__", None) or getattr(value, "__name__", None))
+        for value in vars(sys.modules["__main__"]).values()
+    }
+    return sorted(name for name in names if name.startswith("agentlite."))
 
 
 def _left(deadline: float) -> float:

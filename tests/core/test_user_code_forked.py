@@ -1,5 +1,6 @@
 """A child is forked from a process that may be older than what the child is to see."""
 
+import json
 import os
 import signal
 import sys
@@ -7,13 +8,16 @@ import tempfile
 from collections.abc import Callable, Iterator
 from multiprocessing import util
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from support import processes
 from support.processes import is_running, waits_until
 
+from agentlite.core import records, user_code
 from agentlite.core.user_code import Named, UserCode
+from agentlite.environments.world import World
 
 pytestmark = [
     pytest.mark.long,
@@ -51,6 +55,15 @@ def code(tmp_path: Path) -> Iterator[UserCode]:
     code.start()
     yield code
     code.stop()
+
+
+def test_of_what_the_main_script_imports_only_the_package_is_imported_beforehand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    main = ModuleType("__main__")
+    main.__dict__.update(world=World, records=records, json=json, three=3, called=called)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert user_code._of_main() == ["agentlite.core.records", "agentlite.environments.world"]
 
 
 def server_of(guard: int) -> int:
