@@ -152,8 +152,8 @@ def _by_record(
 def _difference(
     sums: Sequence[tuple[float, int]], p: float, adjusted: float, seed: int
 ) -> Difference:
-    drawn = redrawn_sums(sums, seed)
-    low, high = middle((drawn[:, 0] / drawn[:, 1]).tolist())
+    totals, steps = redrawn_sums(sums, seed).T
+    low, high = middle((totals / steps).tolist())
     count = sum(steps for _, steps in sums)
     return Difference(
         mean=sum(total for total, _ in sums) / count,
