@@ -120,7 +120,8 @@ def verdict(cells: Sequence[CellRow], metric: str) -> list[str]:
             f"Better than {first.name} beyond noise ({metric}): {_listed(better, metric)}."
         )
     else:
-        best = f"the highest is {_listed(done[:1], metric)}"
+        higher = _gain(done[0], metric) > 0
+        best = f"the highest is {_listed(done[:1], metric)}" if higher else "none is higher at all"
         sentences.append(f"No cell is better than {first.name} beyond noise ({metric}); {best}.")
     if worse:
         sentences.append(f"Worse beyond noise: {_listed(worse, metric)}.")

@@ -40,6 +40,14 @@ def test_the_verdict_names_better_and_worse_cells_and_those_without_figures() ->
     assert table.verdict[2] == "1 cell failed, 1 cell was not run."
 
 
+@pytest.mark.parametrize("others", [[50], [50, 50], [50, 48]])
+def test_a_cell_that_equals_the_first_is_not_called_the_highest(others: list[int]) -> None:
+    cells = {f"c{number}": cell(right) for number, right in enumerate(others)}
+    assert made(first=cell(50), **cells).verdict == [
+        "No cell is better than first beyond noise (exact_call); none is higher at all."
+    ]
+
+
 def test_the_p_of_all_cells_are_corrected_together() -> None:
     """A gain that is beyond noise by itself is within it among twenty others."""
     alone = made(first=cell(50), good=cell(56)).cells[1].differences[METRIC]

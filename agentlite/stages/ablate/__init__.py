@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from agentlite.scoring.ablation_table import AblationTable, CellResult, ablation
 from agentlite.scoring.metrics import dialogs, tool_calls
 from agentlite.scoring.metrics.model_metrics import read_metrics
 from agentlite.scoring.predictions import read_scores
+from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.ablate import estimate
 from agentlite.stages.ablate.cells import (
     CANDIDATES,
@@ -494,13 +495,22 @@ def _cell(
 
 def _what_decides(ablation: Ablation, cell: Cell) -> str:
     """All that a trained cell depends on, and other cells do not share."""
-    pairs: list[str] = []
+    pairs: list[object] = []
     if ablation.paired:
-        done = run_folder.read(ablation.target.folder / ablation.pairs_of(cell)).done
-        outputs = done.outputs if done else {}
-        pairs = [outputs["pairs.jsonl"], outputs["records.jsonl"]]
+        folder = ablation.target.folder / ablation.pairs_of(cell)
+        done = run_folder.read(folder).done
+        pairs = [done.outputs["records.jsonl"] if done else "", *_as_learned(folder)]
     mine = {key: value for key, value in cell.changed.items() if key.startswith(f"{ablation.by}.")}
     return digest(plain([sorted(mine.items()), pairs]))
+
+
+def _as_learned(folder: Path) -> Iterator[object]:
+    """The pairs as a trainer reads them: their texts. By how much one is better, which most weights
+    change, does not count.
+    """
+    for pair in read_pairs(folder / "pairs.jsonl"):
+        answers = ((side.text, side.ended) for side in (pair.chosen, pair.rejected))
+        yield [*pair.step, pair.protocol, *answers]
 
 
 def _evaluated(folder: Path, model: str) -> CellResult:

@@ -9,16 +9,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import agentlite
 from agentlite.core.errors import DISK, DIVERGED, GATE, UserError
-from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Prediction, Record, Tool
-from agentlite.core.row_files import read_rows, write_json, write_rows
+from agentlite.core.records import (
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Parsed,
+    Prediction,
+    PreferencePair,
+    Record,
+    Side,
+    Tool,
+)
+from agentlite.core.row_files import write_json, write_rows
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.metrics.tool_calls import score_step
 from agentlite.scoring.predictions import to_prediction_row
+from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages import ablate as stages_ablate
 from agentlite.stages.ablate import commands
 from agentlite.stages.ablate.commands import CommandRun, EndedCommand
@@ -33,6 +46,21 @@ STEPS = 40  # of a whole training
 def option(words: Sequence[str], name: str, otherwise: str = "") -> str:
     """The last one counts, as on the command line."""
     return next((words[i + 1] for i in range(len(words) - 2, 0, -1) if words[i] == name), otherwise)
+
+
+def pair_by(weights: Mapping[str, float]) -> dict[str, Any]:
+    """A pair that every weight decides but `timing_quality`, by which only its total differs."""
+    texts = (
+        json.dumps({name: weights[name] for name in weights if name != "timing_quality"}),
+        "other",
+    )
+    sides = [
+        Side(text, "turn", "sft", number, total)
+        for number, (text, total) in enumerate(
+            zip(texts, (weights.get("timing_quality", 1.0), 0.0), strict=True)
+        )
+    ]
+    return msgspec.to_builtins(PreferencePair("r", 1, "hermes", *sides))
 
 
 def settings_of(words: Sequence[str]) -> dict[str, Any]:
@@ -87,7 +115,8 @@ class Commands:
     def pairs(self, words: list[str], folder: Path) -> None:
         sampled = "--from" not in words
         weights = settings_of(words).get("pairs.weights", {})
-        rows = {"pairs.jsonl": [weights], "records.jsonl": [settings_of(words)]}
+        others = {key: value for key, value in settings_of(words).items() if "weights" not in key}
+        rows = {"pairs.jsonl": [pair_by(weights)], "records.jsonl": [others]}
         if sampled:
             rows |= {"candidates.jsonl": [{}], "scores.jsonl": [{}]}
         stage(folder, "pairs", {"model": option(words, "--model")}, rows, {"pairs": 30})
@@ -102,7 +131,8 @@ class Commands:
     def _pairs(self, words: list[str]) -> Any:
         folder = Path(option(words, "--run")) / option(words, "--data")
         path = folder / "pairs.jsonl"
-        return next(iter(read_rows(path))) if path.exists() else {}
+        pairs = [*read_pairs(path)] if path.exists() else []
+        return json.loads(pairs[0].chosen.text) if pairs else {}
 
     def eval(self, words: list[str], folder: Path) -> None:
         model, split = option(words, "--model"), option(words, "--split", "test")
@@ -282,10 +312,14 @@ def test_a_run_that_was_stopped_ends_with_the_same_table(
 
 
 @pytest.mark.long
-def test_weightings_that_give_the_same_pairs_are_trained_once(run: Path, ran: Commands) -> None:
-    regrid(run, GRID.replace("settings:", "  again: {}\nsettings:"))
+@pytest.mark.parametrize(("weights", "ranked"), [("{}", 3), ("{timing_quality: 0.5}", 4)])
+def test_weightings_that_give_the_same_pairs_are_trained_once(
+    run: Path, ran: Commands, weights: str, ranked: int
+) -> None:
+    """Also where they make the same answers better by other totals."""
+    regrid(run, GRID.replace("settings:", f"  again: {weights}\nsettings:"))
     ablate(run)
-    assert ran.count("dpo") == 4 and ran.count("pairs") == 3
+    assert ran.count("dpo") == 4 and ran.count("pairs") == ranked
     twin = cells(run)["again, beta=0.1"]
     assert (twin["state"], twin["note"]) == ("same", "default, beta=0.1")
     assert twin["figures"] == cells(run)["default, beta=0.1"]["figures"]
