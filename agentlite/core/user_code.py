@@ -147,7 +147,8 @@ class UserCode:
 
     def stop(self) -> None:
         if self.child is not None and self.child.pid is not None:
-            if process_guard.STOP:
+            # alive: the number of a process that has ended may be another's, as its server reaps it
+            if process_guard.STOP and self.child.is_alive():
                 with contextlib.suppress(OSError):
                     os.kill(self.child.pid, process_guard.STOP)
                     os.kill(self.child.pid, signal.SIGCONT)  # user code may have stopped it

@@ -32,14 +32,17 @@ def served(kind: str) -> Iterator[str]:
 
     port = free_port()
     program = [sys.executable, __file__, kind, str(port)]
-    process = subprocess.Popen(program, stderr=subprocess.DEVNULL)
-
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout
     try:
+        if kind != "shop":  # ours: its own word, since another program may have used that port
+            assert process.stdout.readline()
         assert waits_until(partial(listens, port), 60)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.kill()
         process.wait()
+        process.stdout.close()
 
 
 def serve_shop(port: str = "") -> None:
@@ -240,7 +243,9 @@ def serve_http(fault: str, port: str) -> None:
         def log_message(self, *_: Any) -> None:
             pass
 
-    ThreadingHTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
+    server = ThreadingHTTPServer(("127.0.0.1", int(port)), Handler)
+    print("listens", flush=True)
+    server.serve_forever()
 
 
 if __name__ == "__main__":
