@@ -1,4 +1,4 @@
-"""No wait for the disk: only a power failure would show the difference, and that no test can make.
+"""No wait for the disk: only a power failure would show the difference, and no test can cause one.
 
 The fixture `disk_calls` shows which files are synced, and in which order.
 """
