@@ -11,8 +11,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from itertools import islice
+from types import CodeType
 from typing import Any, cast
 
 from jinja2 import Template, TemplateError, Undefined, nodes
@@ -269,6 +270,38 @@ class Generation(Extension):
         return nodes.Scope(body, lineno=line)
 
 
+def _environment() -> TemplateEnvironment:
+    environment = TemplateEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    )
+    filters: dict[str, Any] = {**environment.filters, "tojson": to_json}
+    environment.filters = {
+        name: environment.limited_filter(name, function) for name, function in filters.items()
+    }
+    environment.filters[LOOP] = environment.limited_loop
+    environment.finalize = environment.printed
+    del environment.globals["lipsum"]
+    environment.globals |= {
+        "raise_exception": refused,
+        "strftime_now": today,
+        CONCATENATION: environment.concatenation,
+    }
+    return environment
+
+
+@lru_cache(maxsize=64)
+def _code(source: str) -> CodeType:
+    """A template runs it in an environment of its own. Raises jinja2.TemplateError."""
+    environment = _environment()
+    try:
+        tree = Limiter().visit(environment.parse(source))
+        tree.set_environment(environment)
+        return environment.compile(tree)
+    # SyntaxError: Python, into which jinja compiles, has a limit of nested blocks
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise TemplateError("it is nested too deep") from error
+
+
 class Compiled:
     """A template whose rendering is given up when it takes too long or writes too much."""
 
@@ -276,31 +309,10 @@ class Compiled:
         """Raises jinja2.TemplateError."""
         if len(source) > LONGEST_SOURCE:
             raise TemplateError(f"its source is longer than {LONGEST_SOURCE >> 20} MiB")
-        self.source = source
-        environment = TemplateEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+        self.source, self.environment = source, _environment()
+        self.template = Template.from_code(
+            self.environment, _code(source), self.environment.globals
         )
-        filters: dict[str, Any] = {**environment.filters, "tojson": to_json}
-        environment.filters = {
-            name: environment.limited_filter(name, function) for name, function in filters.items()
-        }
-        environment.filters[LOOP] = environment.limited_loop
-        environment.finalize = environment.printed
-        del environment.globals["lipsum"]
-        environment.globals |= {
-            "raise_exception": refused,
-            "strftime_now": today,
-            CONCATENATION: environment.concatenation,
-        }
-        try:
-            tree = Limiter().visit(environment.parse(source))
-            tree.set_environment(environment)
-            code = environment.compile(tree)
-        # SyntaxError: Python, into which jinja compiles, has a limit of nested blocks
-        except (SyntaxError, RecursionError, MemoryError) as error:
-            raise TemplateError("it is nested too deep") from error
-        self.environment = environment
-        self.template = Template.from_code(environment, code, environment.globals)
 
     def render(self, **values: Any) -> str:
         """Raises jinja2.TemplateError, for whatever goes wrong or goes on too long."""
