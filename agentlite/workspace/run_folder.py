@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -589,7 +590,13 @@ def versions() -> dict[str, str]:
     by_name = (
         {name: os.environ.get(name, value) for name, value in SWITCHES.items()} if has_gpu() else {}
     )
+    return by_name | _installed()
+
+
+@cache
+def _installed() -> dict[str, str]:
+    found = {}
     for name in VERSIONED:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            by_name[name] = importlib.metadata.version(name)
-    return by_name
+            found[name] = importlib.metadata.version(name)
+    return found

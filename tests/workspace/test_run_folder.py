@@ -597,6 +597,8 @@ def test_a_plan_names_the_versions_and_on_a_gpu_the_switches(gpu, monkeypatch):
         return "1.0"
 
     monkeypatch.setattr(run_folder.importlib.metadata, "version", version)
+    anew = run_folder._installed.__wrapped__  # the versions are kept for a whole process
+    monkeypatch.setattr(run_folder, "_installed", anew)
     found = run_folder.versions()
     switches = {"UNSLOTH_DECODE_CUDA_GRAPHS": "0"}
     packages = {"agentlite", "torch", "unsloth_zoo", "transformers", "trl", "peft"}
