@@ -63,16 +63,11 @@ def tool_metrics(answers: Sequence[AnsweredStep], seed: int) -> dict[str, Summar
     parameters, it is of.
     """
     rows = [count(answer) for answer in answers]
-    figures = {name: measure(_total(rows)) for name, measure in SHARES.items()}
-    resampled: dict[str, list[float]] = {name: [] for name, figure in figures.items() if figure}
-    for sums in redrawn_sums(rows, seed).tolist() if resampled else ():
-        for name, values in resampled.items():
-            if figure := SHARES[name](CallCounts(*map(int, sums))):
-                values.append(figure.value)
-    return {
-        name: _summary(figure, resampled[name]) if figure else None
-        for name, figure in figures.items()
-    }
+    if not rows:
+        return dict.fromkeys(SHARES)
+    total = CallCounts(*map(sum, zip(*rows, strict=True)))
+    resampled = CallCounts(*redrawn_sums(rows, seed).T)
+    return {name: _summary(share(total), share(resampled)) for name, share in SHARES.items()}
 
 
 def parse_problems(problems: Sequence[str], seed: int) -> dict[str, Summary]:
@@ -109,40 +104,46 @@ def count(answer: AnsweredStep) -> CallCounts:
     )
 
 
-class Figure(NamedTuple):
-    value: float
-    of: int
+class Ratio(NamedTuple):
+    """Of one sum of counts; of all resamples where the counts are arrays, which divide alike."""
+
+    part: float
+    whole: float
 
 
-def _share(part: int, whole: int) -> Figure | None:
-    return Figure(part / whole, whole) if whole else None
+def _f1(right: int, made: int, expected: int) -> Ratio:
+    return Ratio(2 * right, made + expected)
 
 
-def _f1(right: int, made: int, expected: int) -> Figure | None:
-    return Figure(2 * right / (made + expected), made + expected) if made + expected else None
-
-
-SHARES: dict[str, Callable[[CallCounts], Figure | None]] = {
-    "name_precision": lambda c: _share(c.right, c.compared),
-    "name_recall": lambda c: _share(c.right, c.expected),
+SHARES: dict[str, Callable[[CallCounts], Ratio]] = {
+    "name_precision": lambda c: Ratio(c.right, c.compared),
+    "name_recall": lambda c: Ratio(c.right, c.expected),
     "name_f1": lambda c: _f1(c.right, c.compared, c.expected),
-    "parameter_precision": lambda c: _share(c.agreeing, c.supplied),
-    "parameter_recall": lambda c: _share(c.agreeing, c.needed),
+    "parameter_precision": lambda c: Ratio(c.agreeing, c.supplied),
+    "parameter_recall": lambda c: Ratio(c.agreeing, c.needed),
     "parameter_f1": lambda c: _f1(c.agreeing, c.supplied, c.needed),
-    "schema_validity": lambda c: _share(c.valid, c.offered),
-    "hallucinated_tools": lambda c: _share(c.called - c.offered, c.called),
-    "repeated_calls": lambda c: _share(c.repeated, c.called),
+    "schema_validity": lambda c: Ratio(c.valid, c.offered),
+    "hallucinated_tools": lambda c: Ratio(c.called - c.offered, c.called),
+    "repeated_calls": lambda c: Ratio(c.repeated, c.called),
 }
 
 
-def _total(rows: Sequence[CallCounts]) -> CallCounts:
-    return CallCounts(*map(sum, zip(*rows, strict=True)))
+def _summary(ratio: Ratio, resampled: Ratio) -> Summary | None:
+    """Resamples in which there is nothing to measure are left out."""
+    import numpy
 
-
-def _summary(figure: Figure, resampled: Sequence[float]) -> Summary:
-    low, high = middle(resampled)
+    if not ratio.whole:
+        return None
+    parts, wholes = map(numpy.asarray, resampled)
+    some = wholes > 0
+    low, high = middle((parts[some] / wholes[some]).tolist())
     return Summary(
-        mean=figure.value, std=None, count=figure.of, low=low, high=high, interval="bootstrap"
+        mean=ratio.part / ratio.whole,
+        std=None,
+        count=int(ratio.whole),
+        low=low,
+        high=high,
+        interval="bootstrap",
     )
 
 
