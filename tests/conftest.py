@@ -55,6 +55,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: (item.path.name != "test_readme.py", item.path not in files))
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()  # or each search of the memory goes through twenty thousand tests
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     processes.warm.wanted = "torch" if item.get_closest_marker("torch") else "light"

@@ -1,7 +1,7 @@
 """agentlite and other programs as processes of their own, new or forked from a warm Python."""
 
-import atexit
 import contextlib
+import errno
 import json
 import os
 import random
@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from support import simulated_card
 from support.samples import ROOT
+from support.warm_python import READY
 
 TIMEOUT = 300
 Command = Sequence[str | os.PathLike[str]]
@@ -126,7 +127,9 @@ def start(command: Command, **settings: Any) -> "WarmProcess":
 
 
 class WarmPython:
-    """The servers of support/warm_python.py, each begun with its first request."""
+    """The servers of support/warm_python.py, each begun with its first request. The workers of one
+    run share them, since loading one takes up to half a minute of a core.
+    """
 
     def __init__(self) -> None:
         self.wanted = "light"  # or "torch": conftest says so, for a test that needs it
@@ -141,20 +144,52 @@ class WarmPython:
         return ours
 
     def _server(self, name: str) -> socket.socket:
-        if name not in self._controls:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            scratch = tempfile.TemporaryDirectory(prefix="agentlite-tests-")
-            atexit.register(scratch.cleanup)
-            with theirs:
-                subprocess.Popen(
-                    [sys.executable, "-m", "support.warm_python", str(theirs.fileno()), name],
-                    stdin=subprocess.DEVNULL,
-                    cwd=ROOT,
-                    env=_server_environment(name, Path(scratch.name)),
-                    pass_fds=[theirs.fileno()],
-                )
-            self._controls[name] = ours
+        while name not in self._controls:
+            control = _connected(name)
+            if control.recv(len(READY)) == READY:  # it may have ended just before: its last
+                self._controls[name] = control  # worker was done
         return self._controls[name]
+
+    def close(self) -> None:
+        """Leaves its servers, as the end of this process does."""
+        while self._controls:
+            self._controls.popitem()[1].close()
+
+
+def _connected(name: str) -> socket.socket:
+    """A connection to this run's server of that name, which is begun where there is none."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or f"process-{os.getpid()}"
+    address = f"\0agentlite-tests-{run}-{name}"  # abstract: it is gone with the server
+    while True:
+        control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            control.connect(address)
+        except ConnectionRefusedError:
+            control.close()
+            _begin_server(name, address)
+        else:
+            return control
+
+
+def _begin_server(name: str, address: str) -> None:
+    """Unless another worker does so at this moment."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        try:
+            listener.bind(address)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            time.sleep(0.01)
+            return
+        listener.listen()
+        scratch = tempfile.mkdtemp(prefix="agentlite-tests-")
+        subprocess.Popen(
+            [sys.executable, "-m", "support.warm_python", str(listener.fileno()), name, scratch],
+            stdin=subprocess.DEVNULL,
+            cwd=ROOT,
+            env=_server_environment(name, Path(scratch)),
+            pass_fds=[listener.fileno()],
+        )
 
 
 def _server_environment(name: str, scratch: Path) -> dict[str, str]:

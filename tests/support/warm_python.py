@@ -1,11 +1,12 @@
 """A Python that has loaded what is slow to load and forks: a fork runs one program as a new one.
 
 Loading torch, Unsloth and TRL takes ten seconds of a core, and what `prep` needs half of one.
-`python -m support.warm_python FD SERVER` loads once what that server is for (see `LOADERS`), and
-then waits on the socket FD.
-A request is JSON `{"argv", "cwd", "env", "address_space"}` with four descriptors: stdin, stdout,
-stderr, and a socket. The fork's process id is sent to that socket at once, and its exit status when
-it has ended. End of file on FD ends the server, not the forks.
+`python -m support.warm_python FD SERVER SCRATCH` loads once what that server is for (see
+`LOADERS`), and then takes connections on the listening socket FD, each from a process that runs
+tests. The first message on a connection is `READY`. A request is JSON `{"argv", "cwd", "env",
+"address_space"}` with four descriptors: stdin, stdout, stderr, and a socket. The fork's process id
+is sent to that socket at once, and its exit status when it has ended. The server ends, and removes
+the folder SCRATCH, when the last connection has ended; the forks go on.
 """
 
 import array
@@ -19,16 +20,19 @@ import os
 import pkgutil
 import resource
 import runpy
+import selectors
+import shutil
 import signal
 import socket
 import sys
 import threading
 import traceback
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from support import no_disk_waits
 
 MAX_REQUEST = 1 << 20
+READY = b"ready"
 
 
 def _load_light() -> None:
@@ -88,21 +92,39 @@ LOADERS = {
 }
 
 
-def _serve(control: socket.socket) -> None:
+def _serve(listener: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers need no waiting for
-    while True:
-        request, ancillary, *_ = control.recvmsg(MAX_REQUEST, socket.CMSG_SPACE(4 * 4))
-        if not request:
-            return
-        fds = array.array("i")
-        for *_, data in ancillary:
-            fds.frombytes(data)
-        if os.fork() == 0:
-            control.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _keep(json.loads(request), *fds)
-        for fd in fds:
-            os.close(fd)
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(listener, selectors.EVENT_READ)
+        while True:
+            for key, _ in waiting.select():
+                connection = cast(socket.socket, key.fileobj)
+                if connection is listener:
+                    connection, _ = listener.accept()
+                    connection.send(READY)
+                    waiting.register(connection, selectors.EVENT_READ)
+                elif not _take(connection, waiting):
+                    waiting.unregister(connection)
+                    connection.close()
+            if len(waiting.get_map()) == 1:  # the listener alone
+                return
+
+
+def _take(connection: socket.socket, waiting: selectors.BaseSelector) -> bool:
+    """Forks for one request; whether there was one."""
+    request, ancillary, *_ = connection.recvmsg(MAX_REQUEST, socket.CMSG_SPACE(4 * 4))
+    fds = array.array("i")
+    for *_, data in ancillary:
+        fds.frombytes(data)
+    if request and os.fork() == 0:
+        for key in [*waiting.get_map().values()]:
+            cast(socket.socket, key.fileobj).close()  # or they would outlive the server
+        waiting.close()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _keep(json.loads(request), *fds)
+    for fd in fds:
+        os.close(fd)
+    return bool(request)
 
 
 def _keep(request: dict[str, Any], stdin: int, stdout: int, stderr: int, report: int) -> NoReturn:
@@ -178,5 +200,6 @@ def _end(status: int) -> NoReturn:
 if __name__ == "__main__":
     no_disk_waits.install()
     LOADERS[sys.argv[2]]()
-    with socket.socket(fileno=int(sys.argv[1])) as control:
-        _serve(control)
+    with socket.socket(fileno=int(sys.argv[1])) as listening:
+        _serve(listening)
+    shutil.rmtree(sys.argv[3], ignore_errors=True)
