@@ -110,6 +110,16 @@ def test_a_pair_never_says_the_same_twice_keeps_the_margin_and_chooses_somebody_
         assert pair.rejected.model != GOLD
 
 
+@pytest.mark.parametrize(
+    ("margin", "difference", "enough"),
+    [(0.3, 0.3, True), (0.3, 0.3 - 1e-9, False), (0.0, 1e-9, True), (0.0, 4e-10, False)],
+)
+def test_the_margin_itself_is_enough_and_a_billionth_less_is_not(margin, difference, enough):
+    step = [said("a", exact=difference), said("b")]
+    pairs, _ = build_pairs(grouped(step), {"exact": 1.0}, PairRule(margin, False, "never"))
+    assert len(pairs) == enough
+
+
 def test_of_equal_candidates_the_first_sample_is_taken_whichever_model_said_it():
     best = [said(text, model, exact=1.0) for text, model in (("x", "z"), ("y", "b"), ("w", "a"))]
     worst = [said(text, model) for text, model in (("p", "z"), ("q", "a"))]
