@@ -11,6 +11,8 @@ case ${1:-} in
 esac
 export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1 NO_COLOR=1
 workers=$(nproc) # read first: nproc itself heeds OMP_NUM_THREADS
+# one more than cores, since many tests wait for a server; the quick ones do not
+[[ ${AGENTLITE_TEST_QUICK:-} ]] || workers=$((workers + 1))
 export OMP_NUM_THREADS=1 # a process a core is faster than a process with all of them
 unset FORCE_COLOR AGENTLITE_RUN
 unset PYTHONDONTWRITEBYTECODE # or each worker and each program of a test compiles all anew
