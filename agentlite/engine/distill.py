@@ -10,9 +10,11 @@ has the same answers. The gradient is that of the divergence; how likely an answ
 has no part in it (arXiv 2306.13649).
 """
 
+import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import DistillSettings
@@ -34,6 +36,7 @@ from agentlite.workspace.model_source import Source
 
 MEASURES = {
     "agreement": "agreement",
+    "unlikely_starts": "unlikely_starts",
     "sampled_share": "sampled_share",
     "answer_tokens": "new_tokens",
 }
@@ -50,6 +53,8 @@ FIXED = dict.fromkeys(
     "A step's rows are sampled, and its loss is the divergence from the teacher.",
 )
 LAST = 5  # steps that the figures are the mean of
+UNLIKELY = 1e-4  # times the teacher's probability: so low, the reverse KL has next to no gradient
+MANY_STARTS = 0.05  # of the answers, which is worth a notice
 
 
 class DistillPrompt(NamedTuple):
@@ -98,17 +103,44 @@ def train(
         _check(student)
         return make_trainer(student, of_run, settings, folder, task, micro)
 
-    figures = trainer.train(make, folder, schedule(settings, len(task.prompts)), Watch(MEASURES))
+    watch = Watch(MEASURES, _noticing_starts(settings.beta, folder.name))
+    figures = trainer.train(make, folder, schedule(settings, len(task.prompts)), watch)
     rows = training_log.logged(folder)
     few = max(1, min(LAST, len(rows) // 2))
+    starts = training_log.mean(rows[-few:], "unlikely_starts")
+    if starts >= MANY_STARTS:
+        console.notice(
+            f"{folder.name}: in the last steps the teacher would begin {starts:.0%} of the answers "
+            f"with a token that is {1 / UNLIKELY:,.0f} times less likely to the student, which has "
+            "not learned such answers"
+        )
     return {
         **figures,
         "first_divergence": training_log.mean(rows[:few], "loss"),
         "last_divergence": training_log.mean(rows[-few:], "loss"),
         "first_agreement": training_log.mean(rows[:few], "agreement"),
         "last_agreement": training_log.mean(rows[-few:], "agreement"),
+        "unlikely_starts": starts,
         **({"teacher_mass": round(stored.mass, 4)} if stored else {}),
     }
+
+
+def _noticing_starts(beta: float, stage: str) -> Callable[[int, Mapping[str, float]], None]:
+    """Says after the first steps that the student would never begin as its teacher does, while
+    there is time to start again. With the forward KL it learns to.
+    """
+    starts: list[float] = []
+
+    def at_step(step: int, row: Mapping[str, float]) -> None:
+        starts.append(row.get("unlikely_starts", 0.0))
+        if step == LAST and beta and fmean(starts) >= MANY_STARTS:
+            console.notice(
+                f"{stage}: the teacher would begin {fmean(starts):.0%} of the answers with a token "
+                f"that is {1 / UNLIKELY:,.0f} times less likely to the student, which hardly "
+                f"learns that with --beta {beta:g}. With --beta 0 it does, or after steps of sft"
+            )
+
+    return at_step
 
 
 def _stored(
@@ -234,7 +266,7 @@ def _distilling(
             measured = self._metrics["train"]
             measured["answer_tokens"].append(sum(counts) / len(counts))
             measured["sampled_share"].append(answers.share)
-            self.micro_batches = len(batches)
+            self.micro_batches, self.step_answers = len(batches), sum(map(len, rows))
             pad = self.processing_class.pad_token_id
             return [_micro_batch(some, pad) for some in rows], sum(counts)
 
@@ -248,11 +280,14 @@ def _distilling(
             numbers, labels = inputs.pop("prompt_number").tolist(), inputs.pop("labels")
             guide = teacher.guide(numbers, inputs, labels)
             student = self.accelerator.unwrap_model(model)
-            total, agreed, count = distance(student, inputs, labels, teacher, guide, beta)
-            tokens = num_items_in_batch or count
-            # TRL logs the mean over micro-batches: so it is that over the tokens of the step
-            self._metrics["train"]["agreement"].append(float(agreed) * self.micro_batches / tokens)
-            loss = total / tokens
+            found = distance(student, inputs, labels, teacher, guide, beta)
+            tokens = num_items_in_batch or found.tokens
+            # TRL logs the mean over micro-batches: so it is that over the whole step
+            measured = self._metrics["train"]
+            measured["agreement"].append(float(found.agreed) * self.micro_batches / tokens)
+            starts = float(found.unlikely_starts) * self.micro_batches / self.step_answers
+            measured["unlikely_starts"].append(starts)
+            loss = found.total / tokens
             return (loss, {}) if return_outputs else loss
 
     return Distilling
@@ -265,6 +300,18 @@ def _micro_batch(rows: Sequence[AnswerRow], pad: int) -> dict[str, Any]:
     return {**collate([row.columns() for row in rows], pad), "prompt_number": numbers}
 
 
+class Distance(NamedTuple):
+    """Of a micro-batch, over its answer tokens: the sum of their divergences; at how many both
+    models hold the same token for likeliest; how many begin an answer and have a likeliest token
+    of the teacher that is UNLIKELY to the student; and how many they are.
+    """
+
+    total: Any
+    agreed: Any
+    unlikely_starts: Any
+    tokens: int
+
+
 def distance(
     student: Any,
     inputs: dict[str, Any],
@@ -272,32 +319,36 @@ def distance(
     teacher: Teacher,
     guide: Sequence[Any],
     beta: float,
-) -> tuple[Any, Any, int]:
-    """Over the answer tokens of a micro-batch: the sum of their divergences, the number of those at
-    which both models hold the same token for likeliest, and their number.
-
-    A few hundred tokens' logits of either model are in memory at once, and are made again on the
+) -> Distance:
+    """A few hundred tokens' logits of either model are in memory at once, and are made again on the
     way back.
     """
     import torch
     from torch.utils.checkpoint import checkpoint
 
-    states, targets, _ = trained_states(student, inputs, labels)
+    states, targets, trained = trained_states(student, inputs, labels)
     head, count = head_of(student), len(targets)
+    first = (trained.cumsum(1) == 1)[trained]  # (tokens,), as states and targets
 
-    def of_chunk(some: Any, *of_teacher: Any) -> Any:
+    def of_chunk(some: Any, first: Any, *of_teacher: Any) -> Any:
         own, other = teacher.compare(head(some).float(), *of_teacher)
-        agreed = own.argmax(-1) == other.argmax(-1)
-        return torch.stack([divergence(own, other, beta).sum(), agreed.float().sum()])
+        highest, likeliest = other.max(-1, keepdim=True)
+        agreed = own.argmax(-1, keepdim=True) == likeliest
+        unlikely = own.gather(-1, likeliest) < highest + math.log(UNLIKELY)
+        starts = unlikely.squeeze(-1) & first
+        return torch.stack(
+            [divergence(own, other, beta).sum(), agreed.float().sum(), starts.float().sum()]
+        )
 
     # a zero that hangs on the model: without answer tokens there is still a gradient, of zeros
-    total = torch.stack([states.sum() * 0.0] * 2).float()
+    sums = torch.stack([states.sum() * 0.0] * 3).float()
     for start in range(0, count, CHUNK):
         part = slice(start, start + CHUNK)
-        total = total + checkpoint(
-            of_chunk, states[part], *(one[part] for one in guide), use_reentrant=False
+        sums = sums + checkpoint(
+            of_chunk, states[part], first[part], *(one[part] for one in guide), use_reentrant=False
         )
-    return total[0], total[1].detach(), count
+    total, agreed, unlikely_starts = sums
+    return Distance(total, agreed.detach(), unlikely_starts.detach(), count)
 
 
 def sampled_share(settings: DistillSettings, step: int, steps: int) -> float:

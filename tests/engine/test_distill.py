@@ -3,6 +3,7 @@ changes nothing.
 """
 
 import random
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -51,8 +52,10 @@ def likely(loaded, row) -> object:
     return logits[len(row.ids) - 1 : -1].log_softmax(-1)
 
 
-def by_hand(rows, student, teaching, beta) -> tuple[float, float]:
-    """The loss, and the share of tokens at which both hold the same token for likeliest."""
+def by_hand(rows, student, teaching, beta) -> tuple[float, float, float]:
+    """The loss, the share of tokens at which both hold the same token for likeliest, and of answers
+    whose likeliest first token is ten thousand times less likely to the student.
+    """
     import torch
 
     own, other = (torch.cat([likely(one, row) for row in rows]) for one in (student, teaching))
@@ -60,7 +63,11 @@ def by_hand(rows, student, teaching, beta) -> tuple[float, float]:
     total = beta * (other.exp() * (other - mixed)).sum()
     total += (1 - beta) * (own.exp() * (own - mixed)).sum()
     agreed = (own.argmax(-1) == other.argmax(-1)).double().mean()
-    return float(total) / len(own), float(agreed)
+    starts = []
+    for row in rows:
+        first, of_teacher = (likely(one, row)[0].exp() for one in (student, teaching))
+        starts.append(float(first[of_teacher.argmax()]) < 1e-4 * float(of_teacher.max()))
+    return float(total) / len(own), float(agreed), sum(starts) / len(starts)
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
@@ -99,9 +106,10 @@ def test_the_loss_is_that_of_the_formula_over_the_answers_of_whom_they_should_be
         assert row.answer == (sampled[0] if whose[-1] else other)
     assert True in whose and False in whose
     (found,) = training_log.logged(tmp_path)
-    loss, agreement = by_hand(steps[0], student, teaching, 0.4)
+    loss, agreement, starts = by_hand(steps[0], student, teaching, 0.4)
     assert found["loss"] == pytest.approx(loss, rel=1e-4)
     assert found["agreement"] == pytest.approx(agreement)
+    assert found["unlikely_starts"] == pytest.approx(starts)
     assert found["sampled_share"] == sum(whose) / len(whose)
 
 
@@ -166,6 +174,45 @@ def test_the_student_comes_closer_to_its_teacher(tiny_model, taught, tmp_path):
     figures = trained(tiny_model, taught, tmp_path, max_steps=12)
     assert figures["last_divergence"] < 0.7 * figures["first_divergence"]
     assert figures["last_agreement"] > figures["first_agreement"]
+
+
+@pytest.fixture(scope="module")
+def sure(tiny_model, tmp_path_factory):
+    """The base model with larger logits. Of the five answers, the two with the surest beginnings
+    begin with a token that is ten thousand times less likely to the base model.
+    """
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path_factory.mktemp("sure") / "tiny"
+    shutil.copytree(tiny_model, folder)
+    (path,) = folder.glob("*.safetensors")
+    weights = load_file(path)
+    weights["model.norm.weight"] *= 22
+    save_file(weights, path, {"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("batch_size", [5, 2])
+def test_answers_that_the_student_would_never_begin_as_its_teacher_are_counted(
+    batch_size, sure, tiny_model, tmp_path, monkeypatch
+):
+    rows = []
+    make = distill_trainer._Answers.__call__
+
+    def noting(self, *request):
+        rows.append(make(self, *request))
+        return rows[-1]
+
+    monkeypatch.setattr(distill_trainer._Answers, "__call__", noting)
+    settings = distill(lmbda=0.0, max_steps=1, batch_size=batch_size)
+    distill_trainer.train(source(tiny_model), source(sure), settings, tmp_path, distill_task())
+    student, teaching = (
+        load(source(one), loading_of(settings), trainable=False) for one in (tiny_model, sure)
+    )
+    *_, starts = by_hand(rows[0], student, teaching, 0.5)
+    (found,) = training_log.logged(tmp_path)
+    assert 0 < starts < 1
+    assert found["unlikely_starts"] == pytest.approx(starts)
 
 
 @pytest.mark.parametrize(

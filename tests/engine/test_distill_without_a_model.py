@@ -1,6 +1,7 @@
 """Distillation without a model: the seeds of its answers, the longest row, and its figures."""
 
 import json
+import sys
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,7 +85,10 @@ def test_figures_are_means_of_the_first_and_of_the_last_steps(
     count: int, first: float, last: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def train(*_: Any) -> dict[str, Any]:
-        rows = [{"step": n + 1, "loss": float(n), "agreement": n / 10} for n in range(count)]
+        rows = [
+            {"step": n + 1, "loss": float(n), "agreement": n / 10, "unlikely_starts": n / 20}
+            for n in range(count)
+        ]
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "metrics.jsonl").write_text(lines, encoding="utf-8")
         return {"steps": count}
@@ -98,7 +102,46 @@ def test_figures_are_means_of_the_first_and_of_the_last_steps(
         "last_divergence": last,
         "first_agreement": first / 10,
         "last_agreement": last / 10,
+        "unlikely_starts": last / 20,
     }
+
+
+@pytest.mark.parametrize(
+    ("beta", "shares", "at_once", "at_the_end"),
+    [
+        (1.0, [0.5, 0.3, 0.4, 0.4, 0.4, 0.2, 0.2], "40%", "27%"),
+        (1.0, [0.0, 0.0, 0.0, 0.0, 0.2, 0.6, 0.9], "", "57%"),  # too few at first
+        (0.5, [0.5, 0.3, 0.4, 0.4, 0.4, 0.0, 0.0], "40%", "13%"),
+        (0.0, [0.5, 0.3, 0.4, 0.4, 0.4, 0.0, 0.0], "", "13%"),  # the forward KL learns them
+        (1.0, [0.9, 0.0, 0.0], "", ""),  # a run of fewer steps than are looked at
+        (1.0, [0.0] * 7, "", ""),
+    ],
+)
+def test_a_student_that_would_never_begin_as_its_teacher_is_noticed_early_and_at_the_end(
+    beta: float,
+    shares: list[float],
+    at_once: str,
+    at_the_end: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def train(make: Any, folder: Path, plan: Any, watch: Any) -> dict[str, Any]:
+        rows = [{"step": n, "unlikely_starts": share} for n, share in enumerate(shares, 1)]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "metrics.jsonl").write_text(lines, encoding="utf-8")
+        for row in rows:
+            watch.at_step(row["step"], row)
+        print("at the end of the steps", file=sys.stderr)
+        return {}
+
+    monkeypatch.setattr(distill_trainer, "prepare", lambda loading: None)
+    monkeypatch.setattr(distill_trainer.trainer, "train", train)
+    distill_trainer.train(SOURCE, SOURCE, distill(beta=beta), tmp_path, distill_task())
+    early, end = capsys.readouterr().err.split("at the end of the steps")
+    for shown, share in ((early, at_once), (end, at_the_end)):
+        assert f"{share} of the answers" in shown if share else "of the answers" not in shown
+    assert ("--beta 0" in early) == bool(at_once)
 
 
 def test_teacher_and_student_are_both_models_whose_logits_are_the_heads_alone(
