@@ -34,6 +34,7 @@ from agentlite.scoring.rewards import COMPONENTS, Attempt
 CUT = "not finished within max_new_tokens"
 DIFFICULTY = ("difficulty", "level")  # where the meta of a record says it
 ID, TURN = ("record_id", "id"), "turn"
+NO_ARGUMENTS = {"name", "id", "type", "index"}
 CALLS = ("calls", "tool_calls", "function_call")  # the last one as older servers write it
 SHAPE = (
     '{"record_id": "...", "turn": 2, "text": "..."}, or "calls": [{"name": ..., "arguments": '
@@ -330,6 +331,12 @@ def _call(call: Any, where: str) -> Call:
     """A call, or OpenAI's object with one, its arguments an object or the JSON text of one."""
     if isinstance(call, dict):
         call = call.get("function", call)
+    if isinstance(call, dict) and "arguments" not in call and (other := call.keys() - NO_ARGUMENTS):
+        raise UserError(
+            f'has a call without "arguments", and with {", ".join(sorted(map(repr, other)))}.',
+            f"A row: {SHAPE}.",
+            location=where,
+        )
     arguments = call.get("arguments", {}) if isinstance(call, dict) else None
     try:
         arguments = json.loads(arguments) if isinstance(arguments, str) else arguments

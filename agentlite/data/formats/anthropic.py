@@ -127,7 +127,7 @@ class _AnthropicDialog:
         given = block.get("id")
         if not isinstance(given, str) or not given or given in self.ids:
             raise RowError("E205", f"a tool_use needs an id of its own, not {given!r}")
-        call = read_call({"name": block.get("name"), "arguments": block.get("input")})
+        call = read_call({key: inner for key, inner in block.items() if key != "type"})
         known = self.properties.get(call.name, {})
         # Arrow fills in the parameters of other tools
         arguments = {

@@ -14,7 +14,7 @@ from agentlite.data.formats import sharegpt
 from agentlite.data.formats.chains import PromptParts, Syntax, take_apart
 from agentlite.data.formats.extra_fields import rest
 from agentlite.data.formats.json_decode import json_value, shortened
-from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tool
+from agentlite.data.formats.tool_calls import ARGUMENTS, json_or_literal, read_call, read_tool
 
 EXAMPLE = (
     '{"conversations": [{"from": "system", "value": "Call these plugins where they help.\\n1. '
@@ -143,11 +143,10 @@ def _chain(text: str, loss: bool, calls: dict[str, dict[str, Any]]) -> Iterator[
         value = json_or_literal(_unfenced(step["call"]))
         if not isinstance(value, dict):
             raise RowError("E206", f"a call without a name: {shortened(step['call'])}")
-        given = read_call(
-            {"name": value.get("api_name"), "arguments": value.get("parameters")}, json_or_literal
-        )
+        named = {"name": value.get("api_name"), **rest(value, "api_name", "name", "function")}
+        given = read_call(named, json_or_literal)
         call = Call(given.name, given.arguments, f"call_{len(calls)}")
-        calls[call.id] = rest(value, "api_name", "parameters")
+        calls[call.id] = rest(value, "api_name", *ARGUMENTS)
         yield Message("assistant", _without_marks(text[end : step.start()]), (call,), loss=loss)
         if step["result"] is not None:
             yield Message("tool", _unfenced(step["result"]), call_id=call.id)

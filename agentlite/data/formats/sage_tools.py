@@ -17,7 +17,7 @@ from agentlite.core.records import (
 from agentlite.data.formats.extra_fields import meta_of, rest
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.qa_text import text_at
-from agentlite.data.formats.tool_calls import from_list, json_schema, read_arguments
+from agentlite.data.formats.tool_calls import ARGUMENTS, arguments_of, from_list, json_schema
 
 EXAMPLE = (
     '{"tool_id": "rain_001", "name": "Rain", "category": "weather", "capabilities": ["rain of '
@@ -64,11 +64,12 @@ def read(row: dict[str, Any]) -> Record:
     if not isinstance(examples, list) or len(examples) != 1 or not isinstance(examples[0], dict):
         raise RowError("E201", f"{EXAMPLES} are not a list of one example")
     example, tool = examples[0], declared(row)
-    given, known = read_arguments(example.get("arguments")), tool.parameters["properties"]
+    given = arguments_of({"name": tool.name, **rest(example, "instruction", "expected_output")})
+    known = tool.parameters["properties"]
     # Arrow fills in the parameters of other tools as null
     arguments = {key: value for key, value in given.items() if value is not None or key in known}
     call = Call(tool.name, arguments, "call_0")
-    extra = rest(example, "instruction", "arguments")
+    extra = rest(example, "instruction", *ARGUMENTS)
     return Record(
         messages=(
             Message("user", text_at(example, "instruction")),

@@ -25,6 +25,11 @@ SCHEMAS_BY_KEY = ("properties", "$defs", "definitions")
 SCHEMAS = ("items", "additionalProperties", "anyOf", "oneOf", "allOf")
 # where a tool's schema stands: with OpenAI, MCP, Anthropic, LangChain
 PARAMETERS = ("parameters", "inputSchema", "input_schema", "args_schema")
+# where the arguments of a call stand: with OpenAI, LangChain, Anthropic, Llama
+ARGUMENTS = ("arguments", "args", "input", "parameters")
+# keys of a call that hold no arguments: most calls have no others
+CALL_KEYS = frozenset({"id", "type", "index", "name", "function", "arguments"})
+ARGUMENTS_KEY = re.compile("arg|param|input|json", re.IGNORECASE)
 RESULT_KEY = re.compile("return|response|result|output", re.IGNORECASE)
 Reader = Callable[[str], Any]
 MOST_KNOWN = 10_000
@@ -84,7 +89,38 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
         raise RowError("E206", f"a call without a name: {shortened(value)}", hint)
     given = value.get("id")
     call_id = given if isinstance(given, str) else ""
-    return Call(function["name"], read_arguments(function.get("arguments"), reader), call_id)
+    return Call(function["name"], arguments_of({**value, **function}, reader), call_id)
+
+
+def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str, object]:
+    """The arguments of a call, under whichever key they stand; none are {}. Raises RowError E206
+    where two keys differ or they stand under a key that is not read: the call would be learned
+    without them. And what read_arguments raises.
+    """
+    if call.keys() <= CALL_KEYS:
+        return read_arguments(call.get("arguments"), reader)
+    given: dict[str, object] = {}
+    for key in ARGUMENTS:
+        if (arguments := read_arguments(call.get(key), reader)) and given not in ({}, arguments):
+            reason = f"a call of {call.get('name')} has two different sets of arguments"
+            raise RowError("E206", reason, f"Keep one: the other stands under {key!r}.", key)
+        given = arguments or given
+    if not given:
+        _refuse_unread_arguments(call)
+    return given
+
+
+def _refuse_unread_arguments(call: dict[str, Any]) -> None:
+    """Raises RowError E206 for an object under a key that may hold arguments."""
+    is_silent = all(call.get(key) is None for key in ARGUMENTS)
+    for key, value in call.items():
+        text = value.lstrip(' "') if isinstance(value, str) else ""
+        is_object = bool(value) and (isinstance(value, dict) or text.startswith("{"))
+        if not is_object or key in (*CALL_KEYS, *ARGUMENTS):
+            continue
+        if is_silent or ARGUMENTS_KEY.search(key):
+            reason = f"a call of {call.get('name')} has no arguments, and an object under {key!r}"
+            raise RowError("E206", reason, 'Write its arguments under "arguments".', key)
 
 
 def read_tools(value: object, reader: Reader = json_value) -> tuple[Tool, ...]:

@@ -1,0 +1,74 @@
+"""agentlite.data.formats: the arguments of a call are never lost, whatever key they stand under."""
+
+import json
+from typing import Any
+
+import pytest
+from support.read_rows import rows_of
+from support.samples import DATA
+
+from agentlite.core.errors import RowError
+from agentlite.data.formats import FORMATS, samples, to_record
+from agentlite.data.formats.tool_calls import ARGUMENTS, read_call
+
+SAMPLES = sorted(path.stem for path in (DATA / "formats").glob("*.jsonl"))
+# a result of SAGE's dialogs names its call's arguments or leaves them unknown
+OWN_WORDS = ("sage_sft",)
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    examples = [json.loads(FORMATS[name].example)] if name in FORMATS else []
+    return [*examples, *(raw.value for raw in rows_of(DATA / "formats" / f"{name}.jsonl"))]
+
+
+def renamed(row: dict[str, Any], key: str) -> dict[str, Any]:
+    """The row with another key for arguments, also in the texts that hold calls."""
+    text = json.dumps(row, ensure_ascii=False)
+    for quote in ('"', '\\"', "'"):
+        text = text.replace(f"{quote}arguments{quote}", f"{quote}{key}{quote}")
+    changed: dict[str, Any] = json.loads(text)
+    return changed
+
+
+def dialogs(row: dict[str, Any]) -> list[Any]:
+    name, parts = samples(row)
+    records = [to_record(part, name) for part in parts]
+    return [(record.messages, record.gold) for record in records]
+
+
+@pytest.mark.parametrize("key", [*ARGUMENTS, "kwargs", "tool_input"])
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in OWN_WORDS])
+def test_a_call_keeps_its_arguments_under_any_key_or_its_row_is_refused(
+    name: str, key: str
+) -> None:
+    for row in rows(name):
+        found, problem = None, ""
+        try:
+            found = dialogs(renamed(row, key))
+        except RowError as error:
+            problem = f"{error.code} {error.reason}"
+        assert found == dialogs(row) or problem.startswith("E206")
+        assert found or key not in ARGUMENTS or "not JSON" in problem
+
+
+@pytest.mark.parametrize("key", ARGUMENTS[1:])
+def test_arguments_that_differ_between_two_keys_are_refused_and_equal_ones_count_once(
+    key: str,
+) -> None:
+    call = {"name": "f", "arguments": '{"a": 1}'}
+    assert read_call({**call, key: {"a": 1}}) == read_call({**call, key: None}) == read_call(call)
+    assert read_call({**call, "arguments": "{}", key: {"a": 1}}) == read_call(call)
+    with pytest.raises(RowError, match="f has two different sets of arguments"):
+        read_call({**call, key: {"a": 2}})
+
+
+def test_an_object_that_is_no_argument_does_not_cost_a_call_without_any() -> None:
+    more = {"extra_content": {"google": {"thought_signature": "s"}}, "cache_control": {"type": "e"}}
+    assert read_call({"name": "f", "arguments": "{}", **more}).arguments == {}
+    assert read_call({"function": {"name": "f", "args": {}}, **more}).arguments == {}
+
+
+def test_arguments_that_a_stream_left_in_pieces_are_refused() -> None:
+    with pytest.raises(RowError) as caught:
+        read_call({"name": "f", "input": {}, "partial_json": '{"a": 1}'})
+    assert (caught.value.code, caught.value.at) == ("E206", "partial_json")
