@@ -297,8 +297,8 @@ def test_a_row_that_can_be_read_in_two_ways_is_refused(shape, problem, tmp_path,
 def test_a_call_whose_arguments_stand_under_another_key_is_refused(key, tmp_path, dialog):
     """Read as a call without any, it would count as wrong."""
     for call in ({"name": "f", key: {"a": 1}}, {"function": {"name": "f", key: {"a": 1}}}):
+        rows = [{"id": dialog.id, "turn": 2, "calls": [call]}]
         with pytest.raises(UserError, match=f"'{key}'") as refused:
-            rows = [{"id": dialog.id, "turn": 2, "calls": [call]}]
             external(tmp_path / "rows.jsonl", rows, dialog)
         assert refused.value.location.endswith(":1") and refused.value.fix
     bare = {"id": dialog.id, "turn": 2, "calls": [{"id": "x", "type": "function", "name": "f"}]}

@@ -6,6 +6,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Message, Record
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.extra_fields import meta_of
+from agentlite.data.formats.openai import has_loss
 from agentlite.data.formats.qa_text import dialog, text_at
 
 EXAMPLE = (
@@ -51,11 +52,9 @@ def _message(turn: dict[str, object], number: int) -> Message:
     """Only what the assistant says is ever learned: null leaves that so, as it does with the user's
     turns.
     """
-    speaker, loss = sharegpt.speaker_of(turn, number), turn.get("loss")
+    speaker = sharegpt.speaker_of(turn, number)
     if speaker == "tool" or speaker == "call":
         raise RowError("E202", f"a {speaker} turn in a format that has none (turn {number})")
-    if loss is not None and not isinstance(loss, bool):
-        raise RowError("E201", f"loss is {loss!r}, not true, false or null (turn {number})")
     return Message(
-        speaker, sharegpt.text_of(turn, number), loss=speaker != "assistant" or loss is not False
+        speaker, sharegpt.text_of(turn, number), loss=speaker != "assistant" or has_loss(turn)
     )

@@ -9,8 +9,9 @@ from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import ms_swift
 from agentlite.data.formats.extra_fields import meta_of, rest
 from agentlite.data.formats.json_decode import shortened
-from agentlite.data.formats.openai import has_loss, merged, unknown_role
+from agentlite.data.formats.openai import LOSS, has_loss, merged, unknown_role
 from agentlite.data.formats.tool_calls import read_call, read_tools
+from agentlite.data.formats.unread_keys import refuse_unread
 
 EXAMPLE = (
     '{"system": "Be brief.", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, '
@@ -100,13 +101,14 @@ class _AnthropicDialog:
         role = message.get("role") if isinstance(message, dict) else None
         if role not in ("user", "assistant"):
             raise unknown_role(role, BLOCKS, f"message {number}")
+        refuse_unread(message, ("role", "content", *LOSS), f"message {number}")
         blocks = _blocks(message.get("content"), BLOCKS[role], f"message {number}")
         if role == "assistant":
             self._assistant(blocks, has_loss(message))
         else:
             self._user(blocks, number)
         extra = [
-            rest(message, "role", "content", "loss", "weight"),
+            rest(message, "role", "content", *LOSS),
             *(rest(block, *KNOWN) for block in blocks),
         ]
         self.extra += [{"message": number, **texts} for texts in extra if texts]

@@ -1,6 +1,6 @@
 """Keys of a row that its format does not know -> meta, so that nothing is lost."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 
@@ -22,6 +22,17 @@ def meta_of(row: dict[str, Any], *known: str, **named: object) -> dict[str, Any]
     """
     kept = {**named, "extra": rest(row, "id", *known)}
     return {**source_id(row), **{key: value for key, value in kept.items() if value}}
+
+
+def extra_by_turn(
+    messages: Sequence[dict[str, Any]], known: Set[str]
+) -> dict[str, dict[str, object]]:
+    """The values of messages under unknown keys, by the number of the message."""
+    return {
+        str(number): more
+        for number, message in enumerate(messages, 1)
+        if not message.keys() <= known and (more := rest(message, *known))
+    }
 
 
 def stated_in(meta: Mapping[str, Any], key: str) -> object:

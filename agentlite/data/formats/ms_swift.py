@@ -9,10 +9,11 @@ from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Message, Record, plain
 from agentlite.data.formats import self_cognition
 from agentlite.data.formats.extra_fields import meta_of, rest
-from agentlite.data.formats.openai import has_loss
+from agentlite.data.formats.openai import LOSS, THOUGHTS, has_loss, thoughts_of
 from agentlite.data.formats.qa_text import dialog, history, text_at
 from agentlite.data.formats.sharegpt import speaker_of, turns_of
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
+from agentlite.data.formats.unread_keys import refuse_unread
 
 EXAMPLE = (
     '{"tools": "[{\\"name\\": \\"weather\\", \\"parameters\\": {\\"type\\": \\"object\\", '
@@ -26,6 +27,7 @@ EXAMPLE = (
 OWN_ROLES = ("tool_call", "tool_response")
 OWN_KEYS = ("loss_scale", "channel")
 EXCHANGE = {"human", "assistant"}
+KNOWN = frozenset(("role", "content", "tool_calls", "loss_scale", *LOSS, *THOUGHTS))
 DIALOGS = (
     "messages",
     "conversations",
@@ -128,6 +130,7 @@ class _MsSwiftDialog:
             raise RowError(
                 "E206", f"tool_calls in a row whose calls are turns of their own (message {number})"
             )
+        refuse_unread(turn, KNOWN, f"message {number}")
         if speaker == "tool":
             answered = self.waiting.pop(0) if self.waiting else ""
             content = turn.get("content")
@@ -139,7 +142,7 @@ class _MsSwiftDialog:
             self.messages.append(Message(speaker, _text(turn, number)))
             if speaker == "assistant":
                 self._weigh(turn, number)
-        if extra := rest(turn, "role", "content", "tool_calls", "loss", "weight", "loss_scale"):
+        if extra := rest(turn, *KNOWN):
             self.extra.setdefault(str(len(self.messages) - 1), []).append(extra)
 
     def _call(self, turn: dict[str, object], number: int) -> None:
@@ -182,4 +185,4 @@ def _text(turn: dict[str, object], number: int) -> str:
     content = turn.get("content")
     if content is not None and not isinstance(content, str):
         raise RowError("E216", f"content is {kind(content)}, not text (message {number})")
-    return content or ""
+    return "\n\n".join(filter(None, [*thoughts_of(turn, "assistant", number), content]))

@@ -1,7 +1,7 @@
 """OpenAI rows, {"messages": [...], "tools": [...]} -> Record."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 import msgspec
@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError, nearest
 from agentlite.core.plain_words import kind, misfit
 from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, plain
-from agentlite.data.formats.extra_fields import meta_of, rest
+from agentlite.data.formats.extra_fields import extra_by_turn, meta_of
 from agentlite.data.formats.json_decode import json_value, shortened
 from agentlite.data.formats.tool_calls import read_call, read_tools
+from agentlite.data.formats.unread_keys import refuse_unread
 
 EXAMPLE = (
     '{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", '
@@ -33,25 +34,16 @@ ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-THOUGHTS = (
-    "reasoning_content",
-    "reasoning",
-    "thinking",
-)  # what a thinking model said before, under the keys that servers use; some write two of them
-KNOWN = frozenset(
-    {
-        "role",
-        "content",
-        "tool_calls",
-        "function_call",
-        "tool_call_id",
-        "name",
-        "tool_name",
-        "loss",
-        "weight",
-        *THOUGHTS,
-    }
-)
+# what a thinking model said before, under the keys that servers use; some write two of them
+THOUGHTS = ("reasoning_content", "reasoning", "thinking", "tool_plan")
+# the same in parts, where none of those is there
+THOUGHT_PARTS = ("reasoning_details", "thinking_blocks")
+# what takes a turn out of training: with ms-swift, OpenAI, Axolotl
+LOSS = ("loss", "weight", "train")
+PARTS_LEARNED = ("train_detail",)  # with Axolotl
+CALLS = ("tool_calls", "function_call")
+WORDS = frozenset(("role", "content", "tool_call_id", "name", "tool_name", *LOSS, *THOUGHTS))
+KNOWN = WORDS | {*CALLS}
 TASKS = get_args(Task)
 
 
@@ -81,18 +73,15 @@ def read(row: dict[str, Any]) -> Record:
         gold=gold,
         task=row["task"] if row.get("task") in TASKS else "general",
         meta=meta_of(
-            row, "messages", "tools", "functions", "gold", "task", turns=_extra_by_turn(messages)
+            row,
+            "messages",
+            "tools",
+            "functions",
+            "gold",
+            "task",
+            turns=extra_by_turn(messages, KNOWN),
         ),
     )
-
-
-def _extra_by_turn(messages: list[dict[str, object]]) -> dict[str, dict[str, object]]:
-    """The values of messages under unknown keys, by the number of the message."""
-    return {
-        str(number): more
-        for number, message in enumerate(messages, 1)
-        if not message.keys() <= KNOWN and (more := rest(message, *KNOWN))
-    }
 
 
 def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -145,10 +134,9 @@ class _OpenAIDialog:
         if role is None:
             raise unknown_role(message.get("role"), ROLES, f"message {number}")
         content, loss = _text(message.get("content"), role, number), has_loss(message)
-        if not message.keys().isdisjoint(THOUGHTS):
-            thoughts = [_text(message.get(key), role, number) for key in THOUGHTS]
-            once = {thought.strip(): thought for thought in thoughts}.values()
-            content = "\n\n".join(filter(None, [*once, content]))
+        if thoughts := thoughts_of(message, role, number):
+            content = "\n\n".join(filter(None, [*thoughts, content]))
+        place = f"message {number}"
         if role == "assistant":
             try:
                 self.calls = tuple([self._call(call) for call in _calls(message)])
@@ -156,7 +144,12 @@ class _OpenAIDialog:
                 reason = f"{error.reason} (message {number})"
                 raise RowError(error.code, reason, error.hint, error.at) from error
             self.waiting = Counter(call.id for call in self.calls)
+            if not message.keys() <= KNOWN:
+                read = (*KNOWN, *THOUGHT_PARTS)
+                refuse_unread(message, read, place, has_calls=bool(self.calls))
             return Message(role, content, self.calls, "", loss)
+        if not message.keys() <= WORDS:
+            refuse_unread(message, WORDS, place)
         return Message(role, content, (), self._answered(message) if role == "tool" else "", loss)
 
     def _call(self, given: Any) -> Call:
@@ -205,18 +198,47 @@ class _OpenAIDialog:
         return fitting[0]
 
 
-def has_loss(message: dict[str, object]) -> bool:
-    """Whether a turn is learned: `loss: false` and `weight: 0` take it out."""
-    return message.get("loss") is not False and message.get("weight") != 0
+def has_loss(message: Mapping[str, object]) -> bool:
+    """Whether a turn is learned: `loss: false`, `weight: 0` and `train: false` take it out. Raises
+    RowError E201 for a value between them: a turn is learned as a whole or not at all.
+    """
+    keys = (*LOSS, *PARTS_LEARNED)
+    if message.keys().isdisjoint(keys):
+        return True
+    given = {key: message[key] for key in keys if message.get(key) is not None}
+    for key, value in given.items():
+        if key in PARTS_LEARNED or not isinstance(value, int | float) or value not in (0, 1):
+            reason = f"{key} of a turn is {shortened(value)}, not true, false, 1 or 0"
+            hint = "A turn is learned as a whole, or not at all."
+            raise RowError("E201", reason, hint, key)
+    return all(given.values())
+
+
+def thoughts_of(message: dict[str, Any], role: Role, number: int) -> list[str]:
+    """What a message says before its content, equal texts once."""
+    if message.keys().isdisjoint((*THOUGHTS, *THOUGHT_PARTS)):
+        return []
+    thoughts = [_text(message.get(key), role, number) for key in THOUGHTS]
+    once = {thought.strip(): thought for thought in thoughts if thought}
+    if once:
+        return [*once.values()]
+    lists = [value for key in THOUGHT_PARTS if isinstance(value := message.get(key), list)]
+    parts = [part for value in lists for part in value if isinstance(part, dict)]
+    texts = [part.get(key) for part in parts for key in ("text", "thinking", "summary")]
+    return list(dict.fromkeys(text for text in texts if isinstance(text, str) and text))
 
 
 def _calls(message: dict[str, object]) -> list[dict[str, object]]:
-    calls = message.get("tool_calls") or (
-        [message["function_call"]] if message.get("function_call") else []
-    )
+    calls, one = message.get("tool_calls") or [], message.get("function_call")
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise RowError("E206", "tool_calls are not a list of objects")
-    return calls
+    if not one:
+        return calls
+    if not isinstance(one, dict):
+        raise RowError("E206", "function_call is not an object")
+    if calls and [replace(read_call(call), id="") for call in calls] != [read_call(one)]:
+        raise RowError("E206", "function_call is another call than tool_calls")
+    return calls or [one]
 
 
 def _text(content: object, role: Role, number: int) -> str:

@@ -9,7 +9,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Gold, Message, Record, Tool, digest, gold_call, plain
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.extra_fields import meta_of, rest
-from agentlite.data.formats.openai import has_loss
+from agentlite.data.formats.openai import LOSS, has_loss
 from agentlite.data.formats.sage_tools import NO_CATALOGUE, declared, split_of, unknown_call
 from agentlite.data.formats.tool_calls import read_arguments
 
@@ -23,7 +23,8 @@ EXAMPLE = (
     '"metadata": {}, "split": "train"}'
 )
 CANDIDATES = "candidate_tools"
-TURN = ("role", "content", "tool_id", "result", "arguments", "loss", "weight")
+TURN = ("role", "content", "tool_id", "result", "arguments", *LOSS)
+KNOWN = frozenset((*TURN, *sharegpt.TURN))
 
 
 def fits(row: dict[str, Any]) -> bool:
@@ -57,7 +58,9 @@ def read(row: dict[str, Any], catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> R
                 "E202", f"a {turn.get('role')!r} turn in a format that has none (turn {number})"
             )
         else:
-            messages.append(Message(speaker, sharegpt.text_of(turn, number), loss=has_loss(turn)))
+            messages.append(
+                Message(speaker, sharegpt.text_of(turn, number, KNOWN), loss=has_loss(turn))
+            )
     named = {**row, "id": row.get("dialog_id")}
     extra = {
         str(number): fields for number, turn in enumerate(turns, 1) if (fields := rest(turn, *TURN))
@@ -131,6 +134,6 @@ def _arguments(turn: dict[str, object]) -> dict[str, object] | None:
 
 def _result_text(turn: dict[str, object], number: int) -> str:
     """The text and, unless it is the same, the result."""
-    text, result = sharegpt.text_of(turn, number), turn.get("result")
+    text, result = sharegpt.text_of(turn, number, KNOWN), turn.get("result")
     written = "" if result is None else result if isinstance(result, str) else plain(result)
     return text if written in ("", text) else "\n".join(filter(None, (text, written)))

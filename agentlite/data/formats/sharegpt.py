@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections.abc import Set
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -9,10 +10,20 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Message, Record, plain
-from agentlite.data.formats.extra_fields import meta_of
+from agentlite.data.formats import openai
+from agentlite.data.formats.extra_fields import extra_by_turn, meta_of, rest
 from agentlite.data.formats.json_decode import json_value
-from agentlite.data.formats.openai import has_loss, merged, unknown_role
+from agentlite.data.formats.openai import (
+    CALLS,
+    LOSS,
+    THOUGHTS,
+    has_loss,
+    merged,
+    thoughts_of,
+    unknown_role,
+)
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
+from agentlite.data.formats.unread_keys import refuse_unread
 
 EXAMPLE = (
     '{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": '
@@ -37,6 +48,7 @@ SPEAKERS: dict[str, Speaker] = {
     "function": "tool",
     "tool_response": "tool",
 }
+TURN = frozenset(("from", "role", "value", "content", *LOSS, *THOUGHTS))
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 RESULT = re.compile(r"<tool_response>((?:(?!<tool_response>).)*?)</tool_response>", re.DOTALL)
 THOUGHT = re.compile(
@@ -58,6 +70,8 @@ def read(row: dict[str, Any]) -> Record:
     turns = turns_of(row)
     if not isinstance(turns, list):
         raise RowError("E201", "conversations is not a list")
+    if any(isinstance(turn, dict) and _is_of_openai(turn) for turn in turns):
+        return _read_openai(row, turns)
     dialog = _ShareGptDialog()
     if isinstance(row.get("system"), str) and row["system"]:
         dialog.messages.append(Message("system", row["system"]))
@@ -67,8 +81,24 @@ def read(row: dict[str, Any]) -> Record:
     return Record(
         messages=merged(dialog.messages),
         tools=tools,
-        meta=meta_of(row, "conversations", "conversation", "system", "tools"),
+        meta=meta_of(
+            row,
+            *("conversations", "conversation", "system", "tools"),
+            turns=extra_by_turn(turns, TURN),
+        ),
     )
+
+
+def _is_of_openai(turn: dict[str, Any]) -> bool:
+    return "role" in turn and any(turn.get(key) for key in (*CALLS, "tool_call_id"))
+
+
+def _read_openai(row: dict[str, Any], turns: list[Any]) -> Record:
+    """Messages as OpenAI writes them, under this format's key."""
+    system = row.get("system")
+    first = [{"role": "system", "content": system}] if isinstance(system, str) and system else []
+    others = rest(row, "conversations", "conversation", "system")
+    return openai.read({**others, "messages": [*first, *turns]})
 
 
 def _is_alone(turns: list[object], number: int) -> bool:
@@ -93,15 +123,16 @@ def speaker_of(turn: object, number: int) -> Speaker:
     return speaker
 
 
-def text_of(turn: dict[str, Any], number: int) -> str:
-    value = turn.get("value", turn.get("content"))
-    if value is None:
-        return ""
+def text_of(turn: dict[str, Any], number: int, read: Set[str] = TURN) -> str:
+    """What is said, thoughts first. `read`: the keys of a turn that the format reads."""
+    if not turn.keys() <= read:
+        refuse_unread(turn, read, f"turn {number}")
+    value = turn.get("content") if turn.get("value") is None else turn["value"]
     if isinstance(value, dict | list):
-        return plain(value)
-    if not isinstance(value, str):
+        value = plain(value)
+    if not isinstance(value, str | None):
         raise RowError("E216", f"{kind(value)} where text is said (turn {number})")
-    return value
+    return "\n\n".join(filter(None, [*thoughts_of(turn, "assistant", number), value]))
 
 
 class _ShareGptDialog:

@@ -96,7 +96,7 @@ def test_a_row_with_tools_or_with_no_loss_of_its_own_is_none(row: Row) -> None:
 BAD: list[tuple[str, dict[str, Any]]] = [
     ("E201", {}),
     ("E201", {"conversations": ["x"]}),
-    ("E201", {"conversations": [turn("human", None), turn("gpt", 0)]}),
+    ("E201", {"conversations": [turn("human", None), turn("gpt", 0.5)]}),
     ("E201", {"conversations": [turn("human", None), turn("gpt", "false")]}),
     ("E202", {"conversations": [turn("human", None), turn("bot", True)]}),
     ("E202", {"conversations": [turn("human", None), turn("observation", None)]}),

@@ -1,0 +1,184 @@
+"""agentlite.data.formats.unread_keys: a message loses no words, calls or results of other keys."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.damaged_rows import refused
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Record
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import detected, to_record
+
+Row = dict[str, Any]
+TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+CALL = {"id": "x", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+MADE = {"toolCallId": "x", "toolName": "f", "args": {"a": 1}, "result": 4}
+
+
+def openai(**turn: object) -> Row:
+    return {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", **turn}]}
+
+
+def sharegpt(content: object = None, **turn: object) -> Row:
+    answer = {"from": "gpt", "value": content, **turn}
+    return {"conversations": [{"from": "human", "value": "Hi"}, answer]}
+
+
+def anthropic(**turn: object) -> Row:
+    return {"system": "Be brief.", **openai(**turn)}
+
+
+def ms_swift(**turn: object) -> Row:
+    return openai(**{"loss_scale": 1.0, **turn})
+
+
+def agentinstruct(content: object = None, **turn: object) -> Row:
+    row = sharegpt(content, **{"loss": True, **turn})
+    row["conversations"][0]["loss"] = None
+    return row
+
+
+FORMATS: dict[str, Callable[..., Row]] = {
+    "openai": openai,
+    "sharegpt": sharegpt,
+    "anthropic": anthropic,
+    "ms_swift": ms_swift,
+    "agentinstruct": agentinstruct,
+}
+# calls as other tools keep them beside the words
+CALLS: dict[str, Row] = {
+    "ai_sdk_4": {"toolInvocations": [{"state": "result", **MADE}]},
+    "ai_sdk_5": {"parts": [{"type": "tool-f", "state": "output-available", **MADE}]},
+    "langchain": {"additional_kwargs": {"tool_calls": [CALL]}},
+    "langchain_older": {"additional_kwargs": {"function_call": {"name": "f", "arguments": "{}"}}},
+    "langchain_invalid": {"invalid_tool_calls": [{"name": "f", "args": "{", "id": "x"}]},
+    "gemini": {"parts": [{"functionCall": {"name": "f", "args": {"a": 1}}}]},
+    "bedrock": {"blocks": [{"toolUse": {"toolUseId": "x", "name": "f", "input": {"a": 1}}}]},
+    "ag2": {"tool_responses": [{"tool_call_id": "x", "role": "tool", "content": "4"}]},
+}
+# what clients and servers write beside a message
+HARMLESS: Row = {
+    "id": "msg_1",
+    "timestamp": "2026-01-01T00:00:00Z",
+    "usage": {"output_tokens": 3, "server_tool_use": {"web_search_requests": 0}},
+    "response_metadata": {"model_name": "m", "finish_reason": "tool_calls"},
+    "annotations": [],
+    "invalid_tool_calls": [],
+    "audio": None,
+    "logprobs": {"content": [{"token": "Hi", "logprob": -0.1}]},
+}
+
+
+def read(row: Row) -> Record:
+    record = to_record({**row, "tools": [TOOL]})
+    validate(record)
+    return record
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_rows_of_this_file_are_of_their_formats(name: str) -> None:
+    assert detected(FORMATS[name](content="Hello.")) == name
+    assert read(FORMATS[name](content="Hello.")).messages[-1].content == "Hello."
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("calls", CALLS)
+def test_calls_beside_the_words_are_refused_where_they_are_not_read(name: str, calls: str) -> None:
+    row = FORMATS[name](content="I look.", **CALLS[calls])
+    with pytest.raises(RowError) as caught:
+        read(row)
+    assert (caught.value.code, caught.value.at) == ("E206", next(iter(CALLS[calls])))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("key", ["text", "parts", "blocks", "items", "refusal"])
+def test_words_under_another_key_are_named_where_a_message_has_no_content(
+    name: str, key: str
+) -> None:
+    value = "Hello." if key in ("text", "refusal") else [{"type": "text", "text": "Hello."}]
+    with pytest.raises(RowError, match=key) as caught:
+        read(FORMATS[name](content=None, **{key: value}))
+    assert caught.value.code == "E216"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_a_server_writes_beside_a_message_costs_no_row(name: str) -> None:
+    plain = FORMATS[name](content="Hello.")
+    assert read(FORMATS[name](content="Hello.", **HARMLESS)).messages == read(plain).messages
+
+
+def test_calls_that_a_message_repeats_under_another_key_are_read_once() -> None:
+    result, answer = {"role": "tool", "content": "4"}, {"role": "assistant", "content": "Yes."}
+    row = openai(content=None, tool_calls=[CALL])
+    for more in ({"additional_kwargs": {"tool_calls": [CALL]}}, {"tool_call_chunks": [CALL]}):
+        again = openai(content=None, tool_calls=[CALL], **more)
+        records = [read({"messages": [*one["messages"], result, answer]}) for one in (row, again)]
+        assert records[0].messages == records[1].messages
+
+
+@pytest.mark.parametrize("role", ["user", "system"])
+@pytest.mark.parametrize("content", ["I do it.", None])
+def test_only_the_assistant_calls(role: str, content: str | None) -> None:
+    """In tau2-bench the simulated user has tools of its own."""
+    row = openai(content="Hello.")
+    row["messages"].insert(0, {"role": role, "content": content, "tool_calls": [CALL]})
+    assert refused(lambda: read(row)) == "E206"
+
+
+@pytest.mark.parametrize("key", ["output", "result", "response", "parts"])
+def test_a_result_under_another_key_is_not_learned_as_an_empty_one(key: str) -> None:
+    result = {"role": "tool", "tool_call_id": "x", key: "4 mm"}
+    messages = [*openai(content=None, tool_calls=[CALL])["messages"], result]
+    row = {"messages": [*messages, {"role": "assistant", "content": "Yes."}]}
+    assert refused(lambda: read(row)) == "E216"
+    del result[key]
+    assert read(row).messages[2].content == ""  # a result may be empty
+
+
+def test_two_keys_of_calls_are_the_same_call_or_refused() -> None:
+    one = openai(content=None, tool_calls=[CALL], function_call=CALL["function"])
+    assert [call.id for call in read(one).messages[-1].calls] == ["x"]
+    other = openai(content=None, tool_calls=[CALL], function_call={"name": "f", "arguments": "{}"})
+    assert refused(lambda: read(other)) == "E206"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("key", ["loss", "weight", "train"])
+def test_a_turn_that_a_row_takes_out_of_training_is_not_learned(name: str, key: str) -> None:
+    for value in (False, 0, 0.0):
+        assert not read(FORMATS[name](content="Hello.", **{key: value})).messages[-1].loss
+    for value in (True, 1, None):
+        assert read(FORMATS[name](content="Hello.", **{key: value})).messages[-1].loss
+    for value in ("false", "0", 0.5, []):
+        assert refused(lambda v=value: read(FORMATS[name](content="Hello.", **{key: v}))) == "E201"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_turn_of_which_parts_are_learned_is_refused(name: str) -> None:
+    detail = [{"begin_offset": 0, "end_offset": 4, "train": False}]
+    assert refused(lambda: read(FORMATS[name](content="Hello.", train_detail=detail))) == "E201"
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking", "tool_plan"])
+@pytest.mark.parametrize("name", ["openai", "sharegpt", "ms_swift", "agentinstruct"])
+def test_thoughts_stand_before_the_answer_in_every_format(name: str, key: str) -> None:
+    said = read(FORMATS[name](content="Hello.", **{key: "I greet."})).messages[-1].content
+    assert said == "I greet.\n\nHello."
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"reasoning_details": [{"type": "reasoning.text", "text": "I greet.", "signature": "s"}]},
+        {"reasoning_details": [{"type": "reasoning.summary", "summary": "I greet."}]},
+        {"thinking_blocks": [{"type": "thinking", "thinking": "I greet.", "signature": "s"}]},
+    ],
+    ids=["openrouter", "openrouter_summary", "litellm"],
+)
+def test_thoughts_in_parts_are_read_where_there_are_no_others(parts: Row) -> None:
+    assert read(openai(content="Hello.", **parts)).messages[-1].content == "I greet.\n\nHello."
+    twice = openai(content="Hello.", reasoning_content="I greet.", **parts)
+    assert read(twice).messages[-1].content == "I greet.\n\nHello."
