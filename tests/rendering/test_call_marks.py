@@ -43,6 +43,21 @@ CALLS = {
     "InternLM": ['<|action_start|><|plugin|>\n{"name": "weather"}<|action_end|>'],
     "Command R": ['<|START_ACTION|>[{"tool_name": "weather"}]<|END_ACTION|>'],
     "Hermes": ['<tool_call>\n{"name": "weather", "arguments": {}}'],
+    "Nemotron": ['<TOOLCALL>[{"name": "weather", "arguments": {"city": "Oslo"}}]</TOOLCALL>'],
+    "LFM2": ['<|tool_call_start|>[weather(city="Oslo")]<|tool_call_end|>'],
+    "Claude": [
+        '<function_calls>\n<invoke name="weather">\n<parameter name="city">Oslo</parameter>',
+        '<tool_use>{"name": "weather", "input": {"city": "Oslo"}}</tool_use>',
+    ],
+    "OLMo": ['<function_calls>weather(city="Oslo")</function_calls>'],
+    "Glaive": [
+        '<functioncall> {"name": "weather", "arguments": {}}',
+        '<function_call>\n{"name": "weather", "arguments": {}}\n</function_call>',
+    ],
+    "Jamba": ['<tool_calls>[{"name": "weather", "arguments": {}}]</tool_calls>'],
+    "Seed": ["<seed:tool_call><function=weather>"],
+    "MiniMax": ['<minimax:tool_call>\n<invoke name="weather">'],
+    "LongCat": ["<longcat_tool_call>weather\n<longcat_arg_key>city"],
 }
 AT_START = [*CALLS["Phi"], *CALLS["Hermes"], CALLS["gpt-oss"][2]]
 PROSE = [
@@ -99,6 +114,17 @@ BARE = [
     '{"name": "weather", "parameters": {}}; {"name": "weather", "parameters": {}}',
     '[{"name": "weather", "arguments": {}}]',
     '{"name": "weather", "arguments": {"city": "Oslo"}} I look.',
+    '{"name": "weather", "args": {"city": "Oslo"}}',
+    '{"action": "weather", "action_input": {"city": "Oslo"}}',
+    '{"tool": "weather", "args": {"city": "Oslo"}}',
+    '{"type": "function", "function": {"name": "weather", "arguments": {}}}',
+    '{"thought": "I look.", "tool_calls": [{"name": "weather", "arguments": {}}]}',
+    '```json\n{"name": "weather", "arguments": {"city": "Oslo"}}\n```',
+    '```tool_call\n{"name": "weather", "arguments": {"city": "Oslo"}}\n```',
+    '<think>I look.</think>\n\n{"name": "weather", "arguments": {"city": "Oslo"}}',
+    "[weather(city='Oslo')]",
+    "[weather(city='Oslo'), weather(city='Rome')]",
+    'weather(city="Oslo")',
 ]
 NO_CALLS = [
     '{"name": "forecast", "parameters": {}}',  # no tool on offer
@@ -106,6 +132,12 @@ NO_CALLS = [
     '{"name": ["weather"], "arguments": {}}',
     '{"name": "weather", "arguments": {',
     '{"name":' * 20_000,
+    "weather(city) is the tool for it, and it takes a city (or none).",
+    "[weather](https://example.com/weather)",
+    "forecast(city='Oslo')",
+    '{"action": "Final Answer", "action_input": {"text": "weather"}}',
+    '{"forecast": {"name": "weather", "arguments": {}}}',
+    "weather(" * 20_000,
     "[1, 2]",
     '[["weather"]]',
     'Such a call is {"name": "weather", "parameters": {}}.',
@@ -128,8 +160,15 @@ def test_other_json_is_an_answer(text: str) -> None:
     assert to_record(row(text)).messages[1].content == text
 
 
-def test_a_mark_counts_where_tools_are_on_offer_and_no_call_is_read() -> None:
-    text = CALLS["Llama"][0]
+@pytest.mark.parametrize("model", MARKS)
+def test_a_mark_counts_where_tools_are_on_offer_also_beside_a_call_that_was_read(
+    model: str,
+) -> None:
+    """A server that parses a call and leaves its text would have it learned twice."""
+    text = CALLS[model][0]
     check_calls(Record(messages=(Message("user", "q"), Message("assistant", text))))
     called = Message("assistant", text, (Call("weather", {}),))
-    check_calls(Record(messages=(Message("user", "q"), called), tools=(Tool("weather"),)))
+    with pytest.raises(RowError, match=f"holds a call in {model}'s own form"):
+        check_calls(Record(messages=(Message("user", "q"), called), tools=(Tool("weather"),)))
+    words = Message("assistant", '{"name": "weather", "arguments": {}}', called.calls)
+    check_calls(Record(messages=(Message("user", "q"), words), tools=(Tool("weather"),)))
