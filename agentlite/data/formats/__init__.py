@@ -1,5 +1,6 @@
 """bytes -> raw rows -> Record: one file a format, chosen here by content or by name."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from agentlite.data.formats import (
     ms_swift,
     openai,
     openai_fast,
+    prompt_completion,
     prompts,
     sage_benchmark,
     sage_sft,
@@ -40,6 +42,8 @@ from agentlite.data.formats import (
     xlam,
 )
 from agentlite.data.formats.extra_fields import stated_in
+from agentlite.data.formats.foreign_rows import foreign_row
+from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.own_files import refuse_own_file
 from agentlite.data.formats.readers import (
     Raw,
@@ -50,6 +54,7 @@ from agentlite.data.formats.readers import (
     read_lines,
     read_raw,
 )
+from agentlite.data.formats.tool_calls import json_or_literal
 from agentlite.rendering.call_marks import check_calls
 from agentlite.rendering.result_marks import check_results
 
@@ -60,19 +65,10 @@ SPLIT_NAMES = {name: name for name in SPLITS} | dict.fromkeys(("validation", "va
 
 # what holds the dialog in a row of some format
 MAIN_KEYS = ("messages", "conversations", "instruction", "text", "prompt", "query", "question")
-# keys of rows that are not dialogs but are often given as such, and what to do
-REQUESTS = (
-    (
-        {"custom_id", "method", "url", "body"},
-        "This is a request for OpenAI's Batch API. Its dialog is in body: `jq -c .body FILE > "
-        "rows.jsonl`; the answers are in the batch's output file.",
-    ),
-    (
-        {"custom_id", "response", "error"},
-        "This is an output of OpenAI's Batch API: an answer without its question. Join it with the "
-        "request of the same custom_id.",
-    ),
-)
+# what may be written as its JSON, as columns of Parquet often are
+TEXT_KEYS = ("prompt", "completion")  # these may also be a text that begins so
+DIALOG_KEYS = ("messages", "conversations", "conversation", *TEXT_KEYS)
+LISTED = re.compile(r"\s*\[\s*\{")
 
 
 def _whole(row: Row) -> list[Row]:
@@ -118,6 +114,7 @@ FORMATS: dict[str, Format] = {
     "ms_bench": _format(ms_bench),  # by its name only
     "sharegpt": _format(sharegpt),
     "prompts": _format(prompts),
+    "prompt_completion": _format(prompt_completion),
     "anthropic": _format(anthropic),
     "openai": _format(openai),
     "alpaca": _format(alpaca),
@@ -225,11 +222,30 @@ def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
     no sample.
     """
     refuse_own_file(value)
+    value = _unpacked(value)
     name = format or detected(value)
     parts = FORMATS[name].parts(value)
     if not parts:
         raise RowError("E201", f"a row of {name} that holds no sample")
     return name, parts
+
+
+def _unpacked(value: Row) -> Row:
+    """The row, with a dialog that is written as the JSON of a list of objects as that list."""
+    texts = {key: text for key in DIALOG_KEYS if isinstance(text := value.get(key), str)}
+    for key, text in texts.items():
+        if not LISTED.match(text):
+            continue
+        try:
+            turns = json_or_literal(text)
+        except RowError as error:
+            if key in TEXT_KEYS:
+                continue
+            reason = f"{key} are a text, and not JSON: {shortened(text)}"
+            raise RowError("E201", reason, "Write them as a list.", key) from error
+        if key not in TEXT_KEYS or openai.fits({"messages": turns}):
+            value = {**value, key: turns}
+    return value
 
 
 def detected(value: Row) -> str:
@@ -246,12 +262,11 @@ def detected(value: Row) -> str:
         )
     keys = ", ".join(map(str, value)) or "none"
     reason = f"no known format fits: keys {keys}"
-    if hint := next((hint for names, hint in REQUESTS if names <= value.keys()), ""):
-        at = "body" if "body" in value else "response"
-        raise RowError("E202", reason, hint, at)
     for wrong in value:
         if (right := closest(str(wrong), MAIN_KEYS)) and _would_fit(value, wrong, right):
             raise RowError("E202", reason, f"Did you mean '{right}' in place of '{wrong}'?", wrong)
+    if foreign := foreign_row(value):
+        raise RowError("E202", reason, foreign.hint, foreign.at)
     raise RowError("E202", reason)
 
 

@@ -252,7 +252,7 @@ def test_a_key_that_is_misspelt_gets_the_name_by_which_the_row_fits(row: Any, ri
 def test_a_key_of_another_shape_gets_no_name_by_which_no_format_fits(row: Any) -> None:
     with pytest.raises(RowError) as caught:
         to_record(row)
-    assert (caught.value.code, caught.value.hint) == ("E202", "")
+    assert caught.value.code == "E202" and "Did you mean" not in caught.value.hint
 
 
 def test_a_row_of_no_format_is_rejected_with_its_keys() -> None:

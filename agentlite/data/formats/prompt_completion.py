@@ -1,0 +1,57 @@
+"""TRL's and MLX's rows of a prompt and its completion -> Record: only the completion is learned."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Record
+from agentlite.data.formats import openai
+from agentlite.data.formats.extra_fields import rest
+
+EXAMPLE = (
+    '{"prompt": [{"role": "user", "content": "Is it wet in Oslo?"}], "completion": [{"role": '
+    '"assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", '
+    '"arguments": {"city": "Oslo"}}}]}], "tools": [{"type": "function", "function": {"name": '
+    '"weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]}'
+)
+
+
+def fits(row: dict[str, Any]) -> bool:
+    return all(_is_turns(row.get(key)) for key in ("prompt", "completion")) and "gold" not in row
+
+
+def read(row: dict[str, Any]) -> Record:
+    """Texts are a question and its answer. Raises RowError E201 for another shape or a row of KTO,
+    whose completion is not to be imitated where its label says so; and what openai.read raises.
+    """
+    if not fits(row):
+        raise RowError("E201", "prompt and completion are not texts or lists of messages")
+    if isinstance(row.get("label"), bool):
+        raise RowError(
+            "E201",
+            "label: a preference, whose completion may be one that is not to be imitated",
+            "Leave out the rows whose label is false, and the key: `jq -c 'select(.label) | "
+            "del(.label)' FILE > rows.jsonl`.",
+            "label",
+        )
+    prompt, completion = _turns(row["prompt"], "user"), _turns(row["completion"], "assistant")
+    record = openai.read({**rest(row, "prompt", "completion"), "messages": [*prompt, *completion]})
+    shown = len(openai.read({"messages": prompt}).messages)
+    learned = [
+        replace(message, loss=message.loss and (place >= shown or message.role != "assistant"))
+        for place, message in enumerate(record.messages)
+    ]
+    return replace(record, messages=tuple(learned))
+
+
+def _is_turns(value: object) -> bool:
+    return isinstance(value, str) or (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(turn, dict) and "role" in turn for turn in value)
+    )
+
+
+def _turns(value: str | list[Any], role: str) -> list[Any]:
+    return [{"role": role, "content": value}] if isinstance(value, str) else value
