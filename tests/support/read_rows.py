@@ -1,7 +1,9 @@
 """Rows of files and of texts, read as `prep` reads them."""
 
 import io
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,7 @@ import pytest
 from support.samples import DATA
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import (
-    Record,
-)
+from agentlite.core.records import Record, to_row
 from agentlite.data.formats import Raw, read_raw, to_record
 
 EMPTY = io.BytesIO()
@@ -27,6 +27,20 @@ def rows_of(path: Path) -> list[Raw]:
 
 def record_of(name: str, row: int = 0) -> Record:
     return to_record(rows_of(DATA / "formats" / f"{name}.jsonl")[row].value)
+
+
+def openai_dialogs() -> list[dict[str, Any]]:
+    """Dialogs of several formats as OpenAI's messages with their tools."""
+    found = []
+    for name in ("openai", "anthropic", "sharegpt", "hermes_fc", "toolace"):
+        for raw in rows_of(DATA / "formats" / f"{name}.jsonl"):
+            with suppress(RowError):
+                written = json.loads(json.dumps(to_row(to_record(raw.value))))
+                for message in written["messages"]:
+                    message.pop("loss", None)
+                tools = json.loads(written["tools"])
+                found.append({"messages": written["messages"], "tools": tools})
+    return found
 
 
 def rejected(act: Callable[[], Any]) -> str:

@@ -1,4 +1,4 @@
-"""Rows of other tools that are no dialogs of a known format, known by their keys -> what to do."""
+"""Rows of other tools that hold no dialog of a known format, known by their keys -> what to do."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -88,5 +88,5 @@ FOREIGN: tuple[ForeignRow, ...] = (
 
 
 def foreign_row(row: Mapping[str, object]) -> ForeignRow | None:
-    """What the row is, if its keys say so."""
+    """The kind of the row, if its keys tell it."""
     return next((known for known in FOREIGN if known.keys <= row.keys()), None)

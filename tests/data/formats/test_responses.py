@@ -1,0 +1,101 @@
+"""agentlite.data.formats.responses: items are the dialog that OpenAI's chat messages would be."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from support.damaged_rows import Row, damaged, refused, rows, strangers
+from support.read_rows import openai_dialogs
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Record, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import detected, responses, to_record
+
+ASKED = {"role": "user", "content": "Hi"}
+
+
+def items(message: Row) -> Iterator[Row]:
+    """A chat message as items."""
+    role, content = message["role"], message.get("content") or ""
+    if role == "tool":
+        call_id = message["tool_call_id"]
+        yield {"type": "function_call_output", "call_id": call_id, "output": content}
+        return
+    kind = "output_text" if role == "assistant" else "input_text"
+    if content or role != "assistant":
+        parts = [{"type": kind, "text": content}]
+        yield {"type": "message", "role": role, "content": parts}
+    for call in message.get("tool_calls") or ():
+        yield {"type": "function_call", "call_id": call["id"], **call["function"]}
+
+
+@pytest.mark.parametrize("key", ["input", "messages", "items"])
+@pytest.mark.parametrize("in_output", [0, 1])
+def test_items_are_the_turns_they_stand_for(key: str, in_output: int) -> None:
+    assert len(openai_dialogs()) > 20
+    for row in openai_dialogs():
+        made = [item for message in row["messages"] for item in items(message)]
+        end = len(made) - in_output
+        tools = [{"type": "function", **tool["function"]} for tool in row["tools"]]
+        new = {key: made[:end], "output": made[end:], "tools": tools}
+        assert detected(new) == "responses"
+        expected, record = to_record(row, "openai"), to_record(new)
+        assert (record.messages, record.tools) == (expected.messages, expected.tools)
+
+
+def test_the_sample_rows_are_valid_and_thoughts_begin_the_turn() -> None:
+    records = [responses.read(row) for row in rows("responses")]
+    for record in records:
+        validate(record)
+    assert [m.content for m in records[0].messages[:3]] == [
+        "Be brief.",
+        "Is it wet in Oslo?",
+        "I look.",
+    ]
+    assert records[2].messages[3].content == "It is wet.\n\n下雨。"
+    assert records[0].meta["source_id"] == "resp_1"
+    assert records[0].meta["extra"]["items"][0] == {"item": 2, "id": "rs_1"}
+
+
+def test_instructions_and_a_system_message_are_one() -> None:
+    row = {"input": [{"role": "developer", "content": "B"}, ASKED], "instructions": "A"}
+    answer = {"type": "message", "role": "assistant", "content": [{"type": "output_text"}]}
+    answer["content"][0]["text"] = "Hello."  # type: ignore[index]
+    record = responses.read({**row, "output": [answer]})
+    assert [m.content for m in record.messages] == ["A\n\nB", "Hi", "Hello."]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "web_search_call", "id": "w", "status": "completed"},
+        {"type": "mcp_call", "id": "m", "name": "f", "arguments": "{}", "output": "4"},
+        {"type": "custom_tool_call", "call_id": "c", "name": "sql", "input": "select 1"},
+        {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": ""}]},
+        {"type": "reasoning", "summary": "I look."},
+    ],
+    ids=lambda item: str(item["type"]),
+)
+def test_an_item_that_is_no_text_and_no_function_is_refused(item: Row) -> None:
+    answer = {"role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}
+    with pytest.raises(RowError, match="item 2") as caught:
+        to_record({"input": "Hi", "output": [item, answer]}, "responses")
+    assert caught.value.code == "E216"
+
+
+def test_no_row_of_another_format_is_taken_for_one() -> None:
+    assert not [row for row in strangers("responses") if responses.fits(row)]
+    assert not responses.fits({"input": "q", "output": "a"})
+    assert refused(lambda: responses.read({"input": "q", "output": "a"})) == "E201"
+
+
+@given(damaged("responses"))
+def test_a_damaged_row_is_a_record_or_refused(row: dict[str, Any]) -> None:
+    with suppress(RowError):
+        record = to_record(row, "responses")
+        assert isinstance(record, Record)
+        assert from_row(to_row(record)) == record
