@@ -10,6 +10,9 @@ from agentlite.core.records import Call, Gold, Message, Record, Tool, to_row
 from agentlite.data.formats.accepted_values import gold_problem
 from agentlite.data.formats.check_call import check_arguments, tool_of
 
+# keys of a row that hold the answer to its messages in logs of requests
+ANSWERS = ("choices", "response", "output", "completion")
+
 
 def validate(record: Record, *, answered: bool = True) -> None:
     """Raises RowError with the code of what is wrong. `answered`: no turn may be a stand-in for an
@@ -46,7 +49,7 @@ def check_dialog(record: Record) -> None:
     _check_turns(record, record.turns)
     _check_names(record.tools)
     if not record.is_text:
-        _check_order(record.messages)
+        _check_order(record.messages, _answer_beside(record))
     # rows joined to one dialog ask on without waiting for results
     _check_results(record.messages, asks_on="joined" in record.meta)
     _refuse_surrogates(record)
@@ -67,12 +70,13 @@ def _refuse_surrogates(record: Record) -> None:
 
 def _check_turns(record: Record, turns: Sequence[int]) -> None:
     if not turns:
-        raise RowError(
-            "E201",
-            "no assistant turn" if record.messages else "no messages",
+        reason = "no assistant turn" if record.messages else "no messages"
+        hint = (
             "Add the answer that is to be learned, as a turn of the assistant; "
-            "`agentlite pairs --data` and grpo take prompts without one.",
+            "`agentlite pairs --data` and grpo take prompts without one."
         )
+        at, how = _answer_beside(record)
+        raise RowError("E201", reason, how or hint, at)
     for turn in record.gold:
         if turn not in turns:
             raise RowError("E201", f"gold for message {turn}, which is not an assistant turn")
@@ -91,7 +95,26 @@ def _check_names(tools: Sequence[Tool]) -> None:
         raise RowError("E212", f"{count} tools are named {name}", at=name)
 
 
-def _check_order(messages: Sequence[Message]) -> None:
+def _answer_beside(record: Record) -> tuple[str, str]:
+    """The key of the row that holds the answer to its messages, and how to join the two; "" if
+    there is none.
+    """
+    extra = record.meta.get("extra")
+    for key in ANSWERS:
+        value = extra.get(key) if isinstance(extra, dict) else None
+        whole = isinstance(value, dict) and "role" in value
+        is_log = isinstance(value, dict) and "choices" in value
+        choices = ".choices" if key == "choices" else f".{key}.choices"
+        answer = f'{{role: "assistant", content: .{key}}}' if isinstance(value, str) else f".{key}"
+        answer = f"{choices}[0].message" if is_log or key == "choices" else answer
+        if isinstance(value, str) or whole or is_log or (key == "choices" and value):
+            command = f"jq -c '.messages += [{answer}] | del(.{key})' FILE > rows.jsonl"
+            return key, f"The answer may stand under {key!r}: `{command}`."
+    return "", ""
+
+
+def _check_order(messages: Sequence[Message], beside: tuple[str, str]) -> None:
+    """`beside`: the key of the row that may hold the answer, and the hint to it."""
     before = ""
     for number, message in enumerate(messages, 1):
         role = message.role
@@ -113,7 +136,8 @@ def _check_order(messages: Sequence[Message]) -> None:
             raise RowError("E203", f"two assistant turns in a row (message {number})")
         before = role
     if before != "assistant":
-        raise RowError("E203", f"the last turn is a {before} turn, not the assistant's")
+        reason = f"the last turn is a {before} turn, not the assistant's"
+        raise RowError("E203", reason, beside[1], beside[0])
 
 
 def _check_results(messages: Sequence[Message], asks_on: bool) -> None:

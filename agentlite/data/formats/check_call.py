@@ -6,6 +6,11 @@ from agentlite.core.errors import RowError, closest
 from agentlite.core.json_schema import misfit, schema_at, takes
 from agentlite.core.records import Call, Tool
 
+NO_TOOLS = (
+    'Add the tools: "tools": [...]; the same ones to every row: `jq -c --slurpfile tools '
+    "tools.json '.tools = $tools[0]' FILE > rows.jsonl`; or take the calls out."
+)
+
 
 def tool_of(call: Call, tools: Mapping[str, Tool]) -> Tool:
     """Raises RowError E209 if no tool has its name."""
@@ -13,7 +18,7 @@ def tool_of(call: Call, tools: Mapping[str, Tool]) -> Tool:
     if tool is None:
         near = closest(call.name, tools)
         others = f"; the nearest is {near}" if near else f"; it has {', '.join(tools) or 'none'}"
-        hint = "" if tools else 'Add the tools: "tools": [...]; or take the calls out.'
+        hint = "" if tools else NO_TOOLS
         raise RowError("E209", f"the row has no tool {call.name}{others}", hint, call.name)
     return tool
 

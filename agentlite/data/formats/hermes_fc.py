@@ -41,7 +41,7 @@ THOUGHT = re.compile(r"</?scratch_pad>\n?")
 FRAME = sentences(
     r"You are a function calling AI model(?: named [^.\n]{1,40})?\.",
     r"You are provided with function signatures within <tools>\s*</tools> XML tags[.:]",
-    r"You may call one or more functions to assist with the user query\.",
+    r"(?:# Tools\s+)?You may call one or more functions to assist with the user query\.",
     r"Don't make assumptions about what values to plug into functions\.",
     r"Here are the available tools:",
     (

@@ -62,7 +62,7 @@ def read(row: dict[str, Any]) -> Record:
     """Raises RowError E201, E202, E206, E208, E211, E212 or E216 for a row that is not as the
     format says.
     """
-    tools = read_tools(row.get("tools") or row.get("functions"))
+    tools = tools_of(row)
     messages = row.get("messages")
     if not isinstance(messages, list):
         raise RowError("E201", "messages are not a list")
@@ -82,6 +82,16 @@ def read(row: dict[str, Any]) -> Record:
             turns=extra_by_turn(messages, KNOWN),
         ),
     )
+
+
+def tools_of(row: dict[str, Any]) -> tuple[Tool, ...]:
+    """The tools of a row, under either key. Raises RowError E211 where the two differ, and what
+    read_tools raises.
+    """
+    tools, functions = (read_tools(row.get(key) or None) for key in ("tools", "functions"))
+    if tools and functions and tools != functions:
+        raise RowError("E211", "functions offer other tools than tools do", at="functions")
+    return tools or functions
 
 
 def merged(messages: Iterable[Message]) -> tuple[Message, ...]:

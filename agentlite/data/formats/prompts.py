@@ -12,7 +12,6 @@ from agentlite.data.formats.accepted_values import first_accepted
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.qa_text import text_at
-from agentlite.data.formats.tool_calls import read_tools
 
 EXAMPLE = (
     '{"prompt": "Is it wet in Oslo?", "tools": [{"name": "weather", "description": "", '
@@ -33,7 +32,7 @@ def read(row: dict[str, Any], accepted_answer: str = "least") -> Record:
     """
     if not isinstance(row.get("gold"), list):
         raise RowError("E201", "gold is not a list of calls")
-    tools = read_tools(row.get("tools") or row.get("functions"))
+    tools = openai.tools_of(row)
     messages = row.get("messages") or [{"role": "user", "content": row.get("prompt")}]
     question = openai.read(
         {"messages": messages, "tools": row.get("tools") or row.get("functions")}

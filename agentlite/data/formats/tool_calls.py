@@ -99,15 +99,21 @@ def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str,
     """
     if call.keys() <= CALL_KEYS:
         return read_arguments(call.get("arguments"), reader)
-    given: dict[str, object] = {}
-    for key in ARGUMENTS:
-        if (arguments := read_arguments(call.get(key), reader)) and given not in ({}, arguments):
-            reason = f"a call of {call.get('name')} has two different sets of arguments"
-            raise RowError("E206", reason, f"Keep one: the other stands under {key!r}.", key)
-        given = arguments or given
+    read = {key: read_arguments(call.get(key), reader) for key in ARGUMENTS}
+    given = {key: arguments for key, arguments in read.items() if arguments}
+    if len(given) > 1:  # Arrow fills in the arguments of other rows as null
+        given = {key: some for key, some in given.items() if _says_something(some)} or given
+    first = next(iter(given), "")
+    if other := next((key for key in given if given[key] != given[first]), ""):
+        reason = f"a call of {call.get('name')} has two different sets of arguments"
+        raise RowError("E206", reason, f"Keep one: the other stands under {other!r}.", other)
     if not given:
         _refuse_unread_arguments(call)
-    return given
+    return given.get(first, {})
+
+
+def _says_something(value: dict[str, object]) -> bool:
+    return any(inner is not None for inner in value.values())
 
 
 def _refuse_unread_arguments(call: dict[str, Any]) -> None:
@@ -115,7 +121,7 @@ def _refuse_unread_arguments(call: dict[str, Any]) -> None:
     is_silent = all(call.get(key) is None for key in ARGUMENTS)
     for key, value in call.items():
         text = value.lstrip(' "') if isinstance(value, str) else ""
-        is_object = bool(value) and (isinstance(value, dict) or text.startswith("{"))
+        is_object = _says_something(value) if isinstance(value, dict) else text.startswith("{")
         if not is_object or key in (*CALL_KEYS, *ARGUMENTS):
             continue
         if is_silent or ARGUMENTS_KEY.search(key):

@@ -8,6 +8,7 @@ from support.read_rows import rows_of
 from support.samples import DATA
 
 from agentlite.core.errors import RowError
+from agentlite.core.records import Call
 from agentlite.data.formats import FORMATS, samples, to_record
 from agentlite.data.formats.tool_calls import ARGUMENTS, read_call
 
@@ -72,3 +73,10 @@ def test_arguments_that_a_stream_left_in_pieces_are_refused() -> None:
     with pytest.raises(RowError) as caught:
         read_call({"name": "f", "input": {}, "partial_json": '{"a": 1}'})
     assert (caught.value.code, caught.value.at) == ("E206", "partial_json")
+
+
+def test_arguments_that_arrow_filled_in_are_none() -> None:
+    call = {"name": "f", "arguments": '{"a": 1}', "input": {"a": None, "b": None}}
+    assert read_call(call) == Call("f", {"a": 1})
+    assert read_call({"name": "f", "args": None, "kwargs": {"a": None}}) == Call("f")
+    assert read_call({"name": "f", "args": {"a": None}}) == Call("f", {"a": None})

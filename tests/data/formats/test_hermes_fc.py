@@ -156,3 +156,18 @@ def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
     with suppress(RowError):
         record = hermes_fc.read(row)
         assert from_row(to_row(record)) == record
+
+
+def test_the_heading_above_the_tools_belongs_to_their_frame() -> None:
+    """As the chat templates of Qwen and others print it."""
+    tools = '<tools>\n{"name": "f"}\n</tools>'
+    frame = (
+        "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
+        f"provided with function signatures within <tools></tools> XML tags:\n{tools}"
+    )
+    for before in ("", "Be brief.\n\n"):
+        turns = [{"from": "system", "value": before + frame}, {"from": "human", "value": "Hi"}]
+        record = hermes_fc.read({"conversations": [*turns, {"from": "gpt", "value": "Hello."}]})
+        system = [m.content for m in record.messages if m.role == "system"]
+        assert system == ([before.strip()] if before else [])
+        assert [tool.name for tool in record.tools] == ["f"]

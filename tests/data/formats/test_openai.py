@@ -330,3 +330,12 @@ def test_what_a_format_does_not_know_is_kept_beside_the_id_of_the_row() -> None:
         "turns": {"2": {"mood": "glad"}},
     }
     assert to_record(openai_row({"role": "assistant", "content": "a"}, id="")).meta == {}
+
+
+def test_tools_under_both_keys_are_the_same_or_refused() -> None:
+    call = {"id": "a", "function": {"name": "f", "arguments": "{}"}}
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls": [call]}]
+    wrapped = {"type": "function", "function": {"name": "f"}}
+    row = {"messages": messages, "tools": [wrapped], "functions": [{"name": "f"}]}
+    assert [tool.name for tool in to_record(row).tools] == ["f"]
+    assert rejected(lambda: to_record({**row, "functions": [{"name": "g"}]})) == "E211"
