@@ -10,7 +10,7 @@ from agentlite.data.formats import ms_swift
 from agentlite.data.formats.extra_fields import meta_of, rest
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.openai import LOSS, has_loss, merged, unknown_role
-from agentlite.data.formats.tool_calls import read_call, read_tools
+from agentlite.data.formats.tool_calls import read_call, read_tools, without_filled
 from agentlite.data.formats.unread_keys import refuse_unread
 
 EXAMPLE = (
@@ -90,7 +90,7 @@ class _AnthropicDialog:
     """Reads messages in their order, so that each result finds the call it answers."""
 
     def __init__(self, tools: tuple[Tool, ...]):
-        self.properties = {tool.name: tool.parameters.get("properties") or {} for tool in tools}
+        self.tools = {tool.name: tool for tool in tools}
         self.messages: list[Message] = []
         self.calls = 0
         self.ids: dict[str, str] = {}  # of the turn before: the row's id of a call, and ours
@@ -130,11 +130,8 @@ class _AnthropicDialog:
         if not isinstance(given, str) or not given or given in self.ids:
             raise RowError("E205", f"a tool_use needs an id of its own, not {given!r}")
         call = read_call({key: inner for key, inner in block.items() if key != "type"})
-        known = self.properties.get(call.name, {})
-        # Arrow fills in the parameters of other tools
-        arguments = {
-            key: value for key, value in call.arguments.items() if value is not None or key in known
-        }
+        tool = self.tools.get(call.name, Tool(call.name))
+        arguments = without_filled(block, call.arguments, tool)
         self.ids[given] = f"call_{self.calls}"
         self.calls += 1
         return Call(call.name, arguments, self.ids[given])

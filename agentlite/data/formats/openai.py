@@ -12,7 +12,7 @@ from agentlite.core.plain_words import kind, misfit
 from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, plain
 from agentlite.data.formats.extra_fields import extra_by_turn, meta_of
 from agentlite.data.formats.json_decode import json_value, shortened
-from agentlite.data.formats.tool_calls import read_call, read_tools
+from agentlite.data.formats.tool_calls import read_call, read_tools, without_filled
 from agentlite.data.formats.unread_keys import refuse_unread
 
 EXAMPLE = (
@@ -126,7 +126,7 @@ class _OpenAIDialog:
     """Reads messages in their order, so that each result finds the call it answers."""
 
     def __init__(self, tools: tuple[Tool, ...]):
-        self.properties = {tool.name: tool.parameters.get("properties") or {} for tool in tools}
+        self.tools = {tool.name: tool for tool in tools}
         self.messages: list[Any] = []
         self.taken: set[str] | None = None  # found out when an id has to be made
         self.made = 0  # ids
@@ -164,14 +164,8 @@ class _OpenAIDialog:
 
     def _call(self, given: Any) -> Call:
         call = read_call(given)
-        arguments = call.arguments
-        if None in arguments.values() and not isinstance(
-            (given.get("function") or given).get("arguments"), str
-        ):
-            known = self.properties.get(call.name, {})  # Arrow filled in foreign names
-            arguments = {
-                key: value for key, value in arguments.items() if value is not None or key in known
-            }
+        tool = self.tools.get(call.name, Tool(call.name))
+        arguments = without_filled(given, call.arguments, tool)
         return Call(call.name, arguments, call.id or self._new_id())
 
     def _new_id(self) -> str:

@@ -17,7 +17,13 @@ from agentlite.core.records import (
 from agentlite.data.formats.extra_fields import meta_of, rest
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.qa_text import text_at
-from agentlite.data.formats.tool_calls import ARGUMENTS, arguments_of, from_list, json_schema
+from agentlite.data.formats.tool_calls import (
+    ARGUMENTS,
+    arguments_of,
+    from_list,
+    json_schema,
+    without_filled,
+)
 
 EXAMPLE = (
     '{"tool_id": "rain_001", "name": "Rain", "category": "weather", "capabilities": ["rain of '
@@ -65,9 +71,7 @@ def read(row: dict[str, Any]) -> Record:
         raise RowError("E201", f"{EXAMPLES} are not a list of one example")
     example, tool = examples[0], declared(row)
     given = arguments_of({"name": tool.name, **rest(example, "instruction", "expected_output")})
-    known = tool.parameters["properties"]
-    # Arrow fills in the parameters of other tools as null
-    arguments = {key: value for key, value in given.items() if value is not None or key in known}
+    arguments = without_filled(example, given, tool)
     call = Call(tool.name, arguments, "call_0")
     extra = rest(example, "instruction", *ARGUMENTS)
     return Record(

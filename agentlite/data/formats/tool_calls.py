@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
+from agentlite.core.json_schema import fits
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Tool
 from agentlite.data.formats.json_decode import json_value, literal_value, shortened
@@ -114,6 +115,34 @@ def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str,
 
 def _says_something(value: dict[str, object]) -> bool:
     return any(inner is not None for inner in value.values())
+
+
+def without_filled(call: dict[str, Any], arguments: dict[str, Any], tool: Tool) -> dict[str, Any]:
+    """The arguments of a call without the nulls that Arrow fills in for other calls: of a parameter
+    that the tool lacks, or that is optional and takes no null. In a text there are none.
+    """
+    function = call.get("function") or call
+    if any(isinstance(function.get(key), str) for key in ARGUMENTS):
+        return arguments
+    return _without_filled(arguments, tool.parameters)
+
+
+def _without_filled(value: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    properties, required = schema.get("properties") or {}, schema.get("required") or []
+    return {
+        key: _inner_without_filled(inner, properties.get(key))
+        for key, inner in value.items()
+        if inner is not None
+        or (key in properties and (key in required or fits(None, properties[key])))
+    }
+
+
+def _inner_without_filled(value: Any, schema: object) -> Any:
+    if isinstance(value, dict) and isinstance(schema, dict) and schema.get("properties"):
+        return _without_filled(value, schema)
+    if isinstance(value, list) and isinstance(schema, dict):
+        return [_inner_without_filled(inner, schema.get("items")) for inner in value]
+    return value
 
 
 def _refuse_unread_arguments(call: dict[str, Any]) -> None:

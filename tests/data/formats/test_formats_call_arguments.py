@@ -9,6 +9,7 @@ from support.samples import DATA
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call
+from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, samples, to_record
 from agentlite.data.formats.tool_calls import ARGUMENTS, read_call
 
@@ -80,3 +81,64 @@ def test_arguments_that_arrow_filled_in_are_none() -> None:
     assert read_call(call) == Call("f", {"a": 1})
     assert read_call({"name": "f", "args": None, "kwargs": {"a": None}}) == Call("f")
     assert read_call({"name": "f", "args": {"a": None}}) == Call("f", {"a": None})
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer"},
+        "unit": {"type": ["string", "null"]},
+        "any": {},
+        "inside": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+            },
+        },
+    },
+    "required": ["city"],
+}
+GIVEN = {"city": "Oslo", "unit": None, "any": None, "inside": [{"a": 1}, {"b": 2}]}
+FILLED = {
+    "city": "Oslo",
+    "days": None,
+    "unit": None,
+    "any": None,
+    "inside": [{"a": 1, "b": None}, {"a": None, "b": 2}],
+    "foreign": None,
+}
+
+
+def calling(arguments: object, shape: str) -> dict[str, Any]:
+    asked = {"role": "user", "content": "q"}
+    block = {"type": "tool_use", "id": "x", "name": "f", "input": arguments}
+    tool = {"name": "f", "parameters": SCHEMA}
+    turns: dict[str, dict[str, Any]] = {
+        "openai": {"tool_calls": [{"id": "x", "function": {"name": "f", "arguments": arguments}}]},
+        "anthropic": {"content": [block]},
+        "langchain": {"tool_calls": [{"id": "x", "name": "f", "args": arguments}]},
+    }
+    turn = {"content": "", **turns[shape]}
+    if shape == "langchain":
+        messages = [{"type": "human", "content": "q"}, {"type": "ai", **turn}]
+    else:
+        messages = [asked, {"role": "assistant", **turn}]
+    return {"messages": messages, "tools": [tool]}
+
+
+@pytest.mark.parametrize("shape", ["openai", "anthropic", "langchain"])
+def test_nulls_of_optional_parameters_that_arrow_filled_in_are_no_arguments(shape: str) -> None:
+    """A column of Parquet has each key that a call of any row has, at every depth."""
+    record = to_record(calling(FILLED, shape))
+    validate(record)
+    assert record.messages[1].calls[0].arguments == GIVEN
+    with pytest.raises(RowError, match="city"):
+        validate(to_record(calling({**FILLED, "city": None}, shape)))
+
+
+@pytest.mark.parametrize("shape", ["openai", "anthropic", "langchain"])
+def test_nulls_in_the_text_of_arguments_are_meant(shape: str) -> None:
+    record = to_record(calling(json.dumps(FILLED), shape))
+    assert record.messages[1].calls[0].arguments == FILLED
