@@ -54,7 +54,6 @@ FOREIGN: tuple[ForeignRow, ...] = (
         f"`jq -c .outputs {ROWS}; or export the data set as OpenAI's messages.",
         "inputs",
     ),
-    _row("contents", f"These are contents of Gemini's API, which are not read. {RENAMED}"),
     _row(
         "gen_ai.input.messages",
         f"This is a span of OpenTelemetry, whose messages are not read. {RENAMED}",

@@ -24,8 +24,8 @@ TYPES = {
 }
 SCHEMAS_BY_KEY = ("properties", "$defs", "definitions")
 SCHEMAS = ("items", "additionalProperties", "anyOf", "oneOf", "allOf")
-# where a tool's schema stands: with OpenAI, MCP, Anthropic, LangChain
-PARAMETERS = ("parameters", "inputSchema", "input_schema", "args_schema")
+# where a tool's schema stands: with OpenAI, MCP, Anthropic, LangChain, Gemini
+PARAMETERS = ("parameters", "inputSchema", "input_schema", "args_schema", "parametersJsonSchema")
 # where the arguments of a call stand: with OpenAI, LangChain, Anthropic, Llama
 ARGUMENTS = ("arguments", "args", "input", "parameters")
 # keys of a call that hold no arguments: most calls have no others

@@ -33,7 +33,6 @@ ROWS: dict[str, tuple[Row, list[Row]]] = {
         [DIALOG],
     ),
     "langsmith": ({"inputs": {"messages": [USER]}, "outputs": DIALOG}, [DIALOG]),
-    "gemini": ({"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}, []),
     "opentelemetry": ({"gen_ai.input.messages": [], "gen_ai.output.messages": []}, []),
     "tau": ({"task_id": 1, "reward": 1.0, "traj": TALK}, [DIALOG]),
     "tau2": ({"info": {}, "tasks": [], "simulations": [{"id": "s", **DIALOG}]}, [DIALOG]),
