@@ -242,7 +242,7 @@ def test_a_key_that_is_misspelt_gets_the_name_by_which_the_row_fits(row: Any, ri
     [
         {"request": {"messages": TURNS}, "response": {"content": "a"}},
         {"request": "q", "response": "a"},
-        {"systemInstruction": {"parts": []}, "contents": [{"role": "user", "parts": []}]},
+        {"systemInstruction": {"parts": []}, "contents": [{"role": "user", "part": []}]},
         {"instructions": "Be brief.", "input": [{"role": "user"}], "output": [{"kind": "message"}]},
         {"message": "q"},
         {"prompt": "q", "prompts": "q", "answer": "a"},

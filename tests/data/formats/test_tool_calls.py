@@ -9,6 +9,7 @@ from support.damaged_rows import refused
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Tool
 from agentlite.data.formats.tool_calls import (
+    PARAMETERS,
     from_list,
     json_or_literal,
     json_schema,
@@ -95,7 +96,7 @@ SCHEMA = {"type": "object", "properties": CITY}
 @pytest.mark.parametrize(
     "schema",
     [
-        *({key: SCHEMA} for key in ("parameters", "inputSchema", "input_schema", "args_schema")),
+        *({key: SCHEMA} for key in PARAMETERS),
         {"parameters": None, "inputSchema": json.dumps(SCHEMA)},
         {"inputSchema": [{"name": "city", "type": "str"}]},
         {"args": CITY},
@@ -115,7 +116,7 @@ def test_parameters_come_before_a_schema_of_another_name() -> None:
     assert read_tool(tool).parameters == {"type": "array"}
 
 
-@pytest.mark.parametrize("key", ["schema", "parametersJsonSchema", "arguments", "input", "params"])
+@pytest.mark.parametrize("key", ["schema", "schema_of_input", "arguments", "input", "params"])
 @pytest.mark.parametrize("given", [{}, {"parameters": {}}])
 def test_a_tool_whose_schema_is_not_read_is_refused(key: str, given: dict[str, Any]) -> None:
     function = {"name": "f", **given}
