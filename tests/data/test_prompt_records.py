@@ -130,7 +130,14 @@ def test_a_dialog_that_waits_for_the_assistant_is_asked_there_and_has_no_gold_to
         validate(record)
 
 
-@pytest.mark.parametrize("key", ["completion", "response", "output", "chosen"])
+def test_a_prompt_with_its_completion_is_a_dialog_with_the_right_answer() -> None:
+    content = lines({"prompt": "q", "completion": "a"})
+    [record] = Prompts("-", "", "hermes", False, content).records()
+    assert [message.content for message in record.messages] == ["q", "a"]
+    assert record.has_gold(1)
+
+
+@pytest.mark.parametrize("key", ["response", "output", "chosen"])
 def test_a_prompt_beside_an_answer_is_no_prompt_alone(key: str) -> None:
     with pytest.raises(UserError):
         list(Prompts("-", "", "hermes", False, lines({"prompt": "q", key: "a"})).records())
