@@ -49,7 +49,7 @@ def check_dialog(record: Record) -> None:
     _check_turns(record, record.turns)
     _check_names(record.tools)
     if not record.is_text:
-        _check_order(record.messages, _answer_beside(record))
+        _check_order(record.messages, _separate_answer(record))
     # rows joined to one dialog ask on without waiting for results
     _check_results(record.messages, asks_on="joined" in record.meta)
     _refuse_surrogates(record)
@@ -75,7 +75,7 @@ def _check_turns(record: Record, turns: Sequence[int]) -> None:
             "Add the answer that is to be learned, as a turn of the assistant; "
             "`agentlite pairs --data` and grpo take prompts without one."
         )
-        at, how = _answer_beside(record)
+        at, how = _separate_answer(record)
         raise RowError("E201", reason, how or hint, at)
     for turn in record.gold:
         if turn not in turns:
@@ -95,7 +95,7 @@ def _check_names(tools: Sequence[Tool]) -> None:
         raise RowError("E212", f"{count} tools are named {name}", at=name)
 
 
-def _answer_beside(record: Record) -> tuple[str, str]:
+def _separate_answer(record: Record) -> tuple[str, str]:
     """The key of the row that holds the answer to its messages, and how to join the two; "" if
     there is none.
     """
@@ -113,8 +113,8 @@ def _answer_beside(record: Record) -> tuple[str, str]:
     return "", ""
 
 
-def _check_order(messages: Sequence[Message], beside: tuple[str, str]) -> None:
-    """`beside`: the key of the row that may hold the answer, and the hint to it."""
+def _check_order(messages: Sequence[Message], separate: tuple[str, str]) -> None:
+    """`separate`: the key of the row that may hold the answer, and the hint to it."""
     before = ""
     for number, message in enumerate(messages, 1):
         role = message.role
@@ -137,7 +137,7 @@ def _check_order(messages: Sequence[Message], beside: tuple[str, str]) -> None:
         before = role
     if before != "assistant":
         reason = f"the last turn is a {before} turn, not the assistant's"
-        raise RowError("E203", reason, beside[1], beside[0])
+        raise RowError("E203", reason, separate[1], separate[0])
 
 
 def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
