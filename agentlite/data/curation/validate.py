@@ -49,7 +49,7 @@ def check_dialog(record: Record) -> None:
     _check_turns(record, record.turns)
     _check_names(record.tools)
     if not record.is_text:
-        _check_order(record.messages, _separate_answer(record))
+        _check_order(record)
     # rows joined to one dialog ask on without waiting for results
     _check_results(record.messages, asks_on="joined" in record.meta)
     _refuse_surrogates(record)
@@ -113,10 +113,9 @@ def _separate_answer(record: Record) -> tuple[str, str]:
     return "", ""
 
 
-def _check_order(messages: Sequence[Message], separate: tuple[str, str]) -> None:
-    """`separate`: the key of the row that may hold the answer, and the hint to it."""
+def _check_order(record: Record) -> None:
     before = ""
-    for number, message in enumerate(messages, 1):
+    for number, message in enumerate(record.messages, 1):
         role = message.role
         if role == "system" and number > 1:
             raise RowError("E203", f"a system turn that is not the first (message {number})")
@@ -137,7 +136,8 @@ def _check_order(messages: Sequence[Message], separate: tuple[str, str]) -> None
         before = role
     if before != "assistant":
         reason = f"the last turn is a {before} turn, not the assistant's"
-        raise RowError("E203", reason, separate[1], separate[0])
+        at, hint = _separate_answer(record)
+        raise RowError("E203", reason, hint, at)
 
 
 def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
