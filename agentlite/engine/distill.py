@@ -127,7 +127,7 @@ def train(
 
 def _noticing_starts(beta: float, stage: str) -> Callable[[int, Mapping[str, float]], None]:
     """Says after the first steps that the student would never begin as its teacher does, while
-    there is time to start again. With the forward KL it learns to.
+    there is time to start again: with the forward KL, say, whose gradient does not vanish there.
     """
     starts: list[float] = []
 
@@ -136,8 +136,9 @@ def _noticing_starts(beta: float, stage: str) -> Callable[[int, Mapping[str, flo
         if step == LAST and beta and fmean(starts) >= MANY_STARTS:
             console.notice(
                 f"{stage}: the teacher would begin {fmean(starts):.0%} of the answers with a token "
-                f"that is {1 / UNLIKELY:,.0f} times less likely to the student, which hardly "
-                f"learns that with --beta {beta:g}. With --beta 0 it does, or after steps of sft"
+                f"that is {1 / UNLIKELY:,.0f} times less likely to the student. The gradient of "
+                f"--beta {beta:g} nearly vanishes there, and that of --beta 0 does not; or begin "
+                "with some steps of sft"
             )
 
     return at_step
