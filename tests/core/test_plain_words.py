@@ -20,7 +20,7 @@ from agentlite.environments.mock_tasks import read_tools_file
 from agentlite.environments.tasks import for_class, read_tasks
 from agentlite.rendering.protocols.prompt_template import read_templates
 from agentlite.scoring.grid_file import read_grid_file
-from agentlite.scoring.predictions import read_external
+from agentlite.stages.eval.predictions_file import read_predictions_file
 
 WIDE = ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
 
@@ -97,7 +97,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "tasks": lambda path: [*read_tasks(path, for_class)],
     "tools": lambda path: read_toolbox(str(path)),
     "mock tools": read_tools_file,
-    "answers": lambda path: read_external(path, [], {}),
+    "answers": lambda path: read_predictions_file(path, [], {}),
     "templates": read_templates,
     "rows": lambda path: [*read_raw(str(path), io.BytesIO())],
 }

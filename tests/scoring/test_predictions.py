@@ -32,11 +32,9 @@ from agentlite.scoring.predictions import (
     answered,
     difficulty,
     external_prediction,
-    missing,
     predicted,
     prompt_key,
     read_answers,
-    read_external,
     read_predictions,
     read_scores,
     slices,
@@ -178,178 +176,6 @@ def test_predictions_come_back_from_a_file_as_they_were(tmp_path, dialog):
     path = tmp_path / "predictions.jsonl"
     path.write_text(json.dumps(to_prediction_row(one)) + "\n")
     assert list(read_predictions(path)) == [one]
-
-
-def external(path, rows, dialog, steps=None):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return read_external(
-        path, steps or [Step(dialog.id, turn) for turn in (2, 4)], {dialog.id: dialog}
-    )
-
-
-def test_rows_from_elsewhere_are_taken_for_the_steps_that_are_asked(tmp_path, dialog):
-    path = tmp_path / "said.jsonl"
-    arguments = {"city": "Oslo"}
-    found = external(
-        path,
-        [
-            {"record_id": dialog.id, "turn": 2, "calls": [{"name": "f", "arguments": arguments}]},
-            {"id": dialog.id, "turn": 4, "text": "Yes."},
-            {"id": dialog.id, "turn": 6, "text": "not asked of us"},
-        ],
-        dialog,
-    )
-    assert found == {
-        (dialog.id, 2): ExternalAnswer("", (Call("f", arguments),)),
-        (dialog.id, 4): ExternalAnswer("Yes."),
-    }
-    asked = [Step(dialog.id, turn) for turn in (2, 4, 6)]
-    assert (missing(asked, found), missing(asked[:2], found), missing(asked[2:], found)) == (
-        1,
-        0,
-        1,
-    )
-    text = {"name": "f", "arguments": '{"city": "Oslo"}'}
-    row = {"id": dialog.id, "turn": 2, "text": "Hm.", "calls": [text, {"name": "g"}]}
-    (said,) = external(path, [row], dialog).values()
-    assert said == ExternalAnswer("Hm.", (Call("f", arguments), Call("g", {})))
-
-
-FUNCTION = {"name": "get_weather", "arguments": {"city": "Oslo"}}
-WRITTEN = {**FUNCTION, "arguments": '{"city": "Oslo"}'}
-OF_OPENAI = [{"id": "call_0", "type": "function", "function": WRITTEN}]
-
-
-@pytest.mark.parametrize("words", ["", "Let me look."])
-@pytest.mark.parametrize(
-    "shape",
-    [
-        {"calls": [FUNCTION]},
-        {"calls": OF_OPENAI},
-        {"tool_calls": OF_OPENAI},
-        {"tool_calls": [{"function": FUNCTION}]},
-        {"tool_calls": [WRITTEN]},
-        {"function_call": WRITTEN},
-        {"calls": None, "tool_calls": OF_OPENAI},
-        {"message": {"role": "assistant", "content": None, "tool_calls": OF_OPENAI}},
-        {"message": {"content": "", "function_call": WRITTEN, "tool_calls": None}},
-        {"message": {"content": "Let me look.", "tool_calls": OF_OPENAI}},
-        {"message": {"content": "Let me look.", "tool_calls": OF_OPENAI}, "tool_calls": OF_OPENAI},
-    ],
-)
-def test_right_calls_are_right_in_whatever_shape_a_row_has_them(shape, words, tmp_path, dialog):
-    if (own := shape.get("message", {}).get("content")) is not None:
-        words = own
-    elif "message" in shape:
-        words = ""
-    row = {"id": dialog.id, "turn": 2, "text": words, **shape}
-    without_text = {key: value for key, value in row.items() if key != "text" or value}
-    for one in (row, without_text):
-        (answer,) = external(tmp_path / "rows.jsonl", [one], dialog).values()
-        assert answer == ExternalAnswer(words, (OSLO,))
-        found = external_prediction(prompt(dialog), answer, HERMES)
-        assert (found.problem, found.metrics["exact_call"]) == ("", 1.0)
-
-
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [
-        ({"text": RIGHT, "tool_calls": []}, ExternalAnswer(RIGHT)),
-        ({"text": RIGHT, "tool_calls": None}, ExternalAnswer(RIGHT)),
-        ({"message": {"content": RIGHT, "tool_calls": []}}, ExternalAnswer(RIGHT)),
-        ({"message": {"content": RIGHT}, "text": RIGHT}, ExternalAnswer(RIGHT)),
-        ({"message": {"content": None}}, ExternalAnswer("")),
-        ({"text": RIGHT, "calls": []}, ExternalAnswer(RIGHT, ())),
-        ({"tool_calls": []}, ExternalAnswer("", ())),
-    ],
-)
-def test_a_server_that_found_no_call_leaves_the_text_to_be_read(shape, expected, tmp_path, dialog):
-    row = {"id": dialog.id, "turn": 2, **shape}
-    assert list(external(tmp_path / "rows.jsonl", [row], dialog).values()) == [expected]
-
-
-@pytest.mark.parametrize(
-    ("shape", "problem"),
-    [
-        ({"calls": [FUNCTION], "tool_calls": OF_OPENAI}, 'both "calls" and "tool_calls"'),
-        ({"message": {"content": "a"}, "text": "b"}, 'both "message" and another "text"'),
-        (
-            {"message": {"content": "a"}, "tool_calls": OF_OPENAI},
-            'both "message" and another "tool_calls"',
-        ),
-        ({"message": "a"}, '"message" is not an object whose "content" is a text'),
-        ({"message": {"content": [{"text": "a"}]}}, '"message" is not an object whose "content"'),
-        ({"tool_calls": OF_OPENAI[0]}, '"tool_calls" is not a list'),
-        ({"tool_calls": [{"function": {"arguments": {}}}]}, "a call without a name"),
-        ({"tool_calls": [{"function": "f"}]}, "a call without a name"),
-        ({"text": None}, "no text and no calls"),
-        ({"text": 3, "calls": [FUNCTION]}, "no text and no calls"),
-    ],
-)
-def test_a_row_that_can_be_read_in_two_ways_is_refused(shape, problem, tmp_path, dialog):
-    path = tmp_path / "rows.jsonl"
-    with pytest.raises(UserError, match=problem) as refused:
-        external(path, [{"id": dialog.id, "turn": 2, **shape}], dialog)
-    assert refused.value.location == f"{path}:1" and refused.value.fix
-
-
-@pytest.mark.parametrize("key", ["args", "input", "parameters", "kwargs"])
-def test_a_call_whose_arguments_stand_under_another_key_is_refused(key, tmp_path, dialog):
-    """Read as a call without any, it would count as wrong."""
-    for call in ({"name": "f", key: {"a": 1}}, {"function": {"name": "f", key: {"a": 1}}}):
-        rows = [{"id": dialog.id, "turn": 2, "calls": [call]}]
-        with pytest.raises(UserError, match=f"'{key}'") as refused:
-            external(tmp_path / "rows.jsonl", rows, dialog)
-        assert refused.value.location.endswith(":1") and refused.value.fix
-    bare = {"id": dialog.id, "turn": 2, "calls": [{"id": "x", "type": "function", "name": "f"}]}
-    (found,) = external(tmp_path / "rows.jsonl", [bare], dialog).values()
-    assert found.calls == (Call("f"),)
-
-
-def test_a_turn_is_taken_as_read_only_where_a_record_is_asked_once(tmp_path, dialog):
-    once = with_calls(1)
-    path = tmp_path / "said.jsonl"
-    path.write_text(json.dumps({"id": once.id, "text": "x"}) + "\n")
-    assert [*read_external(path, [Step(once.id, 1)], {once.id: once})] == [(once.id, 1)]
-    with pytest.raises(UserError, match="not asked at turn null") as refused:
-        external(path, [{"id": dialog.id, "text": "x"}], dialog)
-    assert refused.value.fix == "It is at: 2, 4, 6."
-    path.write_text(json.dumps({"id": once.id, "turn": 7, "text": "x"}) + "\n")
-    with pytest.raises(UserError, match="not asked at turn 7"):
-        read_external(path, [Step(once.id, 1)], {once.id: once})
-    unlearned = (*dialog.messages[:4], replace(dialog.messages[4], loss=False))
-    one = replace(dialog, messages=unlearned)
-    with pytest.raises(UserError, match="not asked at turn 4") as refused:
-        external(path, [{"id": one.id, "turn": 4, "text": "x"}], one)
-    assert refused.value.fix == "It is at: 2."
-
-
-def test_a_row_names_its_record_before_itself_and_lines_are_counted_with_blank_ones(
-    tmp_path, dialog
-):
-    path = tmp_path / "said.jsonl"
-    row = {"id": "row 1", "record_id": dialog.id, "turn": 2, "text": "x"}
-    path.write_text(f"\n{json.dumps(row)}\n\n{json.dumps({**row, 'turn': 6})}\n")
-    wanted, records = [Step(dialog.id, 2)], {dialog.id: dialog}
-    assert [*read_external(path, wanted, records)] == wanted
-    # one that is not wanted may not be there twice either
-    with open(path, "a", encoding="utf-8") as file:
-        file.write("\n" + json.dumps({**row, "turn": 6}) + "\n")
-    with pytest.raises(UserError, match="turn 6 appears twice, first in line 4") as refused:
-        read_external(path, wanted, records)
-    assert refused.value.location == f"{path}:6"
-
-
-def test_rows_about_unknown_records_are_counted(tmp_path, dialog):
-    rows = [
-        {"id": dialog.id, "turn": 2, "text": "x"},
-        {"id": "zz", "text": "x"},
-        {"id": "yy", "text": "x"},
-    ]
-    path = tmp_path / "said.jsonl"
-    with pytest.raises(UserError, match=r"2 of 3 rows are about records .* zz first") as refused:
-        external(path, rows, dialog)
-    assert refused.value.location == f"{path}:2"
 
 
 @pytest.mark.parametrize(
@@ -500,19 +326,6 @@ def test_what_a_record_without_tools_says_itself_is_no_call():
     words = replace(UNTOOLED.messages[1], content=RIGHT)
     record = replace(UNTOOLED, messages=(UNTOOLED.messages[0], words))
     assert not external_prediction(prompt(record, 1), ExternalAnswer(RIGHT), HERMES).calls
-
-
-def test_rows_about_records_that_are_not_asked_are_noted(tmp_path, dialog, capsys):
-    path = tmp_path / "said.jsonl"
-    plain = replace(UNTOOLED, gold={})
-    rows = [{"id": plain.id, "text": "x"}] * 2 + [{"id": dialog.id, "turn": 2, "text": "y"}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    records = {one.id: one for one in (plain, dialog)}
-    assert [*read_external(path, [Step(dialog.id, 2)], records)] == [(dialog.id, 2)]
-    assert "2 rows are about records that are not asked" in capsys.readouterr().err
-    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"id": "zz", "text": "z"}]))
-    with pytest.raises(UserError, match="1 of 4 rows are about records that the data does not"):
-        read_external(path, [Step(dialog.id, 2)], records)
 
 
 def test_the_scores_of_a_folder_are_those_of_its_steps_and_its_dialogs(tmp_path, dialog):

@@ -18,7 +18,8 @@ from agentlite.data.curation.sample import sample
 from agentlite.engine import load_libraries
 from agentlite.engine.remote import served
 from agentlite.rendering import choose
-from agentlite.scoring.predictions import ExternalAnswer, missing, read_external
+from agentlite.scoring.predictions import ExternalAnswer
+from agentlite.stages.eval.predictions_file import missing, read_predictions_file
 from agentlite.stages.tool_retrieval import digest_of, learned, offers
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
@@ -241,7 +242,7 @@ def _model(settings: EvalSettings, source: Source, name: str, data: EvalData) ->
 def _from_file(settings: EvalSettings, file: str, data: EvalData) -> EvalSubject:
     """Its plan holds the content of the file, wherever it lies."""
     steps = [Step(record.id, turn) for record in data.records for turn in record.prompted_turns]
-    answers = read_external(Path(file), steps, data.every)
+    answers = read_predictions_file(Path(file), steps, data.every)
     if count := missing(steps, answers):
         console.notice(f"eval: {count} of {len(steps)} steps have no row in {file}: they score 0")
     kept = resolve.plain_settings(settings, (*NOT_OF_THE_ANSWER, *OF_A_MODEL))

@@ -238,7 +238,7 @@ def test_a_plan_holds_what_changes_a_completion_and_nothing_else(data):
 
 def test_the_plan_of_a_file_holds_its_content_and_nothing_of_a_model(data, tmp_path, monkeypatch):
     (tmp_path / "others.v2.jsonl").write_bytes(b"")
-    monkeypatch.setattr(subjects, "read_external", lambda *_: {})
+    monkeypatch.setattr(subjects, "read_predictions_file", lambda *_: {})
     found = subjects._from_file(EvalSettings(), str(tmp_path / "others.v2.jsonl"), data)
     assert set(found.plan.settings) == {"split", "retrieve", "retrieve_by", "protocol"}
     assert found.name == "others" and set(found.plan.inputs) == {"data", "predictions"}
@@ -258,7 +258,7 @@ def test_files_come_first_and_each_is_evaluated_once(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.jsonl").write_bytes(b"")
-    monkeypatch.setattr(subjects, "read_external", lambda *_: {})
+    monkeypatch.setattr(subjects, "read_predictions_file", lambda *_: {})
     monkeypatch.setattr(
         subjects, "find_model", lambda name, *_: Source(name, "base", None, f"of {name}")
     )
