@@ -77,7 +77,7 @@ def read(row: dict[str, Any]) -> Record:
         raise RowError("F313", f"ended by '{outcome.ended}': {outcome.problem or 'no reason'}")
     if any(turn.offered is not None for turn in outcome.turns):
         raise RowError("F313", "the tools on offer changed on the way: no row can say that")
-    record = openai.read({"messages": row["messages"], "tools": row["tools"]})
+    record = openai.read({key: row.get(key) for key in ("messages", "tools")})
     if not record.turns or not outcome.turns:
         raise RowError("F313", "no turn of the model")
     # a client of `serve` may have sent answers of others before the first of the model's

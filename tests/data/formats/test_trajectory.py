@@ -213,3 +213,12 @@ def test_whatever_a_model_has_said_is_no_fault_of_the_row(protocol, model, tmp_p
     for one in read_rows(tmp_path / "run/prep/train.jsonl"):
         losses = [said.get("loss", True) for said in one["messages"] if said["role"] == "assistant"]
         assert losses == [False, True, True]
+
+
+def test_a_row_that_lacks_its_messages_or_its_tools_is_read_as_one_of_openai_would_be():
+    whole = row([USER, WORDS], [turn()])
+    with pytest.raises(RowError) as refused:
+        to_record({key: value for key, value in whole.items() if key != "messages"}, "trajectory")
+    assert refused.value.code == "E201"
+    without = {key: value for key, value in whole.items() if key != "tools"}
+    assert to_record(without, "trajectory").tools == ()
