@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
+from support.damaged_rows import READ_AS
 from support.samples import DATA, ROOT
 from support.unknown_arguments import RECORD
 
@@ -17,12 +18,10 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Message, Record, Tool, from_row, to_row
 from agentlite.core.reject_codes import CODES, explain
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, detected, read_raw, to_record
+from agentlite.data.formats import FORMATS, read_raw, to_record
 from agentlite.data.write_formats import ALL_TRAINED, SHAPES, learned_elsewhere, shaped
 
 FILES = sorted((DATA / "formats").glob("*.jsonl"))
-READ_AS = {"apigen_mt": "sharegpt"}
-BY_NAME = {"ms_bench"}  # nothing in a row tells it from ShareGPT
 
 
 def records_of(path) -> Iterator[Record]:
@@ -43,29 +42,6 @@ def said(record: Record) -> list[Message]:
         replace(m, call_id="", calls=tuple(replace(call, id="") for call in m.calls))
         for m in record.messages
     ]
-
-
-def test_every_format_has_rows_here():
-    without = {"agentlite", "bfcl", "prompts", "trajectory"}
-    assert {path.stem for path in FILES} >= {*FORMATS} - without
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_row_is_found_to_be_of_its_format_and_is_a_valid_record(path):
-    records = list(records_of(path))
-    assert len(records) >= 5
-    for record in records:
-        validate(record)
-    if path.stem not in BY_NAME:
-        found = {detected(raw.value) for raw in read_raw(str(path), io.BytesIO())}
-        assert found == {READ_AS.get(path.stem, path.stem)}
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_the_example_of_a_format_is_of_that_format(name):
-    row = json.loads(FORMATS[name].example)
-    assert name in BY_NAME or detected(row) == name
-    validate(to_record(row, name))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

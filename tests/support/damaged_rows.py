@@ -4,7 +4,6 @@ by any other JSON.
 
 import json
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,9 @@ from support.samples import DATA
 from agentlite.core.errors import RowError
 
 Row = dict[str, Any]
+FILES = sorted(path.stem for path in DATA.glob("formats/*.jsonl"))
+# a file whose rows are of another format than its name says
+READ_AS = {"apigen_mt": "sharegpt"}
 
 scalars = (
     st.none()
@@ -32,14 +34,15 @@ def rows_in(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def rows(format: str) -> list[Row]:
-    return rows_in(DATA / "formats" / f"{format}.jsonl")
+def rows(file: str) -> list[Row]:
+    return rows_in(DATA / "formats" / f"{file}.jsonl")
 
 
-def strangers(format: str) -> Iterator[Row]:
-    """The rows of every other format."""
-    for path in DATA.glob("formats/*.jsonl"):
-        yield from rows_in(path) if path.stem != format else []
+def strangers(format: str) -> Iterator[tuple[str, Row]]:
+    """The rows of every other format, each with the name of its own."""
+    for file in FILES:
+        if (name := READ_AS.get(file, file)) != format:
+            yield from ((name, row) for row in rows(file))
 
 
 def refused(act: Callable[[], Any]) -> str:
@@ -50,8 +53,8 @@ def refused(act: Callable[[], Any]) -> str:
 
 
 @st.composite
-def damaged(draw: st.DrawFn, format: str) -> Row:
-    row = deepcopy(draw(st.sampled_from(rows(format))))
+def damaged(draw: st.DrawFn, file: str) -> Row:
+    row = draw(st.sampled_from(rows(file)))
     outer, key = draw(st.sampled_from(list(_places(row))))
     if draw(st.booleans()):
         outer[key] = draw(json_values)

@@ -2,15 +2,12 @@
 so.
 """
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from support.damaged_rows import Row, damaged, refused, rows, strangers
+from support.damaged_rows import Row, refused, rows
 
-from agentlite.core.errors import RowError
-from agentlite.core.records import Message, Record, from_row, to_row
+from agentlite.core.records import Message, Record
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import agentinstruct
 
@@ -70,10 +67,6 @@ def test_a_row_is_read_as_it_was_written(row: Row, expected: Record) -> None:
     validate(expected)
 
 
-def test_no_row_of_another_format_is_taken_for_one() -> None:
-    assert not [row for row in strangers("agentinstruct") if agentinstruct.fits(row)]
-
-
 def turn(said_by: str, loss: Any, value: Any = "x") -> dict[str, Any]:
     return {"from": said_by, "loss": loss, "value": value}
 
@@ -109,12 +102,3 @@ BAD: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("code", "row"), BAD)
 def test_a_row_that_cannot_be_taken_says_why(code: str, row: Row) -> None:
     assert refused(lambda: agentinstruct.read(row)) == code
-
-
-@pytest.mark.long
-@given(damaged("agentinstruct"))
-def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
-    assert agentinstruct.fits(row) in (True, False)
-    with suppress(RowError):
-        record = agentinstruct.read(row)
-        assert from_row(to_row(record)) == record

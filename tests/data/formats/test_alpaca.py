@@ -2,15 +2,12 @@
 history goes before.
 """
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from support.damaged_rows import Row, damaged, refused, rows, strangers
+from support.damaged_rows import Row, refused, rows
 
-from agentlite.core.errors import RowError
-from agentlite.core.records import Message, Record, from_row, to_row
+from agentlite.core.records import Message, Record
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import alpaca
 
@@ -54,10 +51,6 @@ def test_a_row_is_read_as_it_was_written(row: Row, expected: Record) -> None:
     validate(expected)
 
 
-def test_no_row_of_another_format_is_taken_for_one() -> None:
-    assert not [row for row in strangers("alpaca") if alpaca.fits(row)]
-
-
 BAD: list[tuple[str, dict[str, Any]]] = [
     ("E201", {}),
     ("E201", {"instruction": "Say it.", "input": ""}),
@@ -73,11 +66,3 @@ BAD: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("code", "row"), BAD)
 def test_a_row_that_cannot_be_taken_says_why(code: str, row: Row) -> None:
     assert refused(lambda: alpaca.read(row)) == code
-
-
-@given(damaged("alpaca"))
-def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
-    assert alpaca.fits(row) in (True, False)
-    with suppress(RowError):
-        record = alpaca.read(row)
-        assert from_row(to_row(record)) == record

@@ -16,6 +16,8 @@ from agentlite.data.formats.tool_calls import ARGUMENTS, read_call
 SAMPLES = sorted(path.stem for path in (DATA / "formats").glob("*.jsonl"))
 # a result of SAGE's dialogs names its call's arguments or leaves them unknown
 OWN_WORDS = ("sage_sft",)
+# these write `arguments` and nothing else: a row with another key is refused by that key
+ONE_KEY = ("agentlite", "prompts")
 
 
 def rows(name: str) -> list[dict[str, Any]]:
@@ -49,6 +51,9 @@ def test_a_call_keeps_its_arguments_under_any_key_or_its_row_is_refused(
             found = dialogs(renamed(row, key))
         except RowError as error:
             problem = f"{error.code} {error.reason}"
+        if problem and name in ONE_KEY:
+            assert problem[:4] in ("E201", "E206") and ("arguments" in problem or key in problem)
+            continue
         assert found == dialogs(row) or problem.startswith("E206")
         assert found or key not in ARGUMENTS or "not JSON" in problem
 

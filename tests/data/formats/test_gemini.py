@@ -1,16 +1,13 @@
 """agentlite.data.formats.gemini: contents are the dialog that OpenAI's messages would be."""
 
 import json
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from support.damaged_rows import Row, damaged, refused, rows, strangers
+from support.damaged_rows import Row, refused, rows
 from support.read_rows import openai_dialogs
 
-from agentlite.core.errors import RowError
-from agentlite.core.records import Record, from_row, plain, to_row
+from agentlite.core.records import Record, plain
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import detected, gemini, to_record
 
@@ -126,15 +123,3 @@ def test_a_text_beside_a_result_is_a_user_who_speaks_too_early() -> None:
     ]
     row = {"contents": contents, "tools": [{"functionDeclarations": [{"name": "f"}]}]}
     assert refused(lambda: validate(to_record(row))) == "E203"
-
-
-def test_no_row_of_another_format_is_taken_for_one() -> None:
-    assert not [row for row in strangers("gemini") if gemini.fits(row)]
-
-
-@given(damaged("gemini"))
-def test_a_damaged_row_is_a_record_or_refused(row: dict[str, Any]) -> None:
-    with suppress(RowError):
-        record = to_record(row, "gemini")
-        assert isinstance(record, Record)
-        assert from_row(to_row(record)) == record

@@ -2,16 +2,12 @@
 apostrophes.
 """
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from support.damaged_rows import Row, damaged, refused, rows, strangers
-from support.mangled_text import mangled
+from support.damaged_rows import Row, refused, rows
 
-from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import glaive
 
@@ -100,10 +96,6 @@ def test_a_chat_is_read_turn_by_turn_and_its_functions_as_tools(row: Row, expect
     validate(expected)
 
 
-def test_no_row_of_another_format_is_taken_for_one() -> None:
-    assert not [row for row in strangers("glaive") if glaive.fits(row)]
-
-
 def test_what_is_said_and_the_call_written_as_two_turns_are_one() -> None:
     record = glaive.read(
         chat(
@@ -144,14 +136,6 @@ def test_a_row_that_cannot_be_taken_says_why(code: str, row: Row) -> None:
 def test_a_response_to_nothing_is_invalid() -> None:
     row = chat("a <|endoftext|>\n\n\nFUNCTION RESPONSE: 1\n\n\nASSISTANT: b")
     assert refused(lambda: validate(glaive.read(row))) == "E204"
-
-
-@given(damaged("glaive") | mangled("glaive"))
-def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
-    assert glaive.fits(row) in (True, False)
-    with suppress(RowError):
-        record = glaive.read(row)
-        assert from_row(to_row(record)) == record
 
 
 def test_calls_of_later_turns_have_ids_of_their_own():

@@ -3,16 +3,12 @@ Python writes them.
 """
 
 import json
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from support.damaged_rows import Row, damaged, refused, rows, strangers
-from support.mangled_text import mangled
+from support.damaged_rows import Row, refused, rows
 
-from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import hermes_fc
 
@@ -105,10 +101,6 @@ def test_what_stands_between_tags_is_read_and_the_frame_taken_off(
     validate(expected)
 
 
-def test_no_row_of_another_format_is_taken_for_one() -> None:
-    assert not [row for row in strangers("hermes_fc") if hermes_fc.fits(row)]
-
-
 def test_a_system_text_beside_the_turns_is_read_like_one_among_them() -> None:
     first, *turns = ROWS[0]["conversations"]
     assert (
@@ -148,14 +140,6 @@ def test_more_results_than_calls_are_invalid() -> None:
     row["conversations"] += [{"from": "tool", "value": "<tool_response>1</tool_response>"}] * 2
     row["conversations"].append({"from": "gpt", "value": "a"})
     assert refused(lambda: validate(hermes_fc.read(row))) == "E205"
-
-
-@given(damaged("hermes_fc") | mangled("hermes_fc"))
-def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
-    assert hermes_fc.fits(row) in (True, False)
-    with suppress(RowError):
-        record = hermes_fc.read(row)
-        assert from_row(to_row(record)) == record
 
 
 def test_the_heading_above_the_tools_belongs_to_their_frame() -> None:

@@ -1,14 +1,11 @@
 """agentlite.data.formats.kagentinstruct: one record for each prompt and response of a row."""
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from support.damaged_rows import Row, damaged, refused, rows, strangers
+from support.damaged_rows import Row, refused, rows
 
-from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Tool, from_row, to_row
+from agentlite.core.records import Call, Tool
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import kagentinstruct
 from agentlite.rendering.protocols import kuaiagent
@@ -105,10 +102,6 @@ def test_each_sample_of_a_row_becomes_a_record_of_prompt_and_response(
         validate(record)
 
 
-def test_no_row_of_another_format_is_taken_for_one() -> None:
-    assert not [row for row in strangers("kagentinstruct") if kagentinstruct.fits(row)]
-
-
 BAD: list[tuple[str, dict[str, Any]]] = [
     ("E201", {}),
     ("E201", {"llm_prompt_response": []}),
@@ -127,18 +120,6 @@ def test_a_row_that_cannot_be_taken_stays_one_row_and_says_why(code: str, row: R
 
 def test_a_row_of_several_samples_is_not_read_as_one() -> None:
     assert refused(lambda: kagentinstruct.read(ROWS[1])) == "E201"
-
-
-@given(damaged("kagentinstruct"))
-def test_a_damaged_row_becomes_records_or_row_errors(row: Row) -> None:
-    assert kagentinstruct.fits(row) in (True, False)
-    parts = kagentinstruct.parts(row)
-    samples = row.get("llm_prompt_response")
-    assert len(parts) == (len(samples) if isinstance(samples, list) and samples else 1)
-    for part in parts:
-        with suppress(RowError):
-            record = kagentinstruct.read(part)
-            assert from_row(to_row(record)) == record
 
 
 def planned(answer: str) -> Row:

@@ -1,14 +1,8 @@
 """agentlite.data.formats.prompt_completion: the prompt is shown, the completion is learned."""
 
-from contextlib import suppress
-from typing import Any
-
 import pytest
-from hypothesis import given
-from support.damaged_rows import Row, damaged, refused, rows, strangers
+from support.damaged_rows import Row, refused, rows
 
-from agentlite.core.errors import RowError
-from agentlite.core.records import Record, from_row, to_row
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import detected, openai, prompt_completion, to_record
 
@@ -42,15 +36,3 @@ def test_other_keys_of_a_row_are_kept() -> None:
 @pytest.mark.parametrize("label", [True, False])
 def test_a_row_of_kto_is_refused_for_its_completion_may_be_a_bad_one(label: bool) -> None:
     assert refused(lambda: to_record({**ROWS[2], "label": label})) == "E201"
-
-
-def test_no_row_of_another_format_is_taken_for_one() -> None:
-    assert not [row for row in strangers("prompt_completion") if prompt_completion.fits(row)]
-
-
-@given(damaged("prompt_completion"))
-def test_a_damaged_row_is_a_record_or_refused(row: dict[str, Any]) -> None:
-    with suppress(RowError):
-        record = to_record(row, "prompt_completion")
-        assert isinstance(record, Record)
-        assert from_row(to_row(record)) == record

@@ -2,15 +2,11 @@
 it.
 """
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from support.damaged_rows import Row, damaged, refused, rows, strangers
-from support.mangled_text import mangled
+from support.damaged_rows import Row, refused, rows
 
-from agentlite.core.errors import RowError
 from agentlite.core.records import (
     ANY_ARGUMENTS,
     Call,
@@ -19,8 +15,6 @@ from agentlite.core.records import (
     Message,
     Record,
     Tool,
-    from_row,
-    to_row,
 )
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import sage_sft
@@ -124,10 +118,6 @@ def test_each_result_answers_a_call_of_its_tool_in_the_turn_before(
     validate(expected)
 
 
-def test_no_row_of_another_format_is_taken_for_one() -> None:
-    assert not [row for row in strangers("sage_sft") if sage_sft.fits(row)]
-
-
 def dialog(*turns: Any, **row: Any) -> Row:
     asked = {"role": "user", "content": "q"}
     return {"dialog_id": "sft_1", "turns": [asked, *turns], "target_tools": ["rain_001"], **row}
@@ -182,11 +172,3 @@ def test_the_target_is_on_offer_once_whether_or_not_it_is_among_the_candidates(
     }
     # in some dialogs every tool comes first: the place does not tell which one is the target
     assert {order[0] for order in orders} == names
-
-
-@given(damaged("sage_sft") | mangled("sage_sft"))
-def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
-    assert sage_sft.fits(row) in (True, False)
-    with suppress(RowError):
-        record = sage_sft.read(row)
-        assert from_row(to_row(record)) == record

@@ -2,16 +2,13 @@
 is due.
 """
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from support.damaged_rows import Row, damaged, refused, rows, strangers
-from support.mangled_text import mangled
+from support.damaged_rows import Row, refused, rows
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import sage_tools
 
@@ -120,10 +117,6 @@ def test_each_example_is_a_question_and_a_call_and_its_result_is_kept_in_meta(
         validate(record)
 
 
-def test_no_row_of_another_format_is_taken_for_one() -> None:
-    assert not [row for row in strangers("sage_tools") if sage_tools.fits(row)]
-
-
 def test_parameters_of_other_tools_that_arrow_filled_in_are_no_arguments() -> None:
     inputs = [{"name": "a", "type": "string", "required": None, "default": None}]
     row = tool([{"instruction": "q", "arguments": {"a": None, "other": None}}], inputs=inputs)
@@ -161,15 +154,6 @@ def test_a_tool_without_examples_is_refused_as_nothing_to_learn_from() -> None:
     (part,) = sage_tools.parts(tool([]))
     with pytest.raises(RowError, match="nothing to learn from"):
         sage_tools.read(part)
-
-
-@given(damaged("sage_tools") | mangled("sage_tools"))
-def test_a_damaged_row_becomes_records_or_a_row_error(row: Row) -> None:
-    assert sage_tools.fits(row) in (True, False)
-    for part in sage_tools.parts(row):
-        with suppress(RowError):
-            record = sage_tools.read(part)
-            assert from_row(to_row(record)) == record
 
 
 def test_only_a_tool_of_which_nothing_else_is_known_is_an_id_alone() -> None:

@@ -2,15 +2,11 @@
 language.
 """
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from support.damaged_rows import Row, damaged, refused, rows, strangers
+from support.damaged_rows import Row, refused, rows
 
-from agentlite.core.errors import RowError
-from agentlite.core.records import from_row, to_row
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import self_cognition
 
@@ -42,10 +38,6 @@ def test_one_name_stands_for_both_languages() -> None:
     assert english.messages[1].content == "I'm Dove, made by its developers. Dove!"
 
 
-def test_no_row_of_another_format_is_taken_for_one() -> None:
-    assert not [row for row in strangers("self_cognition") if self_cognition.fits(row)]
-
-
 BAD: list[dict[str, Any]] = [
     {},
     {"query": "Who?", "response": "{{NAME}}"},
@@ -59,11 +51,3 @@ BAD: list[dict[str, Any]] = [
 def test_a_row_that_cannot_be_taken_says_why(row: Row) -> None:
     assert not self_cognition.fits(row)
     assert refused(lambda: self_cognition.read(row)) == "E201"
-
-
-@given(damaged("self_cognition"))
-def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
-    assert self_cognition.fits(row) in (True, False)
-    with suppress(RowError):
-        record = self_cognition.read(row)
-        assert from_row(to_row(record)) == record

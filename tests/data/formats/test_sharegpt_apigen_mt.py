@@ -2,15 +2,10 @@
 agentlite.data.formats.sharegpt.
 """
 
-from contextlib import suppress
-
 import pytest
-from hypothesis import given
-from support.damaged_rows import Row, damaged, refused, rows
-from support.mangled_text import mangled
+from support.damaged_rows import Row, refused, rows
 
-from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, sharegpt
 
@@ -116,11 +111,3 @@ BAD = [
 @pytest.mark.parametrize(("code", "row"), BAD)
 def test_a_row_that_cannot_be_taken_says_why(code: str, row: Row) -> None:
     assert refused(lambda: validate(sharegpt.read(row))) == code
-
-
-@given(damaged("apigen_mt") | mangled("apigen_mt"))
-def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
-    assert sharegpt.fits(row) in (True, False)
-    with suppress(RowError):
-        record = sharegpt.read(row)
-        assert from_row(to_row(record)) == record

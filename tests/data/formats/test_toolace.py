@@ -3,16 +3,12 @@ none.
 """
 
 import json
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from support.damaged_rows import Row, damaged, refused, rows, strangers
-from support.mangled_text import mangled
+from support.damaged_rows import Row, refused, rows
 
-from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import toolace
 
@@ -122,10 +118,6 @@ def test_calls_are_read_whatever_their_names_and_the_frame_is_taken_off(
     validate(expected)
 
 
-def test_no_row_of_another_format_is_taken_for_one() -> None:
-    assert not [row for row in strangers("toolace") if toolace.fits(row)]
-
-
 def answer(text: Any, tools: Any = '[{"name": "Rain (of) day"}, {"name": "get rain"}]') -> Row:
     system = f"Here is a list of functions in JSON format that you can invoke:\n{tools}. \n"
     turns = [{"from": "user", "value": "q"}, {"from": "assistant", "value": text}]
@@ -214,14 +206,6 @@ def test_fewer_results_than_calls_are_invalid() -> None:
         {"from": "assistant", "value": "a"},
     ]
     assert refused(lambda: validate(toolace.read(row))) == "E204"
-
-
-@given(damaged("toolace") | mangled("toolace"))
-def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
-    assert toolace.fits(row) in (True, False)
-    with suppress(RowError):
-        record = toolace.read(row)
-        assert from_row(to_row(record)) == record
 
 
 def test_calls_of_several_turns_have_ids_of_their_own() -> None:

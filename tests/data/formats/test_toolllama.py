@@ -2,15 +2,10 @@
 step trains.
 """
 
-from contextlib import suppress
-
 import pytest
-from hypothesis import given
-from support.damaged_rows import Row, damaged, refused, rows, strangers
-from support.mangled_text import mangled
+from support.damaged_rows import Row, refused, rows
 
-from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import toolllama
 from agentlite.rendering.protocols.toolllama import FINISH
@@ -131,10 +126,6 @@ def test_a_chain_is_read_as_its_steps_and_its_list_of_apis_as_tools(
     validate(expected)
 
 
-def test_no_row_of_another_format_is_taken_for_one() -> None:
-    assert not [row for row in strangers("toolllama") if toolllama.fits(row)]
-
-
 def test_a_row_without_a_list_may_call_finish() -> None:
     record = toolllama.read(
         chain('Action: Finish\nAction Input: {"return_type": "give_up_and_restart"}', system="")
@@ -188,14 +179,6 @@ def test_a_row_that_cannot_be_taken_says_why(code: str, row: Row) -> None:
 
 def test_a_call_of_an_api_that_is_not_listed_is_invalid() -> None:
     assert refused(lambda: validate(toolllama.read(chain("Action: g\nAction Input: {}")))) == "E209"
-
-
-@given(damaged("toolllama") | mangled("toolllama"))
-def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
-    assert toolllama.fits(row) in (True, False)
-    with suppress(RowError):
-        record = toolllama.read(row)
-        assert from_row(to_row(record)) == record
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -3,16 +3,12 @@ those of JSON Schema.
 """
 
 import json
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from support.damaged_rows import Row, damaged, refused, rows, strangers
-from support.mangled_text import mangled
+from support.damaged_rows import Row, refused, rows
 
-from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Gold, Message, Record, Tool, from_row, to_row
+from agentlite.core.records import Call, Gold, Message, Record, Tool
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import xlam
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER
@@ -108,10 +104,6 @@ def test_a_row_is_a_question_and_one_turn_with_its_calls(row: Row, expected: Rec
     validate(expected)
 
 
-def test_no_row_of_another_format_is_taken_for_one() -> None:
-    assert not [row for row in strangers("xlam") if xlam.fits(row)]
-
-
 @pytest.mark.parametrize(
     ("written", "schema", "required"),
     [
@@ -185,11 +177,3 @@ def test_a_call_without_what_its_tool_needs_is_invalid() -> None:
         [{"name": "f", "parameters": {"a": {"type": "int"}}}], '[{"name": "f", "arguments": {}}]'
     )
     assert refused(lambda: validate(xlam.read(row))) == "E210"
-
-
-@given(damaged("xlam") | mangled("xlam"))
-def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
-    assert xlam.fits(row) in (True, False)
-    with suppress(RowError):
-        record = xlam.read(row)
-        assert from_row(to_row(record)) == record

@@ -1,0 +1,92 @@
+"""agentlite.data.formats: what holds for every format, on its rows of tests/support."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from support.damaged_rows import FILES, READ_AS, Row, damaged, rows, strangers
+from support.mangled_text import mangled
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import FORMATS, detected, samples, to_record
+
+# (a format, another one whose rows fit it too): why
+ALSO_FITS = {
+    ("ms_agent", "agentinstruct"): "ReAct chains among the turns, with a loss of their own",
+    ("ms_agent", "toolllama"): "ReAct chains among the turns, with other lists of tools",
+    ("sharegpt", "agentinstruct"): "turns of ShareGPT, with a loss of their own",
+    ("sharegpt", "hermes_fc"): "turns of ShareGPT, with tools between tags in their texts",
+    ("sharegpt", "ms_agent"): "turns of ShareGPT, whose answers are ReAct chains",
+    ("sharegpt", "ms_agent_exec"): "turns of ShareGPT, whose answers are chains between marks",
+    ("sharegpt", "ms_bench"): "turns of ShareGPT and nothing else",
+    ("sharegpt", "toolace"): "turns of ShareGPT, with tools in the system text",
+    ("sharegpt", "toolllama"): "turns of ShareGPT, whose answers are ReAct chains",
+    ("openai", "agentlite"): "messages of OpenAI, with tools and gold as JSON texts",
+    ("openai", "anthropic"): "messages with roles, whose contents are lists of blocks",
+    ("openai", "ms_swift"): "messages with roles, some of which OpenAI does not know",
+    ("openai", "prompts"): "messages of OpenAI, with a list as gold",
+    ("openai", "trajectory"): "messages of OpenAI, with what became of every turn",
+}
+# a format that only its name chooses: the one that its rows are taken for otherwise
+BY_NAME = {"ms_bench": "sharegpt"}
+
+
+def test_every_format_has_rows_and_every_file_of_rows_a_format() -> None:
+    assert {READ_AS.get(file, file) for file in FILES} == {*FORMATS}
+    assert {*READ_AS} <= {*FILES}, "a file that is gone"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_row_is_found_to_be_of_its_format_and_is_valid(file: str) -> None:
+    name = READ_AS.get(file, file)
+    assert len(rows(file)) >= 5
+    for row in [*rows(file), json.loads(FORMATS[name].example)]:
+        assert detected(row) == BY_NAME.get(name, name)
+        _, parts = samples(row, name)
+        for part in parts:
+            validate(to_record(part, name))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_row_of_another_format_fits_only_where_that_one_is_tried_first(name: str) -> None:
+    fitting = {other for other, row in strangers(name) if FORMATS[name].fits(row)}
+    assert fitting == {other for wide, other in ALSO_FITS if wide == name}
+    order = [*FORMATS]
+    assert all(order.index(other) < order.index(name) for other in fitting)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_damaged_row_becomes_records_or_row_errors(file: str) -> None:
+    @given(damaged(file) | mangled(file))
+    def of_the_file(row: Row) -> None:
+        check(READ_AS.get(file, file), row)
+
+    of_the_file()
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_row_that_lacks_any_of_its_keys_becomes_records_or_row_errors(file: str) -> None:
+    for row in rows(file):
+        for key in row:  # one of a rollout without "messages" or "tools" ended in a KeyError
+            check(
+                READ_AS.get(file, file),
+                {other: value for other, value in row.items() if other != key},
+            )
+
+
+def check(name: str, row: Row) -> None:
+    """Nothing but a RowError says that a row cannot be taken, and each record of one that can comes
+    back from disk as it went there.
+    """
+    assert all(known.fits(row) in (True, False) for known in FORMATS.values())
+    for part in FORMATS[name].parts(row):
+        assert FORMATS[name].parts(part) == [part]
+        with suppress(RowError):
+            record = to_record(part, name)
+            assert from_row(json.loads(json.dumps(to_row(record)))) == record
+            validate(record)
+    with suppress(RowError):
+        samples(row)
