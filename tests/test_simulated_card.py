@@ -81,6 +81,36 @@ def test_a_long_row_is_rotated_as_the_kernel_would() -> None:
     assert max(simulated(rotated)) < 0.02
 
 
+def normed() -> list[float]:
+    """By how much torch's norms and gradients differ from the kernel's, with a weight that is
+    trained and with a frozen one.
+    """
+    import torch
+    from unsloth.kernels.rms_layernorm import Fast_RMS_Layernorm
+
+    torch.manual_seed(0)
+    x, weight = torch.randn(2, 3, 24).bfloat16(), torch.randn(24).bfloat16()
+    differences = []
+    for trained in (False, True):
+        ways = []
+        for most in (6, 0):  # tokens that the kernel takes
+            simulated_card.KERNEL_TOKENS = most
+            given = x.clone().requires_grad_(), weight.clone().requires_grad_(trained)
+            output = Fast_RMS_Layernorm.apply(*given, 1e-5)
+            output.square().sum().backward()
+            gradients = [one.grad for one in given if one.grad is not None]
+            assert len(gradients) == 1 + trained
+            ways.append(torch.cat([one.float().flatten() for one in (output, *gradients)]))
+        differences.append(((ways[0] - ways[1]).abs() / ways[0].abs().clamp(1)).max().item())
+    return differences
+
+
+@pytest.mark.torch
+def test_many_rows_are_normed_as_the_kernel_would() -> None:
+    """To a bit or two of bfloat16."""
+    assert max(simulated(normed)) < 0.02
+
+
 def summed() -> list[float]:
     """By how much torch's log-probabilities, statistics and gradients differ from the kernel's:
     with and without a cap on the logits, over two chunks of the vocabulary.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes import TIMEOUT, environment, free_port
+from support.processes import TIMEOUT, environment, free_port, run
 from support.samples import DATA
 from support.simulated_card import environment_with
 from support.simulated_cuda import needs_simulation, simulated
@@ -135,16 +135,27 @@ def port() -> int:
     return free_port()
 
 
-def grpo(run: Path, model: Path, scratch: Path, *words: object) -> subprocess.CompletedProcess[str]:
+def grpo(
+    folder: Path, model: Path, scratch: Path, *words: object
+) -> subprocess.CompletedProcess[str]:
     """Six steps on the card."""
     scratch.mkdir()
     (scratch / "mine.py").write_text(
         "def odd(attempt):\n    return sum(map(ord, attempt.text)) % 7 / 6\n"
     )
     short = "--max-steps 6 --save-steps 1 -b 2 --group-size 2 --lr 1e-2 --rewards mine.py:odd"
-    return subprocess.run(
+    return run(
         [
-            *(sys.executable, "-m", "agentlite", "grpo", "--run", str(run), "--model", str(model)),
+            *(
+                sys.executable,
+                "-m",
+                "agentlite",
+                "grpo",
+                "--run",
+                str(folder),
+                "--model",
+                str(model),
+            ),
             *("--load-in-4bit", "false", "--gradient-accumulation", "1"),
             *("--max-length", "512", "--max-new-tokens", "4", *short.split(), *map(str, words)),
         ],
@@ -153,6 +164,7 @@ def grpo(run: Path, model: Path, scratch: Path, *words: object) -> subprocess.Co
         capture_output=True,
         text=True,
         timeout=TIMEOUT,
+        server="rtx3060 vllm plain",
     )
 
 

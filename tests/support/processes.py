@@ -195,8 +195,11 @@ def _begin_server(name: str, address: str) -> None:
 def _server_environment(name: str, scratch: Path) -> dict[str, str]:
     if name in ("light", "torch"):
         return {**environment(), "UNSLOTH_COMPILE_LOCATION": str(scratch)}
-    card = None if name == "no card" else name.removesuffix(" vllm")
-    return simulated_card.environment_with(card, scratch, environment(), name.endswith(" vllm"))
+    card, *more = name.split()
+    vllm = "vllm" in more
+    return simulated_card.environment_with(
+        None if name == "no card" else card, scratch, environment(), vllm
+    )
 
 
 warm = WarmPython()

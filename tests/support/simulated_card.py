@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 # scripts/setup.sh fills it where there is no CUDA device
 FOLDER = Path(os.environ.get("AGENTLITE_SIMULATION", HERE.parents[1] / ".venv/simulation"))
 DRIVER = "580.95.05"
-KERNEL_TOKENS = 32
+KERNEL_TOKENS = 4
 
 
 class SimulatedCard(NamedTuple):
@@ -298,11 +298,34 @@ def _dequantize_on_cpu(utils: Any) -> None:
     utils._fast_dequantize_bnb, utils._fast_gemv_bnb = dequantize, product
 
 
-def _take_many_rows(rms_layernorm: Any) -> None:
+def _norm_many_rows(rms_layernorm: Any) -> None:
     """A program of this kernel takes one row, or many where their sums come out alike to the bit,
-    which they do not here.
+    which they do not here. A row takes Triton's interpreter 30 ms: torch does more than a few.
     """
+    import torch
+
     rms_layernorm._multirow_self_check = lambda *_: True
+    plain_forward, plain_backward = rms_layernorm._rms_forward, rms_layernorm._rms_backward
+
+    def forward(x: Any, weight: Any, eps: float, gemma: bool, *rest: Any) -> Any:
+        if gemma or len(x) <= KERNEL_TOKENS:
+            return plain_forward(x, weight, eps, gemma, *rest)
+        scale = torch.rsqrt(x.float().square().mean(1) + eps)
+        normed = (x.float() * scale[:, None]).to(weight.dtype)
+        return (normed * weight).to(x.dtype), scale
+
+    def backward(*given: Any, **how: Any) -> Any:
+        dy, dx, x, weight, scale, _, gemma, *_ = given
+        if gemma or how.get("from_y") or len(dy) <= KERNEL_TOKENS:
+            return plain_backward(*given, **how)
+        size, normed = x.shape[1], x.float() * scale[:, None]
+        weighted = dy.float() * weight.float()
+        along = normed * (weighted * normed).sum(1, keepdim=True)
+        of_weight = (dy.float() * normed.to(weight.dtype).float()).sum(0).to(weight.dtype)
+        dx.copy_(scale[:, None] / size * (size * weighted - along))  # it may be dy
+        return of_weight if how.get("train_w") else None
+
+    rms_layernorm._rms_forward, rms_layernorm._rms_backward = forward, backward
 
 
 def _turn_long_rows(rope_embedding: Any) -> None:
@@ -468,7 +491,7 @@ CHANGES: dict[str, Callable[[Any], None]] = {
     "trl.kernels.chunked_logprob": _sum_many_logits,
     "unsloth.device_type": _allow_bitsandbytes,
     "unsloth.kernels.utils": _dequantize_on_cpu,
-    "unsloth.kernels.rms_layernorm": _take_many_rows,
+    "unsloth.kernels.rms_layernorm": _norm_many_rows,
     "unsloth.kernels.rope_embedding": _turn_long_rows,
     "unsloth.models.llama": _keep_angles_by_card,
 }
