@@ -262,17 +262,30 @@ def sharp_model(tiny_model, tmp_path_factory):
 
 
 def test_what_earns_more_is_said_more_often(sharp_model, tmp_path):
+    """The run ends when that is learned: at which step differs from one kind of processor to
+    another.
+    """
     settings = grpo(
-        max_steps=60,  # where it begins to learn differs from one kind of processor to another
+        max_steps=60,
         gradient_accumulation=8,
         learning_rate=3e-3,
         beta=0.0,
         save_steps=60,
         lr_scheduler="constant",
     )
-    grpo_trainer.train(source(sharp_model), settings, tmp_path, lambda loaded: task())
-    even = [row["reward/even"] for row in training_log.logged(tmp_path)]
-    assert sum(even[:4]) / 4 < 0.6 and sum(even[-4:]) / 4 > 0.8
+    halt: list[Exception] = []
+    even: list[float] = []
+
+    def judge(answers):
+        rewards = [verdict(answer) for answer in answers]
+        even.append(fmean(reward.parts["even"] for reward in rewards))
+        if fmean(even[-4:]) > 0.8:
+            halt.append(UserError("learned."))
+        return rewards
+
+    with pytest.raises(UserError, match="learned"):
+        grpo_trainer.train(source(sharp_model), settings, tmp_path, lambda _: task(judge, halt))
+    assert fmean(even[:4]) < 0.6
 
 
 @pytest.mark.parametrize(
