@@ -1,7 +1,10 @@
 """Fixtures for all tests: the real tokenizer, templates, a dialog, tiny models, a workspace."""
 
-import gc
 import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # huggingface_hub reads it when it is imported
+
+import gc
 from pathlib import Path
 
 import pytest
@@ -62,11 +65,6 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     processes.warm.wanted = "torch" if item.get_closest_marker("torch") else "light"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def offline() -> None:
-    os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 @pytest.fixture
