@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import Any, get_args
 
 import msgspec
@@ -131,6 +132,7 @@ class _OpenAIDialog:
         self.taken: set[str] | None = None  # found out when an id has to be made
         self.made = 0  # ids
         self.calls: tuple[Call, ...] = ()  # of the last turn
+        self.results: list[Any] = []  # the messages that follow it at once as its results
         self.waiting: Counter[str] = Counter()  # their ids, as long as no result answers them
 
     def read(self, messages: list[Any]) -> tuple[Message, ...]:
@@ -154,6 +156,7 @@ class _OpenAIDialog:
                 reason = f"{error.reason} (message {number})"
                 raise RowError(error.code, reason, error.hint, error.at) from error
             self.waiting = Counter(call.id for call in self.calls)
+            self.results = [*takewhile(_is_result, self.messages[number:])] if self.calls else []
             if not message.keys() <= KNOWN:
                 read = (*KNOWN, *THOUGHT_PARTS)
                 refuse_unread(message, read, place, has_calls=bool(self.calls))
@@ -184,7 +187,7 @@ class _OpenAIDialog:
 
     def _answered(self, message: dict[str, object]) -> str:
         """The id of the call a result answers: its own, or the only one it can be; "" if that is
-        not clear.
+        not clear. As many results as calls, none with an id, stand in the order of the calls.
         """
         given = message.get("tool_call_id")
         name = message.get("name") or message.get("tool_name")  # the latter is Ollama's
@@ -196,10 +199,18 @@ class _OpenAIDialog:
                 for call in self.calls
                 if self.waiting[call.id] and (not name or call.name == name)
             ]
+            if len(self.results) == len(self.calls) and not any(
+                result.get("tool_call_id") for result in self.results
+            ):
+                fitting = fitting[:1]
         if len(fitting) != 1:
             return given if isinstance(given, str) else plain(given) if given else ""
         self.waiting[fitting[0]] -= 1
         return fitting[0]
+
+
+def _is_result(message: object) -> bool:
+    return isinstance(message, dict) and ROLES.get(str(message.get("role"))) == "tool"
 
 
 def has_loss(message: Mapping[str, object]) -> bool:
