@@ -9,6 +9,7 @@ import random
 import shlex
 import subprocess
 import sys
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from pathlib import Path
@@ -46,6 +47,7 @@ from agentlite.rendering.protocols.hermes import assistant
 from agentlite.report.provenance import commands
 from agentlite.report.read_run import read_run
 from agentlite.scoring.gates import failures, parse_gate
+from agentlite.scoring.metrics import confidence
 from agentlite.scoring.metrics.confidence import (
     holm,
     paired_difference,
@@ -201,7 +203,15 @@ def test_intervals_of_graded_values_cover_the_truth(count: int) -> None:
     assert covered >= 0.9 * 300, covered
 
 
+@pytest.fixture
+def verdicts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The intervals of differences, which their verdicts do not depend on, take two resamples."""
+    redrawn = partial(confidence.redrawn_sums, resamples=2)
+    monkeypatch.setattr(confidence, "redrawn_sums", redrawn)
+
+
 @pytest.mark.long
+@pytest.mark.usefixtures("verdicts_alone")
 @pytest.mark.parametrize(("count", "share"), [(30, 0.5), (100, 0.2), (400, 0.9)])
 def test_two_equal_models_are_seldom_told_apart(count: int, share: float) -> None:
     """Two models that are right by the same chance: false alarms below 6 of 100."""
@@ -218,6 +228,7 @@ def test_two_equal_models_are_seldom_told_apart(count: int, share: float) -> Non
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("verdicts_alone")
 @pytest.mark.parametrize("dialogs", every(2, [20, 60]))
 @pytest.mark.parametrize("graded", [False, True])
 def test_two_equal_models_are_seldom_told_apart_where_steps_go_together(
@@ -245,6 +256,7 @@ def test_two_equal_models_are_seldom_told_apart_where_steps_go_together(
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("verdicts_alone")
 def test_eleven_figures_of_two_equal_models_seldom_hold_one_beyond_noise() -> None:
     """Without a correction a seventh of such comparisons do."""
     chance = random.Random(11)
@@ -399,9 +411,10 @@ def test_what_is_missing_scores_0_and_is_told(workspace: Path, tmp_path: Path, c
         (b'{"record_id": "ID", "calls": {"name": "f"}}\n', '"calls" is not a list', 1),
         (
             b'{"record_id": "ID", "calls": [{"name": "f", "arguments": "[1]"}]}\n',
-            "a call without a name",
+            "arguments are a list, not an object",
             1,
         ),
+        (b'{"record_id": "ID", "calls": [{"arguments": {}}]}\n', "a call without a name", 1),
         (b'["record_id"]\n', "is not a JSON object", 1),
         (b'{"record_id": \n', "is not JSON", 1),
     ],
