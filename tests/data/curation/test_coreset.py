@@ -23,6 +23,7 @@ from agentlite.data.curation.coreset import (
     LOSSES,
     STRATEGIES,
     Coreset,
+    CoresetPool,
     Vectors,
     _token_counts,
     coreset,
@@ -123,6 +124,30 @@ def test_every_part_keeps_its_share_in_any_strategy(
     there, kept = Counter(parts), Counter(parts[index] for index in found.chosen)
     for part, count in there.items():
         assert abs(kept[part] - count * target / len(parts)) < 1
+
+
+@given(
+    st.sampled_from(["diversity", "hybrid"]),
+    st.lists(st.sampled_from(TEXTS) | st.text("ab ", min_size=1), min_size=4, max_size=9),
+    st.data(),
+)
+@settings(max_examples=examples(60))
+def test_each_choice_is_least_like_the_nearest_of_all_that_were_chosen_before(
+    strategy: str, texts: list[str], data: st.DataObject
+) -> None:
+    target = data.draw(st.integers(1, len(texts)))
+    losses = [float(len(text)) for text in texts]
+    parts = STRATEGIES[strategy](CoresetPool(len(texts), losses, texts.__getitem__), target)
+    before, found = parts.get("loss", []), parts["diversity"]
+    assert len(before) + len(found) == target
+    cosines = Vectors(texts).cosines
+    for number, place in enumerate(found):
+        taken = [*before, *found[:number]]
+        left = [other for other in range(len(texts)) if other not in taken]
+        nearest = {
+            other: max((float(cosines(one)[other]) for one in taken), default=0.0) for other in left
+        }
+        assert place == min(left, key=nearest.__getitem__)
 
 
 def test_equal_texts_are_chosen_once_each() -> None:
