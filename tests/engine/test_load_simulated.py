@@ -31,11 +31,13 @@ def names(scratch: str) -> dict[str, Any]:
     place of the bare id.
     """
     import transformers
+    from huggingface_hub import constants
     from unsloth.models.loader_utils import get_model_name
 
     from agentlite.engine import load
     from agentlite.workspace.model_source import find_model
 
+    constants.HF_HUB_CACHE = str(Path(scratch, "hub"))
     loads: list[str] = []
 
     def watch(kind: Any) -> None:
@@ -69,7 +71,7 @@ def names(scratch: str) -> dict[str, Any]:
 
 def test_the_snapshot_of_the_hub_id_is_loaded_and_no_mirror_of_unsloth(tiny_model, tmp_path):
     snapshots = {name: str(cache_model(tmp_path / "hub", name, tiny_model, COMMIT)) for name in IDS}
-    found = simulated(names, tmp_path, env={"HF_HUB_CACHE": str(tmp_path / "hub")})
+    found = simulated(names, tmp_path)
     for key, (loads, taken_for_the_name) in found.items():
         name = key.split()[0]
         assert loads == [snapshots[name]], key

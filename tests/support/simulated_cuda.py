@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,26 +42,23 @@ def simulated(
     *arguments: object,
     card: str | None = "rtx3060",
     vllm: bool = False,
-    env: Mapping[str, str] | None = None,
 ) -> Any:
     """What `case(*arguments)` returns in a new process that sees the card `card` of CARDS. None:
     the machine as it is, with the packages of the folder, as bitsandbytes also works on a CPU.
 
     `case` is a function of a file's top level. Its arguments reach it as JSON has them (paths as
-    strings), and so does its result. `vllm`: with that of support.simulated_vllm. `env`: variables
-    of the process, beside ours.
+    strings), and so does its result. `vllm`: with that of support.simulated_vllm.
     """
     needs_simulation(card)
     file, request = case.__code__.co_filename, [case.__name__, *arguments]
     with tempfile.TemporaryDirectory(prefix="agentlite-simulated-") as scratch:
-        whole = environment_with(card, Path(scratch), environment(), vllm) | (env or {})
+        whole = environment_with(card, Path(scratch), environment(), vllm)
         result = Path(scratch, "result.json")
         words = [file, json.dumps(request, default=os.fspath), card or "", str(result)]
         command = [sys.executable, "-m", "support.simulated_cuda", *words]
         how: Any = {"env": whole, "cwd": scratch, "capture_output": True, "text": True}
         server = f"{card or 'no card'}{' vllm' if vllm else ''}"
-        # variables are read when the libraries are loaded; CUDA is not forked
-        if server in LOADERS and not (env or has_gpu()):
+        if server in LOADERS and not has_gpu():  # CUDA is not forked
             done = run(command, **how, timeout=TIMEOUT, server=server)
         else:
             # tests/gpu may itself run on a simulated card, at a tenth of the speed
