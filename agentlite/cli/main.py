@@ -53,13 +53,8 @@ class Commands(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[:1] == ["make"] and len(args) > 1 and args[1] in MADE:
             return typed(args[1]), self.get_command(ctx, args[1]), args[2:]
-        if args[:1] == ["make"] and args[1:2] and args[1].isalpha() and args[1] != "dialogs":
-            fix = nearest(args[1], ["dialogs", *MADE])
-            raise click.UsageError(f"'{args[1]}' cannot be made. {fix}")
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            others = {name: command.other_names for name, command in COMMANDS.items()}
-            fix = nearest(args[0], COMMANDS, other_names=others)
-            raise click.UsageError(f"no command '{args[0]}'. {fix}")
+        if not ctx.resilient_parsing:  # a shell that completes a line would print the error into it
+            _refuse_unknown(args)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -143,6 +138,17 @@ def main() -> None:
         )
         print_json(UserError(f"{type(error).__name__}: {error}", exit_code=1))
         sys.exit(1)
+
+
+def _refuse_unknown(words: list[str]) -> None:
+    """Raises click.UsageError for a command that there is not, or what `make` cannot make."""
+    if words[0] == "make" and words[1:] and words[1].isalpha() and words[1] != "dialogs":
+        fix = nearest(words[1], ["dialogs", *MADE])
+        raise click.UsageError(f"'{words[1]}' cannot be made. {fix}")
+    if words[0] not in COMMANDS:
+        others = {name: command.other_names for name, command in COMMANDS.items()}
+        fix = nearest(words[0], COMMANDS, other_names=others)
+        raise click.UsageError(f"no command '{words[0]}'. {fix}")
 
 
 def _refuse_odd_names(arguments: list[str]) -> None:

@@ -54,6 +54,11 @@ def test_a_value_is_completed_by_what_it_may_be_and_else_by_files(words, values)
     assert offered(*words) == ["FILES", *values]
 
 
+@pytest.mark.parametrize("words", [("foo",), ("make", "foo"), ("-",), ("--", "--foo")], ids=str)
+def test_behind_a_word_that_is_refused_no_option_is_offered_and_no_error_raised(words):
+    assert offered(*words, "--l") == []
+
+
 def test_a_model_is_completed_by_the_stages_of_the_workspace(tmp_path):
     for name in ("prep", "sft", "sft-r64", "torn"):
         (tmp_path / name).mkdir()

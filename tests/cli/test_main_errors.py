@@ -108,6 +108,8 @@ def test_debug_shows_where_an_error_comes_from(run, error):
     ("words", "message"),
     [
         (["evla"], "no command 'evla'. Did you mean 'eval'?"),
+        (["-"], "no command '-'. Known: prep, "),
+        (["--", "--foo"], "no command '--foo'. Known: prep, "),
         (["sft", "--no-such"], "No such option '--no-such'"),
         (["sft", "rows.jsonl"], "Files are read by `agentlite prep FILE`"),
         (["prep", "--show", "many"], '"many" does not fit INT'),
