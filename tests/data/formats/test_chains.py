@@ -318,6 +318,42 @@ def test_a_turn_that_is_not_learned_may_hold_what_cannot_be_taken_apart() -> Non
     assert caught.value.code == "E214"
 
 
+@pytest.mark.parametrize("syntax", [name for name, one in SYNTAXES.items() if one.split])
+def test_a_turn_that_only_lists_tools_keeps_its_place(syntax: str) -> None:
+    """Empty, it is refused as the user's; left out, the turns before and behind it would be one."""
+    written = SYNTAXES[syntax]
+    said = ["Hello.", "Welcome.", written.system, written.answer(*PLAIN)]
+    turns = zip(("user", "assistant") * 2, said, strict=True)
+    record = to_record({"messages": [{"role": of, "content": text} for of, text in turns]})
+    assert [tool.name for tool in record.tools if tool.name != "Finish"] == ["weather", "clock"]
+    assert [message.role for message in record.messages] == [
+        *("user", "assistant", "user", "assistant", "tool", "assistant")
+    ]
+
+
+@pytest.mark.parametrize("container", HOLDS_TURNS)
+def test_what_a_prompt_says_about_its_tools_is_kept(container: str) -> None:
+    about = "You have access of the following tools:\n1.shop: A tea seller."
+    row = CONTAINERS[container](f"{about}\n{SYNTAXES['toolllama'].system}", [("q", "a")])
+    record = to_record(row)
+    assert record.meta["about_tools"].startswith("1.shop: A tea seller.")
+    assert "1.shop" not in "".join(message.content for message in record.messages)
+
+
+@pytest.mark.parametrize("container", ["openai", "alpaca", "query", "anthropic"])
+@pytest.mark.parametrize("offered", [False, True])
+def test_a_lone_call_is_a_call_where_tools_are_on_offer_and_else_a_text(
+    container: str, offered: bool
+) -> None:
+    text = SYNTAXES["ms_agent"].answer(PLAIN[0], "").partition("\nObservation:")[0]
+    row = CONTAINERS[container](SYNTAXES["ms_agent"].system if offered else "", [("q", text)])
+    row = row if offered else {key: value for key, value in row.items() if key != "tools"}
+    record = to_record(row)
+    *_, answer = record.messages
+    assert [call.name for call in answer.calls] == (["weather"] if offered else [])
+    assert answer.content == ("I look." if offered else text)
+
+
 def test_gold_stays_with_the_turn_it_is_for() -> None:
     written = SYNTAXES["hermes"]
     row = {

@@ -2,6 +2,7 @@
 apostrophes.
 """
 
+import json
 from typing import Any
 
 import pytest
@@ -155,3 +156,19 @@ def test_a_result_answers_the_call_of_the_turn_before_it_and_no_older_one() -> N
     messages = glaive.read(row).messages
     ids = [one.id for message in messages for one in message.calls]
     assert len({*ids}) == 2 and messages[-1].call_id == ids[1]
+
+
+@pytest.mark.parametrize("quote", ["'", "\\'"], ids=["a bare apostrophe", "an escaped one"])
+@pytest.mark.parametrize(
+    "text",
+    ["it's", "a\nb\tc", 'say "it"', "C:\\new", "\\", "\\'", "'", "é\u0001", "\\n", ""],
+    ids=ascii,
+)
+def test_an_argument_is_the_text_that_was_written_whatever_is_escaped(
+    text: str, quote: str
+) -> None:
+    given = {"text": text, "is_draft": True, "id": None}
+    arguments = json.dumps(given).replace("'", quote)
+    call = f'<functioncall> {{"name": "note", "arguments": \'{arguments}\'}} <|endoftext|>'
+    record = glaive.read(chat(call))
+    assert [call.arguments for call in record.messages[-1].calls] == [given]

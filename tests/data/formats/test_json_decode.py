@@ -76,7 +76,7 @@ def test_a_row_behind_a_prefix_is_refused_with_its_column(prefix: str, end: str)
     line = f'{prefix}{{"messages": [{{"role": "user"}}]}}{end}'
     with pytest.raises(RowError, match=rf"at column {len(prefix) + 1}: '") as caught:
         json_value(line)
-    assert caught.value.code == "E121"
+    assert (caught.value.code, caught.value.at) == ("E121", 0)
     assert "sed 's/^[^{]*//' FILE" in caught.value.hint
     lines = f"{line.rstrip()}\n{line}"
     errors = [raw.error for raw in read_raw("-", io.BytesIO(lines.encode()))]
@@ -291,3 +291,17 @@ def test_a_trailing_comma_is_named_alike_whatever_python_says(text: str) -> None
     found = not_json(newer)
     assert (found.reason, found.at) == (caught.value.reason, caught.value.at)
     assert found.at == comma
+
+
+@pytest.mark.parametrize("word", ["'", "None", "True", "False"])
+@pytest.mark.parametrize("frame", ["{%s: 1}", '{"a": %s}', '{"a": [1, %s]}', "[%s]"])
+def test_what_python_writes_and_json_does_not_is_named(frame: str, word: str) -> None:
+    text = frame % ("'x'" if word == "'" else word)
+    with pytest.raises(RowError) as caught:
+        json_value(text)
+    at = text.index(word)
+    assert caught.value.reason == f"not JSON but Python: {word} at character {at + 1}"
+    assert (caught.value.code, caught.value.at) == ("E121", at)
+    with pytest.raises(RowError) as other:
+        json_value(frame % "x")
+    assert other.value.code == "E121" and "Python" not in other.value.reason

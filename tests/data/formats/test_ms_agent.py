@@ -160,3 +160,19 @@ def test_an_empty_observation_ends_a_chain_only_where_nothing_follows(end: str) 
         "tool",
         "assistant",
     ]
+
+
+@pytest.mark.parametrize("label", ["", "Question: "])
+@pytest.mark.parametrize("blank", ["\n", "\n\n", " \n  \n"])
+def test_the_steps_that_a_prompt_ends_with_are_turns_that_are_not_learned(
+    label: str, blank: str
+) -> None:
+    system = rows_of(DATA / "formats" / "ms_agent.jsonl")[0].value["conversations"][0]["value"]
+    steps = "Thought: I ring.\nAction: call_shop\nAction Input: {}\nObservation: open\nThought:"
+    prompt = f"{system}\n{label}Is it open?{blank}{steps}"
+    record = to_record({"instruction": prompt, "output": "I know.\nFinal Answer: Yes."})
+    validate(record)
+    question, call, result, answer = record.messages
+    assert (question.role, question.content) == ("user", "Is it open?")
+    assert (call.content, call.calls[0].name, call.loss) == ("I ring.", "call_shop", False)
+    assert (result.content, answer.loss) == ("open", True)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.read_rows import record_of, rejected
 
+from agentlite.core.errors import RowError
 from agentlite.core.records import (
     Call,
     Gold,
@@ -17,7 +18,7 @@ from agentlite.core.records import (
 )
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import to_record
-from agentlite.data.formats.openai import THOUGHTS
+from agentlite.data.formats.openai import PARTS_LEARNED, THOUGHTS
 
 GOOD = Record(messages=(Message("user", "q"), Message("assistant", "a")))
 
@@ -148,6 +149,17 @@ def test_turns_can_be_taken_out_of_the_loss() -> None:
         for extra in ({"loss": False}, {"weight": 0}, {"weight": 1}, {})
     ]
     assert [m.loss for m in to_record(openai_row(*said)).messages[1:]] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("value", [True, False, 1, 0, 0.0, "x", [], {}, [{"begin_offset": 0}]])
+@pytest.mark.parametrize("key", PARTS_LEARNED)
+def test_a_turn_of_which_parts_are_learned_is_rejected(key: str, value: Any) -> None:
+    for other in ({}, {"train": True}, {"loss": False}):
+        turn = {"role": "assistant", "content": "a", key: value, **other}
+        with pytest.raises(RowError, match="not true, false, 1 or 0") as caught:
+            to_record(openai_row(turn))
+        assert (caught.value.code, caught.value.at) == ("E201", key)
+        assert to_record(openai_row(turn | {key: None})).messages[-1].loss is not ("loss" in other)
 
 
 def test_nulls_that_arrow_filled_in_are_not_parameters() -> None:
