@@ -241,8 +241,10 @@ def test_what_a_library_prints_ends_on_stderr_and_stdout_is_itself_again(capfd):
         os.write(1, b"from below\n")
         subprocess.run(["echo", "from a child"], check=True)
     print("after")
+    os.write(1, b"after, from below\n")
+    subprocess.run(["echo", "after, from a child"], check=True)
     out, err = capfd.readouterr()
-    assert out == "before\nafter\n"
+    assert out == "before\nafter\nafter, from below\nafter, from a child\n"
     assert sorted(err.splitlines()) == ["from Python", "from a child", "from below"]
 
 

@@ -1,0 +1,46 @@
+"""A stage's options: what of its result goes to stdout."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from agentlite.cli import output
+from agentlite.cli.main import group
+from agentlite.stages import api
+from agentlite.workspace.run_folder import Result
+
+AS_TABLE = "prep: up to date, f\n"
+ROWS, AS = ["--rows", "-"], ["--as", "sharegpt"]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(
+    ("words", "shape"),
+    [
+        ([], ""),
+        (["--rows", "parquet"], ""),
+        (ROWS, output.OWN),
+        (AS, "sharegpt"),
+        ([*ROWS, *AS], "sharegpt"),
+    ],
+    ids=str,
+)
+def test_stdout_holds_the_records_or_the_object_or_the_table(
+    words, shape, as_json, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    result = Result("prep", "up to date", "f", {}, [], 1.0)
+    monkeypatch.setattr(api, "execute", lambda *_: result)
+    monkeypatch.setattr(output, "_write_records", lambda _, shape: print(f"records, {shape}"))
+    monkeypatch.setattr(output, "_table", lambda _, stream: print(AS_TABLE, end="", file=stream))
+    words = ["prep", "rows.jsonl", *words, *(["--json"] if as_json else [])]
+    done = CliRunner().invoke(group, words, standalone_mode=False)
+    assert done.exception is None
+    if shape:
+        assert done.stdout == f"records, {shape}\n"
+    elif as_json:
+        assert json.loads(done.stdout)["status"] == "up to date"
+    else:
+        assert done.stdout == AS_TABLE
+    assert done.stderr == (AS_TABLE if shape and not as_json else "")
