@@ -45,9 +45,14 @@ class WebSocket:
             raise LostWorldError(f"the server cannot be reached: {_why(error)}") from error
         accepted = base64.b64encode(hashlib.sha1(key + GUID).digest()).decode()
         if response.status_code != 101:
-            raise LostWorldError(f"the server answered {response.status_code} to {url}")
-        if response.headers.get("sec-websocket-accept") != accepted:
-            raise LostWorldError(f"the server does not speak WebSocket at {url}")
+            problem = f"answered {response.status_code} to {url}"
+        elif response.headers.get("sec-websocket-accept") != accepted:
+            problem = f"does not speak WebSocket at {url}"
+        else:
+            problem = ""
+        if problem:
+            self.open.close()  # or the server would wait for words on this connection
+            raise LostWorldError(f"the server {problem}")
         self.stream: Any = response.extensions["network_stream"]
 
     def send(self, text: str) -> None:

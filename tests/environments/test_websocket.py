@@ -1,6 +1,8 @@
 """agentlite.environments.websocket: texts of every length go out and in, as RFC 6455 has it."""
 
 import contextlib
+import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -108,3 +110,22 @@ def test_a_text_may_be_so_long_in_all_its_frames_and_no_longer(parts, monkeypatc
             socket.receive()
     else:
         assert socket.receive() == "x" * 10
+
+
+@pytest.mark.parametrize("answer", ["403 Forbidden", "101 Switching Protocols"])
+def test_a_server_that_speaks_otherwise_is_left(answer):
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as thread:
+
+        def serve() -> bytes:
+            """All that comes behind the answer, until the client is gone."""
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(10)
+                connection.recv(1 << 16)
+                connection.sendall(f"HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n".encode())
+                return connection.recv(1)
+
+        left = thread.submit(serve)
+        with pytest.raises(LostWorldError, match=r"answered 403|does not speak WebSocket") as kept:
+            WebSocket(f"http://127.0.0.1:{listener.getsockname()[1]}/ws")
+        assert left.result() == b"", kept  # the error, and with it what it has seen, lives on
