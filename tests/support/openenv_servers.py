@@ -1,6 +1,6 @@
 """A program that is an OpenEnv server written by hand: a shop, a game or a fault; no test.
 
-python openenv_servers.py shop|guess|FAULT PORT
+python openenv_servers.py shop|guess|FAULT
 
 Its messages are those of the package. With OPENENV_PYTHON, a Python that has `openenv`, the package
 serves the shop and the game (support/openenv_package.py).
@@ -82,21 +82,27 @@ TOOLS = [("buy", "Puts items into the cart.", BUY), ("total", "Counts the cart."
 
 @contextlib.contextmanager
 def served(kind: str) -> Iterator[str]:
-    """The URL of a server."""
+    """The URL of a server. Ours finds a port by itself: one that is free before it starts may be
+    another program's when it has started.
+    """
     from support.processes import free_port, listens, waits_until
 
-    port = free_port()
-    program = [sys.executable, __file__]
-    if PACKAGE and kind in ("shop", "guess"):
-        program = [PACKAGE, str(Path(__file__).with_name("openenv_package.py"))]
-    process = subprocess.Popen([*program, kind, str(port)], stderr=subprocess.DEVNULL)
-
-    try:
-        assert waits_until(partial(listens, port), 300 if PACKAGE else 60)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
+    program = [sys.executable, __file__, kind]
+    is_package = bool(PACKAGE) and kind in ("shop", "guess")
+    if is_package:
+        port = free_port()
+        script = str(Path(__file__).with_name("openenv_package.py"))
+        program = [PACKAGE, script, kind, str(port)]
+    stdout = subprocess.DEVNULL if is_package else subprocess.PIPE
+    with subprocess.Popen(program, stdout=stdout, stderr=subprocess.DEVNULL) as process:
+        try:
+            if process.stdout:
+                port = int(process.stdout.readline())
+            else:
+                assert waits_until(partial(listens, port), 300)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
 
 
 def seen(observation: Any, reward: float | None = None, done: bool = False) -> dict[str, Any]:
@@ -350,5 +356,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    Handler.kind, port = sys.argv[1:]
-    ThreadingHTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
+    Handler.kind = sys.argv[1]
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    print(server.server_port, flush=True)
+    server.serve_forever()
