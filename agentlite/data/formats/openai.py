@@ -132,7 +132,7 @@ class _OpenAIDialog:
         self.taken: set[str] | None = None  # found out when an id has to be made
         self.made = 0  # ids
         self.calls: tuple[Call, ...] = ()  # of the last turn
-        self.results: list[Any] = []  # the messages that follow it at once as its results
+        self.behind = 0  # the place of what follows that turn
         self.waiting: Counter[str] = Counter()  # their ids, as long as no result answers them
 
     def read(self, messages: list[Any]) -> tuple[Message, ...]:
@@ -156,7 +156,7 @@ class _OpenAIDialog:
                 reason = f"{error.reason} (message {number})"
                 raise RowError(error.code, reason, error.hint, error.at) from error
             self.waiting = Counter(call.id for call in self.calls)
-            self.results = [*takewhile(_is_result, self.messages[number:])] if self.calls else []
+            self.behind = number
             if not message.keys() <= KNOWN:
                 read = (*KNOWN, *THOUGHT_PARTS)
                 refuse_unread(message, read, place, has_calls=bool(self.calls))
@@ -199,14 +199,18 @@ class _OpenAIDialog:
                 for call in self.calls
                 if self.waiting[call.id] and (not name or call.name == name)
             ]
-            if len(self.results) == len(self.calls) and not any(
-                result.get("tool_call_id") for result in self.results
-            ):
+            if len(fitting) > 1 and self._are_in_order():
                 fitting = fitting[:1]
         if len(fitting) != 1:
             return given if isinstance(given, str) else plain(given) if given else ""
         self.waiting[fitting[0]] -= 1
         return fitting[0]
+
+    def _are_in_order(self) -> bool:
+        """Whether the results of the last turn are as many as its calls, and none has an id."""
+        results = [*takewhile(_is_result, self.messages[self.behind :])]
+        has_ids = any(result.get("tool_call_id") for result in results)
+        return len(results) == len(self.calls) and not has_ids
 
 
 def _is_result(message: object) -> bool:
