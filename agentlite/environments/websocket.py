@@ -29,7 +29,6 @@ class WebSocket:
         import httpx
 
         self.errors = (httpx.HTTPError, httpx.InvalidURL, httpcore.NetworkError)
-        self.open = contextlib.ExitStack()
         self.unread = bytearray()
         key = base64.b64encode(os.urandom(16))
         headers = {
@@ -38,21 +37,18 @@ class WebSocket:
             "sec-websocket-version": "13",
             "sec-websocket-key": key.decode(),
         }
-        try:
-            client = self.open.enter_context(httpx.Client(timeout=None))
-            response = self.open.enter_context(client.stream("GET", url, headers=headers))
-        except self.errors as error:
-            raise LostWorldError(f"the server cannot be reached: {_why(error)}") from error
-        accepted = base64.b64encode(hashlib.sha1(key + GUID).digest()).decode()
-        if response.status_code != 101:
-            problem = f"answered {response.status_code} to {url}"
-        elif response.headers.get("sec-websocket-accept") != accepted:
-            problem = f"does not speak WebSocket at {url}"
-        else:
-            problem = ""
-        if problem:
-            self.open.close()  # or the server would wait for words on this connection
-            raise LostWorldError(f"the server {problem}")
+        with contextlib.ExitStack() as opened:  # a server that refuses is left at once
+            try:
+                client = opened.enter_context(httpx.Client(timeout=None))
+                response = opened.enter_context(client.stream("GET", url, headers=headers))
+            except self.errors as error:
+                raise LostWorldError(f"the server cannot be reached: {_why(error)}") from error
+            accepted = base64.b64encode(hashlib.sha1(key + GUID).digest()).decode()
+            if response.status_code != 101:
+                raise LostWorldError(f"the server answered {response.status_code} to {url}")
+            if response.headers.get("sec-websocket-accept") != accepted:
+                raise LostWorldError(f"the server does not speak WebSocket at {url}")
+            self.open = opened.pop_all()
         self.stream: Any = response.extensions["network_stream"]
 
     def send(self, text: str) -> None:
