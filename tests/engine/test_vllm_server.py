@@ -146,17 +146,8 @@ def grpo(
     short = "--max-steps 6 --save-steps 1 -b 2 --group-size 2 --lr 1e-2 --rewards mine.py:odd"
     return run(
         [
-            *(
-                sys.executable,
-                "-m",
-                "agentlite",
-                "grpo",
-                "--run",
-                str(folder),
-                "--model",
-                str(model),
-            ),
-            *("--load-in-4bit", "false", "--gradient-accumulation", "1"),
+            *(sys.executable, "-m", "agentlite", "grpo", "--run", str(folder)),
+            *("--model", str(model), "--load-in-4bit", "false", "--gradient-accumulation", "1"),
             *("--max-length", "512", "--max-new-tokens", "4", *short.split(), *map(str, words)),
         ],
         env=environment_with("rtx3060", scratch, environment(), vllm=True),
