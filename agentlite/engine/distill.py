@@ -13,6 +13,7 @@ has no part in it (arXiv 2306.13649).
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from agentlite.engine import adapter, local_sampler, trainer, training_log
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.divergence import divergence
 from agentlite.engine.load import Loaded, free_memory, load, loading_of, prepare
+from agentlite.engine.planning.estimate import kept_in_training
 from agentlite.engine.teacher import (
     STORED,
     AnswerRow,
@@ -376,6 +378,9 @@ class _Answers:
         self.tokenizer, self.teacher, self.task = tokenizer, teacher, task
         self.settings, self.steps = settings, steps
         self.share = 0.0  # of the last step's answers that the student sampled
+        live = teacher.loaded.model if isinstance(teacher, LiveTeacher) else None
+        beside = live.num_parameters() if live else 0
+        self.fixed = partial(kept_in_training, "distill", settings, teacher=beside)
 
     def __call__(self, student: Any, numbers: Sequence[int], step: int) -> list[AnswerRow]:
         wanted = sampled_share(self.settings, step, self.steps)
@@ -383,7 +388,8 @@ class _Answers:
         by_student = [random.Random(f"{seed} whose").random() < wanted for seed in seeds]
         self.share = sum(by_student) / len(numbers)
         answers: list[Sequence[int]] = [self.task.prompts[number].recorded for number in numbers]
-        self._sample(Loaded(student, self.tokenizer), numbers, seeds, by_student, answers)
+        sampler = Loaded(student, self.tokenizer, self.fixed)
+        self._sample(sampler, numbers, seeds, by_student, answers)
         if self.settings.off_policy == "teacher" and isinstance(self.teacher, LiveTeacher):
             others = [not one for one in by_student]
             self._sample(self.teacher.loaded, numbers, seeds, others, answers)

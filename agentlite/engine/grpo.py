@@ -37,7 +37,7 @@ from agentlite.engine import (
 )
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded, Loading, SharedEngine, load, loading_of, prepare
-from agentlite.engine.planning.estimate import load_of, vllm_share
+from agentlite.engine.planning.estimate import kept_in_training, load_of, vllm_share
 from agentlite.engine.planning.model_shape import find_shape
 from agentlite.engine.read_before import ReadBefore
 from agentlite.engine.watch import Watch
@@ -408,7 +408,8 @@ def _rollout(
             engines.append(_engine(trl_trainer, settings, model))
         if settings.vllm_server:
             trl_trainer.accelerator.wait_for_everyone()  # then it has the weights of this step
-        sample = partial(draw, Loaded(model, loaded.tokenizer), answers=next(iter(engines), None))
+        sampler = Loaded(model, loaded.tokenizer, partial(kept_in_training, NAME, settings))
+        sample = partial(draw, sampler, answers=next(iter(engines), None))
         rows = (
             task.live(partial(sample, before=ReadBefore()), groups, step)
             if task.live

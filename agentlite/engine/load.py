@@ -23,6 +23,7 @@ from agentlite.core import console
 from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
 from agentlite.engine import load_dtype, load_libraries, on_gpu
 from agentlite.engine.packaged_model import convert
+from agentlite.engine.planning.model_shape import Shape
 from agentlite.workspace import hub
 from agentlite.workspace.model_source import EMBEDDED, Source
 
@@ -32,8 +33,13 @@ OUT_OF_MEMORY_WORDS = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
 
 class Loaded(NamedTuple):
+    """`fixed`: of a model that samples while it is trained, its shape -> the bytes of a GPU that
+    training keeps.
+    """
+
     model: Any
     tokenizer: Any
+    fixed: Callable[[Shape], float] | None = None
 
 
 class SharedEngine(NamedTuple):
@@ -188,7 +194,7 @@ def weights_folder(base: str) -> Path:
 def _load(source: Source, loading: Loading, trainable: bool) -> Loaded:
     folder = weights_folder(source.base)
     try:
-        model, tokenizer = ENGINES[loading.engine](str(folder), loading)
+        model, tokenizer, _ = ENGINES[loading.engine](str(folder), loading)
         _refuse_spilled(model, source.name, loading.quantized)
         _forget_decoding(model)
         if trainable and loading.quantized and loading.engine == "hf":

@@ -124,7 +124,7 @@ def _sample(
         with torch.inference_mode():
             if _shares(loaded.model):
                 return _shared(loaded, requests, decoding, before)
-            return _rows(loaded, requests, decoding, before, was_training)
+            return _rows(loaded, requests, decoding, before)
     finally:
         loaded.model.train(was_training)
         if was_training:
@@ -289,18 +289,16 @@ def _text(tokenizer: Any, ids: Sequence[int]) -> str:
     return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def _rows_at_once(model: Any, length: int, trains: bool) -> int:
-    """How many rows of `length` tokens, prompt and answer, `_rows` samples in one call. `trains`:
-    between steps of training.
-    """
+def _rows_at_once(loaded: Loaded, length: int) -> int:
+    """How many rows of `length` tokens, prompt and answer, `_rows` samples in one call."""
     import torch
 
     card = torch.cuda.mem_get_info()[1] if on_gpu() else SMALL_CARD
     try:
-        shape = shape_of(model.config.to_dict(), model.name_or_path)
+        shape = shape_of(loaded.model.config.to_dict(), loaded.model.name_or_path)
     except UserError:  # its memory cannot be planned
         return max(1, ROW_TOKENS // length)
-    return rows_at_once(shape, 0 if trains else card, length)
+    return rows_at_once(shape, card, length, loaded.fixed(shape) if loaded.fixed else 0.0)
 
 
 def _rows(
@@ -308,7 +306,6 @@ def _rows(
     requests: Sequence[SampleRequest],
     decoding: Decoding,
     before: ReadBefore | None = None,
-    trains: bool = False,
 ) -> list[Sample]:
     """Every sample is a row of the model's own `generate`, its prompt padded on the left.
 
@@ -323,7 +320,7 @@ def _rows(
     ]
     ends = ends_of(loaded.model, decoding.turn_end)
     width = max(len(request.prompt) for request in requests)
-    size = _rows_at_once(loaded.model, width + decoding.max_new_tokens, trains)
+    size = _rows_at_once(loaded, width + decoding.max_new_tokens)
     for start in range(0, len(answers), size):
         some = answers[start : start + size]
         _extend_to_the_end(loaded, some, [requests[one.prompt].prompt for one in some], decoding)

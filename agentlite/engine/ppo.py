@@ -22,6 +22,7 @@ from agentlite.config.settings import GrpoSettings
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.engine import adapter, checkpoints, grpo, load_dtype, trainer, training_log
 from agentlite.engine.load import Loaded, load, loading_of, prepare
+from agentlite.engine.planning.estimate import kept_in_training
 from agentlite.engine.watch import Watch
 from agentlite.engine.weighted_loss import CHUNK, check_head, collate, head_of, trained_states
 from agentlite.workspace.model_source import Source
@@ -403,7 +404,8 @@ class _Rounds:
         order = grpo.prompt_order(
             len(task.prompts), groups * (number + 1), settings.seed, task.levels
         )
-        sample = partial(_sample, Loaded(model, self.tokenizer), settings)
+        fixed = partial(kept_in_training, grpo.NAME, settings)
+        sample = partial(_sample, Loaded(model, self.tokenizer, fixed), settings)
         rows = grpo.answered_rows(task, settings, order[-groups:], step, sample)
         size, found = settings.batch_size, list[Experience]()
         for start in range(0, len(rows), size):

@@ -3,6 +3,7 @@ prompt read once.
 """
 
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 from support.examples import examples
 from transformers import PretrainedConfig
 
+from agentlite.config.settings import COMMANDS
 from agentlite.engine import local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded, Loading, load
+from agentlite.engine.planning.estimate import kept_in_training
 from agentlite.engine.planning.memory import GIB, rows_at_once
 from agentlite.engine.planning.model_shape import find_shape, shape_of
 from agentlite.workspace.model_source import Source
@@ -219,7 +222,7 @@ def test_samples_with_rows_of_their_own_take_one_call_of_generate_a_batch(loaded
     monkeypatch.setattr(local_sampler, "_shares", lambda model: False)
     drawn = local_sampler.sample(loaded, asked(), decoding())
     assert calls == [(9, 7)]
-    monkeypatch.setattr(local_sampler, "rows_at_once", lambda shape, card, length: 5)
+    monkeypatch.setattr(local_sampler, "rows_at_once", lambda shape, card, length, fixed: 5)
     assert local_sampler.sample(loaded, asked(), decoding()) == drawn
     assert calls == [(9, 7), (5, 7), (4, 5)]  # the last rows, of shorter prompts
     assert [(one.prompt, one.sample) for one in drawn] == [
@@ -241,12 +244,31 @@ def test_rows_at_once_go_by_the_model_and_the_card(loaded, monkeypatch):
     monkeypatch.setattr(local_sampler, "on_gpu", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1, GIB))
     shape = shape_of(loaded.model.config.to_dict(), "")
-    assert local_sampler._rows_at_once(loaded.model, 99, False) == rows_at_once(shape, GIB, 99)
-    trained = local_sampler._rows_at_once(loaded.model, 99, True)
-    assert trained == 16384 // 99  # whatever the card and the model
+    assert local_sampler._rows_at_once(loaded, 99) == rows_at_once(shape, GIB, 99)
     experts = type("Model", (), {"config": PretrainedConfig(num_experts=8), "name_or_path": ""})
-    assert local_sampler._rows_at_once(experts(), 4096, True) == 4
-    assert local_sampler._rows_at_once(experts(), 99_999, False) == 1
+    assert local_sampler._rows_at_once(loaded._replace(model=experts()), 4096) == 4
+    assert local_sampler._rows_at_once(loaded._replace(model=experts()), 99_999) == 1
+
+
+@pytest.mark.parametrize("command", ["grpo", "distill"])
+def test_rows_at_once_leave_room_for_what_training_keeps(command, loaded, monkeypatch):
+    """Half of what it leaves: the rest is for logits, and for what the allocator holds back."""
+    keep = partial(kept_in_training, command, COMMANDS[command](load_in_4bit=True))
+    seven = find_shape("Qwen/Qwen2.5-7B-Instruct")
+    assert 5.5 * GIB < keep(seven) < 8 * GIB
+    assert keep(seven, teacher=10**9) == pytest.approx(keep(seven) + 0.5 * 10**9, rel=0.02)
+    of_token = 2 * (2 * 28 * 4 * 128 + 2 * 3584 + 3 * 18_944)  # keys and values, and being read
+    for card in (12, 24, 80):
+        rows = rows_at_once(seven, card * GIB, 1000, keep(seven))
+        assert rows == int((card * GIB - keep(seven)) / 2 / of_token / 1000)
+    assert rows_at_once(seven, 6 * GIB, 1000, 7 * GIB) == 1
+    # the sampler of a trainer asks for what its own model keeps
+    monkeypatch.setattr(local_sampler, "on_gpu", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1, 4 * GIB))
+    shape = shape_of(loaded.model.config.to_dict(), "")
+    trained = local_sampler._rows_at_once(loaded._replace(fixed=keep), 99)
+    assert trained == rows_at_once(shape, 4 * GIB, 99, keep(shape))
+    assert trained != rows_at_once(shape, 4 * GIB, 99)
 
 
 def test_a_model_with_sliding_windows_answers_the_same_alone_and_in_a_batch(tmp_path):

@@ -18,6 +18,7 @@ from agentlite.engine.planning.memory import (
     Load,
     Memory,
     fits,
+    fixed_bytes,
     memory,
     rows_at_once,
     vllm_total,
@@ -174,6 +175,13 @@ def load_of(
     return max(greedy, samples, key=lambda load: memory(load).total)
 
 
+def kept_in_training(command: str, settings: Any, shape: Shape, teacher: int = 0) -> float:
+    """The bytes of a GPU that are in use in every moment of a training. `teacher`: the parameters
+    of a model beside it.
+    """
+    return fixed_bytes(load_of(command, settings, shape._replace(teacher=teacher), True))
+
+
 def _by_vllm(load: Load, settings: Any, held: InMemory) -> Load:
     """The cache of an engine that shares the weights holds all answers of a step, each prompt once,
     and one row of max_length in any case: a shorter one Unsloth would not let it read."""
@@ -190,7 +198,8 @@ def _sampled(load: Load, settings: Any, held: InMemory, card: float) -> Load:
     """
     answers = held.prompts * held.samples
     if card and settings.engine == "unsloth":
-        rows = min(answers, rows_at_once(load.shape, 0 if load.rows else card, load.length))
+        fixed = fixed_bytes(load) if load.rows else 0.0
+        rows = min(answers, rows_at_once(load.shape, card, load.length, fixed))
         return _cached(load, rows, rows, settings.max_new_tokens)
     return _cached(load, held.prompts, answers, settings.max_new_tokens)
 

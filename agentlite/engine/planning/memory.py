@@ -22,7 +22,8 @@ LOGIT = 16
 # of a card, for the cache and the prompts of one call of Unsloth's `generate`: on 12 GiB 17,000
 # tokens of a 7B model, beside its weights in 4 bit
 SAMPLING = 0.25
-ROW_TOKENS = 16384  # of such a call where a model is trained as well, whatever the card
+BESIDE_TRAINING = 0.5  # of what training leaves of a card, likewise
+ROW_TOKENS = 16384  # of such a call by a model whose memory cannot be planned
 SMALL_CARD = 12 * GIB
 PREFILL = 4096  # tokens that Unsloth lets vLLM read at once, with a cache of up to 12 GiB
 
@@ -180,16 +181,16 @@ def reading(load: Load) -> float:
     return unpacked(load) + prompts + 8 * load.sampled * shape.vocab
 
 
-def rows_at_once(shape: Shape, card: float, length: int) -> int:
+def rows_at_once(shape: Shape, card: float, length: int, fixed: float = 0.0) -> int:
     """How many rows of `length` tokens, prompt and answer, one call of Unsloth's `generate` samples
-    on a card of `card` bytes; 0 where a model is trained as well. It goes by the card and the
-    model alone, so that a run that is carried on has the batches of one that was not stopped.
+    on a card of `card` bytes, of which training keeps `fixed`. It goes by the card, the model
+    and the settings alone, so that a run that is carried on has the batches of one that was not
+    stopped.
     """
-    if not card:
-        return max(1, ROW_TOKENS // length)
     keys_and_values = 2 * shape.layers * shape.kv_heads * shape.head_dim
     read = 2 * shape.hidden + 3 * shape.intermediate
-    return max(1, int(SAMPLING * card / (2 * (keys_and_values + read))) // length)
+    room = BESIDE_TRAINING * (card - fixed) if fixed else SAMPLING * card
+    return max(1, int(room / (2 * (keys_and_values + read))) // length)
 
 
 def vllm(load: Load) -> float:
@@ -226,6 +227,11 @@ MOMENTS: dict[str, dict[str, Term]] = {
     "loss": {"activations": checkpoints, "logits": logits},
     "sampling": {"activations": reading, "kv_cache": cache},
 }
+
+
+def fixed_bytes(load: Load) -> float:
+    """What stays from the first step to the last."""
+    return sum(term(load) for term in FIXED.values())
 
 
 class Memory(NamedTuple):
