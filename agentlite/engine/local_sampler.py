@@ -8,7 +8,8 @@ own. Either way a sample is drawn by its own seed alone; in 16 bit its neighbour
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from agentlite.core.errors import UserError
@@ -118,29 +119,42 @@ def _sample(
 ) -> list[Sample]:
     import torch
 
-    was_training = loaded.model.training
-    loaded.model.eval()
+    with _in_eval_mode(loaded.model), torch.inference_mode():
+        if _shares(loaded.model):
+            return _shared(loaded, requests, decoding, before)
+        return _rows(loaded, requests, decoding, before)
+
+
+@contextmanager
+def _in_eval_mode(model: Any) -> Iterator[None]:
+    """Unsloth's decoding turns gradient checkpointing off and leaves its key-value cache on the
+    layers. It takes both back only from a model that it found in training mode and only where it
+    ended well; left so, the backward pass would take several times the memory that is planned.
+    """
+    was_training = model.training
+    modes = [getattr(module, "gradient_checkpointing", False) for module in model.modules()]
+    model.eval()
     try:
-        with torch.inference_mode():
-            if _shares(loaded.model):
-                return _shared(loaded, requests, decoding, before)
-            return _rows(loaded, requests, decoding, before)
+        yield
     finally:
-        loaded.model.train(was_training)
-        if was_training:
-            free_decoding(loaded.model)
+        model.train(was_training)
+        if was_training and _by_unsloth(model):
+            free_decoding(model)
+            model.for_training(use_gradient_checkpointing=next(filter(None, modes), False))
 
 
 def free_decoding(model: Any) -> None:
-    """Unsloth's decoding leaves its key-value cache on the layers, for the next prompt. It frees it
-    by itself only where the model was being trained when it was asked, and it was in eval mode:
-    with the cache there, the backward pass would have less memory than is planned.
-    """
-    if not (on_gpu() and hasattr(model, "for_inference")):
+    """Frees the key-value cache that Unsloth's decoding leaves on the layers."""
+    if not _by_unsloth(model):
         return
     from unsloth.models._decode_graphs import release_for_training
 
     release_for_training(model)
+
+
+def _by_unsloth(model: Any) -> bool:
+    """Whether Unsloth's own decoding samples."""
+    return on_gpu() and hasattr(model, "for_inference")
 
 
 def plan_batches(lengths: Sequence[int], size: int) -> list[list[int]]:
@@ -155,7 +169,7 @@ def _shares(model: Any) -> bool:
     """Whether the model obeys a mask over columns. Unsloth's own decoding on CUDA takes one token a
     row and no mask; layers with a sliding window keep only the last columns."""
     layers = getattr(model.config.get_text_config(), "layer_types", None) or ["full_attention"]
-    return not (on_gpu() and hasattr(model, "for_inference")) and set(layers) == {"full_attention"}
+    return not _by_unsloth(model) and set(layers) == {"full_attention"}
 
 
 def _shared(

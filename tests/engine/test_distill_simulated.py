@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.simulated_cuda import simulated
-from support.trainers import distill, distill_task, source
+from support.trainers import checkpointing, distill, distill_task, source
 
 from agentlite.engine import training_log
 
@@ -36,17 +36,20 @@ def runs(model: str, teacher: str, folder: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     distance = distill_trainer.distance
     buffers: list[int] = []
+    modes: list[list[str]] = []
 
     def looked(student: Any, inputs: Any, labels: Any, teaching: Any, *rest: Any) -> Any:
         models = [student, *([teaching.loaded.model] if hasattr(teaching, "loaded") else [])]
         modules = [module for one in models for module in one.modules()]
         names = _decode_graphs._BUFFER_NAMES
         buffers.append(sum(name in vars(module) for module in modules for name in names))
+        modes.append(checkpointing(student))
         return distance(student, inputs, labels, teaching, *rest)
 
     distill_trainer.distance = looked
     for name, changes in CASES.items():
         buffers.clear()
+        modes.clear()
         case = Path(folder, name)
         case.mkdir()
         distill_trainer.train(
@@ -56,7 +59,11 @@ def runs(model: str, teacher: str, folder: str) -> dict[str, Any]:
             case,
             distill_task(),
         )
-        found[name] = {"row": training_log.logged(case)[0], "buffers": [*buffers]}
+        found[name] = {
+            "row": training_log.logged(case)[0],
+            "buffers": [*buffers],
+            "modes": [*modes],
+        }
     return found
 
 
@@ -96,3 +103,4 @@ def test_sampled_answers_are_learned_from_after_the_buffers_of_the_decoding_are_
     assert run[case]["row"]["loss"] > 0 and run[case]["row"]["grad_norm"] > 0
     assert 0 < run[case]["row"]["new_tokens"] <= 6  # what distill_task samples
     assert run[case]["buffers"] == [0]
+    assert run[case]["modes"] == run["recorded"]["modes"]  # where nothing is sampled

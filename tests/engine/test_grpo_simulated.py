@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.simulated_cuda import simulated
-from support.trainers import grpo, source, task
+from support.trainers import checkpointing, grpo, source, task
 
 from agentlite.engine import training_log
 from agentlite.engine.grpo import AnswerReward
@@ -77,6 +77,7 @@ def steps(model: str, folder: str) -> dict[str, Any]:
                     for module in modules
                     for name in _decode_graphs._BUFFER_NAMES
                 ),
+                "checkpointing": checkpointing(model),
                 "scale_rewards": self.scale_rewards,
                 "epsilon_high": self.epsilon_high,
                 "masked": self.mask_truncated_completions,
@@ -133,6 +134,11 @@ def test_the_trainer_has_the_settings_that_the_plan_names(run):
 
 def test_the_buffers_of_the_decoding_are_freed_before_the_backward_pass(run):
     assert run["steps"][0]["buffers"] == 0
+
+
+def test_the_backward_pass_after_sampling_computes_blocks_again(run):
+    """Unsloth's decoding turns that off: all activations of a step would be in memory at once."""
+    assert [step["checkpointing"] for step in run["steps"]] == [["unsloth"]] * len(run["steps"])
 
 
 def test_the_adapter_alone_is_trained_in_float32_against_its_start(run):

@@ -4,6 +4,7 @@ import json
 import random
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from agentlite.config.settings import DistillSettings, DpoSettings, GrpoSettings, SftSettings
 from agentlite.core.records import Call, Message, Record, Tool
@@ -88,6 +89,12 @@ def trained_parameters(base: Source, settings: SftSettings) -> int:
 
 
 @cache
+def checkpointing(model: Any) -> list[str]:
+    """How modules keep activations for the backward pass: each of the ways there are."""
+    found = (getattr(module, "gradient_checkpointing", None) for module in model.modules())
+    return sorted({str(one) for one in found if one is not None})
+
+
 def preferences() -> list[Preference]:
     """Five pairs of different lengths, so that five is no multiple of any batch."""
     template = load_template("smollm2-135m")
