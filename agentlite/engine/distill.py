@@ -13,7 +13,6 @@ has no part in it (arXiv 2306.13649).
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -378,9 +377,9 @@ class _Answers:
         self.tokenizer, self.teacher, self.task = tokenizer, teacher, task
         self.settings, self.steps = settings, steps
         self.share = 0.0  # of the last step's answers that the student sampled
-        live = teacher.loaded.model if isinstance(teacher, LiveTeacher) else None
-        beside = live.num_parameters() if live else 0
-        self.fixed = partial(kept_in_training, "distill", settings, teacher=beside)
+        self.parameters = 0  # of a teacher in memory
+        if isinstance(teacher, LiveTeacher):
+            self.parameters = teacher.loaded.model.num_parameters()
 
     def __call__(self, student: Any, numbers: Sequence[int], step: int) -> list[AnswerRow]:
         wanted = sampled_share(self.settings, step, self.steps)
@@ -388,7 +387,8 @@ class _Answers:
         by_student = [random.Random(f"{seed} whose").random() < wanted for seed in seeds]
         self.share = sum(by_student) / len(numbers)
         answers: list[Sequence[int]] = [self.task.prompts[number].recorded for number in numbers]
-        sampler = Loaded(student, self.tokenizer, self.fixed)
+        fixed = kept_in_training("distill", self.settings, student, self.parameters)
+        sampler = Loaded(student, self.tokenizer, fixed)
         self._sample(sampler, numbers, seeds, by_student, answers)
         if self.settings.off_policy == "teacher" and isinstance(self.teacher, LiveTeacher):
             others = [not one for one in by_student]

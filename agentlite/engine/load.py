@@ -23,7 +23,6 @@ from agentlite.core import console
 from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
 from agentlite.engine import load_dtype, load_libraries, on_gpu
 from agentlite.engine.packaged_model import convert
-from agentlite.engine.planning.model_shape import Shape
 from agentlite.workspace import hub
 from agentlite.workspace.model_source import EMBEDDED, Source
 
@@ -33,13 +32,11 @@ OUT_OF_MEMORY_WORDS = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
 
 class Loaded(NamedTuple):
-    """`fixed`: of a model that samples while it is trained, its shape -> the bytes of a GPU that
-    training keeps.
-    """
+    """`fixed`: bytes of a GPU that the training of the model keeps while it samples."""
 
     model: Any
     tokenizer: Any
-    fixed: Callable[[Shape], float] | None = None
+    fixed: float = 0.0
 
 
 class SharedEngine(NamedTuple):

@@ -3,7 +3,6 @@ prompt read once.
 """
 
 from collections import Counter
-from functools import partial
 
 import pytest
 import torch
@@ -253,22 +252,28 @@ def test_rows_at_once_go_by_the_model_and_the_card(loaded, monkeypatch):
 @pytest.mark.parametrize("command", ["grpo", "distill"])
 def test_rows_at_once_leave_room_for_what_training_keeps(command, loaded, monkeypatch):
     """Half of what it leaves: the rest is for logits, and for what the allocator holds back."""
-    keep = partial(kept_in_training, command, COMMANDS[command](load_in_4bit=True))
+    settings = COMMANDS[command](load_in_4bit=True)
     seven = find_shape("Qwen/Qwen2.5-7B-Instruct")
-    assert 5.5 * GIB < keep(seven) < 8 * GIB
-    assert keep(seven, teacher=10**9) == pytest.approx(keep(seven) + 0.5 * 10**9, rel=0.02)
+    monkeypatch.setattr("agentlite.engine.planning.estimate.shape_of", lambda *_: seven)
+    fixed = kept_in_training(command, settings, loaded.model)
+    assert 5.5 * GIB < fixed < 8 * GIB
+    taught = kept_in_training(command, settings, loaded.model, teacher=10**9)
+    assert taught == pytest.approx(fixed + 0.5 * 10**9, rel=0.02)
     of_token = 2 * (2 * 28 * 4 * 128 + 2 * 3584 + 3 * 18_944)  # keys and values, and being read
     for card in (12, 24, 80):
-        rows = rows_at_once(seven, card * GIB, 1000, keep(seven))
-        assert rows == int((card * GIB - keep(seven)) / 2 / of_token / 1000)
+        rows = rows_at_once(seven, card * GIB, 1000, fixed)
+        assert rows == int((card * GIB - fixed) / 2 / of_token / 1000)
     assert rows_at_once(seven, 6 * GIB, 1000, 7 * GIB) == 1
-    # the sampler of a trainer asks for what its own model keeps
     monkeypatch.setattr(local_sampler, "on_gpu", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1, 4 * GIB))
     shape = shape_of(loaded.model.config.to_dict(), "")
-    trained = local_sampler._rows_at_once(loaded._replace(fixed=keep), 99)
-    assert trained == rows_at_once(shape, 4 * GIB, 99, keep(shape))
-    assert trained != rows_at_once(shape, 4 * GIB, 99)
+    trained = local_sampler._rows_at_once(loaded._replace(fixed=GIB), 99)
+    assert trained == rows_at_once(shape, 4 * GIB, 99, GIB) != rows_at_once(shape, 4 * GIB, 99)
+
+
+def test_of_a_model_that_cannot_be_planned_nothing_is_known_to_be_kept():
+    experts = type("Model", (), {"config": PretrainedConfig(num_experts=8), "name_or_path": ""})
+    assert kept_in_training("grpo", COMMANDS["grpo"](), experts()) == 0
 
 
 def test_a_model_with_sliding_windows_answers_the_same_alone_and_in_a_batch(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from agentlite.config.settings import InMemory
+from agentlite.core.errors import UserError
 from agentlite.engine.planning.gpus import Machine
 from agentlite.engine.planning.memory import (
     GIB,
@@ -23,7 +24,7 @@ from agentlite.engine.planning.memory import (
     rows_at_once,
     vllm_total,
 )
-from agentlite.engine.planning.model_shape import Shape
+from agentlite.engine.planning.model_shape import Shape, shape_of
 from agentlite.engine.planning.time_and_disk import disk, sampling_seconds, training_seconds
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import setting_of
@@ -175,10 +176,14 @@ def load_of(
     return max(greedy, samples, key=lambda load: memory(load).total)
 
 
-def kept_in_training(command: str, settings: Any, shape: Shape, teacher: int = 0) -> float:
-    """The bytes of a GPU that are in use in every moment of a training. `teacher`: the parameters
-    of a model beside it.
+def kept_in_training(command: str, settings: Any, model: Any, teacher: int = 0) -> float:
+    """The bytes of a GPU that are in use in every moment of a training; 0 for a model whose memory
+    cannot be planned. `teacher`: the parameters of a model beside it.
     """
+    try:
+        shape = shape_of(model.config.to_dict(), model.name_or_path)
+    except UserError:
+        return 0.0
     return fixed_bytes(load_of(command, settings, shape._replace(teacher=teacher), True))
 
 

@@ -22,7 +22,7 @@ LOGIT = 16
 # of a card, for the cache and the prompts of one call of Unsloth's `generate`: on 12 GiB 17,000
 # tokens of a 7B model, beside its weights in 4 bit
 SAMPLING = 0.25
-BESIDE_TRAINING = 0.5  # of what training leaves of a card, likewise
+IN_TRAINING = 0.5  # likewise, of what training leaves of a card
 ROW_TOKENS = 16384  # of such a call by a model whose memory cannot be planned
 SMALL_CARD = 12 * GIB
 PREFILL = 4096  # tokens that Unsloth lets vLLM read at once, with a cache of up to 12 GiB
@@ -189,7 +189,7 @@ def rows_at_once(shape: Shape, card: float, length: int, fixed: float = 0.0) -> 
     """
     keys_and_values = 2 * shape.layers * shape.kv_heads * shape.head_dim
     read = 2 * shape.hidden + 3 * shape.intermediate
-    room = BESIDE_TRAINING * (card - fixed) if fixed else SAMPLING * card
+    room = IN_TRAINING * (card - fixed) if fixed else SAMPLING * card
     return max(1, int(room / (2 * (keys_and_values + read))) // length)
 
 
