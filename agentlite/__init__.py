@@ -7,11 +7,13 @@ also takes `run` (the workspace) and, as its command does: out, force, dry_run, 
 
 from typing import TYPE_CHECKING
 
+from agentlite.core import version
+
 if TYPE_CHECKING:
     from agentlite.stages.api import Text
     from agentlite.workspace.run_folder import Result
 
-__version__ = "0.1.0"
+__version__ = version.VERSION
 __all__ = [
     "ablate",
     "distill",

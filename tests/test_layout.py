@@ -50,6 +50,7 @@ CORE = {
     "row_files",
     "server_usage",
     "user_code",
+    "version",
 }
 HEAVY = {"torch", "transformers", "datasets", "numpy", "pyarrow", "trl", "peft", "unsloth", "httpx"}
 

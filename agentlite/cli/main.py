@@ -14,6 +14,7 @@ from agentlite.cli.error_output import print_error, print_json
 from agentlite.cli.stage_options import stage_command
 from agentlite.config.pipeline import MADE, STAGES, Stage, typed
 from agentlite.core.errors import DISK, UserError, nearest
+from agentlite.core.version import VERSION
 
 # of the system, not of agentlite, though Python does not say at which file
 NAMELESS = (
@@ -69,7 +70,7 @@ class Commands(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.version_option(package_name="agentlite")
+@click.version_option(VERSION, prog_name="agentlite")
 @click.pass_context
 def group(ctx: click.Context) -> None:
     """Tune a language model to use tools, on one GPU.

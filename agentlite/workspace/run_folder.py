@@ -24,6 +24,7 @@ from agentlite.core.console import notice
 from agentlite.core.errors import LOCKED, OTHER_PLAN, UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import disk_errors, sync_all, write_json
+from agentlite.core.version import VERSION
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.folder_lock import HOLDER, LOCK, TURN, held, holder
 
@@ -34,7 +35,6 @@ EXPECTED = (
     "expected.json"  # while a file of answers grows: its rows when every question is answered
 )
 VERSIONED = (
-    "agentlite",
     "torch",
     "unsloth",
     "unsloth_zoo",
@@ -595,7 +595,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def _installed() -> dict[str, str]:
-    found = {}
+    found = {"agentlite": VERSION}
     for name in VERSIONED:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)

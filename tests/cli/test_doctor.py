@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from support.listening import listen
 from support.samples import ROOT
 
@@ -18,7 +19,10 @@ from agentlite.cli import doctor as checks
 from agentlite.cli.doctor import hardware, packages, probe
 from agentlite.cli.doctor.model_access import hub
 from agentlite.cli.doctor.probe import HUB, MIRROR, ProbedFacts
+from agentlite.cli.main import group
 from agentlite.config import gpu_profiles
+from agentlite.core.version import VERSION
+from agentlite.workspace import run_folder
 
 CARD = gpu_profiles.Gpu("NVIDIA GeForce RTX 4090", 24.0, 23.0)
 BARE = ProbedFacts(Path("runs/default"), None, None, {})
@@ -177,6 +181,21 @@ def test_a_checkout_that_is_not_installed_needs_the_same_packages(monkeypatch):
     monkeypatch.setattr(packages, "version", lambda name: "" if name == "agentlite" else "1.0")
     (found,) = packages.installed(BARE)
     assert found.state == "ok" and "in a checkout, not installed" in found.detail
+
+
+def test_a_checkout_that_is_not_installed_knows_its_version(monkeypatch):
+    own = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name == "agentlite":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return own(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    run_folder._installed.cache_clear()
+    assert run_folder.versions()["agentlite"] == VERSION
+    done = CliRunner().invoke(group, ["--version"])
+    assert done.output == f"agentlite, version {VERSION}\n"
 
 
 def test_without_the_extra_is_a_warning_and_with_half_of_it_a_problem(installed):

@@ -14,6 +14,7 @@ import agentlite
 from agentlite.config import resolve
 from agentlite.config.settings import COMMANDS, SftSettings
 from agentlite.core.errors import UserError
+from agentlite.core.version import VERSION
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import find_model
 from agentlite.workspace.run_folder import (
@@ -601,8 +602,9 @@ def test_a_plan_names_the_versions_and_on_a_gpu_the_switches(gpu, monkeypatch):
     monkeypatch.setattr(run_folder, "_installed", anew)
     found = run_folder.versions()
     switches = {"UNSLOTH_DECODE_CUDA_GRAPHS": "0"}
-    packages = {"agentlite", "torch", "unsloth_zoo", "transformers", "trl", "peft"}
+    packages = {"torch", "unsloth_zoo", "transformers", "trl", "peft"}
     assert found == {
+        "agentlite": VERSION,
         **(switches if gpu else {}),
         **dict.fromkeys({*packages, "sentence-transformers"}, "1.0"),
     }
