@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,23 +45,20 @@ SFT = {
     "renamed": ("learn-renamed", ""),
     "r64": ("learn", "--lora-r 64 --lora-alpha 128"),
 }
-# Later stages; {sft} is the model of a seed. They use the dev questions, which sft has not learned;
-# distill and dpo-learned use those that it has.
+# Later stages, the quickest first; {sft} is the model of a seed. They use the dev questions, which
+# sft has not learned; distill uses those that it has.
 AFTER = {
-    "dpo": "dpo --data pairs-{seed} --lr 3e-5 --epochs 2 -b 8",
-    "grpo": "grpo --model {sft} {rl} --lr 5e-5 --max-steps 24",
-    "rft": "sft --model {sft} --data best-{seed} --lr 2e-4 --epochs 2",
-    "kto": "dpo --data pairs-{seed} --loss-type kto --lr 5e-5 --epochs 1 -b 16",
-    "ppo": "grpo --model {sft} {rl} --advantage value --lr 5e-5 --max-steps 64",
     "simpo": "dpo --data pairs-{seed} --loss-type simpo --beta 2 --lr 2e-5 --epochs 2 -b 8",
-    "distill": "distill --teacher {sft} --data learn --lr 1e-3 --max-steps 80 -b 16"
-    " --max-new-tokens 64",
-    "dpo-fast": "dpo --data pairs-{seed} --lr 1e-4 --epochs 2 -b 8 --sft-weight .5",
-    "dpo-learned": "dpo --data pairs-learned-{seed} --lr 3e-5 --epochs 2 -b 8",
+    "dpo": "dpo --data pairs-{seed} --lr 3e-5 --epochs 2 -b 8",
+    "rft": "sft --model {sft} --data best-{seed} --lr 2e-4 --epochs 2",
+    "grpo": "grpo --model {sft} {rl} -b 256 --lr 2e-4 --max-steps 32",
+    "ppo": "grpo --model {sft} {rl} -b 64 --advantage value --rollouts 256 --lr 1e-4"
+    " --max-steps 48",
+    "distill": "distill --teacher {sft} --data learn --lr 1e-3 --epochs 1 -b 16 --lmbda 0 --fade 1"
+    " --beta 0 --max-new-tokens 64",
+    "kto": "dpo --data pairs-{seed} --loss-type kto --lr 5e-5 --epochs 1 -b 16",
 }
-RL = (
-    "--data learn --split dev --group-size 8 -b 32 --max-new-tokens 64 --beta .02 --weights exact=1"
-)
+RL = "--data learn --split dev --group-size 8 --max-new-tokens 64 --beta .02 --weights exact=1"
 ONE_BATCH = "--gradient-accumulation 1 --save-steps 10000"
 
 
@@ -83,16 +80,17 @@ class Search:
 
     def start(self) -> list[Job]:
         if self.chosen:
-            return self.after_sft(self.chosen, [*self.prep(), self.sft(self.chosen, 0)])
-        jobs = [*self.prep(), *(self.sft(name, 0) for name in SFT)]
+            data, _ = SFT[self.chosen]
+            return self.after_sft(self.chosen, [*self.prep(data), self.sft(self.chosen, 0)])
+        jobs = [*self.prep(*DATA), *(self.sft(name, 0) for name in SFT)]
         jobs += [self.measured(f"sft-{name}-0", "dev") for name in SFT]
         names = tuple(f"sft-{name}-0-dev" for name in SFT)
         return [*jobs, Job("choose", "", names, lambda: self.after_sft(self.best(), []))]
 
-    def prep(self) -> Iterator[Job]:
+    def prep(self, *data: str) -> Iterator[Job]:
         yield Job("asked", f"prep {ASKED} {RECIPE} --out asked")
-        for name, options in DATA.items():
-            yield self.learned(name, options)
+        for name in data:
+            yield self.learned(name, DATA[name])
 
     def learned(self, name: str, options: str) -> Job:
         files = " ".join(f"{self.run}/asked/{split}.jsonl" for split in ("test", "dev", "train"))
@@ -108,7 +106,7 @@ class Search:
 
     def measured(self, model: str, split: str) -> Job:
         data = "learn" if split == "dev" else "asked"
-        command = f"eval --data {data} --split {split} --model {model} {RECIPE} -b 128"
+        command = f"eval --data {data} --split {split} --model {model} {RECIPE} -b 256"
         needs = (data,) if model == BASE else (model, data)
         return Job(f"{model}-{split}", f"{command} --out eval-{split}-{model}", needs)
 
@@ -140,22 +138,23 @@ class Search:
                 jobs.append(self.sft(best, seed))
             model = f"sft-{best}-{seed}"
             jobs += [self.measured(model, "test"), *self.sampled(model, seed)]
+        for name in AFTER:
+            jobs += [self.after(best, name, seed) for seed in SEEDS]
+            jobs += [self.measured(f"{name}-{seed}", "test") for seed in SEEDS]
         # what else the dev questions could be used for: sft from the start, with them
         data, options = SFT[best]
         jobs.append(self.learned(f"{data}-all", f"{DATA[data]} --dev 0"))
-        jobs += [self.trained(f"more-{seed}", f"{data}-all", options, seed) for seed in SEEDS]
-        for name in AFTER:
-            jobs += [self.after(best, name, seed) for seed in SEEDS]
-        for name in ("more", *AFTER):
-            jobs += [self.measured(f"{name}-{seed}", "test") for seed in SEEDS]
-        return [*jobs, self.measured(BASE, "test")]
+        more = [self.trained(f"more-{seed}", f"{data}-all", options, seed) for seed in SEEDS]
+        tests = [self.measured(name, "test") for name in (*(job.name for job in more), BASE)]
+        # nothing waits for these, and sampling waits for sft: they do not run beside it
+        sampled = tuple(f"pairs-{seed}" for seed in SEEDS)
+        return [*jobs, *(replace(job, after=(*job.after, *sampled)) for job in (*more, *tests))]
 
     def sampled(self, model: str, seed: int) -> Iterator[Job]:
         """Candidates of a seed's model, and the best of them as training rows."""
-        words = f"pairs --model {model} {RECIPE} --gold --seed {seed} -b 16"
-        dev, learned = f"pairs-{seed}", f"pairs-learned-{seed}"
+        words = f"pairs --model {model} {RECIPE} --gold --seed {seed} -b 64"
+        dev = f"pairs-{seed}"
         yield Job(dev, f"{words} --split dev --out {dev}", (model,))
-        yield Job(learned, f"{words} --limit 400 --out {learned}", (model,))
         words = f"prep --from {dev} --keep best,exact>=1 {RECIPE} --dev 0"
         yield Job(f"best-{seed}", f"{words} --out best-{seed}", (dev,))
 
