@@ -80,16 +80,16 @@ class Search:
 
     def start(self) -> list[Job]:
         if self.chosen:
-            data, _ = SFT[self.chosen]
+            data = {"learn", SFT[self.chosen][0]}  # the later stages learn from `learn`
             return self.after_sft(self.chosen, [*self.prep(data), self.sft(self.chosen, 0)])
-        jobs = [*self.prep(*DATA), *(self.sft(name, 0) for name in SFT)]
+        jobs = [*self.prep({*DATA}), *(self.sft(name, 0) for name in SFT)]
         jobs += [self.measured(f"sft-{name}-0", "dev") for name in SFT]
         names = tuple(f"sft-{name}-0-dev" for name in SFT)
         return [*jobs, Job("choose", "", names, lambda: self.after_sft(self.best(), []))]
 
-    def prep(self, *data: str) -> Iterator[Job]:
+    def prep(self, names: set[str]) -> Iterator[Job]:
         yield Job("asked", f"prep {ASKED} {RECIPE} --out asked")
-        for name in data:
+        for name in sorted(names):
             yield self.learned(name, DATA[name])
 
     def learned(self, name: str, options: str) -> Job:

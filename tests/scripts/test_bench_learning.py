@@ -72,7 +72,9 @@ def test_every_way_of_sft_is_gone_on_from_and_what_a_job_reads_is_made_before_it
         assert misread(words) == "" and {*job.after} <= jobs.keys()
         for flag in {"--data", "--model", "--teacher"} & {*words}:
             assert words[words.index(flag) + 1] in {*job.after, learning.BASE}, job
-    assert jobs["more-1"].after == (f"{learning.SFT[chosen][0]}-all",)
+    # what nothing waits for begins behind the sampling
+    sampled = tuple(f"pairs-{seed}" for seed in learning.SEEDS)
+    assert jobs["more-1"].after == (f"{learning.SFT[chosen][0]}-all", *sampled)
 
 
 @pytest.mark.long
