@@ -12,6 +12,7 @@ from agentlite.engine import check_libraries, coordinate, deepspeed, trainer
 from agentlite.engine.adapter import refuse_embeddings
 from agentlite.engine.load import loading_of, refuse_unusable
 from agentlite.engine.planning.micro_batch import micro_batch_in_memory
+from agentlite.engine.planning.overrun import notice_overrun
 from agentlite.engine.trackers import check_trackers
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import (
@@ -82,6 +83,7 @@ def train_stage(
                     check()
                 models = [*lineage(settings.model, target.run), stage.folder.name]
                 figures = train(stage.folder)
+                notice_overrun(command, settings, source.base, target.run, figures)
                 files = trained_files(stage.folder, source.base)
                 stage.finish([*files, "metrics.jsonl", *outputs], {**figures, "lineage": models})
         names = shlex.join(["--model", source.name, "--model", target.out])

@@ -20,6 +20,7 @@ from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import find_model
 from agentlite.workspace.run_folder import Result, RunTarget
 
+TOOK = {"gpu_gib": 90.0}
 LEFT = ["adapter/adapter_config.json", "adapter/adapter_model.safetensors", "metrics.jsonl"]
 
 
@@ -59,6 +60,13 @@ class FakeStage:
             outputs=self.outputs,
             **given,
         )
+
+
+def test_what_a_run_took_of_a_gpu_is_held_against_its_plan(tmp_path, monkeypatch, capsys):
+    stage = FakeStage("sft", tmp_path, ())
+    monkeypatch.setattr(stage, "train", lambda folder: {**FakeStage.train(stage, folder), **TOOK})
+    assert stage().figures["gpu_gib"] == 90.0
+    assert "sft: the GPU held 90.0 GiB, and at most" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
