@@ -1,6 +1,7 @@
 """What is followed while a trainer runs: each step's row, and whether training has diverged."""
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,9 @@ from agentlite.engine import checkpoints, coordinate, on_gpu
 from agentlite.engine.training_log import Journal, Pace, or_none
 
 BAD_STEPS = 3  # in a row, whose loss or gradient is not a finite number: training has diverged
+# Seconds of steps that a crash may cost, however many steps --save-steps puts between checkpoints;
+# and how many times as long as a save the steps before it have to take at least.
+MOST_LOST, LEAST_PER_SAVE = 600, 20
 SCALINGS = 16  # steps in a row that float16's loss scaling may skip while it looks for a scale
 
 
@@ -118,12 +122,23 @@ def follower(run: TrainerRun) -> Any:
     journal = run.journal
 
     class Follow(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
+        ended = saved = time.monotonic()  # the last step, and the last save
+        took = 0.0  # seconds of that save
+
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.ended = time.monotonic()
+            late = self.ended - self.saved > max(MOST_LOST, LEAST_PER_SAVE * self.took)
             if state.global_step >= run.steps:
                 control.should_save = True
                 control.should_evaluate = args.eval_strategy != "no"
+            elif coordinate.any_of(late):
+                control.should_save = True
             if coordinate.any_of(bool(run.caught or run.watch.halt)):
                 control.should_save = control.should_training_stop = True
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.saved = time.monotonic()
+            self.took = self.saved - self.ended
 
         def on_log(
             self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any

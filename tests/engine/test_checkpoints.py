@@ -123,6 +123,22 @@ def test_a_run_goes_on_from_the_one_before_and_ends_the_same(tiny_model, folder,
     assert (part / weights).read_bytes() == (whole / weights).read_bytes()
 
 
+def test_a_save_by_the_clock_changes_nothing_in_the_result(tiny_model, tmp_path, monkeypatch):
+    """The dev loss is measured where --save-steps says, and chooses among those checkpoints."""
+    found = {}
+    for name, most_lost in (("clock", 0), ("steps", 600)):
+        monkeypatch.setattr(watch, "MOST_LOST", most_lost)
+        monkeypatch.setattr(watch, "LEAST_PER_SAVE", 0)
+        run = tmp_path / name
+        run.mkdir()
+        figures = sft_trainer.train(source(tiny_model), sft(save_steps=2), run, rows(), rows())
+        weights = (run / "adapter/adapter_model.safetensors").read_bytes()
+        found[name] = weights, losses(run), figures["kept_step"], figures["dev_loss"]
+        kept = sorted(checkpoints.step_of(one) for one in checkpoints.manifests(run))
+        assert (kept[-1] - kept[-2] == 1) == (name == "clock")
+    assert found["clock"] == found["steps"]
+
+
 @pytest.mark.parametrize(
     ("values", "code", "told"),
     [

@@ -301,6 +301,27 @@ def test_the_last_step_is_saved_and_measured_and_a_stop_saves_its_step(
     assert found == expected
 
 
+@pytest.mark.usefixtures("no_transformers")
+def test_ten_minutes_of_steps_are_saved_and_a_long_save_is_made_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(watch.time, "monotonic", lambda: clock.now)
+    follow = watch.follower(run_of(tmp_path, steps=100))
+    args, saved = SimpleNamespace(eval_strategy="steps"), list[float]()
+    for step in range(1, 60):
+        clock.now += 100  # a step
+        control = SimpleNamespace(should_save=False, should_evaluate=False)
+        follow.on_step_end(args, SimpleNamespace(global_step=step), control)
+        assert not control.should_evaluate  # a dev loss that others lack would choose the result
+        if control.should_save:
+            saved.append(clock.now - 1000)
+            clock.now += 5 if len(saved) < 3 else 60
+            follow.on_save(args, SimpleNamespace(global_step=step), control)
+    # after the third save, which took a minute, twenty minutes pass
+    assert saved == [700, 1405, 2110, 3470, 4830]
+
+
 @pytest.fixture
 def ordinary() -> Any:
     """The three signals at their default, and put back."""
