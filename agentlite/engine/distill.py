@@ -13,6 +13,7 @@ has no part in it (arXiv 2306.13649).
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -387,7 +388,7 @@ class _Answers:
         by_student = [random.Random(f"{seed} whose").random() < wanted for seed in seeds]
         self.share = sum(by_student) / len(numbers)
         answers: list[Sequence[int]] = [self.task.prompts[number].recorded for number in numbers]
-        fixed = kept_in_training("distill", self.settings, student, self.parameters)
+        fixed = partial(kept_in_training, "distill", self.settings, student, self.parameters)
         sampler = Loaded(student, self.tokenizer, fixed)
         self._sample(sampler, numbers, seeds, by_student, answers)
         if self.settings.off_policy == "teacher" and isinstance(self.teacher, LiveTeacher):

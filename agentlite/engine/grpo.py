@@ -408,7 +408,8 @@ def _rollout(
             engines.append(_engine(trl_trainer, settings, model))
         if settings.vllm_server:
             trl_trainer.accelerator.wait_for_everyone()  # then it has the weights of this step
-        sampler = Loaded(model, loaded.tokenizer, kept_in_training(NAME, settings, model))
+        fixed = partial(kept_in_training, NAME, settings, model)
+        sampler = Loaded(model, loaded.tokenizer, fixed)
         sample = partial(draw, sampler, answers=next(iter(engines), None))
         rows = (
             task.live(partial(sample, before=ReadBefore()), groups, step)

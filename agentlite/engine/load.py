@@ -32,11 +32,11 @@ OUT_OF_MEMORY_WORDS = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
 
 class Loaded(NamedTuple):
-    """`fixed`: bytes of a GPU that the training of the model keeps while it samples."""
+    """`fixed` finds the bytes of a GPU that the training of the model keeps while it samples."""
 
     model: Any
     tokenizer: Any
-    fixed: float = 0.0
+    fixed: Callable[[], float] = float  # 0.0
 
 
 class SharedEngine(NamedTuple):

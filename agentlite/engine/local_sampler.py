@@ -312,7 +312,7 @@ def _rows_at_once(loaded: Loaded, length: int) -> int:
         shape = shape_of(loaded.model.config.to_dict(), loaded.model.name_or_path)
     except UserError:  # its memory cannot be planned
         return max(1, ROW_TOKENS // length)
-    return rows_at_once(shape, card, length, loaded.fixed)
+    return rows_at_once(shape, card, length, loaded.fixed())
 
 
 def _rows(

@@ -404,7 +404,7 @@ class _Rounds:
         order = grpo.prompt_order(
             len(task.prompts), groups * (number + 1), settings.seed, task.levels
         )
-        fixed = kept_in_training(grpo.NAME, settings, model)
+        fixed = partial(kept_in_training, grpo.NAME, settings, model)
         sample = partial(_sample, Loaded(model, self.tokenizer, fixed), settings)
         rows = grpo.answered_rows(task, settings, order[-groups:], step, sample)
         size, found = settings.batch_size, list[Experience]()

@@ -267,7 +267,7 @@ def test_rows_at_once_leave_room_for_what_training_keeps(command, loaded, monkey
     monkeypatch.setattr(local_sampler, "on_gpu", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1, 4 * GIB))
     shape = shape_of(loaded.model.config.to_dict(), "")
-    trained = local_sampler._rows_at_once(loaded._replace(fixed=GIB), 99)
+    trained = local_sampler._rows_at_once(loaded._replace(fixed=lambda: GIB), 99)
     assert trained == rows_at_once(shape, 4 * GIB, 99, GIB) != rows_at_once(shape, 4 * GIB, 99)
 
 
