@@ -14,7 +14,14 @@ from agentlite.cli.main import group
 from agentlite.config.gpu_profiles import PROFILES
 from agentlite.config.pipeline import STAGES, typed
 from agentlite.config.resolve import Given, as_yaml, config_folder, resolve
-from agentlite.config.settings import COMMANDS, AblateSettings, describe, fields, section_of
+from agentlite.config.settings import (
+    COMMANDS,
+    AblateSettings,
+    default_in_words,
+    describe,
+    fields,
+    section_of,
+)
 from agentlite.core.errors import UserError
 from agentlite.stages.ablate.cells import read_ablation
 from agentlite.workspace.run_folder import RunTarget
@@ -40,6 +47,16 @@ def test_flag_beats_set_beats_file_beats_profile_beats_what_is_inherited_beats_d
     assert (settings.batch_size, origin["batch_size"]) == (4, "profile cpu")
     assert (settings.model, origin["model"]) == ("inherited-model", "prep")
     assert (settings.lora_alpha, origin["lora_alpha"]) == (32, "default")
+
+
+def test_a_default_in_words_stands_in_brackets_behind_the_help():
+    found = {
+        (command, key): default_in_words(command, key)
+        for command in COMMANDS
+        for key in fields(command)
+    }
+    assert found["sft", "max_steps"] == "as --num-epochs says" and found["sft", "seed"] == ""
+    assert not [key for key, words in found.items() if "[" in words or "]" in words]
 
 
 def test_pass_through_mappings_are_merged_and_unchanged(tmp_path):

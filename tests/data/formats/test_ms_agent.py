@@ -63,6 +63,15 @@ def test_the_apis_of_a_react_prompt_are_tools_and_its_frame_is_gone() -> None:
     assert to_record(row).messages[0].content == "You sell tea."
 
 
+def test_an_api_with_the_words_of_the_frame_alone_has_no_description() -> None:
+    row = rows_of(DATA / "formats" / "ms_agent.jsonl")[0].value
+    own = "the shop calling API. This API rings the shop."
+    frame = "the call_shop API. What is the call_shop API useful for?"
+    assert own in row["conversations"][0]["value"]
+    row["conversations"][0]["value"] = row["conversations"][0]["value"].replace(own, frame)
+    assert to_record(row).tools[1].description == ""
+
+
 @pytest.mark.parametrize("system", ["You sell tea.", "", None])
 def test_a_chain_needs_no_react_prompt_before_it(system: str | None) -> None:
     row = chain("Action: f\nAction Input: {}\nObservation: 1\nFinal Answer: a")

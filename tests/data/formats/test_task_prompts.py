@@ -171,6 +171,14 @@ def kwai(*samples: tuple[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("more", ['"x"', "1", "[]", "null"])
+def test_a_memory_that_holds_more_than_steps_stays_a_text(more: str) -> None:
+    memory = f"* Complete tasks: {DONE_TASKS[:-1]}, {more}]\n"
+    prompt = KWAI.format(FUNCTIONS[0], memory)
+    record = read(prompt, json.dumps(SEVERAL[1]))
+    assert record.tools == () and record.messages[0] == Message("user", prompt.strip())
+
+
 def test_the_samples_of_a_row_are_its_steps_and_the_end_is_the_answer() -> None:
     memory = f"* Complete tasks: {DONE_TASKS}\n"
     row = kwai(
