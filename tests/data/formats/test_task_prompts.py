@@ -172,9 +172,16 @@ def kwai(*samples: tuple[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("more", ['"x"', "1", "[]", "null"])
-def test_a_memory_that_holds_more_than_steps_stays_a_text(more: str) -> None:
-    memory = f"* Complete tasks: {DONE_TASKS[:-1]}, {more}]\n"
-    prompt = KWAI.format(FUNCTIONS[0], memory)
+@pytest.mark.parametrize(
+    "memory",
+    [
+        f"* Complete tasks: {DONE_TASKS[:-1]}, MORE]\n",
+        '* Conversation history: [{"query": "Hi.", "answer": "Hello."}, MORE]\n',
+    ],
+    ids=["tasks", "history"],
+)
+def test_a_memory_that_holds_something_else_as_well_stays_a_text(memory: str, more: str) -> None:
+    prompt = KWAI.format(FUNCTIONS[0], memory.replace("MORE", more))
     record = read(prompt, json.dumps(SEVERAL[1]))
     assert record.tools == () and record.messages[0] == Message("user", prompt.strip())
 
