@@ -127,7 +127,35 @@ def _make_trainer(
     from datasets import Dataset
     from trl import DPOTrainer
 
-    class Tokenised(trainer.warming_up(adapter.uncast(DPOTrainer))):  # type: ignore[misc]  # untyped
+    columns: dict[str, list[Any]] = {
+        "prompt_ids": [row.prompt for row in rows],
+        "chosen_ids": [row.chosen for row in rows],
+        "rejected_ids": [row.rejected for row in rows],
+    }
+    if not settings.has_reference:
+        columns |= {
+            "ref_chosen_logps": [0.0] * len(rows),
+            "ref_rejected_logps": [0.0] * len(rows),
+        }
+    trainer_class = trainer.warming_up(_tokenised(adapter.uncast(DPOTrainer), settings))
+    trl_trainer = trainer_class(
+        model=adapter.adapted(loaded, settings),
+        args=configuration,
+        train_dataset=Dataset.from_dict(columns),
+        processing_class=loaded.tokenizer,
+    )
+    if settings.has_reference:
+        adapter.keep_reference(trl_trainer.model)
+    else:
+        trl_trainer.precompute_ref_logps = True  # it takes the columns for the reference's
+        adapter.drop_reference(trl_trainer)
+    return trl_trainer
+
+
+def _tokenised(trl_class: Any, settings: DpoSettings) -> Any:
+    """TRL's trainer over rows that are encoded, with the losses that it lacks."""
+
+    class Tokenised(trl_class):  # type: ignore[misc]  # a class made at run time
         def _prepare_dataset(self, dataset: Any, *_: object, **__: object) -> Any:
             return dataset  # the protocols rendered and encoded it: TRL would do so a second way
 
@@ -181,28 +209,7 @@ def _make_trainer(
                 mean = self.accelerator.gather(values).mean().item()
                 self._metrics["train"][f"rewards/{name}"][-1] = mean
 
-    columns: dict[str, list[Any]] = {
-        "prompt_ids": [row.prompt for row in rows],
-        "chosen_ids": [row.chosen for row in rows],
-        "rejected_ids": [row.rejected for row in rows],
-    }
-    if not settings.has_reference:
-        columns |= {
-            "ref_chosen_logps": [0.0] * len(rows),
-            "ref_rejected_logps": [0.0] * len(rows),
-        }
-    trl_trainer = Tokenised(
-        model=adapter.adapted(loaded, settings),
-        args=configuration,
-        train_dataset=Dataset.from_dict(columns),
-        processing_class=loaded.tokenizer,
-    )
-    if settings.has_reference:
-        adapter.keep_reference(trl_trainer.model)
-    else:
-        trl_trainer.precompute_ref_logps = True  # it takes the columns for the reference's
-        adapter.drop_reference(trl_trainer)
-    return trl_trainer
+    return Tokenised
 
 
 def _chosen_tokens(batch: Mapping[str, Any]) -> Any:
