@@ -18,7 +18,9 @@ EXAMPLE = (
 
 
 def fits(row: dict[str, Any]) -> bool:
-    return all(_is_turns(row.get(key)) for key in ("prompt", "completion")) and "gold" not in row
+    return (
+        all(_is_turns(row.get(key)) for key in ("prompt", "completion")) and row.get("gold") is None
+    )
 
 
 def read(row: dict[str, Any]) -> Record:

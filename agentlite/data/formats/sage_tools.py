@@ -42,7 +42,7 @@ OPEN: dict[str, Any] = {"type": "object", "properties": {}, "additionalPropertie
 
 
 def fits(row: dict[str, Any]) -> bool:
-    return "tool_id" in row and EXAMPLES in row
+    return row.get("tool_id") is not None and EXAMPLES in row
 
 
 def parts(row: dict[str, object]) -> list[dict[str, object]]:

@@ -103,7 +103,9 @@ def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str,
     read = {key: read_arguments(call.get(key), reader) for key in ARGUMENTS}
     given = {key: arguments for key, arguments in read.items() if arguments}
     if len(given) > 1:  # Arrow fills in the arguments of other rows as null
-        given = {key: some for key, some in given.items() if _says_something(some)} or given
+        meant = [key for key in given if isinstance(call[key], str) or _says_something(given[key])]
+        nulls: dict[str, object] = dict.fromkeys(name for some in given.values() for name in some)
+        given = {key: given[key] for key in meant} or {ARGUMENTS[0]: nulls}
     first = next(iter(given), "")
     if other := next((key for key in given if given[key] != given[first]), ""):
         reason = f"a call of {call.get('name')} has two different sets of arguments"

@@ -126,18 +126,18 @@ class _ToolLlamaDialog:
         return prompt.text
 
     def _answered(self, text: str) -> Message:
-        thought, action, given = text, ACTION.search(text), None
-        if action:
-            thought, given = text[: action.start()], text[action.end() :]
+        action = ACTION.search(text)
+        thought = text[: action.start()] if action else text
         if label := LABEL.search(thought):
             raise RowError("E214", f"{label[0]} out of its place: {text[label.start() :][:60]!r}")
         thought = thought.strip().removeprefix("Thought:").strip()
-        if not action or given is None:
+        if not action:
             return Message("assistant", thought)
         if not action[1].strip():
             raise RowError("E206", "an action without a name")
         call_id = f"call_{len(self.calls)}"
-        call = Call(action[1].strip(), read_arguments(given, json_or_literal), call_id)
+        arguments = read_arguments(text[action.end() :], json_or_literal)
+        call = Call(action[1].strip(), arguments, call_id)
         self.calls[call_id] = {}
         return Message("assistant", thought, (call,))
 

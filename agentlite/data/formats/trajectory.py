@@ -59,7 +59,7 @@ class RolloutOutcome(Struct, frozen=True):
 
 
 def fits(row: dict[str, Any]) -> bool:
-    return row.keys() >= {*KEYS}
+    return all(row.get(key) is not None for key in KEYS)
 
 
 def read(row: dict[str, Any]) -> Record:

@@ -136,6 +136,8 @@ BAD: list[tuple[str, Row]] = [
     ("E202", dialog("x")),
     ("E204", dialog(RESULT, SAID)),
     ("E205", dialog(SAID, {"role": "tool", "content": "r"}, SAID)),
+    ("E205", dialog(SAID, {**RESULT, "tool_id": ""}, SAID)),
+    ("E205", dialog(SAID, {**RESULT, "tool_id": 3}, SAID)),
     ("E206", dialog(SAID, {**RESULT, "arguments": "{'a'"}, SAID)),
     ("E208", dialog(SAID, {**RESULT, "metadata": {"arguments": [1]}}, SAID)),
     ("E209", dialog(SAID, {**RESULT, "tool_id": "snow_002"}, SAID)),
