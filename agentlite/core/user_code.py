@@ -221,9 +221,10 @@ def _serve(
     parent's to answer. The process that it is forked from may have the environment and the stderr
     of an earlier time: the present ones are sent.
     """
-    # ignored first, unblocked last: a signal that waited since the start ends nothing
+    # ignored first, unblocked last: a signal that waited since the start ends nothing; not by
+    # SIG_IGN, which the programs that the user's code starts would inherit
     for number in _ending():
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, lambda *_: None)
     if hasattr(os, "setsid"):
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ending())

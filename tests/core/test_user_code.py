@@ -33,7 +33,7 @@ if __name__ == "__main__":
     UserCode([Named("starts.py", "starts")], called, 600.0).ask("starts", ".")
 """
 FILE = """
-import os, time
+import os, subprocess, time
 
 def doubled(number): return 2 * number
 def slow(seconds): time.sleep(seconds); return "slept"
@@ -44,6 +44,12 @@ class Odd(Exception):
 def odd(_): raise Odd
 def lines(_): raise ValueError("one\\n two\\t three")
 def pid(_): return os.getpid()
+def ends_a_program(number):
+    program = subprocess.Popen(["sleep", "60"])
+    program.send_signal(number)
+    try: return program.wait(5)
+    finally: program.kill()
+def is_sent(number): os.kill(os.getpid(), number); return "goes on"
 """
 
 
@@ -109,6 +115,35 @@ def test_one_child_answers_until_it_is_lost_and_another_takes_its_place(code):
         assert not is_running(before)
         assert code.ask("doubled", 4) == (8, "")
         assert code.ask("pid", None)[0] != before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_a_program_that_a_function_has_started_and_not_the_child(
+    code, number, monkeypatch
+):
+    monkeypatch.setattr(code, "seconds", 20.0)
+    assert code.ask("is_sent", number) == ("goes on", "")
+    assert code.ask("ends_a_program", number) == (-number, "")
+
+
+@pytest.mark.long
+def test_an_interrupt_of_the_start_leaves_no_child(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("def f(_): return 1", encoding="utf-8")
+    made = UserCode([Named(str(tmp_path / "mine.py"), "f")], called, 5.0)
+    children = []
+
+    def interrupted(*_):
+        children.append(made.child)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(UserCode, "_answer", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made.start()
+    assert made.child is None and not children[0].is_alive()
+    assert made.ask("f", None) == (1, "")
+    made.stop()
 
 
 @pytest.mark.long
