@@ -250,6 +250,8 @@ def test_a_row_may_have_as_many_tokens_as_max_length(smollm2: Template) -> None:
         "tokens": cut.sized.longest,
         "of_tokens": length,
     }
+    again = context(smollm2, max_length=cut.sized.longest, long_rows="cut")
+    assert take("dir/f", line, again).samples == [cut]  # what is left may fill the length, too
     assert cut.done["was"] == sample.traits.id
     assert cut.done["cut"] == "2 of 4 messages left"
 
@@ -338,6 +340,9 @@ def test_a_reject_names_its_sample_only_where_its_row_holds_several(smollm2: Tem
         rejects = [one for one in found if isinstance(one, Reject)]
         assert [one.part for one in rejects] == parts
         assert {(one.code, one.at) for one in rejects} == {("E210", "rain_001")}
+    for value in ({"unknown": 1}, [], {**row, "invoke_examples": []}):
+        (sample,) = take("f", *lines(value), context(smollm2)).samples
+        assert isinstance(sample, Reject) and sample.part == 0
 
 
 def test_only_rows_that_are_no_json_are_repaired_and_only_if_asked(smollm2: Template) -> None:
@@ -351,6 +356,11 @@ def test_only_rows_that_are_no_json_are_repaired_and_only_if_asked(smollm2: Temp
     (sample,) = take("f", twice, repairing).samples
     assert isinstance(sample, Reject)
     assert (sample.code, sample.part) == ("E118", 0)
+    for code in ("E104", "E105", "E120"):  # what is wrong is not how the row is written
+        error = RowError(code, "the file is cut")
+        (sample,) = take("f", literal._replace(error=error), repairing).samples
+        assert isinstance(sample, Reject)
+        assert (sample.code, sample.content) == (code, literal.content.rstrip())
 
 
 def test_a_row_that_calls_a_tool_of_an_invalid_schema_is_taken_and_counted(

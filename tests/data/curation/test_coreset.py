@@ -98,6 +98,8 @@ def test_a_hybrid_takes_six_tenths_by_loss_and_then_what_is_unlike_them() -> Non
     picked = chosen("hybrid", 7, texts).chosen
     assert len({*range(6)} & {*picked}) >= 4
     assert 7 in picked
+    for seed in range(5):  # the only one by diversity
+        assert 7 in chosen("hybrid", 3, texts, seed).chosen
 
 
 @given(
