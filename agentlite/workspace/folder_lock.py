@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from agentlite.core.errors import LOCKED, UserError
@@ -23,7 +23,9 @@ def held(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        who = holder_file.read_text(encoding="utf-8") if holder_file.exists() else "another process"
+        who = "another process"
+        with suppress(OSError):  # it ends just now, or begins
+            who = holder_file.read_text(encoding="utf-8")
         raise UserError(
             f"is in use by {who}.",
             "Wait for it, stop it, or give another --out.",

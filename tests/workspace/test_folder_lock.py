@@ -1,5 +1,6 @@
 """A folder is held by one process at a time, and a killed one holds nothing."""
 
+import errno
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from filelock import FileLock
@@ -101,6 +103,32 @@ def test_the_name_of_the_holder_is_gone_before_the_lock_is_released(tmp_path, mo
     with held(tmp_path):
         assert (tmp_path / ".holder").exists()
     assert named and not any(named)
+
+
+def test_a_holder_whose_name_is_gone_is_another_process_and_lets_go_all_the_same(tmp_path):
+    named = tmp_path / ".holder"
+    with held(tmp_path):
+        named.unlink()
+        for _ in range(2):
+            with pytest.raises(UserError, match="is in use by another process"), held(tmp_path):
+                pass
+            named.mkdir(exist_ok=True)  # as one that is gone after it was seen: it cannot be read
+        named.rmdir()
+    with held(tmp_path):
+        assert holder(tmp_path)
+
+
+def test_a_full_disk_is_named_and_leaves_nothing_held(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        with pytest.raises(UserError, match="No space left") as refused, held(tmp_path):
+            pass
+    assert refused.value.exit_code == 74
+    with held(tmp_path):
+        assert holder(tmp_path)
 
 
 @pytest.mark.parametrize("hold", [held, in_turn])
