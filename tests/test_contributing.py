@@ -112,7 +112,7 @@ def test_a_format_with_rows_is_tested(checkout, monkeypatch):
     # the table of all characters, which takes seconds to make, lies there
     monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(ROOT / ".hypothesis"))
     words = ("-m", "pytest", "--noconftest", "--hypothesis-profile=ci", "-p", "no:cacheprovider")
-    assert "5 passed" in run(checkout, *words, test, "-k", "every_format_has_rows or faq")
+    assert "6 passed" in run(checkout, *words, test, "-k", "every_format_has_rows or faq")
 
 
 @pytest.mark.long
