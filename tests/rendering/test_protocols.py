@@ -409,6 +409,16 @@ def test_the_first_thing_that_is_wrong_with_a_call_of_modelscope_is_named(text, 
     assert PROTOCOLS["modelscope"].parse(text).problem == problem
 
 
+@pytest.mark.parametrize("name", WRITTEN)
+def test_blanks_around_an_answer_change_nothing(name, smollm2):
+    protocol = chosen(name, smollm2)
+    calling = Message("assistant", "So.", (Call("get_weather", {"city": "Oslo"}),))
+    for text in ("It is wet.", protocol.assistant(calling)):
+        read = protocol.parse(text)
+        for padded in (f"\n{text}\n", f" {text} ", f"{text}\n\n"):
+            assert protocol.parse(padded) == read
+
+
 @settings(max_examples=examples(200))
 @given(
     text=st.text(max_size=80)

@@ -158,6 +158,15 @@ def test_what_was_not_asked_as_bfcl_asks_is_left_out_and_named(tmp_path, setting
         assert option in (folder / "report.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("env", ["mcp:multi_turn_base", "bfcl", "multi_turn_base.py"])
+def test_an_environment_of_others_is_no_category_and_may_be_measured_as_it_likes(tmp_path, env):
+    write_live(tmp_path, {"sft": [rollout("0", [says("Hm.")], {"bfcl": 1.0})]}, env=env)
+    (path,) = tmp_path.glob("eval/*/sft/plan.json")
+    plan = json.loads(path.read_bytes())
+    write_json(path, {**plan, "settings": {**plan["settings"], "extra_tools": 4}})
+    assert table_of(tmp_path) is None
+
+
 def test_a_category_that_counts_in_no_group_is_shown_and_what_has_all_lacks_none(tmp_path):
     every = {name: [1, 0] for group in GROUPS.values() for name in group.categories}
     prompts = {name: values for name, values in every.items() if not name.startswith("multi_turn")}

@@ -432,6 +432,21 @@ def test_what_is_no_call_is_none_and_runs_nothing(category, text):
     assert not (parsed.calls and parsed.problem)
 
 
+@pytest.mark.parametrize(
+    ("sign", "value"),
+    [
+        *(("+", 9), ("-", 5), ("*", 14), ("/", 3.5), ("//", 3), ("%", 1), ("**", 49)),
+        *((sign, None) for sign in ("@", "<<", ">>", "|", "&", "^", "and", "or", "<", "is", "in")),
+    ],
+)
+def test_arithmetic_of_numbers_is_computed_and_every_other_operation_is_a_problem(sign, value):
+    for left in ("7", "(8 - 1)"):
+        parsed = read_text(f"[f(a={left} {sign} 2)]", "simple_python")
+        assert parsed.problem if value is None else parsed.calls[0].arguments == {"a": value}
+    for before in ("~", "not "):
+        assert read_text(f"[f(a=7 + {before}2)]", "simple_python").problem
+
+
 def test_arithmetic_in_a_text_is_never_run_by_python(tmp_path):
     file = tmp_path / "x"
     assert read_text(f"[f(a=open({str(file)!r}, 'w').write('x') + 1)]", "simple_python").problem
