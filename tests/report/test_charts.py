@@ -78,6 +78,7 @@ def test_a_whole_number_is_drawn_like_any_other():
 
 def test_a_curve_goes_from_the_lower_left_to_the_upper_right_and_a_short_one_has_dots():
     ((chart,), _) = charts([{"step": 10, "loss": 1.0}, {"step": 20, "loss": 3.0}])
+    assert 'viewBox="0 0 100 56"' in chart.svg  # as much room above as below
     assert 'd="M1.0 51.52L99.0 4.48"' in chart.svg and chart.svg.count('class="dot"') == 2
     ((chart,), _) = charts([{"step": step, "loss": 1.0} for step in range(4)])
     assert 'class="dot"' not in chart.svg
