@@ -9,6 +9,7 @@ from support.hub_cache import cache_model, use_cache
 from agentlite.core.errors import MODEL, UserError
 from agentlite.workspace import encoder_source
 from agentlite.workspace.encoder_source import find_encoder, is_static
+from agentlite.workspace.model_source import Source
 from agentlite.workspace.run_folder import Plan, open_stage
 
 KIND = "sentence_transformers.models.Transformer"
@@ -164,3 +165,4 @@ def test_a_static_model_is_made_anew_from_other_weights_or_in_another_way(run, m
     assert is_static(first) and not is_static(find_encoder("base", run))
     encoder(run.parent / "static", kind="sentence_transformers.models.StaticEmbedding")
     assert is_static(find_encoder("static", run))
+    assert not is_static(Source("me/base", "me/base@4f1c", None, "4f1c"))  # of a hub: no folder
