@@ -83,9 +83,9 @@ def train_stage(
                     check()
                 models = [*lineage(settings.model, target.run), stage.folder.name]
                 figures = train(stage.folder)
-                notice_overrun(command, settings, source.base, target.run, figures)
                 files = trained_files(stage.folder, source.base)
                 stage.finish([*files, "metrics.jsonl", *outputs], {**figures, "lineage": models})
+                notice_overrun(command, settings, source.base, target.run, figures)
         names = shlex.join(["--model", source.name, "--model", target.out])
         return stage.result(target.next(f"agentlite eval {names}{evaluate}"))
 
