@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.simulated_cuda import simulated
-from support.trainers import source
+from support.trainers import checkpointing, grpo, source
 
 pytestmark = pytest.mark.torch
 
@@ -48,9 +48,47 @@ def sample(model: str) -> dict[str, object]:
     return {"together": together, "alone": alone, "calls": batch}
 
 
+def train(model: str) -> list[object]:
+    """How a model that is trained keeps activations: before it samples, after, and after a batch
+    that ran out of memory and was halved.
+    """
+    from agentlite.engine import adapter, local_sampler
+    from agentlite.engine.decoding import Decoding
+    from agentlite.engine.load import Loaded, load, loading_of
+
+    settings = grpo()
+    loaded = load(source(Path(model)), loading_of(settings), trainable=True)
+    trained = adapter.adapted(loaded, settings)
+    trained.for_training()
+    requests = [local_sampler.SampleRequest(PROMPTS[0], SEEDS)]
+    generate, full = trained.generate, [False]
+
+    def generated(**named):
+        found = generate(**named)
+        if full:
+            raise RuntimeError(f"CUDA out of memory {full.pop()}")
+        return found
+
+    def state() -> object:
+        return [trained.training, checkpointing(trained)]
+
+    found = [state()]
+    for _ in range(2):
+        trained.generate = generated if len(found) == 2 else generate
+        local_sampler.sample(Loaded(trained, loaded.tokenizer), requests, Decoding(2, turn_end=2))
+        found.append(state())
+    return [*found, full]
+
+
 @pytest.fixture(scope="module")
 def run(tiny_model):
     return simulated(sample, tiny_model)
+
+
+def test_a_model_that_is_trained_is_left_as_it_was_also_without_memory(tiny_model):
+    before, after, halved, full = simulated(train, tiny_model)
+    assert before[0] and before[1] != ["False"]
+    assert after == halved == before and full == []
 
 
 def test_a_batch_is_one_call_of_unsloths_own_generate(run):

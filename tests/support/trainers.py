@@ -88,13 +88,13 @@ def trained_parameters(base: Source, settings: SftSettings) -> int:
     return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 
-@cache
 def checkpointing(model: Any) -> list[str]:
     """How modules keep activations for the backward pass: each of the ways there are."""
     found = (getattr(module, "gradient_checkpointing", None) for module in model.modules())
     return sorted({str(one) for one in found if one is not None})
 
 
+@cache
 def preferences() -> list[Preference]:
     """Five pairs of different lengths, so that five is no multiple of any batch."""
     template = load_template("smollm2-135m")
