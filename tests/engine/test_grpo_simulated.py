@@ -137,7 +137,7 @@ def test_the_buffers_of_the_decoding_are_freed_before_the_backward_pass(run):
 
 
 def test_the_backward_pass_after_sampling_computes_blocks_again(run):
-    """Unsloth's decoding turns that off: all activations of a step would be in memory at once."""
+    """Unsloth's decoding turns that off, and its loss on again."""
     assert [step["checkpointing"] for step in run["steps"]] == [["unsloth"]] * len(run["steps"])
 
 

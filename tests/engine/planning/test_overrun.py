@@ -11,8 +11,7 @@ from agentlite.engine.planning.gpus import with_memory
 
 SMALL = "smollm2-135m"
 ANSWERS = {"group_size": 8, "max_new_tokens": 64, "gradient_accumulation": 1}
-# What an H200 reserved for rows of up to 680 tokens; far more where sampling had turned gradient
-# checkpointing off.
+# What an H200 reserved for rows of up to 680 tokens.
 SEEN = [
     ("sft", {"batch_size": 8}, 0.59, False),
     ("dpo", {"batch_size": 8}, 0.75, False),
