@@ -3,8 +3,10 @@
 import enum
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+from support.hostile_code import AS_RESULTS, HOSTILE
 
 from agentlite.core.call_results import as_text
 
@@ -60,3 +62,10 @@ RESULTS = [
 @pytest.mark.parametrize(("result", "text"), RESULTS, ids=[text for _, text in RESULTS])
 def test_a_result_is_text_or_json_without_an_address(result, text):
     assert as_text(result) == text
+
+
+@pytest.mark.parametrize("name", AS_RESULTS)
+def test_the_sweep_of_hostile_tools_expects_what_their_results_become(name):
+    functions: dict[str, Any] = {}
+    exec(HOSTILE, functions)
+    assert AS_RESULTS[name] in as_text(functions[name]())

@@ -142,3 +142,11 @@ EXPECTED: dict[str, object] = {
     "changes_its_streams": 0.5,
     "closes_its_streams": 0.5,
 }
+# what a tool returns becomes a text, whatever it is: JSON where there is a form for it
+AS_RESULTS = {
+    "returns_nan": "null",
+    "returns_infinity": "null",
+    "returns_itself": "[[...]]",
+    "returns_an_object": "<object object>",
+    "returns_bytes": "xff",
+}

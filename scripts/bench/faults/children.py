@@ -15,7 +15,7 @@ from commands import Subject, Take, Tally, fresh, subjects
 
 sys.path.append(str(Path(__file__).parents[3] / "tests"))
 
-from support.hostile_code import EXPECTED, HOSTILE, LATE, SECONDS
+from support.hostile_code import AS_RESULTS, EXPECTED, HOSTILE, LATE, SECONDS
 from support.processes import is_running, waits_until
 
 Rows = dict[tuple[object, ...], dict[str, Any]]  # by candidate
@@ -31,13 +31,6 @@ def once(): return {has_value} and (done or done.append(1))
 def mixed(attempt): return {name}() if is_hostile(attempt) and not once() else 0.5
 def fixed(attempt): return 0.5
 """
-# tools may return what is not a number: its text is the result
-TEXTS = {
-    "returns_nan": "NaN",
-    "returns_infinity": "-Infinity",
-    "returns_an_object": "<object object at",
-    "returns_bytes": "xff",
-}
 
 
 def hostile_children(work: Path, take: Take, only: list[str] | None) -> Iterator[Tally]:
@@ -149,7 +142,7 @@ def _tool(base: Subject, function: str, tally: Tally) -> None:
         return
     results = [one["content"] for one in json.loads(said[0])["messages"] if one["role"] == "tool"]
     tally.lost += 2 - len(results)
-    expected = TEXTS.get(function, str(EXPECTED[function]))
+    expected = AS_RESULTS.get(function, str(EXPECTED[function]))
     wanted = json.dumps(expected, ensure_ascii=False)[1:-1]
     if expected not in results[0] and wanted not in results[0]:
         tally.silent += 1
