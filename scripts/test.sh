@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Style, types, tests; sets everything up by itself and needs no hub.
 #   usage: bash scripts/test.sh [--quick | --all] [PYTEST ARGUMENTS]
-#   --quick: style, types and the short tests that need no torch      --all: the sweeps whole, instead of a part of each
+#   --quick: style, types and the short tests that need no torch      --all: the sweeps whole, and every test of minutes
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh

@@ -11,6 +11,9 @@ pytestmark = pytest.mark.torch
 def test_what_one_reader_sets_is_not_seen_by_the_next(tiny_model: Path) -> None:
     from transformers import AutoTokenizer
 
+    from agentlite.workspace.model_source import embedded_folder
+
+    AutoTokenizer.from_pretrained(str(embedded_folder("smollm2-135m")))  # of the same files
     reads_files = AutoTokenizer.from_pretrained.reads_files
     given = {"model_max_length": 99, "padding_side": "left"}
     assert given.keys() == OWN

@@ -98,8 +98,9 @@ def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], StepFact
             )
 
     trainer._save_checkpoint = save
-    # TRL would write a model card into each checkpoint, its tags in any order
+    # TRL and PEFT would write a model card into each checkpoint, TRL's tags in any order
     trainer.create_model_card = lambda *_, **__: None
+    trainer.model.create_or_update_model_card = lambda *_, **__: None
 
 
 def _save(trainer: Any, write: Callable[[], None], folder: Path, known: StepFacts) -> None:
@@ -113,10 +114,12 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: StepFact
         _check_room(folder, trainer)
     coordinate.barrier()  # .saving is there before any process writes into it
     output_dir, trainer._get_output_dir = trainer._get_output_dir, lambda trial: str(made.parent)
+    # no checkpoint needs the plan's tokenizer, which may be larger than an adapter
+    tokenizer, trainer.processing_class = trainer.processing_class, None
     try:
         write()
     finally:
-        trainer._get_output_dir = output_dir
+        trainer._get_output_dir, trainer.processing_class = output_dir, tokenizer
     coordinate.barrier()  # each process has written its share before the files are listed
     if distributed.first():
         # with a second adapter next to it, transformers would not load the first one again; and

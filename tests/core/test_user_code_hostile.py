@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.examples import in_turn
 from support.hostile_code import EXPECTED, HOSTILE, LATE, SECONDS
 from support.processes import is_running, waits_until
 
@@ -32,7 +33,7 @@ def test_the_table_names_every_hostile_function():
 
 
 @linux
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", in_turn(3, [*EXPECTED]))
 def test_a_function_gives_an_answer_or_a_reason_and_leaves_nothing(name, file, tmp_path, capfd):
     expected = EXPECTED[name]
     seconds = SECONDS if expected == LATE else 120.0  # on a loaded machine

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from support import processes
-from support.examples import pairs
+from support.examples import pairs, turn
 from support.go_templates import execute
 from support.samples import DATA, ROOT, with_template
 
@@ -241,6 +241,7 @@ def test_without_minijinja_it_is_said(run, tmp_path, monkeypatch, capsys):
 # --- merged weights ---
 
 
+@turn(0, of=2)
 @pytest.mark.slow
 def test_the_merged_model_says_what_base_and_adapter_say(tmp_path):
     """The figure: 20 prompts, greedily, the real model, an adapter that changed it."""

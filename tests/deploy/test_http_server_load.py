@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.examples import turn
 from support.listening import listen
 from support.serve_load import load
 
@@ -31,6 +32,7 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@turn(0, of=2)
 def test_the_others_are_answered_and_no_thread_is_left(chat_model, capsys):
     before = threading.active_count()
     with Server(chat_model, 0) as server:

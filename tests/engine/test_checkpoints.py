@@ -395,6 +395,8 @@ def test_a_checkpoint_holds_what_is_needed_and_says_it_in_one_order(trained):
     for checkpoint in checkpoints.manifests(trained):
         told = json.loads((checkpoint / "adapter_config.json").read_bytes())
         assert told["target_modules"] == sorted(told["target_modules"]) and [*told] == sorted(told)
+        names = [path.name for path in checkpoint.iterdir()]
+        assert not [name for name in names if name.startswith(("README", "token", "chat_template"))]
     assert not (trained / "checkpoints" / "README.md").exists()
 
 

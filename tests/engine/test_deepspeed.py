@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.examples import ALL
+from support.examples import ALL, turn
 from support.processes import free_port
 from support.samples import DATA, ROOT
 from support.two_machines import Machine, two_machines
@@ -98,6 +98,7 @@ def figures(folder: Path) -> list[tuple[Any, ...]]:
     ]
 
 
+@turn(1, of=2)
 @pytest.mark.parametrize("stage", STAGES)
 def test_two_processes_killed_and_carried_on_give_what_one_gives(stage, run):
     folder, one = Path(run) / f"zero{stage}", Path(run) / "one"

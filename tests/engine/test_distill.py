@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.examples import turn
 from support.kill_at import die_at, moments
 from support.processes import environment, run
 from support.trainers import distill, distill_task, dpo, preferences, source
@@ -229,6 +230,7 @@ def test_answers_of_others_fade_out(lmbda, fade, expected):
     assert found == pytest.approx(expected)
 
 
+@turn(1, of=2)
 @pytest.mark.parametrize("changes", [BY_TEACHER, {"lmbda": 0.0, "top_k": 8}], ids=["live", "disk"])
 def test_a_run_killed_at_any_moment_ends_with_the_same_bits(changes, tiny_model, taught, tmp_path):
     def weights(folder: Path) -> bytes:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.examples import in_turn
 from support.simulated_cuda import simulated
 from support.trainers import checkpointing, distill, distill_task, source
 
@@ -86,7 +87,7 @@ def run(tiny_model, teacher, tmp_path_factory):
     return simulated(runs, tiny_model, teacher, folder, card="rtx3060")
 
 
-@pytest.mark.parametrize("case", ["recorded", "disk"])
+@pytest.mark.parametrize("case", in_turn(2, ["recorded", "disk"]))
 def test_the_loss_is_that_of_a_run_on_the_cpu(case, run, tiny_model, teacher, tmp_path):
     """The kernels run in bfloat16, so they agree to its precision."""
     from agentlite.engine import distill as distill_trainer

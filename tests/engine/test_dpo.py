@@ -11,6 +11,7 @@ from typing import get_args
 
 import pytest
 import torch
+from support.examples import turn
 from support.kill_at import die_at, moments
 from support.processes import environment, run
 from support.trainers import dpo, preferences, source
@@ -342,6 +343,7 @@ def test_the_batch_a_trainer_sees_holds_exactly_the_ids_of_the_pairs(tiny_model,
     assert seen == expected
 
 
+@turn(0, of=2)
 def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter, tmp_path):
     whole = made(tmp_path, "whole")
     dpo_trainer.train(source(tiny_model, adapter), dpo(), whole, preferences())

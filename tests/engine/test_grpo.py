@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.examples import in_turn, turn
 from support.kill_at import die_at, moments
 from support.processes import environment, run
 from support.trainers import WEIGHTS, grpo, prompts, source, task, verdict
@@ -140,7 +141,7 @@ def test_the_gaps_of_a_long_answer_take_the_memory_of_64_tokens(top_p):
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("temperature", in_turn(2, [1.0, 0.7]))
 def test_surprisal_estimates_the_entropy_that_the_trainer_measures(
     engine, temperature, sharp_model, tmp_path
 ):
@@ -385,6 +386,7 @@ def test_a_halt_ends_the_run_with_the_step_saved(tiny_model, tmp_path):
     assert figures["steps"] == 6
 
 
+@turn(1, of=2)
 def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter, tmp_path):
     whole = made(tmp_path, "whole")
     grpo_trainer.train(source(tiny_model, adapter), grpo(), whole, lambda loaded: task())

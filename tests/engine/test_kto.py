@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from support.examples import turn
 from support.kill_at import die_at, moments
 from support.processes import environment, run
 from support.trainers import dpo, preferences, source
@@ -101,6 +102,7 @@ def test_a_micro_batch_of_one_row_is_refused(tmp_path):
     assert found.value.exit_code == OUT_OF_MEMORY and found.value.fix
 
 
+@turn(1, of=2)
 def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, tmp_path):
     def trained(folder: Path) -> bytes:
         dpo_trainer.train(source(tiny_model), dpo(**SETTINGS), folder, answers())

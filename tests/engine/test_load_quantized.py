@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from support import kill_at
+from support.examples import in_turn
 from support.simulated_cuda import simulated
 from support.trainers import dpo, grpo, preferences, prompts, rows, sft, source, task
 
@@ -180,14 +181,16 @@ def train_once(model: str, folder: str) -> None:
 
 @pytest.mark.parametrize(
     ("stage", "changes", "moment", "optimizer"),
-    [
-        ("sft", FOUR, "log 5", ""),
-        ("sft", EIGHT, "save 4", ""),
-        ("sft", FOUR | WIDE, "log 5", "adamw_8bit"),
-        ("dpo", FOUR, "log 5", ""),
-        ("grpo", FOUR, "log 5", ""),
-    ],
-    ids=["sft-4", "sft-8", "sft-4-states-8", "dpo-4", "grpo-4"],
+    in_turn(
+        3,
+        [
+            pytest.param("sft", FOUR, "log 5", "", id="sft-4"),
+            pytest.param("sft", EIGHT, "save 4", "", id="sft-8"),
+            pytest.param("sft", FOUR | WIDE, "log 5", "adamw_8bit", id="sft-4-states-8"),
+            pytest.param("dpo", FOUR, "log 5", "", id="dpo-4"),
+            pytest.param("grpo", FOUR, "log 5", "", id="grpo-4"),
+        ],
+    ),
 )
 def test_a_killed_run_in_few_bits_ends_with_the_same_numbers(
     stage, changes, moment, optimizer, tiny_model, adapter, tmp_path

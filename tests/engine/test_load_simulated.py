@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.examples import turn
 from support.hub_cache import cache_model
 from support.simulated_cuda import simulated
 from support.trainers import sft, source
@@ -243,6 +244,7 @@ def eight_bits(model: str, scratch: str) -> dict[str, Any]:
     return found
 
 
+@turn(1, of=2)
 def test_eight_bits_are_trained_on_by_every_trainer_or_refused(tiny_model, tmp_path):
     found = simulated(eight_bits, tiny_model, tmp_path)
     assert found["refused"].startswith("5 load_in_4bit") and "16 bit" in found["refused"]

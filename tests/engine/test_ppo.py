@@ -11,6 +11,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 import pytest
+from support.examples import turn
 from support.kill_at import die_at, moments
 from support.processes import environment, run
 from support.trainers import WEIGHTS, grpo, source, task
@@ -159,6 +160,7 @@ def test_answers_earn_more_and_the_value_head_knows_of_it(tiny_model, tmp_path):
     assert row.keys() >= {f"reward/{name}" for name in WEIGHTS}
 
 
+@turn(0, of=2)
 def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, tmp_path):
     """Also amid a round, of four steps: answers and value head are those of the checkpoint."""
 

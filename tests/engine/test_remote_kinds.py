@@ -162,7 +162,7 @@ def answers(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("answers")
-@pytest.mark.parametrize(("kind", "stage"), pairs(3, every(2, [*KINDS]), [*STAGES]))
+@pytest.mark.parametrize(("kind", "stage"), pairs(6, every(2, [*KINDS]), [*STAGES]))
 def test_every_question_is_answered_once_or_open_until_the_same_command_has_its_answer(
     kind: str, stage: str, run: Path, server: FaultyServer, command: Any
 ) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.examples import ALL
+from support.examples import ALL, in_turn, turn
 from support.processes import environment, run
 from support.trainers import losses, rows, sft, source
 
@@ -90,8 +90,17 @@ def test_the_batch_a_trainer_sees_holds_exactly_the_masked_rows(engine, tiny_mod
     assert seen == Counter((*rows()[i].input_ids, *rows()[i].labels) for i in order)
 
 
-@pytest.mark.parametrize("engine", ["unsloth", "hf"])
-@pytest.mark.parametrize("model", ["tiny", pytest.param("smollm2-135m", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("engine", "model"),
+    [
+        ("unsloth", "tiny"),
+        ("hf", "tiny"),
+        *(
+            pytest.param(engine, "smollm2-135m", marks=pytest.mark.slow)
+            for engine in in_turn(2, ["unsloth", "hf"])
+        ),
+    ],
+)
 def test_the_first_loss_is_that_of_the_trained_tokens_alone(engine, model, tiny_model, tmp_path):
     import torch
 
@@ -115,6 +124,7 @@ def test_the_first_loss_is_that_of_the_trained_tokens_alone(engine, model, tiny_
     )  # padded or alone: other rounding
 
 
+@turn(0, of=2)
 def test_a_run_killed_at_any_step_ends_with_the_same_bits(tiny_model, tmp_path):
     whole = tmp_path / "whole"
     whole.mkdir()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.examples import turn
 from support.simulated_card import CARDS
 from support.simulated_cuda import simulated
 from support.trainers import grpo, prompts, source, task
@@ -19,7 +20,7 @@ from agentlite.engine.planning.estimate import load_of, vllm_share
 from agentlite.engine.planning.memory import GIB
 from agentlite.engine.planning.model_shape import read_shape
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, turn(0, of=2)]
 
 SETTINGS = {
     "vllm": True,

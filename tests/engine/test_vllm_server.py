@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.examples import turn
 from support.processes import TIMEOUT, environment, free_port, run
 from support.samples import DATA
 from support.simulated_card import environment_with
@@ -229,6 +230,7 @@ def test_unsloths_model_is_sent_as_well(tiny_model, port, tmp_path):
     sampled_by_what_was_sent(server, simulated(trained_with_unsloth, *given, vllm=True))
 
 
+@turn(1, of=2)
 @pytest.mark.torch
 def test_a_server_that_dies_ends_the_run_and_the_same_command_carries_on_with_another(
     workspace, tiny_model, port, tmp_path

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from support.examples import in_turn
 from support.openenv_servers import served
 
 from agentlite.core.records import Call
@@ -92,12 +93,15 @@ def test_a_call_behind_the_end_and_one_of_an_unknown_tool_are_errors(tmp_path):
 
 @pytest.mark.parametrize(
     ("fault", "seconds", "reason"),
-    [
-        ("dies", 60.0, "call failed: the server "),
-        ("hangs", 10.0, "call took longer than 10 s"),
-        ("session error", 60.0, "call failed: the server ended the session: out of apples"),
-        ("no tools", 60.0, "reset failed: the environment has no tools"),
-    ],
+    in_turn(
+        2,
+        [
+            ("dies", 60.0, "call failed: the server "),
+            ("hangs", 10.0, "call took longer than 10 s"),
+            ("session error", 60.0, "call failed: the server ended the session: out of apples"),
+            ("no tools", 60.0, "reset failed: the environment has no tools"),
+        ],
+    ),
 )
 def test_a_fault_costs_its_rollout_and_no_other(tmp_path, smollm2, fault, seconds, reason):
     tasks = [

@@ -4,6 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
+from support.examples import in_turn
 from support.shop import ITEMS, call, script, scripted, shop, tasks
 
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
@@ -79,7 +80,7 @@ def test_each_prompt_begins_with_the_prompt_and_the_answer_before(setup):
             assert template.decode(after.opened.ids).startswith(whole)
 
 
-@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("turns", in_turn(2, range(6)))
 @pytest.mark.parametrize("sample", [0, 1])
 def test_a_rollout_that_was_stopped_goes_on_at_its_next_turn(setup, turns, sample):
     whole = ends(rolled(setup, samples=2))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.examples import every, examples
+from support.examples import examples, in_turn
 from support.samples import DATA, PROMPT_TEMPLATES, TIME, WEATHER
 
 from agentlite.core.errors import RowError, UserError
@@ -247,7 +247,7 @@ def test_over_all_rows_no_result_is_trained_and_every_turn_end_is(
 ):
     protocol, template = both(protocol_name, template_name, templates)
     seen = Counter()
-    for record in every(4, records_of_all_data()):
+    for record in in_turn(4, records_of_all_data()):
         try:
             rows = render(record, protocol, template)
             renderer.check_reading(record, rows, protocol, template)

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from support import processes
+from support.examples import turn
 from support.samples import ROOT
 
 BENCH = ROOT / "scripts/bench"
@@ -15,6 +16,7 @@ sys.path.insert(0, str(BENCH))
 import checkpoints  # noqa: E402
 
 
+@turn(2, of=4)
 def test_a_toy_is_saved_both_ways_and_trained_alike(tiny_model, tmp_path):
     few = ["--saves", "3", "--rounds", "1", "--steps", "4", "--save-steps", "2"]
     told = ["dpo", "run", "--model", str(tiny_model), "--disk", str(tmp_path / "disk"), *few]

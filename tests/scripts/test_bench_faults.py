@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support import processes
+from support.examples import turn
 from support.samples import ROOT
 
 SWEEP = ROOT / "scripts/bench/faults"
@@ -77,11 +78,13 @@ def clean(code: int, found: list[dict[str, Any]], told: str) -> int:
     return sum(one["injected"] for one in found)
 
 
+@turn(2, of=4)
 def test_prep_eval_and_pairs_lose_nothing_and_believe_nothing_that_was_harmed(tmp_path):
     parts = ("prep", "eval", "pairs", "harm", "endpoint")
     assert clean(*sweep(tmp_path, *parts, "--few", "1")) >= 35
 
 
+@turn(3, of=4)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
 def test_hostile_rewards_and_tools_cost_only_their_own_answers(tmp_path):
     assert clean(*sweep(tmp_path, "children", "--few", "2")) == 6
@@ -102,6 +105,7 @@ def test_where_there_is_no_strace_python_fails_its_own_calls(tmp_path):
     assert shown.stdout.splitlines()[-1] == "| **all** |  | 12 | 0 | 0 | 0 | 0 | 0 |"
 
 
+@turn(3, of=4)
 def test_a_checkpoint_survives_and_a_killed_run_ends_with_the_same_bits(tmp_path):
     one = random.SystemRandom().choice(["sft", "dpo", "grpo", "retriever"])
     code, found, told = sweep(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import processes
-from support.examples import ALL
+from support.examples import ALL, turn
 from support.samples import ROOT
 from support.simulated_card import CARDS, DRIVER, environment_with
 from support.simulated_cuda import needs_simulation
@@ -243,6 +243,7 @@ def test_a_step_that_no_name_holds_is_refused(tmp_path: Path) -> None:
     assert code == 2 and "no step's name holds 'gud'; --list shows them." in errors
 
 
+@turn(3, of=4)
 @pytest.mark.torch
 def test_the_pipeline_of_the_first_hour_runs_on_a_toy(tmp_path: Path) -> None:
     """By the script itself, with this Python, and without a GPU; all of it with `--all`."""
@@ -260,6 +261,7 @@ def test_the_pipeline_of_the_first_hour_runs_on_a_toy(tmp_path: Path) -> None:
     assert results["steps"]["run-sft"]["figures"]["figures"]["steps"] == 2
 
 
+@turn(0, of=4)
 @pytest.mark.torch
 def test_the_first_hour_runs_on_a_simulated_card(tmp_path: Path) -> None:
     """On toys, by the script itself; every step of it with `--all`."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support import processes
-from support.examples import ALL
+from support.examples import ALL, turn
 from support.samples import ROOT
 
 BENCH = ROOT / "scripts/bench"
@@ -56,6 +56,7 @@ def toys(
     return places, folder / "bench/gpu.json", bench(*places, *cells)
 
 
+@turn(1, of=4)
 def test_each_kind_of_cell_runs_on_a_toy_and_gives_whole_figures(toys):
     _, path, ran = toys
     assert ran.returncode == 0, ran.stderr
@@ -83,6 +84,7 @@ def test_each_kind_of_cell_runs_on_a_toy_and_gives_whole_figures(toys):
     )
 
 
+@turn(1, of=4)
 def test_the_engine_ran_a_model_that_knows_nothing_and_a_pair_that_is_equal_to_its_reference(toys):
     """The loss of a guess among 50,000 tokens is ln 50,000 = 10.82; the first of dpo is ln 2."""
     results = json.loads(toys[1].read_bytes())
@@ -97,6 +99,7 @@ def test_the_engine_ran_a_model_that_knows_nothing_and_a_pair_that_is_equal_to_i
         assert first == pytest.approx(loss, abs=accuracy), name
 
 
+@turn(1, of=4)
 def test_the_tokens_of_a_step_are_those_of_its_rows(toys):
     """dpo: two rows of 64; grpo: 8 answers of 8 tokens after prompts of 56, all counted as they
     were sampled.
@@ -109,6 +112,7 @@ def test_the_tokens_of_a_step_are_those_of_its_rows(toys):
         assert found["tokens_a_second"] * found["seconds_a_step"] == pytest.approx(tokens, rel=0.02)
 
 
+@turn(1, of=4)
 def test_the_table_has_a_line_a_side(toys):
     lines = toys[2].stdout.splitlines()
     assert lines[0].startswith("toy, 20")
@@ -116,6 +120,7 @@ def test_the_table_has_a_line_a_side(toys):
     assert sides == [*([name, "ours"] for name in ONE_OF_EACH), ["beside-best", "plain"]]
 
 
+@turn(1, of=4)
 def test_what_is_there_is_left_out_and_measured_again_when_asked(toys):
     places, path, _ = toys
     results = json.loads(path.read_bytes())

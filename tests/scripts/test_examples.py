@@ -1,8 +1,8 @@
 """scripts/examples: what a newcomer reads first runs, here with a model of two random layers."""
 
-import subprocess
 import sys
 
+from support.processes import run
 from support.samples import ROOT
 
 EXAMPLE = ROOT / "scripts" / "examples" / "minimal.py"
@@ -10,7 +10,7 @@ EXAMPLE = ROOT / "scripts" / "examples" / "minimal.py"
 
 def test_the_minimal_example_goes_from_a_raw_row_to_a_scored_answer(tiny_model):
     command = [sys.executable, EXAMPLE, tiny_model]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     # the rows, the trained text marked, a loss, an answer, and its score by component
     for step in ("77 records to train on", "⟦", "loss ", "answered: ", "total "):

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
 from msgspec.structs import replace
-from support.examples import QUICK, every, examples
+from support.examples import examples, in_turn
 from support.listening import listen
 
 from agentlite import evaluate, prep
@@ -190,7 +190,7 @@ def test_intervals_cover_the_truth_in_93_of_100_draws(count: int, share: float) 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("count", [30] if QUICK else [30, 100, 400])
+@pytest.mark.parametrize("count", in_turn(3, [30, 100, 400]))
 def test_intervals_of_graded_values_cover_the_truth(count: int) -> None:
     """The bootstrap's, of values between 0 and 1 that lean to 1; it is a little narrow where there
     are few.
@@ -229,7 +229,7 @@ def test_two_equal_models_are_seldom_told_apart(count: int, share: float) -> Non
 
 @pytest.mark.long
 @pytest.mark.usefixtures("verdicts_alone")
-@pytest.mark.parametrize("dialogs", every(2, [20, 60]))
+@pytest.mark.parametrize("dialogs", in_turn(2, [20, 60]))
 @pytest.mark.parametrize("graded", [False, True])
 def test_two_equal_models_are_seldom_told_apart_where_steps_go_together(
     dialogs: int, graded: bool

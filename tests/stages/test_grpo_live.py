@@ -4,6 +4,7 @@ import json
 from itertools import groupby
 
 import pytest
+from support.examples import in_turn
 
 import agentlite
 from agentlite.config.settings import GrpoSettings
@@ -109,7 +110,7 @@ def test_what_is_learned_is_what_was_sampled(talk, tiny_model, smollm2, engine):
     assert logged[0]["kl"] == pytest.approx(0, abs=1e-5) and logged[-1]["grad_norm"] > 0
 
 
-@pytest.mark.parametrize("credit", ["trajectory", "state"])
+@pytest.mark.parametrize("credit", in_turn(2, ["trajectory", "state"]))
 def test_a_run_that_was_stopped_ends_with_the_same_bytes(talk, tiny_model, monkeypatch, credit):
     from agentlite.stages import grpo_trajectories
 
@@ -256,7 +257,7 @@ def test_a_batch_is_as_wide_as_its_longest_rollout(talk, tiny_model, monkeypatch
     assert sum(widths) == max(len(row.prompt) + len(row.ids) for row in rows)
 
 
-@pytest.mark.parametrize("credit", ["trajectory", "turn", "state"])
+@pytest.mark.parametrize("credit", in_turn(3, ["trajectory", "turn", "state"]))
 def test_a_rollout_without_a_turn_takes_nothing_from_those_beside_it(
     talk, tiny_model, monkeypatch, credit
 ):

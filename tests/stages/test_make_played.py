@@ -5,6 +5,7 @@ import time
 from collections import Counter
 
 import pytest
+from support.examples import in_turn
 from support.lending import lending_library
 from support.scripted_roles import agent, is_user, user
 from support.scripted_server import ScriptedServer
@@ -84,7 +85,7 @@ def test_good_models_make_dialogs_that_prep_reads_and_a_killed_run_asks_nothing_
 
 
 @pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "breaks off"])
-@pytest.mark.parametrize("answered", [0, 2])
+@pytest.mark.parametrize("answered", in_turn(2, [0, 2]))
 def test_the_dialogs_of_a_server_that_fails_are_made_by_another(
     tmp_path, teacher, answered, is_gone
 ):

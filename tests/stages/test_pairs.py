@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from support import processes
-from support.examples import ALL
+from support.examples import ALL, turn
 
 import agentlite
 from agentlite.config.settings import DpoSettings
@@ -192,6 +192,7 @@ def test_where_every_candidate_fails_the_gold_is_chosen(paired):
         assert pair.chosen.text.strip() != pair.rejected.text.strip()
 
 
+@turn(0, of=2)
 @pytest.mark.parametrize("file", ["candidates.jsonl", "scores.jsonl"])
 def test_killed_at_any_row_everything_is_there_once_and_equal(file, paired, run, tiny_model):
     for moment in moments(48):
@@ -530,6 +531,7 @@ def test_pairs_are_made_of_what_grpo_drew_under_any_weights(rolled, run, tiny_mo
     )
 
 
+@turn(1, of=2)
 def test_grpo_killed_at_any_rollout_ends_with_the_same_rollouts_and_the_same_bits(
     rolled, run, tiny_model
 ):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.examples import every, examples
+from support.examples import every, examples, in_turn
 from support.malformed_rows import KINDS, Kind, call, good, line, row
 from support.samples import DATA
 from support.shipped_templates import shipped, with_marks
@@ -369,7 +369,7 @@ def written(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", every(3, range(3)))
+@pytest.mark.parametrize("seed", in_turn(3, range(3)))
 def test_rows_that_repeat_end_as_if_each_were_taken_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

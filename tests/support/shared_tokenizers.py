@@ -7,20 +7,19 @@ that no test sees the template, the side or the length that another one sets.
 
 import copy
 import hashlib
-import tempfile
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 
 FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
-    "config.json",
 )
+CHOOSING = ("model_type", "tokenizer_class", "auto_map")
 # what a reader says of its own object, and what plays no part where the files are in a folder
 OWN = {"model_max_length", "padding_side"}
 OF_THE_HUB = {"token", "revision", "trust_remote_code", "local_files_only"}
@@ -43,7 +42,7 @@ def share() -> None:
             known[key] = read(name)
             sizes[key] = len(known[key])
         tokenizer = _with_own_attributes(known[key])
-        tokenizer.name_or_path = str(name)
+        tokenizer.name_or_path = tokenizer.init_kwargs["name_or_path"] = str(name)
         for attribute in OWN & settings.keys():
             setattr(tokenizer, attribute, settings[attribute])
             tokenizer.init_kwargs[attribute] = settings[attribute]
@@ -62,22 +61,25 @@ def read_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read_before() -> None:
-    """Reads the tokenizers of the tests' models, so that forks have them."""
+    """Reads the tokenizer of the tests' models, so that forks have it."""
     from transformers import AutoTokenizer
 
     from agentlite.workspace.model_source import embedded_folder
 
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch, "tiny")
-        tiny.make_model(folder)
-        for one in (folder, embedded_folder("smollm2-135m")):
-            AutoTokenizer.from_pretrained(str(one))
+    AutoTokenizer.from_pretrained(str(embedded_folder("smollm2-135m")))
 
 
 def _digest(folder: Path) -> str:
     files = [folder / name for name in FILES]
     contents = [file.read_bytes() if file.is_file() else b"" for file in files]
-    return " ".join(hashlib.sha256(one).hexdigest() for one in contents)
+    return " ".join(hashlib.sha256(one).hexdigest() for one in [*contents, _classes(folder)])
+
+
+def _classes(folder: Path) -> bytes:
+    """What AutoTokenizer chooses a class by in a model's configuration."""
+    path = folder / "config.json"
+    config = json.loads(path.read_bytes()) if path.is_file() else {}
+    return json.dumps([config.get(key) for key in CHOOSING]).encode()
 
 
 def _with_own_attributes(tokenizer: Any) -> Any:

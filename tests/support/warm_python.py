@@ -64,6 +64,7 @@ def _load_torch() -> None:
 
     load_libraries("unsloth")
     import datasets  # noqa: F401
+    import deepspeed  # noqa: F401  (by accelerate, in a first step)
     import sentence_transformers  # noqa: F401
     from support import shared_tokenizers
     from trl import DPOTrainer, GRPOTrainer, SFTTrainer  # noqa: F401  (loaded where first named)
@@ -77,9 +78,13 @@ def _load_torch() -> None:
 
 def _load_without_unsloth() -> None:
     import bitsandbytes  # noqa: F401
+    import deepspeed  # noqa: F401  (by accelerate, in a first step)
     import peft  # noqa: F401
+    from support import shared_tokenizers
     from trl import DPOTrainer, GRPOTrainer, SFTTrainer  # noqa: F401  (loaded where first named)
 
+    shared_tokenizers.share()
+    shared_tokenizers.read_before()
     gc.freeze()
 
 

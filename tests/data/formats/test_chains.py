@@ -69,8 +69,8 @@ def trained_text(record: Record, name: str, template: Template) -> str:
     )
 
 
-@pytest.mark.parametrize(("container", "syntax"), pairs(4, [*CONTAINERS], [*SYNTAXES]))
-@settings(max_examples=examples(20))
+@pytest.mark.parametrize(("container", "syntax"), pairs(8, [*CONTAINERS], [*SYNTAXES]))
+@settings(max_examples=examples(40))
 @given(dialog=dialogs, protocol=st.sampled_from(sorted(PROTOCOLS)))
 def test_no_container_makes_a_result_trainable_in_any_protocol(
     container: str, syntax: str, dialog: list[Chain], protocol: str, smollm2: Template

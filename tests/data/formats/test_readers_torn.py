@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import zstandard
+from support.examples import in_turn
 
 from agentlite.core.errors import UserError
 from agentlite.data.formats import Raw, read_raw
@@ -64,7 +65,7 @@ def test_every_container_that_is_read_is_torn_here():
 
 @pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("how", PACK)
+@pytest.mark.parametrize("how", in_turn(3, [*PACK]))
 @pytest.mark.parametrize("count", [12, 5000])
 def test_the_rows_before_a_tear_are_read_and_the_tear_is_the_last_reject(how, shape, count):
     rows = rows_of(count)
@@ -89,7 +90,7 @@ def test_the_rows_before_a_tear_are_read_and_the_tear_is_the_last_reject(how, sh
 
 @pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("how", PACK)
+@pytest.mark.parametrize("how", in_turn(2, [*PACK]))
 def test_no_row_of_a_damaged_file_is_lost_or_changed_in_silence(how, shape):
     rows = rows_of(3000)
     packed = PACK[how](SHAPES[shape](rows).encode())

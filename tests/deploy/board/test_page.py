@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 from support.boards import EVIL, EVIL_NAME, evil_runs, serving, trained
 from support.browser import Page, browser, installed
+from support.examples import turn
 from support.generated_run import stage, write_run
 from support.processes import environment, waits_until
 from support.samples import DATA, OSLO, WEATHER_TOOL
@@ -411,6 +412,7 @@ def test_evaluations_are_set_side_by_side(chromium, server):
     assert not chromium.errors
 
 
+@turn(0, of=2)
 def test_a_stage_is_started_watched_stopped_and_carried_on_from_the_page(
     chromium, tmp_path, tiny_model, monkeypatch
 ):
@@ -471,6 +473,7 @@ def test_a_stage_is_started_watched_stopped_and_carried_on_from_the_page(
     assert not chromium.errors
 
 
+@turn(1, of=2)
 def test_a_model_is_talked_to_and_its_call_answered_by_hand(chromium, caller, monkeypatch):
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
@@ -489,6 +492,7 @@ def test_a_model_is_talked_to_and_its_call_answered_by_hand(chromium, caller, mo
     assert not chromium.errors
 
 
+@turn(1, of=2)
 def test_a_wrong_answer_is_tried_again_in_the_chat_and_functions_answer_its_call(
     chromium, caller, tmp_path, monkeypatch
 ):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support import processes
+from support.examples import turn
 from support.samples import WEATHER_TOOL
 
 import agentlite
@@ -106,6 +107,7 @@ def trained(
         return folder, ablate(folder, model=tiny_model)
 
 
+@turn(1, of=2)
 def test_a_grid_is_trained_to_its_table(
     trained: tuple[Path, Any], tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +133,7 @@ def test_a_grid_is_trained_to_its_table(
     assert dropped and not any(cell["figures"] for cell in dropped)
 
 
+@turn(0, of=2)
 def test_what_was_killed_ends_with_the_same_table(
     prepared: Path,
     trained: tuple[Path, Any],

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import every, examples
+from support.examples import examples, in_turn
 from support.malformed_rows import KINDS, call, line, row
 from support.samples import DATA
 
@@ -190,7 +190,7 @@ def refuse_other_bytes(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", every(3, list(OVER_ALL)))
+@pytest.mark.parametrize("name", in_turn(3, list(OVER_ALL)))
 def test_gathered_shards_are_one_process_byte_for_byte(
     name: str, files: dict[str, str], tmp_path: Path
 ) -> None:
