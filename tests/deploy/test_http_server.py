@@ -32,7 +32,6 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.generate import generate
 from agentlite.engine.stream import stream
 
-openai = pytest.importorskip("openai")
 ASKED: dict[str, Any] = {"model": "sft", "messages": [OSLO], "tools": [WEATHER_TOOL]}
 
 
@@ -54,6 +53,7 @@ def server(chat_model: ChatModel) -> Iterator[Server]:
 
 @pytest.fixture
 def client(server: Server) -> Any:
+    openai = pytest.importorskip("openai")
     return openai.OpenAI(base_url=server.url, api_key="none", max_retries=0)
 
 
@@ -221,9 +221,11 @@ def test_json_that_is_wanted_is_given(client, wanted, schema, stream):
 
 def test_an_answer_that_can_never_fit_is_an_error_after_some_tries(client):
     """The guide knows nothing of bounds: the check of the whole does."""
+    from openai import UnprocessableEntityError
+
     schema = {"type": "integer", "minimum": 10**30}
     wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
-    with pytest.raises(openai.UnprocessableEntityError, match="None of 3 answers") as caught:
+    with pytest.raises(UnprocessableEntityError, match="None of 3 answers") as caught:
         client.chat.completions.create(**HELLO, response_format=wanted, max_tokens=40)
     assert caught.value.code == "no_fitting_answer"
 
@@ -243,6 +245,8 @@ def test_several_answers_are_those_of_their_seeds(client):
 
 
 def test_a_plain_text_goes_on_as_it_stands(client, chat_model):
+    from openai import BadRequestError
+
     asked = {"model": "sft", "prompt": "Once upon a time", "max_tokens": 8}
     answer = client.completions.create(**asked)
     assert answer.object == "text_completion"
@@ -257,7 +261,7 @@ def test_a_plain_text_goes_on_as_it_stands(client, chat_model):
     assert parts[-1].usage == answer.usage
     several = client.completions.create(**asked | {"prompt": ["Once", "Twice"]}, n=2)
     assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
-    with pytest.raises(openai.BadRequestError, match="maximum context length"):
+    with pytest.raises(BadRequestError, match="maximum context length"):
         client.completions.create(**asked | {"prompt": "wet " * 900})
 
 
@@ -431,7 +435,7 @@ def test_the_command_says_where_it_is_and_ends_when_told_to(caller):
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
     ) as process:
         told = json.loads(process.stdout.readline())
-        client = openai.OpenAI(base_url=told["url"], api_key="none")
+        client = pytest.importorskip("openai").OpenAI(base_url=told["url"], api_key="none")
         assert client.models.list().data[0].id == told["model"] == "sft"
         process.send_signal(signal.SIGTERM)
         rest, noise = process.communicate(timeout=30)

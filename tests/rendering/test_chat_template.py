@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 from jinja2 import TemplateError
-from support.examples import every
+from support.examples import in_turn
 from support.samples import ROOT, WEATHER_TOOL
 from support.shipped_templates import SPECIAL, installed, shipped
 
 from agentlite.rendering.chat_template import Compiled
 from agentlite.workspace.model_source import load_template
 
-reference = pytest.importorskip("transformers.utils.chat_template_utils")
+# it takes a second of each process to load transformers
+pytestmark = pytest.mark.long
 
 CALL = {
     "id": "call00000",
@@ -59,8 +60,13 @@ def rendered(render: Any) -> str | None:
 SOURCES = dict(sources())
 
 
-@pytest.mark.parametrize("name", every(4, [*SOURCES]))
-def test_a_template_renders_as_transformers_renders_it(name, monkeypatch):
+@pytest.fixture
+def reference() -> Any:
+    return pytest.importorskip("transformers.utils.chat_template_utils")
+
+
+@pytest.mark.parametrize("name", in_turn(2, [*SOURCES]))
+def test_a_template_renders_as_transformers_renders_it(name, monkeypatch, reference):
     source = SOURCES[name]
     monkeypatch.setattr(reference, "datetime", January)  # ours prints one day, always
     texts = set()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.examples import every, examples, in_turn
+from support.examples import examples, in_turn
 from support.malformed_rows import KINDS, Kind, call, good, line, row
 from support.samples import DATA
 from support.shipped_templates import shipped, with_marks
@@ -91,7 +91,7 @@ def test_auto_says_why_it_does_not_take_the_tools_of_a_template(
         assert ("auto takes protocol hermes" in said) == notice == ("one call per turn" in said)
 
 
-@pytest.mark.parametrize("name", every(3, [*KINDS]))
+@pytest.mark.parametrize("name", in_turn(3, [*KINDS]))
 def test_every_kind_of_bad_input_gets_its_code_and_costs_no_other_row(
     name: str, tmp_path: Path
 ) -> None:

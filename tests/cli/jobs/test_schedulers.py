@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.examples import every
+from support.examples import in_turn
 from support.printed_jobs import SCHEDULERS, placed, prepare, printed, ran, seen, start
 
 from agentlite.cli.jobs.schedulers import CARDS, RESTARTS
@@ -80,7 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-@pytest.mark.parametrize("code", every(3, [0, 1, *NAMES, 130, 143, 137]))
+@pytest.mark.parametrize("code", in_turn(3, [0, 1, *NAMES, 130, 143, 137]))
 def test_a_job_ends_with_the_code_of_the_command_and_only_what_passes_is_tried_again(
     code, scheduler, folder, tmp_path
 ):

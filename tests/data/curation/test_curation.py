@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.examples import every, examples
+from support.examples import every, examples, in_turn
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import SPLITS, Call, Gold, GoldCall, Message, Parsed, Record, Tool
@@ -578,7 +578,7 @@ SHAPES: dict[str, tuple[list[int], dict[str, int], str]] = {
 }
 
 
-@pytest.mark.parametrize("shape", every(2, [*SHAPES]))
+@pytest.mark.parametrize("shape", in_turn(2, [*SHAPES]))
 @pytest.mark.parametrize(
     ("dev", "test"), [(0.1, 0.2), (0.05, 0.05), (0.0, 0.1), (0.3, 0.4), (0, 0)]
 )

@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from support.examples import QUICK
 
 from agentlite.cli.main import group
 from agentlite.config import gpu_profiles, resolve
@@ -330,7 +329,7 @@ def test_an_adapter_has_the_parameters_that_peft_says():
         adapter_parameters(llama, 8, ("q_porj",))
 
 
-@pytest.mark.skipif(QUICK, reason="reads a vocabulary for seconds: left out by --quick")
+@pytest.mark.long
 def test_the_embedded_model_has_the_shape_of_its_own_file():
     from gguf import GGUFReader
 
