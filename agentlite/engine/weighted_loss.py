@@ -14,11 +14,13 @@ from agentlite.core import distributed
 from agentlite.core.errors import MODEL, UserError
 
 CHUNK = 256  # tokens whose logits are in memory at once
-# where logits are not the head's alone
+# where logits are not those of the head and the hidden states alone
 SCALED = (
     "final_logit_softcapping",
     "logits_soft_cap",
+    "output_logit_soft_cap",
     "logits_scaling",
+    "logits_mup_width_multiplier",
     "logit_scale",
     "lm_head_multiplier",
     "output_multiplier",

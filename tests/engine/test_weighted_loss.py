@@ -2,12 +2,14 @@
 exactly.
 """
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from support.trainers import sft, source
@@ -251,6 +253,21 @@ def test_logits_that_are_more_than_the_head_are_refused_and_those_by_a_scale_of_
         with pytest.raises(UserError, match=f"changed by {name}") as refused:
             weighted_loss.check_head(model(value))
         assert (refused.value.exit_code, refused.value.location) == (MODEL, "odd")
+
+
+NOT_BEHIND_THE_HEAD = {"logit_scale_init_value", "scale_decoder_outputs"}  # of CLVP, and of T5
+
+
+def test_each_setting_by_which_a_model_of_transformers_scales_its_logits_is_looked_at() -> None:
+    found: dict[str, str] = {}
+    for path in (Path(transformers.__file__).parent / "models").glob("*/modeling_*.py"):
+        for part in re.split(r"^(?=class )", path.read_text(encoding="utf-8"), flags=re.MULTILINE):
+            if re.match(r"class \w+(ForCausalLM|LMHeadModel|ForConditionalGeneration)\b", part):
+                names = re.findall(r"\.(\w*(?:scal|cap|mult)\w*)", part)
+                found |= {one: path.stem for one in names if re.search("logit|head|output", one)}
+    assert "final_logit_softcapping" in found
+    missing = {*found} - NOT_BEHIND_THE_HEAD - {*weighted_loss.SCALED}
+    assert not missing, {name: found[name] for name in missing}
 
 
 @pytest.mark.parametrize("processes", [1, 3])
