@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 from msgspec.structs import replace
@@ -154,6 +155,21 @@ def test_a_turn_whose_arguments_are_not_known_is_not_learned_by_other_trainers()
     assert [message.loss for message in written.messages] == [True, False, True, True]
     assert shaped(written, "openai")["messages"][1]["weight"] == 0
     assert learned_elsewhere(replace(RECORD, gold={})).messages == RECORD.messages
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape not in ALL_TRAINED])
+def test_other_trainers_learn_the_turns_that_are_learned_here_and_whose_arguments_are_known(shape):
+    for learned in product((True, False), repeat=len(RECORD.messages)):
+        for gold in (RECORD.gold, {}):
+            messages = [
+                replace(message, loss=loss)
+                for message, loss in zip(RECORD.messages, learned, strict=True)
+            ]
+            record = learned_elsewhere(replace(RECORD, messages=tuple(messages), gold=gold))
+            again = to_record(json.loads(json.dumps(shaped(record, shape))))
+            assert [again.messages[turn].loss for turn in RECORD.turns] == [
+                learned[turn] and turn not in gold for turn in RECORD.turns
+            ]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
