@@ -63,3 +63,18 @@ def test_a_thought_that_the_prompt_opens_has_to_be_closed(name: str, turn: int) 
     )
     closed = read_turn(f"I think.</think>{written}", opening, DIALOG, turn)
     assert (closed.problem, closed.calls != ()) == ("", turn == 1)
+
+
+@pytest.mark.parametrize("tools", [TOOLS, ()], ids=["tools", "no tools"])
+@pytest.mark.parametrize("name", [name for name, one in PROTOCOLS.items() if not one.exchanges])
+def test_an_answer_says_something_if_it_has_a_letter_or_a_digit_of_any_script(
+    name: str, tools: tuple[Tool, ...]
+) -> None:
+    """The answer to how many is a number."""
+    protocol = PROTOCOLS[name]
+    record = Record(messages=(DIALOG.messages[0], Message("assistant", "Wet.")), tools=tools)
+    words = ["42", "-3.5", "½", "²", "٤٢", "四", "Ⅳ", "x", "ß", "да", "**7**", "“8”"]
+    for text in (*words, "...", "?!", "—", "\u200b", "*", "🙂", "()", "。", "$", "%"):
+        written = protocol.write(Message("assistant", text), tools) if tools else text
+        read = read_turn(written, protocol, record, 1)
+        assert (read.content, read.problem) == (text, "" if text in words else "says nothing")
