@@ -1,4 +1,4 @@
-"""KAgentBench's completions are cut where regular expressions with the same marks would cut them."""
+"""KAgentBench's completions are cut where expressions with the same marks would cut them."""
 
 import re
 from itertools import product
