@@ -384,7 +384,10 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | Refusal:
 
 
 def _imported(path: Path) -> object:
-    spec = importlib.util.spec_from_file_location(f"user_code_in_{path.stem}", path)
+    name = f"user_code_in_{path.stem}"
+    while name in sys.modules:  # of another folder: its classes look for their names there
+        name += "_"
+    spec = importlib.util.spec_from_file_location(name, path)
     if not spec or not spec.loader:
         raise ImportError("it is not a .py file")
     sys.path.insert(0, str(path.parent))  # it may import its neighbours

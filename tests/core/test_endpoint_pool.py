@@ -5,12 +5,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from random import Random
 from typing import Any
 
 import pytest
 
 from agentlite.core import endpoint_pool
-from agentlite.core.endpoint_pool import IN_A_ROW, PROBE, Question, ask_all, refuse_unanswered
+from agentlite.core.endpoint_pool import (
+    IN_A_ROW,
+    PROBE,
+    Question,
+    _SharedWork,
+    ask_all,
+    refuse_unanswered,
+)
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint, Reply
 
@@ -149,6 +157,50 @@ def test_a_question_that_only_a_dead_endpoint_had_not_failed_is_given_back(answe
     asking.join(20)
     assert not asking.is_alive(), "it waits for an answer that nobody gives"
     assert found.pop(3) == SILENT and found == dict.fromkeys((0, 1, 2, 4, 5), Reply("x"))
+
+
+YES_NO_GONE = ("answers", "fails", "refuses")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_question_is_given_back_without_an_answer_only_when_all_that_are_left_have_failed_it(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three endpoints and two questions, whatever each does at each, in orders by chance."""
+    monkeypatch.setattr(endpoint_pool, "ask", lambda *_: YES)  # the probes
+    monkeypatch.setattr(endpoint_pool, "notice", lambda _: None)
+    three, draw = [A._replace(concurrency=1)] * 3, Random(seed)
+    for does in product(YES_NO_GONE, repeat=6):
+        work, under_way = _SharedWork(three, questions(2), None), dict[int, int]()
+        replies: list[tuple[int, Reply] | BaseException] = []
+        while ready := [
+            n for n in work.alive if n in under_way or work._next(n) is not None
+        ]:  # one of them takes a question, or is done with it
+            number = draw.choice(sorted(ready))
+            if number not in under_way:
+                under_way[number] = taken = work._take(number)
+                assert taken is not None
+                continue
+            question = under_way.pop(number)
+            match does[2 * number + question]:
+                case "answers":
+                    work.results.put((question, YES))
+                case "fails":
+                    work._fail(number, question, SILENT)
+                case _:
+                    work._give_up(number, question, UserError("answered 401.", location="a"))
+            while not work.results.empty():
+                replies.append(work.results.get())
+                if not isinstance(replies[-1], BaseException):
+                    work.take_up(replies[-1][0])
+        if not work.alive:
+            assert isinstance(replies[-1], UserError)
+            continue
+        found = dict(one for one in replies if not isinstance(one, BaseException))
+        assert sorted(found) == [0, 1] and len(replies) == 2, does
+        for question, reply in found.items():
+            if reply.problem:
+                assert {does[2 * n + question] for n in work.alive} == {"fails"}, (does, replies)
 
 
 def test_many_questions_that_fail_do_not_stop_an_endpoint_that_answers_a_short_one(

@@ -216,6 +216,87 @@ def test_each_of_two_files_of_one_name_keeps_its_own_functions(tmp_path):
         made.stop()
 
 
+# what a file does with its own classes and its own name; each f() is then "ok"
+FILES_OF_THEIR_OWN = {
+    "dataclass": """
+from __future__ import annotations
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+@dataclass
+class Trip:
+    city: str
+    days: ClassVar[int] = 3
+def f(_): return asdict(Trip("ok"))["city"]
+""",
+    "hints": """
+from __future__ import annotations
+from typing import NamedTuple, get_type_hints
+class Trip(NamedTuple):
+    city: str
+    by: Mode
+class Mode(NamedTuple):
+    name: str
+def f(_): return "ok" if get_type_hints(Trip) == {"city": str, "by": Mode} else "other hints"
+""",
+    "struct": """
+from __future__ import annotations
+import msgspec
+class Trip(msgspec.Struct):
+    by: Mode
+class Mode(msgspec.Struct):
+    name: str
+def f(_): return msgspec.json.decode('{"by": {"name": "ok"}}', type=Trip).by.name
+""",
+    "pickle": """
+import copy, pickle
+class Trip:
+    city = "ok"
+def f(_): return pickle.loads(pickle.dumps(copy.deepcopy(Trip()))).city
+""",
+    "source": """
+import inspect
+class Trip: city = "ok"
+def f(_): return "ok" if "city" in inspect.getsource(Trip) else "no source"
+""",
+    "module": """
+import sys
+FILE = __file__
+here = sys.modules[__name__]
+def f(_): return "ok" if here.FILE == __file__ and __name__ != "__main__" else "another"
+""",
+    "reload": """
+import importlib
+MARK = object()
+def f(_): return "ok" if importlib.import_module(__name__).MARK is MARK else "another"
+""",
+    "neighbour": """
+import next_door
+def f(_): return next_door.WORD
+""",
+    "file": """
+from pathlib import Path
+def f(_): return (Path(__file__).parent / "next_door.py").read_text()[8:10]
+""",
+}
+
+
+@pytest.mark.long
+def test_a_file_may_use_its_classes_and_its_name_as_a_module_that_is_imported_may(tmp_path):
+    """Also where a second file has the same name."""
+    named = []
+    for kind, text in FILES_OF_THEIR_OWN.items():
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "next_door.py").write_text('WORD = "ok"\n', encoding="utf-8")
+        (tmp_path / kind / "mine.py").write_text(text.replace("f(_)", f"of_{kind}(_)"))
+        named.append(Named(str(tmp_path / kind / "mine.py"), f"of_{kind}"))
+    made = UserCode(named, called, 5.0)
+    try:
+        found = {one.function: made.ask(one.function, None) for one in named}
+        assert found == dict.fromkeys(found, ("ok", ""))
+    finally:
+        made.stop()
+
+
 @pytest.mark.long
 def test_a_file_that_takes_too_long_to_import_is_refused_by_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(user_code, "LOADING", 0.3)
