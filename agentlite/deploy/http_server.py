@@ -83,8 +83,6 @@ class Handler(LocalHandler):
         self.answered(self._page)
 
     def do_POST(self) -> None:
-        # until the body is read: what is left of it would be the next request
-        self.close_connection = True
         self.answered(self._complete)
 
     def refuse_method(self) -> None:

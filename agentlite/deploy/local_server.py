@@ -144,6 +144,16 @@ class LocalHandler(BaseHTTPRequestHandler):
     # a body behind its headers would wait until the client has acknowledged these: 40 ms on Linux
     disable_nagle_algorithm = True
 
+    def parse_request(self) -> bool:
+        """A body that is announced and not read would be the next request: the connection ends
+        behind the answer, unless `body` reads it.
+        """
+        is_one = super().parse_request()
+        self.client_closes = self.close_connection
+        if is_one and ("Content-Length" in self.headers or "Transfer-Encoding" in self.headers):
+            self.close_connection = True
+        return is_one
+
     def do_GET(self) -> None:
         raise NotImplementedError
 
@@ -152,7 +162,6 @@ class LocalHandler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_PUT(self) -> None:
-        self.close_connection = True  # a body may follow, and nobody reads it
         self.answered(self.refuse_method)
 
     do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = do_PUT
@@ -235,7 +244,7 @@ class LocalHandler(BaseHTTPRequestHandler):
             body += piece
             if time.monotonic() > deadline:
                 raise Refused(408, f"The body of the request took longer than {WAIT:g} s.")
-        self.close_connection = self.headers.get("Connection", "").lower() == "close"
+        self.close_connection = self.client_closes or "Transfer-Encoding" in self.headers
         return bytes(body)
 
     def send_object(

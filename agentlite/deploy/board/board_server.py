@@ -158,8 +158,6 @@ class BoardHandler(LocalHandler):
         self.answered(self._get)
 
     def do_POST(self) -> None:
-        # until the body is read: what is left of it would be the next request
-        self.close_connection = True
         self.answered(self._post)
 
     def is_own_origin(self, origin: str) -> bool:
