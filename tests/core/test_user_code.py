@@ -297,6 +297,50 @@ def test_a_file_may_use_its_classes_and_its_name_as_a_module_that_is_imported_ma
         made.stop()
 
 
+PRINTS = """
+import os, subprocess, sys
+def prints(at):
+    print(f"{at} print", flush=True)
+    sys.stdout.write(f"{at} stdout" + chr(10))
+    sys.__stdout__.write(f"{at} first" + chr(10))
+    sys.__stdout__.flush()
+    os.write(1, f"{at} descriptor{chr(10)}".encode())
+    os.system(f"echo {at} shell")
+    subprocess.run(["echo", f"{at} program"])
+prints("import")
+"""
+ASKS = """
+from agentlite.core import process_guard, user_code
+from agentlite.core.user_code import Named, UserCode
+if not GUARDED:  # a system that has no guard; the child begins with these lines too
+    process_guard.AVAILABLE = user_code.FORKSERVER = False
+    process_guard.STOP = None
+def called(function, payload): return function(payload), ""
+
+if __name__ == "__main__":
+    code = UserCode([Named("prints.py", "prints")], called, 20.0)
+    assert code.ask("prints", "call") == (None, "")
+    print("the result")
+    code.stop()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("guarded", [True, False])
+def test_all_that_a_function_prints_goes_to_stderr_however_it_is_printed(tmp_path, guarded):
+    """stdout holds the result of the command."""
+    (tmp_path / "prints.py").write_text(PRINTS, encoding="utf-8")
+    (tmp_path / "asks.py").write_text(ASKS.replace("GUARDED", str(guarded)), encoding="utf-8")
+    command = [sys.executable, str(tmp_path / "asks.py")]
+    done = processes.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=processes.environment()
+    )
+    assert done.stdout == "the result\n", done.stderr
+    kinds = ("print", "stdout", "first", "descriptor", "shell", "program")
+    printed = [f"{at} {kind}" for at in ("import", "call") for kind in kinds]
+    assert sorted(done.stderr.split("\n")[:-1]) == sorted(printed)
+
+
 @pytest.mark.long
 def test_a_file_that_takes_too_long_to_import_is_refused_by_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(user_code, "LOADING", 0.3)

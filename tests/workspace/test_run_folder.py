@@ -48,6 +48,27 @@ def test_new_half_and_done_are_told_apart(tmp_path):
         assert stage.status == "done"
 
 
+def test_a_result_is_up_to_date_only_where_nothing_was_left_to_do(tmp_path):
+    folder = tmp_path / "sft"
+
+    def outcome(*, ends: bool = True, force: bool = False) -> str:
+        with open_stage(folder, PLAN, force=force) as stage:
+            if not ends:
+                return ""
+            if stage.status != "done":
+                stage.finish([], {})
+            return stage.result("").status
+
+    assert [outcome(), outcome()] == ["done", "up to date"]
+    run_folder.clear(folder)
+    assert [outcome(ends=False), outcome(), outcome()] == ["", "done", "up to date"]  # half done
+    assert outcome(force=True) == "done"
+    with open_stage(folder, PLAN, force=False) as stage:
+        stage.reopen()
+        stage.fail()
+    assert [outcome(), outcome()] == ["done", "up to date"]
+
+
 @pytest.mark.parametrize("done", [True, False])
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_a_stage_of_another_command_is_named_and_stays(tmp_path, command, done):

@@ -1,6 +1,10 @@
 """Calls whose arguments nobody knows, and what a refusal names; the rest is in test_curation.py."""
 
+import re
+from itertools import product
+
 import pytest
+from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record, Tool
@@ -31,6 +35,37 @@ def test_only_arguments_that_are_known_are_held_to_the_schema() -> None:
     assert code(calling(unknown, gold=(GoldCall("weather", {"city": ["Oslo"]}),))) == "E210"
     wrong = Call("clock", {"zone": "x"}, "c")
     assert code(calling(unknown, wrong, gold=(any_gold, GoldCall("clock", {})))) == "E210"
+
+
+MESSAGES = {
+    "s": Message("system", "Be brief."),
+    "u": ASK,
+    "a": ANSWER,
+    "c": Message("assistant", "", (Call("clock", {}, "one"),)),
+    "t": Message("tool", "4", call_id="one"),
+}
+
+
+@pytest.mark.parametrize("length", range(1, 7))
+def test_a_dialog_is_questions_each_with_calls_and_their_results_and_an_answer(length: int) -> None:
+    """All orders of a system turn, questions, answers, calls and results."""
+    for letters in map("".join, product(MESSAGES, repeat=length)):
+        number, messages = 0, []
+        for letter in letters:
+            number += letter == "c"
+            message = MESSAGES[letter]
+            calls = tuple(replace(call, id=f"call_{number}") for call in message.calls)
+            call_id = f"call_{number}" if message.call_id else ""
+            messages.append(replace(message, calls=calls, call_id=call_id))
+        try:
+            validate(Record(messages=tuple(messages), tools=(CLOCK,)))
+        except RowError as refused:
+            found = refused.code
+        else:
+            found = ""
+        is_dialog = re.fullmatch("s?(u(ct)*a)*u(ct)*(a|c)", letters)
+        assert (found == "") == bool(is_dialog), (letters, found)
+        assert found in ("", "E201", "E203", "E204", "E205"), (letters, found)
 
 
 def test_one_turn_that_nobody_has_answered_is_enough_to_refuse_a_dialog() -> None:

@@ -185,3 +185,26 @@ def test_the_steps_that_a_prompt_ends_with_are_turns_that_are_not_learned(
     assert (question.role, question.content) == ("user", "Is it open?")
     assert (call.content, call.calls[0].name, call.loss) == ("I ring.", "call_shop", False)
     assert (result.content, answer.loss) == ("open", True)
+
+
+@pytest.mark.parametrize(
+    ("begin", "between", "end"), [("", "\n", ""), ("[\n", ",\n", "\n]"), ("[", " ,\n", ",]")]
+)
+@pytest.mark.parametrize("dot", ["", "."])
+def test_a_classic_list_of_tools_gives_each_its_name_and_description_and_one_input(
+    begin: str, between: str, end: str, dot: str
+) -> None:
+    tools = {
+        "weather": "The weather, today, of a town.",
+        "tea_search": "Finds tea [green, black].",
+        "say": "Name: what is said, Description: how",
+    }
+    apis = between.join(f"Name: {name}{dot} Description: {about}" for name, about in tools.items())
+    system = (
+        "Answer the following questions as best you can. You have access to the following tools:\n"
+        f"{begin}{apis}{end}\n\nUse the following format:\n\nThought: so\nBegin!"
+    )
+    turns = [("system", system), ("user", "Is it wet?"), ("assistant", "Yes.")]
+    record = to_record({"conversations": [{"from": of, "value": text} for of, text in turns]})
+    assert {tool.name: tool.description for tool in record.tools} == tools
+    assert {(*tool.parameters["properties"],) for tool in record.tools} == {("input",)}
