@@ -124,6 +124,20 @@ def test_every_parameter_is_wanted_in_turn_and_sometimes_two() -> None:
     assert {len(names) for names in wanted} == {2, 3}
 
 
+@pytest.mark.parametrize("name", ["include_wind", "hourly", "use_metric", "verbose"])
+@pytest.mark.parametrize("usual", [True, False])
+def test_a_switch_is_asked_for_where_the_call_turns_it_on_and_declined_where_off(
+    name: str, usual: bool
+) -> None:
+    declined = re.compile(r"\b(without|no|not|out)\b", re.IGNORECASE)
+    for seed in range(60):
+        parent = record_of({name: {"type": "boolean", "default": usual}}, "Is Oslo wet?")
+        record = made(with_optional_wanted(parent, seed))
+        (call,), question = record.messages[1].calls, record.messages[0].content
+        assert call.arguments[name] is not usual
+        assert bool(declined.search(question)) is usual, question
+
+
 @pytest.mark.parametrize("name", NEVER_WANTED)
 def test_a_value_that_nobody_can_know_is_not_wanted(name: str) -> None:
     for seed in range(20):

@@ -85,19 +85,21 @@ KEY = SheetKey(
 )
 
 
+@pytest.mark.parametrize("end", ["\r\n", "\n"], ids=["Windows", "Unix"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_a_copy_is_read_whichever_program_saved_it(delimiter, tmp_path):
+def test_a_copy_is_read_whichever_program_saved_it(delimiter, encoding, end, tmp_path):
     lines = [
-        ["remark", " Score ", "ROW"],
-        ["", "5", "k-2"],
-        ["so, so; well", " 0.0 ", " k-1 "],
+        ["ROW", "remark", " Score "],
+        ["k-2", "", "5"],
+        [" k-1 ", "so, so; well", " 0.0 "],
         ["", "", ""],
         [],
-        ["", "3", "k-4"],
-        ["", "4", "k-3", "more"],
+        ["k-4", "", "3"],
+        ["k-3", "", "4", "more"],
     ]
-    with open(tmp_path / "r.csv", "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, delimiter=delimiter).writerows(lines)
+    with open(tmp_path / "r.csv", "w", encoding=encoding, newline="") as file:
+        csv.writer(file, delimiter=delimiter, lineterminator=end).writerows(lines)
     assert read_scores(tmp_path / "r.csv", KEY) == {"k-1": 0, "k-2": 5, "k-3": 4, "k-4": 3}
 
 
