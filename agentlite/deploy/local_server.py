@@ -293,7 +293,10 @@ class LocalHandler(BaseHTTPRequestHandler):
                 left -= len(piece)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Sends the library's errors about a request in the same form as all others."""
+        """Sends the library's errors about a request in the same form as all others: with headers
+        too, which the library leaves out where a line is no request of HTTP/1.
+        """
+        self.request_version = self.protocol_version
         self.started, self.details, self.close_connection = time.monotonic(), {}, True
         self.send_object(code, Refused(code, message or "This is not a request.").body)
         self._log(self.requestline)

@@ -17,6 +17,7 @@ from agentlite.data import worker_pool
 from agentlite.data.curation.coreset import Wording
 from agentlite.data.curation.select import End
 from agentlite.data.curation.stats import Sized
+from agentlite.data.curation.task_labels import NAMES, classified
 from agentlite.data.curation.traits import traits
 from agentlite.data.formats import FORMATS, RawLine
 from agentlite.data.ingest import Ingested, Spool, totals
@@ -297,6 +298,21 @@ def test_personal_data_stays_is_masked_or_leaves_the_row_out(
     assert text == ("Write to <MAIL_1>!" if how == "mask" else "Write to ann@mail.org!")
     assert {key: sample.done[key] for key in sample.done if key in ("personal", "masked")} == done
     assert ("was" in sample.done) == (how == "mask")
+
+
+@pytest.mark.parametrize("stated", [None, *NAMES, "no task"])
+def test_the_rule_by_which_a_row_has_its_task_is_noted_unless_the_row_says_it(
+    stated: str | None, smollm2: Template
+) -> None:
+    content = json.loads(lines(openai_row("q", "a"))[0].content)
+    more = {} if stated is None else {"task_type": stated}
+    (sample,) = take("f", lines({**content, **more})[0], context(smollm2)).samples
+    assert isinstance(sample, IngestedRecord)
+    record = from_row(json.loads(sample.row))
+    is_stated = NAMES.get(stated or "", "general") != "general"
+    assert record.task == NAMES.get(stated or "", "general")
+    _, rule = classified(replace(record, task="general"))
+    assert sample.done == ({} if is_stated else {"task": f"{record.task}: {rule}"})
 
 
 def test_what_a_row_measures_is_that_of_its_rendered_rows(smollm2: Template) -> None:

@@ -116,6 +116,15 @@ def test_a_model_is_loaded_as_it_is_named(tmp_path):
     assert model(tmp_path).loading == Loading("unsloth", 2048)
 
 
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
+def test_libraries_are_looked_for_before_anything_is_loaded(tmp_path, monkeypatch, engine):
+    made, calls = model(tmp_path, engine=engine), list[object]()
+    monkeypatch.setattr(chat_model, "load_for_inference", lambda *_: calls.append("loaded"))
+    monkeypatch.setattr(chat_model, "check_libraries", calls.append)
+    made.load()
+    assert calls == [engine, "loaded"]
+
+
 def test_a_system_text_stands_before_messages_alone_that_have_none(tmp_path):
     made, question = model(tmp_path, system="Be kind."), {"role": "user", "content": "Hi"}
     assert made.with_system([]) == []

@@ -1,5 +1,6 @@
 """A connection over which one request follows another: where each answer ends, and who closes."""
 
+import json
 from collections.abc import Iterator
 from itertools import product
 from typing import ClassVar
@@ -69,7 +70,7 @@ def test_an_answer_ends_where_it_says_and_no_body_is_the_next_request(
         closing = (connection,) if connection else ()
         first = request(method, path, *closing, *headers, body=body, version=version)
         last = request("GET", "/last", "Connection: close")
-        one, *more = answers(server.server_address[:2], (method, "GET"), first, last)  # type: ignore[arg-type]
+        one, *more = answers(server.server_address[:2], (method, "GET"), first, last)
         is_read = method == "POST" and path == "/" and kind in ("empty", "request")
         fails = method == "POST" and path == "/fails"
         wants = connection == "Connection: close" or (version == "1.0" and not connection)
@@ -82,3 +83,34 @@ def test_an_answer_ends_where_it_says_and_no_body_is_the_next_request(
             assert one.body == b"" and one.status == 200
         if is_read:
             assert one.body == b'{"read": %d}' % len(body)
+
+
+NO_REQUESTS = {
+    b"nonsense\r\n\r\n": 400,
+    b"GET / HTTP/x\r\n\r\n": 400,
+    b"GET / HTTP/2.0\r\n\r\n": 505,
+    b"POST /\r\n\r\n": 400,
+    b"BREW / HTTP/1.1\r\n\r\n": 501,
+    b"GET /%b HTTP/1.1\r\n\r\n" % (b"a" * 70_000): 414,
+    b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n": 431,
+    b"GET / HTTP/1.1\r\nA: %b\r\n\r\n" % (b"a" * 70_000): 431,
+}
+
+
+@pytest.mark.parametrize(("sent", "status"), NO_REQUESTS.items(), ids=range(len(NO_REQUESTS)))
+def test_what_is_no_request_is_refused_as_others_are_noted_and_ends_the_connection(
+    server: LocalServer, sent: bytes, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Handler, "seen", seen := list[str]())
+    (one,) = answers(server.server_address[:2], ("", ""), sent, request("GET", "/next"))
+    assert (one.status, one.headers["Connection"]) == (status, "close")
+    assert json.loads(one.body)["error"]["type"] == "invalid_request_error"
+    assert seen == ["" if status == 414 else sent.partition(b"\r\n")[0].decode()]
+
+
+def test_a_fault_of_our_own_is_answered_once_and_named_in_the_log(
+    server: LocalServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (one,) = answers(server.server_address[:2], ("POST",), request("POST", "/fails", body=b"x"))
+    assert one.status == 500 and b"its log says why" in one.body
+    assert "test: ZeroDivisionError" in capsys.readouterr().err
