@@ -230,12 +230,15 @@ def test_a_model_is_converted_and_then_quantized_if_asked(tmp_path, quantize):
     ("script", "message"),
     [
         ("print('a'); print('no such model'); raise SystemExit(3)", "code 3: no such model"),
+        ("print('a'); open(sys.argv[3], 'w'); print('half'); raise SystemExit(1)", "code 1: half"),
+        ("print('a'); open(sys.argv[3], 'w'); os.kill(os.getpid(), 9)", "code -9: a"),
         ("print('a'); print('ready')", "wrote no model.gguf: ready"),
         ("", "wrote no model.gguf: it said nothing"),
     ],
 )
 def test_a_conversion_that_fails_says_its_last_words(tmp_path, script, message, capsys):
-    (tmp_path / "convert.py").write_text(script, encoding="utf-8")
+    begins = "import os, sys; sys.stdout.reconfigure(line_buffering=True); "
+    (tmp_path / "convert.py").write_text(begins + script, encoding="utf-8")
     llama = LlamaCpp(tmp_path / "convert.py", None)
     with pytest.raises(UserError, match=message) as refused:
         convert(llama, tmp_path, tmp_path / "model.gguf", "f16", "")

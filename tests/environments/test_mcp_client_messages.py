@@ -106,14 +106,24 @@ def test_a_session_goes_on_in_the_servers_version_once_it_is_said_to_have_begun(
         def __init__(self, url):
             super().__init__([{"result": {"protocolVersion": "2024-11-05"}}])
             self.headers = {}
+            self.sent_with = []
             made.append(self)
+
+        def send(self, message):
+            self.sent_with.append({**self.headers})
+            super().send(message)
+
+        def ask(self, message):
+            self.sent_with.append({**self.headers})
+            return super().ask(message)
 
     monkeypatch.setattr(mcp_client, "Http", Http)
     McpClient("http://localhost/mcp").close()
     (transport,) = made
     assert transport.asked[0]["method"] == "initialize"
     assert transport.asked[0]["params"]["protocolVersion"] == mcp_client.VERSION
-    assert transport.headers == {"mcp-protocol-version": "2024-11-05"}
+    # every message behind the first names the version
+    assert transport.sent_with == [{}, {"mcp-protocol-version": "2024-11-05"}]
     begun, closed = transport.sent
     assert begun["method"] == "notifications/initialized" and closed == "closed"
 

@@ -140,3 +140,26 @@ def test_a_section_of_figures_that_were_changed_is_left_out(tmp_path, command, n
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert f'href="#{section}"' not in page and 'href="#commands"' in page
     assert f"{name} has changed since the stage wrote it" in page
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (0.0, "0"),
+        (False, "false"),
+        (None, "-"),
+        ("", ""),
+        ([], "none"),
+        ({}, "-"),
+        ([0, None, ""], "0, -, "),
+        ({"a": 0, "b": None, "c": [False]}, "a 0, b -, c false"),
+    ],
+)
+def test_what_is_nought_or_off_is_shown_and_only_what_is_not_known_is_a_dash(value, shown):
+    """Alone, beside others, and as a cell of a table."""
+    if not isinstance(value, dict):
+        (alone,) = _statistics({"x": value, "y": 2})
+        assert alone.rows == [["x", shown], ["y", "2"]]
+    (table,) = _statistics({"by": {"one": {"x": value}, "two": {"y": 1}}})
+    assert (table.head, table.rows) == (["", "x", "y"], [["one", shown, "-"], ["two", "-", "1"]])
