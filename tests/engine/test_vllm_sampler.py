@@ -1,8 +1,10 @@
 """Where vLLM samples the answers of grpo, and where it cannot."""
 
+import contextlib
 import importlib.util
 import sys
 from collections import defaultdict
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -164,3 +166,30 @@ def test_before_there_is_an_adapter_a_shared_engine_samples_without_one(tiny_mod
     assert [one.sample for one in draw(loaded, [request], decoding)] == [0, 1]
     (call,) = llm.calls
     assert call.lora_int_id is None and len(call.prompts) == 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_shared_engine_gets_the_trained_adapter_alone_and_no_file_of_it_stays(fails):
+    """Beside it the model has the frozen reference."""
+    llm, folders = object(), []
+
+    class Model:
+        vllm_engine, peft_config = llm, {"default": None, "reference": None}
+
+        def save_lora(self, folder, selected_adapters=None):
+            for name in selected_adapters or self.peft_config:
+                (Path(folder) / name).touch()
+
+        def load_lora(self, folder):
+            folders.append(Path(folder))
+            return sorted(path.name for path in Path(folder).iterdir())
+
+    handed_over = contextlib.suppress(ZeroDivisionError) if fails else contextlib.nullcontext()
+    with handed_over, vllm_sampler._adapter(llm, Model()) as given:
+        assert given == {"lora_request": ["default"]}
+        if fails:
+            raise ZeroDivisionError
+    assert [folder.exists() for folder in folders] == [False]
+    for model in (SimpleNamespace(peft_config={}), SimpleNamespace(vllm_engine=llm)):
+        with vllm_sampler._adapter(llm, model) as given:
+            assert given == {}
