@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.samples import DATA
+from support.scripted_server import ScriptedServer
 
 import agentlite
 from agentlite.config.settings import EvalSettings
@@ -13,6 +14,7 @@ from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.stages import eval as stage_of_eval
 from agentlite.stages.eval.subjects import EvalSubject
+from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import Source
 from agentlite.workspace.run_folder import Plan
 
@@ -44,6 +46,35 @@ def test_the_same_answers_are_measured_again_only_under_another_seed_or_limit(
     assert agentlite.evaluate(**said, seed=1).status == "done" and seeds == [0, 1]
     assert agentlite.evaluate(**said, seed=1, limit=1).figures["said"]["prompts"] >= 1
     assert seeds == [0, 1, 1]
+
+
+@pytest.mark.long
+def test_all_files_of_an_evaluation_are_its_outputs_and_edited_answers_are_asked_again(
+    tmp_path: Path,
+) -> None:
+    server = ScriptedServer(lambda _: "No.")
+    run = {"run": str(tmp_path)}
+    rows = str(DATA / "weather.jsonl")
+    agentlite.prep(rows, **run, model="smollm2-135m", protocol="hermes", dev=0.0, test=0.6)
+
+    def evaluated() -> str:
+        return agentlite.evaluate(**run, model="m", endpoint=(server.url,)).status
+
+    try:
+        assert [evaluated(), evaluated()] == ["done", "up to date"]
+        asked = len(server.bodies)
+        (folder,) = (path.parent for path in (tmp_path / "eval").rglob("done.json"))
+        there = {path.name for path in folder.iterdir() if path.is_file()}
+        outputs = {*run_folder.read(folder).trusted().done.outputs}
+        assert there - outputs == {"plan.json", "done.json", ".lock"} and "answers.jsonl" in outputs
+        answers = folder / "answers.jsonl"
+        whole = sorted(answers.read_bytes().splitlines())
+        answers.write_bytes(answers.read_bytes().replace(b"No.", b"Yes.", 1))
+        assert evaluated() == "done"
+        assert sorted(answers.read_bytes().splitlines()) == whole
+        assert len(server.bodies) == 2 * asked > 0
+    finally:
+        server.close()
 
 
 @pytest.mark.parametrize("seed", [0, 5])
