@@ -219,7 +219,7 @@ def test_a_dry_run_of_eval_in_an_environment_counts_tasks(capsys):
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(None, "unknown"), (0.4, "0 s"), (89.4, "89 s"), (90, "2 min"), (5400, "90 min")],
+    [(None, "unknown"), (0, "0 s"), (0.4, "0 s"), (89.4, "89 s"), (90, "2 min"), (5400, "90 min")],
 )
 def test_the_time_of_a_cell_is_in_minutes_from_a_minute_and_a_half_on(seconds, words):
     assert output._time(seconds) == words

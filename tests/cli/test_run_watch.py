@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.processes import environment, start
 from support.samples import ROOT
 
@@ -18,6 +19,7 @@ from agentlite.cli.run_watch import (
     BARS,
     COLUMNS,
     WIDTH,
+    _last,
     _time,
     _view,
     line,
@@ -224,3 +226,21 @@ def test_a_table_has_as_many_stages_as_there_are_lines_and_the_last_written_firs
         names = [text.split()[0].rpartition("/")[2] for text in lines[:shown]]
         assert names == [*"hgfedcba"][:shown]
         assert lines[shown:] == ([f"and {8 - shown} others: agentlite runs"] if shown < 8 else [])
+
+
+@pytest.mark.parametrize(
+    ("left", "shown"), [(None, ""), (0.0, ", 0 s left"), (0.4, ", 0 s left"), (120, ", 2 min left")]
+)
+def test_a_time_of_nought_is_shown_and_one_that_is_not_known_is_not(left, shown):
+    row = replace(StageRow("runs/a/sft", "runs/a", "sft", *REST), state="running", left=left)
+    assert line(row).partition("running")[2] == shown
+    assert _time(left) == shown.removeprefix(", ").removesuffix(" left")
+
+
+@pytest.mark.parametrize(
+    ("last", "shown"),
+    [(0.0, "0"), (-0.5, "-0.5"), (99.96, "100"), (100, "100"), (12345.6, "12,346")],
+)
+def test_the_last_value_of_a_curve_is_shown_whatever_it_is(last, shown):
+    assert _last({"loss": {"last": last}}, "loss") == shown
+    assert _last({"loss": {"last": None}}, "loss") == _last({}, "loss") == ""

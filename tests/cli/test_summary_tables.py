@@ -227,7 +227,7 @@ def test_dialogs_are_shown_by_kind_with_what_was_not_found_and_what_was_filtered
 
 @pytest.mark.parametrize("copies", [0, 3])
 @pytest.mark.parametrize("personal", [{}, {"mail": 2, "card": 1}], ids=["none", "some"])
-@pytest.mark.parametrize("spread", [None, 0.625], ids=["no encoder", "spread"])
+@pytest.mark.parametrize("spread", [None, 0.0, 0.625], ids=["no encoder", "none", "spread"])
 def test_the_quality_of_dialogs_is_shown_and_what_to_look_at_is_marked(copies, personal, spread):
     quality = {
         "verified_by_execution": 1.0,

@@ -195,6 +195,12 @@ def test_wrong_answers_are_counted_by_kind_in_the_one_order_of_kinds():
         ["all answers", "9", "9", "8"],
     ]
     assert tables.wrong_answers({"old": {"prompts": 8}}) is None
+    right = tables.wrong_answers({"n": n})
+    assert right and right.cells == [
+        ["kind", "n"],
+        ["all wrong answers", "0"],
+        ["all answers", "9"],
+    ]
 
 
 def test_a_wide_table_is_turned_and_a_cell_stays_a_cell():

@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.data.curation.decontaminate import leaks, read_held_out
+from agentlite.data.curation.decontaminate import _near, leaks, read_held_out
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.formats import FORMATS
 
@@ -71,3 +71,15 @@ def test_held_out_rows_are_read_with_the_options_of_prep_and_changed_as_its_reco
     (changed,) = read_held_out([str(path)], options, politely).traits
     queries = ["areyouagentlitethemodel", "areyoukakarotthemodel", "pleaseareyoukakarotthemodel"]
     assert [plain.query, named.query, changed.query] == queries
+
+
+def test_a_near_text_is_found_wherever_it_stands_among_all_texts() -> None:
+    """The first of all in the order of the alphabet, too."""
+    words = "is it going to rain in Oslo tomorrow morning or rather in the afternoon"
+    held = {number: f"{letter * 4} {words}" for number, letter in enumerate("abc")}
+    for number, text in held.items():
+        assert [*_near({7: text}, {number: text}, 0.8)] == [(7, number)]
+        assert [*_near({7: text}, {}, 0.8)] == []
+    for query in ("0 " + held[0], held[2] + " zz"):
+        ((found, number),) = _near({7: query}, held, 0.7)
+        assert found == 7 and number in held

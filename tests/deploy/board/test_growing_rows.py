@@ -95,3 +95,10 @@ def test_rows_are_counted_on(tmp_path: Path):
     aside.write_bytes(b'{"step": "of another file, which is longer"}\n' + b"{")
     aside.replace(path)
     assert count_rows(path) == 1
+
+
+def test_a_row_without_keys_is_a_row_and_what_is_no_row_is_counted(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{}\n{"a": 1}\n\n[]\n{"a"\n1\n')
+    assert GrowingRows(path).look() == Look([{}, {"a": 1}], unread=3)
+    assert newest_rows(path, 9) == [{"a": 1}, {}]

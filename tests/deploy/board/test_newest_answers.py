@@ -44,3 +44,15 @@ def test_an_answer_has_its_scores_its_step_and_what_is_wrong_with_it(tmp_path: P
     failed = NewAnswer("r/1", "r", 1, "m", "c", "turn", None, None, {"exact": 0.0}, "failed")
     rollout = NewAnswer("shop", "", None, "", "x\ny", "", None, None, {}, "")
     assert newest_answers(tmp_path) == [rollout, failed, scored, whole]
+
+
+@pytest.mark.parametrize(
+    ("row", "about"),
+    [({"turn": 0}, "r/0"), ({"turn": 3}, "r/3"), ({"turn": None}, "r"), ({"record_id": 0}, "0/1")],
+)
+def test_an_answer_is_about_its_record_and_its_turn_be_they_nought(
+    row: dict[str, Any], about: str, tmp_path: Path
+) -> None:
+    write_rows(tmp_path / "answers.jsonl", [{**one("a"), **row}])
+    (found,) = newest_answers(tmp_path)
+    assert found.about == about

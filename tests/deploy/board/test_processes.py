@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.processes import environment, is_running, waits_until
@@ -54,6 +55,16 @@ def _handles_interrupt(pid: int) -> bool:
         next(line for line in status.splitlines() if line.startswith("SigCgt")).split()[1], 16
     )
     return bool(caught & 1 << (signal.SIGINT - 1))
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, -9])
+def test_each_command_that_ended_leaves_its_code_and_no_other_does(tmp_path, code):
+    made = Processes()
+    for name, found in (("ended", code), ("running", None)):
+        made._children[tmp_path, name] = SimpleNamespace(poll=lambda found=found: found)
+    made._reap()
+    assert made._codes == {(tmp_path, "ended"): code}
+    assert [*made._children] == [(tmp_path, "running")]
 
 
 @pytest.mark.long

@@ -11,7 +11,15 @@ from agentlite.core import endpoint_pool
 from agentlite.core.endpoint_pool import PROBE
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint, Reply
-from agentlite.scoring.judge.llm_judge import Item, Prices, judge, messages, read_verdict
+from agentlite.scoring.judge.llm_judge import (
+    Item,
+    JudgeResult,
+    JudgeVerdict,
+    Prices,
+    judge,
+    messages,
+    read_verdict,
+)
 from agentlite.scoring.judge.rubric import RUBRIC, usable
 
 ENDPOINT = Endpoint("http://127.0.0.1:9/v1", "judge-1")
@@ -190,3 +198,15 @@ def test_a_verdict_is_in_the_file_before_the_next_is_awaited(cache, monkeypatch,
     )
     assert seen == [(1, 1), (2, 2), (3, 2), (4, 3)]
     assert disk_calls[-1] == "fsync verdicts.jsonl"
+
+
+def test_every_score_counts_and_only_a_verdict_without_score_and_text_is_missing():
+    verdicts = {
+        f"{score} {text}": JudgeVerdict("k", score, text=text, problem="none" if not text else "")
+        for score in (None, *RUBRIC)
+        for text in ("", "said")
+    }
+    result = JudgeResult(verdicts, 0, {}, 0, 0, None)
+    assert result.scores == {f"{score} {text}": score for score in RUBRIC for text in ("", "said")}
+    assert {name for name, one in verdicts.items() if one.is_missing} == {"None "}
+    assert result.unanswered == ["none"]
