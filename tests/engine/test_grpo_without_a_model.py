@@ -15,6 +15,7 @@ from agentlite.engine.grpo import AnswerReward, GrpoTask, LearnedRow
 from agentlite.engine.load import Loaded
 from agentlite.engine.local_sampler import Sample, SampleRequest
 from agentlite.engine.trainer import Schedule
+from agentlite.workspace.model_source import Source
 
 
 def task(**changes: Any) -> GrpoTask:
@@ -185,3 +186,21 @@ def test_gaps_are_of_sampled_tokens_and_of_a_long_row_of_the_last(length: int) -
     found = grpo_trainer.sampler_gaps(Model(), [row], task())
     expected = [place for place in range(length - kept, length) if place % 2]
     assert found == pytest.approx(expected, abs=1e-3)
+
+
+def test_what_an_adapter_has_learned_goes_on_being_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loaded to be read alone, its weights would be frozen."""
+    asked: list[tuple[str, bool]] = []
+
+    def load(source: Source, loading: Any, *, trainable: bool) -> Loaded:
+        asked.append((source.name, trainable))
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(grpo_trainer, "prepare", lambda *_: None)
+    monkeypatch.setattr(grpo_trainer, "load", load)
+    source = Source("sft", "base", tmp_path, "digest")
+    with pytest.raises(ZeroDivisionError):
+        grpo_trainer.train(source, grpo(), tmp_path, lambda _: task())
+    assert asked == [("sft", True)]

@@ -152,3 +152,13 @@ def test_every_kind_has_words_and_a_count_in_the_one_order() -> None:
         ("no_call", 1),
         ("other_text", 2),
     ]
+
+
+@pytest.mark.parametrize("wrong", [call for call, kind in WRONG if kind], ids=str)
+def test_a_right_call_keeps_its_expected_call_and_the_wrong_one_is_named_in_any_order(wrong):
+    """Two calls of one tool: the other pairing would find two things wrong."""
+    other = GoldCall("book", {"city": ["Bergen"], "nights": [7]})
+    right = Call("book", {"city": "Bergen", "nights": 7})
+    for expected in permutations((*GOLD.calls, other)):
+        gold = Gold(expected)
+        assert {kind([*calls], gold) for calls in permutations((wrong, right))} == {kind([wrong])}
