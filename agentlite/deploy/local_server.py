@@ -294,7 +294,7 @@ class LocalHandler(BaseHTTPRequestHandler):
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Sends the library's errors about a request in the same form as all others: with headers
-        too, which the library leaves out where a line is no request of HTTP/1.
+        too, which the library leaves out where it cannot read a line as a request.
         """
         self.request_version = self.protocol_version
         self.started, self.details, self.close_connection = time.monotonic(), {}, True
