@@ -208,3 +208,22 @@ def test_a_classic_list_of_tools_gives_each_its_name_and_description_and_one_inp
     record = to_record({"conversations": [{"from": of, "value": text} for of, text in turns]})
     assert {tool.name: tool.description for tool in record.tools} == tools
     assert {(*tool.parameters["properties"],) for tool in record.tools} == {("input",)}
+
+
+@pytest.mark.parametrize("begin", ["", " ", "\t"])
+@pytest.mark.parametrize("end", ["", " ", "\n", " \n\n"])
+def test_blanks_around_a_result_change_nothing_in_the_chain_or_in_a_turn_of_its_own(
+    begin: str, end: str
+) -> None:
+    step, result = "Action: f\nAction Input: {}", f"{begin}Observation: 4 mm{end}"
+    within = chain(f"{step}\n{result}\nFinal Answer: Yes.")
+    turns = [
+        ("user", "q"),
+        ("assistant", step),
+        ("user", result),
+        ("assistant", "Final Answer: Yes."),
+    ]
+    apart = {"conversations": [{"from": of, "value": text} for of, text in turns]}
+    for row in (within, apart):
+        _, call, found, answer = to_record(row, "ms_agent").messages
+        assert (call.calls[0].name, found.content, answer.content) == ("f", "4 mm", "Yes.")
