@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from agentlite.config.values import choices, metavar
+from agentlite.config.metavars import choices, metavar
 
 OF_STAGES = ("MODEL", "STAGE", "STAGE|FILE")
 

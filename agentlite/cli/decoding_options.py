@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from agentlite.cli.options import Option
+from agentlite.config.metavars import Metavar
 from agentlite.config.settings import DATA, ENGINE, SAMPLING, Count, Engine
-from agentlite.config.values import Metavar
 
 DECODING = [
     Option(

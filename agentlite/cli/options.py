@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.formatting import join_options
 
-from agentlite.config.values import Folder, as_typed, metavar
+from agentlite.config.metavars import Folder, as_typed, metavar
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -19,8 +19,8 @@ from agentlite.cli.options import (
     Option,
     OptionType,
 )
+from agentlite.config.metavars import File, Metavar, Name, as_typed
 from agentlite.config.pipeline import MADE, PASSED_ON, STAGES
-from agentlite.config.values import File, Metavar, Name, as_typed
 from agentlite.core.errors import UserError
 
 if TYPE_CHECKING:

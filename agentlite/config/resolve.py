@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
+from agentlite.config.metavars import as_typed, choices, metavar, without_marks
 from agentlite.config.settings import COMMANDS, default, describe, fields
-from agentlite.config.values import as_typed, choices, metavar, without_marks
 from agentlite.config.yaml_errors import yaml_error
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.plain_words import misfit

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_
 import msgspec
 from msgspec import Meta, Struct
 
+from agentlite.config.metavars import File, Folder, Metavar, Model, Name, StageName, Url, Variable
 from agentlite.config.pipeline import TRAINED, TRAINERS
-from agentlite.config.values import File, Folder, Metavar, Model, Name, StageName, Url, Variable
 
 # Every number has two bounds. The upper ones stand far above what anyone needs, and below what the
 # libraries can compute with: infinity and 10^20 are refused before anything starts.

@@ -22,7 +22,7 @@ from agentlite.config.unusable_gpu import Unusable, unusable
 from agentlite.core import console
 from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
 from agentlite.engine import load_dtype, load_libraries, on_gpu
-from agentlite.engine.packaged_model import convert
+from agentlite.engine.embedded_model import convert
 from agentlite.workspace import hub
 from agentlite.workspace.model_source import EMBEDDED, Source
 

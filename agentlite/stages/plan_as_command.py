@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.gpu_profiles import has_gpu
+from agentlite.config.metavars import as_typed
 from agentlite.config.pipeline import PASSED_ON, TRAINED, typed
 from agentlite.config.resolve import Given, plain_settings, resolve
 from agentlite.config.settings import flag_of
-from agentlite.config.values import as_typed
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan, RunTarget
 

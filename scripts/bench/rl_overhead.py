@@ -349,7 +349,7 @@ def _arguments(folder: str, steps: int) -> dict[str, Any]:
 
 def _bare(make: Callable[[Any, Any, str], Any]) -> dict[str, Any]:
     from agentlite.core.console import stdout_to_stderr
-    from agentlite.engine.packaged_model import convert
+    from agentlite.engine.embedded_model import convert
 
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
         import unsloth  # noqa: F401, I001  (first, as Unsloth asks)

@@ -134,7 +134,7 @@ def bare(steps: int) -> dict[str, Any]:
     """
     from agentlite.core.console import stdout_to_stderr
     from agentlite.engine import trainer as training
-    from agentlite.engine.packaged_model import convert
+    from agentlite.engine.embedded_model import convert
 
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
         import unsloth  # noqa: F401, I001  (first, as Unsloth asks)

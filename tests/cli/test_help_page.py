@@ -17,10 +17,10 @@ from agentlite.cli.options import Option
 from agentlite.cli.stage_options import SettingOption
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.gpu_profiles import Gpu
+from agentlite.config.metavars import choices
 from agentlite.config.resolve import Given
 from agentlite.config.settings import COMMANDS as STAGES
 from agentlite.config.settings import fields
-from agentlite.config.values import choices
 from agentlite.core.errors import UserError
 
 

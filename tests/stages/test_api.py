@@ -10,10 +10,10 @@ from support.samples import DATA
 
 import agentlite
 from agentlite.config import gpu_profiles, resolve
+from agentlite.config.metavars import choices, without_marks
 from agentlite.config.pipeline import STAGES
 from agentlite.config.resolve import Given
 from agentlite.config.settings import fields
-from agentlite.config.values import choices, without_marks
 from agentlite.core.errors import UserError
 from agentlite.stages import api
 from agentlite.workspace.run_folder import RunTarget

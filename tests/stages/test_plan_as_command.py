@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from agentlite.cli.main import group
 from agentlite.config import gpu_profiles
+from agentlite.config.metavars import choices, metavar, without_marks
 from agentlite.config.pipeline import typed
 from agentlite.config.resolve import Given, plain_settings, resolve
 from agentlite.config.settings import COMMANDS, fields
-from agentlite.config.values import choices, metavar, without_marks
 from agentlite.core.errors import UserError
 from agentlite.stages.plan_as_command import as_command
 from agentlite.workspace import run_folder

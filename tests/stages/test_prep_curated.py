@@ -449,9 +449,9 @@ def test_where_no_row_is_left_the_reasons_are_told(files, tmp_path):
 
 
 def test_a_coreset_of_everything_needs_no_model(files, tmp_path, monkeypatch):
-    from agentlite.engine import record_losses
+    from agentlite.engine import loss_per_record
 
-    monkeypatch.setattr(record_losses, "record_losses", lambda *_: pytest.fail("a forward pass"))
+    monkeypatch.setattr(loss_per_record, "record_losses", lambda *_: pytest.fail("a forward pass"))
     figures = run(
         tmp_path / "r", files["tools"], coreset_strategy="hybrid", coreset_target_size=500
     ).figures
@@ -472,12 +472,12 @@ def test_losses_of_a_model_with_another_tokenizer_are_refused(files, tmp_path, t
 def test_a_killed_forward_pass_goes_on_where_it_was_and_its_losses_are_the_model_s(
     files, tmp_path, tiny_model, monkeypatch
 ):
-    from agentlite.engine import record_losses
+    from agentlite.engine import loss_per_record
 
     monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     computed: list[str] = []
-    whole = record_losses.record_losses
+    whole = loss_per_record.record_losses
 
     def killed(ids, *given):
         for record_id, loss in whole(ids, *given):
@@ -492,13 +492,13 @@ def test_a_killed_forward_pass_goes_on_where_it_was_and_its_losses_are_the_model
             yield record_id, loss
 
     choose = {"coreset_strategy": "loss_topk", "coreset_target_size": 10, "model": str(tiny_model)}
-    monkeypatch.setattr(record_losses, "record_losses", killed)
+    monkeypatch.setattr(loss_per_record, "record_losses", killed)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "r", files["tools"], **choose)
     (file,) = (tmp_path / "cache" / "losses").iterdir()
     assert set(known_losses(file)) == set(computed)
     assert len(computed) == 5
-    monkeypatch.setattr(record_losses, "record_losses", going_on)
+    monkeypatch.setattr(loss_per_record, "record_losses", going_on)
     run(tmp_path / "r", files["tools"], **choose)
     found = known_losses(file)
     assert Counter(computed).most_common(1)[0][1] == 1

@@ -14,7 +14,7 @@ from msgspec import Meta
 from agentlite.cli.browser import open_in_browser
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import AS_JSON, DEBUG, OUTPUT, Option, OptionType
-from agentlite.config.values import Folder, Variable
+from agentlite.config.metavars import Folder, Variable
 from agentlite.core.errors import UserError
 
 SERVER = "Server"

@@ -14,9 +14,9 @@ import click
 from agentlite.cli.decoding_options import DECODING
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import AS_JSON, DEBUG, OUTPUT, RUN, Option, OptionType
+from agentlite.config.metavars import File, Metavar, Model
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import SAMPLING, NonNegative, Positive, Seed
-from agentlite.config.values import File, Metavar, Model
 
 TOOLS = "Tools and their results"
 

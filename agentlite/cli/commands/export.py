@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import AS_JSON, DEBUG, RUN, WORKSPACE, Option, OptionType
-from agentlite.config.values import File, Folder, Metavar, Model
+from agentlite.config.metavars import File, Folder, Metavar, Model
 
 if TYPE_CHECKING:
     from agentlite.deploy.export.targets import ExportRequest

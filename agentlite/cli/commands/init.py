@@ -8,7 +8,7 @@ import click
 
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import AS_JSON, DEBUG, OptionType
-from agentlite.config.values import Folder
+from agentlite.config.metavars import Folder
 from agentlite.core.errors import DISK, UserError
 from agentlite.core.row_files import replacing
 

@@ -10,10 +10,10 @@ from msgspec import Struct
 from agentlite.cli.options import OUTPUT, Option
 from agentlite.cli.stage_options import StageCommand, run_options
 from agentlite.config.gpu_profiles import AUTO, GRAPHED, SWITCHES
+from agentlite.config.metavars import File, Metavar, Model, StageName
 from agentlite.config.pipeline import TRAINED, TRAINERS
 from agentlite.config.resolve import Given, Resolved
 from agentlite.config.settings import COMMANDS, default
-from agentlite.config.values import File, Metavar, Model, StageName
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import disk_errors

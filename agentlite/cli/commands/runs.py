@@ -9,7 +9,7 @@ import msgspec
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import AS_JSON, DEBUG, RUN, WORKSPACE, Option, OptionType
 from agentlite.cli.run_listing import Freed, ListedStage, free, inventory
-from agentlite.config.values import Folder, StageName
+from agentlite.config.metavars import Folder, StageName
 from agentlite.core.console import print_table
 from agentlite.core.errors import UserError
 from agentlite.deploy.board.stage_state import in_words

@@ -15,9 +15,9 @@ from msgspec import Meta
 from agentlite.cli.decoding_options import DECODING
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import AS_JSON, DEBUG, RUN, Option, OptionType
+from agentlite.config.metavars import Metavar, Model, StageName, Variable
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import Whole
-from agentlite.config.values import Metavar, Model, StageName, Variable
 
 if TYPE_CHECKING:
     from agentlite.deploy.chat_model import ChatModel

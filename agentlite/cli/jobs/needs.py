@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.cli.jobs import SchedulerJob
+from agentlite.config.metavars import metavar
 from agentlite.config.pipeline import TRAINERS, typed
 from agentlite.config.resolve import Given, find_file, resolve
 from agentlite.config.settings import default, fields
-from agentlite.config.values import metavar
 from agentlite.core.console import hidden, notice
 from agentlite.core.errors import UserError
 from agentlite.workspace.run_folder import RunTarget

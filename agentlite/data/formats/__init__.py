@@ -58,7 +58,7 @@ from agentlite.data.formats.readers import (
     read_raw,
 )
 from agentlite.data.formats.tool_calls import json_or_literal
-from agentlite.rendering.call_marks import check_calls
+from agentlite.rendering.foreign_calls import check_calls
 from agentlite.rendering.result_marks import check_results
 
 Row = dict[str, Any]

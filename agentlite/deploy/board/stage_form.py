@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentlite.config.metavars import as_typed, choices, metavar
 from agentlite.config.pipeline import STAGES
 from agentlite.config.resolve import Given, resolve, weightings
 from agentlite.config.settings import (
@@ -16,7 +17,6 @@ from agentlite.config.settings import (
     is_common,
     section_of,
 )
-from agentlite.config.values import as_typed, choices, metavar
 from agentlite.core.errors import UserError, nearest
 from agentlite.workspace.stage_name import refuse_odd_name
 
@@ -139,6 +139,6 @@ def _is_several(kind: Any) -> bool:
     """Whether a value is a list of words rather than one of them."""
     from typing import get_origin
 
-    from agentlite.config.values import without_marks
+    from agentlite.config.metavars import without_marks
 
     return get_origin(without_marks(kind)) in (tuple, dict)

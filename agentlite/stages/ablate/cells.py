@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from agentlite.config import resolve
 from agentlite.config.gpu_profiles import AUTO
+from agentlite.config.metavars import as_typed
 from agentlite.config.pipeline import TRAINERS
 from agentlite.config.resolve import Given, Origins
 from agentlite.config.settings import (
@@ -21,7 +22,6 @@ from agentlite.config.settings import (
     fields,
     section_of,
 )
-from agentlite.config.values import as_typed
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import digest, plain
 from agentlite.scoring.grid_file import GridFile, read_grid_file

@@ -183,7 +183,7 @@ def _losses(
             "Raise --max-length.",
             location="--general",
         )
-    from agentlite.engine.record_losses import record_losses
+    from agentlite.engine.loss_per_record import record_losses
 
     key = digest(canonical([source.digest, mixture.name, template.name, "general"]))
     losses = all_losses(

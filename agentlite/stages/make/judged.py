@@ -11,7 +11,7 @@ from agentlite.core.records import canonical, digest, plain
 from agentlite.engine.remote import Served, behind
 from agentlite.environments.gold_calls import wire
 from agentlite.environments.making.checks import DialogFault, drops
-from agentlite.environments.making.profile import profile_of
+from agentlite.environments.making.user_profile import profile_of
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply
 from agentlite.scoring.judge.llm_judge import objects_in
 from agentlite.scoring.metrics.rater_agreement import alpha

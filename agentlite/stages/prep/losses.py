@@ -24,7 +24,7 @@ def losses(
             for record_id, index in indices.items()
         }
     from agentlite.engine.load import Loading
-    from agentlite.engine.record_losses import record_losses
+    from agentlite.engine.loss_per_record import record_losses
 
     def rows(record_id: str) -> list[encoding.Encoded]:
         record = ingested.record(indices[record_id])

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from agentlite.config.metavars import as_typed
 from agentlite.config.resolve import OWN_FILE, resolve
 from agentlite.config.settings import PrepSettings
-from agentlite.config.values import as_typed
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.records import Tool
 from agentlite.core.row_files import read_rows, write_rows

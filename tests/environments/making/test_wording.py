@@ -12,8 +12,8 @@ from agentlite.core.records import Call, Tool
 from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
 from agentlite.environments.making.checks import made_calls
 from agentlite.environments.making.dialog import in_plain_words, row_of
-from agentlite.environments.making.profile import profile_of
 from agentlite.environments.making.purpose import label, purpose, resemblance, value_text
+from agentlite.environments.making.user_profile import profile_of
 from agentlite.environments.making.walk import PlannedCall
 from agentlite.environments.making.wording import (
     ALONGSIDE,

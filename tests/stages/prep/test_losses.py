@@ -8,7 +8,7 @@ import pytest
 
 from agentlite.config.settings import PrepSettings
 from agentlite.data.ingest_row import IngestContext
-from agentlite.engine import record_losses
+from agentlite.engine import loss_per_record
 from agentlite.rendering import settled
 from agentlite.rendering.template import Template
 from agentlite.stages.prep.losses import losses
@@ -32,7 +32,7 @@ def found(
         return [(one, 1.5) for one in ids]
 
     monkeypatch.setenv("AGENTLITE_CACHE", str(cache))
-    monkeypatch.setattr(record_losses, "record_losses", computed)
+    monkeypatch.setattr(loss_per_record, "record_losses", computed)
     ingested: Any = SimpleNamespace(traits=[SimpleNamespace(id="a"), SimpleNamespace(id="b")])
     for given in (first, {**first, **changed}):
         model = given.pop("model", MODEL)

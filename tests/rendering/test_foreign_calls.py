@@ -5,7 +5,7 @@ import pytest
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import to_record
-from agentlite.rendering.call_marks import MARKS, call_mark, check_calls
+from agentlite.rendering.foreign_calls import MARKS, call_mark, check_calls
 
 CALLS = {
     "Llama": [

@@ -1,4 +1,4 @@
-"""agentlite.config.values: how a type and a value are written, and read back."""
+"""agentlite.config.metavars: how a type and a value are written, and read back."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.config.values import File, Folder, as_typed, choices, metavar, without_marks
+from agentlite.config.metavars import File, Folder, as_typed, choices, metavar, without_marks
 
 LOSS = Literal["sigmoid", "hinge", ""]
 

@@ -1,8 +1,8 @@
-"""agentlite.environments.making.profile: a user knows every value that it has to say."""
+"""agentlite.environments.making.user_profile: a user knows every value that it has to say."""
 
 from agentlite.core.records import Call, Tool
 from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
-from agentlite.environments.making.profile import profile_of
+from agentlite.environments.making.user_profile import profile_of
 from agentlite.environments.making.walk import PlannedCall
 
 
