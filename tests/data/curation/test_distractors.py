@@ -54,4 +54,11 @@ def test_of_tools_of_one_name_the_same_is_foreign_in_every_order() -> None:
         for order in permutations(records[1:])
         for tool in add_distractors([records[0], *order], n=1, seed=seed)[0].tools
     }
-    assert len(foreign) == 2
+    assert foreign == {"Does own.", "Does it in way 1."}
+
+
+def test_a_record_with_foreign_tools_names_the_first_that_it_was_made_from() -> None:
+    old = [replace(one, parent="whole" * (number % 2)) for number, one in enumerate(OWN)]
+    for before, after in zip(old, add_distractors(old, n=3, seed=0), strict=True):
+        unchanged = before.tools == after.tools
+        assert after.parent == (before.parent if unchanged else before.parent or before.id)

@@ -2,7 +2,6 @@
 nothing wrong.
 """
 
-import json
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from agentlite.data.curation.hard_negatives import (
 from agentlite.data.curation.traits import expected_tools
 from agentlite.data.curation.validate import validate
 from agentlite.data.curation.variants import Variants, variants_of
-from agentlite.data.formats import FORMATS, to_record
+from agentlite.data.formats.sage_tools import OPEN
 from agentlite.rendering import choose, render, renderer
 from agentlite.rendering.template import Template
 from agentlite.scoring.metrics.tool_calls import calls_problem
@@ -85,6 +84,7 @@ def records(draw: st.DrawFn) -> Record:
             for name, value in arguments.items()
         }
         record = replace(record, gold={1: Gold((GoldCall(tools[0].name, accepted),))})
+    record = replace(record, parent=draw(st.sampled_from(["", "whole"])))
     validate(record)
     return record
 
@@ -200,6 +200,20 @@ def test_no_right_tool_is_removed_where_another_might_do(record: Record, reason:
     assert without_right_tool(record, (), "No.") == reason
 
 
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("record", [record for record, reason in STAYS if "could" in reason])
+def test_no_right_tool_is_removed_where_another_might_do_one_of_several_calls(
+    record: Record, place: int
+) -> None:
+    tools, calls = [*record.tools], [*record.messages[1].calls]
+    tools.insert(place, RATE)
+    calls.insert(place, Call(RATE.name, {"amount": 3}, "call_1"))
+    calling = replace(record.messages[1], calls=tuple(calls))
+    messages = (record.messages[0], calling, *record.messages[2:])
+    several = replace(record, tools=tuple(tools), messages=messages)
+    assert without_right_tool(several, (), "No.") == "another tool could do it"
+
+
 @pytest.mark.parametrize(
     ("words", "stays"),
     [
@@ -241,14 +255,25 @@ def test_a_dialog_is_kept_up_to_its_first_call() -> None:
     assert made.gold == {1: Gold(), 3: Gold()}
 
 
-def test_names_stay_where_a_text_or_another_part_of_a_schema_says_them() -> None:
-    named = asking("Use get_weather for Oslo", (WEATHER,), city="Oslo")
-    either = Tool("get_weather", "", {**WEATHER.parameters, "anyOf": [{"required": ["city"]}]})
-    assert with_masked_names(named, 0) == "a text names a tool"
-    assert (
-        with_masked_names(asking("Wet?", (either,), city="Oslo"), 0)
-        == "a schema names parameters elsewhere"
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("reason", ["a text names", "a schema names", "has a name only"])
+def test_names_stay_where_one_of_the_tools_is_known_by_them(reason: str, order: int) -> None:
+    schema = WEATHER.parameters
+    tool = {
+        "a text names": WEATHER,
+        "a schema names": replace(
+            WEATHER, parameters={**schema, "anyOf": [{"required": ["city"]}]}
+        ),
+        "has a name only": Tool(WEATHER.name, "", OPEN),
+    }[reason]
+    query = "Use get_weather for Oslo" if reason == "a text names" else "Wet?"
+    record = asking(query, (tool,), city="Oslo")
+    stays = with_masked_names(replace(record, tools=(tool, RATE)[::order]), 0)
+    assert isinstance(stays, str) and reason in stays
+    masked = with_masked_names(
+        replace(asking("Wet?", (WEATHER,)), tools=(WEATHER, RATE)[::order]), 0
     )
+    assert isinstance(masked, Record)
 
 
 def test_the_answer_is_in_the_script_of_the_question() -> None:
@@ -273,11 +298,6 @@ def test_unknown_arguments_stay_unknown_under_masked_names() -> None:
     assert isinstance(masked, Record)
     (call,) = masked.messages[1].calls
     assert call.name != "forecast_001" and masked.unknown_arguments(1) == [0]
-
-
-def test_no_name_is_masked_where_a_tool_is_known_by_it_alone() -> None:
-    row = json.loads(FORMATS["sage_sft"].example)
-    assert with_masked_names(to_record(row), 0) == "a tool has a name only"
 
 
 WORDS_OF_MUCH = [

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.samples import DATA
 
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool, from_row, to_row
@@ -126,6 +127,8 @@ MORE = {
     "call 13812345678,13912345678": {"phone": 2},
     "请记下：13812345678，谢谢": {"phone": 1},
     "我的是13812345678": {"phone": 1},
+    "13812345678是我的": {"phone": 1},
+    "13812345678，谢谢": {"phone": 1},
     '{"mobile": 13812345678}': {"phone": 1},
     "008613812345678": {"phone": 1},
     "Write to _ann@mail.org_ please": {"mail": 1},
@@ -434,6 +437,7 @@ def test_a_value_has_one_mask_wherever_it_stands(number: Any, type: str, shown: 
     }
     assert not calls_problem(masked.messages[1].calls, masked.gold[1], masked.tools)
     assert masked.parent == record.id
+    assert mask(replace(record, parent="whole"))[0].parent == "whole"
     assert not find(masked)
     assert from_row(to_row(masked)) == masked
 

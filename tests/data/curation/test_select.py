@@ -1,7 +1,7 @@
 """The steps of curation in a row: what each leaves out, under which code, and what it counts."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,24 +52,26 @@ def selected(
     sources: Sequence[str] = (),
     skip: Sequence[str] = (),
     buffer: BufferState | None = None,
+    learnable: Callable[[Record], Record | None] = lambda record: record,
     **settings: Any,
 ) -> Selection:
     """`losses`: by index; without any, asking for them is an error."""
+    sources = sources or ["a.jsonl"] * len(records)
 
     def loss_of(indices: Sequence[int]) -> dict[str, float]:
         assert losses is not None
         return {records[index].id: losses[index] for index in indices}
 
     context = SelectionContext(
-        PrepSettings(**{"dev": 0.0, "test": 0.0, **settings}),
+        PrepSettings(sources=(*dict.fromkeys(sources),), **{"dev": 0.0, "test": 0.0, **settings}),
         [traits(record) for record in records],
-        sources or ["a.jsonl"] * len(records),
+        sources,
         list(sketches(map(near_text, records))),
         lambda index: records[index],
         HeldOut([traits(one) for one in held_out], ["held.jsonl:1"] * len(held_out), Counter()),
         loss_of,
         buffer,
-        lambda record: record,
+        learnable,
     )
     return select(context, skip=skip)
 
@@ -171,11 +173,12 @@ def test_a_coreset_by_loss_keeps_the_shares_of_the_tasks() -> None:
 
 
 def test_a_coreset_by_loss_keeps_the_shares_of_the_groups() -> None:
-    records, losses = [*map(asking, range(4))], {0: 9.0, 1: 8.0, 2: 2.0, 3: 1.0}
+    records = [asking(4, split="dev"), *map(asking, range(4))]
+    losses = {1: 9.0, 2: 8.0, 3: 2.0, 4: 1.0}
     options = {"coreset_strategy": "loss_topk", "coreset_target_size": 2}
-    sources, mix = ["a", "a", "b", "b"], ("a=a:1", "b=b:1")
-    assert selected(records, losses, sources=sources, **options).kept == [0, 1]
-    assert selected(records, losses, sources=sources, mix=mix, **options).kept == [0, 2]
+    sources, mix = ["a", "a", "a", "b", "b"], ("a=a:1", "b=b:1")
+    assert selected(records, losses, sources=sources, **options).kept == [0, 1, 2]
+    assert selected(records, losses, sources=sources, mix=mix, **options).kept == [0, 1, 3]
 
 
 def test_a_group_that_is_too_small_is_repeated_in_train_alone() -> None:
@@ -187,19 +190,78 @@ def test_a_group_that_is_too_small_is_repeated_in_train_alone() -> None:
     assert found.figures["repeated"] == {"records": 2, "rows": 6}
 
 
-def test_what_was_read_here_is_not_replayed_whatever_became_of_it(tmp_path: Path) -> None:
-    earlier = [*map(asking, range(6))]
+def buffer_of(earlier: Sequence[Record], folder: Path) -> BufferState:
     add_to_buffer(
-        find_buffer(tmp_path, "before"),
+        find_buffer(folder, "before"),
         [record.id for record in earlier],
         lambda index: to_row(earlier[index]),
         capacity=9,
         seed=0,
     )
-    now = find_buffer(tmp_path, "now")
-    found = selected(earlier[:4], limit=3, buffer=now, continual_replay_ratio=1.0)
-    assert len(found.kept) == 3
-    assert {row["id"] for row in found.replayed} == {record.id for record in earlier[4:]}
+    return find_buffer(folder, "now")
+
+
+@pytest.mark.parametrize("barred", ["held_out", "dev", "test", "read", "left_out", "unlearnable"])
+def test_an_earlier_record_is_replayed_unless_it_is_here_or_gives_away_or_may_not_be_learned(
+    barred: str, tmp_path: Path
+) -> None:
+    earlier, new = [*map(asking, range(5))], asking(5)
+    asked = asking(0, answer="At nine.")
+    records = {
+        "dev": [replace(asked, split="dev"), new],
+        "test": [replace(asked, split="test"), new],
+        "read": [earlier[0], new],
+        "left_out": [earlier[0], new],
+    }
+    found = selected(
+        records.get(barred, [new]),
+        held_out=[asked] if barred == "held_out" else [],
+        limit=1 if barred == "left_out" else None,
+        seed=2,
+        buffer=buffer_of(earlier, tmp_path),
+        learnable=lambda one: None if barred == "unlearnable" and one == earlier[0] else one,
+        continual_replay_ratio=9.0,
+    )
+    assert (0 in found.ends) == (barred == "left_out")
+    assert {row["id"] for row in found.replayed} == {record.id for record in earlier[1:]}
+
+
+def test_another_buffer_has_other_rows_replayed(tmp_path: Path) -> None:
+    earlier = [*map(asking, range(4))]
+    drawn = set()
+    for number in range(9):
+        more = asking(4, answer=f"It is {number}.")
+        buffer = buffer_of([*earlier, more], tmp_path / str(number))
+        (row,) = selected([asking(5)], buffer=buffer, continual_replay_ratio=0.1).replayed
+        drawn |= {row["id"]} - {more.id}
+    assert len(drawn) > 1
+
+
+@pytest.mark.parametrize(("ratio", "count"), [(0.4, 2), (0.5, 2), (0.6, 3), (0.8, 3), (9.0, 3)])
+def test_fewer_rows_than_are_asked_for_are_noted(ratio: float, count: int, tmp_path: Path) -> None:
+    records, earlier = [*map(asking, range(5))], [*map(asking, range(3, 6))]
+    earlier = [
+        replace(one, messages=(one.messages[0], Message("assistant", "No."))) for one in earlier
+    ]
+    found = selected(records, buffer=buffer_of(earlier, tmp_path), continual_replay_ratio=ratio)
+    wanted = int(5 * ratio)
+    assert len(found.replayed) == found.figures["replayed"] == count
+    notes = [f"replay: {wanted} rows asked for, the buffer has 3 that may be learned here"]
+    assert [*found.notes] == (notes if wanted > count else [])
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_helps_where_a_split_is_empty_depends_on_whether_records_are_of_a_stage(
+    place: int,
+) -> None:
+    records = [asking(number, split="train") for number in range(2)]
+    sources = ["a.jsonl", "rollout/trajectories.jsonl"]
+    found = selected(
+        records[place:], sources=sources[place:], trajectories=("rollout",) * place, test=0.5
+    )
+    (note,) = found.notes
+    assert ("naming the dialogs beside --from" in note) == bool(place)
+    assert ("take `split` out of some rows" in note) == (not place)
 
 
 def test_a_step_that_is_skipped_leaves_everything() -> None:
