@@ -4,10 +4,12 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from support.chain_rows import SYNTAXES, TOOLS, ChainStep
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message
+from agentlite.core.records import Call, Gold, GoldCall, Message
+from agentlite.data.formats import to_record
 from agentlite.data.preferences import EXAMPLES, RecordedPreference, read_preferences
 
 TOOL = {
@@ -113,7 +115,7 @@ def test_a_preference_has_the_source_that_its_row_names_or_else_its_file() -> No
 
 @pytest.mark.parametrize("row", TEXTS.values(), ids=TEXTS)
 def test_every_shape_gives_the_same_dialog_and_the_same_two_answers(row: dict[str, Any]) -> None:
-    preference = only(row)
+    preference = only({**row, "kept": 1})
     assert preference.record.messages == (
         Message("user", USER["content"]),
         Message("assistant", CHOSEN),
@@ -121,6 +123,16 @@ def test_every_shape_gives_the_same_dialog_and_the_same_two_answers(row: dict[st
     assert preference.rejected == Message("assistant", REJECTED)
     assert preference.turn == 1 and preference.record.source == "rows.jsonl"
     assert preference.other.messages == (preference.record.messages[0], preference.rejected)
+    assert preference.record.meta == {"extra": {"kept": 1}}
+
+
+def test_what_is_expected_of_the_rejected_dialog_is_what_was_rejected() -> None:
+    preference = only(TEXTS["TRL, texts"])
+    call = GoldCall("weather", {"city": ["Oslo"]})
+    judged = preference._replace(
+        record=replace(preference.record, gold={preference.turn: Gold((call,))})
+    )
+    assert judged.other.expected(judged.turn).calls == ()
 
 
 def test_the_tools_of_openais_input_belong_to_both() -> None:
@@ -142,6 +154,24 @@ def test_a_system_text_and_tools_belong_to_both(shape: str) -> None:
     for record in (preference.record, preference.other):
         assert record.messages[0] == Message("system", SYSTEM["content"])
         assert [tool.name for tool in record.tools] == ["weather"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": [SYSTEM, USER], "chosen": CHOSEN, "rejected": REJECTED},
+        {"messages": [SYSTEM, USER], "chosen": CHOSEN, "rejected": REJECTED},
+        {
+            "prompt": USER["content"],
+            "chosen": [SYSTEM, USER, spoken(CHOSEN)],
+            "rejected": [SYSTEM, USER, spoken(REJECTED)],
+        },
+    ],
+)
+def test_a_system_message_goes_before_the_system_text_of_its_row(row: dict[str, Any]) -> None:
+    preference = only({**row, "system": "Be long."})
+    for record in (preference.record, preference.other):
+        assert [one.content for one in record.messages if one.role == "system"] == ["Be brief."]
 
 
 @pytest.mark.parametrize(
@@ -266,6 +296,19 @@ def test_what_is_no_preference_is_refused_with_a_code(row: dict[str, Any], code:
     assert refused.value.code == code and refused.value.reason
 
 
+@pytest.mark.parametrize("side", ["chosen", "rejected"])
+def test_a_side_is_refused_with_its_place_in_the_row_and_what_helps(side: str) -> None:
+    broken = {**spoken(""), "tool_calls": [{"function": {"arguments": "{}"}}]}
+    with pytest.raises(RowError) as plain:
+        to_record({"messages": [USER, broken]}, "openai")
+    with pytest.raises(RowError) as refused:
+        only({"prompt": "a", "chosen": [spoken("b")], "rejected": [spoken("c")], side: [broken]})
+    found, given = refused.value, plain.value
+    assert found.reason == f"{side}: {given.reason}"
+    assert (found.code, found.hint, found.at) == (given.code, given.hint, given.at)
+    assert found.hint
+
+
 CALLED = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 SPLIT = [name for name, one in SYNTAXES.items() if one.split and name != "toolllama"]
 
@@ -276,9 +319,13 @@ SPLIT = [name for name, one in SYNTAXES.items() if one.split and name != "toolll
         f"{CALLED}\n<tool_response>\n4 mm\n</tool_response>\nYes.",
         "<|im_start|>tool\n4 mm\nYes.",
         "Action: weather\nAction Input: Oslo\nResult: 4 mm",
+        '<tool_call>\n{"name": "weather", "arguments": ["Oslo"]}\n</tool_call>',
+        "<tool_call>\nweather\n</tool_call>",
+        f"{CALLED}\n<tool_response>4 mm</tool_response>\n<tool_response>5 mm</tool_response>",
+        '```tool_code\nweather(city="Oslo")\n```',
     ],
 )
-def test_an_answer_that_invents_a_result_is_rejected_as_it_stands(rejected: str) -> None:
+def test_an_answer_that_cannot_be_read_as_turns_is_rejected_as_it_stands(rejected: str) -> None:
     row = {
         "prompt": "Is it wet?",
         "chosen": CALLED,
@@ -306,3 +353,18 @@ def test_a_call_is_preferred_to_the_whole_chain_in_every_syntax(syntax: str) -> 
     with pytest.raises(RowError) as caught:  # sides of different steps
         next(read_preferences({**row, "chosen": written, "rejected": "No."}))
     assert caught.value.code == "E219"
+
+
+@pytest.mark.parametrize("syntax", SPLIT)
+def test_sides_that_are_offered_other_tools_differ_before_their_last_turn(syntax: str) -> None:
+    """Their messages are the same: the text that lists the tools is taken out."""
+    written = SYNTAXES[syntax].system
+    sides = {
+        side: [{"role": "system", "content": text}, USER, spoken(side)]
+        for side, text in (("chosen", written), ("rejected", written.replace("clock", "watch")))
+    }
+    with pytest.raises(RowError) as caught:
+        only(sides)
+    assert caught.value.code == "E219"
+    same = only({**sides, "rejected": [*sides["chosen"][:-1], spoken("rejected")]})
+    assert [tool.name for tool in same.record.tools] == ["weather", "clock"]
