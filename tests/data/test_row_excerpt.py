@@ -57,6 +57,18 @@ def test_a_piece_is_found(at: str | int, reason: str, piece: str) -> None:
     assert pointed(json.dumps(ROW).encode(), at, reason) == piece
 
 
+@pytest.mark.parametrize("key", ["messages", "conversations"])
+@pytest.mark.parametrize("tools_first", [True, False])
+@pytest.mark.parametrize("content", ["odd", "even"])
+def test_what_is_wrong_is_pointed_at_in_a_message_before_the_tools(
+    content: str, tools_first: bool, key: str
+) -> None:
+    parts = {"tools": [{"name": "odd"}], key: [{"role": "user", "content": content}]}
+    row = dict([*parts.items()][:: 1 if tools_first else -1])
+    line, carets = excerpt(json.dumps(row).encode(), "odd", "")
+    assert line[: carets.index("^")].endswith('"content": "' if content == "odd" else '"name": "')
+
+
 def test_an_argument_is_pointed_at_in_the_call_and_not_in_the_schema() -> None:
     line, carets = excerpt(json.dumps(ROW).encode(), "city", "")
     assert line[: carets.index("^")].endswith(r'"arguments": "{\"')
