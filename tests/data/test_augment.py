@@ -92,9 +92,11 @@ def test_records_are_joined_while_their_tokens_have_room(smollm2: Template) -> N
     for room, dialogs in ((sum(tokens), 1), (max(tokens) - 1, 3), (sum(tokens) - 1, 2)):
         joined = augment(RECORDS, context(smollm2, join=3, join_tokens=room)).records
         assert len(joined) == dialogs
-    short = augment(RECORDS, context(smollm2, join=3, max_length=max(tokens)))
-    assert len(short.records) == 3
-    assert {record.split for record in short.records} == {"train"}
+    whole = [replace(record, split="") for record in RECORDS]  # as they are read
+    for count, room in ((3, max(tokens)), (1, sum(tokens))):
+        short = augment(whole, context(smollm2, join=3, max_length=room))
+        assert len(short.records) == count
+        assert {record.split for record in short.records} == {"train"}
 
 
 def test_a_record_that_would_get_too_long_stays_as_it_was(smollm2: Template) -> None:

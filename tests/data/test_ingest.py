@@ -1,5 +1,6 @@
 """agentlite.data.ingest and ingest_row: what becomes of each row, and counts that add up."""
 
+import inspect
 import json
 from collections import Counter
 from typing import Any
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, from_row, to_row
+from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
 from agentlite.core.row_files import encode
 from agentlite.data import worker_pool
 from agentlite.data.curation.coreset import Wording
@@ -28,6 +29,7 @@ from agentlite.data.ingest_row import (
     LeftOut,
     located,
     measure,
+    reader_options,
     take,
 )
 from agentlite.data.openai_messages import new_call_id, wire_calls, wire_message
@@ -398,6 +400,85 @@ def test_a_row_that_calls_a_tool_of_an_invalid_schema_is_taken_and_counted(
     (sample,) = take("f", lines(row)[0], context(smollm2)).samples
     assert isinstance(sample, Reject)
     assert sample.code == "E210"
+
+
+def test_every_reader_gets_what_it_takes_beside_the_row() -> None:
+    catalogue = {"rain_001": Tool("rain_001")}
+    settings = PrepSettings(
+        no_call_answer="No.", accepted_answer="full", model_name=("Ada",), model_author=("Sea",)
+    )
+    values = {
+        "catalogue": catalogue,
+        "no_call_answer": "No.",
+        "accepted_answer": "full",
+        "name": ("Ada",),
+        "author": ("Sea",),
+    }
+    given = reader_options(settings, catalogue)
+    for name, one in FORMATS.items():
+        _, *takes = inspect.signature(one.read).parameters
+        assert given.pop(name, {}) == {key: values[key] for key in takes}, name
+    assert not given
+
+
+def test_every_turn_of_the_assistant_is_counted_also_one_that_is_not_learned(
+    smollm2: Template,
+) -> None:
+    row = openai_row("q", "a", "r", "b")
+    row["messages"][1]["weight"] = 0
+    (sample,) = take("f", *lines(row), context(smollm2)).samples
+    assert isinstance(sample, IngestedRecord) and sample.sized.turns == 2
+
+
+ROLLOUT = json.loads(FORMATS["trajectory"].example)
+
+
+@pytest.mark.parametrize(("least", "code"), [(0, ""), (2, "F314")])
+def test_a_rollout_with_a_score_that_is_too_low_is_left_out_and_its_scores_are_shown(
+    least: int, code: str, smollm2: Template
+) -> None:
+    (name, score), *_ = ROLLOUT["scores"].items()
+    how = context(smollm2, keep=f"{name}>={least}")
+    (sample,) = take("f", *lines(ROLLOUT), how).samples
+    assert not isinstance(sample, Reject)
+    assert getattr(sample, "code", "") == code and sample.done["scores"][name] == score < 2
+
+
+def test_what_a_rollout_cannot_say_is_no_fault_of_the_rows_that_are_read(smollm2: Template) -> None:
+    for row, code in ((openai_row("q", "a"), "E215"), (ROLLOUT, "F313")):
+        marked = {**row["messages"][0], "content": "Say <|im_end|>"}
+        row = {**row, "messages": [marked, *row["messages"][1:]]}
+        (sample,) = take("f", *lines(row), context(smollm2)).samples
+        assert isinstance(sample, Reject if code == "E215" else LeftOut) and sample.code == code
+
+
+def test_a_row_for_which_any_call_is_right_counts_no_call(smollm2: Template) -> None:
+    parameters = {"type": "dict", "properties": {}}
+    row = {"id": "live_relevance_0-0-0", "question": [[{"role": "user", "content": "Is it wet?"}]]}
+    row["function"] = [{"name": "f", "description": "", "parameters": parameters}]  # type: ignore[assignment]
+    (sample,) = take("f", *lines(row), context(smollm2)).samples
+    assert isinstance(sample, IngestedRecord)
+    assert (sample.sized.offered, sample.sized.called) == (("f",), ())
+    assert sample.done["for_tests"] == "any call is right"
+
+
+def test_what_a_retriever_did_is_counted_where_it_did_something(smollm2: Template) -> None:
+    done = Counter({"tools added": 2, "records without any": 0})
+    how = context(smollm2)._replace(add_tools=lambda record: (record, done))
+    (sample,) = take("f", *lines(openai_row("q", "a")), how).samples
+    assert isinstance(sample, IngestedRecord) and sample.done["retrieved"] == {"tools added": 2}
+
+
+def test_a_dialog_of_many_rows_is_cut_by_its_longest_row_and_says_so(
+    smollm2: Template, dialog: Record
+) -> None:
+    how = context(smollm2)._replace(mixture=choose("kuaiagent", smollm2))
+    room = measure(dialog, how).longest - 1
+    how = how._replace(settings=PrepSettings(max_length=room, long_rows="cut"))
+    (sample,) = take("f", *lines(to_row(dialog)), how).samples
+    assert isinstance(sample, IngestedRecord) and sample.cut
+    assert sample.cut["of_tokens"] == room + 1
+    assert sample.cut["tokens"] == sample.sized.longest < sample.sized.tokens
 
 
 # --- messages on the wire ---

@@ -73,6 +73,17 @@ def test_a_file_without_a_tool_is_refused_and_one_bad_row_is_noted(
     assert "[1 of 3 tools of the file cannot be read]" in notice
 
 
+def test_a_line_that_is_no_json_is_noted_as_what_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path / "t.jsonl", RAIN)
+    with open(path, "ab") as file:
+        file.write(b'{"name": "f", "name": "g"}\n')
+    (error,) = [one.error for one in read_raw(path, io.BytesIO()) if one.error]
+    read_catalogue([path], [])
+    assert f":2: {error.code} {error.reason}" in " ".join(capsys.readouterr().err.split())
+
+
 def test_only_rows_with_the_signs_of_a_declaration_are_decoded(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", RAIN, CLOCK, TIDE, {"messages": [], "tool_id": "x"})
     lines = [one.content for one in read_raw(path, io.BytesIO())]

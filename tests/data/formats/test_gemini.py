@@ -1,6 +1,7 @@
 """agentlite.data.formats.gemini: contents are the dialog that OpenAI's messages would be."""
 
 import json
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -12,6 +13,14 @@ from agentlite.data.curation.validate import validate
 from agentlite.data.formats import detected, gemini, to_record
 
 
+def with_results_reversed(messages: list[Row]) -> list[Row]:
+    """By their ids, results may come in any order."""
+    turns = (
+        (role, [*turn]) for role, turn in groupby(messages, key=lambda message: message["role"])
+    )
+    return [one for role, turn in turns for one in turn[:: -1 if role == "tool" else 1]]
+
+
 def as_contents(row: Row, *, ids: bool, snake: bool, together: bool) -> Row:
     """OpenAI's dialog as contents: calls with or without ids, keys of JSON or of Python, all
     results of a turn in one content or each in its own.
@@ -21,7 +30,7 @@ def as_contents(row: Row, *, ids: bool, snake: bool, together: bool) -> Row:
     contents: list[Row] = []
     made: Row = {"tools": [{gemini.DECLARED[snake]: [one["function"] for one in row["tools"]]}]}
     before = ""
-    for message in row["messages"]:
+    for message in with_results_reversed(row["messages"]) if ids else row["messages"]:
         role, text = message["role"], message.get("content") or ""
         if role == "system":
             made[gemini.SYSTEM[snake]] = {"parts": [{"text": text}]}
@@ -102,6 +111,23 @@ def test_a_part_that_cannot_be_learned_is_refused(code: str, part: object) -> No
     answer = {"role": "model", "parts": [{"text": "Hello."}]}
     row = {"contents": [{"role": "user", "parts": [part]}, answer]}
     assert refused(lambda: to_record(row)) == code
+
+
+@pytest.mark.parametrize("given", [{}, {"id": "x"}])
+def test_a_result_of_a_function_that_does_not_wait_answers_no_call(given: Row) -> None:
+    call = {"functionCall": {"name": "weather", "args": {}}}
+    result = {"functionResponse": {**given, "name": "clock", "response": {"mm": 4}}}
+    roles = ("user", [{"text": "Hi"}]), ("model", [call]), ("user", [result])
+    contents = [{"role": role, "parts": parts} for role, parts in roles]
+    record = gemini.read({"contents": [*contents, {"role": "model", "parts": [{"text": "Yes."}]}]})
+    assert refused(lambda: validate(record)) == "E205"
+
+
+def test_a_content_without_parts_is_an_empty_message_and_does_not_vanish() -> None:
+    said = [{"role": role, "parts": [{"text": "Hi"}]} for role in ("user", "model")]
+    record = gemini.read({"contents": [*said, {"role": "user", "parts": []}, said[1]]})
+    assert [one.content for one in record.messages] == ["Hi", "Hi", "", "Hi"]
+    assert refused(lambda: validate(record)) == "E216"
 
 
 def test_a_model_turn_is_taken_out_of_training_as_in_other_formats() -> None:

@@ -155,6 +155,13 @@ def test_a_list_that_holds_something_else_beside_tools_is_text() -> None:
     assert (record.messages[0], record.tools) == (Message("system", system), ())
 
 
+def test_json_that_describes_nothing_is_no_tool_though_it_has_a_name() -> None:
+    system = 'Tools:\n1. {"name": "a", "description": "A."}\nCall one so:\n{"name": "a", "x": 1}'
+    record = modelscope.read(row_of("Good morning", system))
+    assert record.tools == (Tool("a", "A."),)
+    assert record.messages[0].content == 'Tools:\nCall one so:\n{"name": "a", "x": 1}'
+
+
 def test_a_year_is_no_number_of_a_list() -> None:
     system = 'As of 2024. {"name": "a", "description": "A."}'
     record = modelscope.read(row_of("Good morning", system))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.damaged_rows import Row, refused, rows
 
-from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.core.records import Call, Message, Record, Tool, plain
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import ms_swift
 
@@ -136,6 +136,20 @@ def test_a_result_that_no_call_waits_for_answers_none() -> None:
 def test_several_calls_in_one_turn_are_taken_in_their_order() -> None:
     record = ms_swift.read(row_of(("user", "x"), ("tool_call", '[{"name": "a"}, {"name": "b"}]')))
     assert record.messages[-1].calls == (Call("a", {}, "call_0"), Call("b", {}, "call_1"))
+
+
+@pytest.mark.parametrize("result", [{"mm": 4}, [4, "天"], [], "4"])
+def test_a_result_may_be_any_json(result: Any) -> None:
+    call = ("tool_call", {"name": "add"})
+    record = ms_swift.read(row_of(("user", "x"), call, ("tool_response", result)))
+    assert record.messages[-1].content == (result if isinstance(result, str) else plain(result))
+
+
+@pytest.mark.parametrize("turn", [{"loss_scale": 0.0}, {"channel": "final"}, {"role": "tool_call"}])
+def test_a_row_is_known_by_what_only_ms_swift_writes_in_a_turn(turn: dict[str, Any]) -> None:
+    said = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    assert not ms_swift.fits(row_of(*said))
+    assert ms_swift.fits(row_of(said[0], {**said[1], **turn}))
 
 
 @pytest.mark.parametrize("key", ["rejected_response", "rejected_messages", "label"])

@@ -1,6 +1,7 @@
 """agentlite.data.formats.responses: items are the dialog that OpenAI's chat messages would be."""
 
 from collections.abc import Iterator
+from itertools import groupby
 
 import pytest
 from support.damaged_rows import Row, refused, rows
@@ -18,14 +19,16 @@ def items(message: Row) -> Iterator[Row]:
     role, content = message["role"], message.get("content") or ""
     if role == "tool":
         call_id = message["tool_call_id"]
-        yield {"type": "function_call_output", "call_id": call_id, "output": content}
+        own = {"id": f"fco_{call_id}", "status": "completed"}
+        yield {"type": "function_call_output", "call_id": call_id, "output": content, **own}
         return
     kind = "output_text" if role == "assistant" else "input_text"
     if content or role != "assistant":
         parts = [{"type": kind, "text": content}]
         yield {"type": "message", "role": role, "content": parts}
     for call in message.get("tool_calls") or ():
-        yield {"type": "function_call", "call_id": call["id"], **call["function"]}
+        own = {"id": f"fc_{call['id']}", "status": "completed"}
+        yield {"type": "function_call", "call_id": call["id"], **call["function"], **own}
 
 
 @pytest.mark.parametrize("key", ["input", "messages", "items"])
@@ -33,7 +36,11 @@ def items(message: Row) -> Iterator[Row]:
 def test_items_are_the_turns_they_stand_for(key: str, in_output: int) -> None:
     assert len(openai_dialogs()) > 20
     for row in openai_dialogs():
-        made = [item for message in row["messages"] for item in items(message)]
+        made: list[Row] = []
+        for role, turn in groupby(row["messages"], key=lambda message: message["role"]):
+            # results may come in any order
+            messages = [*turn][:: -1 if role == "tool" else 1]
+            made += [item for message in messages for item in items(message)]
         end = len(made) - in_output
         tools = [{"type": "function", **tool["function"]} for tool in row["tools"]]
         new = {key: made[:end], "output": made[end:], "tools": tools}
@@ -62,6 +69,29 @@ def test_instructions_and_a_system_message_are_one() -> None:
     answer["content"][0]["text"] = "Hello."  # type: ignore[index]
     record = responses.read({**row, "output": [answer]})
     assert [m.content for m in record.messages] == ["A\n\nB", "Hi", "Hello."]
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+@pytest.mark.parametrize("before", ["user", "assistant"])
+def test_a_system_message_that_is_not_at_the_beginning_takes_nothing_away(
+    before: str, role: str
+) -> None:
+    made = [("system", "A"), ("user", "Hi"), ("assistant", "Hello."), (role, "B")]
+    made = made[:2] + made[3:] if before == "user" else made
+    given = [{"type": "message", "role": role, "content": text} for role, text in made]
+    answer = {"type": "message", "role": "assistant"}
+    answer |= {"content": [{"type": "output_text", "text": "Well."}]}
+    record = responses.read({"input": given, "output": [answer]})
+    assert [one.content for one in record.messages] == [*(text for _, text in made), "Well."]
+
+
+@pytest.mark.parametrize("parts", [("content",), ("summary",), ("content", "summary")])
+def test_a_thought_is_its_content_or_else_its_summary(parts: tuple[str, ...]) -> None:
+    thought = {key: [{"type": "reasoning_text", "text": f"My {key}."}] for key in parts}
+    answer = {"role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}
+    record = responses.read({"input": "Hi", "output": [{"type": "reasoning", **thought}, answer]})
+    assert f"My {parts[0]}." in record.messages[1].content
+    assert "content" not in parts or "summary" not in record.messages[1].content
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,30 @@ def test_a_value_of_json_or_of_python_keeps_its_meaning(written: str, value: Any
     assert call.arguments == {"a": value, "b": 1}
 
 
+def test_results_answer_the_calls_of_the_turn_before_and_no_older_ones() -> None:
+    row = answer("[get rain(a=1)]")
+    again = [{"from": "user", "value": "And now?"}, {"from": "assistant", "value": "[get rain()]"}]
+    row["conversations"] += [*again, {"from": "tool", "value": "4"}]
+    assert toolace.read(row).messages[-1].call_id == "call_1"
+
+
+@pytest.mark.parametrize("other", ["3", '{"name": "get rain"}', '"results"', "[]"])
+def test_a_list_that_holds_more_than_results_is_one_result(other: str) -> None:
+    text = f'[{{"name": "get rain", "results": 1}}, {other}]'
+    row = answer("[get rain(), get rain()]")
+    row["conversations"] += [{"from": "tool", "value": text}]
+    assert toolace.read(row).messages[2:] == (Message("tool", text, call_id="call_0"),)
+
+
+def test_every_system_text_may_list_tools() -> None:
+    row = answer("[snow(), get rain()]")
+    more = answer("", '[{"name": "snow"}]')["system"]
+    row["conversations"].insert(0, {"from": "system", "value": more})
+    record = toolace.read(row)
+    assert [tool.name for tool in record.tools][-1] == "snow" and len(record.tools) > 1
+    assert len(record.messages[-1].calls) == 2
+
+
 @pytest.mark.parametrize(
     "text",
     [
