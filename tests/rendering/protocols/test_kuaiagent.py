@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 from support.samples import DATA, TIME, WEATHER
 
-from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool, plain
 from agentlite.rendering import PROTOCOLS, render, renderer
 from agentlite.rendering.protocols.kuaiagent import BUDGET
 from agentlite.rendering.template import Template
@@ -173,3 +174,60 @@ def test_a_call_without_a_thought_has_a_name_in_every_prompt(
     value = json.loads(command)
     assert (value["thoughts"]["text"] if name == "autogpt" else value["task_name"]) == expected
     assert json.dumps({"task_name": expected}, ensure_ascii=False)[:-1] in later
+
+
+BY_PROMPTS = ["kuaiagent", "kuaiagent-zh", "autogpt"]
+COMMAND = '{"task_name": "t", "thoughts": "t", "command": {"name": "NAME", "args": {}}}'
+
+
+@pytest.mark.parametrize("name", BY_PROMPTS)
+@pytest.mark.parametrize("command", ["get_weather", "task_complete"])
+@pytest.mark.parametrize(("before", "behind"), [("", ""), ("Well: ", ""), ("", " So.")])
+def test_words_beside_a_command_are_a_problem(
+    before: str, behind: str, command: str, name: str
+) -> None:
+    text = f"{before}{COMMAND.replace('NAME', command)}{behind}"
+    read = PROTOCOLS[name].read(text, (WEATHER,))
+    assert [call.name for call in read.calls] == [command] * (command == "get_weather")
+    assert read.problem == ("text beside the command" if before or behind else "")
+
+
+@pytest.mark.parametrize("name", BY_PROMPTS)
+def test_an_answer_is_two_prompts_with_the_system_text_of_which_the_first_is_asked(
+    name: str,
+) -> None:
+    steps = (*called(1), Message("assistant", "It is dry."))
+    record = asked("Wet?", *steps)
+    record = replace(record, messages=(Message("system", "You know Oslo."), *record.messages))
+    exchanges = PROTOCOLS[name].exchanges
+    assert exchanges is not None
+    found = exchanges(record, record.turns[-1])
+    assert [one.prompted for one in found] == [True, False]
+    assert json.loads(found[0].answer)["command"]["name"] == "task_complete"
+    assert found[1].answer == "It is dry."
+    for one in found:
+        assert one.prompt.count("You know Oslo.") == 1
+
+
+@pytest.mark.parametrize("name", BY_PROMPTS)
+def test_a_tool_that_is_named_like_the_end_is_refused(name: str) -> None:
+    exchanges = PROTOCOLS[name].exchanges
+    assert exchanges is not None
+    record = asked("Wet?", Message("assistant", "No."), tools=(WEATHER, Tool("task_complete")))
+    with pytest.raises(RowError) as caught:
+        exchanges(record, 1)
+    assert caught.value.code == "E212"
+
+
+@pytest.mark.parametrize("name", BY_PROMPTS)
+@pytest.mark.parametrize("thought", ["", "I look it up."])
+def test_a_step_is_named_by_its_thought_or_else_by_its_call(thought: str, name: str) -> None:
+    """Values that are no texts are written as JSON."""
+    call = Call("get_weather", {"city": "Oslo", "rain": True, "days": [1, None]}, "call_0")
+    exchanges = PROTOCOLS[name].exchanges
+    assert exchanges is not None
+    (one,) = exchanges(asked("Wet?", Message("assistant", thought, (call,))), 1)
+    value = json.loads(one.answer)
+    said = value["thoughts"]["text"] if name == "autogpt" else value["task_name"]
+    values = f"Oslo, true, {plain([1, None])}"
+    assert said == thought if thought else said.endswith(f": {values}")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from support.samples import PROMPT_TEMPLATES, TIME, WEATHER
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import Call, Message, Record
+from agentlite.core.records import Call, Message, Record, Tool, plain
 from agentlite.rendering import choose, render, renderer, settled
 from agentlite.rendering.protocols import prompt_template
 
@@ -49,6 +49,30 @@ def test_a_prompt_holds_every_tool_the_goal_what_was_done_and_the_system_text(
     done = '{"tool": "get_weather", "result": "{\\"rain_mm\\": 4}"}'
     assert done in second.text and done in third.text
     assert "Are you sure?" in third.text and '{"user": "Is it wet in Oslo?"}' in third.text
+
+
+@by_file
+def test_a_step_is_a_whole_turn_whose_prompt_holds_the_profile_and_every_call(path, dialog):
+    (found,) = prompt_template.read_templates(path)
+    protocol = found.protocol
+    assert (protocol.stops, protocol.inline) == ((), False)
+    profile = dict(prompt_template.PART.findall(found.text))["Profile"].strip()
+    finish = Tool("Finish", "Ends it.")
+    record = replace(dialog, tools=(WEATHER, finish))
+    for turn in record.turns:
+        (exchange,) = protocol.exchanges(record, turn)
+        assert f"Be brief.\n{profile}" in exchange.prompt
+        calls = [call for message in record.messages[:turn] for call in message.calls]
+        for call in calls:
+            written = plain({"name": call.name, "arguments": call.arguments})
+            assert f'"calls": [{written}]' in exchange.prompt
+        listed = prompt_template.LISTINGS[found.tools](record.tools)
+        assert listed in exchange.prompt and exchange.prompt.count("Ends it.") == 1
+        assert "Ends the task" not in exchange.prompt
+        read = protocol.read(exchange.answer, record.tools)
+        expected = [(call.name, call.arguments) for call in record.messages[turn].calls]
+        assert [(call.name, call.arguments) for call in read.calls] == expected
+        assert not exchange.answer.rstrip().endswith("Observation:")
 
 
 def test_the_templates_of_a_folder_come_in_the_order_of_their_names(tmp_path):
