@@ -1,5 +1,7 @@
 """A call in another model's form is found where that model writes it; prose about one is none."""
 
+import json
+
 import pytest
 
 from agentlite.core.errors import RowError
@@ -100,6 +102,23 @@ def test_a_trained_call_in_another_model_s_form_is_refused(model: str, text: str
         assert no.value.code == "E222"
         shown = to_record(row(said, loss=False))
         assert shown.messages[1].content == said
+
+
+TOOL_KEYS = ("name", "tool_name", "tool", "function", "action")
+ARGUMENT_KEYS = ("parameters", "arguments", "args", "input", "kwargs", "action_input", "tool_input")
+HOLDERS = ("tool_calls", "tool_call", "calls", "function_call", "function")
+
+
+@pytest.mark.parametrize("arguments", ARGUMENT_KEYS)
+@pytest.mark.parametrize("tool", TOOL_KEYS)
+def test_a_call_is_known_by_all_names_of_its_parts_and_of_what_holds_it(
+    tool: str, arguments: str
+) -> None:
+    call = {tool: "weather", arguments: {"city": "Oslo"}}
+    for value in (call, [call], *({holder: call} for holder in HOLDERS)):
+        with pytest.raises(RowError, match="E222"):
+            to_record(row(json.dumps(value)))
+    assert to_record(row(json.dumps({**call, tool: "clock"})))
 
 
 @pytest.mark.parametrize("text", PROSE)

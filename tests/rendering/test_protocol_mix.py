@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record
@@ -35,6 +36,16 @@ def test_react_gets_its_share_of_dialogs_whose_turns_hold_one_call_each(smollm2,
     mixture = choose("hermes=1,react=1", smollm2)
     names = {mixture.of(dialog(number, *calls)).name for number in range(60)}
     assert names == ({"hermes", "react"} if both else {"hermes"})
+
+
+@pytest.mark.parametrize("name", ["hermes", "react"])
+def test_a_record_keeps_the_protocol_that_prep_chose_for_it_if_that_is_here(smollm2, name):
+    mixture = choose("hermes=1,react=1", smollm2)
+    for number in range(20):
+        record = dialog(number)
+        chosen = replace(record, meta={"protocol": name})
+        assert mixture.of(chosen).name == name
+        assert mixture.of(replace(record, meta={"protocol": "chat"})) == mixture.of(record)
 
 
 def test_a_record_that_no_protocol_of_a_mixture_holds_gets_one_of_them(smollm2):
