@@ -35,10 +35,13 @@ def fits(row: dict[str, Any]) -> bool:
 def read(row: dict[str, Any]) -> Record:
     """A result answers the call of its id, or the next one of its name.
 
-    Raises RowError E201, E202 or E216 for another shape, and what openai.read raises.
+    Raises RowError E201, E202 or E216 for another shape or two dialogs in one row, and what
+    openai.read raises.
     """
     if not fits(row):
         raise RowError("E201", "contents are not a list of objects with parts")
+    if row.get("messages"):
+        raise openai.two_dialogs("contents", "messages")
     dialog = _GeminiDialog()
     for key in SYSTEM:
         if system := row.get(key):

@@ -9,7 +9,7 @@ from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Message, Record, plain
 from agentlite.data.formats import self_cognition
 from agentlite.data.formats.extra_fields import meta_of, rest
-from agentlite.data.formats.openai import LOSS, THOUGHTS, has_loss, thoughts_of
+from agentlite.data.formats.openai import LOSS, THOUGHTS, has_loss, thoughts_of, two_dialogs
 from agentlite.data.formats.qa_text import dialog, history, text_at
 from agentlite.data.formats.sharegpt import speaker_of, turns_of
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
@@ -28,16 +28,8 @@ OWN_ROLES = ("tool_call", "tool_response")
 OWN_KEYS = ("loss_scale", "channel")
 EXCHANGE = {"human", "assistant"}
 KNOWN = frozenset(("role", "content", "tool_calls", "loss_scale", *LOSS, *THOUGHTS))
-DIALOGS = (
-    "messages",
-    "conversations",
-    "conversation",
-    "query",
-    "response",
-    "history",
-    "system",
-    "tools",
-)
+OTHER_DIALOGS = ("conversations", "conversation", "query", "response", "history")
+DIALOGS = ("messages", *OTHER_DIALOGS, "system", "tools")
 
 
 def fits(row: dict[str, Any]) -> bool:
@@ -60,6 +52,8 @@ def read(row: dict[str, Any]) -> Record:
         )
     system, tools = text_at(row, "system"), read_tools(row.get("tools"), json_or_literal)
     if isinstance(row.get("messages"), list):
+        if other := next((key for key in OTHER_DIALOGS if row.get(key)), ""):
+            raise two_dialogs("messages", other)
         turns_read = _MsSwiftDialog(system)
         for number, turn in enumerate(row["messages"], 1):
             turns_read.add(turn, number)

@@ -48,6 +48,12 @@ KNOWN = WORDS | {*CALLS}
 TASKS = get_args(Task)
 
 
+def two_dialogs(read: str, other: str) -> RowError:
+    """The error of a row that holds a second dialog, which would be lost."""
+    reason = f"a dialog under {read!r}, and another under {other!r}"
+    return RowError("E201", reason, "Keep one of them.", other)
+
+
 def unknown_role(role: object, known: Iterable[str], where: str) -> RowError:
     """E202 for a turn of somebody who is not known, with the role that is spelt most like it."""
     reason = f"unknown role {shortened(role)} ({where}); known: {', '.join(known)}"

@@ -35,18 +35,20 @@ def fits(row: dict[str, Any]) -> bool:
 def read(row: dict[str, Any]) -> Record:
     """A turn holds all that the assistant thinks, says and calls up to the next result or message.
 
-    Raises RowError E201 for another shape, E216 for an item that is none of these, such as the call
-    of a hosted tool, and what openai.read raises.
+    Raises RowError E201 for another shape or two dialogs in one row, E216 for an item that is none
+    of these, such as the call of a hosted tool, and what openai.read raises.
     """
     if not fits(row):
         raise RowError("E201", "no items of messages, function calls and their outputs")
+    given = [key for key in BEFORE if row.get(key)]
+    if other := next((key for key in given[1:] if isinstance(row[key], list)), ""):
+        raise openai.two_dialogs(given[0], other)
     dialog = _ResponsesDialog()
     if (system := row.get("instructions")) is not None:
         dialog.messages.append({"role": "system", "content": _text(system, "instructions")})
     for number, item in enumerate(_items(row), 1):
         dialog.add(item, number)
-    before = next((key for key in BEFORE if row.get(key)), "")
-    others = rest(row, "instructions", "output", before)
+    others = rest(row, "instructions", "output", *given[:1])
     extra = {"items": dialog.extra} if dialog.extra else {}
     return openai.read({**others, **extra, "messages": dialog.messages})
 

@@ -346,3 +346,22 @@ def test_null_arguments_in_the_gold_of_a_prompt_are_not_known() -> None:
     assert record.gold == {1: Gold((GoldCall("f", None),))} and record.unknown_arguments(1) == [0]
     known = to_record({**row, "gold": [{"name": "f"}]}, "prompts")
     assert known.gold == {1: Gold((GoldCall("f", {}),))}
+
+
+@pytest.mark.parametrize("key", ["messages", "conversations", "prompt", "input", "contents"])
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("agentlite", "bfcl")])
+def test_a_second_dialog_in_a_row_is_kept_or_refused_and_not_lost(name: str, key: str) -> None:
+    own = json.loads(FORMATS[name].example)
+    turns = [{"role": "user", "content": "Say 317."}, {"role": "assistant", "content": "317."}]
+    row = {**own, key: turns}
+    if key in own or not FORMATS[name].fits(row) or detected(row) != name:
+        return
+    try:
+        record = to_record(row, name)
+    except RowError as error:
+        refused = error
+    else:
+        kept = str((record.messages, record.meta))
+        assert "Say 317." in kept and repr(to_record(own, name).messages[0].content) in kept
+        return
+    assert (refused.code, refused.at) == ("E201", key)

@@ -92,7 +92,7 @@ def accepted(**arguments: object) -> Callable[[Row], object]:
         ("prompts", lambda row: row.update(gold={}), "E201", "gold is not a list of calls"),
         (
             "prompts",
-            lambda row: row.update(messages=[USER, ANSWER]),
+            lambda row: row.update(prompt=None, messages=[USER, ANSWER]),
             "E201",
             "the last message is not a question to it",
         ),

@@ -117,3 +117,16 @@ def test_two_texts_are_no_items_of_responses() -> None:
     row = {"input": "q", "output": "a"}
     assert not responses.fits(row)
     assert refused(lambda: responses.read(row)) == "E201"
+
+
+@pytest.mark.parametrize("other", ["messages", "items"])
+@pytest.mark.parametrize("given", ["Hi", [ASKED]])
+def test_a_row_with_two_dialogs_is_refused_and_a_field_of_that_name_is_kept(
+    given: object, other: str
+) -> None:
+    answer = {"role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}
+    row = {"input": given, "output": [answer]}
+    with pytest.raises(RowError, match=f"a dialog under 'input', and another under '{other}'"):
+        responses.read({**row, other: [ASKED, {"role": "assistant", "content": "No."}]})
+    assert responses.read({**row, "items": 3}).meta["extra"] == {"items": 3}
+    assert responses.read({**row, other: []}).messages == responses.read(row).messages
