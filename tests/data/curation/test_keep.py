@@ -26,6 +26,7 @@ PLAIN = Record(messages=(USER, Message("assistant", "Done.")))
         ("", rollout(env=0.0), ""),
         ("best", rollout(env=0.0), ""),
         ("env>=1", rollout(env=1.0), ""),
+        (" env >= 1 , , best, ", rollout(env=1.0), ""),
         ("env>=1", rollout(env=0.5), "env is 0.5, --keep asks for env>=1"),
         ("best, env>0, bfcl>=1", rollout(env=1.0, bfcl=0.0), "bfcl is 0"),
         ("bfcl>=1", rollout(env=1.0), "has no score bfcl; its scores: env"),

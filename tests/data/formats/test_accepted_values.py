@@ -58,6 +58,8 @@ def test_lists_are_filled_element_by_element_and_any_arguments_are_none() -> Non
         ({"city": []}, "no value of city"),
         ({"days": ["two"]}, "no value it accepts of days fits the schema"),
         ({"days": ["two", 2]}, ""),
+        ({"days": [""]}, ""),
+        ({"city": ["", 3]}, "no value it accepts of city fits the schema"),
     ],
 )
 def test_gold_that_no_call_satisfies_has_a_problem(accepted: dict[str, Any], problem: str) -> None:

@@ -1,6 +1,7 @@
 """agentlite.data.formats.unread_keys: a message loses no words, calls or results of other keys."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Record
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import detected, to_record
+from agentlite.data.formats.unread_keys import refuse_unread
 
 Row = dict[str, Any]
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
@@ -182,3 +184,32 @@ def test_thoughts_in_parts_are_read_where_there_are_no_others(parts: Row) -> Non
     assert read(openai(content="Hello.", **parts)).messages[-1].content == "I greet.\n\nHello."
     twice = openai(content="Hello.", reasoning_content="I greet.", **parts)
     assert read(twice).messages[-1].content == "I greet.\n\nHello."
+
+
+def test_a_call_that_could_not_be_parsed_is_refused_also_beside_one_that_was_read() -> None:
+    with pytest.raises(RowError) as caught:
+        read(openai(content=None, tool_calls=[CALL], **CALLS["langchain_invalid"]))
+    assert (caught.value.code, caught.value.at) == ("E206", "invalid_tool_calls")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_words_beside_a_content_are_a_field_as_any_other(name: str) -> None:
+    record = read(FORMATS[name](content="Hello.", text="Hello."))
+    assert record.messages[-1].content == "Hello."
+
+
+def test_a_result_may_hold_what_looks_like_calls() -> None:
+    row = openai(content=None, tool_calls=[CALL])
+    result = {"role": "tool", "content": "4", "artifact": {"tool_calls": [CALL]}}
+    answer = {"role": "assistant", "content": "Yes."}
+    assert read({"messages": [*row["messages"], result, answer]}).messages[2].content == "4"
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_calls_are_looked_for_as_deep_as_messages_go_and_no_deeper(kind: type) -> None:
+    for depth, is_found in ((0, True), (3, True), (4, False), (9999, False)):
+        value: object = {"tool_calls": [CALL]}
+        for _ in range(depth):
+            value = {"a": value} if kind is dict else [value]
+        with pytest.raises(RowError) if is_found else nullcontext():
+            refuse_unread({"content": "Hi", "more": value}, ("content",), "message 1")
