@@ -133,3 +133,22 @@ def test_a_table_is_known_where_its_first_bytes_end_amid_a_line(extra: int) -> N
         assert len(content) == HEAD
         with pytest.raises(UserError, match="comma-separated"):
             refuse_foreign(content, "rows.csv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Well, no.\n",
+        "a,b\nc,d,e\n",
+        "a\nb\n",
+        "[1, 2,\n3, 4,\n",
+        "\ufeff[1, 2,\n3, 4,\n",
+        "1, 2,\n {3, 4,\n",
+    ],
+)
+def test_lines_are_a_table_only_if_all_have_as_many_columns_and_none_begins_as_json(
+    text: str,
+) -> None:
+    refuse_foreign(text.encode(), "rows.jsonl")
+    with pytest.raises(UserError, match="CSV"):
+        refuse_foreign(b"a,b\n\nc,d\n", "rows.jsonl")
