@@ -184,3 +184,16 @@ def test_only_a_turn_of_the_assistant_says_that_it_is_not_learned(shape):
     ]
     found = [turn.get("content", turn.get("value")) for turn in silent]
     assert found == ([] if shape in ALL_TRAINED else ["Yes."])
+
+
+def test_turns_have_the_names_that_each_trainer_knows(dialog: Record) -> None:
+    known = {
+        "openai": ("role", {"system", "user", "assistant", "tool"}),
+        "sharegpt": ("from", {"system", "human", "gpt", "function_call", "observation"}),
+        "ms-swift": ("role", {"system", "user", "assistant", "tool_call", "tool_response"}),
+        "llamafactory": ("from", {"human", "gpt", "function_call", "observation"}),
+    }
+    assert known.keys() == SHAPES.keys()
+    for shape, (key, names) in known.items():
+        row = shaped(dialog, shape)
+        assert {turn[key] for turn in row.get("messages") or row["conversations"]} == names
