@@ -54,6 +54,19 @@ def two_dialogs(read: str, other: str) -> RowError:
     return RowError("E201", reason, "Keep one of them.", other)
 
 
+def refuse_another(row: dict[str, Any], read: str, turns: list[Any], other: str) -> None:
+    """Raises RowError E201 where the row has words under `other` that are not in `turns`, which are
+    read in its place. Some data sets have the first question once more, or the dialog.
+    """
+    given = row.get(other)
+    others = given if isinstance(given, list) else [{"content": given}] if given else []
+    texts = [turn.get("content") for turn in turns if isinstance(turn, dict)]
+    for one in others:
+        is_text = isinstance(one, dict) and one.keys() <= {"role", "content"}
+        if one not in turns and not (is_text and one.get("content") in filter(None, texts)):
+            raise two_dialogs(read, other)
+
+
 def unknown_role(role: object, known: Iterable[str], where: str) -> RowError:
     """E202 for a turn of somebody who is not known, with the role that is spelt most like it."""
     reason = f"unknown role {shortened(role)} ({where}); known: {', '.join(known)}"

@@ -37,9 +37,8 @@ def read(row: dict[str, Any]) -> Record:
             "del(.label)' FILE > rows.jsonl`.",
             "label",
         )
-    if row.get("messages"):
-        raise openai.two_dialogs("prompt", "messages")
     prompt, completion = _turns(row["prompt"], "user"), _turns(row["completion"], "assistant")
+    openai.refuse_another(row, "prompt", [*prompt, *completion], "messages")
     record = openai.read({**rest(row, "prompt", "completion"), "messages": [*prompt, *completion]})
     shown = len(openai.read({"messages": prompt}).messages)
     learned = [

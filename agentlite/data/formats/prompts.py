@@ -32,8 +32,8 @@ def read(row: dict[str, Any], accepted_answer: str = "least") -> Record:
     """
     if not isinstance(row.get("gold"), list):
         raise RowError("E201", "gold is not a list of calls")
-    if row.get("prompt") and row.get("messages"):
-        raise openai.two_dialogs("prompt", "messages")
+    if isinstance(row.get("messages"), list):
+        openai.refuse_another(row, "messages", row["messages"], "prompt")
     tools = openai.tools_of(row)
     messages = row.get("messages") or [{"role": "user", "content": row.get("prompt")}]
     question = openai.read(

@@ -97,8 +97,7 @@ def _read_openai(row: dict[str, Any], turns: list[Any]) -> Record:
     """Messages as OpenAI writes them, under this format's key."""
     system = row.get("system")
     first = [{"role": "system", "content": system}] if isinstance(system, str) and system else []
-    if row.get("messages"):
-        raise openai.two_dialogs("conversations", "messages")
+    openai.refuse_another(row, "conversations", [*first, *turns], "messages")
     others = rest(row, "conversations", "conversation", "system")
     return openai.read({**others, "messages": [*first, *turns]})
 

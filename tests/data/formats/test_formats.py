@@ -364,4 +364,26 @@ def test_a_second_dialog_in_a_row_is_kept_or_refused_and_not_lost(name: str, key
         kept = str((record.messages, record.meta))
         assert "Say 317." in kept and repr(to_record(own, name).messages[0].content) in kept
         return
-    assert (refused.code, refused.at) == ("E201", key)
+    assert refused.code == "E201" and repr(key) in str(refused)
+
+
+QUESTION, REPLY = {"role": "user", "content": "Wet?"}, {"role": "assistant", "content": "Yes."}
+CALLING = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "other"),
+    [
+        ("prompts", {"messages": [QUESTION], "gold": []}, "prompt"),
+        ("prompt_completion", {"prompt": [QUESTION], "completion": [REPLY]}, "messages"),
+        ("sharegpt", {"conversations": [QUESTION, REPLY, QUESTION, CALLING]}, "messages"),
+    ],
+)
+def test_words_that_a_row_has_twice_are_no_second_dialog(name, row, other):
+    alone = to_record(row, name)
+    for again in ("Wet?", [QUESTION]) if other == "prompt" else ([QUESTION], [QUESTION, REPLY]):
+        twice = to_record({**row, other: again}, name)
+        assert (twice.messages, twice.gold) == (alone.messages, alone.gold)
+    for lost in ("Dry?", [{**QUESTION, "content": "Dry?"}], ["Wet?"], [QUESTION, {"role": "user"}]):
+        with pytest.raises(RowError, match="another under"):
+            to_record({**row, other: lost}, name)
