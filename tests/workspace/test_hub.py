@@ -13,6 +13,7 @@ from support.hub_cache import cache_model, commit, served, use_cache
 
 from agentlite.core.errors import MODEL, NETWORK, OTHER_PLAN, UserError
 from agentlite.workspace import hub
+from agentlite.workspace.lineage import model_of_prep
 from agentlite.workspace.model_source import find_model
 from agentlite.workspace.run_folder import Plan, open_stage
 
@@ -124,6 +125,7 @@ def test_a_stage_that_was_begun_keeps_its_commit_and_a_new_one_takes_the_newest(
     assert find_model(NAME, tmp_path, tmp_path / "sft").base == f"{NAME}@{OLD}"
     assert find_model(NAME, tmp_path, tmp_path / "other").base == f"{NAME}@{NEW}"
     assert find_model(NAME, tmp_path, None).base == f"{NAME}@{NEW}"
+    assert model_of_prep("sft", tmp_path).base == f"{NAME}@{OLD}"
     cache_model(cache, "Qwen/Qwen3-8B", files, NEW)
     assert find_model("Qwen/Qwen3-8B", tmp_path, tmp_path / "sft").digest == NEW
 

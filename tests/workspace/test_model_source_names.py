@@ -120,6 +120,15 @@ def test_another_adapter_below_changes_the_name_and_not_the_use(run):
     assert find_model("dpo", run).adapter == run / "dpo/adapter"
 
 
+def test_a_tokenizer_of_the_hub_may_have_its_template_in_its_configuration(run, monkeypatch):
+    (run.parent / "base/chat_template.jinja").unlink()
+    cache_model(use_cache(run / "hub", monkeypatch), "org/name", run.parent / "base", "c" * 40)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (run / "copy").mkdir(exist_ok=True)
+        model_source.copy_tokenizer("org/name", run / "copy")
+        assert (run / "copy" / name).read_bytes() == b"{}"
+
+
 @pytest.mark.parametrize("name", ["org/name", "a/b/c", "./name", "/no/name", "~/name", "name"])
 def test_a_name_with_one_slash_is_one_of_the_hub(run, name, monkeypatch):
     cache_model(use_cache(run / "hub", monkeypatch), "org/name", run.parent / "base", "c" * 40)
@@ -131,7 +140,22 @@ def test_a_name_with_one_slash_is_one_of_the_hub(run, name, monkeypatch):
     assert refused.value.exit_code == MODEL
 
 
-@pytest.mark.parametrize("name", ["sft", "dpo", "grpo", "prep", "other"])
+def test_a_model_of_the_hub_that_names_code_is_refused(run, monkeypatch):
+    for values in (
+        {"_attn_implementation": "someone/kernel"},
+        {"experts_implementation_internal": "x"},
+        {"text_config": [{"deep": [{"attn_implementation": {"text": "a/b@main:c"}}]}]},
+    ):
+        (run.parent / "base/config.json").write_text(json.dumps(values), encoding="utf-8")
+        with pytest.raises(UserError, match="never runs a model's own code"):
+            find_model("base", run)
+    cache_model(use_cache(run / "hub", monkeypatch), "org/name", run.parent / "base", "c" * 40)
+    with pytest.raises(UserError, match="never runs a model's own code") as refused:
+        find_model("org/name", run)
+    assert refused.value.exit_code == MODEL and "org--name" in refused.value.location
+
+
+@pytest.mark.parametrize("name", ["sft", "dpo", "grpo", "prep", "other", ""])
 def test_a_model_that_is_missing_is_refused_with_the_stages_that_are_there(run, name):
     train(run / "mine", "base", "adapter")
     with open_stage(run / "rows", Plan("prep", {}, {}), force=False):

@@ -532,6 +532,7 @@ def test_an_output_that_was_changed_is_set_aside_and_others_are_left(tmp_path, c
         assert sorted(os.listdir(stage.folder))[-1] == "plan.json"
         (stage.folder / "out.jsonl").write_text("mine", encoding="utf-8")
         stage.set_aside_changed("out.jsonl")
+        stage.set_aside_changed("out.jsonl")  # gone: nothing is left to be kept
     assert (tmp_path / "sft/out.jsonl.broken").read_text(encoding="utf-8") == "mine"
     assert not (tmp_path / "sft/out.jsonl").exists()
     assert "set aside as out.jsonl.broken" in capsys.readouterr().err
@@ -561,6 +562,21 @@ def test_stages_are_listed_by_name_and_those_given_up_on_request(tmp_path):
     assert [path.name for path in stages_in(tmp_path, given_up=True)] == ["a", "b", "c"]
     assert stages_in(tmp_path, "*/*") == []
     assert [path.name for path in stages_in(tmp_path.parent, f"{tmp_path.name}/*")] == ["a", "b"]
+
+
+def test_the_stages_below_a_folder_lie_at_any_depth_and_inside_of_one_there_are_none(tmp_path):
+    for name in ("a", "a/cells/x", "b/c/d", "b/e"):
+        with open_stage(tmp_path / name, PLAN, force=False) as stage:
+            (stage.folder / "inner").mkdir()
+            if name == "b/e":
+                stage.fail()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/plan.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    found = [path.relative_to(tmp_path).as_posix() for path in run_folder.stages_below(tmp_path)]
+    assert found == ["a", "a/cells/x", "b/c/d", "b/e"]
+    for inside in ("a", "a/cells", "a/inner", "b/c/d", "b/e", "link/cells", "other"):
+        assert run_folder.stages_below(tmp_path / inside) == []
 
 
 def test_a_name_in_the_workspace_comes_before_a_path(tmp_path, monkeypatch):

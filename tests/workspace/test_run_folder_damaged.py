@@ -19,6 +19,7 @@ from agentlite.workspace.run_folder import (
     open_stage,
     read,
     read_expected,
+    stages_in,
 )
 
 PLAN = Plan("sft", {"lora_r": 16}, {}, {"agentlite": "1", "torch": "2.12"})
@@ -40,6 +41,27 @@ def test_a_stage_whose_plan_is_lost_was_begun_when_its_done_was_written(tmp_path
     os.utime(tmp_path / "sft/done.json", (7, 7))
     (tmp_path / "sft/plan.json").unlink()
     assert read(tmp_path / "sft").begun == 7
+
+
+def test_a_done_whose_plan_is_lost_is_refused_by_all_and_listed_with_those_given_up(tmp_path):
+    folder = tmp_path / "sft"
+    finish(folder)
+    (folder / "plan.json").unlink()
+    for reader in (
+        lambda: finished(folder, "sft"),
+        lambda: RunTarget(tmp_path, "sft").has_work(PLAN),
+        lambda: open_stage(folder, PLAN, force=False).__enter__(),
+        lambda: open_stage(folder, PLAN, force=True).__enter__(),
+        lambda: read(folder).trusted(),
+    ):
+        with pytest.raises(UserError, match="nobody knows how the stage was made") as refused:
+            reader()
+        assert refused.value.exit_code == 3
+        assert refused.value.location == str(folder / "plan.json")
+    assert (folder / "out").exists() and stages_in(tmp_path) == []
+    patterns = ((tmp_path, "*"), (tmp_path, "s*"), (tmp_path.parent, f"{tmp_path.name}/*"))
+    for run, pattern in patterns:
+        assert stages_in(run, pattern, given_up=True) == [folder]
 
 
 def test_the_number_of_rows_that_are_expected_is_known_until_the_stage_is_finished(tmp_path):
