@@ -106,8 +106,9 @@ def test_what_was_set_stays_and_the_rest_is_chosen_around_it():
     assert (four.load_in_4bit, four.batch_size) == (True, 16)
     rows = chosen("sft", SEVEN, machine, {"batch_size"}, batch_size=3)
     assert (rows.load_in_4bit, rows.batch_size, rows.gradient_accumulation) == (True, 3, 4)
-    eight = chosen("sft", SMALL, machine, load_in_8bit=True)
-    assert eight.load_in_8bit and not eight.load_in_4bit
+    for shape in (SMALL, SEVEN):  # also where they do not fit
+        eight = chosen("sft", shape, with_memory(8), load_in_8bit=True)
+        assert eight.load_in_8bit and not eight.load_in_4bit
     few, many = (
         chosen("sft", SMALL, with_memory(8), {"batch_size"}, batch_size=rows) for rows in (1, 16)
     )

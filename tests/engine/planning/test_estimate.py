@@ -17,10 +17,17 @@ from agentlite.engine.planning.estimate import (
 )
 from agentlite.engine.planning.gpus import Machine, with_memory
 from agentlite.engine.planning.memory import GIB
-from agentlite.engine.planning.model_shape import base_of, find_shape, with_teacher
-from agentlite.engine.planning.time_and_disk import CARDS
+from agentlite.engine.planning.model_shape import (
+    PUBLISHED,
+    base_of,
+    find_shape,
+    shape_of,
+    with_teacher,
+)
+from agentlite.engine.planning.time_and_disk import CARDS, training_seconds
 
 SHAPE = find_shape("smollm2-135m")
+HALF = "Qwen/Qwen2.5-0.5B-Instruct"
 
 
 def settings_of(command: str, **changed: Any) -> Any:
@@ -142,6 +149,33 @@ def test_a_teacher_counts_with_its_own_parameters_before_or_beside_the_student(
     settings = settings_of("distill", teacher="smollm2-135m", lmbda=0.0, top_k=top_k)
     found = with_teacher(student, settings, tmp_path)
     assert found == student._replace(teacher=SHAPE.parameters, teacher_first=bool(top_k))
+
+
+@pytest.mark.parametrize("teacher", ["sft", "{run}/sft", f"{HALF}@{'a' * 40}"])
+def test_a_teacher_may_be_a_stage_or_a_commit_of_the_hub(teacher: str, tmp_path: Path) -> None:
+    stage(tmp_path / "sft", "sft", {"model": HALF})
+    name = teacher.replace("{run}", str(tmp_path))
+    settings = settings_of("distill", teacher=name, lmbda=0.0)
+    assert with_teacher(SHAPE, settings, tmp_path).teacher == find_shape(HALF).parameters
+
+
+@pytest.mark.parametrize("key", ["num_key_value_heads", "head_dim", "max_position_embeddings"])
+def test_a_fact_that_is_null_is_one_that_is_not_given(key: str) -> None:
+    config = json.loads(PUBLISHED.read_bytes())[HALF]
+    without = {name: value for name, value in config.items() if name != key}
+    assert shape_of({**config, key: None}, "") == shape_of(without, "")
+
+
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
+def test_of_a_step_that_vllm_samples_for_only_the_training_has_a_known_time(engine: str) -> None:
+    settings = settings_of("grpo", engine=engine, vllm=True)
+    machine = with_memory(24)
+    load = load_of("grpo", settings, SHAPE, True)
+    training = training_seconds(load, machine.card, settings.gradient_accumulation, load.length)
+    found = plan("grpo", settings, SHAPE, machine, RowLengths()).time["seconds_a_step"]
+    assert found == round(training, 2) > 0
+    own = settings_of("grpo", engine=engine)
+    assert plan("grpo", own, SHAPE, machine, RowLengths()).time["seconds_a_step"] > found
 
 
 @pytest.mark.parametrize(
