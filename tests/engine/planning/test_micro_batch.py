@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from support.samples import DATA
 
 import agentlite
+from agentlite.config.gpu_profiles import Gpu
 from agentlite.config.settings import DistillSettings, DpoSettings, GrpoSettings, SftSettings
 from agentlite.engine.planning import gpus
 from agentlite.engine.planning.estimate import load_of
@@ -21,7 +22,7 @@ TRAINERS = {
     "sft": SftSettings(),
     "dpo": DpoSettings(),
     "grpo": GrpoSettings(),
-    "distill": DistillSettings(teacher="smollm2-135m"),
+    "distill": DistillSettings(teacher="Qwen/Qwen2.5-7B-Instruct"),
 }
 LONGEST = 700
 
@@ -45,6 +46,20 @@ def test_the_largest_that_fits_is_taken_and_a_step_keeps_its_rows(
     assert micro_batch_in_memory(*given) == Schedule(1, fitting, 12 // fitting)
     monkeypatch.setattr(gpus, "_host_bytes", lambda: 1.0)  # not even one row
     assert micro_batch_in_memory(*given) == Schedule(1, 1, 12)
+
+
+@pytest.mark.parametrize(("gpu", "processes"), [(True, 1), (False, 2)])
+def test_a_card_and_several_processes_begin_with_the_micro_batch_that_was_set(
+    gpu: bool, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A card says when it is full, and processes have to agree."""
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    monkeypatch.setattr(gpus, "_host_bytes", lambda: 1.0)
+    if gpu:
+        monkeypatch.setattr("agentlite.config.gpu_profiles.card", lambda: Gpu("T4", 15.0, 0.1))
+    settings = replace(SftSettings(), batch_size=6, gradient_accumulation=2)
+    found = micro_batch_in_memory("sft", settings, "smollm2-135m", LONGEST, tmp_path)
+    assert found == Schedule(1, 6, 2)
 
 
 def test_micro_batches_are_not_cut_where_sampling_alone_is_too_much(
