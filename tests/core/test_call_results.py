@@ -1,6 +1,7 @@
 """A result is a text or JSON, the same in every process."""
 
 import enum
+import json
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from support.hostile_code import AS_RESULTS, HOSTILE
 
-from agentlite.core.call_results import as_text
+from agentlite.core.call_results import as_text, says_error
 
 
 class Colour(enum.Enum):
@@ -51,6 +52,7 @@ RESULTS = [
     (Point(math.inf), '{"x": null, "colours": ["red"]}'),
     (Model(), '{"mode": "json", "share": null}'),
     ({"b", "a"}, '["a", "b"]'),
+    ([{1, None, "a"}, frozenset({(2,), "b"})], '[["a", 1, null], ["b", [2]]]'),
     (object(), "<object object>"),
     ([object(), print], '["<object object>", "<built-in function print>"]'),
     ({(1, 2): 3}, "{(1, 2): 3}"),
@@ -61,7 +63,35 @@ RESULTS = [
 
 @pytest.mark.parametrize(("result", "text"), RESULTS, ids=[text for _, text in RESULTS])
 def test_a_result_is_text_or_json_without_an_address(result, text):
-    assert as_text(result) == text
+    assert as_text(result) == text and type(as_text(result)) is str
+
+
+@pytest.mark.parametrize("kind", [Point, Model, Colour], ids=["dataclass", "pydantic", "enum"])
+def test_a_class_has_no_fields_to_show(kind):
+    assert json.loads(as_text([kind])) == [str(kind)]
+
+
+@pytest.mark.parametrize(
+    ("result", "failed"),
+    [
+        ("Error: no tool x.", True),
+        (" \n Error", True),
+        ("No Error", False),
+        ("", False),
+        ('{"error": "no such city"}', True),
+        (' {"rain": 4, "error": ["x"]}\n', True),
+        *((f'{{"error": {value}}}', False) for value in ("null", '""', "false", "0", "[]", "{}")),
+        ('{"rain": 4}', False),
+        ('{"rain": "Error: none"}', False),
+        ('[{"error": "x"}]', False),
+        ("{'error': 'x'}", False),
+        ('{"error": "x"', False),
+        ('{"a":' * 100_000, False),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_call_failed_where_its_result_says_so(result, failed):
+    assert says_error(result) is failed
 
 
 @pytest.mark.parametrize("name", AS_RESULTS)

@@ -46,6 +46,7 @@ def test_replies_are_counted_and_failures_and_probes_are_not(
         of_model = {"replies": 8 * runs, "tokens_read": 160 * runs, "tokens_written": 40 * runs}
         assert usage.figures() == {"m": of_model}
         assert usage.tokens == 200 * runs and usage.note == f"{200 * runs} tokens"
+        assert usage.file and usage.file.file.closed
     list(ask_all(PAIR, questions(9)))  # outside, nothing counts
     assert usage.tokens == 400
 

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentlite.core.call_results import says_error
 from agentlite.core.records import Call, Candidate, Message
 from agentlite.data.formats import to_record
 from agentlite.rendering import PROTOCOLS
@@ -17,24 +16,9 @@ ASK, TELL = Call("ask", {"x": 1}, "a"), Call("tell", {}, "b")
 
 
 @pytest.mark.parametrize(
-    ("result", "fails"),
-    [
-        ("4 mm", False),
-        ("", False),
-        ("Error: no such city", True),
-        (" Error during execution: x", True),
-        ("No error was found", False),
-        ('{"error": "no such city"}', True),
-        ('{"error": null, "rain": 4}', False),
-        ('{"error": "", "rain": 4}', False),
-        ('{"rain": "Error: none"}', False),
-        ('["error"]', False),
-        ("{'error': 'x'}", False),
-        ('{"a":' * 99999, False),
-    ],
+    ("result", "fails"), [("4 mm", False), ("", False), ("Error: no such city", True)]
 )
 def test_a_recorded_result_says_whether_its_call_failed(result, fails):
-    assert says_error(result) is fails
     assert recorded_steps([Message("assistant", "", (ASK,)), Message("tool", result, (), "a")]) == (
         TraceStep(ASK, not fails, False, result),
     )
