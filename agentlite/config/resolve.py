@@ -13,7 +13,7 @@ from msgspec import Struct
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
 from agentlite.config.metavars import as_typed, choices, metavar, without_marks
 from agentlite.config.settings import COMMANDS, default, describe, fields
-from agentlite.config.yaml_errors import yaml_error
+from agentlite.config.yaml_errors import in_words, yaml_error
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.plain_words import misfit
 
@@ -217,9 +217,9 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
         parsed = strict_yaml.loader(value).get_single_data()
         refuse_grown(parsed, f"--set {name}")
     except (yaml.YAMLError, RecursionError) as error:
-        problem = getattr(error, "problem", "") or "nested too deep"
+        words, fix = in_words(error)
         raise UserError(
-            f"'{value[:80]}' cannot be read as YAML: {problem}.", location=f"--set {name}"
+            f"'{value[:80]}' cannot be read as YAML: {words}.", fix, location=f"--set {name}"
         ) from error
     for part in reversed(inner):
         parsed = {part: parsed}

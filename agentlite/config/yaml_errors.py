@@ -21,19 +21,31 @@ PROBLEMS = {
     "did not find expected ',' or": ("a bracket is not closed", "Close it, or add a comma."),
     "expected <block end>": INDENTATION,
     "undefined alias": ("a text that begins with * has no quotes", "Put it in quotes."),
+    "unknown escape": ("a backslash in double quotes", "Write it twice, or take single quotes."),
 }
+# how its words begin where a text without quotes holds a sign that YAML reads
+THEIRS = ("found ", "did not find ", "could not ", "mapping ", "block ", "expected ")
+SIGN = ("a sign that YAML takes for its own", "Put the text in quotes.")
+BEHIND = ("there is text behind a quote or a bracket", "Put all of it in quotes.")
+
+
+def in_words(error: Exception) -> tuple[str, str]:
+    """What the mistake mostly is, and what to do. `error`: of PyYAML, or of ours, or a
+    RecursionError.
+    """
+    problem = str(getattr(error, "problem", "") or "nested too deep")
+    otherwise = SIGN if problem.startswith(THEIRS) else (problem, "")
+    return next((plain for theirs, plain in PROBLEMS.items() if theirs in problem), otherwise)
 
 
 def yaml_error(path: Path, error: Exception) -> UserError:
     """`error`: of PyYAML."""
     # where what is not closed began, or else where reading stopped
-    problem = str(getattr(error, "problem", "") or "nested too deep")
+    problem = str(getattr(error, "problem", ""))
     context = str(getattr(error, "context", ""))
     begun = "context_mark" if "quoted" in context or "flow" in context else "problem_mark"
     mark = getattr(error, begun, None)
-    words, fix = next(
-        (plain for theirs, plain in PROBLEMS.items() if theirs in problem), (problem, "")
-    )
+    words, fix = in_words(error)
     if mark is None:
         return UserError(f"invalid YAML: {words}.", fix, location=str(path))
     text = utf8_text(path.read_bytes(), str(path)).splitlines()
@@ -47,6 +59,8 @@ def yaml_error(path: Path, error: Exception) -> UserError:
         words, fix = "the indentation contains a tab", "Use spaces."
     elif problem.startswith("mapping values") and ":" not in line[:column]:
         (words, fix), column = INDENTATION, indented
+    elif (words, fix) == INDENTATION and column > indented:
+        words, fix = BEHIND
     shown = [f"  | {one}" for one in pointed(line, column, column + 1)]
     return UserError(
         "\n".join([f"invalid YAML: {words}.", *shown]),

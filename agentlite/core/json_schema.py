@@ -69,8 +69,11 @@ def misfit(value: object, schema: Schema) -> str:
     if is_too_deep(value):
         return f"is nested deeper than {DEEPEST}"
     error = next(iter(_compiled(schema).validator.iter_errors(value)), None)
-    if error is None:
-        return ""
+    return "" if error is None else _located(error)
+
+
+def _located(error: "jsonschema_rs.ValidationError") -> str:
+    """The path to what is wrong, and why, with a quote of it."""
     text = json.dumps(error.instance, ensure_ascii=False)
     quoted = text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
     path = ".".join(map(str, error.instance_path))
@@ -156,8 +159,11 @@ def _compile(text: bytes) -> CompiledSchema:
         for draft in drafts:
             try:
                 validator = draft(meant, validate_formats=False, mask=QUOTE, offline=True)
-            except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as e:
-                problem = problem or str(e).partition("\n")[0]
+            except jsonschema_rs.ValidationError as error:
+                problem = problem or _located(error)
+                continue
+            except (jsonschema_rs.ReferencingError, ValueError) as error:
+                problem = problem or str(error).partition("\n")[0]
                 continue
             return CompiledSchema(validator, problem if kept is STRUCTURE else "")
     raise AssertionError(f"the structure of a schema is not a schema: {meant}")
@@ -182,7 +188,7 @@ def _meant(schema: object, kept: frozenset[str], is_closed: bool = True) -> Any:
         inner, closed = meant[key], key in ("items", "prefixItems", "additionalProperties")
         meant[key] = (
             [_meant(one, kept, closed) for one in inner]
-            if isinstance(inner, list) and inner and key in LISTS
+            if isinstance(inner, list) and key in LISTS and (inner or key in COMBINING)
             else _meant(inner, kept, closed)
         )
     if isinstance(meant.get("enum"), list) and not _possible(meant["enum"], types_of(meant)):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.samples import ROOT
 
+from agentlite.config import torch_builds
 from agentlite.config.gpu_profiles import Gpu
 from agentlite.config.torch_builds import BUILDS, XFORMERS, NoBuild, build_for, numbers
 
@@ -64,6 +65,20 @@ def test_where_none_runs_the_true_cause_is_named(capability, driver, vllm, cause
     with pytest.raises(NoBuild) as error:
         build_for(Gpu("it", 24, 24, capability), driver, vllm)
     assert cause in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [("470.57.02", "driver 470.57.02 is too old"), ("550.1", "does not say which card there is")],
+)
+def test_a_driver_that_is_too_old_is_named_also_where_no_card_is_seen(
+    version, told, monkeypatch, capsys
+):
+    monkeypatch.setattr(torch_builds, "driver", lambda: version)
+    monkeypatch.setattr(torch_builds, "card", lambda: None)
+    assert torch_builds.main([]) == 1
+    shown = capsys.readouterr()
+    assert told in shown.err and not shown.out
 
 
 def test_the_newest_torch_is_the_tested_one():

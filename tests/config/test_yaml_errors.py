@@ -1,5 +1,6 @@
 """agentlite.config.yaml_errors: the line of a mistake is shown, and no word of the library."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,10 @@ from hypothesis import strategies as st
 
 from agentlite.config.resolve import Given, resolve
 from agentlite.core.errors import UserError
+
+THEIRS = (
+    r"unicode string|byte string|did not find|could not|: found|not allowed in this context|scalar"
+)
 
 
 def refused(content: bytes, folder: Path) -> UserError:
@@ -29,6 +34,9 @@ def refused(content: bytes, folder: Path) -> UserError:
         ("prep:\n  system: a: b\n", 2, "a text with a colon has no quotes", ": b"),
         ("prep:\n  system: @me\n", 2, "a character that cannot begin a value", "@me"),
         ("prep:\n  system: *me\n", 2, "a text that begins with * has no quotes", "*me"),
+        ("prep:\n  dev: 0.1\n  test\n", 3, "a colon is missing", ""),
+        ('prep:\n  system: "a" b\n', 2, "there is text behind a quote or a bracket", "b"),
+        ('prep:\n  system: "\\q"\n', 2, "a backslash in double quotes", '"\\q'),
     ],
 )
 def test_a_mistake_is_shown_in_its_line(
@@ -37,10 +45,28 @@ def test_a_mistake_is_shown_in_its_line(
     error = refused(content.encode(), tmp_path)
     assert error.location == f"{tmp_path / 'a.yaml'}:{line}"
     assert error.fix
+    behind = refused(f"{content}  \n\n".encode(), tmp_path)  # blank lines change nothing
+    assert (behind.problem, behind.location) == (error.problem, error.location)
     head, shown, caret = error.problem.splitlines()
     assert head == f"invalid YAML: {words}."
     if piece is not None:
         assert shown[caret.index("^") :].startswith(piece)
+    if piece == "":  # what is missing is missing at the end of the line
+        assert caret.index("^") == len(shown)
+
+
+SIGNS = ["**Be brief**", "* a", "& a", "> Be brief", "|x", "!important", "!!x a", "{{a}}", "? a"]
+SIGNS += ["- a", "%a", "`a`", "="]
+
+
+@pytest.mark.parametrize("text", [*SIGNS, ", a", "]"])
+def test_a_text_with_a_sign_of_yaml_is_to_be_put_in_quotes(tmp_path: Path, text: str) -> None:
+    error = refused(f"prep:\n  system: {text}\n".encode(), tmp_path)
+    assert "in quotes" in error.fix or text not in SIGNS  # it may be half of a list as well
+    assert error.fix and not re.search(THEIRS, error.problem)
+    with pytest.raises(UserError) as caught:
+        resolve("prep", Given(sets=(f"prep.system={text}",)))
+    assert caught.value.fix and not re.search(THEIRS, caught.value.problem)
 
 
 def test_a_file_that_is_not_utf8_names_the_line(tmp_path: Path) -> None:
@@ -65,7 +91,7 @@ def test_no_text_brings_the_words_of_the_library(
         resolve("prep", Given(files=(str(path),)))
     except UserError as error:
         said = str(error)
-    assert "unicode string" not in said and "byte string" not in said
+    assert not re.search(THEIRS, said), said
 
 
 def test_a_share_may_be_a_percentage(tmp_path: Path) -> None:

@@ -157,7 +157,10 @@ def test_whatever_is_written_by_the_guide_fits(name, data):
         '{"a":1,}',
         "{,}",
         "[" + " " * 40 + "]",
-        "[" * 300,
+        "[" * 128 + "]" * 128,
+        '{"a":' * 128 + "1" + "}" * 128,
+        '{"a": 1, "a": 2}',
+        '{"a": 1, "b": 2, "a": 3}',
     ],
 )
 def test_what_is_no_json_or_without_end_is_stopped(text):
@@ -204,6 +207,13 @@ REFERENCES: dict[str, Any] = {
         ('"a"', {"oneOf": [{"type": "number"}, {"type": "null"}]}, False),
         ("null", {"type": "string", "nullable": True}, True),
         ("null", {"type": "string", "nullable": False}, False),
+        ("[" * 64 + "]" * 64, {}, True),
+        ("null", {"type": ["object", "null"], "properties": {"a": {}}}, True),
+        ("{}", {"type": "string", "properties": {"a": {}}}, False),
+        # beside a type, and where several have to fit, alternatives are for json_schema
+        ('"x"', {"type": "string", "anyOf": [{"maxLength": 3}, {"pattern": "x"}]}, True),
+        ("1", {"type": "string", "anyOf": [{"maxLength": 3}, {"type": "integer"}]}, False),
+        ('"x"', {"allOf": [{"type": "number"}, {"type": "integer"}]}, True),
     ],
 )
 def test_what_a_schema_says_is_held_to_at_its_limits(text, schema, through):

@@ -234,3 +234,40 @@ def test_a_name_that_a_pattern_describes_is_taken_beside_those_that_are_listed()
     schema = {"properties": {"a": {}}, "patternProperties": {"^x_": {"type": "integer"}}}
     assert takes(schema, "a") and takes(schema, "x_b")
     assert fits({"x_b": 1}, schema) and not fits({"x_b": "1"}, schema)
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        *(
+            ({keyword: []}, f"properties.n.{keyword}: [] ")
+            for keyword in ("allOf", "anyOf", "oneOf")
+        ),
+        ({"minLength": "3"}, 'properties.n.minLength: "3" '),
+        ({"maximum": [3]}, "properties.n.maximum: [3] "),
+        ({"pattern": "("}, 'properties.n.pattern: "(" '),
+        ({"$ref": "#/nowhere"}, ""),
+        ({"items": []}, None),
+        ({"prefixItems": []}, None),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_with_a_schema_is_quoted_with_its_place(part, told):
+    problem = schema_problem({"properties": {"n": part}})
+    assert bool(problem) is (told is not None)
+    assert problem.startswith(told or "") and "\0" not in problem
+
+
+@pytest.mark.parametrize("nullable", [False, None, "false", "true", 1, 0])
+def test_only_true_makes_a_value_nullable(nullable):
+    schema = {"properties": {"a": {"type": "string", "nullable": nullable}}}
+    assert fits({"a": "x"}, schema) and not fits({"a": None}, schema)
+    assert fits({"a": None}, {"properties": {"a": {"type": "string", "nullable": True}}})
+
+
+@pytest.mark.parametrize("place", ["$defs", "definitions"])
+def test_an_object_that_is_referred_to_may_have_others_than_its_properties(place):
+    inner = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    referring = {"properties": {"a": {"$ref": f"#/{place}/inner"}}, place: {"inner": inner}}
+    assert fits({"a": {"x": 1, "y": 2}}, referring) and not fits({"a": {"x": "1"}}, referring)
+    assert not fits({"a": {"x": 1, "y": 2}}, {"properties": {"a": inner}})
