@@ -90,13 +90,19 @@ def test_of_all_sources_the_strongest_one_wins_whichever_of_them_speak(folder, i
     before = {"batch_size": (10, "an earlier stage")} if inherited else None
     by_memory = {"batch_size": (30, "profile auto")} if planned else None
     for sources in SUBSETS:
-        found, origin = resolve.resolve("sft", given_by(sources, folder), before, by_memory)
+        given = given_by(sources, folder)
+        resolved = resolve.resolve("sft", given, before, by_memory)
+        found, origin = resolved
         strongest = sources[-1] if sources else None
         weakest = (10, "an earlier stage") if inherited else (2, "default")
         expected = (VALUES[strongest], ORIGINS[strongest]) if strongest else weakest
         if planned and strongest in (None, "profile"):  # it stands in for the profile's value
             expected = (30, "profile auto")
         assert (found.batch_size, origin["batch_size"]) == expected, sources
+        is_chosen = expected[1] == "default" or expected[1].startswith("profile ")
+        assert resolved.was_set("batch_size") is not is_chosen, sources
+        cell = resolve.resolve("sft", given, before, by_memory, {"batch_size": (40, "a cell")})
+        assert (cell.settings.batch_size, cell.origin["batch_size"]) == (40, "a cell"), sources
         # mappings are merged: each of the sources adds its name, the strongest has the shared one
         mappings = [name for name in sources if name != "flag"]
         shared = {"shared": VALUES[mappings[-1]]} if mappings else {}

@@ -22,9 +22,9 @@ MISTAKES = {  # the text of a section -> its line, the column, and what is said
     f"  seed: {'9' * 100_000}\n": (2, 8, "a number of 100000 digits"),
     f"  seed: 0x{'f' * 100_000}\n": (2, 8, "a number of 100002 digits"),
     f"  trl: {{a: [1, {'9' * 5000}]}}\n": (2, 14, "a number of 5000 digits"),
-    "  data: !!binary aGk=\n": (2, 8, "could not determine a constructor"),
-    "  trl: !!set {a}\n": (2, 7, "could not determine a constructor"),
-    "  data: !!python/object/apply:os.getcwd []\n": (2, 8, "could not determine a constructor"),
+    "  data: !!binary aGk=\n": (2, 8, "a sign that YAML takes for its own"),
+    "  trl: !!set {a}\n": (2, 7, "a sign that YAML takes for its own"),
+    "  data: !!python/object/apply:os.getcwd []\n": (2, 8, "a sign that YAML takes for its own"),
 }
 
 

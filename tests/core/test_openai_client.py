@@ -500,6 +500,13 @@ def test_no_part_of_the_key_is_shown_wherever_it_stands(monkeypatch, answers, be
     assert "k-1" not in reply.detail and "(the key)".startswith(reply.detail[:9])
 
 
+@pytest.mark.parametrize("sign", ["\0", "\x1b", "\x7f", "\u200b"], ids=ascii)
+def test_a_key_that_is_parted_by_what_is_not_printed_is_not_shown_whole(monkeypatch, answers, sign):
+    monkeypatch.setenv("MY_KEY", "k-123")
+    answers += [(400, "", f"bad {sign.join('k-123')}".encode())]
+    assert ask(HERE._replace(key="MY_KEY"), [], {}, Stop()).detail == "bad (the key)"
+
+
 def test_an_explanation_is_shown_in_part_and_without_the_key(monkeypatch, answers):
     monkeypatch.setenv("MY_KEY", "k-123")
     answers += [(400, "", b"bad k-123 " + b"x" * 500)]

@@ -51,6 +51,34 @@ def test_replies_are_counted_and_failures_and_probes_are_not(
     assert usage.tokens == 400
 
 
+def test_replies_that_were_under_way_when_the_budget_was_used_up_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(4, timeout=30)
+
+    def ask(*_: Any) -> Reply:
+        together.wait()
+        return Reply("x", "", 20, 5)
+
+    monkeypatch.setattr(endpoint_pool, "ask", ask)
+    given: list[int] = []
+    problems: list[str] = []
+
+    def work() -> None:
+        with server_usage.counted(tmp_path, 25):
+            try:
+                given.extend(number for number, _ in ask_all(PAIR, questions(40)))
+            except UserError as error:
+                problems.append(error.problem)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive(), "waits for questions that are not asked"
+    assert sorted(given) == [0, 1, 2, 3]
+    assert problems == ["is used up: the servers have read and written 100 tokens."]
+
+
 def test_tokens_are_counted_for_the_model_whose_server_replied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
