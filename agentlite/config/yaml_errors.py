@@ -30,9 +30,7 @@ BEHIND = ("there is text behind a quote or a bracket", "Put all of it in quotes.
 
 
 def in_words(error: Exception) -> tuple[str, str]:
-    """What the mistake mostly is, and what to do. `error`: of PyYAML, or of ours, or a
-    RecursionError.
-    """
+    """Names the mistake, and its fix. `error`: of PyYAML, of strict_yaml, or a RecursionError."""
     problem = str(getattr(error, "problem", "") or "nested too deep")
     otherwise = SIGN if problem.startswith(THEIRS) else (problem, "")
     return next((plain for theirs, plain in PROBLEMS.items() if theirs in problem), otherwise)
