@@ -18,12 +18,13 @@ TOOLS = tuple(
     Tool(name, "", {"type": "object", "properties": {"item": {"type": "string"}}})
     for name in ("buy", "pay", "more")
 )
-BUY, PAY, MORE = (call(name, item="fig") for name in ("buy", "pay", "more"))
+BUY, PAY = (call(name, item="fig") for name in ("buy", "pay"))
 
 
 class FakeWorld:
-    """`pay` leaves nothing to do, and behind `more` there is a tool more. `open`: the worlds that
-    were reset and not stopped.
+    """`pay` leaves nothing to do. `open`: the worlds that
+    were reset and not stopped. A row's `breaks`: the step at which the world is lost; its `tools`:
+    the names of those on offer at first and behind each call.
     """
 
     open: list["FakeWorld"]
@@ -50,28 +51,41 @@ class FakeWorld:
         FakeWorld.open.append(self)
         FakeWorld.most = max(FakeWorld.most, len(FakeWorld.open))
         self.row = row
-        self.tools = TOOLS[:2] if "more" in row else TOOLS
-        self.tools = tuple(one for one in self.tools if not self.only or one.name in self.only)
+        self.offer()
+        self.may_break("reset")
         return None
 
+    def offer(self) -> None:
+        named = self.row.get("tools", [[one.name for one in TOOLS]])
+        names = named[min(len(self.calls), len(named) - 1)]
+        self.tools = tuple(
+            one for one in TOOLS if one.name in names and (not self.only or one.name in self.only)
+        )
+
+    def may_break(self, step: str) -> None:
+        if self.row.get("breaks") == step:
+            raise WorldError(f"{step} failed: torn")
+
     def call(self, one: Call) -> CallResult:
+        self.may_break("call")
         self.calls.append(one)
-        if one.name == "more":
-            self.tools = TOOLS
+        self.offer()
         return CallResult(f"{len(self.calls)}", failed=False, done=one.name == "pay")
 
     def next_user(self, words: str) -> str | None:
+        self.may_break("next_user")
         return "And?" if words == "Wait." else None
 
     def scores(self) -> dict[str, float]:
-        if "torn" in self.row:
-            raise WorldError("scores failed: torn")
+        self.may_break("scores")
         return {"env": len(self.calls) / 4}
 
     def turn_scores(self) -> list[dict[str, float]]:
+        self.may_break("turn_scores")
         return [{"right": 1.0}]
 
     def state(self) -> Any:
+        self.may_break("state")
         return {"calls": len(self.calls)}
 
 
@@ -165,10 +179,25 @@ def test_what_is_left_of_a_rollout_is_kept(setup):
     assert found.messages[1]["content"] is None  # no words beside the call
 
 
-def test_scores_that_cannot_be_told_cost_the_rollout(setup):
-    (found,) = ended(setup, saying("Done."), (task(torn=True), 0))
-    assert (found.ended, found.scores) == ("world", {}) and "torn" in found.problem
-    assert len(found.turns) == 1 and FakeWorld.open == []
+@pytest.mark.parametrize("step", ["reset", "state", "call", "next_user", "scores", "turn_scores"])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_world_that_is_lost_at_any_step_costs_its_own_rollout_and_no_other_one(
+    setup, step, batch_size
+):
+    def answers(prompts):
+        for index, prompt in enumerate(prompts):
+            text = BUY if prompt.turn == 0 else f"Done with {prompt.key.task}."
+            yield RolloutAnswer(index, text, "turn", 3)
+
+    waiting = [(task("t0", breaks=step), 0), (task("t1"), 0), (task("t2"), 0)]
+    found = ended(setup._replace(states=True), answers, *waiting, batch_size=batch_size)
+    lost, *others = sorted(found, key=lambda one: one.task)
+    assert (lost.ended, lost.problem) == ("world", f"{step} failed: torn")
+    assert (lost.scores, lost.by_turn) == ({}, []) and FakeWorld.open == []
+    assert len(lost.turns) == {"reset": 0, "state": 0, "call": 1}.get(step, 2)
+    for one in others:
+        assert [turn.text for turn in one.turns] == [BUY, f"Done with {one.task}."]
+        assert (one.ended, one.problem, one.scores) == ("user", "", {"env": 0.25})
 
 
 def test_a_prompt_without_an_answer_ends_its_own_rollout_and_says_why(setup):
@@ -240,14 +269,28 @@ def test_the_state_of_the_world_before_each_turn_is_kept_if_it_is_to_be(setup):
     assert {turn.state for turn in without.turns} == {""}
 
 
-def test_the_tools_of_each_turn_are_kept_where_they_change(setup):
-    (found,) = ended(setup, saying(BUY, MORE, BUY, "Done."), (task(more=True), 0))
-    assert [turn.offered for turn in found.turns] == [("buy", "pay")] * 2 + [
-        ("buy", "pay", "more")
-    ] * 2
-    assert [one["function"]["name"] for one in found.tools] == ["buy", "pay", "more"]
-    (same,) = ended(setup, saying(BUY, "Done."))
-    assert [turn.offered for turn in same.turns] == [None, None]
+@pytest.mark.parametrize(
+    "named",
+    [
+        (("buy", "pay"), ("buy", "pay"), ("buy", "pay", "more")),
+        (("buy", "pay", "more"), ("pay",), ("more",)),
+        (("buy",), ("pay",), ("buy",)),
+        (("buy", "pay"), ("buy", "pay"), ("buy", "pay")),
+    ],
+)
+def test_the_tools_of_each_turn_are_kept_where_they_come_and_go(setup, named):
+    (found,) = ended(setup, saying(BUY, BUY, "Done."), (task(tools=named), 0))
+    at = [tuple(one["function"]["name"] for one in found.tools_at(turn)) for turn in found.turns]
+    assert at == list(named)
+    assert {one["function"]["name"] for one in found.tools} == {*sum(named, ())}
+    kept = [turn.offered for turn in found.turns]
+    assert kept == ([None] * 3 if len({*named}) == 1 else list(named))
+
+
+def test_a_rollout_without_a_turn_has_the_tools_of_its_world(setup):
+    (found,) = ended(setup._replace(room=1), saying(BUY), (task(tools=(("pay", "more"),)), 0))
+    assert (found.ended, found.turns) == ("length", [])
+    assert [one["function"]["name"] for one in found.tools] == ["pay", "more"]
 
 
 def test_only_the_tools_that_are_named_for_a_task_are_on_offer_in_it(setup):

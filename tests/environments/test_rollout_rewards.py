@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -307,6 +308,17 @@ def test_a_function_of_the_user_sees_the_whole_trace():
         "buy",
         "search",
     ]
+
+
+BEFORE = rollout([no(MELON, BUSY)], "Well.", [did(SEARCH)], "No.").messages
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, len(BEFORE)])
+def test_what_others_answered_before_it_earns_a_rollout_nothing(count):
+    """A client of `serve` may send a dialog that another model began."""
+    for one, (gold, steps), _ in CASES.values():
+        after = msgspec.structs.replace(one, messages=[*BEFORE[:count], *one.messages])
+        assert earned(after, gold, steps) == earned(one, gold, steps)
 
 
 def test_a_function_that_fails_is_the_error_and_a_stored_value_is_not_asked_for_again():

@@ -188,6 +188,55 @@ def test_a_call_that_is_not_wanted_fits_its_tool() -> None:
     assert all(fits(call.arguments, CITY.parameters) for call in found)
 
 
+def test_arguments_of_a_call_elsewhere_are_taken_unless_some_of_the_right_ones_can_be_kept() -> None:
+    (known,) = (call.arguments for call in ELSEWHERE.messages[1].calls)
+    tool = tool_of(0, {"city": "string", "b": "integer", "c": "string"}, ["b"])
+    words = (Message("user", "Is it wet in Bonn?"), Message("assistant", "I cannot know."))
+    unwanted = edited_turns("unwanted_call", step(Record(messages=words, tools=(tool,)), 0, (ELSEWHERE,)))
+    assert known in [message.calls[0].arguments for message in unwanted]
+    for given in ({"city": "Oslo"}, {"city": "Oslo", "b": 3}, {"place": "Oslo"}):
+        right = Message("assistant", calls=(Call("other", given, "a"),))
+        asked = Message("user", "Is it wet in Bonn?")
+        record = Record(messages=(asked, right), tools=(OTHER, tool))
+        found = edited_turns("wrong_tool", step(record, 0, (ELSEWHERE,)))
+        made = [message.calls[0].arguments for message in found]
+        kept = {name: value for name, value in given.items() if name != "place"}
+        assert made and all(kept.items() <= one.items() for one in made)
+        assert (known in made) == (not kept)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("integer", 7), ("number", 8.5), ("string", "Bonn"), ("boolean", False)]
+)
+def test_what_a_parameter_lacks_is_taken_from_the_dialog_before_any_stand_in(
+    kind: str, value: Any
+) -> None:
+    """And before the dialog from its schema, or a parameter of that name of any tool elsewhere."""
+    earlier = (
+        Message("user", "And in Bonn, at 7 or 8.5 degrees?"),
+        Message("assistant", calls=(Call("other", {"city": "Bonn", "dry": False}, "a"),)),
+        Message("tool", "dry", call_id="a"),
+        Message("assistant", "It is dry."),
+        Message("user", "Thank you."),
+        Message("assistant", "You are welcome."),
+    )
+    lacks = {"type": "object", "properties": {"x": {"type": kind}}, "required": ["x"]}
+
+    def made(schema: dict[str, Any], *others: Record) -> list[Any]:
+        tool = Tool("needs", "", {**lacks, "properties": {"x": schema}})
+        record = Record(messages=earlier, tools=(OTHER, tool))
+        calls = [one.calls[0] for one in edited_turns("unwanted_call", step(record, 0, others))]
+        return [call.arguments["x"] for call in calls if call.name == "needs"]
+
+    among = {"integer": [7], "number": [7, 8.5], "string": ["Bonn"], "boolean": [False]}[kind]
+    assert value in among and all(one in among for one in made({"type": kind}))
+    assert made({"type": kind, "enum": [value]}) == [value]
+    here = {"integer": 3, "number": 2.25, "string": "Rome", "boolean": True}[kind]
+    answer = Message("assistant", calls=(Call("tool_5", {"x": here, "y": 9, "z": "no"}, "a"),))
+    other = Record(messages=(Message("user", "Now?"), answer), tools=(tool_of(5, {"x": kind}, []),))
+    assert made({"type": kind}, other) == [here]
+
+
 def test_an_extra_parameter_may_have_its_default() -> None:
     schema = {"city": {"type": "string"}, "limit": {"type": "integer", "default": 77}}
     tool = Tool("tool_0", "", {"type": "object", "properties": schema})
