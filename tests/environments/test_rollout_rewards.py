@@ -364,6 +364,7 @@ def test_ranges_and_no_rollout_depends_on_those_beside_it(made, gold, chance):
         assert found["failed_calls"] <= found["calls"] >= found.get("extra_calls", 0)
         assert found["timeout"] <= found["failed_calls"] + 1
         assert (found["repeated_calls"] < 1) or not one.calls
+        assert found["tool_errors"] * found["calls"] == pytest.approx(found["failed_calls"])
 
 
 @given(st.lists(st.sampled_from([None, ONE, TWO]), min_size=1, max_size=4))

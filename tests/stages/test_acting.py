@@ -9,10 +9,17 @@ from support.generated_rollouts import rollout, says
 from support.generated_run import stage
 
 from agentlite.config.settings import RolloutSettings
-from agentlite.core.errors import NETWORK, REJECTS, UserError
+from agentlite.core.errors import NETWORK, REJECTS, USAGE, UserError
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import RolloutKey, SimulatedUserTurns, UserFault
-from agentlite.stages.acting import Acting, _refuse_lost, _setup, figures_of, split_of_task
+from agentlite.stages.acting import (
+    Acting,
+    _refuse_lost,
+    _say_too_long,
+    _setup,
+    figures_of,
+    split_of_task,
+)
 from agentlite.workspace.model_source import Source
 
 BASE = Source("smollm2-135m", "smollm2-135m", None, "digest")
@@ -58,6 +65,30 @@ def test_the_share_of_all_rollouts_may_be_lost_and_no_more(ended, lost, count, s
     assert (error.exit_code, error.location) == (
         (REJECTS, "shop.py:Shop") if ended == "world" else (NETWORK, "http://a/v1 http://b/v1")
     )
+
+
+@pytest.mark.parametrize("stuck", range(4))
+@pytest.mark.parametrize("others", [[], ["user"], ["length", "world"]])
+def test_rollouts_that_cannot_begin_are_counted_and_refused_where_none_can(stuck, others, capsys):
+    """One that ends for want of room later on has begun."""
+    ended = [*[("length", [])] * stuck, *((one, [says("Yes.")]) for one in others)]
+    done = {
+        RolloutKey("fig", n): rollout("fig", turns, {}, sample=n, ended=one)
+        for n, (one, turns) in enumerate(ended)
+    }
+    settings = RolloutSettings(env="shop.py:Shop", max_length=600, max_new_tokens=88)
+    if done and not others:
+        with pytest.raises(UserError) as found:
+            _say_too_long(settings, done, "rollout")
+        assert "longer than 512 tokens" in found.value.problem and found.value.exit_code == USAGE
+        assert "--max-length 2400 --force" in found.value.fix
+        assert found.value.location == "shop.py:Shop"
+    elif done:
+        _say_too_long(settings, done, "rollout")
+        notice = " ".join(capsys.readouterr().err.split())
+        counted = f"rollout: {stuck} of {len(done)} rollouts ended before the first answer"
+        assert (counted in notice) == bool(stuck) == bool(notice)
+        assert not stuck or "512 tokens. Raise --max-length, as in --max-length 2400" in notice
 
 
 def test_the_figures_of_rollouts_are_those_of_their_turns_their_calls_and_their_users():

@@ -89,15 +89,6 @@ def test_rollouts_that_cannot_begin_are_counted_aloud(tmp_path, capsys):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("acting")
-def test_rollouts_that_end_for_want_of_room_later_on_are_not_among_them(tmp_path, capsys):
-    shop(tmp_path, tasks())
-    figures = rollout(tmp_path, max_length=600).figures
-    assert figures["ended"] == {"length": 8} and figures["turns"] > 8
-    assert "before the first answer" not in capsys.readouterr().err
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("acting")
 @pytest.mark.parametrize("rows", in_turn(3, [0, 1, 2, 7, 16, 17, 33, 47]))
 def test_stopped_at_any_turn_and_run_again_it_ends_with_the_same_bytes(tmp_path, monkeypatch, rows):
     shop(tmp_path, tasks())
