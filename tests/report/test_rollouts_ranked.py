@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import random
 import zlib
 
 import msgspec
@@ -15,6 +16,7 @@ from agentlite.report import write_report
 from agentlite.report.read_run import read_run
 from agentlite.report.rollout_viewer import pack_rollouts
 from agentlite.report.rollouts import (
+    LOST,
     Parting,
     ReportedRollout,
     ReportedTurn,
@@ -47,15 +49,39 @@ def reported(*turns):
     return ReportedRollout("t", 0, [], [*turns], "user", {})
 
 
-def test_of_equal_verdicts_the_lower_mean_of_all_scores_comes_first(tmp_path):
-    done = [
-        rollout("apple", TALK, {"mine": mine, "env": 1.0}, sample=n)
-        for n, mine in enumerate((0.5, 1.0, 0.0))
-    ]
-    found = read_rollouts(files(tmp_path, m=done))
-    assert [one.rollout.sample for one in found.shown] == [2, 0, 1]
-    assert [one.best and one.best[1].sample for one in found.shown] == [1, 1, None]
-    assert found.names == ["env", "mine"]
+@pytest.mark.parametrize("seed", range(4))
+def test_the_worst_come_first_each_beside_the_best_of_its_task(tmp_path, seed):
+    """Lost ones, then by the verdict, then by the mean, then as their files have them; the best has
+    the highest mean, then the fewest turns.
+    """
+    chance = random.Random(seed)
+    made = []
+    for n in range(24):
+        lost = chance.random() < 0.2
+        scores = {} if lost else {name: chance.choice([0.0, 0.5, 1.0]) for name in ("mine", "env")}
+        ended = chance.choice(LOST) if lost else "user"
+        task, turns = chance.choice(["apple", "fig"]), TALK * chance.randint(1, 2)
+        made.append(rollout(task, turns, scores, sample=n, ended=ended))
+    found = read_rollouts(files(tmp_path, m=made[:13], k=made[13:]))
+    order = sorted(
+        made, key=lambda one: (bool(one.scores), one.scores.get("env", 0), sum(one.scores.values()))
+    )
+    assert [one.rollout.sample for one in found.shown] == [one.sample for one in order]
+    assert [one.file.model for one in found.shown] == ["mk"[one.sample > 12] for one in order]
+    scored = [one for one in made if one.scores]
+    best = {
+        task: min(
+            (one for one in scored if one.task == task),
+            key=lambda one: (-sum(one.scores.values()), len(one.turns)),
+        ).sample
+        for task in ("apple", "fig")
+    }
+    for one in found.shown:
+        shown = one.rollout.sample if one.best is None else one.best[1].sample
+        assert shown == best[one.rollout.task]
+        assert one.best is None or one.best[0].model == "mk"[shown > 12]
+    failed = [one for one in made if one.scores.get("env", 0) < 1]
+    assert (found.total, found.failed, found.names) == (24, len(failed), ["env", "mine"])
 
 
 def test_the_verdict_of_the_benchmark_comes_before_that_of_the_environment(tmp_path):
