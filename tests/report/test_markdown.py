@@ -51,8 +51,11 @@ def test_a_table_of_more_than_eight_figures_has_a_row_for_each(count, turned, tm
     assert ("| figure_0 | figure_1 |" in text) is not turned
 
 
+@pytest.mark.parametrize("has_any", [True, False])
 @pytest.mark.parametrize("outdated", [False, True])
-def test_differences_are_shown_only_of_the_predictions_that_were_compared(outdated, tmp_path):
+def test_differences_are_shown_only_of_the_predictions_that_were_compared(
+    outdated, has_any, tmp_path
+):
     folder = tmp_path / "eval" / "prep"
     for name in "ab":
         rows = {"predictions.jsonl": [{"name": name}]}
@@ -60,11 +63,15 @@ def test_differences_are_shown_only_of_the_predictions_that_were_compared(outdat
     ends = {"mean": 0.5, "low": 0.25, "high": 0.75, "beyond_noise": True}
     row = {"metric": "exact_call", "first": "a", "second": "b", "count": 4, **ends}
     digests = {name: file_digest(folder / name / "predictions.jsonl") for name in "ab"}
-    compared = {"models": ["a", "b"], "predictions": digests, "differences": [row]}
+    compared = {"models": ["a", "b"], "predictions": digests}
+    compared["differences"] = [row] if has_any else []
     if outdated:
         compared["predictions"]["b"] = "0" * 64
     (folder / "compare.json").write_text(json.dumps(compared))
     text = markdown(read_run(tmp_path))
+    assert ("### Paired differences" in text) is has_any
+    if not has_any:
+        return
     part = text[text.index("### Paired differences") :]
     assert ("- exact_call: b over a +50.0 points" in part) is not outdated
     assert ("Run `agentlite eval --model a --model b` again." in part) is outdated

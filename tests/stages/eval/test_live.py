@@ -3,20 +3,33 @@
 import json
 from typing import get_args
 
+import msgspec
 import pytest
 from msgspec import UNSET
+from support.generated_rollouts import rollout, says
+from support.generated_run import stage
 from support.shop import call, scripted, shop, tasks
 
 import agentlite
 from agentlite.cli.output import present
-from agentlite.config.settings import EvalSettings
+from agentlite.config import resolve
+from agentlite.config.settings import EvalSettings, RolloutSettings
 from agentlite.core.errors import UserError
+from agentlite.core.records import Step
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.engine import act
 from agentlite.environments.rollout import RolloutAnswer
-from agentlite.environments.trajectories import EndedBy, Trajectory
+from agentlite.environments.rollout_rewards import RolloutScorer
+from agentlite.environments.tasks import TaskRow
+from agentlite.environments.trajectories import TRAJECTORIES, EndedBy, Trajectory
 from agentlite.scoring.metrics.model_metrics import ENDINGS
-from agentlite.stages.eval.live import RolloutScore, environment_folder, live_metrics
+from agentlite.stages.eval.live import (
+    NOT_OF_A_ROLLOUT,
+    RolloutScore,
+    _earlier,
+    environment_folder,
+    live_metrics,
+)
 from agentlite.workspace import run_folder
 
 
@@ -316,30 +329,60 @@ def test_an_environment_has_a_folder_of_its_name(name, folder):
     assert environment_folder(name) == folder
 
 
-@pytest.mark.long
+OF_THE_WORLD = {
+    "env": "shop.py:Other",
+    "split": "dev",
+    "extra_tools": 1,
+    "max_turns": 3,
+    "tool_model": "other",
+    "user_model": "other",
+    "user_turns": 3,
+}
+PLANNED = resolve.plain_settings(
+    RolloutSettings(env="shop.py:Shop", split="test", model="b"), NOT_OF_A_ROLLOUT
+)
+
+
 @pytest.mark.parametrize(
-    ("changed", "comparable"),
+    ("settings", "inputs", "damage", "found"),
     [
-        ({}, True),
-        ({"batch_size": 1}, True),  # how many go on together changes nothing
-        ({"max_new_tokens": 9}, True),  # of the model, not of the world
-        ({"max_turns": 3}, False),
-        ({"extra_tools": 1}, False),
+        ({}, {}, "", True),
+        *(({key: other}, {}, "", False) for key, other in OF_THE_WORLD.items()),
+        *(({key: "other"}, {}, "", True) for key in PLANNED if key not in OF_THE_WORLD),
+        *(({}, {name: "other"}, "", False) for name in ("env", "tools", "tasks")),
+        *(({}, {name: "other"}, "", True) for name in ("model", "user_model")),
+        *(({}, {}, damage, False) for damage in ("half", "changed", "a task less")),
     ],
 )
 def test_models_are_compared_that_have_acted_in_the_same_world(
-    models, changed, comparable, monkeypatch
+    tmp_path, settings, inputs, damage, found
 ):
-    made = agentlite.stages.acting.environment
+    """In all tasks of the one that acts now; what it did beside them says nothing."""
+    files = dict.fromkeys(("model", "env", "tools", "tasks", "user_model"), "one")
 
-    def any_tools(env, tasks_file, extra_tools, run):
-        """The shop as if it had more tools to offer, as BFCL has."""
-        return made(env, tasks_file, None, run)
+    def acted(folder, tasks, settings=None, inputs=None):
+        done = [rollout(task, [says("No.")], {"env": 0.5}) for task in tasks]
+        plan = {
+            "command": "eval",
+            "settings": {**PLANNED, **(settings or {})},
+            "inputs": {**files, **(inputs or {})},
+        }
+        rows = {TRAJECTORIES: list(map(msgspec.to_builtins, done))}
+        stage(folder, plan, rows, None if damage == "half" else {})
+        return run_folder.read_plan(folder)
 
-    monkeypatch.setattr("agentlite.stages.acting.environment", any_tools)
-    evaluate(models, TALKER, **changed)
-    evaluate(models, GOOD)
-    assert (models / BASE / "compare.json").exists() is comparable
+    acted(tmp_path / "a", "xy" if damage == "a task less" else "xyz", settings, inputs)
+    plan = acted(tmp_path / "b", "xy")
+    if damage == "changed":
+        with open(tmp_path / "a" / TRAJECTORIES, "a") as file:
+            file.write("{}\n")
+    now = {"b": {Step(task, 0): {} for task in ("xz" if damage == "a task less" else "xy")}}
+    scorer = RolloutScorer([TaskRow(task) for task in "xyz"], {})
+    earlier = _earlier(tmp_path, plan, now, scorer)
+    assert [*earlier] == (["a"] if found else [])
+    for scores in earlier.values():
+        assert scores.keys() == now["b"].keys()
+        assert all(one["env"] == 0.5 for one in scores.values())
 
 
 @pytest.mark.parametrize(
