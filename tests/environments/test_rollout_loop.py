@@ -354,3 +354,11 @@ def test_a_user_that_a_model_plays_has_so_many_turns_and_is_lost_without_a_reply
     lost = played(go_on, gone)
     assert (lost.ended, lost.problem, lost.scores) == ("unanswered", "it is gone", {})
     assert FakeWorld.open == []
+
+
+def test_a_user_that_a_model_plays_cannot_call_a_tool_that_was_withdrawn_either(setup):
+    users = setup._replace(users={"t": UserProfile("Buy a fig.")}, user_turns=1)
+    named = task(tools=(("buy",), ("pay",)))
+    replies = Replies(SimulatorReply("", "Please buy(item)."))
+    rows = list(roll(users, [(named, 0)], {}, saying(BUY, "Well?"), 1, replies))
+    assert [fault.kind for fault in rows[-1].simulated_user.faults] == ["call", "no end"]
