@@ -152,7 +152,11 @@ def test_what_is_no_rollout_is_counted_and_the_others_are_shown(tmp_path):
         b"not json",
         b"[1, 2]",
         b"{}",
-        json.dumps({**whole, "messages": []}).encode(),
+        *(
+            json.dumps({**whole, "messages": whole["messages"][:end]}).encode()
+            for end in range(len(whole["messages"]))
+            if any(one["role"] == "assistant" for one in whole["messages"][end:])
+        ),
         json.dumps({**whole, "turns": [{"text": 1}]}).encode(),
         json.dumps({**whole, "messages": ["x"]}).encode(),
         b"[" * 100_000,

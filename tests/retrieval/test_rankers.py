@@ -472,3 +472,14 @@ def test_an_expected_tool_is_not_the_only_one_without_a_description(missing):
     assert found.meta[META]["other_schema"] == []
     unasked = offers(3, missing).offer(asking("what do you think of it", tools=(own,)))
     assert "" not in {one.description for one in unasked.tools}
+
+
+def test_an_id_alone_that_no_pool_describes_is_found_nowhere_and_stays_as_it_is():
+    unknown = Tool("unheard_of", "", OPEN)
+    asked = asking("a question of some length", calls=("unheard_of",), tools=(unknown,))
+    pool = offers(3, "added").pool
+    assert pool.place_of(unknown) is None and pool.place_of(Tool("t1", "", OPEN)) is not None
+    (query,) = queries([asked], pool)
+    assert (query.names, query.tool_indices) == (("unheard_of",), ())
+    found = offers(3, "added").offer(asked)
+    assert unknown in found.tools and found.meta[META]["missing"] == ["unheard_of"]
