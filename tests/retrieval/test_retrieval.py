@@ -105,6 +105,7 @@ def test_a_question_has_the_tools_that_are_due_until_the_next_one():
         call("get_rain"),
         Message("tool", "4", call_id="call_0"),
         call("toss_coin"),
+        call("get_rain"),  # again
         Message("user", "Yes"),
         call("mail.send"),
     )
@@ -112,8 +113,11 @@ def test_a_question_has_the_tools_that_are_due_until_the_next_one():
     found = queries([one], read_pool([one], []).pool)
     assert [(query.text, query.names, query.step.turn) for query in found] == [
         ("How wet is Oslo today?", ("get_rain", "toss_coin"), 1),
-        ("How wet is Oslo today?\nYes", ("mail.send",), 5),
+        ("How wet is Oslo today?\nYes", ("mail.send",), 6),
     ]
+    again = Record(messages=(*said[:4], *said[2:3], said[1]), tools=FOUR)
+    (query,) = queries([again], read_pool([again], []).pool)
+    assert query.step.turn == 1
 
 
 # --- ranking ---
@@ -402,6 +406,19 @@ def test_to_be_learned_a_due_tool_takes_the_place_of_the_least_likely():
     assert found.parent
 
 
+@pytest.mark.parametrize("k", [2, 3])
+def test_to_be_learned_the_tools_that_are_due_at_any_turn_are_offered(k):
+    due = ("find_train", "toss_coin")
+    calls = [Message("assistant", calls=(Call(name, {}, f"c{name}"),)) for name in due]
+    asked = "how much rain is in town"
+    said = (Message("user", asked), calls[0], Message("tool", "9:00", call_id="cfind_train"))
+    long = Record(messages=(*said, Message("user", asked), calls[1]), tools=FOUR)
+    found = offers(k, "added").offer(long)
+    assert len(found.tools) == k and {*due} <= {one.name for one in found.tools}
+    assert found.meta[META]["expected"] == 2
+    assert offers(1).offer(long).meta[META]["missing"] == [*due]
+
+
 def test_to_be_learned_a_due_tool_has_the_schema_that_its_record_has():
     own = tool("get_rain", "Rain", "place")
     asked = record("how much rain is in town", "get_rain", tools=(own,))
@@ -421,10 +438,11 @@ def test_where_no_call_is_due_its_own_tools_stay_among_unlikely_ones():
 def test_a_record_without_tools_or_with_any_call_due_stays_as_it_is():
     plain = record("hi there, how are you", tools=())
     assert offers(2).offer(plain) is plain
-    any_call = Gold((GoldCall(ANY_TOOL),))
-    anything = replace(record("how much rain is in town", tools=(COIN,)), gold={1: any_call})
-    assert offers(2).offer(anything) is anything
-    assert offers(2).all([plain, anything]) == [plain, anything]
+    for calls in ((ANY_TOOL,), (ANY_TOOL, "flip_coin"), ("flip_coin", ANY_TOOL)):
+        any_call = Gold(tuple(map(GoldCall, calls)))
+        anything = replace(record("how much rain is in town", tools=(COIN,)), gold={1: any_call})
+        assert offers(2).offer(anything) is anything
+        assert offers(2).all([plain, anything]) == [plain, anything]
 
 
 def test_each_question_has_its_first_tool_before_any_has_its_second():
@@ -445,7 +463,7 @@ def test_of_a_name_the_likeliest_version_is_retrieved():
 def test_an_index_comes_back_as_it_was_written(tmp_path):
     pool = ToolPool()
     pool.add(RAIN, "weather")
-    pool.add(MAIL)
+    pool.add(replace(MAIL, returns={"type": "string", "description": "A number"}))
     vectors = numpy.eye(2, 5, dtype="float32")
     index.write(index.ToolIndex(pool, vectors), tmp_path)
     back = index.read(tmp_path)
