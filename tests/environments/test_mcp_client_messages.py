@@ -47,6 +47,7 @@ def text(words: str, **more: Any) -> list[dict[str, Any]]:
     [
         (text("bought"), "bought"),
         (text("bought", isError=False), "bought"),
+        *((text("bought", isError=odd), "bought") for odd in (None, 0, "false", [], {"a": 1})),
         (text("no apples", isError=True), "Error: no apples"),
         (text("Error: no apples", isError=True), "Error: no apples"),  # not said twice
         (text("bought", structuredContent={"left": 2}), "bought"),

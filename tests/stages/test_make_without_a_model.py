@@ -9,13 +9,13 @@ from support.generated_rollouts import rollout, says
 
 from agentlite.config.settings import MakeSettings
 from agentlite.core.errors import UserError
-from agentlite.core.records import Call
+from agentlite.core.records import Call, Tool
 from agentlite.environments.kinds import environment
 from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
 from agentlite.environments.making.checks import DialogFault
 from agentlite.environments.making.walk import PlannedCall
 from agentlite.environments.simulators import SimulatorReply
-from agentlite.environments.trajectories import UserFault
+from agentlite.environments.trajectories import LOST, SimulatedUserTurns, UserFault
 from agentlite.stages.make.judged import (
     NO_VERDICT,
     DialogJudge,
@@ -25,8 +25,9 @@ from agentlite.stages.make.judged import (
     find_judges,
     verdict_figures,
 )
-from agentlite.stages.make.play import _gold, _marked, _of_user, players
+from agentlite.stages.make.play import _checked, _gold, _marked, _of_user, _Opening, players
 from agentlite.stages.make.quality import _of_users, distinct
+from agentlite.stages.make.search import Slot
 
 A, B = "http://a/v1", "http://b/v1"
 
@@ -246,6 +247,52 @@ def test_a_turn_that_is_cut_or_cannot_be_read_or_has_a_fault_is_not_learned():
         ("nonsense", "torn", ours[1]),
         ("nonsense", "the answer is cut off", ours[2]),
     ]
+
+
+BUYS = PlannedTurn((PlannedCall(Call("buy", {"item": "fig"}), "ok"),))
+BUY = Tool("buy", "Puts an item into the cart.", {"type": "object", "properties": {"item": {}}})
+SILENT, TELLS = UserFault(1, "nothing", "is silent"), UserFault(2, "call", "calls a tool")
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds", "verified"),
+    [
+        ({}, [], ("results", "state")),
+        ({"is_real": False}, [], ("plan",)),
+        ({"is_real": False, "state": "other"}, [], ("plan",)),
+        ({"planned": ""}, [], ("results",)),
+        ({"state": "other"}, ["wrong call"], ("results", "state")),
+        ({"words": None}, ["wrong call", "no answer"], ("results", "state")),
+        ({"ended": "turns"}, ["no end"], ("results", "state")),
+        ({"ended": "length"}, ["no end"], ("results", "state")),
+        ({"ended": "world"}, ["world"], ()),
+        ({"ended": "unanswered"}, ["unanswered"], ()),
+        ({"tool_faults": ["buy: it is empty"]}, ["no result"], ("results", "state")),
+        ({"user": [TELLS]}, ["user: call"], ("results", "state")),
+        ({"opening": [SILENT]}, ["user: nothing"], ("results", "state")),
+        ({"opening": [SILENT], "user": [TELLS]}, ["user: nothing", "user: call"], None),
+        ({"is_played": False}, ["no question"], ()),
+        ({"is_played": False, "opening": [SILENT]}, ["no question", "user: nothing"], ()),
+    ],
+)
+def test_what_is_wrong_with_a_played_dialog_is_found_wherever_it_stands(change, kinds, verified):
+    given = {"is_real": True, "planned": "s", "state": "s", "words": "It is in the cart."}
+    given |= {"ended": "user", "is_played": True, "opening": [], "user": [], **change}
+    turns = [says(call={"item": "fig"}, result="ok")]
+    turns += [says(given["words"])] if given["words"] else []
+    played = rollout("fig", turns, {}, ended=given["ended"], problem="it is gone")
+    played.turns[-1] = replace(played.turns[-1], state=given["state"])
+    user = SimulatedUserTurns("", [], given["user"])
+    played = replace(played, simulated_user=user, tool_faults=given.get("tool_faults", []))
+    slot = Slot("single", 0, Blueprint("single", "", (BUYS,), ("buy",), given["planned"]), (BUY,))
+    trajectory = played if given["is_played"] else None
+    found = _checked(slot, _Opening("", given["opening"]), trajectory, given["is_real"])
+    assert [fault.kind for fault in found.faults] == kinds
+    assert verified is None or found.verified == verified
+    assert found.tokens == (7 * len(turns) if trajectory else 0)
+    assert found.messages == (played.messages if trajectory else [])
+    if given["ended"] in LOST:
+        assert found.faults[0].reason == "it is gone"
 
 
 def test_words_are_counted_without_case_over_all_texts_of_users():
