@@ -1,13 +1,25 @@
 """What a client of MCP makes of a server's messages, whatever brings them."""
 
+import json
+from functools import partial
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 from agentlite.environments import mcp_client
 from agentlite.environments.inside import LostWorldError
-from agentlite.environments.mcp_client import McpClient, _events, _lines, _messages, openai_tool
+from agentlite.environments.mcp_client import (
+    Http,
+    McpClient,
+    Stdio,
+    _events,
+    _lines,
+    _messages,
+    openai_tool,
+)
 
 
 class Transport:
@@ -178,3 +190,99 @@ def test_an_answer_has_an_end_in_all_its_pieces(monkeypatch):
 )
 def test_what_is_no_message_is_passed_over(written, count):
     assert len(_messages(written)) == count
+
+
+ONE, TWO = {"jsonrpc": "2.0", "id": 1, "result": {}}, {"jsonrpc": "2.0", "method": "ping"}
+JSON, STREAM = "application/json", "text/event-stream"
+EVENTS = f"data: {json.dumps(TWO)}\n\nevent: message\ndata: {json.dumps(ONE)}\n\n"
+
+
+@pytest.fixture
+def over_http(monkeypatch):
+    """A client whose server is a function: a request -> a response."""
+    client = httpx.Client
+
+    def made(answer) -> Http:
+        transport = httpx.MockTransport(answer)
+        monkeypatch.setattr(httpx, "Client", partial(client, transport=transport))
+        return Http("http://localhost/mcp")
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "messages", "problem"),
+    [
+        (200, JSON, json.dumps(ONE), [ONE], ""),
+        (200, f"{JSON}; charset=utf-8", json.dumps([TWO, ONE]), [TWO, ONE], ""),
+        (200, STREAM, EVENTS, [TWO, ONE], ""),
+        (200, f"{STREAM};charset=utf-8", EVENTS, [TWO, ONE], ""),
+        (202, "", "", [], ""),
+        (202, "text/plain", " \n", [], ""),
+        (400, JSON, json.dumps(ONE), [ONE], ""),  # an error of JSON-RPC
+        (404, JSON, '{"detail": "not found"}', [], "the server answered 404"),
+        (500, "", "", [], "the server answered 500"),
+        (503, STREAM, EVENTS, [], "the server answered 503"),
+        (200, "text/html", "<html>", [], "the server answered with text/html, not with JSON"),
+        (200, "", "Hello", [], "the server answered with no type, not with JSON"),
+    ],
+)
+def test_an_answer_over_http_is_json_or_events_or_its_problem(
+    status, kind, body, messages, problem, over_http
+):
+    headers = {"content-type": kind} if kind else {}
+    one = over_http(lambda request: httpx.Response(status, headers=headers, content=body.encode()))
+    if not problem:
+        assert [*one.ask(ONE)] == messages
+        return one.send(ONE)
+    for act in (one.send, lambda message: [*one.ask(message)]):
+        with pytest.raises(LostWorldError) as lost:
+            act(ONE)
+        assert str(lost.value) == problem
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError("no route"), httpx.ReadError("")])
+def test_a_server_that_cannot_be_reached_is_lost_and_may_be_closed(error, over_http):
+    def fails(request):
+        raise error
+
+    one = over_http(fails)
+    one.headers["mcp-session-id"] = "a"
+    with pytest.raises(LostWorldError, match=f"reached: {str(error) or 'ReadError'}$"):
+        one.send(ONE)
+    one.close()
+    assert one.client.is_closed
+
+
+@pytest.mark.parametrize("given", [("", ""), ("a", ""), ("a", "b"), ("", "b")])
+def test_a_session_is_the_one_that_the_server_named_last_and_ends_with_the_client(
+    given, over_http
+):
+    asked: list[tuple[str, str | None]] = []
+
+    def answer(request):
+        asked.append((request.method, request.headers.get("mcp-session-id")))
+        if request.method == "POST":
+            assert json.loads(request.content) == ONE
+            assert JSON in request.headers["accept"] and STREAM in request.headers["accept"]
+        name = given[len(asked) - 1] if len(asked) <= len(given) else ""
+        return httpx.Response(202, headers={"mcp-session-id": name} if name else {})
+
+    one = over_http(answer)
+    assert one.client.timeout == httpx.Timeout(None)  # that of its world holds
+    for _ in range(3):
+        one.send(ONE)
+    one.close()
+    first, second = given[0] or None, given[1] or given[0] or None
+    posts = [("POST", None), ("POST", first), ("POST", second)]
+    assert asked == posts + ([("DELETE", second)] if second else []) and one.client.is_closed
+
+
+def test_the_last_words_of_a_server_are_kept_however_much_it_logs(tmp_path):
+    whole = b"".join(b"line %d\n" % number for number in range(30_000))
+    (tmp_path / "log").write_bytes(whole)
+    one: Any = Stdio.__new__(Stdio)
+    with open(tmp_path / "log", "rb") as stderr:
+        one.logged, one.process = b"", SimpleNamespace(stderr=stderr)
+        one._listen()
+    assert one.logged == whole[-mcp_client.MOST_LOGGED :] and len(whole) > len(one.logged)
