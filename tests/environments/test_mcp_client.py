@@ -10,7 +10,7 @@ import pytest
 from support.mcp_servers import command, served
 
 from agentlite.environments.inside import LostWorldError
-from agentlite.environments.mcp_client import MOST_LOGGED, McpClient
+from agentlite.environments.mcp_client import McpClient
 
 pytestmark = pytest.mark.long  # a process for each server
 
@@ -60,9 +60,9 @@ def test_what_a_server_answers_is_text(fault):
         assert [client.call("buy", {"item": "apple"}) for _ in range(2)] == [RESULTS[fault]] * 2
 
 
-@pytest.mark.parametrize("fault", ["well", "events", "images", "is error", "400"])
+@pytest.mark.parametrize("fault", ["well", "events", "400"])
 def test_what_a_server_answers_over_http_is_the_same_text(fault):
-    expected = RESULTS["refuses" if fault == "400" else "well" if fault == "events" else fault]
+    expected = RESULTS["refuses" if fault == "400" else "well"]
     with session(fault, "http") as client:
         assert [client.call("buy", {"item": "apple"}) for _ in range(2)] == [expected] * 2
 
@@ -89,11 +89,9 @@ def test_a_server_that_breaks_says_why(fault, reason):
         client.call("buy", {"item": "apple"})
 
 
-@pytest.mark.parametrize("logged", [0, MOST_LOGGED, 3 * MOST_LOGGED])
-def test_what_a_server_logs_last_is_why_it_ended_however_much_comes_before(logged):
-    program = (
-        f"import sys; sys.stderr.write('ready\\n' * {logged // 6} + 'no apples\\n'); sys.exit(3)"
-    )
+def test_what_a_server_logs_last_is_why_it_ended_however_much_comes_before():
+    logged = "'ready\\n' * 50_000 + 'no apples\\n'"
+    program = f"import sys; sys.stderr.write({logged}); sys.exit(3)"
     with pytest.raises(LostWorldError, match=r"exit code 3: no apples$"):
         McpClient(shlex.join([sys.executable, "-c", program]))
 
@@ -103,10 +101,6 @@ def test_what_a_server_logs_last_is_why_it_ended_however_much_comes_before(logge
     [
         ("no session", "the server refused initialize: closed today"),
         ("drops", "the server cannot be reached: "),
-        ("500", "the server answered 500"),
-        ("404", "the server answered 404"),
-        ("moved", "the server answered 307"),
-        ("page", "the server answered with text/html, not with JSON"),
         ("silent events", "the server did not answer tools/call"),
         ("too much", "the server answered with more than 16 MiB"),
         ("no result", "the server answered tools/call without a result"),

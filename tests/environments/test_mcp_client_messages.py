@@ -221,6 +221,7 @@ def over_http(monkeypatch):
         (202, "text/plain", " \n", [], ""),
         (400, JSON, json.dumps(ONE), [ONE], ""),  # an error of JSON-RPC
         (404, JSON, '{"detail": "not found"}', [], "the server answered 404"),
+        (307, "", "", [], "the server answered 307"),
         (500, "", "", [], "the server answered 500"),
         (503, STREAM, EVENTS, [], "the server answered 503"),
         (200, "text/html", "<html>", [], "the server answered with text/html, not with JSON"),

@@ -3,8 +3,10 @@
 import json
 from typing import Any
 
+import httpx
 import pytest
 
+from agentlite.environments import openenv_client
 from agentlite.environments.inside import LostWorldError
 from agentlite.environments.openenv_client import Observed, OpenEnvClient
 
@@ -117,13 +119,21 @@ def test_another_error_is_the_result_of_a_step_and_the_end_of_a_reset(error, rea
 FIELDS = {"metadata": {"type": "object"}, "number": {"type": "integer"}}
 
 
-def test_an_action_with_fields_is_a_tool_that_takes_them():
-    schema = {"title": "Guess", "type": "object", "properties": FIELDS, "required": ["number"]}
+@pytest.mark.parametrize(
+    ("about", "described"),
+    [
+        ({"title": "Guess"}, "Takes an action: Guess."),
+        ({"title": "Guess", "description": ""}, "Takes an action: Guess."),
+        ({"title": "Guess", "description": "Guesses."}, "Guesses."),
+    ],
+)
+def test_an_action_with_fields_is_a_tool_that_takes_them(about, described):
+    schema = {**about, "type": "object", "properties": FIELDS, "required": ["number"]}
     one = client(seen({"said": "low"}), schema=schema)
     (tool,) = one.tools()
     assert tool["function"] == {
         "name": "step",
-        "description": "Takes an action: Guess.",
+        "description": described,
         "parameters": {
             "type": "object",
             "properties": {"number": {"type": "integer"}},
@@ -159,3 +169,18 @@ def test_a_client_closes_behind_what_the_server_still_sends():
     one.close()
     assert one.socket.sent == [{"type": "close"}]
     assert one.socket.answers == [] and one.socket.is_closed
+
+
+@pytest.mark.parametrize("url", ["http://host:8000", "http://host:8000/", "http://host:8000/a//"])
+def test_a_server_is_asked_at_its_endpoints_however_its_address_ends(url, monkeypatch):
+    asked = []
+
+    def get(address, timeout):
+        asked.append(address)
+        return httpx.Response(200, json={"action": {"title": "Act", "properties": FIELDS}})
+
+    monkeypatch.setattr(openenv_client, "WebSocket", lambda address: asked.append(address))
+    monkeypatch.setattr(httpx, "get", get)
+    (tool,) = OpenEnvClient(url).tools()
+    assert asked == [f"{url.rstrip('/')}/ws", f"{url.rstrip('/')}/schema"]
+    assert [*tool["function"]["parameters"]["properties"]] == ["number"]

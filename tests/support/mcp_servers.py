@@ -204,15 +204,6 @@ def serve_http(fault: str, port: str) -> None:
             called = request.get("method") == "tools/call"
             if called and fault == "drops":
                 self.connection.close()
-            elif called and fault in ("500", "404"):
-                self.send_error(int(fault))
-            elif called and fault == "page":
-                self.reply(200, "text/html", b"<p>A shop</p>")
-            elif called and fault == "moved":
-                self.send_response(307)
-                self.send_header("location", "http://127.0.0.1:1/")
-                self.send_header("content-length", "0")
-                self.end_headers()
             elif called and fault == "silent events":
                 self.reply(200, "text/event-stream", b": nothing to say\n\n")
             elif called and fault == "events":
