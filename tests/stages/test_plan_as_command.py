@@ -14,8 +14,10 @@ from agentlite.config import gpu_profiles
 from agentlite.config.metavars import choices, metavar, without_marks
 from agentlite.config.pipeline import typed
 from agentlite.config.resolve import Given, plain_settings, resolve
-from agentlite.config.settings import COMMANDS, fields
+from agentlite.config.settings import COMMANDS, EvalSettings, fields
 from agentlite.core.errors import UserError
+from agentlite.stages import ablate, acting, grpo, make, pairs, prep, queries, templates
+from agentlite.stages.eval import live, subjects
 from agentlite.stages.plan_as_command import as_command
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan
@@ -151,3 +153,52 @@ def test_an_evaluation_names_its_model_and_its_servers(inputs, model, line, tmp_
         prep.finish([], {})
     with_data = as_command(plan, run, run / "eval" / "prep-5" / "m")
     assert " --data prep-5" in with_data
+
+
+# how a thing is done, and not what comes out
+OF_THE_WAY = {
+    *("endpoint", "endpoint_key", "endpoint_seconds", "endpoint_tries", "concurrency"),
+    *("tool_endpoint", "tool_key", "user_endpoint", "user_key", "judge_endpoint", "judge_key"),
+    *("world_memory", "reward_memory", "reward_seconds", "max_failures", "unanswered"),
+    *("token_budget", "budget", "retry", "workers", "vllm_server", "report_to"),
+}
+# of a command: what else may differ, since it is of other plans, or no row depends on it
+MORE = {
+    "prep": {"shard", "gather"},
+    "rollout": {"batch_size"},
+    "pairs": {"grid", "candidates", "batch_size", "preferences", "max_rejects"},
+    "grpo": {"max_flat_steps"},
+}
+LEFT_OUT = {
+    "prep": prep.NOT_OF_THE_PLAN,
+    "rollout": acting.NOT_OF_THE_PLAN,
+    "make": make.NOT_OF_THE_PLAN,
+    "pairs": pairs.NOT_OF_THE_PLAN,
+    "queries": queries.NOT_OF_THE_PLAN,
+    "templates": templates.NOT_OF_THE_PLAN,
+    "ablate": ablate.NOT_OF_THE_PLAN,
+    "grpo": (*grpo.NOT_OF_THE_PLAN, *acting.OF_SERVERS, "world_memory", "report_to"),
+}
+
+
+@pytest.mark.parametrize("command", LEFT_OUT)
+def test_a_plan_says_what_is_done_and_not_how(command):
+    """A server that has moved, or more memory, must not make all that is done another plan."""
+    of_the_way = OF_THE_WAY & fields(command).keys()
+    named = {*LEFT_OUT[command]} & fields(command).keys()
+    assert named == of_the_way | MORE.get(command, set())
+
+
+def test_a_live_evaluation_counts_its_tasks_and_samples_apart_from_what_a_model_does():
+    added = {*live.NOT_OF_A_ROLLOUT} - {*acting.NOT_OF_THE_PLAN}
+    assert added == {"limit", "num_samples", "temperature"}
+    assert {*acting.NOT_OF_THE_PLAN} <= {*live.NOT_OF_A_ROLLOUT}
+
+
+def test_an_answer_to_a_recorded_prompt_depends_on_its_model_the_prompt_and_the_decoding():
+    kept = plain_settings(EvalSettings(), subjects.NOT_OF_THE_ANSWER)
+    of_a_model = {"engine", "attn_implementation", "load_in_4bit", "load_in_8bit"}
+    of_a_model |= {"max_length", "max_new_tokens"}
+    assert {*subjects.OF_A_MODEL} == of_a_model
+    # a retriever is known by the digest of the prompts that it has changed
+    assert {*kept} == {"split", "retrieve", "retrieve_by", "protocol"} | of_a_model
