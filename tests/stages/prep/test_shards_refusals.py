@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite.config.resolve import plain_settings
-from agentlite.config.settings import PrepSettings
+from agentlite.config.settings import PrepSettings, fields
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.stages.prep import shards
 from agentlite.workspace import run_folder
@@ -66,6 +66,30 @@ def test_another_seed_is_another_prep_only_where_it_chooses_protocols(
     with pytest.raises(UserError) as caught:
         shards.refuse_other_rows(found, given, "m")
     assert (caught.value.location, caught.value.exit_code) == ("--seed", OTHER_PLAN)
+
+
+# what is done with all rows, or how, once each of them has been read
+LATER = {
+    *("mix", "limit", "join", "join_tokens", "task_weights", "contradictions", "near", "holdout"),
+    *("coreset_strategy", "coreset_target_size", "coreset_loss", "coreset_model"),
+    *("replay", "continual_buffer_size", "continual_replay_ratio"),
+    *("distractors", "remove_tool", "relax_required", "want_optional", "no_call_answer_zh"),
+    *("mask_names", "dev", "test", "split_by", "seed", "rows", "max_rejects"),
+    *("workers", "shard", "gather"),
+}
+
+
+@pytest.mark.parametrize("key", fields("prep"))
+def test_each_setting_is_of_the_rows_or_of_what_is_done_with_them_later(key: str) -> None:
+    """Of the rows: shards that were read with another one cannot be gathered."""
+    planned = plain_settings(PrepSettings(sources=("a.jsonl",), protocol="hermes"))
+    found = shards.Shards([], PrepSettings(), {"model": "m"}, planned, {})
+    try:
+        shards.refuse_other_rows(found, {**planned, key: "react"}, "m")
+    except UserError as refused:
+        assert key not in LATER and refused.location == f"--{key.replace('_', '-')}"
+    else:
+        assert key in LATER
 
 
 def test_a_shard_of_another_version_is_refused_with_both_versions(tmp_path: Path) -> None:
