@@ -93,6 +93,25 @@ def test_a_call_that_breaks_its_schema_asks_nothing_and_writes_nothing(world):
     assert called(world, APPLE) == (first, [])
 
 
+@pytest.mark.parametrize(
+    ("call", "texts"),
+    [
+        (BUY, ["Bought."]),
+        (APPLE, ['{"left": 2}']),
+        (APPLE, ["Many.", "Many."]),  # neither reply can be used
+        (Call("buy", {}), []),  # breaks its schema
+        (Call("sell", {"item": "apple"}), []),  # is of no tool
+    ],
+)
+def test_a_call_was_made_whatever_came_of_it(call, texts):
+    wire = {"name": call.name, "arguments": call.arguments}
+    for gold, score in (([], 0.0), ([wire], 1.0), ([wire, {**wire, "name": "x"}], 0.5)):
+        one = MockWorld()
+        one.reset({"tools": TOOLS, "world": "", "user_turns": [], "gold": gold})
+        called(one, call, *texts)
+        assert one.scores() == {"gold_calls": score}
+
+
 def test_a_reply_that_cannot_be_used_is_asked_again_once_and_then_counted(world):
     result, asked = called(world, APPLE, "lots", '{"left": 2}')
     assert result == ('{"left": 2}', False, False) and world.faults == []
