@@ -99,6 +99,38 @@ def test_the_next_reset_closes_the_world_before_it(monkeypatch):
     assert Open.closed
 
 
+@pytest.mark.parametrize("has_call", [True, False])
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [
+        (ValueError("no apples"), ["Error: ValueError: no apples", True, False]),
+        (KeyError(), ["Error: KeyError", True, False]),
+        (inside.LostWorldError("the server is gone"), "failed: the server is gone"),
+        (inside.SchemaError("look has no docstring"), "failed: look has no docstring"),
+        (MemoryError(), MemoryError),
+        (SystemExit(3), SystemExit),
+    ],
+)
+def test_an_error_of_a_call_is_its_result_unless_the_world_is_lost_by_it(error, result, has_call):
+    class Breaks(Bare):
+        def look(self) -> str:
+            """Looks."""
+            raise error
+
+    class Calls(Bare):
+        def call(self, name, arguments):
+            raise error
+
+    kind = Calls if has_call else Breaks
+    begun(kind, {})
+    if isinstance(result, type):
+        with pytest.raises(result):
+            inside.answer(kind, ["call", "look", {}])
+        return
+    found = inside.answer(kind, ["call", "look", {}])
+    assert found == ((result, "") if isinstance(result, list) else (None, result))
+
+
 def test_a_row_that_reset_does_not_take_is_its_error():
     with pytest.raises(TypeError, match="city"):
         begun(Open, {"city": "Oslo"})
