@@ -67,13 +67,21 @@ def _score_kagent(settings: EvalSettings, run: Path, gate: Sequence[Condition]) 
             "Add --predictions FILE: its rows with model_predict.",
             location="--kagent",
         )
+    files = [*dict.fromkeys(settings.predictions)]
+    called = [Path(file).stem for file in files]
+    if len(set(called)) < len(called):
+        raise UserError(
+            f"two files are called {max(called, key=called.count)}.",
+            "Score them one by one, or rename one.",
+            location="--predictions",
+        )
     figures: dict[str, dict[str, Any]] = {}
     overall: dict[str, float | None] = {}
-    for file in settings.predictions:
+    for file in files:
         rows = kagentbench.read(Path(settings.kagent), Path(file))
         for rules in kagentbench.RULES:
             scored = kagentbench.score(rows, rules, settings.seed)
-            name = f"{Path(file).name.partition('.')[0]} {rules}"
+            name = f"{Path(file).stem} {rules}"
             figures[name] = {"prompts": len(rows), "metrics": msgspec.to_builtins(scored)}
             # a gate looks at the last file, by the last rules
             overall = {key: figure.mean if figure else None for key, figure in scored.items()}

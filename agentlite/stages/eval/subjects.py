@@ -252,7 +252,7 @@ def _from_file(settings: EvalSettings, file: str, data: EvalData) -> EvalSubject
         {"data": data.digest, "predictions": file_digest(Path(file))},
         run_folder.versions(),
     )
-    return EvalSubject(Path(file).name.partition(".")[0], plan, file=file, answers=answers)
+    return EvalSubject(Path(file).stem, plan, file=file, answers=answers)
 
 
 def data_folder(settings: EvalSettings) -> str:

@@ -237,11 +237,11 @@ def test_a_plan_holds_what_changes_a_completion_and_nothing_else(data):
 
 
 def test_the_plan_of_a_file_holds_its_content_and_nothing_of_a_model(data, tmp_path, monkeypatch):
-    (tmp_path / "others.v2.jsonl").write_bytes(b"")
+    (tmp_path / "others.jsonl").write_bytes(b"")
     monkeypatch.setattr(subjects, "read_predictions_file", lambda *_: {})
-    found = subjects._from_file(EvalSettings(), str(tmp_path / "others.v2.jsonl"), data)
+    found = subjects._from_file(EvalSettings(), str(tmp_path / "others.jsonl"), data)
     assert set(found.plan.settings) == {"split", "retrieve", "retrieve_by", "protocol"}
-    assert found.name == "others" and set(found.plan.inputs) == {"data", "predictions"}
+    assert set(found.plan.inputs) == {"data", "predictions"}
 
 
 @pytest.mark.parametrize(
@@ -588,3 +588,24 @@ def test_samples_serve_again_if_they_were_drawn_alike(tmp_path, monkeypatch, cha
     other = decoding._replace(**changes)
     batches, counted = sampling(tmp_path, monkeypatch, other, prompt("a", 5))
     assert bool(batches) is again and len(counted["a"]) == other.num_samples
+
+
+@pytest.mark.parametrize("name", ["said.jsonl", "qwen2.5-sft.jsonl", "a.b.json", "plain"])
+def test_a_file_of_answers_has_the_name_of_the_file_with_all_its_points(name, tmp_path, data):
+    (tmp_path / name).write_text("")
+    called = {"said.jsonl": "said", "a.b.json": "a.b"}.get(name, name.removesuffix(".jsonl"))
+    assert subjects._from_file(SETTINGS, str(tmp_path / name), data).name == called
+    row = {"id": "1", "type": "profile", "golden_result_list": [{"golden_result": "I help."}]}
+    write_rows(tmp_path / "bench.jsonl", [row])
+    write_rows(tmp_path / name, [{**row, "model_predict": "I help."}])
+    scored = EvalSettings(kagent=str(tmp_path / "bench.jsonl"), predictions=(str(tmp_path / name),))
+    found = compare_folders._score_kagent(scored, tmp_path, [])
+    assert [*found.figures["models"]] == [f"{called} as_published", f"{called} corrected"]
+
+
+@pytest.mark.parametrize("twice", [("a/said.jsonl", "b/said.jsonl"), ("a/said.json", "a/said.txt")])
+def test_two_files_of_one_name_are_refused_and_the_figures_of_none_are_lost(twice, tmp_path):
+    settings = EvalSettings(kagent="bench.jsonl", predictions=("a/other.jsonl", *twice))
+    with pytest.raises(UserError, match="two files are called said") as refused:
+        compare_folders._score_kagent(settings, tmp_path, [])
+    assert refused.value.location == "--predictions"
