@@ -92,6 +92,18 @@ def test_hooks_are_used_where_a_class_has_them():
     assert Open.closed
 
 
+def test_the_reward_of_trl_is_env_whatever_else_a_class_calls_so():
+    class Both(Bare):
+        def get_scores(self):
+            return {"env": 0.25, "share": 0.5}
+
+        def get_reward(self):
+            return True
+
+    begun(Both, {})
+    assert inside.answer(Both, ["scores"]) == ({"env": 1.0, "share": 0.5}, "")
+
+
 def test_the_next_reset_closes_the_world_before_it(monkeypatch):
     begun(Open, {})
     monkeypatch.setattr(Open, "closed", False)

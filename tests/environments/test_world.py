@@ -1,5 +1,6 @@
 """Whatever a class does, its world answers, fails in time or is lost, and nobody else sees it."""
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -383,3 +384,81 @@ def test_a_method_that_is_no_tool_is_named(tmp_path, body, reason):
     text = f"class Shop:\n    def reset(self, **row): pass\n    {body}\n"
     with pytest.raises(WorldError, match=reason), world_of(tmp_path, text, "Shop") as world:
         world.reset({})
+
+
+class Code:
+    """In place of a process: `answers` by what is asked, and all that was."""
+
+    child = None
+
+    def __init__(self, **answers):
+        self.answers, self.asked = answers, []
+
+    def start(self):
+        self.child = "a process"
+
+    def stop(self):
+        self.asked.append("stop")
+        self.child = None
+
+    def ask(self, function, request):
+        self.asked.append(request[0])
+        answer = self.answers.get(request[0])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer, ""
+
+
+def world_of(**answers) -> World:
+    one = World(Named("shop.py", "Shop", "class {}:"))
+    one.code = Code(**{"tools": [], "make": False, "reset": None, **answers})  # type: ignore[assignment]
+    return one
+
+
+@pytest.mark.parametrize(
+    ("error", "asked"),
+    [
+        (None, ["close", "stop"]),
+        (ValueError("a mistake of ours"), ["close", "stop"]),
+        (KeyboardInterrupt(), ["close", "stop"]),
+        (WorldError("it is gone"), ["stop"]),  # who does not answer is not asked again
+    ],
+)
+@pytest.mark.parametrize("closes", [None, OSError("it breaks")])
+def test_a_world_hears_that_it_ends_unless_it_is_lost_and_its_process_is_stopped(
+    error, asked, closes
+):
+    one = world_of(close=closes)
+    raised = closes if closes and "close" in asked else error
+    with contextlib.suppress(type(raised or None)), one:
+        one.reset({})
+        one.code.asked.clear()
+        if error:
+            raise error
+    assert one.code.asked == asked
+    with world_of() as never:
+        pass
+    assert never.code.asked == ["stop"]
+
+
+@pytest.mark.parametrize("only", [None, ("buy",), ("buy", "pay"), ()])
+def test_the_tools_on_offer_are_those_of_the_last_answer_that_are_to_be(only):
+    def listed(*names):
+        return [{"type": "function", "function": {"name": name}} for name in names]
+
+    one = world_of(
+        tools=listed("buy", "sell"),
+        next_user=["And?", listed("buy", "pay")],
+        call=["done", False, False],
+    )
+    one.only = only
+    shown = {name for name in ("buy", "sell", "pay") if only is None or name in only}
+    one.reset({})
+    assert {tool.name for tool in one.tools} == {"buy", "sell"} & shown
+    assert one.next_user("Hello.") == "And?"
+    assert {tool.name for tool in one.tools} == {"buy", "pay"} & shown
+    for name in ("buy", "sell", "pay"):
+        one.code.asked.clear()
+        failed = only is not None and name not in {"buy", "pay"} & shown
+        assert one.call(Call(name, {})).failed is failed
+        assert one.code.asked == ([] if failed else ["call"])
