@@ -34,6 +34,9 @@ def as_command(plan: Plan, run: Path, folder: Path) -> str:
     for role in ("tool", "user"):
         if simulated := plan.inputs.get(f"{role}_model", "").split():
             settings[f"{role}_endpoint"] = simulated
+    judges = [url for name, url in plan.inputs.items() if name.startswith("judge_")]
+    if {*judges} - {*servers[:1]}:  # others than the one that is asked if nobody names any
+        settings["judge_endpoint"] = judges
     command = plan.command.split()[0]  # `prep --shard` is prep with a shard among its settings
     if stages := settings.get("trajectories"):  # their files stand behind those that were named
         settings["sources"] = settings["sources"][: -len(stages)]

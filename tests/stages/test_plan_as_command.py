@@ -131,6 +131,44 @@ def test_servers_of_simulated_tools_and_users_are_named(tmp_path, monkeypatch):
     } <= {*words}
 
 
+@pytest.mark.parametrize("is_mock", [True, False])
+@pytest.mark.parametrize(
+    ("judge_endpoint", "judge_model"),
+    [
+        ((), ()),
+        ((), ("x",)),
+        ((), ("x", "y")),
+        (("http://a/v1",), ("x",)),
+        (("http://b/v1",), ()),
+        (("http://b/v1",), ("x", "y")),
+        (("http://b/v1", "http://a/v1"), ()),
+        (("http://b/v1", "http://c/v1"), ("x", "y")),
+    ],
+)
+def test_the_judges_of_dialogs_are_asked_again(
+    judge_endpoint, judge_model, is_mock, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gpu_profiles, "card", lambda: None)
+    given = {"env": "mock:t.json", "model": "m", "endpoint": ("http://a/v1",)}
+    given |= {"judge_endpoint": judge_endpoint, "judge_model": judge_model}
+
+    def judges(settings):
+        found = make.find_judges(settings, is_mock=is_mock)
+        return {one.name: (one.model, one.digest) for one in found}
+
+    settings = resolve("make", Given({"what": "dialogs", **given}, profile="cpu")).settings
+    digests = {name: url for name, (_, url) in judges(settings).items()}
+    inputs = {"model": "http://a/v1", "user_model": "http://a/v1", **digests}
+    plan = Plan("make", plain_settings(settings, make.NOT_OF_THE_PLAN), inputs, {})
+    words = shlex.split(as_command(plan, Path("w"), Path("w/make")))
+    done = CliRunner().invoke(group, [*words[1:], "--print-config"], catch_exceptions=False)
+    (tmp_path / "printed.yaml").write_text(done.stdout, encoding="utf-8")
+    again = resolve("make", Given(files=(str(tmp_path / "printed.yaml"),))).settings
+    assert judges(again) == judges(settings)
+    assert plain_settings(again, make.NOT_OF_THE_PLAN) == plan.settings
+
+
 @pytest.mark.parametrize(
     ("inputs", "model", "line"),
     [
