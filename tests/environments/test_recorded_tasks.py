@@ -110,3 +110,9 @@ def test_a_dialog_may_say_with_how_few_calls_it_can_be_done(tmp_path):
     (stated,) = tasks_of(tmp_path, record(*dialog.messages, gold={1: due}))
     assert (silent.optimal_steps, silent.kept.fewest_calls) == (None, 1)
     assert (stated.optimal_steps, stated.kept.fewest_calls) == (3, 3)
+    more = record(*dialog.messages, user("And now?"), assistant("", OSLO), gold={1: due})
+    for steps in ((3, 5), (5, 3), (None, 5), (5, None)):
+        of_turns = zip((1, 5), steps, strict=True)
+        gold = {turn: Gold(due.calls, optimal_steps=count) for turn, count in of_turns}
+        (both,) = tasks_of(tmp_path, record(*more.messages, gold=gold))
+        assert both.optimal_steps == 5  # of the whole dialog

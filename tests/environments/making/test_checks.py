@@ -142,6 +142,18 @@ def test_a_planned_call_that_was_not_made_is_named_though_the_state_is_the_same(
     assert {"wrong call"} <= {fault.kind for fault in missing}
 
 
+@pytest.mark.parametrize("planned", range(1, 4))
+@pytest.mark.parametrize("made", range(1, 4))
+def test_an_equal_call_is_to_be_made_as_often_as_it_is_planned(planned, made):
+    plan = Blueprint("long", "", (PlannedTurn((FIND,)),) * planned, NAMES, "s2")
+    turns = [[user("What did Ann order?"), *called(FIND, n), agent("A lamp.")] for n in range(made)]
+    messages = sum(turns, [])
+    found = faults(plan, messages, TOOLS, replay(messages))
+    extra = [fault for fault in found if fault.kind == "extra call"]
+    missing = [fault for fault in found if fault.reason.endswith("was not made")]
+    assert (len(extra), len(missing)) == (max(0, made - planned), max(0, planned - made))
+
+
 def test_a_call_that_is_not_needed_is_not_learned_and_the_dialog_stays():
     more = PlannedCall(Call("find_order", {"customer": "Bob"}), '{"order_id": 1}')
     messages = [GOOD[0], *called(more, 5), *GOOD[1:]]
@@ -179,6 +191,8 @@ def test_copies_are_known_by_words_and_calls():
     again[0]["content"] = "what did ANN order"
     assert copy_key(GOOD) == copy_key(again)
     assert copy_key(GOOD) != copy_key(changed(0, content="What has Bob ordered?"))
+    other_way = [GOOD[0], *called(CANCEL, 1), *GOOD[3:5], *called(FIND), GOOD[7]]
+    assert copy_key(GOOD) == copy_key(other_way) != copy_key(GOOD[:5] + GOOD[7:])
 
 
 RESULT = '{"price": 666.6666, "share": 0.67, "total": 12345, "kinds": [1, 2, 4], "by": "ann@a.ex"}'
