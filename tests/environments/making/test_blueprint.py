@@ -187,7 +187,8 @@ def test_what_is_refused_is_not_on_offer_nor_is_anything_like_it():
     assert made("no_tool", extra=0) is None  # no tool would be on offer
     # a tool that is called does what is refused
     like = replace(FIND, call=Call("seek"))
-    assert made("missing_function", Scripted([FIND, like, like]), extra=3) is None
+    for seed in SEEDS:
+        assert made("missing_function", Scripted([FIND, like, like]), seed, extra=3) is None
 
 
 def test_a_copy_in_another_world_has_the_same_key_and_another_id():
