@@ -256,9 +256,7 @@ def test_a_server_that_cannot_be_reached_is_lost_and_may_be_closed(error, over_h
 
 
 @pytest.mark.parametrize("given", [("", ""), ("a", ""), ("a", "b"), ("", "b")])
-def test_a_session_is_the_one_that_the_server_named_last_and_ends_with_the_client(
-    given, over_http
-):
+def test_a_session_is_the_one_that_the_server_named_last_and_ends_with_the_client(given, over_http):
     asked: list[tuple[str, str | None]] = []
 
     def answer(request):

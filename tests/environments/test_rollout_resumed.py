@@ -80,7 +80,10 @@ def test_it_goes_on_at_the_row_at_which_it_was_stopped_and_ends_with_the_same_tr
     ]
     whole = stages[-1][0]
     asked, prompts = list(replies.asked), dict(read)
-    assert isinstance(whole, Trajectory) and (whole.ended, len(whole.turns)) == ("turns", len(TEXTS))
+    assert isinstance(whole, Trajectory) and (whole.ended, len(whole.turns)) == (
+        "turns",
+        len(TEXTS),
+    )
     assert len(asked) == len({*asked}) == 4
     turns = [one for one, _ in stages[:-1]]
     assert list({one.turn: one for one in turns}.values()) == whole.turns  # each when it is whole

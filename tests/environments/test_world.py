@@ -409,7 +409,7 @@ class Code:
         return answer, ""
 
 
-def world_of(**answers) -> World:
+def faked(**answers) -> World:
     one = World(Named("shop.py", "Shop", "class {}:"))
     one.code = Code(**{"tools": [], "make": False, "reset": None, **answers})  # type: ignore[assignment]
     return one
@@ -428,7 +428,7 @@ def world_of(**answers) -> World:
 def test_a_world_hears_that_it_ends_unless_it_is_lost_and_its_process_is_stopped(
     error, asked, closes
 ):
-    one = world_of(close=closes)
+    one = faked(close=closes)
     raised = closes if closes and "close" in asked else error
     with contextlib.suppress(type(raised or None)), one:
         one.reset({})
@@ -436,7 +436,7 @@ def test_a_world_hears_that_it_ends_unless_it_is_lost_and_its_process_is_stopped
         if error:
             raise error
     assert one.code.asked == asked
-    with world_of() as never:
+    with faked() as never:
         pass
     assert never.code.asked == ["stop"]
 
@@ -446,7 +446,7 @@ def test_the_tools_on_offer_are_those_of_the_last_answer_that_are_to_be(only):
     def listed(*names):
         return [{"type": "function", "function": {"name": name}} for name in names]
 
-    one = world_of(
+    one = faked(
         tools=listed("buy", "sell"),
         next_user=["And?", listed("buy", "pay")],
         call=["done", False, False],

@@ -188,19 +188,23 @@ def test_a_call_that_is_not_wanted_fits_its_tool() -> None:
     assert all(fits(call.arguments, CITY.parameters) for call in found)
 
 
-def test_arguments_of_a_call_elsewhere_are_taken_unless_some_of_the_right_ones_can_be_kept() -> None:
+def test_arguments_of_a_call_elsewhere_are_taken_unless_some_of_the_right_ones_can_be_kept() -> (
+    None
+):
     (known,) = (call.arguments for call in ELSEWHERE.messages[1].calls)
     tool = tool_of(0, {"city": "string", "b": "integer", "c": "string"}, ["b"])
     words = (Message("user", "Is it wet in Bonn?"), Message("assistant", "I cannot know."))
-    unwanted = edited_turns("unwanted_call", step(Record(messages=words, tools=(tool,)), 0, (ELSEWHERE,)))
+    unwanted = edited_turns(
+        "unwanted_call", step(Record(messages=words, tools=(tool,)), 0, (ELSEWHERE,))
+    )
     assert known in [message.calls[0].arguments for message in unwanted]
-    for given in ({"city": "Oslo"}, {"city": "Oslo", "b": 3}, {"place": "Oslo"}):
-        right = Message("assistant", calls=(Call("other", given, "a"),))
+    for own in ({"city": "Oslo"}, {"city": "Oslo", "b": 3}, {"place": "Oslo"}):
+        right = Message("assistant", calls=(Call("other", own, "a"),))
         asked = Message("user", "Is it wet in Bonn?")
         record = Record(messages=(asked, right), tools=(OTHER, tool))
         found = edited_turns("wrong_tool", step(record, 0, (ELSEWHERE,)))
         made = [message.calls[0].arguments for message in found]
-        kept = {name: value for name, value in given.items() if name != "place"}
+        kept = {name: value for name, value in own.items() if name != "place"}
         assert made and all(kept.items() <= one.items() for one in made)
         assert (known in made) == (not kept)
 

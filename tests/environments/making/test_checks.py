@@ -146,8 +146,9 @@ def test_a_planned_call_that_was_not_made_is_named_though_the_state_is_the_same(
 @pytest.mark.parametrize("made", range(1, 4))
 def test_an_equal_call_is_to_be_made_as_often_as_it_is_planned(planned, made):
     plan = Blueprint("long", "", (PlannedTurn((FIND,)),) * planned, NAMES, "s2")
-    turns = [[user("What did Ann order?"), *called(FIND, n), agent("A lamp.")] for n in range(made)]
-    messages = sum(turns, [])
+    messages = []
+    for n in range(made):
+        messages += [user("What did Ann order?"), *called(FIND, n), agent("A lamp.")]
     found = faults(plan, messages, TOOLS, replay(messages))
     extra = [fault for fault in found if fault.kind == "extra call"]
     missing = [fault for fault in found if fault.reason.endswith("was not made")]
