@@ -77,6 +77,10 @@ def test_each_expected_call_has_a_call_of_its_own_that_satisfies_it():
         ("(2)-3", "(2)/3", False),
         ("2 * 3", "2*3", True),
         ("a*b", "ab", True),
+        ("ab" + "-" * 22, "ab", True),  # twice as long, and 20 characters more
+        ("ab" + " " * 23, "ab", False),
+        ("a" * 50 + "." * 70, "a" * 50, True),
+        ("a" * 50 + "." * 71, "a" * 50, False),
     ],
 )
 def test_punctuation_is_forgiven_in_a_text_unless_it_is_what_the_text_says(
