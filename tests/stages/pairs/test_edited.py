@@ -46,7 +46,9 @@ from agentlite.stages.pairs.edited import (
     EditedPairs,
     Editor,
     EditShares,
+    _figures,
     _mistakes_on_dev,
+    _statistics,
     _within_shares,
     edited_pairs,
 )
@@ -258,6 +260,39 @@ def test_the_surplus_of_a_kind_is_drawn_by_the_seed_and_the_others_keep_their_or
         assert one == sorted(one) and len(one) == 12
         assert sum(index % 2 == 0 for index in one) == 3
     assert len({tuple(one) for one in kept}) == 4
+
+
+def test_the_statistics_are_those_of_the_kinds_that_were_wanted_and_of_no_other() -> None:
+    def pair(kind: str, margin: float) -> PreferencePair:
+        sides = (Side("a", "turn", name, 0, total) for name, total in ((GOLD, margin), (kind, 0.0)))
+        return PreferencePair("r", 1, "hermes", *sides)
+
+    kinds: Counter[WrongKind] = Counter({"wrong_tool": 2, "no_call": 1})
+    impossible: dict[WrongKind, Counter[str]] = {"wrong_type": Counter({"a": 2, "b": 3})}
+    made = [pair("(wrong_tool)", 0.5), pair("(no_call)", 0.2), pair("(wrong_tool)", 0.75)]
+    found = EditedPairs(9, [], made, kinds, impossible, Counter({"no edit": 6}))
+    shares = EditShares({"wrong_type": 1.0, "no_call": 3.0, "wrong_tool": 4.0}, {"cut_off": 1})
+    stats = _statistics(found, shares, {"exact": 1.0})
+    assert stats["edits"] == {
+        "no_call": {"wanted": 0.375, "pairs": 1, "mean_margin": 0.2, "impossible": {}},
+        "wrong_tool": {"wanted": 0.5, "pairs": 2, "mean_margin": 0.625, "impossible": {}},
+        "wrong_type": {
+            "wanted": 0.125,
+            "pairs": 0,
+            "mean_margin": None,
+            "impossible": {"a": 2, "b": 3},
+        },
+    }
+    assert [*stats["edits"]] == [kind for kind in EDITS if kind in shares.weights]
+    assert stats["no_pair"] == {"no edit": 6} and stats["wrong_answers"] == {"cut_off": 1}
+    assert _figures(found) == {
+        "steps": 9,
+        "pairs": 3,
+        "edits": {"no_call": 1, "wrong_tool": 2},
+        "impossible": {"wrong_type": 5},
+        "no_pair": {"no edit": 6},
+        "mean_margin": 0.4833,
+    }
 
 
 def test_kinds_are_drawn_in_their_shares_as_far_as_the_steps_allow() -> None:

@@ -274,7 +274,8 @@ def test_rows_depend_on_the_records_the_scores_and_the_weights_of_their_candidat
 ) -> None:
     def inputs(weights: dict[str, float], records: str = "r", scores: str = "s") -> str:
         plan = {"command": "pairs", "settings": {"weights": weights}, "inputs": {}}
-        rows = {"records.jsonl": [{"a": records}], "scores.jsonl": [{"a": scores}]}
+        rows = {"records.jsonl": [{"a": records}]}
+        rows |= {"scores.jsonl": [{"a": scores}]} if scores else {}  # grpo's are in its rollouts
         stage(tmp_path / "pairs", plan, {**rows, "pairs.jsonl": [{"a": records}]}, {})
         return inputs_of(tmp_path / "pairs")
 
@@ -284,6 +285,7 @@ def test_rows_depend_on_the_records_the_scores_and_the_weights_of_their_candidat
         inputs({"exact": 0.25, "efficiency": 1.0}),
         inputs({"exact": 0.5, "efficiency": 1.0}, records="other"),
         inputs({"exact": 0.5, "efficiency": 1.0}, scores="other"),
+        inputs({"exact": 0.5, "efficiency": 1.0}, scores=""),
         inputs({}),
     }
-    assert len(others) == 4 and first not in others
+    assert len(others) == 5 and first not in others
