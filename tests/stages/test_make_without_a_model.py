@@ -1,6 +1,9 @@
 """`make dialogs` without a model: judges, keys, verdicts, and faults of users."""
 
+import importlib
 import json
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +32,7 @@ from agentlite.stages.make.play import _checked, _gold, _marked, _of_user, _Open
 from agentlite.stages.make.quality import _of_users, distinct
 from agentlite.stages.make.search import Slot
 
+making = importlib.import_module("agentlite.stages.make.judged")
 A, B = "http://a/v1", "http://b/v1"
 
 
@@ -247,6 +251,42 @@ def test_a_turn_that_is_cut_or_cannot_be_read_or_has_a_fault_is_not_learned():
         ("nonsense", "torn", ours[1]),
         ("nonsense", "the answer is cut off", ours[2]),
     ]
+
+
+def test_judges_see_what_the_rules_keep_and_verify_what_nobody_finds_a_fault_in(monkeypatch):
+    rows = {
+        name: {"id": name, "meta": {"verified": ["results"]}}
+        for name in ("good", "bad", "half", "doubted", "silent")
+    }
+    by_rules = {"bad": [DialogFault("nonsense", "odd")], "half": [DialogFault("odd", "odd", 3)]}
+    made = [(row, by_rules.get(name, [])) for name, row in rows.items()]
+    fine = DialogVerdict(())
+    said = {
+        "judge_1": {"good": fine, "half": fine, "doubted": fine, "silent": fine},
+        "judge_2": {"doubted": DialogVerdict(("nonsense",), "why"), "half": fine},
+    }
+    said["judge_2"] |= {"good": fine, "silent": DialogVerdict(None, problem="no answer")}
+    shown: list[list[str]] = []
+
+    def answered(settings, judge, questions, folder):
+        shown.append(questions)
+        return [said[judge.name][name] for name in questions]
+
+    monkeypatch.setattr(making, "_question", lambda row, slot: row["id"])
+    monkeypatch.setattr(making, "_answered", answered)
+    slots = [SimpleNamespace(blueprint=SimpleNamespace(id=name)) for name in rows]
+    judges: Any = [DialogJudge(name, "m", None, "--judge-endpoint") for name in said]  # type: ignore[arg-type]
+    found, verdicts = making.judged(MakeSettings(), judges, made, slots, Path())  # type: ignore[arg-type]
+    assert shown == [["good", "half", "doubted", "silent"]] * 2
+    assert [row["id"] for row, _ in found] == [*rows]
+    verified = {row["id"]: row["meta"]["verified"] for row, _ in found}
+    assert {name for name, by in verified.items() if "judge" in by} == {"good", "half"}
+    assert all(by[0] == "results" and len(by) <= 2 for by in verified.values())
+    kinds = {row["id"]: [fault.kind for fault in faults] for row, faults in found}
+    assert kinds["doubted"] == ["judge: nonsense"] and kinds["silent"] == ["judge: no verdict"]
+    assert (kinds["good"], kinds["bad"], kinds["half"]) == ([], ["nonsense"], ["odd"])
+    assert all("judge" not in row["meta"]["verified"] for row in rows.values())
+    assert {name: {*of} for name, of in verdicts.items()} == {name: {*said[name]} for name in said}
 
 
 BUYS = PlannedTurn((PlannedCall(Call("buy", {"item": "fig"}), "ok"),))
