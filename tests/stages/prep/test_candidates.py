@@ -9,16 +9,16 @@ import pytest
 from msgspec.structs import replace
 from support.generated_run import stage
 from support.sampled_pairs import records_of, sampled
-from support.samples import DATA
+from support.samples import DATA, WEATHER
 
 import agentlite
 from agentlite.core.errors import OTHER_PLAN, UserError
-from agentlite.core.records import Candidate, Record, from_row
+from agentlite.core.records import Candidate, Gold, Message, Record, from_row
 from agentlite.core.row_files import encode, read_rows
 from agentlite.data.reject_examples import PLAIN, rollout
 from agentlite.rendering import PROTOCOLS, training_rows
 from agentlite.stages.pairs.scored import REWARD, Scored
-from agentlite.stages.prep.candidates import _best, in_words, inputs_of
+from agentlite.stages.prep.candidates import _best, _record, in_words, inputs_of
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import load_template
 
@@ -260,6 +260,37 @@ def test_the_best_of_a_step_has_the_highest_total_and_of_equal_ones_the_first_sa
             for one, _ in _best((one, record) for one in order)
         }
         assert best == {"a": 2, "b": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "ended", "is_learned"),
+    [
+        ("It is wet.", "turn", True),
+        ("It is wet.", "cut", False),
+        ("<tool_call>\n{", "turn", False),
+        ('<tool_call>\n{"name": "sell", "arguments": {}}\n</tool_call>', "turn", False),
+    ],
+)
+@pytest.mark.parametrize("has_gold", [True, False])
+def test_a_candidate_is_the_last_turn_and_the_only_one_to_be_learned(
+    text: str, ended: Any, is_learned: bool, has_gold: bool
+) -> None:
+    asked = (Message("user", "Wet?"), Message("assistant", "Where?"), Message("user", "In Oslo."))
+    words = (*asked, Message("assistant", "Yes."), Message("user", "Thanks."))
+    gold = {1: Gold(), 3: Gold(known=has_gold)}
+    record = Record(messages=words, tools=(WEATHER,), gold=gold, split="dev", meta={"a": 1})
+    one = Scored(0, Candidate(record.id, 3, "hermes", "m", 4, text, ended, 1), {REWARD: 0.5})
+    made = _record(one, {record.id: record}, {"hermes": PROTOCOLS["hermes"]})
+    assert (made is not None) == is_learned
+    if made is None:
+        return
+    assert [message.content for message in made.messages] == ["Wet?", "Where?", "In Oslo.", text]
+    assert made.messages[1].loss is False
+    assert made.messages[3].loss is not False and made.tools == record.tools
+    assert made.gold == ({3: Gold()} if has_gold else {})
+    assert (made.split, made.parent) == ("train", record.id)
+    origin = {"record": record.id, "turn": 3, "model": "m", "sample": 4, REWARD: 0.5}
+    assert made.meta == {"a": 1, "candidate": origin}
 
 
 def test_the_counts_of_the_candidates_are_named_each_in_its_place() -> None:
