@@ -111,6 +111,7 @@ def test_a_format_with_rows_is_tested(checkout, monkeypatch):
     (checkout / rows).write_text("".join(row % day for day in range(5)), encoding="utf-8")
     # the table of all characters, which takes seconds to make, lies there
     monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(ROOT / ".hypothesis"))
+    monkeypatch.setenv("AGENTLITE_TEST_ALL", "1")
     words = ("-m", "pytest", "--noconftest", "--hypothesis-profile=ci", "-p", "no:cacheprovider")
     assert "6 passed" in run(checkout, *words, test, "-k", "every_format_has_rows or faq")
 

@@ -43,6 +43,7 @@ class Trainer:
         self.state = SimpleNamespace(global_step=0)
         self.control = SimpleNamespace(should_training_stop=False)
         self.optimizer = SimpleNamespace(state={"a": {"moment": Weight(300), "step": 1}})
+        self.processing_class: str | None = "tokenizer"
         self.full: set[int] = set()
         checkpoints.keep(self, folder, steps, facts or (lambda step: StepFacts()))
 
@@ -52,6 +53,7 @@ class Trainer:
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         target = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
         target.mkdir()
+        assert self.processing_class is None, "it would be written into each checkpoint"
         (target / "weights").write_bytes(b"1" * 400)
         if self.state.global_step in self.full:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -118,12 +120,13 @@ def test_a_full_disk_of_one_process_of_several_is_raised_at_once(
         trainer.save(1)
 
 
-def test_a_trainer_has_its_own_folder_again_behind_every_save(tmp_path: Path) -> None:
+def test_a_trainer_has_its_own_folder_and_tokenizer_again_behind_every_save(tmp_path: Path) -> None:
     trainer = Trainer(tmp_path, 8)
     trainer.full = {2}
     for step in (1, 2):
         trainer.save(step)
         assert trainer._get_output_dir(None) == str(tmp_path / "checkpoints")
+        assert trainer.processing_class == "tokenizer"
 
 
 def test_what_is_no_full_disk_is_raised_as_it_is(tmp_path: Path) -> None:
