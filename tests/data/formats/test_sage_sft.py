@@ -174,3 +174,16 @@ def test_the_target_is_on_offer_once_whether_or_not_it_is_among_the_candidates(
     }
     # in some dialogs every tool comes first: the place does not tell which one is the target
     assert {order[0] for order in orders} == names
+
+
+@pytest.mark.parametrize("given", [{}, "{}", {"city": "Oslo"}, '{"city": "Oslo"}', None, ...])
+def test_arguments_are_unknown_only_where_a_result_comes_without_any(given: object) -> None:
+    result = RESULT if given is ... else {**RESULT, "arguments": given}
+    record = sage_sft.read(dialog(SAID, result, SAID))
+    (turn, call), *_ = [
+        (n, one) for n, message in enumerate(record.messages) for one in message.calls
+    ]
+    is_known = given is not ... and given is not None
+    assert call.arguments == ({"city": "Oslo"} if "Oslo" in str(given) else {})
+    expected = Gold((GoldCall(call.name, ANY_ARGUMENTS),))
+    assert record.gold == ({} if is_known else {turn: expected})
