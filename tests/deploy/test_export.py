@@ -277,6 +277,22 @@ def test_the_merged_model_says_what_base_and_adapter_say(tmp_path):
     assert facts["eos_token_id"] == 2
 
 
+def test_an_exported_model_ends_where_its_turns_end_whatever_its_base_says(
+    run, tiny_model, smollm2, tmp_path
+):
+    base, target = tmp_path / "base", tmp_path / "exported"
+    shutil.copytree(tiny_model, base)
+    names = ("config.json", "generation_config.json")
+    for name in names:
+        content = json.loads((base / name).read_bytes()) | {"eos_token_id": 0}
+        (base / name).write_text(json.dumps(content), encoding="utf-8")
+    export(base, "--run", run, "--merged", target)
+    end = smollm2.token_id(smollm2.turn_end)
+    assert end != 0
+    for name in names:
+        assert json.loads((target / name).read_bytes())["eos_token_id"] == [end, 0]
+
+
 def test_eval_of_the_merged_model_predicts_what_the_stage_does(run, merged):
     result = agentlite.evaluate(
         run=str(run),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.examples import turn
-from support.kill_at import die_at, moments
+from support.kill_at import die_at, moment_behind_a_checkpoint
 from support.processes import environment, run
 from support.trainers import distill, distill_task, dpo, preferences, source
 
@@ -237,7 +237,8 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(changes, tiny_model,
         trained(tiny_model, taught, folder, **changes)
         return (folder / "adapter" / "adapter_model.safetensors").read_bytes()
 
-    expected, folder, moment = weights(tmp_path / "whole"), tmp_path / "killed", moments()[0]
+    expected, folder = weights(tmp_path / "whole"), tmp_path / "killed"
+    moment = moment_behind_a_checkpoint()
     command = [sys.executable, __file__, str(tiny_model), str(taught), str(folder), moment]
     killed = run([*command, *changes], env=environment())
     assert killed.returncode == -signal.SIGKILL

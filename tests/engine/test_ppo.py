@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.examples import turn
-from support.kill_at import die_at, moments
+from support.kill_at import die_at, moment_behind_a_checkpoint
 from support.processes import environment, run
 from support.trainers import WEIGHTS, grpo, source, task
 
@@ -169,7 +169,8 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, tmp_path
         last = folder / "checkpoints" / "checkpoint-6" / ppo.HEAD / ppo.WEIGHTS
         return [(folder / "adapter/adapter_model.safetensors").read_bytes(), last.read_bytes()]
 
-    expected, folder, moment = weights(tmp_path / "whole"), tmp_path / "killed", moments()[0]
+    expected, folder = weights(tmp_path / "whole"), tmp_path / "killed"
+    moment = moment_behind_a_checkpoint()
     command = [sys.executable, __file__, str(tiny_model), str(folder), moment]
     assert run(command, env=environment()).returncode == -signal.SIGKILL
     assert weights(folder) == expected

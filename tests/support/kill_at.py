@@ -22,6 +22,11 @@ def moments() -> list[str]:
     return every if whole else random.SystemRandom().sample(every, 3)
 
 
+def moment_behind_a_checkpoint() -> str:
+    """For a test of one moment: before the first checkpoint there is nothing to come back to."""
+    return random.SystemRandom().choice(["log 3", "log 4", "log 5", "save 4"])
+
+
 def die_at(moment: str) -> None:
     what, step = moment.split()
     {"log": _die_at_log, "save": _die_at_save}[what](int(step))

@@ -13,6 +13,7 @@ from agentlite.core.errors import UserError
 
 COPIED = [name for name in SCHEDULERS if name != "slurm"]
 SEVEN = "Qwen/Qwen2.5-7B-Instruct"
+OUT = "here-too"  # its name begins with that of the folder that is copied
 
 
 @pytest.fixture(autouse=True)
@@ -20,10 +21,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     here = tmp_path / "here"
     (here / "model").mkdir(parents=True)
     (here / "model" / "config.json").write_text("{}")
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "rows.jsonl").write_text("{}\n")
+    (tmp_path / OUT).mkdir()
+    (tmp_path / OUT / "rows.jsonl").write_text("{}\n")
     (here / "rows.jsonl").write_text("{}\n")
-    (here / "linked.jsonl").symlink_to(tmp_path / "outside" / "rows.jsonl")
+    (here / "linked.jsonl").symlink_to(tmp_path / OUT / "rows.jsonl")
     for name in ("AGENTLITE_RUN", "HF_TOKEN", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(here)
@@ -39,7 +40,7 @@ def refusal(result: Result) -> UserError:
 
 OUTSIDE: dict[str, list[str]] = {
     "a row file": ["prep", "{}/rows.jsonl"],
-    "a row file above": ["prep", "../outside/rows.jsonl"],
+    "a row file above": ["prep", f"../{OUT}/rows.jsonl"],
     "a link": ["prep", "linked.jsonl"],
     "a part of a mixture": ["prep", "rows.jsonl", "--mix", "general={}/rows.jsonl:0.2"],
     "a held-out file": ["prep", "rows.jsonl", "--holdout", "{}/rows.jsonl"],
@@ -60,8 +61,8 @@ def test_what_is_outside_of_the_folder_is_refused_where_only_the_folder_is_copie
     case, scheduler, folder
 ):
     if case == "a configuration":
-        (folder.parent / "outside" / "rows.jsonl").write_text("sft: {}\n")
-    words = [word.format(folder.parent / "outside") for word in OUTSIDE[case]]
+        (folder.parent / OUT / "rows.jsonl").write_text("sft: {}\n")
+    words = [word.format(folder.parent / OUT) for word in OUTSIDE[case]]
     error = refusal(printed(*words, scheduler=scheduler))
     assert "not in this folder" in error.problem and "cp -rL" in error.fix
     assert error.exit_code == 2 and error.location
@@ -76,16 +77,16 @@ def test_an_absolute_path_in_the_folder_is_refused_with_the_relative_one(schedul
 
 @pytest.mark.parametrize("case", [case for case in OUTSIDE if case != "a configuration"])
 def test_under_slurm_it_stays_where_all_nodes_see_it(case, folder):
-    words = [word.format(folder.parent / "outside") for word in OUTSIDE[case]]
+    words = [word.format(folder.parent / OUT) for word in OUTSIDE[case]]
     assert printed(*words, scheduler="slurm").exception is None
 
 
 def test_a_model_folder_outside_is_refused_with_its_size_and_one_inside_is_named(folder):
-    (folder.parent / "outside" / "model.safetensors").write_bytes(b"x" * 30_000_000)
-    outside = str(folder.parent / "outside")
+    (folder.parent / OUT / "model.safetensors").write_bytes(b"x" * 30_000_000)
+    outside = str(folder.parent / OUT)
     error = refusal(printed("sft", "--model", outside, scheduler="sky"))
     assert f"{outside} (0.03 GB)" in error.problem
-    assert f"cp -rL {outside} ./outside" in error.fix and "--model outside" in error.fix
+    assert f"cp -rL {outside} ./{OUT}" in error.fix and f"--model {OUT}" in error.fix
     shown = printed("sft", "--model", "model", scheduler="sky").stdout
     assert "# --model is a folder of this machine, and is copied (0.00 GB)." in shown
 
