@@ -40,8 +40,6 @@ def read(row: dict[str, Any]) -> Record:
     """
     if not fits(row):
         raise RowError("E201", "contents are not a list of objects with parts")
-    if row.get("messages"):
-        raise openai.two_dialogs("contents", "messages")
     dialog = _GeminiDialog()
     for key in SYSTEM:
         if system := row.get(key):
@@ -50,6 +48,7 @@ def read(row: dict[str, Any]) -> Record:
             dialog.messages.append({"role": "system", "content": text})
     for number, content in enumerate(row["contents"], 1):
         dialog.add(content, number)
+    openai.refuse_another(row, "contents", dialog.messages, "messages")
     extra = {"contents": dialog.extra} if dialog.extra else {}
     others = rest(row, "contents", "tools", *SYSTEM)
     return openai.read(

@@ -9,7 +9,7 @@ from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Message, Record, plain
 from agentlite.data.formats import self_cognition
 from agentlite.data.formats.extra_fields import meta_of, rest
-from agentlite.data.formats.openai import LOSS, THOUGHTS, has_loss, thoughts_of, two_dialogs
+from agentlite.data.formats.openai import LOSS, THOUGHTS, has_loss, refuse_another, thoughts_of
 from agentlite.data.formats.qa_text import dialog, history, text_at
 from agentlite.data.formats.sharegpt import speaker_of, turns_of
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
@@ -52,8 +52,8 @@ def read(row: dict[str, Any]) -> Record:
         )
     system, tools = text_at(row, "system"), read_tools(row.get("tools"), json_or_literal)
     if isinstance(row.get("messages"), list):
-        if other := next((key for key in OTHER_DIALOGS if row.get(key)), ""):
-            raise two_dialogs("messages", other)
+        for other in OTHER_DIALOGS:
+            refuse_another(row, "messages", row["messages"], other)
         turns_read = _MsSwiftDialog(system)
         for number, turn in enumerate(row["messages"], 1):
             turns_read.add(turn, number)

@@ -48,15 +48,10 @@ KNOWN = WORDS | {*CALLS}
 TASKS = get_args(Task)
 
 
-def two_dialogs(read: str, other: str) -> RowError:
-    """The error of a row that holds a second dialog, which would be lost."""
-    reason = f"a dialog under {read!r}, and another under {other!r}"
-    return RowError("E201", reason, "Keep one of them.", other)
-
-
 def refuse_another(row: dict[str, Any], read: str, turns: list[Any], other: str) -> None:
     """Raises RowError E201 where the row has words under `other` that are not in `turns`, which are
-    read in its place. Some data sets have the first question once more, or the dialog.
+    read in its place: they would be lost. Some data sets have the first question once more, or the
+    dialog.
     """
     given = row.get(other)
     others = given if isinstance(given, list) else [{"content": given}] if given else []
@@ -64,7 +59,8 @@ def refuse_another(row: dict[str, Any], read: str, turns: list[Any], other: str)
     for one in others:
         is_text = isinstance(one, dict) and one.keys() <= {"role", "content"}
         if one not in turns and not (is_text and one.get("content") in filter(None, texts)):
-            raise two_dialogs(read, other)
+            reason = f"a dialog under {read!r}, and another under {other!r}"
+            raise RowError("E201", reason, "Keep one of them.", other)
 
 
 def unknown_role(role: object, known: Iterable[str], where: str) -> RowError:

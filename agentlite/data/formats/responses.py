@@ -41,13 +41,14 @@ def read(row: dict[str, Any]) -> Record:
     if not fits(row):
         raise RowError("E201", "no items of messages, function calls and their outputs")
     given = [key for key in BEFORE if row.get(key)]
-    if other := next((key for key in given[1:] if isinstance(row[key], list)), ""):
-        raise openai.two_dialogs(given[0], other)
     dialog = _ResponsesDialog()
     if (system := row.get("instructions")) is not None:
         dialog.messages.append({"role": "system", "content": _text(system, "instructions")})
     for number, item in enumerate(_items(row), 1):
         dialog.add(item, number)
+    for other in given[1:]:
+        if isinstance(row[other], list):
+            openai.refuse_another(row, given[0], dialog.messages, other)
     others = rest(row, "instructions", "output", *given[:1])
     extra = {"items": dialog.extra} if dialog.extra else {}
     return openai.read({**others, **extra, "messages": dialog.messages})

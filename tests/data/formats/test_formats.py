@@ -368,6 +368,7 @@ def test_a_second_dialog_in_a_row_is_kept_or_refused_and_not_lost(name: str, key
 
 
 QUESTION, REPLY = {"role": "user", "content": "Wet?"}, {"role": "assistant", "content": "Yes."}
+ITEM = {"role": "assistant", "content": [{"type": "output_text", "text": "Yes."}]}
 CALLING = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
 
 
@@ -377,13 +378,20 @@ CALLING = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "argum
         ("prompts", {"messages": [QUESTION], "gold": []}, "prompt"),
         ("prompt_completion", {"prompt": [QUESTION], "completion": [REPLY]}, "messages"),
         ("sharegpt", {"conversations": [QUESTION, REPLY, QUESTION, CALLING]}, "messages"),
+        ("ms_swift", {"messages": [QUESTION, REPLY]}, "query"),
+        ("ms_swift", {"messages": [QUESTION, REPLY]}, "conversations"),
+        ("gemini", {"contents": [{"parts": [{"text": "Wet?"}]}]}, "messages"),
+        ("responses", {"input": "Wet?", "output": [ITEM]}, "messages"),
+        ("responses", {"messages": [QUESTION], "output": [ITEM]}, "items"),
     ],
 )
 def test_words_that_a_row_has_twice_are_no_second_dialog(name, row, other):
     alone = to_record(row, name)
-    for again in ("Wet?", [QUESTION]) if other == "prompt" else ([QUESTION], [QUESTION, REPLY]):
+    is_field = name == "responses"  # there a text under such a key is a field of the row
+    for again in [[QUESTION]] if is_field else ["Wet?", [QUESTION]]:
         twice = to_record({**row, other: again}, name)
         assert (twice.messages, twice.gold) == (alone.messages, alone.gold)
-    for lost in ("Dry?", [{**QUESTION, "content": "Dry?"}], ["Wet?"], [QUESTION, {"role": "user"}]):
+    lists = [[{**QUESTION, "content": "Dry?"}], ["Wet?"], [QUESTION, {"role": "user"}]]
+    for lost in lists if is_field else ["Dry?", *lists]:
         with pytest.raises(RowError, match="another under"):
             to_record({**row, other: lost}, name)
