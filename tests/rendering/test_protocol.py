@@ -1,4 +1,4 @@
-"""agentlite.rendering.protocol: what is no call's arguments, and what stands before an answer."""
+"""agentlite.rendering.protocol: values that cannot be arguments, and the text before an answer."""
 
 from dataclasses import replace
 from typing import Any

@@ -64,11 +64,11 @@ def _load_torch() -> None:
 
     load_libraries("unsloth")
     import datasets  # noqa: F401
-    import deepspeed  # noqa: F401  (by accelerate, in a first step)
     import sentence_transformers  # noqa: F401
     from support import shared_tokenizers
     from trl import DPOTrainer, GRPOTrainer, SFTTrainer  # noqa: F401  (loaded where first named)
 
+    _load_deepspeed()
     if "AGENTLITE_SIMULATED_CARD" not in os.environ:  # there Unsloth reads in its own way
         _load_package()
         shared_tokenizers.share()
@@ -78,14 +78,20 @@ def _load_torch() -> None:
 
 def _load_without_unsloth() -> None:
     import bitsandbytes  # noqa: F401
-    import deepspeed  # noqa: F401  (by accelerate, in a first step)
     import peft  # noqa: F401
     from support import shared_tokenizers
     from trl import DPOTrainer, GRPOTrainer, SFTTrainer  # noqa: F401  (loaded where first named)
 
+    _load_deepspeed()
     shared_tokenizers.share()
     shared_tokenizers.read_before()
     gc.freeze()
+
+
+def _load_deepspeed() -> None:
+    """Where it is installed, accelerate loads it in the first step of each process."""
+    with contextlib.suppress(ImportError):
+        import deepspeed  # noqa: F401
 
 
 LOADERS = {

@@ -222,7 +222,7 @@ def test_a_tool_that_is_named_like_the_end_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", BY_PROMPTS)
 @pytest.mark.parametrize("thought", ["", "I look it up."])
 def test_a_step_is_named_by_its_thought_or_else_by_its_call(thought: str, name: str) -> None:
-    """Values that are no texts are written as JSON."""
+    """Values other than texts are written as JSON."""
     call = Call("get_weather", {"city": "Oslo", "rain": True, "days": [1, None]}, "call_0")
     exchanges = PROTOCOLS[name].exchanges
     assert exchanges is not None

@@ -357,7 +357,7 @@ PLANNED = resolve.plain_settings(
 def test_models_are_compared_that_have_acted_in_the_same_world(
     tmp_path, settings, inputs, damage, found
 ):
-    """In all tasks of the one that acts now; what it did beside them says nothing."""
+    """They have acted in every task of the model that acts now. Other tasks do not matter."""
     files = dict.fromkeys(("model", "env", "tools", "tasks", "user_model"), "one")
 
     def acted(folder, tasks, settings=None, inputs=None):

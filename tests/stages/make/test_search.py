@@ -87,7 +87,7 @@ def test_a_slot_of_a_world_has_the_first_blueprint_that_a_second_process_confirm
         if not key or key in keys:
             return slot
         keys.add(key)
-        # what is refused is no copy of anything: another walk may be refused for the same reason
+        # a refused walk is a copy of nothing: another one may be refused for the same reason
         keys.discard(REFUSED)
         plan: Any = SimpleNamespace(key=key, made=[])
         return Slot(slot.kind, slot.number, plan, results=(f"round {turn}",))
