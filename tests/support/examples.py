@@ -3,6 +3,7 @@
 """
 
 import os
+import random
 import subprocess
 from collections.abc import Sequence
 from itertools import product
@@ -35,6 +36,13 @@ TURN = int(os.environ.setdefault("AGENTLITE_TEST_TURN", "0" if QUICK else str(nu
 def examples(whole: int) -> int:
     """The number for this run; `whole` is that of a run with --all."""
     return whole if ALL else max(5, whole // (4 if QUICK else 2))
+
+
+def sample(number: int, cases: Sequence[First]) -> list[First]:
+    """So many of the cases, always the same ones and in their order; all of them with --all."""
+    if ALL or number >= len(cases):
+        return list(cases)
+    return [cases[index] for index in sorted(random.Random(7).sample(range(len(cases)), number))]
 
 
 def every(step: int, cases: Sequence[First]) -> list[First]:
