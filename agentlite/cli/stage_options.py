@@ -320,7 +320,6 @@ def _run(name: str, options: dict[str, Any]) -> None:
         as_json = json.dumps(as_object(name, resolved), ensure_ascii=False)
         click.echo(as_json if options["as_json"] else as_yaml(name, resolved))
         return
-    _refuse_records_of_a_shard(resolved.settings, show or shape)
     result = execute(name, resolved.settings, target, print_error)
     _present(result, resolved.settings, options["as_json"], show or 0, shape)
 
@@ -355,16 +354,6 @@ def without_option(
             if values.get(key) == MARK:
                 return without_option(context, before + behind, flag, key)
     return words
-
-
-def _refuse_records_of_a_shard(settings: object, shown: object) -> None:
-    """Raises UserError 2 where records are to be shown that only --gather will write."""
-    if getattr(settings, "shard", "") and (shown or getattr(settings, "rows", "") == "-"):
-        raise UserError(
-            "a shard has no records to show: which rows are kept is decided over all shards.",
-            "Leave out --show, --as and --rows -; give them to `agentlite prep --gather`.",
-            location="--shard",
-        )
 
 
 def _with_safe_repairs(given: str | None) -> str:

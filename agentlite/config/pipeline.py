@@ -26,8 +26,6 @@ agentlite prep agent.jsonl chat.jsonl --mix general=chat.jsonl:0.2
 agentlite prep dialogs.jsonl --holdout bench.jsonl --personal mask
 agentlite prep agent_sft.jsonl --tools agent_tools.jsonl
 agentlite prep dialogs.jsonl --from pairs --keep best --out prep-best
-agentlite prep dialogs.jsonl --shard 1/3
-agentlite prep --gather runs/default/prep-*-of-3
 cat rows.jsonl | agentlite prep - --run runs/weather --json
 """,
         other_names="prepare preprocess process data",

@@ -133,18 +133,12 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """format of the raw rows (see --formats); auto recognizes each row"""
     repair: Annotated[tuple[Literal["literal", "json", "encoding"], ...], READ] = ()
     """repairs to make: Python literals, invalid JSON, Windows-1252 text; each is reported"""
-    retry_rejects: Annotated[File, READ] = ""
-    """edited copy of rejects.jsonl, whose rows replace the rejected ones"""
     max_rejects: Annotated[Share, READ] = 0.01
     """share of rejected rows above which prep stops"""
     tools: Annotated[tuple[File, ...], REPEAT, READ] = ()
     """file of the tools that rows name by id: SAGE's agent_tools, or OpenAI tools"""
     workers: Annotated[Whole | Literal["ray"], Metavar("[INT|ray]"), READ] = 1
     """number of processes, 0 for one per processor; ray: a Ray cluster; the output is the same"""
-    shard: Annotated[str, Metavar("I/N"), READ] = ""
-    """read and check only every Nth row, from row I on, into a folder that --gather reads"""
-    gather: Annotated[tuple[StageName, ...], Metavar("FOLDER..."), Flag(alone="*"), READ] = ()
-    """select and split the rows of these shards; alone: of all that are in the workspace"""
 
     personal: Annotated[Literal["off", "report", "mask", "drop"], LEARNED] = "report"
     """what to do with keys, e-mail addresses, phone and card numbers"""
@@ -170,10 +164,6 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """how to choose a subset of the train records [all are kept]"""
     coreset_target_size: Annotated[Count | None, LEARNED] = None
     """number of train records in that subset"""
-    coreset_loss: Annotated[Literal["model", "proxy"], LEARNED] = "model"
-    """loss for that choice: by a forward pass, or estimated from length and variety"""
-    coreset_model: Annotated[Model, LEARNED] = ""
-    """model that computes that loss [the model of --model]"""
     replay: Annotated[Folder, LEARNED] = ""
     """buffer of earlier train records, some of which are learned again"""
     continual_buffer_size: Annotated[Count, LEARNED] = 2048
@@ -193,11 +183,6 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """share of train rows that are also taught without the right tool"""
     mask_names: Annotated[Share, ROWS] = 0.0
     """share of train rows that are also taught with renamed tools"""
-    want_optional: Annotated[Share, ROWS] = 0.0
-    """share of train rows that are also taught with a question that wants an optional parameter"""
-    relax_required: Annotated[Share, ROWS] = 0.0
-    """share of train rows that are also taught with parameters made optional that the question
-    gives"""
     max_length: Annotated[Count, Flag("--max-tokens"), ROWS, COMMON] = 2048
     """maximum tokens of a row; longer rows are rejected (see --long-rows)"""
     long_rows: Annotated[Literal["reject", "cut", "filter"], ROWS] = "reject"

@@ -16,10 +16,6 @@ from agentlite.data.curation.hard_negatives import (
     without_right_tool,
 )
 from agentlite.data.curation.join_dialogs import join_dialogs
-from agentlite.data.curation.optional_parameters import (
-    with_optional_wanted,
-    with_required_relaxed,
-)
 from agentlite.data.curation.stats import script
 from agentlite.data.curation.traits import first_query
 from agentlite.data.curation.variants import Kind, variants_of
@@ -69,12 +65,7 @@ def augment(train: list[Record], context: IngestContext) -> Augmented:
 
 
 def _has_variants(settings: PrepSettings) -> bool:
-    return bool(
-        settings.remove_tool
-        or settings.mask_names
-        or settings.want_optional
-        or settings.relax_required
-    )
+    return bool(settings.remove_tool or settings.mask_names)
 
 
 def kinds(train: Sequence[Record], settings: PrepSettings) -> dict[str, Kind]:
@@ -89,8 +80,6 @@ def kinds(train: Sequence[Record], settings: PrepSettings) -> dict[str, Kind]:
     return {
         "removed": Kind(settings.remove_tool, removed),
         "masked": Kind(settings.mask_names, lambda one: with_masked_names(one, seed)),
-        "wanted": Kind(settings.want_optional, lambda one: with_optional_wanted(one, seed)),
-        "relaxed": Kind(settings.relax_required, lambda one: with_required_relaxed(one, seed)),
     }
 
 

@@ -37,7 +37,7 @@ def as_command(plan: Plan, run: Path, folder: Path) -> str:
     judges = [url for name, url in plan.inputs.items() if name.startswith("judge_")]
     if {*judges} - {*servers[:1]}:  # others than the one that is asked if nobody names any
         settings["judge_endpoint"] = judges
-    command = plan.command.split()[0]  # `prep --shard` is prep with a shard among its settings
+    command = plan.command
     if stages := settings.get("trajectories"):  # their files stand behind those that were named
         settings["sources"] = settings["sources"][: -len(stages)]
     words = ["agentlite", *typed(command).split(), *settings.get("sources", ())]

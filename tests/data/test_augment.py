@@ -33,8 +33,6 @@ RECORDS = [calling(name, f"Please do {name}, will you?") for name in ("jump", "s
         {"join": 2},
         {"remove_tool": 0.1},
         {"mask_names": 0.1},
-        {"want_optional": 0.1},
-        {"relax_required": 0.1},
     ],
     ids=str,
 )
@@ -62,8 +60,6 @@ def test_each_share_makes_its_own_kind(smollm2: Template) -> None:
     for setting, kind in (
         ("remove_tool", "right tool removed"),
         ("mask_names", "names masked"),
-        ("want_optional", "optional parameter wanted"),
-        ("relax_required", "required parameter optional"),
     ):
         augmented = augment([record], context(smollm2, **{setting: 1.0}))
         assert [one.meta.get("made") for one in augmented.records] == [None, kind]

@@ -1,4 +1,4 @@
-"""prep --workers ray: the bytes of one process and of shards, also when a worker is killed."""
+"""prep --workers ray: the bytes of one process, also when a worker is killed."""
 
 import importlib.util
 import json
@@ -71,15 +71,10 @@ def kill_one(killed: list[int], end: float) -> None:
 
 @needs_ray
 @pytest.mark.long
-def test_three_shards_one_process_and_ray_with_a_worker_killed_give_the_same_bytes(
-    rows, tmp_path, monkeypatch
-):
+def test_one_process_and_ray_with_a_worker_killed_give_the_same_bytes(rows, tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_worker_niceness", "0")
     run = str(tmp_path)
     prep(str(rows), run=run, out="one", **OPTIONS)
-    for shard in ("1/3", "2/3", "3/3"):
-        prep(str(rows), run=run, shard=shard, **OPTIONS)
-    prep(run=run, gather=["*"], out="gathered")
     import ray
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
@@ -95,7 +90,7 @@ def test_three_shards_one_process_and_ray_with_a_worker_killed_give_the_same_byt
     assert killed
     one = content(tmp_path / "one")
     assert one["train"].count(b"\n") > 100 and one["rejects"]
-    for name in ("gathered", "ray", "killed"):
+    for name in ("ray", "killed"):
         assert content(tmp_path / name) == one, name
 
 
@@ -134,9 +129,3 @@ def test_without_ray_the_error_names_the_extra_before_a_row_is_read(rows, tmp_pa
         prep(str(rows), run=str(tmp_path), workers="ray", **OPTIONS)
     assert error.value.exit_code == MODEL and "agentlite[ray]" in error.value.fix
     assert not (tmp_path / "prep" / "done.json").exists()
-
-
-@pytest.mark.parametrize("word", ["Ray", "slurm", "-1", "1.5"])
-def test_another_word_is_refused_with_what_is_taken(word, rows, tmp_path):
-    with pytest.raises(UserError, match=r"does not fit \[INT\|ray\]"):
-        prep(str(rows), run=str(tmp_path), workers=word, **OPTIONS)

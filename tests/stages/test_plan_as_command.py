@@ -202,7 +202,6 @@ OF_THE_WAY = {
 }
 # of a command: what else may differ, since it is of other plans, or no row depends on it
 MORE = {
-    "prep": {"shard", "gather"},
     "rollout": {"batch_size"},
     "pairs": {"grid", "candidates", "batch_size", "preferences", "max_rejects"},
     "grpo": {"max_flat_steps"},

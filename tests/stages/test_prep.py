@@ -186,33 +186,6 @@ def test_the_counts_of_the_files_add_up_to_those_of_the_whole(tmp_path: Path) ->
 # --- rejects go back ---
 
 
-def test_rejects_that_were_mended_are_read_in_their_places(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(good() + b'{"broken"\n' + line(n=4) + b"\n{'a': 1}\n")
-    run(path, tmp_path)
-    first, second = rejects(tmp_path)
-    edited = tmp_path / "edited.jsonl"
-    edited.write_text(
-        "".join(json.dumps(one) + "\n" for one in ({**first, "raw": line(n=9).decode()}, second))
-    )
-    figures = run(path, tmp_path, retry_rejects=str(edited), out="prep-2").figures
-    assert (figures["read"], figures["kept"], figures["rejected"]) == (6, 5, 1)
-    questions = [record.messages[0].content for record in records(tmp_path, "prep-2")]
-    assert questions[3] == "Is it wet in Oslo, question 9?"
-    assert rejects(tmp_path, "prep-2") == [second]
-
-
-def test_edited_rejects_of_other_sources_are_refused_with_the_place(tmp_path: Path) -> None:
-    path, edited = tmp_path / "rows.jsonl", tmp_path / "edited.jsonl"
-    path.write_bytes(good())
-    edited.write_text(json.dumps({"location": "other.jsonl:3", "raw": "{}"}) + "\n")
-    with pytest.raises(UserError, match=r"other\.jsonl:3"):
-        run(path, tmp_path, retry_rejects=str(edited))
-    edited.write_text('{"code": "E121"}\n')
-    with pytest.raises(UserError, match=r"edited\.jsonl:1"):
-        run(path, tmp_path, retry_rejects=str(edited))
-
-
 REPAIRABLE = {
     "literal": str(row(1)).encode(),
     "json": line(n=1).replace(b"Yes.", b'so "yes" it is'),
@@ -461,25 +434,6 @@ def test_what_breaks_an_array_or_a_packed_file_ends_the_run_unless_one_takes_wha
     with pytest.raises(UserError, match="rows may be missing"):
         run(path, tmp_path, max_rejects=0.99)
     assert run(path, tmp_path).figures["rejects"] == {"E105": 1}
-
-
-def test_two_edits_of_one_row_are_refused_and_so_is_a_file_that_would_be_wiped(
-    tmp_path: Path,
-) -> None:
-    path, edited = tmp_path / "rows.jsonl", tmp_path / "edited.jsonl"
-    path.write_bytes(good() + b"{\n")
-    run(path, tmp_path)
-    (reject,) = rejects(tmp_path)
-    edited.write_text(
-        "".join(json.dumps({**reject, "raw": line(n=n).decode()}) + "\n" for n in (7, 8))
-    )
-    with pytest.raises(UserError, match="two ways"):
-        run(path, tmp_path, retry_rejects=str(edited), out="again")
-    with pytest.raises(UserError, match="written anew"):
-        run(path, tmp_path, retry_rejects=str(tmp_path / "prep" / "rejects.jsonl"), force=True)
-    edited.write_text("[1]\n")
-    with pytest.raises(UserError, match=r"edited\.jsonl:1"):
-        run(path, tmp_path, retry_rejects=str(edited), out="again")
 
 
 def one_turn(n: int) -> dict[str, object]:

@@ -18,7 +18,6 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, from_row
 from agentlite.core.row_files import find_rows, read_rows
 from agentlite.data.curation.coreset import STRATEGIES
-from agentlite.data.curation.loss_cache import known_losses
 from agentlite.data.curation.mix import full_task_weights
 from agentlite.data.curation.validate import validate
 from agentlite.stages.prep.provenance import as_text, why
@@ -98,7 +97,6 @@ def choosing(files: dict[str, str], **changes: Any) -> dict[str, Any]:
         "holdout": [files["held"]],
         "coreset_strategy": "hybrid",
         "coreset_target_size": 20,
-        "coreset_loss": "proxy",
         **changes,
     }
 
@@ -129,7 +127,7 @@ def test_every_row_that_is_read_ends_once_and_its_way_says_why(files, tmp_path):
 def test_a_coreset_leaves_the_shares_of_tasks_and_groups_as_they_were_set(
     strategy, files, tmp_path
 ):
-    choice = {"coreset_strategy": strategy, "coreset_loss": "proxy", "dev": 0.0, "test": 0.0}
+    choice = {"coreset_strategy": strategy, "dev": 0.0, "test": 0.0}
     tools, chats = files["tools"], files["chat"]
     weights = {"tool_selection": 0.75, "general": 0.25}
     by_task = run(
@@ -243,7 +241,6 @@ def test_why_names_the_dialog_that_a_record_was_joined_into(tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"coreset_loss": "proxy"}, "coreset_loss does nothing without coreset_strategy"),
         ({"continual_replay_ratio": 0.5}, "continual_replay_ratio does nothing without replay"),
         ({"near": 0.7}, "near does nothing without --duplicates near or --holdout"),
     ],
@@ -448,107 +445,11 @@ def test_where_no_row_is_left_the_reasons_are_told(files, tmp_path):
         assert "weight" in caught.value.fix
 
 
-def test_a_coreset_of_everything_needs_no_model(files, tmp_path, monkeypatch):
-    from agentlite.engine import loss_per_record
-
-    monkeypatch.setattr(loss_per_record, "record_losses", lambda *_: pytest.fail("a forward pass"))
+def test_a_coreset_of_everything_takes_everything(files, tmp_path):
     figures = run(
         tmp_path / "r", files["tools"], coreset_strategy="hybrid", coreset_target_size=500
     ).figures
     assert figures["coreset"] == {"all": figures["train"]}
-
-
-def test_losses_of_a_model_with_another_tokenizer_are_refused(files, tmp_path, tiny_model):
-    with pytest.raises(UserError, match="the rows are tokens of smollm2-135m"):
-        run(
-            tmp_path / "r",
-            files["tools"],
-            coreset_strategy="hybrid",
-            coreset_target_size=5,
-            coreset_model=str(tiny_model),
-        )
-
-
-def test_a_killed_forward_pass_goes_on_where_it_was_and_its_losses_are_the_model_s(
-    files, tmp_path, tiny_model, monkeypatch
-):
-    from agentlite.engine import loss_per_record
-
-    monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    computed: list[str] = []
-    whole = loss_per_record.record_losses
-
-    def killed(ids, *given):
-        for record_id, loss in whole(ids, *given):
-            if len(computed) == 5:
-                raise KeyboardInterrupt
-            computed.append(record_id)
-            yield record_id, loss
-
-    def going_on(ids, *given):
-        for record_id, loss in whole(ids, *given):
-            computed.append(record_id)
-            yield record_id, loss
-
-    choose = {"coreset_strategy": "loss_topk", "coreset_target_size": 10, "model": str(tiny_model)}
-    monkeypatch.setattr(loss_per_record, "record_losses", killed)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "r", files["tools"], **choose)
-    (file,) = (tmp_path / "cache" / "losses").iterdir()
-    assert set(known_losses(file)) == set(computed)
-    assert len(computed) == 5
-    monkeypatch.setattr(loss_per_record, "record_losses", going_on)
-    run(tmp_path / "r", files["tools"], **choose)
-    found = known_losses(file)
-    assert Counter(computed).most_common(1)[0][1] == 1
-    assert set(computed) == set(found)
-    ends = {
-        row["id"]: row
-        for row in provenance(tmp_path / "r")
-        if row.get("split") == "train" or row.get("code") == "F341"
-    }
-    taken = {record_id for record_id, row in ends.items() if row["end"] == "kept"}
-    assert len(taken) == 10
-    assert min(found[one] for one in taken) >= max(found[one] for one in ends.keys() - taken)
-    _check_by_hand(tiny_model, tmp_path / "r" / "prep" / "train.jsonl", found)
-    # each loss is stored, also those of the records that the coreset left out
-    measures = {one["id"]: one for one in read_rows(tmp_path / "r/prep/measures.jsonl")}
-    losses = {name: one["loss"] for name, one in measures.items() if "loss" in one}
-    assert losses == pytest.approx(found, abs=1e-6)
-    assert {name for name in losses if measures[name].get("split") == "train"} == taken
-    (row,) = why(tmp_path / "r" / "prep", min(ends.keys() - taken))
-    assert "F341" in as_text(row) and f", loss {losses[row['id']]}" in as_text(row)
-    spread = json.loads((tmp_path / "r/prep/stats.json").read_bytes())["loss"]
-    assert spread["chosen"]["100%"] == pytest.approx(max(found.values()), abs=1e-4)
-    assert spread["left_out"]["100%"] <= spread["chosen"]["50%"]
-
-
-def _check_by_hand(model_folder: Path, rows: Path, found: dict[str, float]) -> None:
-    """A record's loss is the mean over its trained tokens of what plain transformers makes of
-    them.
-    """
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from agentlite.rendering import choose, training_rows
-    from agentlite.workspace.model_source import load_template
-
-    template = load_template(str(model_folder))
-    protocol = choose("auto", template).of
-    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32).eval()
-    for one in [*read_rows(rows)][:3]:
-        record = from_row(one)
-        total, count = 0.0, 0
-        for encoded in training_rows(record, protocol(record), template):
-            ids = torch.tensor([encoded.input_ids])
-            with torch.no_grad():
-                chances = model(input_ids=ids).logits.float().log_softmax(-1)[0, :-1]
-            labels = torch.tensor(encoded.labels[1:])
-            trained = labels != -100
-            total -= float(chances[trained].gather(1, labels[trained, None]).sum())
-            count += int(trained.sum())
-        assert found[one["id"]] == pytest.approx(total / count, abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -65,15 +65,9 @@ def _extras(name: str, settings: Any) -> str:
         "vllm": bool(getattr(settings, "by_vllm", False)),
     }
     needs = [extra for extra, is_needed in named.items() if is_needed]
-    if _loss_of_model(settings) or "retriever" in needs:
+    if "retriever" in needs:
         needs = ["train", *(extra for extra in needs if extra != "train")]
     return ",".join(needs)
-
-
-def _loss_of_model(settings: Any) -> bool:
-    """Whether prep chooses rows by a model's own loss."""
-    strategy = getattr(settings, "coreset_strategy", "")
-    return strategy in ("loss_topk", "hybrid") and settings.coreset_loss == "model"
 
 
 def _card(command: TypedCommand, settings: Any) -> tuple[int, str]:
@@ -88,7 +82,7 @@ def _card(command: TypedCommand, settings: Any) -> tuple[int, str]:
     )
     if command.name == "retriever":
         return CARDS[0], "the model of the retriever is small"
-    if command.name == "ablate" or _loss_of_model(settings):
+    if command.name == "ablate":
         return GUESSED, "a guess: `agentlite plan` calculates it for the stages that run"
     return _planned_card(command) if loads else (0, "no model is loaded")
 

@@ -10,7 +10,6 @@ from functools import partial
 from operator import add
 from typing import Any, NamedTuple
 
-from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import Record, digest
 from agentlite.data.curation.fingerprints import dialog_text
 from agentlite.data.curation.mix import scaled
@@ -68,21 +67,14 @@ def coreset(
     strategy: str,
     target: int | None,
     seed: int,
-    losses: Mapping[str, float] | None = None,
+    losses: Mapping[str, float] = {},
     text: Callable[[int], str] = lambda index: "",
     strata: Sequence[str] = (),
 ) -> Coreset:
     """Chooses `target` of the records. `losses`: by id, for the strategies of LOSSES; `text`: the
     dialog of an index, where unlike ones are looked for; `strata`: the part of each record, where
-    every part keeps its share of the whole. Raises UserError for an unknown strategy, or a record
-    whose loss is not a number.
+    every part keeps its share of the whole.
     """
-    if strategy not in STRATEGIES:
-        raise UserError(
-            f"no strategy is called '{strategy}'.",
-            nearest(strategy, STRATEGIES),
-            location="prep.coreset_strategy",
-        )
     if target is None or target >= len(ids):
         notes = [f"coreset: {target} asked for, all {len(ids)} there are taken"] if target else []
         return Coreset(list(range(len(ids))), {"all": len(ids)}, notes)
@@ -96,7 +88,7 @@ def coreset(
     chosen: list[int] = []
     counts: Counter[str] = Counter()
     for name, indices in members.items():
-        known = [_loss(ids[index], losses or {}) for index in indices] if strategy in LOSSES else []
+        known = [losses[ids[index]] for index in indices] if strategy in LOSSES else []
         pool = CoresetPool(len(indices), known, partial(_text_at, text, indices))
         for reason, places in STRATEGIES[strategy](pool, sizes[name]).items():
             chosen += [indices[place] for place in places]
@@ -144,16 +136,6 @@ def _token_counts(text: str) -> Counter[str]:
 
 def _text_at(text: Callable[[int], str], indices: Sequence[int], place: int) -> str:
     return text(indices[place])
-
-
-def _loss(record_id: str, losses: Mapping[str, float]) -> float:
-    loss = losses.get(record_id, math.nan)
-    if not math.isfinite(loss):
-        raise UserError(
-            f"record {record_id} has no loss.",
-            "Take --set prep.coreset_strategy=diversity, or random.",
-        )
-    return loss
 
 
 def _hardest(pool: CoresetPool, target: int) -> Choice:

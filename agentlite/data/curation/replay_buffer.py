@@ -8,7 +8,7 @@ beside those after it.
 
 import hashlib
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,20 +115,19 @@ def add_to_buffer(
     *,
     capacity: int,
     seed: int,
-    losses: Mapping[str, float] | None = None,
 ) -> BufferCounts:
     """Puts the new train rows into the buffer; beyond `capacity` the hybrid coreset of old and new
     stays.
 
-    `ids`: of the new rows; `read`: the row of an index of theirs, asked several times. `losses`: by
-    id, of the old rows too; the proxy if None. For a run that was added before nothing changes.
+    `ids`: of the new rows; `read`: the row of an index of theirs, asked several times. For a run
+    that was added before nothing changes.
     Raises UserError if another run has changed the buffer since it was found.
     """
     if found.is_done:
         done = next(run for run in _manifest(found.folder).runs if run.key == found.key)
         return BufferCounts(done.rows, done.new)
     old = buffer_rows(found)
-    rows = _selected(old, ids, read, capacity, seed, losses)
+    rows = _selected(old, ids, read, capacity, seed)
     kept = BufferCounts(len(rows), len({row["id"] for row in rows} - {row["id"] for row in old}))
     _write(found, rows, kept)
     return kept
@@ -140,7 +139,6 @@ def _selected(
     read: Callable[[int], Row],
     capacity: int,
     seed: int,
-    losses: Mapping[str, float] | None,
 ) -> list[Row]:
     """By id, whatever the order they came in."""
     at_hand = {row["id"]: row for row in old}
@@ -153,7 +151,8 @@ def _selected(
     def record_of(index: int) -> Record:
         return from_row(row_of(index))
 
-    if len(known) > capacity and losses is None:
+    losses: dict[str, float] = {}
+    if len(known) > capacity:
         losses = {
             record_id: wording(record_of(index)).proxy_loss for index, record_id in enumerate(known)
         }

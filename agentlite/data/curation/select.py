@@ -10,7 +10,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Record, from_row, to_row
 from agentlite.core.row_files import Row
 from agentlite.data.curation.contradictions import contradictions
-from agentlite.data.curation.coreset import LOSSES, coreset
+from agentlite.data.curation.coreset import coreset
 from agentlite.data.curation.decontaminate import HeldOut, leaks
 from agentlite.data.curation.dedup import (
     Copies,
@@ -25,7 +25,6 @@ from agentlite.data.curation.keep import parse_keep, surpassed
 from agentlite.data.curation.mix import draw, parse_mix, repetitions, shares
 from agentlite.data.curation.replay_buffer import BufferState, buffer_rows, replayed
 from agentlite.data.curation.split import assign_splits
-from agentlite.data.curation.stats import quantiles
 from agentlite.data.curation.traits import Traits, traits
 
 
@@ -43,7 +42,7 @@ class SelectionContext(NamedTuple):
     it was named, the sketch of its text (only if near copies are looked for), and `record`, which
     reads it from disk.
 
-    `losses`: of the records with these indices, by id. `buffer`: the earlier records; `learnable`:
+    `loss`: how hard a record looks. `buffer`: the earlier records; `learnable`:
     one of them as it may be learned now, or None.
     """
 
@@ -53,7 +52,7 @@ class SelectionContext(NamedTuple):
     sketches: Sequence[bytes]
     record: Callable[[int], Record]
     held_out: HeldOut
-    losses: Callable[[Sequence[int]], Mapping[str, float]]
+    loss: Callable[[int], float]
     buffer: BufferState | None
     learnable: Callable[[Record], Record | None]
 
@@ -64,8 +63,7 @@ class Selection(NamedTuple):
     `ends`: of each other record, why not. `splits`: those that records took over from their copies;
     after the step `split`, that of every record that is kept. `factors`: how often rows of too
     small a group are wanted; `times`: how often each such train record is learned. `replayed`: rows
-    of the buffer to learn again. `losses`: under a model, by id, of the records that a
-    coreset was chosen from. `notes`: sentences for the user; `figures`: counts for the user.
+    of the buffer to learn again. `notes`: sentences for the user; `figures`: counts for the user.
     """
 
     kept: Sequence[int]
@@ -74,7 +72,6 @@ class Selection(NamedTuple):
     factors: Mapping[int, float] = {}
     times: Mapping[int, int] = {}
     replayed: Sequence[Row] = ()
-    losses: Mapping[str, float] = {}
     notes: tuple[str, ...] = ()
     figures: Mapping[str, Any] = {}
 
@@ -269,30 +266,18 @@ def _take_coreset(selection: Selection, context: SelectionContext) -> Selection:
     settings, train = context.settings, selection.in_split("train")
     if not settings.coreset_strategy:
         return selection
-    # losses may cost a forward pass for each record: only where they decide anything
-    by_loss = settings.coreset_strategy in LOSSES
-    decides = by_loss and (settings.coreset_target_size or 0) < len(train)
-    losses = context.losses(train) if decides else {}
     chosen = coreset(
         [context.traits[index].id for index in train],
         strategy=settings.coreset_strategy,
         target=settings.coreset_target_size,
         seed=settings.seed,
-        losses=losses,
+        losses={context.traits[index].id: context.loss(index) for index in train},
         text=lambda at: dialog_text(context.record(train[at])),
         strata=_strata(train, context),
     )
     left_out = {*train} - {train[at] for at in chosen.chosen}
     selection = selection.without({index: End(LEFT_OUT) for index in left_out})
-    selection = selection.noting(*chosen.notes, coreset=chosen.counts)
-    if not losses or settings.coreset_loss == "proxy":  # every record has a proxy loss
-        return selection
-    ids = {context.traits[train[at]].id for at in chosen.chosen}
-    spread = {
-        "chosen": quantiles([loss for record_id, loss in losses.items() if record_id in ids]),
-        "left_out": quantiles([loss for record_id, loss in losses.items() if record_id not in ids]),
-    }
-    return selection._replace(losses=losses).noting(loss=spread)
+    return selection.noting(*chosen.notes, coreset=chosen.counts)
 
 
 def _strata(train: Sequence[int], context: SelectionContext) -> list[str]:

@@ -38,7 +38,7 @@ OWN_FILES = (
     OwnFile(
         "rejects.jsonl",
         frozenset({"location", "code", "reason", "hint"}),
-        "`agentlite prep --retry-rejects FILE` reads an edited one again",
+        "correct the rows in their source",
     ),
     OwnFile(
         "provenance.jsonl",

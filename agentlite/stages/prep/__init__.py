@@ -35,73 +35,57 @@ from agentlite.data.ingest_row import (
     readable,
     reader_options,
 )
-from agentlite.data.rejects import Edits, edited_rows, reject_row
-from agentlite.data.taken_rows import every_nth, write_taken
+from agentlite.data.rejects import reject_row
 from agentlite.data.tool_catalogue import may_declare, read_catalogue
 from agentlite.rendering import choose as choose_protocol
 from agentlite.rendering import native_problem
 from agentlite.retrieval.offer_tools import counted
-from agentlite.stages.prep import check, shards
+from agentlite.stages.prep import check
 from agentlite.stages.prep.candidates import (
     ChosenCandidates,
     chosen_candidates,
     in_words,
     inputs_of,
 )
-from agentlite.stages.prep.losses import losses
 from agentlite.stages.prep.write import by_file, happened, write_all
 from agentlite.stages.tool_retrieval import digest_of, offers
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 SCORES = "scores of "  # an input of the plan: a file of candidates
-# how it is done, not what comes out; the plan of a shard names the shard
-NOT_OF_THE_PLAN = ("workers", "shard", "gather")
+NOT_OF_THE_PLAN = ("workers",)  # how it is done, not what comes out
 
 
 class Job(NamedTuple):
-    """What is to be prepared: how, from where, and with which buffer of earlier records. `model`:
-    the one whose losses count in a coreset. `candidates`: of each source that is a file of them,
-    those that are learned. `gathered`: the shards that have read the rows already.
+    """What is to be prepared: how, from where, and with which buffer of earlier records.
+    `candidates`: of each source that is a file of them, those that are learned.
     """
 
     context: IngestContext
     stdin: BinaryIO
     buffer: BufferState | None
-    model: Source
     candidates: Mapping[str, ChosenCandidates] = {}
-    gathered: shards.Shards | None = None
 
     @property
     def settings(self) -> PrepSettings:
         return self.context.settings
 
     def digests(self) -> dict[str, str]:
-        """Of every file of rows, now; those that shards have read as they were read."""
-        return _digests(self.settings, self.stdin, self.gathered.inputs if self.gathered else {})
+        """Of every file of rows, now."""
+        return _digests(self.settings, self.stdin)
 
     def rows(self) -> Iterator[IngestedRow]:
         """What became of every row."""
-        if self.gathered:
-            return self.gathered.rows()
-        lines = _lines(self)
-        if self.settings.shard:
-            lines = every_nth(lines, *shards.parse(self.settings.shard))
-        return read_all(lines, self.context)
+        return read_all(_lines(self), self.context)
 
 
 def run(settings: PrepSettings, target: RunTarget) -> Result:
     """Prepares the sources. Raises UserError 4 for more rejects than `max_rejects` allows."""
-    target = shards.own_folder(settings, target)
-    gathered = shards.find(settings, target) if settings.gather else None
-    given = gathered.settings if gathered else check.with_earlier_stages(settings, target.run)
-    settings = check.checked(given, target.folder)
+    settings = check.checked(check.with_earlier_stages(settings, target.run))
     with console.stdout_to_stderr(), _kept_stdin(settings.sources) as stdin:
-        job, plan = _plan(settings, target, stdin, gathered)
-        if settings.shard:
-            return _run_shard(job, shards.plan_of(plan, settings.shard), target)
+        job, plan = _plan(settings, target, stdin)
         if target.dry_run:
             return _dry_run(_prepared(job, target.run), plan, target)
         if target.has_work(plan):
@@ -141,7 +125,7 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 
 def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
-    """Everything but the writing, the coreset, which may take a model, and the replay."""
+    """Everything but the writing and the replay."""
     started, rejects = time.monotonic(), target.folder / "rejects.jsonl"
     if not target.force:
         run_folder.compare(target.folder, plan)
@@ -153,13 +137,8 @@ def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
         check.name_invalid_schemas(ingested)
         check.note_undescribed(ingested, len(job.context.catalogue))
         check.note_for_tests(ingested)
-        selection = _select(job, ingested, skip=("coreset", "replay"))
+        selection = _select(job, ingested, skip=("replay",))
         check.refuse_nothing_left(ingested, selection, rejects)
-    if job.settings.coreset_strategy:
-        selection = selection.noting(
-            f"of the train records, the coreset will choose {job.settings.coreset_target_size}: "
-            "not tried here, since it may take a model"
-        )
     for note in selection.notes:
         console.notice(note)
     figures = {
@@ -172,37 +151,11 @@ def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
     return Result("prep", "dry run", str(target.folder), figures, [], seconds)
 
 
-def _run_shard(job: Job, plan: Plan, target: RunTarget) -> Result:
-    """Only the part that looks at each row alone. Nothing is refused for its rejects: whether there
-    are too many is decided over all shards.
-    """
-    if target.dry_run:
-        status = "new" if target.force else run_folder.compare(target.folder, plan)
-        return Result(plan.command, "dry run", str(target.folder), {"folder": status}, [], 0.0)
-    with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
-        if stage.status != "done":
-            job = _prepared(job, target.run)
-            files = [shards.TAKEN]
-            counts = write_taken(stage.folder / shards.TAKEN, job.rows())
-            check.refuse_changed(plan.inputs, job.digests())
-            if shards.parse(job.settings.shard).number == 1:  # the same in all shards
-                files.append(shards.CATALOGUE)
-                shards.write_catalogue(stage.folder / shards.CATALOGUE, job.context.catalogue)
-            candidates = {file: chosen.figures for file, chosen in job.candidates.items()}
-            stage.finish(files, {**counts, "candidates": candidates})
-        return stage.result(target.next("agentlite prep --gather"))
-
-
 # --- the plan ---
 
 
-def _plan(
-    settings: PrepSettings, target: RunTarget, stdin: BinaryIO, gathered: shards.Shards | None
-) -> tuple[Job, Plan]:
-    """The job, and the plan of its folder: the settings, and a digest of each input. That of a
-    shard has no input but those of its rows; what was `gathered` has the plan of one process.
-    """
-    known = gathered.inputs if gathered else {}
+def _plan(settings: PrepSettings, target: RunTarget, stdin: BinaryIO) -> tuple[Job, Plan]:
+    """The job, and the plan of its folder: the settings, and a digest of each input."""
     name = settings.model or (GPU_MODEL if gpu_profiles.has_gpu() else CPU_MODEL)
     model = find_model(name, target.run, target.begun)
     template = load_template(model.base)
@@ -217,35 +170,19 @@ def _plan(
             "user turn, here and in training, eval, serve and export"
         )
     settings = replace(settings, model=name, protocol=mixture.name)
-    inputs = {**_digests(settings, stdin, known), "model": model.digest}
-    loss_model = model
-    if settings.coreset_model and not settings.shard:
-        loss_model = find_model(settings.coreset_model, target.run)
-        inputs["coreset_model"] = loss_model.digest
-        if loss_model.base != model.base:
-            raise UserError(
-                f"is made of {loss_model.base}, and the rows are tokens of {model.base}.",
-                f"Name {model.base} or an adapter of it.",
-                location="--coreset-model",
-            )
+    inputs = {**_digests(settings, stdin), "model": model.digest}
     rows = "parquet" if settings.rows == "parquet" else "jsonl"
     planned = {**resolve.plain_settings(settings, NOT_OF_THE_PLAN), "rows": rows}
-    if gathered:
-        shards.refuse_other_rows(gathered, planned, model.digest)
     buffer = None
-    if gathered:
-        inputs |= {name: known[name] for name in known if name.startswith(SCORES)}
-    else:
-        for file, name in check.of_candidates(settings, target.run).items():
-            inputs[SCORES + file] = inputs_of(run_folder.find_stage(name, target.run))
-    if settings.replay and not settings.shard:
+    for file, name in check.of_candidates(settings, target.run).items():
+        inputs[SCORES + file] = inputs_of(run_folder.find_stage(name, target.run))
+    if settings.replay:
         buffer = find_buffer(Path(settings.replay), _run_key(planned, inputs))
         inputs["replay"] = buffer.rows
     if settings.retrieve:
-        inputs["retriever"] = known.get("retriever") or digest_of(settings, target.run)
+        inputs["retriever"] = digest_of(settings, target.run)
     context = IngestContext(settings, template, mixture)
-    job = Job(context, stdin, buffer, loss_model, gathered=gathered)
-    return job, Plan("prep", planned, inputs, run_folder.versions())
+    return Job(context, stdin, buffer), Plan("prep", planned, inputs, run_folder.versions())
 
 
 def _run_key(settings: Mapping[str, object], inputs: Mapping[str, str]) -> str:
@@ -257,20 +194,10 @@ def _run_key(settings: Mapping[str, object], inputs: Mapping[str, str]) -> str:
     return digest(canonical([chosen, sorted(inputs.values())]))
 
 
-def _digests(settings: PrepSettings, stdin: BinaryIO, known: Mapping[str, str]) -> dict[str, str]:
-    """Of every file of rows. `known`: those that were read elsewhere, and need not be here."""
-
-    def of(name: str, file: str) -> str:
-        return known.get(name) or _digest(file, stdin)
-
-    digests = {source: of(source, source) for source in settings.sources}
-    if settings.retry_rejects:
-        digests["retry_rejects"] = known.get("retry_rejects") or ",".join(
-            map(file_digest, raw_files(settings.retry_rejects))
-        )
-    digests |= {f"tools {file}": of(f"tools {file}", file) for file in settings.tools}
-    if settings.shard:  # what is held out is looked for in all rows together
-        return digests
+def _digests(settings: PrepSettings, stdin: BinaryIO) -> dict[str, str]:
+    """Of every file of rows."""
+    digests = {source: _digest(source, stdin) for source in settings.sources}
+    digests |= {f"tools {file}": _digest(file, stdin) for file in settings.tools}
     return digests | {f"holdout {file}": _digest(file, stdin) for file in settings.holdout}
 
 
@@ -301,25 +228,11 @@ def _kept_stdin(sources: Sequence[str]) -> Iterator[BinaryIO]:
 
 def _prepared(job: Job, run: Path) -> Job:
     """With all that rows are read with, which may take time: candidates, declared tools, tools of a
-    retriever. Where shards have read the rows, they have it.
+    retriever.
     """
-    if not job.gathered:
-        return _with_tools(_with_candidates(job, run), run)
-    return job._replace(
-        context=job.context._replace(catalogue=job.gathered.catalogue()),
-        candidates={
-            file: ChosenCandidates([], figures)
-            for file, figures in job.gathered.figures["candidates"].items()
-        },
-    )
-
-
-def _with_candidates(job: Job, run: Path) -> Job:
-    """With the candidates of `--from` that are learned."""
     keep, stages = parse_keep(job.settings.keep), check.of_candidates(job.settings, run)
-    return job._replace(
-        candidates={file: chosen_candidates(name, keep, run) for file, name in stages.items()}
-    )
+    candidates = {file: chosen_candidates(name, keep, run) for file, name in stages.items()}
+    return _with_tools(job._replace(candidates=candidates), run)
 
 
 def _with_tools(job: Job, run: Path) -> Job:
@@ -348,20 +261,12 @@ def _declarations(job: Job) -> Iterator[Raw]:
 
 
 def _lines(job: Job) -> Iterator[tuple[str, RawLine]]:
-    """The rows of all sources, each with its source; edited rejects replace the rows they were."""
-    settings, stdin = job.settings, job.stdin
-    edits = Edits(edited_rows(Path(settings.retry_rejects)) if settings.retry_rejects else {})
-    for source in settings.sources:
-        stdin.seek(0)
+    """The rows of all sources, each with its source."""
+    for source in job.settings.sources:
+        job.stdin.seek(0)
         chosen = job.candidates.get(source)
-        for line in chosen.lines if chosen else read_lines(source, stdin):
-            yield source, edits(line)
-    if unused := list(edits.unused()):
-        raise UserError(
-            f"no source has {unused[0]}.",
-            "Name the sources as they were named when it was rejected.",
-            location=settings.retry_rejects,
-        )
+        for line in chosen.lines if chosen else read_lines(source, job.stdin):
+            yield source, line
 
 
 def _select(job: Job, ingested: Ingested, skip: tuple[str, ...] = ()) -> Selection:
@@ -394,7 +299,7 @@ def _selection_context(job: Job, ingested: Ingested) -> SelectionContext:
         ingested.sketches,
         ingested.record,
         held_out,
-        lambda indices: losses(indices, ingested, job.context, job.model),
+        lambda index: ingested.sizes[index].wording.proxy_loss,
         job.buffer,
         lambda record: learnable(record, job.context),
     )

@@ -13,7 +13,6 @@ from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
 from agentlite.core.optional_deps import need
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
-from agentlite.data.curation.coreset import LOSSES
 from agentlite.data.curation.decontaminate import check_held_out
 from agentlite.data.curation.keep import parse_keep, refuse_unknown
 from agentlite.data.curation.mix import check_mix, full_task_weights, parse_mix
@@ -24,7 +23,6 @@ from agentlite.data.ingest import Ingested
 from agentlite.data.reject_report import places, report
 from agentlite.data.rejects import Reject
 from agentlite.data.worker_pool import RAY
-from agentlite.engine import check_libraries
 from agentlite.environments.making.dialog import DIALOGS
 from agentlite.environments.trajectories import finished_rollout, is_rollout
 from agentlite.stages.pairs.earlier_candidates import candidates_file
@@ -35,15 +33,10 @@ from agentlite.workspace import run_folder
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
 # of the renderer's reasons: E204 and E214
 NOT_HELD = re.compile("holds one per turn|^the chat template drops or changes a text")
-RETRY = (
-    "Correct them in the source, or in a copy of {file} for --retry-rejects COPY; --fix makes the "
-    "safe repairs."
-)
+RETRY = "Correct them in the source; --fix makes the safe repairs."
 TOO_LONG = re.compile(r"(\d+) tokens, max_length is \d+")  # the reason of a row that is
 # settings that do nothing without another one
 IDLE = {
-    "coreset_loss": "coreset_strategy",
-    "coreset_model": "coreset_strategy",
     "continual_buffer_size": "replay",
     "continual_replay_ratio": "replay",
     "join_tokens": "join",
@@ -85,32 +78,20 @@ def _finished_dialogs(folder: Path) -> Path:
     return finished_rollout(folder)
 
 
-def checked(settings: PrepSettings, folder: Path) -> PrepSettings:
+def checked(settings: PrepSettings) -> PrepSettings:
     """The settings with every file of rows by its own name. Raises UserError for a mistake in them,
-    and notes settings that do nothing. `folder`: where the stage writes.
-
-    The files that shards have read need not be here.
+    and notes settings that do nothing.
     """
-    settings = replace(settings, task_weights=full_task_weights(settings.task_weights))
-    if not settings.gather:
-        settings = replace(
-            settings,
-            sources=_files(settings.sources),
-            tools=tuple(file for source in settings.tools for file in files_of(source)),
-        )
+    settings = replace(
+        settings,
+        task_weights=full_task_weights(settings.task_weights),
+        sources=_files(settings.sources),
+        tools=tuple(file for source in settings.tools for file in files_of(source)),
+    )
     _refuse_mistakes(settings)
     if settings.holdout:
-        prepared = () if settings.gather else settings.sources
-        held_out = check_held_out(_files(settings.holdout), prepared)
+        held_out = check_held_out(_files(settings.holdout), settings.sources)
         settings = replace(settings, holdout=tuple(held_out))
-    if settings.retry_rejects and Path(settings.retry_rejects).resolve().is_relative_to(
-        folder.resolve()
-    ):
-        raise UserError(
-            "is in the folder that is written anew.",
-            "Copy it elsewhere, and add --out NAME to keep both.",
-            location=settings.retry_rejects,
-        )
     return settings
 
 
@@ -120,9 +101,7 @@ def refuse_missing_packages(settings: PrepSettings) -> None:
         check_parquet()
     if settings.workers == RAY:
         need("--workers ray", ["ray"], "pip install 'agentlite[ray]'", in_set=False)
-    if settings.coreset_strategy in LOSSES and settings.coreset_loss == "model":
-        check_libraries("unsloth")
-    if settings.retrieve and not settings.gather:
+    if settings.retrieve:
         check_packages(settings)
     if settings.replay:
         refuse_unwritable(Path(settings.replay))
@@ -162,15 +141,13 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
         raise UserError(
             f"{len(rejects)} of {read} rows rejected, {settings.max_rejects:.0%} allowed.",
             f"{_too_long(rejects)}{_not_held(rejects)}"
-            + RETRY.format(file=file)
+            + RETRY
             + (f" To leave them out: --max-rejects {allowed:.2f}." if len(rejects) < read else ""),
             location=str(file),
             exit_code=REJECTS,
         )
     if rejects:
-        console.notice(
-            f"prep: {len(rejects)} of {read} rows are left out. {RETRY.format(file=file)}"
-        )
+        console.notice(f"prep: {len(rejects)} of {read} rows are left out. {RETRY}")
 
 
 def refuse_unscored(settings: PrepSettings, ingested: Ingested) -> None:

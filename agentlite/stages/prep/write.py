@@ -145,24 +145,22 @@ def _measures(
         for record, sized in split.records:
             if record.id not in written:  # a repeated record has one row
                 written.add(record.id)
-                yield {"id": record.id, "split": name, **_measured(record.id, sized, selection)}
+                yield {"id": record.id, "split": name, **_measured(sized)}
     left_out = (index for index, end in selection.ends.items() if end.code == LEFT_OUT)
     for index in sorted({*selection.kept, *left_out}):
         record_id = ingested.traits[index].id
         if record_id not in written:
             written.add(record_id)
-            yield {"id": record_id, **_measured(record_id, ingested.sizes[index], selection)}
+            yield {"id": record_id, **_measured(ingested.sizes[index])}
 
 
-def _measured(record_id: str, sized: Sized, selection: Selection) -> Row:
-    loss = selection.losses.get(record_id)
+def _measured(sized: Sized) -> Row:
     return {
         "tokens": sized.tokens,
         "trained_tokens": sized.trained,
         "longest_row": sized.longest,
         "proxy_loss": round(sized.wording.proxy_loss, 6),
         "lexical_diversity": round(sized.wording.lexical_diversity, 6),
-        **({} if loss is None else {"loss": round(loss, 6)}),
     }
 
 

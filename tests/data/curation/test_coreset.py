@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from agentlite.core.records import Message, Record, to_row
 from agentlite.core.row_files import Row
 from agentlite.data.curation import replay_buffer
 from agentlite.data.curation.coreset import (
-    LOSSES,
     STRATEGIES,
     Coreset,
     CoresetPool,
@@ -30,7 +29,6 @@ from agentlite.data.curation.coreset import (
     tokens,
     wording,
 )
-from agentlite.data.curation.loss_cache import all_losses, known_losses, losses_file
 from agentlite.data.curation.replay_buffer import (
     BufferCounts,
     BufferState,
@@ -177,15 +175,6 @@ def test_more_than_there_are_gives_all_and_says_so() -> None:
     assert coreset(TEXTS, strategy="random", target=None, seed=0) == ([*range(12)], {"all": 12}, [])
 
 
-def test_an_unknown_strategy_is_named_with_the_nearest_and_a_missing_loss_with_its_record() -> None:
-    with pytest.raises(UserError, match="Did you mean 'hybrid'"):
-        coreset(TEXTS, strategy="hybird", target=2, seed=0)
-    for strategy in LOSSES:
-        for losses in ({}, dict.fromkeys(TEXTS, math.nan)):
-            with pytest.raises(UserError, match="has no loss"):
-                coreset(TEXTS, strategy=strategy, target=2, seed=0, losses=losses)
-
-
 def test_cosines_are_those_of_the_weighted_tokens() -> None:
     texts = [*TEXTS, TEXTS[0], "", "!?"]
     vectors = Vectors(texts)
@@ -234,48 +223,6 @@ def test_the_proxy_is_larger_for_longer_and_more_varied_dialogs_in_any_script() 
     assert wording(said("word " * 5000)).proxy_loss == 5
     assert wording(said("yes", meta={"loss": 1.25})).proxy_loss == 1.25
     assert wording(said("", "")).proxy_loss == 0
-
-
-# --- losses ---
-
-
-class Killed(Exception):
-    pass
-
-
-def test_a_pass_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    path = losses_file(tmp_path / "cache", "abc")
-    ids = [f"r{n}" for n in range(10)]
-    asked: list[str] = []
-
-    def forward(missing: Sequence[str]) -> Iterator[tuple[str, float]]:
-        for record_id in missing:
-            if len(asked) == 6:
-                asked.append("")
-                raise Killed
-            asked.append(record_id)
-            yield record_id, len(asked) / 2
-
-    with pytest.raises(Killed):
-        all_losses(path, ids, forward)
-    with open(path, "ab") as file:
-        file.write(b'{"id": "r6", "lo')
-    assert len(known_losses(path)) == 6
-    found = all_losses(path, [*ids, "r0"], forward)
-    assert [one for one in asked if one] == ids
-    assert list(found) == ids == list(known_losses(path))
-    assert all_losses(path, ids[:2], lambda missing: ()) == {"r0": 0.5, "r1": 1.0}
-
-
-def test_a_loss_that_is_no_number_is_not_kept_and_another_kind_of_file_is_refused(
-    tmp_path: Path,
-) -> None:
-    path = losses_file(tmp_path, "abc")
-    assert math.isnan(all_losses(path, ["a"], lambda missing: [("a", math.nan)])["a"])
-    assert known_losses(path) == {}
-    path.write_text('{"id": "a"}\n', encoding="utf-8")
-    with pytest.raises(UserError, match=r"losses-abc\.jsonl:1"):
-        known_losses(path)
 
 
 # --- replay ---
@@ -369,7 +316,7 @@ def test_killed_while_it_is_written_the_buffer_is_as_it_was(
     def dying(write: Any) -> Any:
         def step(*arguments: Any) -> Any:
             if next(steps) == failing:
-                raise Killed
+                raise KeyboardInterrupt
             return write(*arguments)
 
         return step
@@ -377,7 +324,7 @@ def test_killed_while_it_is_written_the_buffer_is_as_it_was(
     with monkeypatch.context() as patch:
         patch.setattr(replay_buffer, "write_json", dying(replay_buffer.write_json))
         patch.setattr(replay_buffer, "replacing", dying(replay_buffer.replacing))
-        with pytest.raises(Killed):
+        with pytest.raises(KeyboardInterrupt):
             add(find_buffer(tmp_path, "one"), rows(*range(5)))
     found = find_buffer(tmp_path, "one")
     # the first write fails before anything is there; after that the folder is one of ours

@@ -1,6 +1,6 @@
-"""What a seed and given losses decide of a buffer; the rest is in test_coreset.py."""
+"""What a seed and the losses of rows decide of a buffer; the rest is in test_coreset.py."""
 
-from collections.abc import Mapping
+import json
 from pathlib import Path
 
 from agentlite.core.records import Message, Record, to_row
@@ -28,14 +28,13 @@ ROWS = [
 IDS = [row["id"] for row in ROWS]
 
 
-def kept(folder: Path, rows: list[Row], seed: int, losses: Mapping[str, float]) -> set[str]:
+def kept(folder: Path, rows: list[Row], seed: int) -> set[str]:
     add_to_buffer(
         find_buffer(folder, "one"),
         [row["id"] for row in rows],
         rows.__getitem__,
         capacity=10,
         seed=seed,
-        losses=losses,
     )
     return {row["id"] for row in buffer_rows(find_buffer(folder, "two"))}
 
@@ -55,13 +54,13 @@ def test_a_row_is_not_drawn_where_its_id_is_among_the_new_ones() -> None:
     assert len(replayed(ROWS, (), 19, ratio=0.1, seed=0)) == 1
 
 
-def test_a_full_buffer_keeps_the_hardest_by_the_given_losses(tmp_path: Path) -> None:
+def test_a_full_buffer_keeps_the_hardest_by_the_losses_of_the_rows(tmp_path: Path) -> None:
     hard = {*IDS[3:9]}  # six tenths of it
-    losses = {record_id: 2.0 if record_id in hard else 1.0 for record_id in IDS}
-    found = [kept(tmp_path / str(seed), ROWS, seed, losses) for seed in range(4)]
+    rows = [{**row, "meta": json.dumps({"loss": 1.0 + (row["id"] in hard)})} for row in ROWS]
+    found = [kept(tmp_path / str(seed), rows, seed) for seed in range(4)]
     assert all(hard <= one and len(one) == 10 for one in found)
-    level = dict.fromkeys(IDS, 1.0)
-    others = {frozenset(kept(tmp_path / f"level {n}", ROWS, n, level)) for n in range(4)}
+    level = [{**row, "meta": json.dumps({"loss": 1.0})} for row in ROWS]
+    others = {frozenset(kept(tmp_path / f"level {n}", level, n)) for n in range(4)}
     assert len(others) == 4
 
 

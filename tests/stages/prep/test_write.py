@@ -227,10 +227,3 @@ def test_a_buffer_holds_no_more_than_its_size(size, rows, tmp_path):
     assert figures["buffer"] == size < figures["train"]
     [kept] = (tmp_path / "buffer").glob("rows-*.jsonl")
     assert len(list(read_rows(kept))) == size
-
-
-def test_a_dry_run_says_what_of_a_coreset_it_has_not_tried(rows, tmp_path, capsys):
-    coreset = {"coreset_strategy": "random", "coreset_target_size": 2}
-    dry = prep(str(rows), run=str(tmp_path / "run"), dry_run=True, **OPTIONS, **coreset)
-    assert "the coreset will choose 2: not tried here" in capsys.readouterr().err
-    assert dry.figures["kept"] > 2
