@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import click
 from click.core import ParameterSource
 
-from agentlite.cli.error_output import print_error
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import (
     AS_JSON,
@@ -320,7 +319,7 @@ def _run(name: str, options: dict[str, Any]) -> None:
         as_json = json.dumps(as_object(name, resolved), ensure_ascii=False)
         click.echo(as_json if options["as_json"] else as_yaml(name, resolved))
         return
-    result = execute(name, resolved.settings, target, print_error)
+    result = execute(name, resolved.settings, target)
     _present(result, resolved.settings, options["as_json"], show or 0, shape)
 
 

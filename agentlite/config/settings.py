@@ -574,18 +574,12 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """steps in a row without any reward difference before training ends; 0 never ends it"""
     vllm: Annotated[bool, SAMPLING] = False
     """sample with vLLM (needs CUDA and vLLM); with Unsloth it shares the weights"""
-    vllm_server: Annotated[str, Metavar("URL"), SAMPLING] = ""
-    """server that samples with vLLM on other cards; it gets the weights before each step"""
 
     @property
     def rested_epochs(self) -> float:
         if self.rest_epochs is None:
             return 2.0 if self.env else 0.0
         return self.rest_epochs
-
-    @property
-    def by_vllm(self) -> bool:
-        return self.vllm or bool(self.vllm_server)
 
     @property
     def passes(self) -> int:

@@ -10,7 +10,3 @@ def count() -> int:
 def first() -> bool:
     """Whether this one reads, decides, writes and speaks for all."""
     return os.environ.get("RANK", "0") == "0"
-
-
-def rank() -> int:
-    return int(os.environ.get("RANK", "0"))

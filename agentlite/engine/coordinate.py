@@ -13,43 +13,24 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, NoReturn
 
-import msgspec
-
 from agentlite.core import distributed
 from agentlite.core.errors import NETWORK, UserError
-from agentlite.engine.heartbeat import (
-    END,
-    FAILED,
-    SEEN,
-    Heartbeat,
-    failure,
-    is_connection,
-    say_plainly,
-)
 from agentlite.workspace.run_folder import Result
 
 SECONDS = 20.0  # for the others to see how the first one ended
 CONNECT = timedelta(minutes=10)  # for the first process to open the store
-WORD = "word"
+WORD, END, SEEN = "word", "end", "seen"
 
 
-def in_step(run: Callable[[], Result], say: Callable[[UserError], None] = say_plainly) -> Result:
+def in_step(run: Callable[[], Result]) -> Result:
     """`run` in the first process; in each other one when the first has work for all, and not at all
     where it ends before. The others leave with its exit code, and say what went wrong only if it
-    does not.
-
-    If a process is lost, the others end with code 8, and `say` prints why where nothing else can:
-    their main threads may wait for the lost one for ever. Raises UserError 8.
+    does not. If a process is lost, the launcher ends the others of its machine; those of another
+    machine end when their next collective operation times out. Raises UserError 8.
     """
     # torch would print a stack trace for a connection that is closed
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    store = _store()
-    heartbeat = Heartbeat(_connect(False), say)
-    heartbeat.start()
-    try:
-        return (_lead if distributed.first() else _follow)(run, store, heartbeat)
-    finally:
-        heartbeat.stop()
+    return (_lead if distributed.first() else _follow)(run, _store())
 
 
 def go() -> None:
@@ -85,7 +66,7 @@ def leave() -> None:
         sys.exit(0)
 
 
-def _lead(run: Callable[[], Result], store: Any, heartbeat: Heartbeat) -> Result:
+def _lead(run: Callable[[], Result], store: Any) -> Result:
     code = 1
     try:
         result = run()
@@ -95,15 +76,11 @@ def _lead(run: Callable[[], Result], store: Any, heartbeat: Heartbeat) -> Result
         code = 130
         raise
     except Exception as error:
-        found = heartbeat.cause(error) if is_connection(error) else error
-        code = getattr(found, "exit_code", 1)
-        if found is error:
-            raise
-        raise found from error
+        code = getattr(error, "exit_code", 1)
+        raise
     finally:
-        heartbeat.stop()
         with contextlib.suppress(RuntimeError):  # the launcher, and its store, may be gone
-            _dismiss(store, code, distributed.count() - 1 - heartbeat.missing())
+            _dismiss(store, code, distributed.count() - 1)
 
 
 def _dismiss(store: Any, code: int, others: int) -> None:
@@ -117,28 +94,21 @@ def _dismiss(store: Any, code: int, others: int) -> None:
         time.sleep(0.05)
 
 
-def _follow(run: Callable[[], Result], store: Any, heartbeat: Heartbeat) -> Any:
+def _follow(run: Callable[[], Result], store: Any) -> Any:
     if store.get(WORD) == b"go":
         try:
             run()
         except SystemExit:
             pass
         except BaseException as error:
-            _leave_failed(error, store, heartbeat)
+            _leave_failed(error, store)
     _end(store)
 
 
-def _leave_failed(error: BaseException, store: Any, heartbeat: Heartbeat) -> NoReturn:
-    """With the code of the first process, after reporting to it an error that it cannot know."""
-    if isinstance(error, Exception) and is_connection(error):
-        found = heartbeat.cause(error)
-        if found.problem:
-            raise found from error
-        _end(store)
+def _leave_failed(error: BaseException, store: Any) -> NoReturn:
+    """With the code of the first process, if it fails as well."""
     store.set_timeout(timedelta(seconds=SECONDS))
     with contextlib.suppress(RuntimeError):
-        if isinstance(error, Exception):
-            store.compare_set(FAILED, "", msgspec.json.encode(failure(error)).decode())
         if store.get(END) != b"0":
             _end(store)
     raise error

@@ -33,7 +33,6 @@ from agentlite.engine import (
     trainer,
     training_log,
     vllm_sampler,
-    vllm_server,
 )
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded, Loading, SharedEngine, load, loading_of, prepare
@@ -70,10 +69,7 @@ OURS_OF_TRL = {
     "multi_objective_aggregation": "scale_rewards",
     "reward_weights": "weights",
     "use_vllm": "vllm",
-    "vllm_mode": "vllm_server",
-    "vllm_server_base_url": "vllm_server",
-    "vllm_server_host": "vllm_server",
-    "vllm_server_port": "vllm_server",
+    "vllm_mode": "vllm",
     "shuffle_dataset": "seed",
     "log_completions": "out",
     "generation_batch_size": "gradient_accumulation",
@@ -176,7 +172,7 @@ def train(
         return loaded, task(loaded)
 
     def make(micro: trainer.Schedule) -> Any:
-        if settings.by_vllm and not ready:
+        if settings.vllm and not ready:
             raise _vllm_stays(folder, micro)
         loaded, todo = ready.pop() if ready else prepared()
         return make_trainer(loaded, settings, folder, todo, micro)
@@ -194,7 +190,7 @@ def train(
             allowed = 1e-2 if _in_16_bit(settings) else 1e-4
             adapter.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
         allowed_gap = MAX_GAP_IN_16_BIT if _in_16_bit(settings) else MAX_GAP
-        if not settings.by_vllm and (gap := row.get("sampler_gap", 0.0)) > allowed_gap:
+        if not settings.vllm and (gap := row.get("sampler_gap", 0.0)) > allowed_gap:
             todo.halt.append(_other_distribution(gap))
         look(step, row)
         if (nothing := flat(step, row)) and step < plan.steps:
@@ -220,8 +216,6 @@ def check(settings: GrpoSettings) -> None:
     cannot use; 5 where a library is missing.
     """
     vllm_sampler.refuse(settings)
-    if settings.vllm_server:
-        vllm_server.check(settings)
     prepare(loading_of(settings))
     from trl import GRPOConfig
 
@@ -250,9 +244,7 @@ def _loading(settings: GrpoSettings, source: Source) -> Loading:
 
 
 def _vllm_stays(folder: Path, micro: trainer.Schedule) -> UserError:
-    """A second engine in the process would find the memory of the first in use, and a second
-    connection to a server the port.
-    """
+    """A second engine in the process would find the memory of the first in use."""
     return UserError(
         "out of the GPU's memory, and vLLM holds what it has until the process ends.",
         "Run the same command again: it carries on from the last checkpoint, in micro-batches of "
@@ -300,8 +292,8 @@ def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: train
         "shuffle_dataset": False,
         "remove_unused_columns": False,
         "disable_dropout": True,
-        "use_vllm": settings.by_vllm,
-        **(_vllm(settings) if settings.by_vllm else {}),
+        "use_vllm": settings.vllm,
+        **(_vllm(settings) if settings.vllm else {}),
         **adapter.reference(settings),
     }
     return trainer.configuration(GRPOConfig, {**own, **shared})
@@ -323,17 +315,14 @@ def make_trainer(
     plan = schedule(settings, len(task.prompts))
     groups = plan.rows // settings.group_size
     order = prompt_order(len(task.prompts), groups, settings.seed, task.levels)
-    with vllm_server.explained(settings):
-        trl_trainer = trainer.warming_up(_credited(adapter.uncast(GRPOTrainer)))(
-            model=adapter.adapted(loaded, settings),
-            reward_funcs=[_reward(name) for name in task.weights],
-            args=arguments(settings, folder, task, micro),
-            train_dataset=Dataset.from_dict({"prompt": [str(index) for index in order]}),
-            processing_class=loaded.tokenizer,
-            rollout_func=_rollout(loaded, settings, task),
-        )
-    if settings.vllm_server:
-        vllm_server.guard(trl_trainer, settings)
+    trl_trainer = trainer.warming_up(_credited(adapter.uncast(GRPOTrainer)))(
+        model=adapter.adapted(loaded, settings),
+        reward_funcs=[_reward(name) for name in task.weights],
+        args=arguments(settings, folder, task, micro),
+        train_dataset=Dataset.from_dict({"prompt": [str(index) for index in order]}),
+        processing_class=loaded.tokenizer,
+        rollout_func=_rollout(loaded, settings, task),
+    )
     adapter.keep_reference(trl_trainer.model)
     return trl_trainer
 
@@ -370,11 +359,8 @@ def _vllm(settings: GrpoSettings) -> dict[str, object]:
     probabilities, cut off above.
     """
     return {
-        **(
-            {"vllm_mode": "server", "vllm_server_base_url": vllm_server.address(settings)}
-            if settings.vllm_server
-            else {"vllm_mode": "colocate", "vllm_max_model_length": settings.max_length}
-        ),
+        "vllm_mode": "colocate",
+        "vllm_max_model_length": settings.max_length,
         "vllm_importance_sampling_correction": True,
         "vllm_importance_sampling_mode": "token_truncate",
         "vllm_importance_sampling_clip_max": MAX_IMPORTANCE,
@@ -404,10 +390,8 @@ def _rollout(
         step = trl_trainer.state.global_step
         groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
         model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
-        if settings.by_vllm and not engines:
-            engines.append(_engine(trl_trainer, settings, model))
-        if settings.vllm_server:
-            trl_trainer.accelerator.wait_for_everyone()  # then it has the weights of this step
+        if settings.vllm and not engines:
+            engines.append(vllm_sampler.of_engine(trl_trainer.vllm_generation.llm, model))
         fixed = partial(kept_in_training, NAME, settings, model)
         sampler = Loaded(model, loaded.tokenizer, fixed)
         sample = partial(draw, sampler, answers=next(iter(engines), None))
@@ -421,22 +405,16 @@ def _rollout(
         if step % LOOK_EVERY == 0:
             sampled = [row for row in rows if any(row.mask)]  # not of a rollout without a turn
             some = sampled[:: settings.group_size][:GAP_PROMPTS]
-            _log_gap(trl_trainer, some, task, settings.top_p if settings.by_vllm else 1.0)
+            _log_gap(trl_trainer, some, task, settings.top_p if settings.vllm else 1.0)
         return {
             "prompt_ids": [list(row.prompt) for row in rows],
             "completion_ids": [list(row.ids) for row in rows],
-            "logprobs": [list(row.log_probabilities) for row in rows] if settings.by_vllm else None,
+            "logprobs": [list(row.log_probabilities) for row in rows] if settings.vllm else None,
             "verdicts": [row.reward for row in rows],
             **({"env_mask": [list(row.mask) for row in rows]} if task.live else {}),
         }
 
     return rollout
-
-
-def _engine(trl_trainer: Any, settings: GrpoSettings, model: Any) -> vllm_sampler.Answers:
-    if settings.vllm_server:
-        return vllm_server.of_server(trl_trainer, settings)
-    return vllm_sampler.of_engine(trl_trainer.vllm_generation.llm, model)
 
 
 def answered_rows(

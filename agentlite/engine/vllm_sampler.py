@@ -2,8 +2,7 @@
 
 With Unsloth there is one engine in the process: vLLM loads the weights, the trained model is built
 around the same tensors, and the adapter is handed over as a file before each call. With plain TRL
-vLLM holds a copy of the weights, into which TRL merges the adapter before each step: in the process
-or, see vllm_server, on a server.
+vLLM holds a copy of the weights, into which TRL merges the adapter before each step.
 """
 
 import contextlib
@@ -17,8 +16,6 @@ from agentlite.config.gpu_profiles import card
 from agentlite.config.settings import GrpoSettings
 from agentlite.config.torch_builds import BUILDS, VLLM_TORCH
 from agentlite.core.errors import UserError
-from agentlite.core.openai_client import Endpoint
-from agentlite.core.openai_client import check as check_address
 from agentlite.engine.decoding import Decoding, ends_of
 from agentlite.engine.load import Loaded
 from agentlite.engine.local_sampler import Sample, SampleRequest, read
@@ -41,33 +38,13 @@ Answers = Callable[[Sequence[Sequence[int]], Sequence[dict[str, Any]]], Sequence
 
 def refuse(settings: GrpoSettings) -> None:
     """Raises UserError 2 where vLLM cannot sample: asked before a library is loaded."""
-    if settings.vllm_server:
-        _refuse_for_server(settings)
-    elif settings.vllm:
-        _refuse_for_engine(settings)
-
-
-def _refuse_for_server(settings: GrpoSettings) -> None:
-    location = "grpo.vllm_server"
-    check_address(Endpoint(settings.vllm_server, "", ""), location)
-    _refuse_machine(location, "--vllm-server")
     if settings.vllm:
-        raise UserError(
-            "vLLM samples either here or on the server.",
-            "Leave one of --vllm and --vllm-server out.",
-            location=location,
-        )
-    if settings.load_in_4bit or settings.load_in_8bit:
-        raise UserError(
-            "the server gets the weights as they are in memory, and takes none of 4 or 8 bits.",
-            "Add --load-in-4bit false --load-in-8bit false, or leave --vllm-server out.",
-            location=location,
-        )
+        _refuse_for_engine(settings)
 
 
 def _refuse_for_engine(settings: GrpoSettings) -> None:
     location = "grpo.vllm"
-    _refuse_machine(location, "--vllm")
+    _refuse_machine(location)
     if settings.load_in_8bit:
         raise UserError(
             "vLLM has no 8-bit weights of this kind.",
@@ -84,23 +61,23 @@ def _refuse_for_engine(settings: GrpoSettings) -> None:
         _refuse_other_than_lora(settings)
 
 
-def _refuse_machine(location: str, option: str) -> None:
+def _refuse_machine(location: str) -> None:
     gpu = card()
     if importlib.util.find_spec("vllm") is None:
         raise UserError(
             "vLLM is not installed.",
-            f"VLLM=1 bash scripts/setup.sh, with a driver from 580 on; or leave {option} out.",
+            "VLLM=1 bash scripts/setup.sh, with a driver from 580 on; or leave --vllm out.",
             location=location,
         )
     if gpu is None:
         raise UserError(
-            "vLLM needs a CUDA GPU, and none is found.", f"Leave {option} out.", location=location
+            "vLLM needs a CUDA GPU, and none is found.", "Leave --vllm out.", location=location
         )
     if gpu.capability < LEAST_CAPABILITY:
         raise UserError(
             f"vLLM needs torch {VLLM_TORCH}, for cards of compute capability {LEAST_CAPABILITY} or "
             f"more; {gpu.name} has {gpu.capability}.",
-            f"Leave {option} out.",
+            "Leave --vllm out.",
             location=location,
         )
 

@@ -2,7 +2,7 @@
 
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +90,9 @@ def inherited_by(command: str, settings: object, run: Path) -> Origins:
     return found
 
 
-def execute(
-    command: str,
-    settings: object,
-    target: RunTarget,
-    say: Callable[[UserError], None] | None = None,
-) -> Result:
+def execute(command: str, settings: object, target: RunTarget) -> Result:
     """Runs a stage; of several processes the first runs it, and the others join it where all are
-    needed. `say` prints the error of a process that has lost another one, and ends.
+    needed.
     """
 
     def run() -> Result:
@@ -116,4 +111,4 @@ def execute(
         )
     from agentlite.engine.coordinate import in_step
 
-    return in_step(run, say) if say else in_step(run)
+    return in_step(run)

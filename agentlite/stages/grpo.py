@@ -27,20 +27,13 @@ from agentlite.workspace.run_folder import Result, RunTarget
 OF_GROUPS: dict[str, object] = {
     "env": "",
     "vllm": False,
-    "vllm_server": "",
     "rest_epochs": None,
     "full": False,
     "loss_type": "dapo",
     "scale_rewards": "group",
 }
 # how it is done, not what comes out
-NOT_OF_THE_PLAN = (
-    "reward_seconds",
-    "reward_memory",
-    "max_failures",
-    "max_flat_steps",
-    "vllm_server",
-)
+NOT_OF_THE_PLAN = ("reward_seconds", "reward_memory", "max_failures", "max_flat_steps")
 
 
 def inherit(settings: GrpoSettings, run: Path) -> dict[str, tuple[object, str]]:

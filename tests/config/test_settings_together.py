@@ -84,18 +84,16 @@ def test_a_prompt_rests_by_default_only_in_an_environment(given, epochs):
 
 
 @pytest.mark.parametrize(
-    ("given", "by_vllm", "passes"),
+    ("given", "passes"),
     [
-        ({}, False, 1),
-        ({"vllm": True}, True, 1),
-        ({"vllm_server": "http://h"}, True, 1),
-        ({"ppo_epochs": 3}, False, 1),
-        ({"ppo_epochs": 3, "advantage": "value"}, False, 3),
+        ({}, 1),
+        ({"ppo_epochs": 3}, 1),
+        ({"ppo_epochs": 3, "advantage": "value"}, 3),
     ],
 )
-def test_what_samples_and_how_often_an_answer_is_learned_from(given, by_vllm, passes):
+def test_how_often_an_answer_is_learned_from(given, passes):
     settings = GrpoSettings(**given)
-    assert (settings.by_vllm, settings.passes) == (by_vllm, passes)
+    assert settings.passes == passes
 
 
 def test_epochs_of_a_retriever_and_packed_rows_are_those_that_are_set():

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.examples import ALL, turn
+from support.examples import ALL
 from support.processes import free_port
 from support.samples import DATA, ROOT
-from support.two_machines import Machine, two_machines
 
 import agentlite
 from agentlite.engine import checkpoints, training_log
@@ -75,30 +74,12 @@ def launched(
     )
 
 
-def on_both(
-    machines: tuple[Machine, Machine], asked: list[str], *, killed: str = ""
-) -> list[subprocess.Popen[str]]:
-    """A torchrun on each machine. `killed`: the moment when the first machine's processes die."""
-    script = str(ROOT / "tests/support/kill_at.py")
-    programs = [["--", script, killed], ["-m", "--", "agentlite"]]
-    place = ["--nnodes", "2", "--master-addr", machines[0].address, "--master-port", "29500"]
-    return [
-        machine.start(
-            *("-m", "torch.distributed.run", *place, "--node-rank", rank),
-            *programs[rank if killed else 1],
-            *asked,
-        )
-        for rank, machine in enumerate(machines)
-    ]
-
-
 def figures(folder: Path) -> list[tuple[Any, ...]]:
     return [
         (row["step"], row["loss"], row.get("dev_loss", 0.0)) for row in training_log.logged(folder)
     ]
 
 
-@turn(1, of=2)
 @pytest.mark.parametrize("stage", STAGES)
 def test_two_processes_killed_and_carried_on_give_what_one_gives(stage, run):
     folder, one = Path(run) / f"zero{stage}", Path(run) / "one"
@@ -116,42 +97,6 @@ def test_two_processes_killed_and_carried_on_give_what_one_gives(stage, run):
     assert figures(folder) == expected
     assert_same_model(folder / "model", one / "model")
     assert find_model(folder.name, Path(run)).base == str(folder / "model")
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not ALL, reason="takes minutes: with --all")
-def test_an_adapter_on_two_machines_outlives_the_death_of_one(run):
-    """ZeRO-3: the first machine dies at the fourth step, the second one ends and says why, and the
-    same two commands carry on.
-    """
-    agentlite.sft(
-        run=run, out="one-adapter", gradient_accumulation=4, **{**SETTINGS, "full": "false"}
-    )
-    asked = command(run, "--out", "two", "--deepspeed", "deepspeed/zero3.json", "--full", "false")
-    with two_machines() as machines:
-        dead, left = on_both(machines, asked, killed="log 4")
-        said = left.communicate(timeout=600)[1]
-        assert (dead.wait(), left.returncode) == (-9, 1)
-        assert "process 0" in said and "start the same command again" in said
-        assert "exitcode  : 8" in said
-        both = on_both(machines, asked)
-        ends = [process.communicate(timeout=600)[1] for process in both]
-        assert [process.returncode for process in both] == [0, 0], ends
-    assert "carrying on after step 2 of 5" in ends[0]
-    expected = [pytest.approx(row, rel=1e-5) for row in figures(Path(run) / "one-adapter")]
-    assert figures(Path(run) / "two") == expected
-    assert_same_adapter(Path(run) / "two", Path(run) / "one-adapter")
-
-
-def assert_same_adapter(folder: Path, other: Path) -> None:
-    from safetensors.torch import load_file
-
-    ours, theirs = (
-        load_file(one / "adapter" / "adapter_model.safetensors") for one in (folder, other)
-    )
-    assert ours.keys() == theirs.keys()
-    for name, weights in ours.items():
-        assert (weights - theirs[name]).abs().mean() < 1e-5, name
 
 
 OFFLOADS = [

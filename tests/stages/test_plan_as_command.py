@@ -198,7 +198,7 @@ OF_THE_WAY = {
     *("endpoint", "endpoint_key", "endpoint_seconds", "endpoint_tries", "concurrency"),
     *("tool_endpoint", "tool_key", "user_endpoint", "user_key", "judge_endpoint", "judge_key"),
     *("world_memory", "reward_memory", "reward_seconds", "max_failures", "unanswered"),
-    *("token_budget", "budget", "retry", "workers", "vllm_server", "report_to"),
+    *("token_budget", "budget", "retry", "workers", "report_to"),
 }
 # of a command: what else may differ, since it is of other plans, or no row depends on it
 MORE = {

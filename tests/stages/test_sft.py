@@ -365,7 +365,6 @@ def test_what_grpo_cannot_do_is_refused_with_what_it_can(
 OF_GROUPS = {
     "env": "shop.py:Shop",
     "vllm": True,
-    "vllm_server": "http://localhost:8000",
     "rest_epochs": 2.0,
     "full": True,
     "loss_type": "gspo",
@@ -408,4 +407,4 @@ def test_a_dry_run_of_ppo_counts_each_answer_as_often_as_it_is_learned_from(run:
 
 def test_limits_that_do_not_change_what_is_learned_are_no_part_of_a_plan_of_grpo() -> None:
     limits = {"reward_seconds", "reward_memory", "max_failures", "max_flat_steps"}
-    assert {*grpo.NOT_OF_THE_PLAN} == limits | {"vllm_server"}
+    assert {*grpo.NOT_OF_THE_PLAN} == limits

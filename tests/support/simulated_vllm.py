@@ -294,18 +294,6 @@ class LLM:
 class StructuredOutputsParams: ...
 
 
-def _join(init_info: Any) -> Any:
-    from support import simulated_vllm_server
-
-    return simulated_vllm_server.join(init_info)
-
-
-def _send(**given: Any) -> None:
-    from support import simulated_vllm_server
-
-    simulated_vllm_server.send(**given)
-
-
 MODULES: dict[str, dict[str, Any]] = {
     "vllm": {
         "__version__": "0.31.0",
@@ -324,12 +312,6 @@ MODULES: dict[str, dict[str, Any]] = {
     "vllm.lora": {},
     "vllm.lora.request": {"LoRARequest": LoRARequest},
     "vllm.lora.worker_manager": {},
-    "vllm.utils": {},
-    "vllm.utils.network_utils": {"get_ip": lambda: "127.0.0.1"},
-    "vllm.distributed": {},
-    "vllm.distributed.weight_transfer": {},
-    "vllm.distributed.weight_transfer.nccl_common": {"trainer_init": _join},
-    "vllm.distributed.weight_transfer.packed_tensor": {"packed_nccl_broadcast_producer": _send},
 }
 
 

@@ -94,7 +94,7 @@ def report(request: PlanRequest, resolved: Resolved, run: Path) -> PlanReport:
             )
     held = settings.in_memory(machine.gpu)
     decodes = machine.gpu and settings.engine == "unsloth" and (held.samples or held.greedy)
-    decodes = decodes and not getattr(settings, "by_vllm", False)
+    decodes = decodes and not getattr(settings, "vllm", False)
     switches = SWITCHES if decodes and shape.kind in GRAPHED else {}
     return PlanReport(
         request.command,

@@ -62,7 +62,7 @@ def _extras(name: str, settings: Any) -> str:
         "train": name in TRAINERS or hasattr(settings, "load_in_4bit"),
         "retriever": name == "retriever" or bool(getattr(settings, "retrieve", None)),
         "deepspeed": bool(getattr(settings, "deepspeed", "")),
-        "vllm": bool(getattr(settings, "by_vllm", False)),
+        "vllm": bool(getattr(settings, "vllm", False)),
     }
     needs = [extra for extra, is_needed in named.items() if is_needed]
     if "retriever" in needs:

@@ -64,8 +64,6 @@ def auto_settings(
     machine, quantised = machine_left(settings, machine), [False, True]
     if "load_in_4bit" in fixed or settings.load_in_8bit:
         quantised = [settings.load_in_4bit]
-    elif getattr(settings, "vllm_server", None):
-        quantised = [False]  # weights of 4 bits cannot be sent
     elif trained_in_4bit:
         quantised = [True]
 

@@ -165,8 +165,6 @@ def load_of(
     )
     if not held.samples:
         return load
-    if gpu and getattr(settings, "vllm_server", None) and not settings.skip_solved:
-        return load  # what looks for solved prompts samples here, before the server has the weights
     if gpu and getattr(settings, "vllm", False):
         return _by_vllm(load, settings, held)
     samples = _sampled(load, settings, held, card if gpu else 0)

@@ -177,7 +177,6 @@ EXTRAS: list[tuple[list[str], str]] = [
     (["sft"], "[train]"),
     (["retriever"], "[train,retriever]"),
     (["grpo", "--vllm"], "[train,vllm]"),
-    (["grpo", "--vllm-server", "http://h:1"], "[train,vllm]"),
     (["prep", "rows.jsonl", "--retrieve", "3"], "[train,retriever]"),
     (["sft", "--deepspeed", "deepspeed/zero2.json"], "[train,deepspeed]"),
     (

@@ -209,19 +209,3 @@ def test_a_share_that_is_set_holds_the_weights():
     assert planned.gib.of == 6 and not planned.vllm
     assert not {"weights", "kv_cache", "vllm"} & planned.gib.terms.keys()
     assert planned.gib.total < plan("grpo", shared, SMALL, machine, RowLengths()).gib.total
-
-
-def test_a_server_leaves_no_cache_here_and_gets_weights_of_16_bit():
-    machine = with_memory(12)
-    alone = chosen("grpo", SMALL, machine)
-    served = replace(alone, vllm_server="http://localhost:8000")
-    looking = replace(served, skip_solved=True)  # before the server has the weights
-    here, there, looked = (
-        plan("grpo", settings, SMALL, machine, RowLengths()).gib.moments
-        for settings in (alone, served, looking)
-    )
-    assert here == looked and here.keys() - there.keys() == {"sampling"}
-    assert all(gib == here[moment] for moment, gib in there.items())
-    large = with_memory(5)
-    assert chosen("grpo", SMALL, large).load_in_4bit
-    assert not chosen("grpo", SMALL, large, vllm_server="http://localhost:8000").load_in_4bit

@@ -178,12 +178,9 @@ def test_of_a_step_that_vllm_samples_for_only_the_training_has_a_known_time(engi
     assert plan("grpo", own, SHAPE, machine, RowLengths()).time["seconds_a_step"] > found
 
 
-@pytest.mark.parametrize(
-    "where", [{"vllm": True}, {"vllm_server": "http://localhost:8000"}], ids=str
-)
-def test_without_a_card_the_model_itself_samples_each_prompt_once(where: dict[str, Any]) -> None:
+def test_without_a_card_the_model_itself_samples_each_prompt_once() -> None:
     numbers = {"batch_size": 4, "gradient_accumulation": 6, "group_size": 8, "load_in_4bit": False}
-    settings = settings_of("grpo", max_length=1000, max_new_tokens=100, **numbers, **where)
+    settings = settings_of("grpo", max_length=1000, max_new_tokens=100, vllm=True, **numbers)
     load = load_of("grpo", settings, SHAPE, False)
     assert not load.vllm and (load.sampled, load.prompted) == (24, 3 * 900)
 
