@@ -649,8 +649,8 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
     """Let a model act in an environment: it calls tools, reads results and talks to a user."""
 
     env: Annotated[str, Metavar("ENVIRONMENT"), DATA, COMMON] = ""
-    """environment: bfcl:multi_turn_base, a class (shop.py:Shop), a server (mcp:URL, openenv:URL),
-    a program (mcp:COMMAND), mock:tools.json, or recorded:prep"""
+    """environment: bfcl:multi_turn_base, a class (shop.py:Shop), an MCP server (mcp:COMMAND,
+    mcp:URL), or a list (mock:tools.json)"""
     tasks: Annotated[File, DATA, COMMON] = ""
     """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
     model: Annotated[Model, DATA, COMMON] = TRAINED
@@ -853,8 +853,8 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     what: Literal["dialogs"] = "dialogs"
     """what is made"""
     env: Annotated[str, Metavar("ENVIRONMENT"), DATA, COMMON] = ""
-    """environment whose tools are used: bfcl:multi_turn_base, a class (shop.py:Shop), an MCP server
-    (mcp:COMMAND, mcp:URL), or a list (mock:tools.json)"""
+    """environment whose tools are used: bfcl:multi_turn_base, a class (shop.py:Shop), or an MCP
+    server (mcp:COMMAND, mcp:URL)"""
     tasks: Annotated[File, DATA, COMMON] = ""
     """JSON lines of tasks, whose columns the environment's reset takes [one without columns]"""
     split: Annotated[Literal["all", "train", "dev", "test"], DATA, COMMON] = "all"
@@ -896,15 +896,8 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     """environment variable with the API key of --user-endpoint"""
     user_turns: Annotated[Count, ENDPOINTS] = 10
     """maximum turns of a user that a model plays, behind its first"""
-    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS] = ()
-    """server of another model that stands for the tools of mock:tools.json [that of --endpoint]"""
-    tool_model: Annotated[Name, ENDPOINTS] = ""
-    """name of that model on its server [that of --model]"""
-    tool_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
-    """environment variable with the API key of --tool-endpoint"""
     judge_endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
-    """server of a model that judges each dialog; two are two judges [mock:tools.json: that of
-    --endpoint; others: no judge]"""
+    """server of a model that judges each dialog; two are two judges [no judge]"""
     judge_model: Annotated[tuple[Name, ...], REPEAT, ENDPOINTS] = ()
     """name of that model on its server; two are two judges [that of --model]"""
     judge_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"

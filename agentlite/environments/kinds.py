@@ -9,23 +9,17 @@ from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from agentlite.core.errors import UserError, nearest
-from agentlite.core.records import SPLITS
-from agentlite.core.row_files import find_rows
 from agentlite.core.user_code import Named, one_line
-from agentlite.environments import bfcl_tasks, bfcl_world, mcp_world, openenv_world, recorded_world
+from agentlite.environments import bfcl_tasks, bfcl_world, mcp_world
 from agentlite.environments.mcp_client import is_url
 from agentlite.environments.mcp_tasks import bare_server, mcp_tasks
-from agentlite.environments.mock_tasks import bare_list, mock_tasks, read_tools_file
+from agentlite.environments.mock_tasks import mock_tasks, read_tools_file
 from agentlite.environments.mock_world import MockWorld
-from agentlite.environments.openenv_tasks import openenv_tasks
-from agentlite.environments.recorded_tasks import recorded_tasks
 from agentlite.environments.tasks import EnvironmentTask, for_class, read_tasks
 from agentlite.environments.world import LIMITS, World, WorldLimits
-from agentlite.workspace import run_folder
 
 CLASS = "class {}:"
-KINDS = ("bfcl", "mcp", "mock", "openenv", "recorded")
-EXAMPLES = {"mcp": "mcp:http://localhost:8000/mcp", "openenv": "openenv:http://localhost:8000"}
+KINDS = ("bfcl", "mcp", "mock")
 
 
 class Environment(NamedTuple):
@@ -49,28 +43,25 @@ def environment(
     name: str,
     tasks_file: Path | None = None,
     extra_tools: int | None = None,
-    run: Path = Path(),
     needs_tasks: bool = True,
 ) -> Environment:
-    """`run`: the workspace in which a stage is named. `needs_tasks`: if not, a world without a file
-    of tasks has one, which is empty. Raises UserError 2 for a name of no kind, a
-    file or a command that is not there, a missing `tasks_file` and one too many, and `extra_tools`
-    where the world says which tools it has; 2 or 3 for a prep that is not finished.
+    """`needs_tasks`: if not, a world without a file of tasks has one, which is empty. Raises
+    UserError 2 for a name of no kind, a file or a command that is not there, a missing `tasks_file`
+    and one too many, and `extra_tools` where the world says which tools it has.
     """
     kind, _, rest = name.partition(":")
     if not rest.strip() or (kind not in KINDS and not _is_class(name)):
         raise UserError(
             f"'{name}' names no environment.",
             "Name `bfcl:multi_turn_base`, a class in a file, as `shop.py:Shop`, an MCP server, "
-            "`mcp:COMMAND` or `mcp:URL`, an OpenEnv server, `openenv:URL`, a list of tools, "
-            "`mock:tools.json`, or a finished prep, `recorded:prep`.",
+            "`mcp:COMMAND` or `mcp:URL`, or a list of tools, `mock:tools.json`.",
             location="--env",
         )
-    if kind in ("bfcl", "recorded") and tasks_file is not None:
-        raise UserError(
-            f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
-        )
     if kind == "bfcl":
+        if tasks_file is not None:
+            raise UserError(
+                f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
+            )
         return _bfcl(name, rest, extra_tools)
     if extra_tools is not None:
         raise UserError(
@@ -79,15 +70,13 @@ def environment(
             "returns those on offer.",
             location="--extra-tools",
         )
-    if kind == "recorded":
-        return _recorded(name, run_folder.find_stage(rest, run))
     if kind == "mcp" and not is_url(rest):
         _check_command(rest)
-    elif kind in ("mcp", "openenv"):
-        _check_address(rest, EXAMPLES[kind])
+    elif kind == "mcp":
+        _check_address(rest)
     elif not Path(file := rest if kind == "mock" else name.rpartition(":")[0]).is_file():
         raise UserError("there is no such file.", f"--env {name}", location=file)
-    if tasks_file is None and (needs_tasks or kind == "openenv"):
+    if tasks_file is None and (needs_tasks or kind == "mock"):
         raise UserError(
             f"{name} needs tasks.",
             'Write them as JSON lines, each {"prompt": "...", ...}, and name the file: --tasks '
@@ -100,13 +89,9 @@ def environment(
         named = Named(mcp_world.__file__, mcp_world.McpWorld.__name__, CLASS)
         tasks = partial(mcp_tasks, rest, tasks_file) if tasks_file else partial(bare_server, rest)
         return Environment(name, named, tasks, given)
-    if kind == "openenv":
-        assert tasks_file
-        named = Named(openenv_world.__file__, openenv_world.OpenEnvWorld.__name__, CLASS)
-        return Environment(name, named, partial(openenv_tasks, rest, tasks_file), given)
     if kind == "mock":
-        tools = read_tools_file(Path(rest))
-        tasks = partial(mock_tasks, tools, tasks_file) if tasks_file else partial(bare_list, tools)
+        assert tasks_file
+        tasks = partial(mock_tasks, read_tools_file(Path(rest)), tasks_file)
         return Environment(name, None, tasks, {"tools": Path(rest), **given})
     file, _, made_by = name.rpartition(":")
     tasks = partial(read_tasks, tasks_file, for_class) if tasks_file else _bare_class
@@ -133,14 +118,6 @@ def _bfcl(name: str, category: str, extra_tools: int | None) -> Environment:
     return Environment(name, named, partial(bfcl_tasks.tasks, category, extra_tools), {}, "record")
 
 
-def _recorded(name: str, folder: Path) -> Environment:
-    run_folder.finished(folder, "prep")
-    paths = {split: find_rows(folder, split) for split in SPLITS}
-    files = {split: path for split, path in paths.items() if path.exists()}
-    named = Named(recorded_world.__file__, recorded_world.RecordedWorld.__name__, CLASS)
-    return Environment(name, named, partial(recorded_tasks, files), files, "record")
-
-
 def _check_command(server: str) -> None:
     """Raises UserError 2 for one that is not installed."""
     location = f"--env mcp:{server}"
@@ -161,7 +138,7 @@ def _check_command(server: str) -> None:
         )
 
 
-def _check_address(server: str, example: str) -> None:
+def _check_address(server: str) -> None:
     """Raises UserError 2 for an address that is none."""
     try:
         address = urlsplit(server)
@@ -171,6 +148,6 @@ def _check_address(server: str, example: str) -> None:
     if not usable or address.username or address.password:
         raise UserError(
             "not the address of a server.",
-            f"Write it without a name or a password: --env {example}.",
+            "Write it without a name or a password: --env mcp:http://localhost:8000/mcp.",
             location="--env",
         )

@@ -116,7 +116,7 @@ def openai_tool(tool: Any) -> dict[str, Any]:
     if not isinstance(tool, dict):
         return {"function": tool}
     function = {"name": tool.get("name"), "description": tool.get("description") or ""}
-    if schema := tool.get("inputSchema") or tool.get("input_schema"):  # the latter in OpenEnv
+    if schema := tool.get("inputSchema"):
         function["parameters"] = schema
     return {"type": "function", "function": function}
 

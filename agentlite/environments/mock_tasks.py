@@ -53,12 +53,6 @@ def mock_tasks(tools: Sequence[dict[str, Any]], path: Path) -> Iterator[Environm
     return read_tasks(path, lambda task: _with_tools(tools, task))
 
 
-def bare_list(tools: Sequence[dict[str, Any]]) -> Iterator[EnvironmentTask]:
-    """The one task of tools that nobody has written tasks for: nothing is asked in it."""
-    row = {"tools": tools, "world": "", "user_turns": list[str](), "gold": None}
-    yield EnvironmentTask("", (), row)
-
-
 def _with_tools(tools: Sequence[dict[str, Any]], task: EnvironmentTask) -> EnvironmentTask:
     """Raises RowError E201."""
     refuse_silent(task)

@@ -5,7 +5,7 @@ and answers by their schemas, and asks its questions through `Simulators`.
 """
 
 import re
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -52,14 +52,12 @@ class MockWorld:
     """One for one rollout. A context with the methods of World, but that `call` asks a question.
 
     `faults`: why a call has no result, of each such call: the model's reply cannot be used, and
-    neither can its second one. `only`: the names of the tools that are on offer; all if None.
+    neither can its second one.
     """
 
     def __init__(self) -> None:
         self.tools: tuple[Tool, ...] = ()
-        self.only: Collection[str] | None = None
         self.faults: list[str] = []
-        self.read: tuple[object, list[MockTool]] = (None, [])
 
     def __enter__(self) -> "MockWorld":
         return self
@@ -76,13 +74,7 @@ class MockWorld:
 
     def reset(self, row: Mapping[str, Any]) -> str | None:
         """`row`: tools as `read_mock_tools` takes them, `world`, `user_turns` and `gold`."""
-        if self.read[0] is not row["tools"]:
-            self.read = (row["tools"], read_mock_tools(row["tools"]))
-        self.by_name = {
-            one.tool.name: one
-            for one in self.read[1]
-            if self.only is None or one.tool.name in self.only
-        }
+        self.by_name = {one.tool.name: one for one in read_mock_tools(row["tools"])}
         self.tools = tuple(one.tool for one in self.by_name.values())
         self.about, self.user, self.gold = row["world"], list(row["user_turns"]), row["gold"]
         self.heard = 0  # turns of the user's behind the first

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.core.errors import RowError, UserError
+from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Ending, Parsed, canonical, digest, plain
 from agentlite.data.openai_messages import Opened, opened, wire_calls, wire_message
 from agentlite.environments.continuation import SeenTokens, next_prompt, seen_with
@@ -151,7 +151,8 @@ class _Rollout:
         self.setup, self.task = setup, task
         self.key = RolloutKey(task.id, sample)
         self.world: World | MockWorld = setup.environment.world(setup.limits)
-        self.world.only = setup.offered.get(task.id)
+        if isinstance(self.world, World):
+            self.world.only = setup.offered.get(task.id)
         profile = setup.users.get(task.id)
         self.user = None if profile is None else SimulatedUser(profile, setup.user_turns)
         self.messages: list[dict[str, Any]] = []
@@ -174,14 +175,6 @@ class _Rollout:
         except WorldError as error:
             self.end("world", str(error))
             return
-        own_class = self.setup.environment.users == "class"
-        if self.user and own_class and isinstance(self.world, World) and self.world.has_user:
-            self.world.stop()
-            raise UserError(
-                "has a next_user of its own.",
-                "Leave --user-endpoint out; or take the method out of the class.",
-                location=self.setup.environment.name,
-            )
         self.messages = [wire_message(message) for message in self.task.messages]
         if self.setup.system and not any(one["role"] == "system" for one in self.messages):
             self.messages.insert(0, {"role": "system", "content": self.setup.system})

@@ -56,8 +56,7 @@ class World:
     """One world for one rollout. A context: at its end the process and all it started are gone.
 
     `tools` are those on offer now; a reset or a user's turn may change them. `only`: the names of
-    those that are to be on offer; all if None. `has_user`: the world says what its user says next;
-    known after a reset.
+    those that are to be on offer; all if None.
     """
 
     def __init__(self, named: Named, limits: WorldLimits = LIMITS):
@@ -65,7 +64,6 @@ class World:
         self.code = UserCode([named], inside.answer, *limits)
         self.tools: tuple[Tool, ...] = ()
         self.only: Collection[str] | None = None
-        self.has_user = False
         self.faults: list[str] = []  # a mock world has some; here a call that fails has its result
 
     def __enter__(self) -> "World":
@@ -95,7 +93,7 @@ class World:
         """
         if self.code.child is None:
             self.code.start()
-        self.has_user = self._ask("make")
+        self._ask("make")
         first: str | None = self._ask("reset", row)
         self.tools = self._read(self._ask("tools"))
         return first

@@ -127,7 +127,7 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Acting:
             location="--hint",
         )
     tasks_file = Path(settings.tasks) if settings.tasks else None
-    acting = environment(settings.env, tasks_file, settings.extra_tools, run)
+    acting = environment(settings.env, tasks_file, settings.extra_tools)
     tasks = _chosen(settings, acting)
     source = _source(settings, run, begun)
     simulators = _simulators(settings, acting, begun)
@@ -174,8 +174,7 @@ def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentT
     if not tasks:
         raise UserError(
             f"none of {len(every)} tasks is in split {settings.split}.",
-            "Raise the share of the split with --dev or --test (of prep, for recorded dialogs), or "
-            "take all: --split all.",
+            "Raise the share of the split with --dev or --test, or take all: --split all.",
             location=location,
         )
     unknown = next((task for task in tasks if task.gold is None), None)
@@ -192,10 +191,10 @@ def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentT
 
 def split_of_task(settings: RolloutSettings | MakeSettings, task: EnvironmentTask) -> str:
     """The split does not depend on --seed, so that other rollouts, and dialogs that are made, never
-    reach the test tasks. A recorded dialog has the split of its prep.
+    reach the test tasks.
     """
     fractions = {"test": settings.test, "dev": settings.dev}
-    return task.split or split_of(task.group or task.id, fractions, seed=0)
+    return split_of(task.group or task.id, fractions, seed=0)
 
 
 def _source(settings: RolloutSettings, run: Path, begun: Path | None) -> Source:

@@ -10,7 +10,6 @@ from agentlite.core.records import Call
 from agentlite.environments.bfcl_world import read_call
 from agentlite.environments.kinds import environment
 from agentlite.environments.world import WorldLimits
-from agentlite.workspace import run_folder
 
 SHOP = '''
 class Shop:
@@ -48,9 +47,6 @@ def shop(tmp_path, monkeypatch):
         ("bfcl:multi_turn_bass", None, "--env bfcl:", "no dialogs", "'bfcl:multi_turn_base'"),
         ("mcp:", "tasks.jsonl", "--env", "names no environment", "mcp:COMMAND"),
         ("mcp: ", "tasks.jsonl", "--env", "names no environment", "mcp:URL"),
-        ("recorded:", None, "--env", "names no environment", "recorded:prep"),
-        ("recorded:prep", "tasks.jsonl", "--tasks", "its own tasks", "Leave --tasks out"),
-        ("recorded:prep", None, "prep", "no such stage", "agentlite prep"),
         ("mcp:cat", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
         (
             "mcp:no-such-one",
@@ -64,11 +60,6 @@ def shop(tmp_path, monkeypatch):
         ("mcp:http://me:pw@host/mcp", "tasks.jsonl", "--env", "not the address", "password"),
         ("mcp:http://host:99999/mcp", "tasks.jsonl", "--env", "not the address", "mcp:http"),
         ("mcp:http://host:0/mcp", "tasks.jsonl", "--env", "not the address", "mcp:http"),
-        ("mcp:http://:pw@host/mcp", "tasks.jsonl", "--env", "not the address", "password"),
-        ("openenv:", "tasks.jsonl", "--env", "names no environment", "openenv:URL"),
-        ("openenv:localhost:8000", "tasks.jsonl", "--env", "not the address", "openenv:http://"),
-        ("openenv:http://me@host", "tasks.jsonl", "--env", "not the address", "without a name"),
-        ("openenv:http://host", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
         ("mock:", "tasks.jsonl", "--env", "names no environment", "mock:tools.json"),
         ("mock:no.json", "tasks.jsonl", "no.json", "no such file", "--env"),
         ("mock:tasks.jsonl", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
@@ -90,8 +81,6 @@ def test_a_name_that_is_none_is_refused_with_the_way_to_write_one(
     [
         ("shop.py:Shop", "tasks.jsonl"),
         ("mcp:cat", "tasks.jsonl"),
-        ("openenv:http://host", "tasks.jsonl"),
-        ("recorded:prep", None),
     ],
 )
 def test_other_tools_are_offered_by_bfcl_alone(shop, name, tasks):
@@ -104,8 +93,8 @@ def test_other_tools_are_offered_by_bfcl_alone(shop, name, tasks):
 def test_what_a_user_says_next_is_up_to_the_record_the_class_or_the_task(shop):
     (shop / "tools.json").write_text('[{"name": "buy"}]')
     tasks = shop / "tasks.jsonl"
-    names = ("shop.py:Shop", "mcp:cat", "openenv:http://host", "mock:tools.json")
-    assert [environment(name, tasks).users for name in names] == ["class", "task", "task", "task"]
+    names = ("shop.py:Shop", "mcp:cat", "mock:tools.json")
+    assert [environment(name, tasks).users for name in names] == ["class", "task", "task"]
     assert environment("bfcl:multi_turn_base").users == "record"
     assert environment("mock:tools.json", tasks).files == {
         "tools": Path("tools.json"),
@@ -113,23 +102,10 @@ def test_what_a_user_says_next_is_up_to_the_record_the_class_or_the_task(shop):
     }
 
 
-def test_a_world_may_do_without_tasks_but_for_one_behind_an_address(shop):
+def test_a_world_may_do_without_tasks(shop):
     for name in ("shop.py:Shop", "mcp:cat"):
         (task,) = environment(name, needs_tasks=False).tasks()
         assert (task.id, task.messages) == ("", ())
-    with pytest.raises(UserError, match="needs tasks"):
-        environment("openenv:http://host", needs_tasks=False)
-
-
-def test_a_recorded_world_depends_on_the_rows_of_its_prep(tmp_path, monkeypatch):
-    finished = []
-    monkeypatch.setattr(run_folder, "finished", lambda *of: finished.append(of))
-    for split in ("train", "test"):
-        (tmp_path / f"{split}.jsonl").touch()
-    made = environment(f"recorded:{tmp_path}")
-    assert made.users == "record" and [*made.tasks()] == []
-    assert made.files == {name: tmp_path / f"{name}.jsonl" for name in ("train", "test")}
-    assert finished == [(tmp_path, "prep")]  # one that is half done is refused
 
 
 def test_a_world_has_the_limits_that_are_set(shop):
@@ -147,8 +123,7 @@ def test_bfcl_offers_as_many_tools_more_as_are_to_be(shop):
 
 
 def test_a_server_is_no_file_that_the_run_depends_on(shop):
-    for server in ("mcp:cat", "openenv:http://host:8000"):
-        assert environment(server, shop / "tasks.jsonl").files == {"tasks": shop / "tasks.jsonl"}
+    assert environment("mcp:cat", shop / "tasks.jsonl").files == {"tasks": shop / "tasks.jsonl"}
     assert [*environment("shop.py:Shop", shop / "tasks.jsonl").files] == ["env", "tasks"]
 
 

@@ -440,7 +440,7 @@ def test_settings_that_cannot_be_used_are_named(tmp_path):
     lending_library(tmp_path)
     for options, location in (
         ({"env": ""}, "agentlite make"),
-        ({"env": "recorded:prep"}, "--env recorded:prep"),
+        ({"env": "mock:tools.json"}, "--env mock:tools.json"),
         ({"shares": {"sinlge": 1.0}}, "--shares"),
         ({"shares": {"single": 0.0}}, "--shares"),
     ):

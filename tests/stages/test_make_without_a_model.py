@@ -1,7 +1,6 @@
 """`make dialogs` without a model: judges, keys, verdicts, and faults of users."""
 
 import importlib
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,9 +35,9 @@ making = importlib.import_module("agentlite.stages.make.judged")
 A, B = "http://a/v1", "http://b/v1"
 
 
-def judges(is_mock: bool = True, **changes: Any) -> list[tuple[str, str, str, str, str]]:
+def judges(**changes: Any) -> list[tuple[str, str, str, str, str]]:
     usual = {"endpoint": (A,), "model": "m", "endpoint_key": "WRITER", "judge_key": "JUDGE"}
-    found = find_judges(MakeSettings(**{**usual, **changes}), is_mock=is_mock)
+    found = find_judges(MakeSettings(**{**usual, **changes}))
     return [
         (one.name, one.model, one.digest, one.served.endpoints[0].key, one.option) for one in found
     ]
@@ -55,18 +54,16 @@ def judges(is_mock: bool = True, **changes: Any) -> list[tuple[str, str, str, st
     ],
     ids=str,
 )
-@pytest.mark.parametrize("is_mock", [True, False])
-def test_a_judge_is_a_model_at_a_server_and_has_the_key_of_judges(changes, pairs, is_mock):
+def test_a_judge_is_a_model_at_a_server_and_has_the_key_of_judges(changes, pairs):
     option = "--judge-endpoint" if "judge_endpoint" in changes else "--endpoint"
-    assert judges(is_mock, **changes) == [
+    assert judges(**changes) == [
         (f"judge_{number}", model, url, "JUDGE", option)
         for number, (model, url) in enumerate(pairs, 1)
     ]
 
 
-def test_where_no_world_verifies_the_writer_judges_and_otherwise_nobody():
-    assert judges(endpoint=(A, B)) == [("judge_1", "m", A, "WRITER", "--endpoint")]
-    assert judges(is_mock=False) == []
+def test_where_no_judge_is_named_there_is_none():
+    assert judges(endpoint=(A, B)) == []
 
 
 @pytest.mark.parametrize(
@@ -158,50 +155,36 @@ def test_a_verdict_is_a_list_of_names(text, faults):
 
 
 @pytest.fixture
-def mock(tmp_path):
-    function = {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}
-    tools = [{"type": "function", "function": function}]
-    (tmp_path / "tools.json").write_text(json.dumps(tools), encoding="utf-8")
-    return environment(f"mock:{tmp_path / 'tools.json'}", needs_tasks=False)
+def shop(tmp_path):
+    (tmp_path / "shop.py").write_text("class Shop:\n    pass\n", encoding="utf-8")
+    return environment(f"{tmp_path / 'shop.py'}:Shop", needs_tasks=False)
 
 
-@pytest.mark.parametrize("role", ["user", "tool"])
 @pytest.mark.parametrize("own", ["endpoint", "model", ""])
-def test_a_role_has_its_own_key_where_it_has_a_server_or_a_model_of_its_own(
-    role, own, mock, tmp_path
-):
+def test_a_role_has_its_own_key_where_it_has_a_server_or_a_model_of_its_own(own, shop, tmp_path):
     value = (B,) if own == "endpoint" else "own"
-    changes: Any = {f"{role}_{own}": value} if own else {}
+    changes: Any = {f"user_{own}": value} if own else {}
     settings = MakeSettings(
-        env="mock:tools.json",
+        env="shop.py:Shop",
         endpoint=(A,),
         model="writer",
         endpoint_key="WRITER",
         user_key="USER",
-        tool_key="TOOL",
         **changes,
     )
-    acting = players(settings, mock, tmp_path, None)
-    assert acting and {*acting.simulators} == {"user", "tool", "teacher"}
-    keys, models, urls = (
-        {name: getattr(served.endpoints[0], key) for name, served in acting.simulators.items()}
-        for key in ("key", "model", "url")
-    )
-    usual = dict.fromkeys(("user", "tool", "teacher"), "WRITER")
-    assert keys == (usual | {role: role.upper()} if own else usual)
-    writer = dict.fromkeys(usual, "writer")
-    assert models == (writer | {role: "own"} if own == "model" else writer)
-    server = dict.fromkeys(usual, A)
-    assert urls == (server | {role: B} if own == "endpoint" else server)
+    acting = players(settings, shop, tmp_path, None)
+    assert acting and {*acting.simulators} == {"user"}
+    (endpoint,) = acting.simulators["user"].endpoints
+    assert endpoint.key == ("USER" if own else "WRITER")
+    assert endpoint.model == ("own" if own == "model" else "writer")
+    assert endpoint.url == (B if own == "endpoint" else A)
 
 
-@pytest.mark.parametrize(
-    "name", ["model", "user_endpoint", "user_model", "tool_endpoint", "tool_model"]
-)
-def test_a_role_without_a_model_that_plays_the_agent_is_refused(name, mock, tmp_path):
+@pytest.mark.parametrize("name", ["model", "user_endpoint", "user_model"])
+def test_a_role_without_a_model_that_plays_the_agent_is_refused(name, shop, tmp_path):
     value: Any = (A,) if name.endswith("endpoint") else "m"
     with pytest.raises(UserError) as refused:
-        players(MakeSettings(env="mock:t.json", **{name: value}), mock, tmp_path, None)
+        players(MakeSettings(env="shop.py:Shop", **{name: value}), shop, tmp_path, None)
     assert refused.value.location == f"--{name.replace('_', '-')}"
 
 
@@ -298,8 +281,6 @@ SILENT, TELLS = UserFault(1, "nothing", "is silent"), UserFault(2, "call", "call
     ("change", "kinds", "verified"),
     [
         ({}, [], ("results", "state")),
-        ({"is_real": False}, [], ("plan",)),
-        ({"is_real": False, "state": "other"}, [], ("plan",)),
         ({"planned": ""}, [], ("results",)),
         ({"state": "other"}, ["wrong call"], ("results", "state")),
         ({"words": None}, ["wrong call", "no answer"], ("results", "state")),
@@ -307,7 +288,6 @@ SILENT, TELLS = UserFault(1, "nothing", "is silent"), UserFault(2, "call", "call
         ({"ended": "length"}, ["no end"], ("results", "state")),
         ({"ended": "world"}, ["world"], ()),
         ({"ended": "unanswered"}, ["unanswered"], ()),
-        ({"tool_faults": ["buy: it is empty"]}, ["no result"], ("results", "state")),
         ({"user": [TELLS]}, ["user: call"], ("results", "state")),
         ({"opening": [SILENT]}, ["user: nothing"], ("results", "state")),
         ({"opening": [SILENT], "user": [TELLS]}, ["user: nothing", "user: call"], None),
@@ -316,17 +296,17 @@ SILENT, TELLS = UserFault(1, "nothing", "is silent"), UserFault(2, "call", "call
     ],
 )
 def test_what_is_wrong_with_a_played_dialog_is_found_wherever_it_stands(change, kinds, verified):
-    given = {"is_real": True, "planned": "s", "state": "s", "words": "It is in the cart."}
+    given = {"planned": "s", "state": "s", "words": "It is in the cart."}
     given |= {"ended": "user", "is_played": True, "opening": [], "user": [], **change}
     turns = [says(call={"item": "fig"}, result="ok")]
     turns += [says(given["words"])] if given["words"] else []
     played = rollout("fig", turns, {}, ended=given["ended"], problem="it is gone")
     played.turns[-1] = replace(played.turns[-1], state=given["state"])
     user = SimulatedUserTurns("", [], given["user"])
-    played = replace(played, simulated_user=user, tool_faults=given.get("tool_faults", []))
+    played = replace(played, simulated_user=user)
     slot = Slot("single", 0, Blueprint("single", "", (BUYS,), ("buy",), given["planned"]), (BUY,))
     trajectory = played if given["is_played"] else None
-    found = _checked(slot, _Opening("", given["opening"]), trajectory, given["is_real"])
+    found = _checked(slot, _Opening("", given["opening"]), trajectory)
     assert [fault.kind for fault in found.faults] == kinds
     assert verified is None or found.verified == verified
     assert found.tokens == (7 * len(turns) if trajectory else 0)

@@ -131,7 +131,6 @@ def test_servers_of_simulated_tools_and_users_are_named(tmp_path, monkeypatch):
     } <= {*words}
 
 
-@pytest.mark.parametrize("is_mock", [True, False])
 @pytest.mark.parametrize(
     ("judge_endpoint", "judge_model"),
     [
@@ -145,16 +144,14 @@ def test_servers_of_simulated_tools_and_users_are_named(tmp_path, monkeypatch):
         (("http://b/v1", "http://c/v1"), ("x", "y")),
     ],
 )
-def test_the_judges_of_dialogs_are_asked_again(
-    judge_endpoint, judge_model, is_mock, tmp_path, monkeypatch
-):
+def test_the_judges_of_dialogs_are_asked_again(judge_endpoint, judge_model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(gpu_profiles, "card", lambda: None)
-    given = {"env": "mock:t.json", "model": "m", "endpoint": ("http://a/v1",)}
+    given = {"env": "shop.py:Shop", "model": "m", "endpoint": ("http://a/v1",)}
     given |= {"judge_endpoint": judge_endpoint, "judge_model": judge_model}
 
     def judges(settings):
-        found = make.find_judges(settings, is_mock=is_mock)
+        found = make.find_judges(settings)
         return {one.name: (one.model, one.digest) for one in found}
 
     settings = resolve("make", Given({"what": "dialogs", **given}, profile="cpu")).settings

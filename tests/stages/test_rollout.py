@@ -4,16 +4,13 @@ import json
 
 import pytest
 from support.examples import in_turn
-from support.samples import DATA
 from support.shop import ITEMS, scripted, shop, tasks
 
 import agentlite
 from agentlite.core.errors import UserError
-from agentlite.core.records import from_row
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.formats import to_record
 from agentlite.engine import act
-from agentlite.environments.recorded_world import NO_RESULT
 from agentlite.rendering import choose, render
 from agentlite.stages.rollout import key_figure
 from agentlite.workspace.model_source import load_template
@@ -354,39 +351,3 @@ def test_a_model_in_memory_that_is_stopped_between_turns_says_the_same(
             rollout(tmp_path, **options)
     assert rollout(tmp_path, **options).status == "done"
     assert contents(tmp_path) == contents(tmp_path, "whole")
-
-
-@pytest.mark.long
-def test_the_gold_goes_through_recorded_dialogs_as_they_were(tmp_path):
-    """Real rows through prep: what tools and users say in the rollout is what they said there."""
-    run = str(tmp_path / "run")
-    sources = [str(path) for path in (DATA / "weather.jsonl", DATA / "seeds/seed_003.jsonl")]
-    agentlite.prep(*sources, run=run, model="smollm2-135m", dev=0.2, test=0.3, max_length=8192)
-    options = {"run": run, "env": "recorded:prep", "model": "gold", "call_seconds": 60.0}
-    result = agentlite.rollout(**options)
-    assert result.figures["scores"] == {"gold_calls": 1.0} and result.figures["failed_calls"] == 0
-    records = {
-        record.id: (split, record.messages)
-        for split in ("train", "dev", "test")
-        for record in map(from_row, read_rows(tmp_path / f"run/prep/{split}.jsonl"))
-        if record.tools
-    }
-    rows = list(read_rows(tmp_path / "run/rollout/trajectories.jsonl"))
-    assert {row["task"]: row["split"] for row in rows} == {
-        name: split for name, (split, _) in records.items()
-    }
-    assert len({row["split"] for row in rows}) > 1
-    for row in rows:
-        _, there = records[row["task"]]
-        for role in ("user", "tool"):
-            recorded = [message.content for message in there if message.role == role]
-            heard = [one["content"] for one in row["messages"] if one["role"] == role]
-            assert [text for text in heard if text != NO_RESULT] == recorded
-    assert agentlite.rollout(**options).status == "up to date"
-    tested = agentlite.rollout(**options, split="test", out="test").figures["tasks"]
-    assert 0 < tested == sum(row["split"] == "test" for row in rows)
-    # another prep is another input
-    agentlite.prep(*sources[:1], run=run, model="smollm2-135m", test=0.5, force=True)
-    with pytest.raises(UserError, match="other settings or inputs: input") as found:
-        agentlite.rollout(**options)
-    assert found.value.exit_code == 3

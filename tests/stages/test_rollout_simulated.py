@@ -419,7 +419,7 @@ class Shop:
 '''
 
 
-def test_a_class_without_a_user_gets_one_and_a_class_with_one_is_refused(tmp_path, servers):
+def test_a_class_without_a_user_gets_one(tmp_path, servers):
     write(tmp_path)
     shop, without = tmp_path / "shop.py", {"tool_endpoint": (), "tool_model": ""}
     shop.write_text(SHOP)
@@ -430,7 +430,3 @@ def test_a_class_without_a_user_gets_one_and_a_class_with_one_is_refused(tmp_pat
     # a column of that name is the class's own where nobody asks for a user
     nobody = {**without, "user_endpoint": (), "user_model": ""}
     assert "user_errors" not in rollout(tmp_path, servers, "nobody", **nobody).figures
-    shop.write_text(SHOP + "\n    def next_user(self, words):\n        return None\n")
-    with pytest.raises(UserError, match="has a next_user of its own") as found:
-        rollout(tmp_path, servers, "own", **without)
-    assert found.value.exit_code == 2

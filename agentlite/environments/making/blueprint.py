@@ -91,14 +91,10 @@ def single(search: Search) -> Turns | None:
 
 
 def parallel(search: Search) -> Turns | None:
-    """Calls that return the same in the other order, and leave the same behind. Where a model
-    stands for the tools: of which none takes what another returned.
-    """
+    """Calls that return the same in the other order, and leave the same behind."""
     walked = search.walk(search.rng.choice((2, 2, 3)), apart=True)
     if not walked:
         return None
-    if search.walker.is_simulated:
-        return (PlannedTurn(tuple(walked), together=True),)
     calls = [one.call for one in walked]
     forwards, backwards = search.results(calls), search.results(calls[::-1])
     if (forwards[0][::-1], forwards[1]) != backwards:

@@ -54,13 +54,10 @@ def drops(found: Sequence[DialogFault]) -> bool:
 
 
 class Replay(NamedTuple):
-    """What a fresh world returns to the calls of a dialog, and its state behind them. `is_real`: a
-    world has carried them out; a model that stands for the tools may answer otherwise each time.
-    """
+    """What a fresh world returns to the calls of a dialog, and its state behind them."""
 
     results: Sequence[str]
     state: str
-    is_real: bool = True
 
 
 class _Segment(NamedTuple):
@@ -147,8 +144,6 @@ def _does(made: Call, planned: Call) -> bool:
 def _of_world(
     blueprint: Blueprint, messages: Sequence[Mapping[str, Any]], replay: Replay
 ) -> Iterator[DialogFault]:
-    if not replay.is_real:
-        return
     results = [str(one["content"]) for one in messages if one["role"] == "tool"]
     if results != [*replay.results]:
         yield DialogFault("invented result", "a fresh world returns something else")

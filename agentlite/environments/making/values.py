@@ -140,24 +140,6 @@ def arguments(tool: Tool, pool: Sequence[KnownValue], rng: Random) -> dict[str, 
     return chosen if len(texts) == len({*texts}) else None
 
 
-def with_outputs(
-    given: Mapping[str, Any], tool: Tool, pool: Sequence[KnownValue], rng: Random
-) -> dict[str, KnownValue]:
-    """These arguments, and in place of most of those that an earlier output can fill, that one."""
-    properties = tool.parameters.get("properties") or {}
-    chosen = {}
-    for name, value in given.items():
-        schema = properties.get(name, {})
-        fitting = [
-            one
-            for one in pool
-            if one.call is not None and not _stated(schema) and _fits(one, name, schema)
-        ]
-        takes = fitting and rng.random() < MOSTLY
-        chosen[name] = rng.choice(fitting) if takes else KnownValue(value, name)
-    return chosen
-
-
 def from_outputs(tool: Tool, pool: Iterable[KnownValue]) -> int:
     """How many required parameters of a tool an output can fill: the calls that lead to it."""
     found = [value for value in pool if value.call is not None]

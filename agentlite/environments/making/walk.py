@@ -12,9 +12,8 @@ from agentlite.core.records import Call, Tool, canonical, digest
 from agentlite.environments.gold_calls import call_key, wire
 from agentlite.environments.kinds import Environment
 from agentlite.environments.making.values import KnownValue, arguments, from_outputs, known, outputs
-from agentlite.environments.mock_world import MockWorld
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.world import CallResult, WorldLimits
+from agentlite.environments.world import CallResult, World, WorldLimits
 
 TRIES = 12  # calls that may fail for each that succeeds
 TWICE = 2  # times that a walk may call one tool
@@ -58,17 +57,11 @@ class WorldState(NamedTuple):
 
 
 class Walker:
-    """One world, which begins anew for each walk. A context: at its end the process is gone.
-
-    `tries`: calls that may fail for each that succeeds. `is_simulated`: whether a model stands for
-    the tools.
-    """
-
-    tries = TRIES
-    is_simulated = False
+    """One world, which begins anew for each walk. A context: at its end the process is gone."""
 
     def __init__(self, environment: Environment, limits: WorldLimits):
-        self.world = environment.world(limits)
+        assert environment.named
+        self.world = World(environment.named, limits)
 
     def __enter__(self) -> "Walker":
         return self
@@ -87,17 +80,7 @@ class Walker:
 
     def call(self, call: Call) -> CallResult:
         """Raises WorldError."""
-        assert not isinstance(self.world, MockWorld)
         return self.world.call(call)
-
-    def arguments(
-        self, tool: Tool, pool: Sequence[KnownValue], rng: Random
-    ) -> dict[str, KnownValue] | None:
-        """Arguments for a call; None where nothing is known for one that is required."""
-        return arguments(tool, pool, rng)
-
-    def undo(self, task: EnvironmentTask, made: Sequence[PlannedCall]) -> None:
-        """Called after a call that is not kept. A real world has not changed by it."""
 
     def place(self, task: EnvironmentTask, before: WorldState | None = None) -> WorldState:
         """`before`: the place that it may be still."""
@@ -117,10 +100,10 @@ class Walker:
         """
         tools = self.begin(task)
         place, made, found = self.place(task), list[PlannedCall](), list[KnownValue]()
-        for _ in range(self.tries * length):
+        for _ in range(TRIES * length):
             pool = [*found, *place.values]
             tool = _next_tool(tools, [one.call.name for one in made], pool, rng)
-            chosen = self.arguments(tool, pool, rng) if tool else None
+            chosen = arguments(tool, pool, rng) if tool else None
             if tool is None or chosen is None or (apart and _takes(chosen)):
                 continue
             call = Call(tool.name, {name: value.value for name, value in chosen.items()})
@@ -138,7 +121,6 @@ class Walker:
             if is_error(result):
                 if after.digest != place.digest:
                     return None  # half done: no call of a dialog should lead here
-                self.undo(task, made)
                 continue
             is_of_use = after.digest != place.digest or not _is_empty(result.text)
             if is_of_use and len(result.text) <= MOST_TOLD:
@@ -146,8 +128,6 @@ class Walker:
                 found += outputs(result.text, len(made) - 1)
                 if len(made) == length:
                     return made
-            else:
-                self.undo(task, made)
             place = after
         return None
 

@@ -131,9 +131,7 @@ def environment_folder(env: str) -> str:
     """`bfcl:multi_turn_base` -> bfcl-multi_turn_base; `worlds/shop.py:Shop` -> shop.py-Shop. Of
     other kinds the whole name, if it is not too long.
     """
-    return slug(
-        env if env.startswith(("mcp:", "mock:", "openenv:", "recorded:")) else Path(env).name
-    )[:LONGEST_NAME]
+    return slug(env if env.startswith(("mcp:", "mock:")) else Path(env).name)[:LONGEST_NAME]
 
 
 def _refuse_options(settings: EvalSettings) -> None:

@@ -3,7 +3,6 @@
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,9 @@ from agentlite.environments.kinds import Environment, environment
 from agentlite.environments.making.checks import DialogFault, copy_key, drops, faults
 from agentlite.environments.making.dialog import DIALOGS, in_plain_words, row_of
 from agentlite.environments.making.walk import Walker
-from agentlite.environments.simulators import Simulators
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import WorldError, WorldLimits
-from agentlite.stages.acting import Acting, split_of_task
+from agentlite.stages.acting import split_of_task
 from agentlite.stages.make.judged import MadeDialog, find_judges, judged, verdict_figures
 from agentlite.stages.make.play import PlayedDialog, play, players, verified_by
 from agentlite.stages.make.quality import quality
@@ -28,24 +26,24 @@ from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, 
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.encoder_source import find_encoder
-from agentlite.workspace.run_folder import Plan, Result, RunTarget, StageFolder
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 FILTERED = "filtered.jsonl"
 LEAST_CHARACTERS = 3  # of a row's JSON, for one token
 NOT_OF_THE_PLAN = (
     *("world_memory", "max_failures", "endpoint", "endpoint_key", "endpoint_seconds"),
-    *("endpoint_tries", "concurrency", "user_endpoint", "user_key", "tool_endpoint", "tool_key"),
+    *("endpoint_tries", "concurrency", "user_endpoint", "user_key"),
     *("judge_endpoint", "judge_key", "token_budget"),
 )
 
 
 def run(settings: MakeSettings, target: RunTarget) -> Result:
     """Raises UserError 2, 3, 4, 74 or 75; the blueprints that were found are kept."""
-    world = _environment(settings, target.run)
+    world = _environment(settings)
     tasks = _tasks(settings, world)
     wanted = counts(settings.shares, settings.num_dialogs)
     acting = players(settings, world, target.run, target.begun)
-    judges = find_judges(settings, is_mock=world.named is None)
+    judges = find_judges(settings)
     files = {name: file_digest(path) for name, path in world.files.items()}
     inputs = {**files, **(acting.inputs if acting else {})}
     inputs |= {judge.name: judge.digest for judge in judges}
@@ -75,11 +73,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
                 setup = setup._replace(accepts=lambda slot: not _in_plain(settings, slot).faults)
             stage.set_aside_changed(BLUEPRINTS)
             stage.expect(BLUEPRINTS, settings.num_dialogs)
-            with (
-                console.progress("make: blueprints", settings.num_dialogs) as advance,
-                _simulators(acting, world, stage) as simulators,
-            ):
-                setup = setup._replace(simulators=simulators, most_lost=settings.max_failures)
+            with console.progress("make: blueprints", settings.num_dialogs) as advance:
                 slots = find(setup, wanted, stage.folder / BLUEPRINTS, advance)
             _refuse_nothing(settings, slots)
             found = [slot for slot in slots if slot.blueprint]
@@ -111,15 +105,6 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         return stage.result(target.next(following), usage.figures())
 
 
-def _simulators(
-    acting: Acting | None, world: Environment, stage: StageFolder
-) -> AbstractContextManager[Simulators | None]:
-    """The models that stand for the tools; None where a world has them."""
-    if acting is None or world.named is not None:
-        return nullcontext()
-    return acting.open_simulators(stage.folder)
-
-
 def _next(out: str, longest: int) -> str:
     """The command that reads the dialogs, with room for the longest of them."""
     room = default("prep", "max_length")
@@ -132,30 +117,23 @@ def key_figure(figures: Mapping[str, Any]) -> str:
     return f"{figures['kept']} of {figures['wanted']} dialogs"
 
 
-def _environment(settings: MakeSettings, run: Path) -> Environment:
+def _environment(settings: MakeSettings) -> Environment:
     """Raises UserError 2 if none is named, or one that cannot carry out a call."""
     if not settings.env:
         raise UserError(
             "has no tools to begin with.",
             "Name them: --env shop.py:Shop, --env 'mcp:python server.py', "
-            "--env bfcl:multi_turn_base or --env mock:tools.json.",
+            "or --env bfcl:multi_turn_base.",
             location="agentlite make",
         )
-    kind = settings.env.partition(":")[0]
-    if kind == "mock" and not settings.endpoint:
+    if settings.env.startswith("mock:"):
         raise UserError(
             "has tools that nothing carries out.",
-            "Let a model stand for them: --endpoint URL --model NAME.",
-            location=f"--env {settings.env}",
-        )
-    if kind == "recorded":
-        raise UserError(
-            "has tools that nothing carries out.",
-            "Name a class, an MCP server, bfcl:multi_turn_base or mock:tools.json.",
+            "Name a class, an MCP server or bfcl:multi_turn_base.",
             location=f"--env {settings.env}",
         )
     tasks_file = Path(settings.tasks) if settings.tasks else None
-    return environment(settings.env, tasks_file, run=run, needs_tasks=False)
+    return environment(settings.env, tasks_file, needs_tasks=False)
 
 
 def _tasks(settings: MakeSettings, world: Environment) -> list[EnvironmentTask]:
@@ -216,15 +194,6 @@ def _check_tools(
 def _refuse_nothing(settings: MakeSettings, slots: Sequence[Slot]) -> None:
     """Raises UserError 4 where no walk has led anywhere; notes kinds that were found less often."""
     missing = not_found(slots)
-    if sum(missing.values()) == len(slots) and settings.env.startswith("mock:"):
-        replies = ", ".join(f"{kind} {count}" for kind, count in _tool_faults(slots).items())
-        raise UserError(
-            f"no calls were found that succeed{f': {replies}' if replies else ''}.",
-            "Take a stronger model, with --force; or add enum, default or examples to the "
-            "parameters.",
-            location=f"--env {settings.env}",
-            exit_code=REJECTS,
-        )
     if sum(missing.values()) == len(slots):
         raise UserError(
             "no calls were found that succeed and return the same each time.",
@@ -245,8 +214,7 @@ def _in_plain(settings: MakeSettings, slot: Slot) -> PlayedDialog:
     messages = in_plain_words(slot.blueprint, tools, settings.seed)
     offered = [tools[name] for name in slot.blueprint.tools]
     found = faults(slot.blueprint, messages, offered, slot.replay)
-    by = verified_by(slot.blueprint, is_real=True)
-    return PlayedDialog(slot, messages, found, by, 0)
+    return PlayedDialog(slot, messages, found, verified_by(slot.blueprint), 0)
 
 
 def with_faults(played: Iterable[PlayedDialog]) -> Iterator[MadeDialog]:
@@ -284,7 +252,6 @@ def _figures(
         for call in message.get("tool_calls", ())
     ]
     unlearned = Counter(fault.kind for _, found in made if not drops(found) for fault in found)
-    replies = _tool_faults(slots)
     return {
         "wanted": sum(wanted.values()),
         "kept": len(kept),
@@ -292,18 +259,12 @@ def _figures(
         "not_found": not_found(slots),
         "filtered": dict(dropped.most_common()),
         "not_learned": dict(unlearned.most_common()),
-        **({"tool_faults": replies} if replies else {}),
         "verified": dict(Counter(name for row in kept for name in row["meta"]["verified"])),
         "turns": sum(one["role"] == "user" for row in kept for one in row["messages"]),
         "calls": len(calls),
         "tools_called": len({*calls}),
         "longest": max((len(plain([row["messages"], row["tools"]])) for row in kept), default=0),
     }
-
-
-def _tool_faults(slots: Sequence[Slot]) -> dict[str, int]:
-    """Replies of the models that stand for tools that could not be used, by kind."""
-    return dict(Counter(fault for slot in slots for fault in slot.faults).most_common())
 
 
 def _refuse_none_kept(settings: MakeSettings, figures: Mapping[str, Any]) -> None:

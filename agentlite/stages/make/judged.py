@@ -66,14 +66,11 @@ class DialogVerdict(NamedTuple):
 Verdicts = Mapping[str, Mapping[str, DialogVerdict]]  # by judge and dialog
 
 
-def find_judges(settings: MakeSettings, *, is_mock: bool) -> list[DialogJudge]:
-    """Those that are named; where no world verifies and none is named, the model of --endpoint.
-    Raises UserError 2.
-    """
+def find_judges(settings: MakeSettings) -> list[DialogJudge]:
+    """Those that are named. Raises UserError 2."""
     urls, models = settings.judge_endpoint, settings.judge_model
-    if not urls and not models and not is_mock:
+    if not urls and not models:
         return []
-    own = urls or models
     urls = urls or settings.endpoint[:1]
     models = models or ((settings.model,) if settings.model else ())
     if not urls or not models:
@@ -100,7 +97,7 @@ def find_judges(settings: MakeSettings, *, is_mock: bool) -> list[DialogJudge]:
             location="--judge-model",
         )
     option = "--judge-endpoint" if settings.judge_endpoint else "--endpoint"
-    key = settings.judge_key if own else settings.endpoint_key
+    key = settings.judge_key
     return [
         DialogJudge(f"judge_{number}", model, behind((url,), model, key, option, settings), option)
         for number, (url, model) in enumerate(pairs, 1)

@@ -19,7 +19,6 @@ from agentlite.environments.trajectories import LOST, Trajectory, UserFault
 from agentlite.environments.user_audit import UserProfile
 from agentlite.stages.acting import Acting, act, with_users
 from agentlite.stages.make.search import Slot
-from agentlite.stages.teacher import teacher_of
 from agentlite.workspace.run_folder import StageFolder
 
 AT_ONCE = "goal at once"  # a fault of a user who has more than one question
@@ -40,7 +39,7 @@ def players(
 ) -> Acting | None:
     """The models, as yet without a dialog; None where there are none. Raises UserError."""
     if not settings.endpoint:
-        for name in ("model", "user_endpoint", "user_model", "tool_endpoint", "tool_model"):
+        for name in ("model", "user_endpoint", "user_model"):
             if getattr(settings, name):
                 raise UserError(
                     "has nothing to do without a model that plays the agent.",
@@ -54,9 +53,7 @@ def players(
             "Add --model NAME, as the server calls it.",
             location="--endpoint",
         )
-    is_mock = world.named is None
     own_user = settings.user_endpoint or settings.user_model
-    own_tools = settings.tool_endpoint or settings.tool_model
     shared = {
         name: getattr(settings, name)
         for name in MakeSettings.__struct_fields__
@@ -67,18 +64,7 @@ def players(
         "user_model": settings.user_model or settings.model,
         "user_key": settings.user_key if own_user else settings.endpoint_key,
     }
-    of_tools = {
-        "tool_endpoint": settings.tool_endpoint or settings.endpoint,
-        "tool_model": settings.tool_model or settings.model,
-        "tool_key": settings.tool_key if own_tools else settings.endpoint_key,
-    }
-    of_others = {**of_user, **(of_tools if is_mock else {})}
-    acting = with_users(RolloutSettings(**{**shared, **of_others}), world, run, begun)
-    if not is_mock:
-        return acting
-    # it makes up the arguments of calls
-    teacher = teacher_of(settings, "make dialogs", begun)
-    return acting._replace(simulators={**acting.simulators, "teacher": teacher})
+    return with_users(RolloutSettings(**{**shared, **of_user}), world, run, begun)
 
 
 def play(
@@ -115,8 +101,7 @@ def play(
     )
     done = {one.task: one for one in act(played, stage, "make")} if played.tasks else {}
     for name, slot in plans.items():
-        is_real = acting.setup.environment.named is not None
-        yield _checked(slot, openings[name], done.get(name), is_real)
+        yield _checked(slot, openings[name], done.get(name))
 
 
 class _Opening(NamedTuple):
@@ -150,10 +135,8 @@ def _openings(
     return {name: openings[name] for name in names}
 
 
-def _checked(
-    slot: Slot, opening: _Opening, trajectory: Trajectory | None, is_real: bool
-) -> PlayedDialog:
-    """A dialog with all that the rules find in it. `is_real`: a world carried its calls out."""
+def _checked(slot: Slot, opening: _Opening, trajectory: Trajectory | None) -> PlayedDialog:
+    """A dialog with all that the rules find in it."""
     plan = _blueprint(slot)
     by_user = [*opening.faults]
     if trajectory is None:
@@ -170,19 +153,15 @@ def _checked(
     turns = trajectory.turns
     # the state before the last turn is the one behind it, if that turn calls nothing
     state = turns[-1].state if turns and not turns[-1].results else "?"
-    replay = Replay(results, state if plan.state else "", is_real)
+    replay = Replay(results, state if plan.state else "")
     found = [*faults(plan, trajectory.messages, offered, replay), *_of_user(plan, by_user)]
     if trajectory.ended != "user":
         found.append(DialogFault("no end", f"ended by '{trajectory.ended}'"))
-    found += [DialogFault("no result", fault) for fault in trajectory.tool_faults]
     messages = _marked(trajectory, found)
-    by = verified_by(plan, is_real)
-    return PlayedDialog(slot, messages, found, by, tokens)
+    return PlayedDialog(slot, messages, found, verified_by(plan), tokens)
 
 
-def verified_by(plan: Blueprint, is_real: bool) -> tuple[str, ...]:
-    if not is_real:
-        return ("plan",)
+def verified_by(plan: Blueprint) -> tuple[str, ...]:
     return ("results", "state") if plan.state else ("results",)
 
 

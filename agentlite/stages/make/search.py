@@ -10,16 +10,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentlite.core.endpoint_pool import refuse_unanswered
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Tool
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.environments.kinds import Environment
 from agentlite.environments.making.blueprint import KINDS, Blueprint, Search, blueprint
 from agentlite.environments.making.checks import Replay
-from agentlite.environments.making.mock_walk import MockWalker, NeedsReply
 from agentlite.environments.making.walk import Walker
-from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, Simulators
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import WorldError, WorldLimits
 
@@ -28,8 +25,6 @@ OFTEN = ("single", "several_turns")  # twice as many as of each other kind
 TOGETHER = 64  # blueprints that one process confirms
 ROUNDS = 3  # of walks, where a blueprint was not confirmed
 TRIES = 40  # walks for one blueprint, in each round
-MOCK_ROUNDS, MOCK_TRIES = 5, 2  # the same where each call is a question to a model
-DIALOGS_FOR_A_REPLY = 40  # of a mock world: for how many one reply with a tool's arguments does
 MOST_LOST = 20  # worlds in a row
 
 
@@ -40,8 +35,7 @@ class Slot(Struct, frozen=True, forbid_unknown_fields=True):
     number: int
     blueprint: Blueprint | None = None
     tools: tuple[Tool, ...] = ()  # that its words name: on offer, or wanted
-    results: tuple[str, ...] = ()  # of a second process; those of its own calls in a mock world
-    faults: tuple[str, ...] = ()  # kinds of replies that could not be used, in a mock world
+    results: tuple[str, ...] = ()  # of a second process
 
     @property
     def place(self) -> tuple[str, int]:
@@ -53,10 +47,7 @@ class Slot(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SearchSetup(NamedTuple):
-    """`accepts`: whether words can be found for a slot with a blueprint. `simulators`: the models
-    that stand for the tools of a mock world; `most_lost`: the share of their questions that may
-    stay without an answer.
-    """
+    """`accepts`: whether words can be found for a slot with a blueprint."""
 
     environment: Environment
     tasks: Sequence[EnvironmentTask]
@@ -64,8 +55,6 @@ class SearchSetup(NamedTuple):
     extra_tools: int
     seed: int
     accepts: Callable[[Slot], bool] = lambda slot: True
-    simulators: Simulators | None = None
-    most_lost: float = 0.0
 
 
 def counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
@@ -88,10 +77,8 @@ def find(
     setup: SearchSetup, wanted: Mapping[str, int], path: Path, advance: Callable[[int], None]
 ) -> list[Slot]:
     """A slot for each dialog that is wanted. Batches on disk are not looked for again. Raises
-    UserError 2 or 4 for a world that cannot be built, and for tools that cannot be used; 8 where a
-    model that stands for the tools does not answer.
+    UserError 2 or 4 for a world that cannot be built, and for tools that cannot be used.
     """
-    replies = -(-sum(wanted.values()) // DIALOGS_FOR_A_REPLY)
     order = [Slot(kind, number) for kind, count in wanted.items() for number in range(count)]
     there = {
         one.place: one
@@ -99,23 +86,14 @@ def find(
             msgspec.convert(row, Slot) for row in (read_rows(path) if path.exists() else ())
         )
     }
-    simulated = setup.simulators and _Simulated(setup, setup.simulators, replies)
-    walking = simulated.walker if simulated else Walker(setup.environment, setup.limits)
-    with Appender(path) as file, walking as walker:
+    with Appender(path) as file, Walker(setup.environment, setup.limits) as walker:
         for at in range(0, len(order), TOGETHER):
             batch = order[at : at + TOGETHER]
             missing = [slot for slot in batch if slot.place not in there]
             if missing:
                 # all of a batch that was cut off: what a walk finds depends on the slots before it
                 earlier = [there[slot.place] for slot in order[:at]]
-                found = {
-                    slot.place: slot
-                    for slot in (
-                        simulated.found(batch, earlier)
-                        if simulated
-                        else _found(setup, walker, batch, earlier)
-                    )
-                }
+                found = {slot.place: slot for slot in _found(setup, walker, batch, earlier)}
                 for slot in missing:
                     there[slot.place] = found[slot.place]
                     file.append(msgspec.to_builtins(found[slot.place]))
@@ -137,76 +115,10 @@ def _found(
     yield from (done.get(slot.place, slot) for slot in slots)
 
 
-class _Simulated:
-    """The search in a mock world. All walks of a round go on until they need a reply; what they
-    need is asked together, and they begin again.
-    """
-
-    def __init__(self, setup: SearchSetup, simulators: Simulators, replies: int):
-        self.setup, self.simulators = setup, simulators
-        self.walker = MockWalker(setup.environment, self._known, replies, setup.seed)
-        self.lost: dict[str, SimulatorReply] = {}  # questions without an answer
-        self.questions = 0
-
-    def found(self, slots: Sequence[Slot], earlier: Sequence[Slot]) -> Iterator[Slot]:
-        """These slots with blueprints, in their order. Raises UserError 8."""
-        keys = {one.blueprint.key for one in earlier if one.blueprint}
-        done: dict[tuple[str, int], Slot] = {}
-        left: dict[tuple[str, int], Slot] = {}
-        for turn in range(MOCK_ROUNDS):
-            for slot in self._filled([one for one in slots if one.place not in done], turn, keys):
-                if slot.blueprint and slot.blueprint.key not in keys and self.setup.accepts(slot):
-                    keys.add(slot.blueprint.key)
-                    done[slot.place] = slot
-                else:
-                    left[slot.place] = Slot(slot.kind, slot.number, faults=slot.faults)
-        problems = [reply.problem for reply in self.lost.values()]
-        if len(problems) > self.setup.most_lost * self.questions:
-            refuse_unanswered(problems, self.questions, f"--env {self.setup.environment.name}", "")
-        yield from ({**left, **done}[slot.place] for slot in slots)
-
-    def _filled(self, slots: Sequence[Slot], turn: int, keys: set[str]) -> list[Slot]:
-        filled: dict[tuple[str, int], Slot] = {}
-        while True:
-            needed: list[SimulatorQuestion] = []
-            for slot in slots:
-                if slot.place not in filled:
-                    try:
-                        filled[slot.place] = self._walked(slot, turn, {*keys})
-                    except NeedsReply as missing:
-                        needed.append(missing.question)
-            if not needed:
-                return [filled[slot.place] for slot in slots]
-            for number, reply in self.simulators.ask(needed):
-                self.questions += 1
-                if reply.problem:
-                    self.lost[self.simulators.key(needed[number])] = reply
-
-    def _walked(self, slot: Slot, turn: int, keys: set[str]) -> Slot:
-        self.walker.faults.clear()
-        one = _filled(self.setup, self.walker, slot, turn, keys, MOCK_TRIES)
-        results = [call.result for call in one.blueprint.made] if one.blueprint else []
-        return replace(one, results=tuple(results), faults=tuple(self.walker.faults))
-
-    def _known(self, question: SimulatorQuestion) -> SimulatorReply:
-        """Raises NeedsReply."""
-        lost = self.lost.get(self.simulators.key(question))
-        if reply := self.simulators.known(question) or lost:
-            return reply
-        raise NeedsReply(question)
-
-
-def _filled(
-    setup: SearchSetup,
-    walker: Walker,
-    slot: Slot,
-    turn: int,
-    keys: set[str],
-    tries: int = TRIES,
-) -> Slot:
+def _filled(setup: SearchSetup, walker: Walker, slot: Slot, turn: int, keys: set[str]) -> Slot:
     """With a blueprint that is a copy of no other."""
     lost = 0
-    for trial in range(tries):
+    for trial in range(TRIES):
         rng = Random(f"{setup.seed} {slot.kind} {slot.number} {turn} {trial}")
         task = rng.choice(setup.tasks)
         try:

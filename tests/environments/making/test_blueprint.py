@@ -49,9 +49,8 @@ class Scripted:
 
     tools = TOOLS
 
-    def __init__(self, walked=WALKED, results=None, state=None, is_simulated=False):
+    def __init__(self, walked=WALKED, results=None, state=None):
         self.walked, self.results, self.state = walked, results, state
-        self.is_simulated = is_simulated
         self.walks, self.carried = [], 0
 
     def walk(self, task, length, rng, apart=False):
@@ -104,12 +103,6 @@ def test_calls_are_parallel_only_if_a_world_does_the_same_in_the_other_order(
         assert apart and walker.carried == 2
         assert found == ((PlannedTurn(tuple(WALKED[:length]), together=True),) if is_plan else None)
     assert lengths == {2, 3}
-
-
-def test_a_model_that_stands_for_the_tools_is_not_asked_for_the_other_order():
-    walker = Scripted(is_simulated=True, results=lambda calls: ["?"] * len(calls))
-    (turn,) = turns("parallel", walker)
-    assert turn.together and walker.walks[0][1] and walker.carried == 0
 
 
 @pytest.mark.parametrize(("kind", "numbers"), [("several_turns", {2, 3}), ("long", {5, 6})])

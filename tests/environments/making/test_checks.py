@@ -238,12 +238,6 @@ def test_what_anybody_has_named_before_is_not_invented(place):
         assert reasons == [*first, *last]
 
 
-def test_the_results_of_a_model_that_stands_for_the_tools_are_not_compared():
-    other = Replay(["something else"], "s9", is_real=False)
-    assert kinds(GOOD, known=other) == set()
-    assert kinds(GOOD, known=other._replace(is_real=True)) == {"invented result", "wrong call"}
-
-
 def test_a_user_who_slips_need_not_be_asked_and_one_who_is_asked_has_to_answer():
     slip = PlannedCall(Call("find_order", {"customer": "Anne"}), '{"error": "no such customer"}')
     turn = PlannedTurn((FIND,), missing="customer", slip=slip)

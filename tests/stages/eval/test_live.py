@@ -317,11 +317,8 @@ def test_all_records_of_a_prep_are_not_a_split(models):
         ("bfcl:multi_turn_base", "bfcl-multi_turn_base"),
         ("shop.py:Shop", "shop.py-Shop"),
         ("/home/me/my worlds/shop.py:Shop", "shop.py-Shop"),
-        ("recorded:prep", "recorded-prep"),
-        ("recorded:other/prep", "recorded-other-prep"),
         ("mcp:python server.py", "mcp-python-server.py"),
         ("mcp:http://localhost:8000/mcp", "mcp-http-localhost-8000-mcp"),
-        ("openenv:http://localhost:8000", "openenv-http-localhost-8000"),
         (f"mcp:python {'a' * 300}.py", f"mcp-python-{'a' * 89}"),
     ],
 )

@@ -49,34 +49,6 @@ def expected(script: dict[tuple[Any, int], str]) -> list[tuple[str, int]]:
     return [done.get(place, ("", 1)) for place in PLACES]
 
 
-def test_a_slot_of_a_mock_world_has_the_first_blueprint_that_is_new_or_the_last_faults(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(search, "MOCK_ROUNDS", 2)
-    walker = SimpleNamespace(faults=[])
-    monkeypatch.setattr(search, "MockWalker", lambda *_: walker)
-
-    def filled(_: object, __: object, slot: Slot, turn: int, *___: object) -> Slot:
-        walker.faults.append(f"round {turn}")
-        key = script[slot.place, turn]
-        made = [SimpleNamespace(result=f"round {turn}")]
-        plan: Any = SimpleNamespace(key=key, made=made) if key else None
-        return Slot(slot.kind, slot.number, plan)
-
-    monkeypatch.setattr(search, "_filled", filled)
-    for script in scripts():
-        simulated = search._Simulated(setup(), SimpleNamespace(ask=lambda _: []), 1)
-        found = [*simulated.found(SLOTS, EARLIER)]
-        assert [slot.place for slot in found] == PLACES
-        assert [
-            (slot.blueprint.key if slot.blueprint else "", slot.faults, slot.results)
-            for slot in found
-        ] == [
-            (key, (f"round {turn}",), (f"round {turn}",) if key else ())
-            for key, turn in expected(script)
-        ]
-
-
 def test_a_slot_of_a_world_has_the_first_blueprint_that_a_second_process_confirms(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
