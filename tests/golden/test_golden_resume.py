@@ -1,0 +1,58 @@
+"""A training that is killed and run again ends with the bytes of one that was not."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.processes import environment, run
+from support.samples import ROOT
+
+import agentlite
+
+STEPS = {"max_steps": 4, "save_steps": 2, "batch_size": 4, "gradient_accumulation": 1}
+TRAINERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sft": ("sft", {}),
+    "dpo": ("dpo", {}),
+    "grpo": ("grpo", {"max_new_tokens": 8}),
+    "ppo": ("grpo", {"max_new_tokens": 8, "advantage": "value", "rollouts": 4, "ppo_epochs": 1}),
+    "distill": ("distill", {"max_new_tokens": 8, "teacher": "teacher"}),
+}
+
+
+def weights(run: Path, out: str) -> bytes:
+    return (run / out / "adapter/adapter_model.safetensors").read_bytes()
+
+
+def words(options: dict[str, Any]) -> list[str]:
+    return [
+        word
+        for name, value in options.items()
+        for word in (f"--{name}".replace("_", "-"), f"{value}")
+    ]
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_kill_changes_no_byte(name: str, tiny_run: Path, tiny_model: Path) -> None:
+    command, options = TRAINERS[name]
+    options = {**STEPS, "model": str(tiny_model), "learning_rate": 1e-2, **options}
+    reward = f"{tiny_run / 'reward.py'}:even"
+    scored = {"rewards": (reward,)} if command == "grpo" else {}
+    getattr(agentlite, command)(run=str(tiny_run), out=f"whole-{name}", **options, **scored)
+    options |= {"run": str(tiny_run), "out": f"killed-{name}"}
+    killer = ROOT / "tests/support/kill_at.py"
+    arguments = [
+        str(killer),
+        "log 3",
+        command,
+        *words(options),
+        *words(dict.fromkeys(scored, reward)),
+    ]
+    killed = run(
+        [sys.executable, *arguments], env=environment(), capture_output=True, server="torch"
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert not (tiny_run / f"killed-{name}/adapter").exists()
+    getattr(agentlite, command)(**options, **scored)
+    assert weights(tiny_run, f"killed-{name}") == weights(tiny_run, f"whole-{name}")
