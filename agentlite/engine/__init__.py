@@ -1,11 +1,8 @@
 """The one door to torch: the environment first, then Unsloth, which patches TRL, then the rest."""
 
 import atexit
-import contextlib
-import importlib
 import os
 import shutil
-import sys
 import tempfile
 from typing import Any
 
@@ -25,19 +22,6 @@ QUIET = {
 }
 # they would make torch run what a pickle holds, or refuse what it may hold
 UNPICKLING = ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD")
-# modules of Unsloth that print while a model is trained
-GREETERS = (
-    "unsloth.trainer",
-    "unsloth.models._block_compile",
-    "unsloth_zoo.gradient_checkpointing",
-)
-# how their lines begin that help nobody
-GREETINGS = (
-    "🦥 Unsloth: ",
-    "Unsloth: compiling each transformer block",
-    "Unsloth: Double buffering enabled",
-    "Unsloth: Will smartly offload gradients",
-)
 PACKAGES = ("torch", "transformers", "trl", "peft")
 INSTALL = 'pip install "agentlite[train]"'
 
@@ -99,23 +83,12 @@ def _import(engine: Engine) -> None:
             os.environ.setdefault(name, value)
     if engine == "unsloth" or not torch.cuda.is_available():
         import unsloth  # noqa: F401  (first: it patches the others)
-
-        for name in GREETERS:
-            # without a card, only what is loaded: unsloth.trainer patches TRL, which may be there
-            if name in sys.modules or torch.cuda.is_available():
-                with contextlib.suppress(ImportError):  # it is another version's
-                    vars(importlib.import_module(name))["print"] = _print_unless_greeting
     import peft  # noqa: F401
     import transformers
     import trl  # noqa: F401
 
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-
-
-def _print_unless_greeting(*words: Any, **options: Any) -> None:
-    if not str(words[0] if words else "").startswith(GREETINGS):
-        print(*words, **options)
 
 
 def on_gpu() -> bool:

@@ -11,7 +11,6 @@ found by its list, before anything of it is loaded.
 import contextlib
 import errno
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentlite.core import console, distributed
-from agentlite.core.errors import DISK, MODEL, OTHER_PLAN, UserError
+from agentlite.core.errors import DISK, MODEL, UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import replacing, sync_all, sync_folder, write_json
 from agentlite.engine import coordinate
@@ -31,8 +30,6 @@ MANIFEST, LOGS = "manifest.json", "logs"
 LOGGED = ("metrics.jsonl", "rollouts.jsonl", "trajectories.jsonl", "experience.jsonl")
 ASIDE, DROPPED = ".saving", ".dropped"  # what a kill may leave, and the next start takes away
 KEPT = 2
-TRIES = 3  # saves in a row that may fail for want of space
-SPARE = 1.25  # of the size of the checkpoint before, free before the next is begun
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # of a full disk, in messages of safetensors, and of torch that cannot write
@@ -47,7 +44,7 @@ SIGNS = (
 )
 
 
-class CheckpointManifest(run_folder.Sealed, frozen=True, forbid_unknown_fields=True):
+class CheckpointManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`plan` and `trained` name what it is a checkpoint of; `files`: bytes and sha256 of each, by
     its path.
     """
@@ -56,7 +53,6 @@ class CheckpointManifest(run_folder.Sealed, frozen=True, forbid_unknown_fields=T
     dev_loss: float | None
     plan: str
     trained: str
-    versions: dict[str, str]
     files: dict[str, tuple[int, str]]
 
 
@@ -67,35 +63,20 @@ class StepFacts(NamedTuple):
     sound: bool = True
 
 
-def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], StepFacts]) -> None:
-    """From now on the trainer's checkpoints are made in the order above. A full disk costs a
-    checkpoint; it ends the run only the third time in a row, or at the last one: UserError 74."""
-    write, failures = trainer._save_checkpoint, 0
+def keep(trainer: Any, folder: Path, facts: Callable[[int], StepFacts]) -> None:
+    """From now on the trainer's checkpoints are made in the order above."""
+    write = trainer._save_checkpoint
 
     def save(model: Any, trial: Any) -> None:
-        nonlocal failures
         step = trainer.state.global_step
-        try:
-            known = facts(step)
-            if not known.sound:
-                console.notice(
-                    f"{folder.name}: no checkpoint of step {step}: loss, gradient or weights are "
-                    "not finite numbers"
-                )
-                return
-            _save(trainer, lambda: write(model, trial), folder, known)
-            failures = 0
-        except Exception as error:
-            if not is_disk_full(error) or distributed.count() > 1:
-                raise
-            failures += 1
-            _clear(folder)
-            if failures == TRIES or step >= steps or trainer.control.should_training_stop:
-                raise disk_full(folder) from error
+        known = facts(step)
+        if not known.sound:
             console.notice(
-                f"{folder.name}: no room for the checkpoint of step {step}; going on. Free some "
-                "space"
+                f"{folder.name}: no checkpoint of step {step}: loss, gradient or weights are "
+                "not finite numbers"
             )
+            return
+        _save(trainer, lambda: write(model, trial), folder, known)
 
     trainer._save_checkpoint = save
     # TRL and PEFT would write a model card into each checkpoint, TRL's tags in any order
@@ -111,7 +92,6 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: StepFact
         # not its parents: where the folder itself has vanished, nothing is made in its place
         parent.mkdir(exist_ok=True)
         made.parent.mkdir()
-        _check_room(folder, trainer)
     coordinate.barrier()  # .saving is there before any process writes into it
     output_dir, trainer._get_output_dir = trainer._get_output_dir, lambda trial: str(made.parent)
     # no checkpoint needs the plan's tokenizer, which may be larger than an adapter
@@ -133,10 +113,9 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: StepFact
             known.dev_loss,
             _plan(folder),
             trained(trainer.model),
-            run_folder.versions(),
             _listed(made),
         )
-        write_json(made / MANIFEST, manifest.sealed())
+        write_json(made / MANIFEST, manifest)
         _put_in_place(made, parent / made.name)
         _rotate(folder)
 
@@ -169,23 +148,6 @@ def restore_log(name: str, folder: Path, checkpoint: Path | None) -> None:
     if checkpoint:
         with replacing(folder / name) as file:
             file.write((checkpoint / LOGS / name).read_bytes())
-
-
-def _check_room(folder: Path, trainer: Any) -> None:
-    """Room for as much as the last checkpoint took; before there is one, for what is trained and
-    what the optimizer keeps of it. Raises OSError as a full disk does.
-    """
-    before = list(manifests(folder).values())
-    size = sum(size for size, _ in before[-1].files.values()) if before else _in_memory(trainer)
-    if shutil.disk_usage(folder).free < SPARE * size:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _in_memory(trainer: Any) -> int:
-    states = getattr(trainer.optimizer, "state", {}).values()
-    known = [value for state in states for value in state.values()]
-    weights = [weight for weight in trainer.model.parameters() if weight.requires_grad]
-    return sum(one.nbytes for one in [*weights, *known] if hasattr(one, "nbytes"))
 
 
 def _listed(made: Path) -> dict[str, tuple[int, str]]:
@@ -284,19 +246,9 @@ def _problem(checkpoint: Path, folder: Path) -> str:
     except OSError:
         return f"has no {MANIFEST}"
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        run_folder.refuse_other_version(checkpoint / MANIFEST, error)
         return f"its {MANIFEST} cannot be read ({error})"
-    if not manifest.seal or not manifest.is_as_written:
-        return f"its {MANIFEST} has changed since it was saved"
-    if manifest.step != step_of(checkpoint):
-        return f"is that of step {manifest.step}, by its {MANIFEST}"
     if manifest.plan != _plan(folder):
         return "was made under another plan.json"
-    present = {
-        path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if path.is_file()
-    }
-    if others := sorted(present - manifest.files.keys() - {MANIFEST}):
-        return f"holds {others[0]}, which was not saved with it"
     if key not in _sound:
         for name, (size, expected) in manifest.files.items():
             path = checkpoint / name
@@ -309,25 +261,14 @@ def _problem(checkpoint: Path, folder: Path) -> str:
 
 
 def refuse_other(checkpoint: Path, model: Any) -> None:
-    """Raises UserError 3 or 5 for a checkpoint whose state would not mean the same here."""
-    manifest = _read(checkpoint)
-    if manifest.trained != trained(model):
+    """Raises UserError 5 for a checkpoint whose state would not mean the same here."""
+    if _read(checkpoint).trained != trained(model):
         raise UserError(
             "was made while other parameters were trained.",
             "Start over with --force.",
             location=str(checkpoint),
             exit_code=MODEL,
         )
-    now = run_folder.versions()
-    for name in ("torch", "transformers", "trl", "peft"):
-        before, installed = manifest.versions.get(name, ""), now.get(name, "")
-        if before.split(".")[:2] != installed.split(".")[:2]:
-            raise UserError(
-                f"was made with {name} {before}, and {installed} is installed.",
-                f"Install {name} {before} to carry on, or start over with --force.",
-                location=str(checkpoint),
-                exit_code=OTHER_PLAN,
-            )
 
 
 def trained(model: Any) -> str:

@@ -129,16 +129,10 @@ def _store() -> Any:
 
 
 def _connect(opens: bool) -> Any:
-    """A connection to the store, or the store itself. Raises UserError 2 or 8."""
+    """A connection to the store, or the store itself. Raises UserError 8."""
     from torch.distributed import DistError, PrefixStore, TCPStore
 
-    try:
-        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    except KeyError as missing:
-        raise UserError(
-            f"WORLD_SIZE says {distributed.count()} processes, but {missing} is not set.",
-            "Start it with torchrun or accelerate launch.",
-        ) from None
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
         store = TCPStore(
             host,

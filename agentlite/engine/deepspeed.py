@@ -4,25 +4,20 @@ import importlib.util
 import json
 import os
 import shlex
-import shutil
-import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.gpu_profiles import gpu_has_bf16
 from agentlite.config.pipeline import STAGES
 from agentlite.config.resolve import find_file
 from agentlite.config.settings import TrainerSettings, default
-from agentlite.core import console, distributed
+from agentlite.core import distributed
 from agentlite.core.errors import UserError
 from agentlite.engine import on_gpu
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source
 
-KERNEL = "cpu_adam"  # DeepSpeed's optimizer on the host
-COMPILES = 60.0  # seconds: a lock that is older was not made by a process of this run
 TOGETHER = tuple(name for name, stage in STAGES.items() if stage.torchrun)
 
 
@@ -141,13 +136,6 @@ def _of_deepspeed(command: str, settings: TrainerSettings, source: Source) -> It
             "the package is not installed.",
             "Run `pip install 'agentlite[deepspeed]'`.",
         )
-    elif _offloads(config) and not _can_compile():
-        yield Mistake(
-            "deepspeed",
-            f"{settings.deepspeed} compiles a kernel at first use, and there is no C++ compiler.",
-            "Install one (`apt install g++`), or take deepspeed/zero3.json.",
-        )
-    yield from _of_sizes(settings, config)
     if "WORLD_SIZE" not in os.environ:
         yield Mistake(
             "deepspeed",
@@ -163,41 +151,6 @@ def _of_deepspeed(command: str, settings: TrainerSettings, source: Source) -> It
             "ZeRO-3 loses a part of the gradients of tokens with weights.",
             "Take --deepspeed deepspeed/zero2.json.",
         )
-    if _part(config, "bf16").get("enabled") is True and gpu_has_bf16() is False:
-        yield Mistake(
-            "deepspeed",
-            f"{settings.deepspeed} wants bfloat16, which this card does not have.",
-            'Set its "bf16" and "fp16" to {"enabled": "auto"}, as in deepspeed/zero2.json.',
-        )
-
-
-def _of_sizes(settings: TrainerSettings, config: dict[str, Any]) -> Iterator[Mistake]:
-    """Numbers that the JSON has for what we set as well."""
-    step, count = settings.batch_size * settings.gradient_accumulation, distributed.count()
-    total = config.get("train_batch_size", "auto")
-    if total not in ("auto", step * count):
-        fits = isinstance(total, int) and total % step == 0
-        yield Mistake(
-            "deepspeed",
-            f"its train_batch_size is {total}; a step of {count} process(es) has {step * count} "
-            "rows (batch_size x gradient_accumulation x processes).",
-            (
-                f"Start {total // step} processes (torchrun --nproc_per_node), or"
-                if fits
-                else "Better"
-            )
-            + ' set it to "auto".',
-        )
-    for key, ours in (
-        ("train_micro_batch_size_per_gpu", "batch_size"),
-        ("gradient_accumulation_steps", "gradient_accumulation"),
-    ):
-        if (given := config.get(key, "auto")) not in ("auto", getattr(settings, ours)):
-            yield Mistake(
-                ours,
-                f"is {getattr(settings, ours)}, and {key} in {settings.deepspeed} {given}.",
-                'Set that to "auto".',
-            )
 
 
 def _bits(settings: TrainerSettings) -> int:
@@ -209,34 +162,6 @@ def _part(config: dict[str, object], name: str) -> dict[str, object]:
     return part if isinstance(part, dict) else {}
 
 
-def _offloads(config: dict[str, Any]) -> bool:
-    """Whether the optimizer runs on the host."""
-    return _part(_part(config, "zero_optimization"), "offload_optimizer").get("device") == "cpu"
-
-
-def _can_compile() -> bool:
-    """Whether there is a compiler, or DeepSpeed was installed with its kernel."""
-    package = importlib.util.find_spec("deepspeed")
-    folder = Path(str(package and package.origin)).parent
-    return bool(
-        shutil.which(os.environ.get("CXX", "c++")) or [*folder.glob(f"ops/adam/{KERNEL}_op*.so")]
-    )
-
-
-def note_kernel(folder: Path) -> None:
-    """Says what the first use waits for: the kernel is compiled into `folder`. A compiler that was
-    killed leaves its lock there, and torch would wait for it without a word and without an end.
-    """
-    lock = folder / "lock"
-    if lock.exists() and time.time() - lock.stat().st_mtime > COMPILES:
-        console.notice(
-            f"waiting for another process that compiles DeepSpeed's kernel; if there is none: "
-            f"rm {lock}"
-        )
-    elif not (folder / f"{KERNEL}.so").exists():
-        console.notice(f"compiling DeepSpeed's kernel {KERNEL}: once, for some minutes")
-
-
 def trainer_config(name: str) -> dict[str, object] | None:
     """The configuration as transformers takes it; None without one. Joins the processes on a
     CPU.
@@ -244,10 +169,6 @@ def trainer_config(name: str) -> dict[str, object] | None:
     if not name:
         return None
     config = read(name)
-    if _offloads(config) and distributed.first():
-        from torch.utils import cpp_extension
-
-        note_kernel(Path(cpp_extension._get_build_directory(KERNEL, False)))
     # warnings of DeepSpeed's own calls
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
     if not on_gpu():

@@ -1,9 +1,7 @@
 """A model's source -> the model in memory with its adapter, and its tokenizer."""
 
 import gc
-import importlib.util
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,30 +83,13 @@ def loading_of(
 
 
 def check_attention(loading: Loading) -> None:
-    """Raises UserError 2 for an attention that this engine, this machine or the packages do not
-    have.
-    """
-    location, name = "attn_implementation", loading.attention
-    if name != "auto" and loading.engine != "hf":
+    """Raises UserError 2 for an attention that this engine does not have."""
+    if loading.attention != "auto" and loading.engine != "hf":
         raise UserError(
-            f"{name} is for the engine hf: Unsloth chooses its own.",
+            f"{loading.attention} is for the engine hf: Unsloth chooses its own.",
             "Add --engine hf, or leave it out.",
-            location=location,
+            location="attn_implementation",
         )
-    if name == "flash_attention_2":
-        if importlib.util.find_spec("flash_attn") is None:
-            raise UserError(
-                "flash_attention_2 needs the package flash-attn, which is not installed.",
-                "`pip install flash-attn --no-build-isolation` (with CUDA), or take sdpa, which "
-                "comes with torch.",
-                location=location,
-            )
-        if not has_gpu():
-            raise UserError(
-                "flash_attention_2 needs a CUDA GPU, and none is found.",
-                "Take sdpa or auto.",
-                location=location,
-            )
 
 
 def refuse_unusable(loading: Loading) -> None:
@@ -125,7 +106,6 @@ def prepare(loading: Loading) -> None:
     refuse_unusable(loading)
     load_libraries(loading.engine)
     if on_gpu():
-        _refuse_patched_libraries(loading.engine)
         return
     if loading.quantized:
         refuse_few_bits()
@@ -153,20 +133,6 @@ def _why_no_gpu() -> Unusable:
     import torch
 
     return unusable(torch.__version__, torch.version.cuda)
-
-
-def _refuse_patched_libraries(engine: Engine) -> None:
-    """Unsloth replaces TRL's trainers and the forward passes of transformers when it is imported on
-    CUDA, once and for good: a model of the engine hf would fail in them. Raises UserError 5.
-    """
-    if engine == "hf" and "unsloth" in sys.modules:
-        raise UserError(
-            "this process has loaded Unsloth, which has replaced parts of transformers and TRL "
-            "that the engine hf needs as they were.",
-            "Use engine hf in a separate process, as every command does, or stay with unsloth.",
-            location="engine",
-            exit_code=MODEL,
-        )
 
 
 def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:
@@ -445,7 +411,7 @@ def explained(error: Exception, name: str, quantized: bool = False) -> Exception
             location=name,
             exit_code=NETWORK,
         )
-    if isinstance(error, OSError | ValueError | KeyError | RuntimeError):
+    if isinstance(error, OSError | ValueError | KeyError | RuntimeError | ImportError):
         return UserError(
             f"the model cannot be loaded: {text}",
             "Run with --debug to see where.",

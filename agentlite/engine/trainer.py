@@ -27,7 +27,6 @@ from agentlite.engine.training_log import Pace, logged, open_journal
 from agentlite.engine.watch import TrainerRun, Watch, diverged, follower, listen
 from agentlite.workspace import run_folder
 
-MOST_ROWS = 200_000_000  # of a run, each time one is taken; their order takes gigabytes
 # there once a micro-batch did not fit: how many rows have fitted since
 MICRO_BATCH = "micro_batch.json"
 OURS_OF_TRL = {
@@ -99,16 +98,8 @@ class Schedule(NamedTuple):
 def schedule(
     rows: int, *, epochs: float, max_steps: int | None, batch_size: int, gradient_accumulation: int
 ) -> Schedule:
-    """Raises UserError 2 for more rows than their order fits into memory."""
     one = Schedule(1, batch_size, gradient_accumulation, distributed.count())
-    plan = one._replace(steps=max_steps or max(1, math.ceil(rows * epochs / one.rows)))
-    if plan.rows > MOST_ROWS:
-        raise UserError(
-            f"{plan.steps} steps of {plan.rows_a_step} rows are more than {MOST_ROWS} rows.",
-            "Lower --max-steps or --num-epochs, --batch-size or --gradient-accumulation.",
-            location="steps",
-        )
-    return plan
+    return one._replace(steps=max_steps or max(1, math.ceil(rows * epochs / one.rows)))
 
 
 def row_order(
@@ -378,10 +369,6 @@ def keep_micro_batch(folder: Path, micro: Schedule) -> None:
     write_json(folder / MICRO_BATCH, {"batch_size": micro.batch_size})
 
 
-def has_micro_batch(folder: Path) -> bool:
-    return (folder / MICRO_BATCH).exists()
-
-
 def _fitting(folder: Path, plan: Schedule) -> Schedule:
     """In the micro-batches that fitted when this run was last carried on."""
     path, rows = folder / MICRO_BATCH, plan.batch_size * plan.gradient_accumulation
@@ -427,7 +414,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
             folder, plan.steps, journal, advance, caught, watch, trainer.model, [], [], pace
         )
         listen(trainer, follower(run))
-        checkpoints.keep(trainer, folder, plan.steps, run.facts)
+        checkpoints.keep(trainer, folder, run.facts)
         try:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except Exception as error:

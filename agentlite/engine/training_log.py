@@ -52,17 +52,17 @@ class Journal:
 
 
 class Pace:
-    """pace.jsonl: when a step was done, how many there will be, the tokens that were trained on
-    until then, and the memory in GiB. It serves whoever watches the run and does not belong to the
-    result, so a full disk that cannot take it does not stop the training.
+    """pace.jsonl: when a step was done, and how many there will be. It serves whoever watches the
+    run and does not belong to the result, so a full disk that cannot take it does not stop the
+    training.
     """
 
     def __init__(self, folder: Path):
         self.path = folder / "pace.jsonl"
 
-    def note(self, step: int, steps: int, tokens: float | None, memory_gib: float) -> None:
-        row = {"step": step, "steps": steps, "at": round(time.time(), 3), "memory_gib": memory_gib}
-        line = json.dumps(row if tokens is None else row | {"tokens": tokens}) + "\n"
+    def note(self, step: int, steps: int) -> None:
+        row = {"step": step, "steps": steps, "at": round(time.time(), 3)}
+        line = json.dumps(row) + "\n"
         with contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8") as file:
             file.write(line)
 

@@ -14,15 +14,12 @@ from typing import Any, NamedTuple
 
 from agentlite.config.gpu_profiles import card
 from agentlite.config.settings import GrpoSettings
-from agentlite.config.torch_builds import BUILDS, VLLM_TORCH
 from agentlite.core.errors import UserError
 from agentlite.engine.decoding import Decoding, ends_of
 from agentlite.engine.load import Loaded
 from agentlite.engine.local_sampler import Sample, SampleRequest, read
 
-LARGEST_RANK = 512  # of an adapter that vLLM takes
 NOT_SERVED = ("use_dora", "modules_to_save", "bias")  # fields of PEFT that its kernels do not have
-LEAST_CAPABILITY = next(one.capabilities[0] for one in BUILDS if one.torch == VLLM_TORCH)
 
 
 class VllmAnswer(NamedTuple):
@@ -62,23 +59,15 @@ def _refuse_for_engine(settings: GrpoSettings) -> None:
 
 
 def _refuse_machine(location: str) -> None:
-    gpu = card()
     if importlib.util.find_spec("vllm") is None:
         raise UserError(
             "vLLM is not installed.",
             "VLLM=1 bash scripts/setup.sh, with a driver from 580 on; or leave --vllm out.",
             location=location,
         )
-    if gpu is None:
+    if card() is None:
         raise UserError(
             "vLLM needs a CUDA GPU, and none is found.", "Leave --vllm out.", location=location
-        )
-    if gpu.capability < LEAST_CAPABILITY:
-        raise UserError(
-            f"vLLM needs torch {VLLM_TORCH}, for cards of compute capability {LEAST_CAPABILITY} or "
-            f"more; {gpu.name} has {gpu.capability}.",
-            "Leave --vllm out.",
-            location=location,
         )
 
 
@@ -90,12 +79,6 @@ def _refuse_other_than_lora(settings: GrpoSettings) -> None:
             "with Unsloth vLLM is given an adapter, and full trains all weights.",
             "Add --engine hf, or leave --vllm out.",
             location="grpo.full",
-        )
-    if settings.lora_r > LARGEST_RANK:
-        raise UserError(
-            f"vLLM takes adapters up to rank {LARGEST_RANK}.",
-            "Lower it, or leave --vllm out.",
-            location="grpo.lora_r",
         )
     for name in NOT_SERVED:
         if settings.peft.get(name) not in (None, False, "none", [], ()):

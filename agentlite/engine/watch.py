@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from agentlite.core import console
 from agentlite.core.errors import DIVERGED, UserError
-from agentlite.engine import checkpoints, coordinate, on_gpu
+from agentlite.engine import checkpoints, coordinate
 from agentlite.engine.training_log import Journal, Pace, or_none
 
 BAD_STEPS = 3  # in a row, whose loss or gradient is not a finite number: training has diverged
@@ -84,19 +84,6 @@ def _is_finite(model: Any) -> bool:
     )
 
 
-def _memory_gib() -> float:
-    """What this process has reserved of the GPU now; without one, the most it had of the RAM."""
-    import resource
-    import sys
-
-    import torch
-
-    if on_gpu():
-        return round(float(torch.cuda.memory_reserved()) / 2**30, 3)
-    unit = 1 if sys.platform == "darwin" else 2**10
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30, 3)
-
-
 def diverged(run: TrainerRun) -> UserError:
     first = min(run.bad + run.skipped)
     return UserError(
@@ -165,8 +152,7 @@ def follower(run: TrainerRun) -> Any:
             journal.add(state.global_step, {name: or_none(value) for name, value in row.items()})
             run.advance(state.global_step, f"loss {float(logs['loss']):.3f}")
             if run.pace:
-                tokens = logs.get("num_tokens")
-                run.pace.note(state.global_step, run.steps, tokens, _memory_gib())
+                run.pace.note(state.global_step, run.steps)
 
         def on_evaluate(
             self, args: Any, state: Any, control: Any, metrics: dict[str, Any], **_: Any

@@ -14,7 +14,7 @@ from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.teacher import STORED
 from agentlite.rendering import Prompt, encode_answer, settled
 from agentlite.rendering.template import Template
-from agentlite.stages.training import begin_within_memory, evaluated_on, train_stage
+from agentlite.stages.training import evaluated_on, train_stage
 from agentlite.stages.training_prompts import Fitting, fitting_prompts, refuse_no_room
 from agentlite.workspace.lineage import (
     adapter_shape,
@@ -61,8 +61,6 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
             fitting = _fitting(settings, prepared, source)
         task = _task(settings, prepared, fitting, source, width)
         console.notice(f"distill: {len(task.prompts)} prompts, taught by {teacher.name}")
-        longest = max(distill.longest(one, settings) for one in task.prompts)
-        begin_within_memory("distill", settings, target, source.base, longest)
         figures = distill.train(source, teacher, settings, folder, task)
         taught_by = lineage(settings.teacher, target.run)
         return {
@@ -77,7 +75,6 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
         fitting = _fitting(settings, prepared, source)
         planned = distill.schedule(settings, len(fitting.prompts))
         task = _task(settings, prepared, fitting, source, width)
-        longest = max(distill.longest(one, settings) for one in task.prompts)
         return {
             "prompts": len(fitting.prompts),
             "steps": planned.steps,

@@ -21,7 +21,7 @@ from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.pairs.earlier_candidates import find_stored
 from agentlite.stages.pairs.scored import scored, settle_conditions
-from agentlite.stages.training import begin_within_memory, refuse_longer, train_stage
+from agentlite.stages.training import refuse_longer, train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import adapter_shape, longer_rows, setting_of
 from agentlite.workspace.model_source import find_model, load_template
@@ -91,8 +91,6 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
                 location=str(data),
             )
         console.notice(f"dpo: {len(rows)} {what}, {sum(row.tokens for row in rows)} tokens")
-        longest = max(row.longest for row in rows)
-        begin_within_memory("dpo", settings, target, source.base, longest)
         return {what: len(rows), **dpo.train(source, settings, folder, rows)}
 
     def forecast() -> dict[str, object]:

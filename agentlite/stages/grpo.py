@@ -17,7 +17,7 @@ from agentlite.scoring.rewards.scorer import Scorer, reading
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 from agentlite.stages.grpo_live import train_live
 from agentlite.stages.grpo_rollouts import Rollouts
-from agentlite.stages.training import begin_within_memory, evaluated_on, train_stage
+from agentlite.stages.training import evaluated_on, train_stage
 from agentlite.stages.training_prompts import Fitting, fitting_prompts, refuse_no_room
 from agentlite.workspace.lineage import adapter_shape, longer_rows
 from agentlite.workspace.model_source import Source, find_model
@@ -68,8 +68,6 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
         records = {prompt.record.id: prompt.record for prompt in fitting.prompts}
         write_rows(folder / "records.jsonl", map(to_row, records.values()))
         console.notice(f"grpo: {len(fitting.prompts)} prompts, groups of {settings.group_size}")
-        longest = fitting.longest + settings.max_new_tokens
-        begin_within_memory("grpo", settings, target, source.base, longest)
         with UserFunctions(
             settings.rewards, settings.reward_seconds, settings.reward_memory
         ) as functions:

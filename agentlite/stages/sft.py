@@ -17,7 +17,6 @@ from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import TABLES, Encoded, settled, training_rows
 from agentlite.rendering.template import Template
 from agentlite.stages.training import (
-    begin_within_memory,
     evaluated_on,
     refuse_longer,
     train_stage,
@@ -70,8 +69,6 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         console.notice(
             f"sft: {len(encoded)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained"
         )
-        longest = max(len(row.input_ids) for row in encoded)
-        begin_within_memory("sft", settings, target, source.base, longest)
         in_order = levels if settings.order == "curriculum" else ()
         figures = sft.train(source, settings, folder, encoded, dev, in_order)
         return {"rows": len(encoded), "trained_share": round(trained / tokens, 4), **figures}

@@ -8,11 +8,9 @@ from agentlite.config import resolve
 from agentlite.config.settings import Engine, TrainerSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.engine import check_libraries, coordinate, deepspeed, trainer
+from agentlite.engine import check_libraries, coordinate, deepspeed
 from agentlite.engine.adapter import refuse_embeddings
 from agentlite.engine.load import loading_of, refuse_unusable
-from agentlite.engine.planning.micro_batch import micro_batch_in_memory
-from agentlite.engine.planning.overrun import notice_overrun
 from agentlite.engine.trackers import check_trackers
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import (
@@ -85,27 +83,8 @@ def train_stage(
                 figures = train(stage.folder)
                 files = trained_files(stage.folder, source.base)
                 stage.finish([*files, "metrics.jsonl", *outputs], {**figures, "lineage": models})
-                notice_overrun(command, settings, source.base, target.run, figures)
         names = shlex.join(["--model", source.name, "--model", target.out])
         return stage.result(target.next(f"agentlite eval {names}{evaluate}"))
-
-
-def begin_within_memory(
-    command: str, settings: TrainerSettings, target: RunTarget, base: str, longest: int
-) -> None:
-    """Without a GPU: a new run begins with the micro-batch that its memory is planned to hold.
-    `longest`: tokens of the longest row.
-    """
-    if trainer.has_micro_batch(target.folder):
-        return
-    micro = micro_batch_in_memory(command, settings, base, longest, target.run)
-    if micro.batch_size < settings.batch_size:
-        trainer.keep_micro_batch(target.folder, micro)
-        console.notice(
-            f"{target.out}: {settings.batch_size} rows at once would need more memory than this "
-            f"machine has, by the plan; going on with batch_size {micro.batch_size} and "
-            f"gradient_accumulation {micro.gradient_accumulation}, the same steps"
-        )
 
 
 def check_if_installed(command: str, engine: Engine, check: Callable[[], None]) -> None:

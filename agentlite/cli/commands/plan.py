@@ -16,7 +16,6 @@ from agentlite.config.resolve import Given, Resolved
 from agentlite.config.settings import COMMANDS, default
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.row_files import disk_errors
 from agentlite.engine.adapter import refuse_embeddings
 from agentlite.engine.planning.estimate import Planned, data_of, plan
 from agentlite.engine.planning.gpus import Machine, machine_of
@@ -27,7 +26,7 @@ from agentlite.engine.planning.model_shape import (
     read_shape,
     with_teacher,
 )
-from agentlite.engine.planning.suggest_fit import FittingRows, fitting
+from agentlite.engine.planning.suggest_fit import FittingRows, SweepRow, fitting, sweep
 from agentlite.workspace.run_folder import RunTarget
 
 
@@ -38,7 +37,7 @@ class PlanRequest(Struct, frozen=True):
     profile: str = AUTO
     config_json: str = ""
     fit: str = ""
-    sweep: str = ""
+    sweep: bool = False
 
     @property
     def machine(self) -> Machine:
@@ -59,7 +58,7 @@ class PlanReport(Struct, frozen=True):
     plan: Planned
     fit: list[FittingRows]
     switches: dict[str, str]  # of Unsloth, that are set and have an effect on this run
-    sweep: str
+    sweep: list[SweepRow]
     precision_from: str  # where it was set, or the reason of --profile auto
 
 
@@ -85,13 +84,6 @@ def report(request: PlanRequest, resolved: Resolved, run: Path) -> PlanReport:
     planned = plan(request.command, settings, shape, machine, data)
     ask_more = request.fit or not planned.gib.fits
     answers = fitting(request.command, settings, shape, machine, data.longest) if ask_more else []
-    if request.sweep:
-        from agentlite.engine.planning.sweep_plot import sweep
-
-        with disk_errors(Path(request.sweep)):
-            Path(request.sweep).write_text(
-                sweep(request.command, settings, shape, name), encoding="utf-8"
-            )
     held = settings.in_memory(machine.gpu)
     decodes = machine.gpu and settings.engine == "unsloth" and (held.samples or held.greedy)
     decodes = decodes and not getattr(settings, "vllm", False)
@@ -103,7 +95,7 @@ def report(request: PlanRequest, resolved: Resolved, run: Path) -> PlanReport:
         planned,
         answers,
         switches,
-        request.sweep,
+        sweep(request.command, settings, shape) if request.sweep else [],
         resolved.origin["load_in_4bit"],
     )
 
@@ -138,7 +130,10 @@ def present(answer: PlanReport, as_json: bool) -> None:
     for rows in answer.fit:
         print(_in_words(rows))
     if answer.sweep:
-        print(f"picture: {answer.sweep}")
+        sizes = [
+            [str(one.tokens), f"{one.gib_4bit:.2f}", f"{one.gib_16bit:.2f}"] for one in answer.sweep
+        ]
+        console.print_table([["tokens", "4-bit GiB", "16-bit GiB"], *sizes])
 
 
 def _in_words(fitting_rows: FittingRows) -> str:
@@ -155,7 +150,7 @@ def _plan(
     model: str | None,
     data: str | None,
     fit: str,
-    sweep: str,
+    sweep: bool,
     config_json: str,
     run: str,
     config: tuple[str, ...],
@@ -224,11 +219,10 @@ COMMAND = StageCommand(
         ),
         Option(
             ["--sweep"],
-            File,
             section=OUTPUT,
             common=True,
-            default="",
-            help="SVG to draw: memory against context, for several GPUs",
+            is_flag=True,
+            help="show memory against context, with weights of 4 and of 16 bit",
         ),
         # the settings are those of the planned command, so that plan and run cannot differ
         *(option for option in run_options(TRAINERS[0]) if option.name not in NOT_PLANNED),

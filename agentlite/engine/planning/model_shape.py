@@ -145,27 +145,13 @@ def read_shape(path: Path) -> Shape:
     """The shape in a config.json. Raises UserError 5."""
     try:
         config = json.loads(path.read_bytes())
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise UserError(
-            f"cannot be read: {error.strerror}.",
+            f"cannot be read: {error}.",
             "Name a model's config.json.",
             location=str(path),
             exit_code=MODEL,
         ) from error
-    except ValueError as error:
-        raise UserError(
-            f"is not JSON: {error}.",
-            "Name a model's config.json.",
-            location=str(path),
-            exit_code=MODEL,
-        ) from error
-    if not isinstance(config, dict):
-        raise UserError(
-            "does not hold a JSON object.",
-            "Name a model's config.json.",
-            location=str(path),
-            exit_code=MODEL,
-        )
     return shape_of(config, str(path))
 
 

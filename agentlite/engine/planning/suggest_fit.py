@@ -1,4 +1,6 @@
-"""The largest micro-batch and the longest rows that fit a machine, as settings to paste."""
+"""The largest micro-batch and the longest rows that fit a machine, as settings to paste; and memory
+against length.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +10,12 @@ from msgspec.structs import replace
 
 from agentlite.engine.planning.estimate import load_of, machine_left, whole
 from agentlite.engine.planning.gpus import Machine
-from agentlite.engine.planning.memory import fits, memory
+from agentlite.engine.planning.memory import GIB, fits, memory
 from agentlite.engine.planning.model_shape import Shape
 
 # as many rows fit only where they are not in memory at once: then there is nothing to change
 MOST_ROWS = 1 << 12
+SHORTEST, LONGEST = 256, 1 << 17  # tokens of a sweep
 
 
 class FittingRows(Struct, frozen=True):
@@ -24,6 +27,28 @@ class FittingRows(Struct, frozen=True):
     batch_size: int
     max_length: int
     paste: str
+
+
+class SweepRow(Struct, frozen=True):
+    """GiB that one row of so many tokens in a micro-batch takes on a GPU."""
+
+    tokens: int
+    gib_4bit: float
+    gib_16bit: float
+
+
+def sweep(command: str, settings: Any, shape: Shape) -> list[SweepRow]:
+    """For every power of two of tokens that the model takes."""
+
+    def gib(tokens: int, in_4bit: bool) -> float:
+        changes = {"load_in_4bit": in_4bit, "load_in_8bit": False, "batch_size": 1}
+        changed = replace(settings, max_length=tokens, **changes)
+        return round(memory(load_of(command, changed, shape, gpu=True)).total / GIB, 2)
+
+    lengths, longest = [SHORTEST], min(LONGEST, shape.max_positions)
+    while 2 * lengths[-1] <= longest:
+        lengths.append(2 * lengths[-1])
+    return [SweepRow(tokens, gib(tokens, True), gib(tokens, False)) for tokens in lengths]
 
 
 def fitting(
