@@ -5,13 +5,12 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
-from agentlite.core.console import notice
 from agentlite.core.errors import DISK, UserError
 from agentlite.core.optional_deps import need
 
@@ -199,40 +198,6 @@ class Appender:
         with disk_errors(self.path):
             os.fsync(self.file.fileno())
             self.file.close()
-
-
-class PatientAppender(Appender):
-    """One whose rows wait in memory while the disk takes none, for something that goes on."""
-
-    def __init__(self, path: Path):
-        super().__init__(path)
-        self.waiting: list[Any] = []
-
-    def append(self, row: object) -> None:
-        self.waiting.append(row)
-        try:
-            self.settle()
-        except UserError as error:
-            if len(self.waiting) == 1:
-                cause = error.__cause__
-                is_full = isinstance(cause, OSError) and cause.errno in NO_SPACE
-                notice(
-                    f"{error.location}: {error.problem} Its rows wait in memory; going on"
-                    f"{'. Free some space' if is_full else ''}"
-                )
-
-    def settle(self) -> None:
-        """Writes those that wait. Raises UserError 74 where that cannot be."""
-        while self.waiting:
-            super().append(self.waiting[0])
-            del self.waiting[0]
-
-    def __exit__(self, *error: object) -> None:
-        try:
-            with suppress(UserError) if any(error) else nullcontext():  # that error is reported
-                self.settle()
-        finally:
-            super().__exit__(*error)
 
 
 def whole_lines_end(path: Path) -> int:

@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any, NoReturn
 
 from agentlite.core import distributed
-from agentlite.core.errors import NETWORK, UserError
 from agentlite.workspace.run_folder import Result
 
 SECONDS = 20.0  # for the others to see how the first one ended
@@ -26,7 +25,7 @@ def in_step(run: Callable[[], Result]) -> Result:
     """`run` in the first process; in each other one when the first has work for all, and not at all
     where it ends before. The others leave with its exit code, and say what went wrong only if it
     does not. If a process is lost, the launcher ends the others of its machine; those of another
-    machine end when their next collective operation times out. Raises UserError 8.
+    machine end when their next collective operation times out.
     """
     # torch would print a stack trace for a connection that is closed
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -129,25 +128,17 @@ def _store() -> Any:
 
 
 def _connect(opens: bool) -> Any:
-    """A connection to the store, or the store itself. Raises UserError 8."""
-    from torch.distributed import DistError, PrefixStore, TCPStore
+    """A connection to the store, or the store itself."""
+    from torch.distributed import PrefixStore, TCPStore
 
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    try:
-        store = TCPStore(
-            host,
-            port,
-            distributed.count(),
-            opens,
-            timeout=CONNECT,
-            wait_for_workers=False,
-            multi_tenant=True,
-        )
-    except DistError as error:
-        words = str(error).partition("\n")[0]
-        raise UserError(
-            f"the first process cannot be reached at {host}:{port} ({words}).",
-            "Start the same command on every machine, with the address of the first one.",
-            exit_code=NETWORK,
-        ) from error
+    store = TCPStore(
+        host,
+        port,
+        distributed.count(),
+        opens,
+        timeout=CONNECT,
+        wait_for_workers=False,
+        multi_tenant=True,
+    )
     return PrefixStore(f"agentlite-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)

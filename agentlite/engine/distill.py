@@ -10,12 +10,10 @@ has the same answers. The gradient is that of the divergence; how likely an answ
 has no part in it (arXiv 2306.13649).
 """
 
-import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import DistillSettings
@@ -38,7 +36,6 @@ from agentlite.workspace.model_source import Source
 
 MEASURES = {
     "agreement": "agreement",
-    "unlikely_starts": "unlikely_starts",
     "sampled_share": "sampled_share",
     "answer_tokens": "new_tokens",
 }
@@ -55,8 +52,6 @@ FIXED = dict.fromkeys(
     "A step's rows are sampled, and its loss is the divergence from the teacher.",
 )
 LAST = 5  # steps that the figures are the mean of
-UNLIKELY = 1e-4  # times the teacher's probability: so low, the reverse KL has next to no gradient
-MANY_STARTS = 0.05  # of the answers, which is worth a notice
 
 
 class DistillPrompt(NamedTuple):
@@ -105,45 +100,18 @@ def train(
         _check(student)
         return make_trainer(student, of_run, settings, folder, task, micro)
 
-    watch = Watch(MEASURES, _noticing_starts(settings.beta, folder.name))
-    figures = trainer.train(make, folder, schedule(settings, len(task.prompts)), watch)
+    plan = schedule(settings, len(task.prompts))
+    figures = trainer.train(make, folder, plan, Watch(MEASURES))
     rows = training_log.logged(folder)
     few = max(1, min(LAST, len(rows) // 2))
-    starts = training_log.mean(rows[-few:], "unlikely_starts")
-    if starts >= MANY_STARTS:
-        console.notice(
-            f"{folder.name}: in the last steps the teacher would begin {starts:.0%} of the answers "
-            f"with a token that is {1 / UNLIKELY:,.0f} times less likely to the student, which has "
-            "not learned such answers"
-        )
     return {
         **figures,
         "first_divergence": training_log.mean(rows[:few], "loss"),
         "last_divergence": training_log.mean(rows[-few:], "loss"),
         "first_agreement": training_log.mean(rows[:few], "agreement"),
         "last_agreement": training_log.mean(rows[-few:], "agreement"),
-        "unlikely_starts": starts,
         **({"teacher_mass": round(stored.mass, 4)} if stored else {}),
     }
-
-
-def _noticing_starts(beta: float, stage: str) -> Callable[[int, Mapping[str, float]], None]:
-    """Says after the first steps that the student would never begin as its teacher does, while
-    there is time to start again: with the forward KL, say, whose gradient does not vanish there.
-    """
-    starts: list[float] = []
-
-    def at_step(step: int, row: Mapping[str, float]) -> None:
-        starts.append(row.get("unlikely_starts", 0.0))
-        if step == LAST and beta and fmean(starts) >= MANY_STARTS:
-            console.notice(
-                f"{stage}: the teacher would begin {fmean(starts):.0%} of the answers with a token "
-                f"that is {1 / UNLIKELY:,.0f} times less likely to the student. The gradient of "
-                f"--beta {beta:g} nearly vanishes there, and that of --beta 0 does not; or begin "
-                "with some steps of sft"
-            )
-
-    return at_step
 
 
 def _stored(
@@ -173,10 +141,6 @@ def check(settings: DistillSettings) -> None:
     from trl import SFTConfig
 
     trainer.check_passed_through("distill", settings, SFTConfig, {}, FIXED)
-    micro = trainer.Schedule(1, settings.batch_size, settings.gradient_accumulation)
-    trainer.check_configurations(
-        "distill", settings, lambda: arguments(settings, Path("checked"), micro)
-    )
 
 
 def schedule(settings: DistillSettings, prompts: int) -> trainer.Schedule:
@@ -269,7 +233,7 @@ def _distilling(
             measured = self._metrics["train"]
             measured["answer_tokens"].append(sum(counts) / len(counts))
             measured["sampled_share"].append(answers.share)
-            self.micro_batches, self.step_answers = len(batches), sum(map(len, rows))
+            self.micro_batches = len(batches)
             pad = self.processing_class.pad_token_id
             return [_micro_batch(some, pad) for some in rows], sum(counts)
 
@@ -288,8 +252,6 @@ def _distilling(
             # TRL logs the mean over micro-batches: so it is that over the whole step
             measured = self._metrics["train"]
             measured["agreement"].append(float(found.agreed) * self.micro_batches / tokens)
-            starts = float(found.unlikely_starts) * self.micro_batches / self.step_answers
-            measured["unlikely_starts"].append(starts)
             loss = found.total / tokens
             return (loss, {}) if return_outputs else loss
 
@@ -305,13 +267,11 @@ def _micro_batch(rows: Sequence[AnswerRow], pad: int) -> dict[str, Any]:
 
 class Distance(NamedTuple):
     """Of a micro-batch, over its answer tokens: the sum of their divergences; at how many both
-    models hold the same token for likeliest; how many begin an answer and have a likeliest token
-    of the teacher that is UNLIKELY to the student; and how many they are.
+    models hold the same token for likeliest; and how many they are.
     """
 
     total: Any
     agreed: Any
-    unlikely_starts: Any
     tokens: int
 
 
@@ -329,29 +289,23 @@ def distance(
     import torch
     from torch.utils.checkpoint import checkpoint
 
-    states, targets, trained = trained_states(student, inputs, labels)
+    states, targets, _ = trained_states(student, inputs, labels)
     head, count = head_of(student), len(targets)
-    first = (trained.cumsum(1) == 1)[trained]  # (tokens,), as states and targets
 
-    def of_chunk(some: Any, first: Any, *of_teacher: Any) -> Any:
+    def of_chunk(some: Any, *of_teacher: Any) -> Any:
         own, other = teacher.compare(head(some).float(), *of_teacher)
-        highest, likeliest = other.max(-1, keepdim=True)
-        agreed = own.argmax(-1, keepdim=True) == likeliest
-        unlikely = own.gather(-1, likeliest) < highest + math.log(UNLIKELY)
-        starts = unlikely.squeeze(-1) & first
-        return torch.stack(
-            [divergence(own, other, beta).sum(), agreed.float().sum(), starts.float().sum()]
-        )
+        agreed = own.argmax(-1) == other.argmax(-1)
+        return torch.stack([divergence(own, other, beta).sum(), agreed.float().sum()])
 
     # a zero that hangs on the model: without answer tokens there is still a gradient, of zeros
-    sums = torch.stack([states.sum() * 0.0] * 3).float()
+    sums = torch.stack([states.sum() * 0.0] * 2).float()
     for start in range(0, count, CHUNK):
         part = slice(start, start + CHUNK)
         sums = sums + checkpoint(
-            of_chunk, states[part], first[part], *(one[part] for one in guide), use_reentrant=False
+            of_chunk, states[part], *(one[part] for one in guide), use_reentrant=False
         )
-    total, agreed, unlikely_starts = sums
-    return Distance(total, agreed.detach(), unlikely_starts.detach(), count)
+    total, agreed = sums
+    return Distance(total, agreed.detach(), count)
 
 
 def sampled_share(settings: DistillSettings, step: int, steps: int) -> float:

@@ -38,7 +38,6 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded, Loading, SharedEngine, load, loading_of, prepare
 from agentlite.engine.planning.estimate import kept_in_training, load_of, vllm_share
 from agentlite.engine.planning.model_shape import find_shape
-from agentlite.engine.read_before import ReadBefore
 from agentlite.engine.watch import Watch
 from agentlite.workspace.model_source import Source
 
@@ -141,7 +140,7 @@ class GrpoTask(NamedTuple):
     """What GRPO learns from: the prompts' ids, the stop strings of each, what an answer earns, and
     how parts weigh.
 
-    `halt` and `settle`: of watch.Watch. `live`: where the prompts are tasks of an environment, in
+    `halt`: of watch.Watch. `live`: where the prompts are tasks of an environment, in
     whose worlds the model acts. `awake`: the prompts planned for a step, and its number -> those it
     takes. `levels`: of each prompt, by which the first epoch is ordered; none: it is shuffled.
     """
@@ -152,7 +151,6 @@ class GrpoTask(NamedTuple):
     weights: Mapping[str, float]
     decoding: Decoding
     halt: list[Exception]
-    settle: Callable[[], None] = lambda: None
     live: Live | None = None
     awake: Callable[[Sequence[int], int], Sequence[int]] = lambda groups, step: groups
     levels: Sequence[int] = ()
@@ -197,7 +195,7 @@ def train(
             todo.halt.append(nothing)
 
     measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in todo.weights}}
-    watch = Watch(measures, at_step, todo.halt, todo.settle)
+    watch = Watch(measures, at_step, todo.halt)
     figures = trainer.train(make, folder, plan, watch)
     rows = training_log.logged(folder)
     few = max(1, min(LOOK_EVERY, len(rows) // 2))
@@ -220,11 +218,6 @@ def check(settings: GrpoSettings) -> None:
     from trl import GRPOConfig
 
     trainer.check_passed_through("grpo", settings, GRPOConfig, OURS_OF_TRL, FIXED)
-    task = GrpoTask([], [], lambda _: [], {"a reward": 1.0}, Decoding(1), [])
-    micro = trainer.Schedule(1, settings.batch_size, settings.gradient_accumulation)
-    trainer.check_configurations(
-        "grpo", settings, lambda: arguments(settings, Path("checked"), task, micro)
-    )
 
 
 def _loading(settings: GrpoSettings, source: Source) -> Loading:
@@ -396,7 +389,7 @@ def _rollout(
         sampler = Loaded(model, loaded.tokenizer, fixed)
         sample = partial(draw, sampler, answers=next(iter(engines), None))
         rows = (
-            task.live(partial(sample, before=ReadBefore()), groups, step)
+            task.live(sample, groups, step)
             if task.live
             else answered_rows(task, settings, groups, step, sample)
         )
@@ -528,16 +521,15 @@ def draw(
     requests: Sequence[local_sampler.SampleRequest],
     decoding: Decoding,
     answers: vllm_sampler.Answers | None = None,
-    before: ReadBefore | None = None,
 ) -> list[local_sampler.Sample]:
     """By vLLM, where its answers are given or the model shares its weights with an engine; else by
-    the model itself. vLLM knows by itself what it has read before.
+    the model itself.
     """
     if not answers and (llm := getattr(loaded.model, "vllm_engine", None)):
         answers = vllm_sampler.of_engine(llm, loaded.model)
     if answers:
         return vllm_sampler.sample(answers, loaded, requests, decoding)
-    return local_sampler.sample(loaded, requests, decoding, before)
+    return local_sampler.sample(loaded, requests, decoding)
 
 
 class _Look:
@@ -606,12 +598,6 @@ def complaints(rows: Sequence[Mapping[str, float]], live: bool = False) -> list[
         how_many = "every completion is" if cut == 1 else f"{cut:.0%} of completions are"
         sentences.append(
             f"{how_many} cut off: raise --max-new-tokens, or train longer with sft first"
-        )
-    gap = max((row.get("sampler_gap", 0.0) for row in rows), default=0.0)
-    if gap > MAX_GAP_IN_16_BIT:
-        sentences.append(
-            f"vLLM's log-probabilities differ from the trainer's by {gap:.2g} on average: leave "
-            "--vllm out, or load in 16 bit"
         )
     if kl > 1:
         sentences.append(

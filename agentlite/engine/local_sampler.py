@@ -19,7 +19,6 @@ from agentlite.engine.decoding import Decoding, ends_of, until_stop, window
 from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_memory
 from agentlite.engine.planning.memory import ROW_TOKENS, SMALL_CARD, rows_at_once
 from agentlite.engine.planning.model_shape import shape_of
-from agentlite.engine.read_before import ReadBefore
 from agentlite.engine.shared_cache import Branch, SharedCache
 
 SHORTLIST = 256  # top-p sorts this many of the likeliest tokens; all where they do not reach it
@@ -48,31 +47,15 @@ class Sample(NamedTuple):
     log_probabilities: tuple[float, ...] = ()
 
 
-def sample(
-    loaded: Loaded,
-    requests: Sequence[SampleRequest],
-    decoding: Decoding,
-    before: ReadBefore | None = None,
-) -> list[Sample]:
+def sample(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
     """One batch, in halves if it does not fit into memory: the samples are the same. The model is
     left in the mode it was in. The requests say how many samples, which seeds and which stops, not
-    `decoding`. With `before`, what the last call has read and sampled is not read again.
+    `decoding`.
 
     Raises UserError 7 if one sample of one prompt does not fit.
     """
-    if before:
-        before.begin_call()
-    return _sample_or_halves(loaded, requests, decoding, before)
-
-
-def _sample_or_halves(
-    loaded: Loaded,
-    requests: Sequence[SampleRequest],
-    decoding: Decoding,
-    before: ReadBefore | None,
-) -> list[Sample]:
     try:
-        return _sample(loaded, requests, decoding, before)
+        return _sample(loaded, requests, decoding)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
@@ -86,7 +69,7 @@ def _sample_or_halves(
     return [
         one._replace(prompt=one.prompt + half.prompts, sample=one.sample + half.samples)
         for half in halves
-        for one in _sample_or_halves(loaded, half.requests, decoding, before)
+        for one in sample(loaded, half.requests, decoding)
     ]
 
 
@@ -111,18 +94,13 @@ def _halves(requests: Sequence[SampleRequest]) -> list[_Half]:
     return []
 
 
-def _sample(
-    loaded: Loaded,
-    requests: Sequence[SampleRequest],
-    decoding: Decoding,
-    before: ReadBefore | None,
-) -> list[Sample]:
+def _sample(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
     import torch
 
     with _in_eval_mode(loaded.model), torch.inference_mode():
         if _shares(loaded.model):
-            return _shared(loaded, requests, decoding, before)
-        return _rows(loaded, requests, decoding, before)
+            return _shared(loaded, requests, decoding)
+        return _rows(loaded, requests, decoding)
 
 
 @contextmanager
@@ -172,12 +150,7 @@ def _shares(model: Any) -> bool:
     return not _by_unsloth(model) and set(layers) == {"full_attention"}
 
 
-def _shared(
-    loaded: Loaded,
-    requests: Sequence[SampleRequest],
-    decoding: Decoding,
-    before: ReadBefore | None = None,
-) -> list[Sample]:
+def _shared(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
     """Every step of every sample of every prompt in one call; prompts that are done leave the
     batch.
     """
@@ -185,7 +158,7 @@ def _shared(
         [_Answer(index, number, seed, request.stops) for number, seed in enumerate(request.seeds)]
         for index, request in enumerate(requests)
     ]
-    cache = SharedCache(loaded, [one.prompt for one in requests], before)
+    cache = SharedCache(loaded, [one.prompt for one in requests])
     ends = ends_of(loaded.model, decoding.turn_end)
     active = answers
     # the first token of every sample comes from the same logits: those at the end of its prompt
@@ -196,10 +169,6 @@ def _shared(
             [one for one in row if left and not one.is_done(loaded.tokenizer, ends)]
             for row in active
         ]
-        if before:
-            for index, (row, on) in enumerate(zip(active, going, strict=True)):
-                for one in (one for one in row if one not in on):
-                    before.keep(cache.columns(index, one))
         cache.keep([index for index, row in enumerate(going) if row])
         active = [row for row in going if row]
         if not active:
@@ -315,17 +284,12 @@ def _rows_at_once(loaded: Loaded, length: int) -> int:
     return rows_at_once(shape, card, length, loaded.fixed())
 
 
-def _rows(
-    loaded: Loaded,
-    requests: Sequence[SampleRequest],
-    decoding: Decoding,
-    before: ReadBefore | None = None,
-) -> list[Sample]:
+def _rows(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
     """Every sample is a row of the model's own `generate`, its prompt padded on the left.
 
-    A prompt is read once for each of its samples, whatever was read before. The tokens are still
-    drawn here, each from its sample's own random stream: in float32 a sample is the same as in
-    `_shared`. In 16 bit another batch rounds otherwise, which may move a drawn token.
+    A prompt is read once for each of its samples. The tokens are still drawn here, each from its
+    sample's own random stream: in float32 a sample is the same as in `_shared`. In 16 bit another
+    batch rounds otherwise, which may move a drawn token.
     """
     answers = [
         _Answer(index, number, seed, request.stops)

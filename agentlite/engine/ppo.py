@@ -142,7 +142,7 @@ def train(
             adapter.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
 
     measures = {**MEASURES, **{f"rewards/{name}": f"reward/{name}" for name in todo.weights}}
-    watch = Watch(measures, at_step, todo.halt, todo.settle)
+    watch = Watch(measures, at_step, todo.halt)
     figures = trainer.train(make, folder, plan, watch)
     rows = training_log.logged(folder)
     few = max(1, min(LAST, len(rows) // 2))
@@ -163,10 +163,6 @@ def check(settings: GrpoSettings) -> None:
     from trl import SFTConfig
 
     trainer.check_passed_through(grpo.NAME, settings, SFTConfig, grpo.OURS_OF_TRL)
-    micro = trainer.Schedule(1, settings.batch_size, settings.gradient_accumulation)
-    trainer.check_configurations(
-        grpo.NAME, settings, lambda: arguments(settings, Path("checked"), micro)
-    )
 
 
 def arguments(settings: GrpoSettings, folder: Path, micro: trainer.Schedule) -> Any:

@@ -82,10 +82,6 @@ def check(settings: RetrieverSettings) -> None:
     trainer.check_passed_through(
         "retriever", settings, SentenceTransformerTrainingArguments, {}, FIXED
     )
-    micro = trainer.Schedule(1, settings.batch_size, 1)
-    trainer.check_configurations(
-        "retriever", settings, lambda: _arguments(settings, Path("checked"), micro, with_dev=True)
-    )
 
 
 def _arguments(

@@ -53,11 +53,6 @@ def check(settings: SftSettings) -> None:
     from trl import SFTConfig
 
     trainer.check_passed_through("sft", settings, SFTConfig, {"packing": "packing"})
-    row = Encoded([0], [0])
-    micro = trainer.Schedule(1, settings.batch_size, settings.gradient_accumulation)
-    trainer.check_configurations(
-        "sft", settings, lambda: arguments(settings, Path("checked"), [row], [row], micro)
-    )
 
 
 def schedule(settings: SftSettings, rows: list[Encoded]) -> trainer.Schedule:

@@ -1,13 +1,11 @@
 """The key-value cache of a batch: each prompt once, then a column for each sample and step."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from agentlite.engine.grouped_attention import grouped_queries
 from agentlite.engine.growing_cache import growing_cache
 from agentlite.engine.load import Loaded
-from agentlite.engine.read_before import NOTHING, Columns, ReadBefore
 
 # The owner of a column of the cache: the number of a sample (0, 1, ...), or one of these.
 PADDING, PROMPT, NOBODY = -2, -1, -3
@@ -31,35 +29,18 @@ class SharedCache:
     there, or NOBODY.
     """
 
-    def __init__(
-        self, loaded: Loaded, prompts: Sequence[Sequence[int]], before: ReadBefore | None = None
-    ):
-        self.model, self.prompts = loaded.model, list(prompts)
-        known = [before.longest(prompt) if before else NOTHING for prompt in prompts]
-        # Rows that are read together are padded to the same width: those of which little is new do
-        # not wait for those that are new altogether, and a long one is read by itself.
+    def __init__(self, loaded: Loaded, prompts: Sequence[Sequence[int]]):
+        self.model = loaded.model
+        # Rows that are read together are padded to the same width: a long one is read by itself.
         alike: dict[tuple[int, int], list[int]] = {}
-        for index, (prompt, there) in enumerate(zip(prompts, known, strict=True)):
-            new = len(prompt) - len(there.ids)
-            key = (new, index) if new >= LONG else (new.bit_length() if there.ids else 0, 0)
+        for index, prompt in enumerate(prompts):
+            key = (len(prompt), index) if len(prompt) >= LONG else (0, 0)
             alike.setdefault(key, []).append(index)
-        parts = [
-            _read(loaded, [(prompts[index], known[index]) for index in indices])
-            for indices in alike.values()
-        ]
+        parts = [_read(loaded, [prompts[index] for index in indices]) for indices in alike.values()]
         (self.cache, self.owner, self.logits) = (
             parts[0] if len(parts) == 1 else _joined(self.model, [*alike.values()], parts)
         )
         self.length = (self.owner == PROMPT).sum(1)
-
-    def columns(self, row: int, answer: Branch) -> Columns:
-        """The prompt of a row and one of its answers, but for the last id: no step has read it."""
-        own = (self.owner[row] == PROMPT) | (self.owner[row] == answer.sample)
-        layers = [
-            (layer.keys[row][:, own].cpu(), layer.values[row][:, own].cpu())
-            for layer in self.cache.layers
-        ]
-        return Columns((*self.prompts[row], *answer.ids[:-1]), layers)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drops the other rows from the cache. Without any left it is not used again."""
@@ -69,7 +50,6 @@ class SharedCache:
             index = torch.tensor(rows, device=self.owner.device)
             self.cache.batch_select_indices(index)
             self.owner, self.length = self.owner[index], self.length[index]
-            self.prompts = [self.prompts[row] for row in rows]
 
     def step(self, active: Sequence[Sequence[Branch]]) -> list[Any]:
         """The logits that follow each answer's last token: for every prompt a tensor (samples,
@@ -111,55 +91,33 @@ class SharedCache:
         return [output.logits[row, : len(answers)] for row, answers in enumerate(active)]
 
 
-def _read(loaded: Loaded, rows: Sequence[tuple[Sequence[int], Columns]]) -> tuple[Any, Any, Any]:
-    """Prompts, and the columns that are known of each -> their cache, its owners, and the logits
-    (prompts, 1, vocabulary) behind the last ids. In a row of the cache, padding stands on the left
-    of what is known, and again on the left of what is new.
+def _read(loaded: Loaded, prompts: Sequence[Sequence[int]]) -> tuple[Any, Any, Any]:
+    """Prompts -> their cache, its owners, and the logits (prompts, 1, vocabulary) behind the last
+    ids. In a row of the cache, padding stands on the left.
     """
     import torch
 
     model, device = loaded.model, loaded.model.device
-    old = max(len(known.ids) for _, known in rows)
-    new = max(len(prompt) - len(known.ids) for prompt, known in rows)
+    width = max(map(len, prompts))
     ids, owners = [], []
-    for prompt, known in rows:
-        count = len(prompt) - len(known.ids)
-        ids.append([loaded.tokenizer.pad_token_id] * (new - count) + list(prompt[-count:]))
-        owners.append(
-            [PADDING] * (old - len(known.ids))
-            + [PROMPT] * len(known.ids)
-            + [PADDING] * (new - count)
-            + [PROMPT] * count
-        )
+    for prompt in prompts:
+        blanks = width - len(prompt)
+        ids.append([loaded.tokenizer.pad_token_id] * blanks + list(prompt))
+        owners.append([PADDING] * blanks + [PROMPT] * len(prompt))
     owner = torch.tensor(owners, device=device)
     cache = growing_cache(model.config)
     mask = (owner == PROMPT).long()
     # padding does not count: the first token of a prompt is at position 0
-    positions = (mask.cumsum(1) - 1).clamp(min=0)[:, old:]
-    if old:
-        _fill(cache, [known for _, known in rows], old, device)
-        # a new token sees its prompt up to itself
-        causal = torch.ones(new, old + new, dtype=torch.bool, device=device).tril(old)
-        mask = _as_bias((owner == PROMPT)[:, None] & causal, model.dtype)
-    with grouped_queries(model) if old else nullcontext():
-        output = model(
-            input_ids=torch.tensor(ids, device=device),
-            attention_mask=mask,
-            use_cache=True,
-            logits_to_keep=1,
-            position_ids=positions,
-            past_key_values=cache,
-        )
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    output = model(
+        input_ids=torch.tensor(ids, device=device),
+        attention_mask=mask,
+        use_cache=True,
+        logits_to_keep=1,
+        position_ids=positions,
+        past_key_values=cache,
+    )
     return cache, owner, output.logits[:, -1:]
-
-
-def _fill(cache: Any, rows: Sequence[Columns], width: int, device: Any) -> None:
-    """Known columns into an empty cache, each row padded on the left to the width."""
-    for number in range(len(rows[0].layers)):
-        keys, values = (
-            _padded([row.layers[number][kind] for row in rows], width).to(device) for kind in (0, 1)
-        )
-        cache.update(keys, values, number)
 
 
 def _padded(rows: Sequence[Any], width: int) -> Any:

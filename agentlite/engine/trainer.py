@@ -10,16 +10,13 @@ import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
-
-import msgspec
+from typing import Any, NamedTuple
 
 from agentlite.config.settings import RetrieverSettings, TrainerSettings, fields
 from agentlite.core import console, distributed
 from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest
-from agentlite.core.plain_words import misfit
 from agentlite.core.row_files import write_json
-from agentlite.engine import adapter, checkpoints, coordinate, deepspeed, load_dtype, on_gpu
+from agentlite.engine import checkpoints, coordinate, deepspeed, load_dtype, on_gpu
 from agentlite.engine.load import does_not_fit, free_memory, is_out_of_memory, weight_files
 from agentlite.engine.signals import Stopped, noted_signals
 from agentlite.engine.trackers import tracker_arguments
@@ -261,15 +258,14 @@ def check_passed_through(
     command: str, settings: Any, trl: Any, ours: Mapping[str, str], fixed: Mapping[str, str] = {}
 ) -> None:
     """Raises UserError 2 for a key of `trl` or `peft` that the library does not know, that is a
-    setting here, that is `fixed` for the reason given, or whose value is of another type."""
+    setting here, or that is `fixed` for the reason given."""
     from peft import LoraConfig
 
-    hints = {"trl": get_type_hints(trl), "peft": get_type_hints(LoraConfig)}
     for name, given, known, own in (
         ("trl", settings.trl, trl.__dataclass_fields__, {**OURS_OF_TRL, **ours}),
         ("peft", getattr(settings, "peft", {}), LoraConfig.__dataclass_fields__, OURS_OF_PEFT),
     ):
-        for key, value in given.items():
+        for key in given:
             location = f"{command}.{name}.{key}"
             if own.get(key) in ("out", *fields(command)):
                 raise UserError(
@@ -282,41 +278,6 @@ def check_passed_through(
             if key not in known:
                 fix = nearest(key, known, other="")
                 raise UserError(f"{name} has no such setting.", fix, location=location)
-            _check_type(value, hints[name][key], location)
-
-
-def check_configurations(
-    command: str, settings: TrainerSettings | RetrieverSettings, trl: Callable[[], object]
-) -> None:
-    """Builds the configuration of TRL, by `trl`, and that of PEFT. Raises UserError 2 for a value
-    that the libraries refuse.
-    """
-    builds: list[tuple[str, Mapping[str, Any], Callable[[], object]]] = []
-    if not getattr(settings, "deepspeed", ""):  # building it would join the processes
-        builds.append(("trl", settings.trl, trl))
-    if isinstance(settings, TrainerSettings) and not settings.full:
-        builds.append(("peft", settings.peft, lambda: adapter.configuration(settings, [])))
-    for name, given, build in builds:
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                build()
-        except Exception as error:  # whatever a library raises at what it was passed
-            words = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UserError(
-                f"{given} cannot be used: {words}.",
-                f"Correct it, or leave it out: {command}.{name} is passed on as it is.",
-                location=f"{command}.{name}",
-            ) from error
-
-
-def _check_type(value: object, kind: object, location: str) -> None:
-    """A dataclass takes any value. Raises UserError 2 for one that its annotation does not have."""
-    try:
-        msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise UserError(f"{value!r} does not fit: {misfit(error)}.", location=location) from error
-    except TypeError:  # a kind that msgspec does not know: an enum or a text, a class of PEFT's
-        pass
 
 
 def train(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.core import distributed
-from agentlite.core.row_files import PatientAppender, read_rows
+from agentlite.core.row_files import Appender, read_rows
 
 
 def open_journal(folder: Path) -> AbstractContextManager["Journal | None"]:
@@ -21,7 +21,7 @@ class Journal:
     """metrics.jsonl: one row per step. A row waits until its dev loss may have come."""
 
     def __init__(self, folder: Path):
-        self.appender = PatientAppender(folder / "metrics.jsonl")
+        self.appender = Appender(folder / "metrics.jsonl")
         self.row: dict[str, Any] = {}
         self.dev = {
             row["step"]: row["dev_loss"]
@@ -38,10 +38,6 @@ class Journal:
         if "loss" in self.row:
             self.appender.append(self.row)
         self.row = {}
-
-    def settle(self) -> None:
-        self.flush()
-        self.appender.settle()
 
     def __enter__(self) -> "Journal":
         return self

@@ -25,14 +25,12 @@ class Watch:
 
     `measures`: what the library logs -> its name in metrics.jsonl. `at_step` sees the number of
     each optimizer step and its row, and may raise. An exception in `halt` ends the run once the
-    step that is under way is saved. `settle` writes what waits for room on the disk, before a save,
-    and raises UserError 74 if there is no room.
+    step that is under way is saved.
     """
 
     measures: Mapping[str, str] = field(default_factory=dict)
     at_step: Callable[[int, Mapping[str, float]], None] = lambda step, row: None
     halt: list[Exception] = field(default_factory=list)
-    settle: Callable[[], None] = lambda: None
 
 
 class TrainerRun(NamedTuple):
@@ -54,8 +52,7 @@ class TrainerRun(NamedTuple):
         UserError 74.
         """
         if self.journal:
-            self.journal.settle()
-        self.watch.settle()
+            self.journal.flush()
         if coordinate.any_of(not (self.bad or _is_finite(self.model))):
             self.bad.append(step)
         return checkpoints.StepFacts(
@@ -165,17 +162,6 @@ def follower(run: TrainerRun) -> Any:
             journal.add(state.global_step, {"dev_loss": or_none(loss)})
             if not math.isfinite(loss):
                 return
-            _notice_overfitting(journal.dev, state.global_step, loss)
             journal.dev[state.global_step] = loss
 
     return Follow()
-
-
-def _notice_overfitting(dev: Mapping[int, float], step: int, loss: float) -> None:
-    if dev and loss > 1.02 * min(dev.values()):
-        best = min(dev, key=lambda step: dev[step])
-        console.notice(
-            f"dev loss {loss:.3f} at step {step} is above the {dev[best]:.3f} of step {best}: "
-            f"the model begins to learn the rows by heart; the adapter of step {best} is kept so "
-            "far"
-        )

@@ -392,7 +392,6 @@ def _model(acting: Acting) -> Answers:
     from agentlite.engine.act import answers, remote_answers
     from agentlite.engine.load import load_for_inference
     from agentlite.engine.local_sampler import sample
-    from agentlite.engine.read_before import ReadBefore
 
     settings, source = acting.settings, acting.source
     decoding = Decoding(
@@ -403,8 +402,7 @@ def _model(acting: Acting) -> Answers:
     check_libraries(settings.engine)
     decoding = decoding.under(acting.setup.template)
     loaded = load_for_inference(source, loading_of(settings))
-    draw = partial(sample, loaded, before=ReadBefore())
-    return partial(answers, draw, protocol=protocol, decoding=decoding)
+    return partial(answers, partial(sample, loaded), protocol=protocol, decoding=decoding)
 
 
 def _refuse_lost(acting: Acting, done: Mapping[RolloutKey, Trajectory], count: int) -> None:

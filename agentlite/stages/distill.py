@@ -75,6 +75,7 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
         fitting = _fitting(settings, prepared, source)
         planned = distill.schedule(settings, len(fitting.prompts))
         task = _task(settings, prepared, fitting, source, width)
+        longest = max(distill.longest(one, settings) for one in task.prompts)
         return {
             "prompts": len(fitting.prompts),
             "steps": planned.steps,

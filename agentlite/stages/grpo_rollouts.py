@@ -10,7 +10,7 @@ from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import Candidate, CandidateKey, Rollout, Score
-from agentlite.core.row_files import Appender, PatientAppender, write_rows
+from agentlite.core.row_files import Appender, write_rows
 from agentlite.data.curriculum import level
 from agentlite.engine import checkpoints, grpo, local_sampler
 from agentlite.engine.decoding import Decoding
@@ -58,10 +58,9 @@ class Rollouts:
         ]
         write_rows(path, [msgspec.structs.asdict(row) for row in kept])
         self.rows = {row.candidate.key: row for row in kept}
-        self.file = PatientAppender(path)
+        self.file = Appender(path)
         self._begin_resting()
         self.add([gold for gold in gold_candidates(self.prompts) if gold.key not in self.rows])
-        self.settle()
         self.tally.refuse()
 
     @property
@@ -111,7 +110,6 @@ class Rollouts:
             self.weights,
             decoding,
             self.halt,
-            self.settle,
             awake=self.resting.awake,
             levels=(
                 [level(one.record, [one.turn]) for one in self.prompts]
@@ -158,9 +156,6 @@ class Rollouts:
             self.halt.append(error)
         return [grpo.AnswerReward(None if score.error else score.components) for score in scores]
 
-    def settle(self) -> None:
-        self.file.settle()
-
     def _candidate(
         self, prompt: Prompt, sample: local_sampler.Sample, model: str, number: int, trained: int
     ) -> Candidate:
@@ -206,7 +201,6 @@ class Rollouts:
         samples = grpo.draw(loaded, requests, decoding)
         new = [self._candidate(batch[one.prompt], one, name, one.sample, 0) for one in samples]
         self.add([candidate for candidate in new if candidate.key not in self.rows])
-        self.settle()
         self.tally.refuse()
 
     def _differing(self) -> list[Prompt]:

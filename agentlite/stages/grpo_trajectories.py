@@ -11,7 +11,7 @@ import msgspec
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
-from agentlite.core.row_files import Appender, PatientAppender, write_rows
+from agentlite.core.row_files import Appender, write_rows
 from agentlite.engine import checkpoints, grpo
 from agentlite.engine.act import answers
 from agentlite.engine.decoding import Decoding
@@ -73,7 +73,7 @@ class LiveRollouts:
         taken = checkpoints.step_of(checkpoint) if checkpoint else 0
         kept = [one for one in read_trajectories(path) if self._step(one) < taken]
         write_rows(path, map(msgspec.to_builtins, kept))
-        self.file = PatientAppender(path)
+        self.file = Appender(path)
         self.simulators = self.acting.open_simulators(self.folder)
         self.ended: Counter[str] = Counter()
         self.tally = Tally(self.settings.max_failures, self.folder, OTHER_REWARDS, "rollouts")
@@ -115,7 +115,6 @@ class LiveRollouts:
             self.weights,
             self.decoding,
             self.halt,
-            self.file.settle,
             self.live,
         )
 

@@ -12,11 +12,11 @@ declare -A commands=(
   [rendering]="$bench/rendering.py" [reading]="$bench/reading.py"
   [curation]="$bench/curation.py speed" [planted]="$bench/curation.py planted"
   [reranking]="$bench/reranking.py" [report]="$bench/report.py"
-  [sampling]="$bench/sampling.py" [turns]="$bench/turns.py" [sft]="$bench/sft_overhead.py"
+  [sampling]="$bench/sampling.py" [sft]="$bench/sft_overhead.py"
   [dpo]="$bench/rl_overhead.py dpo" [grpo]="$bench/rl_overhead.py grpo"
   [checkpoints]="$bench/checkpoints.py" [board]="$bench/board.py"
 )
-order=(startup rendering reading curation planted reranking report sampling turns sft dpo grpo checkpoints board startup-again)
+order=(startup rendering reading curation planted reranking report sampling sft dpo grpo checkpoints board startup-again)
 mkdir -p "$out"
 for name in "${@:-${order[@]}}"; do
   [[ -v commands[$name] ]] || { echo "all.sh: no bench '$name'; there are: ${order[*]}" >&2; exit 2; }
