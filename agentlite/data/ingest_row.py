@@ -135,19 +135,6 @@ def take(source: str, line: RawLine, context: IngestContext) -> IngestedRow:
     )
 
 
-def located(row: IngestedRow, location: str) -> IngestedRow:
-    """What becomes of an equal row at another place."""
-    samples = [sample._replace(location=location) for sample in row.samples]
-    return row._replace(
-        samples=[
-            sample._replace(cut={**sample.cut, "location": location})
-            if isinstance(sample, IngestedRecord) and sample.cut
-            else sample
-            for sample in samples
-        ]
-    )
-
-
 def measure(record: Record, context: IngestContext) -> Sized:
     """Renders, reads back and masks a record. Raises RowError if any of it fails."""
     protocol, template = context.mixture.of(record), context.template

@@ -2,20 +2,19 @@
 
 import signal
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from hashlib import blake2b
 from multiprocessing import get_context
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core import console
 from agentlite.core.records import Tool
 from agentlite.core.user_code import end_with_parent
 from agentlite.data.formats import RawLine
-from agentlite.data.ingest_row import IngestContext, IngestedRow, located, take
+from agentlite.data.ingest_row import IngestContext, IngestedRow, take
 from agentlite.rendering import settled
 from agentlite.workspace.model_source import load_template
 
@@ -23,44 +22,17 @@ RAY = "ray"  # in place of a number of workers
 AT_ONCE = 1 << 20  # bytes of rows that a process is handed
 AHEAD = 3  # chunks a process that are read before the first of them is taken
 LOCATION = 200  # bytes that a row takes in a chunk, whatever its content
-OVERHEAD = 1000  # bytes that a row takes in memory in addition to its content
-REMEMBERED = 32 << 20  # bytes of the last rows that are compared with each new one
-
-
-class Taken:
-    """The outcome of a raw row, once it is known; equal rows share it."""
-
-    __slots__ = ("location", "row", "size")
-
-    def __init__(self, line: RawLine):
-        self.location, self.size = line.location, len(line.content) + OVERHEAD
-        self.row: IngestedRow | None = None
-
-
-class Chunk(NamedTuple):
-    """Rows in their order, each by where it is; `new`: those that are not equal to one before."""
-
-    rows: list[tuple[Taken, str]]
-    new: list[tuple[str, RawLine]]
-
-    def filled(self, taken: Iterator[IngestedRow]) -> Iterator[IngestedRow]:
-        """What became of each row. `taken`: of the new ones."""
-        for one, location in self.rows:
-            if one.row is None:
-                one.row = next(taken)
-            yield one.row if location == one.location else located(one.row, location)
+Chunk = list[tuple[str, RawLine]]  # rows in their order, each with its source
 
 
 def take_all(
     lines: Iterable[tuple[str, RawLine]], context: IngestContext, workers: int | Literal["ray"]
 ) -> Iterator[IngestedRow]:
-    """In the order of the lines, each with the source it is from, whatever the number of workers.
-    Of equal rows of a source only the first is taken, unless many others stand between them.
-    """
+    """In the order of the lines, whatever the number of workers."""
     # a model that ranks tools is there once
     if context.add_tools or (isinstance(workers, int) and workers <= 1):
-        for chunk in _chunks(lines):
-            yield from chunk.filled(take(*one, context) for one in chunk.new)
+        for source, line in lines:
+            yield take(source, line, context)
         return
     pool, count = _executor(context, workers)
     crew = WorkerPool(pool, context)
@@ -96,9 +68,7 @@ class WorkerPool:
 
     def hand(self, chunk: Chunk) -> None:
         try:
-            self.handed.append(
-                (chunk, self.pool.submit(take_chunk, chunk.new) if self.alive else None)
-            )
+            self.handed.append((chunk, self.pool.submit(take_chunk, chunk) if self.alive else None))
         except BrokenProcessPool:
             self._mourn()
             self.handed.append((chunk, None))
@@ -107,10 +77,10 @@ class WorkerPool:
         chunk, future = self.handed.popleft()
         try:
             if future:
-                return chunk.filled(iter(future.result()))
+                return iter(future.result())
         except BrokenProcessPool:
             self._mourn()
-        return chunk.filled(take(*one, self.context) for one in chunk.new)
+        return (take(*one, self.context) for one in chunk)
 
     def _mourn(self) -> None:
         if self.alive:
@@ -123,34 +93,16 @@ class WorkerPool:
 
 def _chunks(lines: Iterable[tuple[str, RawLine]]) -> Iterator[Chunk]:
     """Rows of about a mebibyte, with what they take in memory."""
-    known: OrderedDict[bytes, Taken] = OrderedDict()
-    chunk, size, remembered = Chunk([], []), 0, 0
+    chunk: Chunk = []
+    size = 0
     for source, line in lines:
-        key = _key(source, line)
-        if (one := known.get(key)) is None:
-            one = Taken(line)
-            chunk.new.append((source, line))
-            size += len(line.content)
-            if line.error is None:
-                known[key] = one
-                remembered += one.size
-            while remembered > REMEMBERED:
-                remembered -= known.popitem(last=False)[1].size
-        else:
-            known.move_to_end(key)
-        chunk.rows.append((one, line.location))
-        size += LOCATION
+        chunk.append((source, line))
+        size += len(line.content) + LOCATION
         if size >= AT_ONCE:
             yield chunk
-            chunk, size = Chunk([], []), 0
-    if chunk.rows:
+            chunk, size = [], 0
+    if chunk:
         yield chunk
-
-
-def _key(source: str, line: RawLine) -> bytes:
-    """The same for rows of which the same becomes: what a row is, and the file that it is in."""
-    named = b"\0".join((source.encode("utf-8", "surrogateescape"), line.content))
-    return blake2b(named, digest_size=16).digest()
 
 
 _CONTEXT: list[IngestContext] = []  # of a worker process
@@ -169,5 +121,5 @@ def begin(settings: PrepSettings, model: str, catalogue: dict[str, Tool]) -> Non
     _CONTEXT[:] = [IngestContext(settings, template, mixture, catalogue=catalogue)]
 
 
-def take_chunk(lines: list[tuple[str, RawLine]]) -> list[IngestedRow]:
+def take_chunk(lines: Chunk) -> list[IngestedRow]:
     return [take(source, line, _CONTEXT[0]) for source, line in lines]

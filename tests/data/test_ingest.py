@@ -27,7 +27,6 @@ from agentlite.data.ingest_row import (
     IngestedRecord,
     IngestedRow,
     LeftOut,
-    located,
     measure,
     reader_options,
     take,
@@ -151,57 +150,10 @@ def test_workers_are_handed_whole_rows_in_their_order_about_as_many_bytes_at_a_t
         patched.setattr(worker_pool, "AT_ONCE", 100)
         patched.setattr(worker_pool, "LOCATION", 1)
         chunks = list(worker_pool._chunks(lines))
-    places = [location for chunk in chunks for _, location in chunk.rows]
-    assert places == [line.location for _, line in lines]
-    # of equal rows the first alone is handed to a worker
-    firsts = {len(line.content): line for _, line in reversed(lines)}
-    handed = [line for chunk in chunks for _, line in chunk.new]
-    assert handed == sorted(firsts.values(), key=lambda line: int(line.location[2:]))
+    assert [one for chunk in chunks for one in chunk] == lines
     for chunk in chunks[:-1]:
-        total = sum(len(line.content) for _, line in chunk.new) + len(chunk.rows)
-        assert 100 <= total < 141
-    assert all(chunk.rows for chunk in chunks)
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from("fg"), st.integers(0, 5)), max_size=60), st.integers(0, 14)
-)
-def test_what_becomes_of_a_row_becomes_of_all_of_its_source_that_are_equal(
-    rows: list[tuple[str, int]], most: int
-) -> None:
-    """However many are remembered. An equal row of another source may be of another format."""
-    lines = [(source, RawLine(f"{at}", b"%d" % n)) for at, (source, n) in enumerate(rows)]
-    lines += [("f", RawLine("99", b"", RowError("E104", "is cut off")))] * 2
-    counted: Counter[tuple[str, bytes]] = Counter()
-
-    def noted(source: str, line: RawLine, context: object) -> IngestedRow:
-        counted[source, line.content] += 1
-        sample = LeftOut("F311", line.location, line.content.hex(), {})
-        return IngestedRow(source, "f", (), [sample])
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(worker_pool, "take", noted)
-        patched.setattr(worker_pool, "AT_ONCE", 300)
-        patched.setattr(worker_pool, "REMEMBERED", most * (worker_pool.OVERHEAD + 1))
-        found = list(worker_pool.take_all(lines, IngestContext(*[None] * 3), 1))  # type: ignore[arg-type]
-    assert counted.pop(("f", b"")) == 2  # of what cannot be read nobody knows what it was
-    assert most < 12 or set(counted.values()) <= {1}
-    assert found == [noted(source, line, None) for source, line in lines]
-
-
-@pytest.mark.parametrize("end", ["rejected", "cut", "kept", "left out"])
-def test_an_equal_row_at_another_place_is_what_it_would_be_if_it_were_taken(
-    end: str, smollm2: Template
-) -> None:
-    chosen: dict[str, Any] = {
-        "rejected": {"messages": [1]},
-        "cut": openai_row(*("Which fish is it?", "A herring. " * 9) * 6),
-        "kept": openai_row("What is it?", "A fish."),
-        "left out": openai_row("Whose is it?", "It belongs to ada@sea.org."),
-    }
-    here, there = lines(*[chosen[end]] * 2)
-    how = context(smollm2, max_length=200, long_rows="cut", personal="drop", duplicates=("near",))
-    assert located(take("dir/f", here, how), there.location) == take("dir/f", there, how)
+        assert 100 <= sum(len(line.content) + 1 for _, line in chunk) < 141
+    assert all(chunks)
 
 
 # --- one row ---

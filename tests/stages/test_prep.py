@@ -7,7 +7,6 @@ import io
 import json
 import multiprocessing
 import os
-import random
 import sys
 from collections import Counter
 from pathlib import Path
@@ -331,51 +330,6 @@ def test_any_number_of_workers_gives_the_same_bytes(
     for name in files:
         assert len({(tmp_path / f"by-{workers}" / name).read_bytes() for workers in (1, 2, 3)}) == 1
     assert run(path, tmp_path, workers=2, out="by-1", **same).status == "up to date"
-
-
-def written(folder: Path) -> dict[str, bytes]:
-    return {
-        file.name: file.read_bytes()
-        for file in folder.glob("*.json*")
-        if file.name not in ("done.json", "plan.json")
-    }
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", in_turn(3, range(3)))
-def test_rows_that_repeat_end_as_if_each_were_taken_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    chance = random.Random(seed)
-    bad = [kind.bad for kind in KINDS.values() if kind.bad and kind.number != 20]
-    found = [line(n=n) for n in range(12)] + chance.sample(bad, 8)
-    found += [json.dumps(long_dialog(20)).encode(), line(n=1, source="other")]
-    repeated = found + chance.choices([*found[:4], *found[-12:]], k=80)
-    how: dict[str, object] = {
-        "dev": 0.1,
-        "test": 0.2,
-        "long_rows": "cut",
-        "personal": chance.choice(["drop", "mask", "report"]),
-        "duplicates": chance.choice([("none",), ("equal",), ("equal", "calls", "near")]),
-        "max_rejects": 1.0,
-    }
-    counts = []
-    for order in ("one after another", "spread"):
-        if order == "spread":
-            chance.shuffle(repeated)
-        else:
-            repeated.sort()
-        path = tmp_path / f"{order}.jsonl"
-        path.write_bytes(b"\n".join(repeated) + b"\n")
-        for name, remembered in (("anew", 0), ("once", 32 << 20), ("few", 4000)):
-            monkeypatch.setattr(worker_pool, "REMEMBERED", remembered)
-            run(path, tmp_path, workers=1, out=f"{order} {name}", **how)
-        anew = written(tmp_path / f"{order} anew")
-        assert {"train.jsonl", "rejects.jsonl", "provenance.jsonl", "stats.json"} <= anew.keys()
-        assert written(tmp_path / f"{order} once") == anew == written(tmp_path / f"{order} few")
-        stats = json.loads(anew["stats.json"])
-        counts.append({key: stats[key] for key in ("read", "kept", "rejects", "by_protocol")})
-    assert counts[0] == counts[1]
 
 
 # --- what a second reader found ---

@@ -19,10 +19,6 @@ BY_LOSS = 0.6  # of a hybrid; the rest is chosen by diversity
 FEATURES = 1 << 18
 CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 TOKEN = re.compile(f"[{CJK}]+|[^\\W{CJK}]+")
-# a table of bytes: what an ASCII word is made of, without case; a blank for everything else
-WORD_BYTES = bytes(
-    ord(chr(n).lower()) if chr(n).isalnum() or n == ord("_") else 32 for n in range(256)
-)
 LONG, HARDEST = 512, 5.0
 
 
@@ -98,7 +94,7 @@ def coreset(
 
 def wording(record: Record) -> Wording:
     """The figures of a record that need no model. A token is a word or two CJK characters."""
-    counts = _token_counts(dialog_text(record))
+    counts = Counter(tokens(dialog_text(record)))
     total = counts.total()
     diversity = len(counts) / total if total else 0.0
     own = stated_in(record.meta, "loss")
@@ -118,20 +114,6 @@ def tokens(text: str) -> Iterator[str]:
             yield from map(add, run, run[1:])
         else:
             yield run
-
-
-def _token_counts(text: str) -> Counter[str]:
-    """How often each of the tokens of a text occurs. No token crosses a blank, so what is ASCII can
-    be cut into words as bytes: `prep` does this for every record, and it is several times as fast.
-    """
-    plain, other = text, ""
-    if not text.isascii():
-        parts = text.split()
-        plain = " ".join(filter(str.isascii, parts))
-        other = " ".join(part for part in parts if not part.isascii())
-    counts = Counter(plain.encode().translate(WORD_BYTES).decode().split())
-    counts.update(tokens(other))
-    return counts
 
 
 def _text_at(text: Callable[[int], str], indices: Sequence[int], place: int) -> str:

@@ -12,8 +12,7 @@ from agentlite.data.curation.dedup import HALF_NEAR
 from agentlite.data.curation.minhash import MOST, MinHashIndex, is_near, sketches
 from agentlite.data.curation.split import NEAR, TELLING
 from agentlite.data.curation.traits import Traits, traits
-from agentlite.data.formats import decoded, files_of, raw_files, read_lines, samples, to_record
-from agentlite.workspace.digests import file_digest
+from agentlite.data.formats import decoded, read_lines, samples, to_record
 
 Kind = Literal["query", "near", "calls"]
 ReaderOptions = Mapping[str, Mapping[str, Any]]
@@ -81,33 +80,6 @@ def read_held_out(
                 location=f"--holdout {source}",
             )
     return held_out
-
-
-def check_held_out(held_out: Sequence[str], sources: Sequence[str]) -> list[str]:
-    """The sources that are held out, folders as the files in them. Raises UserError for one that is
-    also prepared.
-    """
-    found = [file for source in held_out for file in files_of(source)]
-    for source in found:
-        if source == "-":
-            raise UserError(
-                "stdin cannot be held out.", "Write it to a file.", location="--holdout -"
-            )
-    prepared = {digest: source for source in sources for digest in _digests(source)}
-    for source in found:
-        for same in (prepared[digest] for digest in _digests(source) if digest in prepared):
-            raise UserError(
-                f"is what is prepared: {same} holds the same.",
-                "Leave it out of one of the two.",
-                location=f"--holdout {source}",
-            )
-    return found
-
-
-def _digests(source: str) -> list[str]:
-    return [
-        file_digest(path) for path in raw_files(source)[:1]
-    ]  # of BFCL the questions: its answers tell nothing
 
 
 def _by_query(

@@ -1,13 +1,13 @@
 """Train records -> the same records, with tools of other records among those that are offered."""
 
 import random
-from collections import defaultdict
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from agentlite.core.records import Record, Tool, canonical, digest
-from agentlite.data.curation.traits import always_expects_calls, expected_tools, first_query
+from agentlite.data.curation.hard_negatives import expected_by_query
+from agentlite.data.curation.traits import always_expects_calls, first_query
 
 
 def add_distractors(records: Sequence[Record], *, n: int, seed: int) -> list[Record]:
@@ -19,9 +19,7 @@ def add_distractors(records: Sequence[Record], *, n: int, seed: int) -> list[Rec
     """
     pool = _tools_by_name([record for record in records if "made" not in record.meta])
     names = sorted(pool)
-    expected: dict[str, set[str]] = defaultdict(set)
-    for record in records:
-        expected[first_query(record)] |= expected_tools(record)
+    expected = expected_by_query(records)
     return [
         _with_foreign(record, pool, names, expected[first_query(record)], n, seed)
         for record in records

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from agentlite.core.errors import UserError
 from agentlite.core.row_files import Appender, disk_errors
 
 
@@ -29,24 +28,12 @@ def losses_file(folder: Path, key: str) -> Path:
 
 
 def known_losses(path: Path) -> dict[str, float]:
-    """What is in a losses file; a last line that was torn does not count. Raises UserError for
-    another kind of file.
-    """
+    """What is in a losses file; a last line that was torn does not count."""
     if not path.exists():
         return {}
     *lines, _ = path.read_bytes().split(b"\n")
-    found: dict[str, float] = {}
-    for number, line in enumerate(lines, 1):
-        try:
-            row = msgspec.json.decode(line, type=Loss)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise UserError(
-                f"is not a row of losses ({error}).",
-                "Remove the file: it will be computed anew.",
-                location=f"{path}:{number}",
-            ) from error
-        found[row.id] = row.loss
-    return found
+    rows = [msgspec.json.decode(line, type=Loss) for line in lines]
+    return {row.id: row.loss for row in rows}
 
 
 def all_losses(path: Path, ids: Sequence[str], forward: Pass) -> dict[str, float]:

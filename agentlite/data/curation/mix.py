@@ -83,8 +83,7 @@ def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
     """The weights by the full names of their tasks. A task may be named by a part of its name that
     no other task has: `planning` is multi_step_planning.
 
-    Raises UserError for a name of no task or of several, a task that is named twice, a weight below
-    0, or nothing but zeros.
+    Raises UserError for a name of no task or of several, or a weight below 0.
     """
     full: dict[str, float] = {}
     for name, weight in weights.items():
@@ -96,12 +95,6 @@ def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
                 else f"no task is called '{name}'."
             )
             raise UserError(wrong, nearest(name, TASKS), location="prep.task_weights")
-        if tasks[0] in full:
-            raise UserError(
-                f"{tasks[0]} appears twice.",
-                "Give each task one weight.",
-                location="prep.task_weights",
-            )
         if not 0 <= weight < math.inf:
             raise UserError(
                 f"{weight} is not a weight for {name}.",
@@ -109,14 +102,6 @@ def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
                 location="prep.task_weights",
             )
         full[tasks[0]] = weight
-    if weights and not any(weights.values()):
-        fix = (
-            "Leave the setting out to take every task as it comes, or give one of them a weight "
-            "above 0."
-        )
-        raise UserError(
-            "every task weighs 0: nothing would be drawn.", fix, location="prep.task_weights"
-        )
     return full
 
 

@@ -41,8 +41,7 @@ KEY = re.compile(
     + END,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-# Something of each key above; every one of them also has 20 word characters in a row.
-LONG = 20
+# something of each key above
 MARK = re.compile(
     rb"AKI[AD]|ASIA|AIza|LTAI|ya29|sk-|k_live_|k_test_|gh[pousr]_|_pat_|glpat-|xox|SG\.|hf_|npm_|pypi-|eyJ|earer "  # noqa: E501  (verbatim text)
 )
@@ -153,11 +152,8 @@ def find(record: Record) -> Counter[str]:
 def mask(record: Record) -> tuple[Record, Counter[str]]:
     """The record with a mask for every value, and how many there were of each kind.
 
-    A value has one mask wherever it stands, however it is written: `<PHONE_1>`. If it also stands
-    somewhere as a number, its mask is a number of as many digits, 10000000001, so that types stay
-    what they are. Where one mask would make one of two keys of an object, each way to write a value
-    has its own: no entry is lost. What is masked is a variant: it has the id of what was read as
-    its `parent`.
+    A value has one mask wherever it stands, however it is written: `<PHONE_1>`. What is masked is a
+    variant: it has the id of what was read as its `parent`.
     """
     counts: Counter[str] = Counter()
     while spots := _found(
@@ -247,11 +243,7 @@ def _is_phone(match: re.Match[str], before: str) -> bool:
     if digits.endswith("00000"):
         return False
     if match["bare"] or (match["mobile"] and match[0].isdigit()):
-        return (
-            _is_labelled_as_phone(match, before)
-            and not THING.search(before)
-            and not _is_a_limit(int(digits))
-        )
+        return _is_labelled_as_phone(match, before) and not THING.search(before)
     return bool(match["mobile"]) or not digits.startswith("1234567")
 
 
@@ -268,11 +260,6 @@ def _is_labelled_as_phone(match: re.Match[str], before: str) -> bool:
     return bool(match["mobile"] and in_chinese) and not COUNTED.match(text, end)
 
 
-def _is_a_limit(number: int) -> bool:
-    """A power of two, or one less: what a computer counts to."""
-    return number & (number - 1) == 0 or number & (number + 1) == 0
-
-
 NUMBERS = {"identity": IDENTITY, "card": CARD, "phone": PHONE}
 IS_ONE: dict[str, Callable[[re.Match[str], str], bool]] = {
     "identity": _is_identity,
@@ -280,24 +267,11 @@ IS_ONE: dict[str, Callable[[re.Match[str], str], bool]] = {
     "phone": _is_phone,
 }
 
-RUNS = re.sub(rb"[^A-Za-z0-9_-]", b" ", re.sub(rb"[A-Za-z0-9_-]", b"a", bytes(range(256))))
 NINES = re.sub(rb"[^9]", b" ", re.sub(rb"[0-9]", b"9", bytes(range(256))))
 
 
 def _may_hold_keys(text: bytes) -> bool:
-    return b"-----BEGIN" in text or any(
-        MARK.search(text, start - 8, end) for start, end in _long_runs(text)
-    )
-
-
-def _long_runs(text: bytes) -> Iterator[tuple[int, int]]:
-    """The places with many word characters in a row that are not a name in small letters."""
-    runs, end = text.translate(RUNS), 0
-    while (start := runs.find(b"a" * LONG, end)) >= 0:
-        end = runs.index(b" ", start)  # JSON ends with a bracket
-        run = text[start:end]
-        if not run.islower() or run.translate(None, b"0123456789") != run:
-            yield start, end
+    return b"-----BEGIN" in text or MARK.search(text) is not None
 
 
 def _may_hold_numbers(text: bytes) -> bool:
@@ -316,29 +290,25 @@ def _contents(record: Record) -> Contents:
     return record.messages, record.tools, record.gold, record.meta
 
 
-def _found(record: Record) -> dict[tuple[str, str], list[str | int]]:
+def _found(record: Record) -> dict[tuple[str, str], list[str]]:
     """Each value by its kind and what its ways of writing have in common -> these ways, in the
     order of the record.
     """
     contents = _contents(record)
     text = msgspec.json.encode(contents)
     readers = [reader for may_hold, them in LOOKS if may_hold(text) for reader in them]
-    found: dict[tuple[str, str], list[str | int]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for key, value in _values(msgspec.to_builtins(contents)) if readers else ():
-        for kind, written, same in (spot for reader in readers for spot in reader(str(value), key)):
-            found.setdefault((kind, same), []).append(value if isinstance(value, int) else written)
+        for kind, written, same in (spot for reader in readers for spot in reader(value, key)):
+            found.setdefault((kind, same), []).append(written)
     return found
 
 
-def _with_masks(record: Record, found: dict[tuple[str, str], list[str | int]]) -> Record:
+def _with_masks(record: Record, found: dict[tuple[str, str], list[str]]) -> Record:
     contents = msgspec.to_builtins(_contents(record))
     values = [value for _, value in _values(contents)]
-    found = _with_other_spellings(found, values)
-    text = " ".join(map(str, values))
-    masked = _masked(contents, _masks(found, text))
-    if sum(1 for _ in _values(masked)) < len(values):
-        masked = _masked(contents, _masks(_apart(found), text))
-    messages, tools, gold, meta = msgspec.convert(masked, Contents)
+    masks = _masks(_with_other_spellings(found, values), " ".join(values))
+    messages, tools, gold, meta = msgspec.convert(_masked(contents, masks), Contents)
     return replace(
         record,
         messages=messages,
@@ -350,34 +320,21 @@ def _with_masks(record: Record, found: dict[tuple[str, str], list[str | int]]) -
 
 
 def _with_other_spellings(
-    found: dict[tuple[str, str], list[str | int]], values: Sequence[str | int]
-) -> dict[tuple[str, str], list[str | int]]:
+    found: dict[tuple[str, str], list[str]], values: Sequence[str]
+) -> dict[tuple[str, str], list[str]]:
     """Also where nothing around a number says what it is: it was said elsewhere."""
     spellings = {one: list(written) for one, written in found.items()}
     for kind, pattern in (NUMBERS | {"phone": PHONE_OR_DIGITS}).items():
         for value in values if any(kind == other for other, _ in found) else ():
-            for match in pattern.finditer(str(value)):
-                spellings.get((kind, _same(kind, match[0])), []).append(
-                    value if isinstance(value, int) else match[0]
-                )
+            for match in pattern.finditer(value):
+                spellings.get((kind, _same(kind, match[0])), []).append(match[0])
     return spellings
 
 
-def _apart(
-    found: Mapping[tuple[str, str], Sequence[str | int]],
-) -> dict[tuple[str, str], list[str | int]]:
-    """Each way to write a value as a value of its own."""
-    apart: dict[tuple[str, str], list[str | int]] = {}
-    for (kind, _), spellings in found.items():
-        for spelling in spellings:
-            apart.setdefault((kind, str(spelling)), []).append(spelling)
-    return apart
-
-
-def _values(value: object, key: str = "") -> Iterator[tuple[str, str | int]]:
+def _values(value: object, key: str = "") -> Iterator[tuple[str, str]]:
     """Every text and whole number, keys included, with the key it stands under."""
     if isinstance(value, str) or type(value) is int:
-        yield key, value
+        yield key, str(value)
     elif isinstance(value, dict):
         for name, inner in value.items():
             yield key, str(name)
@@ -387,21 +344,16 @@ def _values(value: object, key: str = "") -> Iterator[tuple[str, str | int]]:
             yield from _values(inner, key)
 
 
-def _masks(found: Mapping[tuple[str, str], Sequence[str | int]], text: str) -> dict[str, str]:
+def _masks(found: Mapping[tuple[str, str], Sequence[str]], text: str) -> dict[str, str]:
     """Every way a value is written -> its mask, one that the text does not hold yet."""
     counted: Counter[str] = Counter()
     masks: dict[str, str] = {}
     for (kind, _), spellings in found.items():
-        number = next((str(spelling) for spelling in spellings if isinstance(spelling, int)), "")
         mask = ""
-        while not mask or mask in text or mask in masks.values() or (number and _adds_up(mask)):
+        while not mask or mask in text:
             counted[kind] += 1
-            mask = (
-                f"1{counted[kind]:0{len(number) - 1}}"
-                if number
-                else f"<{kind.upper()}_{counted[kind]}>"
-            )
-        masks |= {str(spelling): mask for spelling in spellings}
+            mask = f"<{kind.upper()}_{counted[kind]}>"
+        masks |= dict.fromkeys(spellings, mask)
     return masks
 
 
@@ -414,8 +366,8 @@ def _masked(contents: object, masks: Mapping[str, str]) -> object:
         if isinstance(value, str):
             return pattern.sub(lambda match: masks[match[0]], value)
         if type(value) is int:
-            mask = masks.get(str(value), "")
-            return int(mask) if mask.isdecimal() else value
+            mask = masks.get(str(value), "")  # a password's digits may be a number of its own
+            return mask if mask.startswith(("<IDENTITY", "<CARD", "<PHONE")) else value
         if isinstance(value, dict):
             return {masked(key): masked(inner) for key, inner in value.items()}
         return [masked(inner) for inner in value] if isinstance(value, list | tuple) else value

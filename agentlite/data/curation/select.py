@@ -1,12 +1,11 @@
 """Records -> those that are kept, each with its split, and for every other one the reason."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core import console
-from agentlite.core.errors import UserError
 from agentlite.core.records import Record, from_row, to_row
 from agentlite.core.row_files import Row
 from agentlite.data.curation.contradictions import contradictions
@@ -96,24 +95,13 @@ LEFT_OUT = "F341"  # the code of what a coreset leaves out
 Step = Callable[[Selection, SelectionContext], Selection]
 
 
-def select(context: SelectionContext, *, skip: Collection[str] = ()) -> Selection:
-    """Takes all steps, in their order; `skip` names those that are left out."""
+def select(context: SelectionContext) -> Selection:
+    """Takes all steps, in their order."""
     selection = Selection(range(len(context.traits)))
     for name, step in STEPS.items():
-        if name not in skip:
-            with console.waiting(f"prep: looking at {len(selection.kept)} records: {name}"):
-                selection = step(selection, context)
+        with console.waiting(f"prep: looking at {len(selection.kept)} records: {name}"):
+            selection = step(selection, context)
     return selection
-
-
-def check_duplicates(names: Sequence[str]) -> None:
-    """Raises UserError for kinds of copies together with none."""
-    if NO_COPIES in names and len(names) > 1:
-        raise UserError(
-            f"{','.join(names)} says both that duplicates stay and that they go.",
-            f"Write --duplicates {NO_COPIES}, or only kinds: {','.join(COPIES)}.",
-            location="--duplicates",
-        )
 
 
 def _traits(selection: Selection, context: SelectionContext) -> list[Traits]:
@@ -156,7 +144,6 @@ def _near(selection: Selection, records: Sequence[Traits], context: SelectionCon
     )
 
 
-NO_COPIES = "none"  # the setting that keeps every copy
 COPIES: dict[str, tuple[str, Callable[[Selection, Sequence[Traits], SelectionContext], Copies]]] = {
     "equal": ("D401", _equal),
     "calls": ("D402", _calls),
@@ -243,14 +230,12 @@ def _sample(selection: Selection, context: SelectionContext) -> Selection:
 def _split(selection: Selection, context: SelectionContext) -> Selection:
     """Gives each record its split, and leaves out what would be in two."""
     settings, kept, records = context.settings, selection.kept, _traits(selection, context)
-    of_stages = settings.sources[len(settings.sources) - len(settings.trajectories) :]
     split = assign_splits(
         records,
         dev=settings.dev,
         test=settings.test,
         seed=settings.seed,
         by=settings.split_by,
-        of_stages=[at for at, index in enumerate(kept) if context.sources[index] in of_stages],
     )
     selection = selection._replace(splits=dict(zip(kept, split.splits, strict=True)))
     crossing = {kept[at]: End("F332", records[of].id) for at, of in split.crossing.items()}

@@ -9,7 +9,6 @@ from agentlite.core.records import ANY_TOOL, Record, digest
 from agentlite.data.curation.fingerprints import Keys, keys, packed, unpacked
 
 SHORTEST_QUERY = 16
-# bytes of the values in arguments: many ask for the weather in Oslo, few for that very flight
 
 
 class Traits(NamedTuple):

@@ -96,21 +96,13 @@ def _check_names(tools: Sequence[Tool]) -> None:
 
 
 def _separate_answer(record: Record) -> tuple[str, str]:
-    """The key of the row that holds the answer to its messages, and how to join the two; "" if
-    there is none.
+    """The key of the row that may hold the answer to its messages, and what to do; "" if there is
+    none.
     """
     extra = record.meta.get("extra")
-    for key in ANSWERS:
-        value = extra.get(key) if isinstance(extra, dict) else None
-        whole = isinstance(value, dict) and "role" in value
-        is_log = isinstance(value, dict) and "choices" in value
-        choices = ".choices" if key == "choices" else f".{key}.choices"
-        answer = f'{{role: "assistant", content: .{key}}}' if isinstance(value, str) else f".{key}"
-        answer = f"{choices}[0].message" if is_log or key == "choices" else answer
-        if isinstance(value, str) or whole or is_log or (key == "choices" and value):
-            command = f"jq -c '.messages += [{answer}] | del(.{key})' FILE > rows.jsonl"
-            return key, f"The answer may stand under {key!r}: `{command}`."
-    return "", ""
+    key = next((key for key in ANSWERS if isinstance(extra, dict) and extra.get(key)), "")
+    hint = f"The answer may stand under {key!r}: put it into the messages as the last turn."
+    return key, hint if key else ""
 
 
 def _check_order(record: Record) -> None:

@@ -125,7 +125,7 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 
 def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
-    """Everything but the writing and the replay."""
+    """Everything but the writing."""
     started, rejects = time.monotonic(), target.folder / "rejects.jsonl"
     if not target.force:
         run_folder.compare(target.folder, plan)
@@ -137,7 +137,7 @@ def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
         check.name_invalid_schemas(ingested)
         check.note_undescribed(ingested, len(job.context.catalogue))
         check.note_for_tests(ingested)
-        selection = _select(job, ingested, skip=("replay",))
+        selection = _select(job, ingested)
         check.refuse_nothing_left(ingested, selection, rejects)
     for note in selection.notes:
         console.notice(note)
@@ -269,9 +269,9 @@ def _lines(job: Job) -> Iterator[tuple[str, RawLine]]:
             yield source, line
 
 
-def _select(job: Job, ingested: Ingested, skip: tuple[str, ...] = ()) -> Selection:
+def _select(job: Job, ingested: Ingested) -> Selection:
     """What select() selects, with the figures of the candidates."""
-    selection = select(_selection_context(job, ingested), skip=skip)
+    selection = select(_selection_context(job, ingested))
     for file, chosen in job.candidates.items():
         selection = selection.noting(in_words(file, chosen.figures))
     figures = {file: chosen.figures for file, chosen in job.candidates.items()}

@@ -13,10 +13,9 @@ from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
 from agentlite.core.optional_deps import need
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
-from agentlite.data.curation.decontaminate import check_held_out
 from agentlite.data.curation.keep import parse_keep, refuse_unknown
 from agentlite.data.curation.mix import check_mix, full_task_weights, parse_mix
-from agentlite.data.curation.select import Selection, check_duplicates
+from agentlite.data.curation.select import Selection
 from agentlite.data.formats import FORMATS, files_of
 from agentlite.data.formats.by_source import check_formats
 from agentlite.data.ingest import Ingested
@@ -89,10 +88,8 @@ def checked(settings: PrepSettings) -> PrepSettings:
         tools=tuple(file for source in settings.tools for file in files_of(source)),
     )
     _refuse_mistakes(settings)
-    if settings.holdout:
-        held_out = check_held_out(_files(settings.holdout), settings.sources)
-        settings = replace(settings, holdout=tuple(held_out))
-    return settings
+    held_out = tuple(file for source in settings.holdout for file in _files([source]))
+    return replace(settings, holdout=held_out)
 
 
 def refuse_missing_packages(settings: PrepSettings) -> None:
@@ -235,7 +232,6 @@ def _files(sources: Sequence[str]) -> tuple[str, ...]:
 
 def _refuse_mistakes(settings: PrepSettings) -> None:
     check_formats(settings.format, settings.sources, FORMATS)
-    check_duplicates(settings.duplicates)
     check_mix(parse_mix(settings.mix), settings.sources)
     parse_keep(settings.keep)
     strategy, size = settings.coreset_strategy, settings.coreset_target_size

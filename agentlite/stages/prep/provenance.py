@@ -19,13 +19,6 @@ def why(folder: Path, query: str) -> list[Row]:
     one. Raises UserError if there is none.
     """
     run_folder.finished(folder, "prep")
-    for name in ("provenance.jsonl", "measures.jsonl"):
-        if not (folder / name).exists():
-            raise UserError(
-                f"has no {name}: an earlier version wrote it.",
-                "Run prep again with --force.",
-                location=str(folder),
-            )
     matches = [_with_joined(row, folder) for row in _matches(folder, {query})]
     if not any(row["id"] == query for row in matches):
         for made in _made(folder, query):
