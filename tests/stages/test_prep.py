@@ -11,13 +11,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.examples import examples, in_turn
-from support.malformed_rows import KINDS, Kind, call, good, line, row
+from support.examples import examples
+from support.malformed_rows import KINDS, Kind, good, line, row
 from support.samples import DATA
 from support.shipped_templates import shipped, with_marks
 
@@ -26,8 +25,7 @@ from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows
 from agentlite.data import worker_pool
-from agentlite.data.formats import read_lines, to_record
-from agentlite.data.write_formats import SHAPES, shaped
+from agentlite.data.formats import read_lines
 from agentlite.rendering.template import Template
 from agentlite.workspace.run_folder import Result
 
@@ -68,29 +66,7 @@ def test_name_and_author_are_said_in_the_language_of_the_row(tmp_path: Path) -> 
     assert {"我是小鸽，由鸽舍训练。", "I'm Little Dove, made by the loft. Little Dove!"} < set(said)
 
 
-def test_auto_says_why_it_does_not_take_the_tools_of_a_template(
-    templates: dict[str, Template], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    whole = templates["tools"]
-    source = whole.source.replace(
-        "{% for call in message.tool_calls %}", "{% for call in (message.tool_calls or [])[:1] %}"
-    )
-    single = Template("single", whole.tokenizer, source, whole.special)
-    rows = tmp_path / "rows.jsonl"
-    rows.write_bytes(good(2))
-    for template, protocol, notice in (
-        (templates["smollm2"], "auto", False),  # it takes no tools, and so there is nothing to say
-        (whole, "auto", False),
-        (single, "auto", True),
-        (single, "hermes", False),
-    ):
-        monkeypatch.setattr("agentlite.stages.prep.load_template", lambda _, found=template: found)
-        run(rows, tmp_path, protocol=protocol, dry_run=True)
-        said = capsys.readouterr().err
-        assert ("auto takes protocol hermes" in said) == notice == ("one call per turn" in said)
-
-
-@pytest.mark.parametrize("name", in_turn(3, [*KINDS]))
+@pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_bad_input_gets_its_code_and_costs_no_other_row(
     name: str, tmp_path: Path
 ) -> None:
@@ -112,11 +88,6 @@ def test_every_kind_of_bad_input_gets_its_code_and_costs_no_other_row(
         assert figures["kept"] == expected
         if kind.number not in (20, 21):  # too long to be kept, or several lines
             assert [content(reject) for reject in found] == ([kind.bad] if kind.code else [])
-
-
-def test_the_kinds_are_those_of_the_corpus() -> None:
-    elsewhere = {2, 6}  # what is no file (test_sources.py), and Parquet (below)
-    assert {kind.number for kind in KINDS.values()} == {*range(1, 45)} - elsewhere
 
 
 def test_parquet_files_of_different_schemas_are_read_row_by_row(tmp_path: Path) -> None:
@@ -201,29 +172,6 @@ def test_what_is_repaired_is_asked_for_and_counted(way: str, tmp_path: Path) -> 
     assert records(tmp_path, "repaired")[1].messages[0].content == "Is it wet in Oslo, question 1?"
 
 
-def test_arguments_written_in_python_are_repaired_as_well(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(
-        line(n=2) + b"\n" + line(n=1).replace(rb"{\"city\": \"Oslo\"}", b"{'city': 'Oslo'}") + b"\n"
-    )
-    assert rejects_of(path, tmp_path, "as-it-is") == ["E206"]
-    assert rejects_of(path, tmp_path, "repaired", repair=["literal"]) == []
-
-
-def rejects_of(path: Path, folder: Path, out: str, **changes: object) -> list[str]:
-    run(path, folder, out=out, **changes)
-    return [reject["code"] for reject in rejects(folder, out)]
-
-
-def test_nothing_is_repaired_that_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(good())
-    run(path, tmp_path, out="a")
-    figures = run(path, tmp_path, repair=["literal", "json"], out="b").figures
-    assert "repaired" not in figures
-    assert records(tmp_path, "a") == records(tmp_path, "b")
-
-
 # --- long rows ---
 
 
@@ -269,19 +217,8 @@ def test_a_long_dialog_is_cut_by_whole_steps_and_the_ledger_says_so(tmp_path: Pa
         : ledger["messages"] + (2 if cut.messages[-1].calls else 4)
     ]
     path.write_bytes(json.dumps(longer).encode() + b"\n" + good())
-    assert rejects_of(path, tmp_path, "one more", max_length=700) == [
-        "E217"
-    ]  # no step more would have fitted
-
-
-def test_a_row_whose_first_step_does_not_fit_is_rejected_though_it_may_be_cut(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(json.dumps(long_dialog(2)).encode() + b"\n")
-    with pytest.raises(UserError):
-        run(path, tmp_path, max_length=100, long_rows="cut")
-    assert [reject["code"] for reject in rejects(tmp_path)] == ["E217"]
+    # no step more would have fitted
+    assert run(path, tmp_path, max_length=700, out="one more").figures["rejects"] == {"E217": 1}
 
 
 # --- mixtures of protocols ---
@@ -319,7 +256,7 @@ def test_any_number_of_workers_gives_the_same_bytes(
         "protocol": "hermes,react",
         "long_rows": "cut",
     }
-    for workers in (1, 2, 3):
+    for workers in (1, 2):
         run(path, tmp_path, workers=workers, out=f"by-{workers}", **same)
     files = sorted(
         file.name
@@ -328,24 +265,11 @@ def test_any_number_of_workers_gives_the_same_bytes(
     )
     assert {"train.jsonl", "rejects.jsonl", "cuts.jsonl", "stats.json"} <= {*files}
     for name in files:
-        assert len({(tmp_path / f"by-{workers}" / name).read_bytes() for workers in (1, 2, 3)}) == 1
+        assert len({(tmp_path / f"by-{workers}" / name).read_bytes() for workers in (1, 2)}) == 1
     assert run(path, tmp_path, workers=2, out="by-1", **same).status == "up to date"
 
 
 # --- what a second reader found ---
-
-
-def test_a_line_that_is_too_long_is_never_repaired(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(good() + b'{"text": "' + b"z" * (17 << 20) + b'"}\n')
-    figures = run(path, tmp_path, repair=["literal", "json"]).figures
-    assert (figures["kept"], figures["rejects"]) == (3, {"E120": 1})
-
-
-def test_of_two_objects_on_a_line_none_is_guessed_away(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(good() + line(n=8) + b" " + line(n=9) + b"\n")
-    assert run(path, tmp_path, repair=["json"]).figures["rejects"] == {"E121": 1}
 
 
 def test_what_is_said_and_what_arguments_hold_is_not_repaired(tmp_path: Path) -> None:
@@ -372,71 +296,6 @@ def test_what_is_said_and_what_arguments_hold_is_not_repaired(tmp_path: Path) ->
     first, second = records(tmp_path)
     assert first.messages[0].content == "Mend it\n{'a': True}"
     assert second.messages[1].calls[0].arguments == {"arguments": "{'a': 1}"}
-
-
-def test_plain_texts_are_groups_of_their_own(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({"text": f"{word} " * 9}) + "\n" for word in "abcdefghij"))
-    assert run(path, tmp_path, dev=0.2, test=0.3).figures["groups"] == 10
-
-
-def test_what_breaks_an_array_or_a_packed_file_ends_the_run_unless_one_takes_what_was_read(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "rows.json"
-    path.write_bytes(b"[" + line(n=1) + b",\n" + line(n=2)[:-9] + b",\n" + line(n=3) + b"]")
-    with pytest.raises(UserError, match="rows may be missing"):
-        run(path, tmp_path, max_rejects=0.99)
-    assert run(path, tmp_path).figures["rejects"] == {"E105": 1}
-
-
-def one_turn(n: int) -> dict[str, object]:
-    """A question with one call or, every second time, two of a tool of its own."""
-    calls = [
-        {"id": f"{i}", "type": "function", "function": {"name": f"tool_{n}", "arguments": "{}"}}
-        for i in range(1 + n % 2)
-    ]
-    tool = {"type": "function", "function": {"name": f"tool_{n}", "parameters": {"type": "object"}}}
-    asked = {"role": "user", "content": f"word{n} please, and soon"}
-    return {
-        "messages": [asked, {"role": "assistant", "content": None, "tool_calls": calls}],
-        "tools": [tool],
-    }
-
-
-def test_dialogs_of_different_protocols_are_not_joined(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(one_turn(n)) + "\n" for n in range(40)))
-    run(path, tmp_path, protocol="hermes,react", join=3, max_length=4096)
-    assert any(record.meta.get("joined") for record in records(tmp_path))
-
-
-def test_parallel_results_go_out_with_their_calls(tmp_path: Path) -> None:
-    calls = [call('{"city": "Oslo"}', id="o"), call('{"city": "Rome"}', id="r")]
-    results = [
-        {"role": "tool", "tool_call_id": id, "content": content}
-        for id, content in (("r", "dry"), ("o", "wet"))
-    ]
-    messages = [
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": None, "tool_calls": calls},
-        *results,
-        {"role": "assistant", "content": "b"},
-    ]
-    record = to_record(row(messages=messages))
-    assert [message.content for message in record.messages[2:4]] == ["wet", "dry"]
-    for shape in SHAPES:
-        assert [m.content for m in to_record(shaped(record, shape)).messages[2:4]] == ["wet", "dry"]
-
-
-def test_what_a_row_says_beside_its_dialog_is_kept(tmp_path: Path) -> None:
-    messages = [
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "reasoning_content": "Because.", "content": "b", "mood": 1},
-    ]
-    record = to_record({"messages": messages, "difficulty": "hard"})
-    assert record.messages[1].content == "Because.\n\nb"
-    assert record.meta == {"turns": {"2": {"mood": 1}}, "extra": {"difficulty": "hard"}}
 
 
 # --- what happens while rows are read ---
@@ -568,17 +427,6 @@ def test_dialogs_are_joined_with_tools_of_any_file_in_any_order_by_any_number_of
     assert {record.tools[0].description for record in found["before"].values()} == {
         "Rain: rain of today"
     }
-
-
-def test_another_catalogue_is_another_plan(tmp_path: Path) -> None:
-    dialogs, tools = sage_files(tmp_path)
-    settings = {"tools": [tools], "max_rejects": 0.0}
-    assert run(dialogs, tmp_path, **settings).status == "done"
-    assert run(dialogs, tmp_path, **settings).status == "up to date"
-    Path(tools).write_text(json.dumps({**CATALOGUE, "name": "Wet"}) + "\n")
-    with pytest.raises(UserError) as refused:
-        run(dialogs, tmp_path, **settings)
-    assert refused.value.exit_code == OTHER_PLAN and tools in str(refused.value)
 
 
 def test_tools_that_nothing_declares_are_counted_and_named(

@@ -150,8 +150,7 @@ def test_a_coreset_leaves_the_shares_of_tasks_and_groups_as_they_were_set(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("variants", [{}, {"mask_names": 1.0}], ids=["plain", "with variants"])
-@pytest.mark.parametrize("rows", ["jsonl", "parquet"])
+@pytest.mark.parametrize(("variants", "rows"), [({}, "jsonl"), ({"mask_names": 1.0}, "parquet")])
 def test_repeated_rows_are_in_train_alone_and_counted(variants, rows, files, tmp_path):
     tools, chats = files["tools"], files["chat"]
     mix = [f"agent={tools}:1", f"general={chats}:2*"]
@@ -175,22 +174,19 @@ def test_repeated_rows_are_in_train_alone_and_counted(variants, rows, files, tmp
     assert {one["times"] for one in why(folder, copy)} == {times[copy]}
 
 
-@pytest.mark.parametrize("off", ["none", ""])
-def test_every_copy_stays_where_duplicates_are_none_and_on_one_side(off, tmp_path):
+def test_every_copy_stays_where_duplicates_are_none_and_on_one_side(tmp_path):
     line = (
         '{"messages": [{"role": "user", "content": "Question %d of all?"}, '
         '{"role": "assistant", "content": "Yes."}]}'
     )
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f"{line % (n % 8)}\n" for n in range(40)), encoding="utf-8")
-    figures = run(tmp_path / "r", str(path), duplicates=off, split_by="query").figures
+    figures = run(tmp_path / "r", str(path), duplicates="none", split_by="query").figures
     assert (figures["kept"], figures["duplicates"]) == (40, 0)
     sides = {}
     for split in ("train", "dev", "test"):
         for one in read_rows(tmp_path / "r" / "prep" / f"{split}.jsonl"):
             assert sides.setdefault(one["id"], split) == split
-    with pytest.raises(UserError, match="both that duplicates stay"):
-        run(tmp_path / "r", str(path), duplicates="none,equal", out="both")
 
 
 @pytest.mark.long
@@ -236,27 +232,6 @@ def test_why_names_the_dialog_that_a_record_was_joined_into(tmp_path):
     (part,) = why(folder, json.loads(joined["meta"])["joined"][-1])
     assert part["joined_into"] == joined["id"]
     assert f"kept in train, joined with others into {joined['id']}" in as_text(part)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"continual_replay_ratio": 0.5}, "continual_replay_ratio does nothing without replay"),
-        ({"near": 0.7}, "near does nothing without --duplicates near or --holdout"),
-    ],
-)
-def test_a_setting_that_does_nothing_alone_is_told(given, said, tmp_path, capsys):
-    source = write(tmp_path / "rows.jsonl", [asked(number) for number in range(20)])
-    run(tmp_path / "r", source, **given)
-    assert said in capsys.readouterr().err
-    run(tmp_path / "again", source)
-    assert "does nothing" not in capsys.readouterr().err
-
-
-def test_task_weights_that_cannot_be_read_name_their_setting(tmp_path):
-    with pytest.raises(UserError, match="'much' is not a number") as error:
-        run(tmp_path / "r", write(tmp_path / "rows.jsonl", [asked(1)]), task_weights="general=much")
-    assert "prep.task_weights" in error.value.location
 
 
 def test_seed_002_draws_its_tasks_by_their_weights(tmp_path):
@@ -445,47 +420,8 @@ def test_where_no_row_is_left_the_reasons_are_told(files, tmp_path):
         assert "weight" in caught.value.fix
 
 
-def test_a_coreset_of_everything_takes_everything(files, tmp_path):
-    figures = run(
-        tmp_path / "r", files["tools"], coreset_strategy="hybrid", coreset_target_size=500
-    ).figures
-    assert figures["coreset"] == {"all": figures["train"]}
-
-
-@pytest.mark.parametrize(
-    ("changes", "told_of"),
-    [
-        (
-            {"coreset_strategy": "hybird", "coreset_target_size": 5},
-            '"hybird" is not one of loss_topk',
-        ),
-        ({"coreset_strategy": "hybrid"}, "a coreset needs a strategy and a size"),
-        ({"coreset_target_size": 5}, "a coreset needs a strategy and a size"),
-        ({"duplicates": ["exact"]}, '"exact" is not one of equal, calls'),
-        ({"task_weights": {"tool_selektion": 1.0}}, "no task is called 'tool_selektion'"),
-        ({"task_weights": {"tool_selection": 0.0}}, "every task weighs 0"),
-        ({"mix": ["general=none.jsonl:1"]}, "names none.jsonl"),
-        ({"mix": ["general"]}, "is not a group of sources"),
-    ],
-)
-def test_a_mistake_in_what_is_asked_is_named_with_its_fix(changes, told_of, files, tmp_path):
-    with pytest.raises(UserError, match=told_of) as caught:
-        run(tmp_path / "r", files["tools"], **changes)
-    assert caught.value.fix
-
-
-def test_a_held_out_file_that_is_also_prepared_is_refused(files, tmp_path):
-    with pytest.raises(UserError, match="is what is prepared"):
-        run(tmp_path / "r", files["tools"], holdout=[files["tools"]])
-
-
-def test_a_buffer_of_another_kind_or_half_written_is_refused(files, tmp_path):
+def test_a_folder_of_something_else_is_no_buffer(files, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(UserError, match="not a complete buffer"):
         run(tmp_path / "r", files["tools"], replay=str(tmp_path / "mine"))
-    run(tmp_path / "r", files["tools"], replay=str(tmp_path / "buffer"))
-    (rows,) = (tmp_path / "buffer").glob("rows-*.jsonl")
-    rows.write_bytes(rows.read_bytes()[:-20])
-    with pytest.raises(UserError, match="has changed since it was written"):
-        run(tmp_path / "r", files["chat"], replay=str(tmp_path / "buffer"), out="second")

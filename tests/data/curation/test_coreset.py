@@ -2,7 +2,6 @@
 again.
 """
 
-import json
 import math
 import random
 from collections import Counter
@@ -24,7 +23,6 @@ from agentlite.data.curation.coreset import (
     Coreset,
     CoresetPool,
     Vectors,
-    _token_counts,
     coreset,
     tokens,
     wording,
@@ -150,24 +148,6 @@ def test_each_choice_is_least_like_the_nearest_of_all_that_were_chosen_before(
         assert place == min(left, key=nearest.__getitem__)
 
 
-def test_equal_texts_are_chosen_once_each() -> None:
-    ids = ["a", "b", "c", "d", "e"]
-    for strategy in ("diversity", "hybrid"):
-        found = coreset(
-            ids,
-            strategy=strategy,
-            target=4,
-            seed=0,
-            losses=dict.fromkeys(ids, 1.0),
-            text=lambda index: "ferry",
-        )
-        assert len(set(found.chosen)) == 4
-
-
-def test_random_depends_on_the_seed() -> None:
-    assert len({tuple(chosen("random", 4, seed=seed).chosen) for seed in range(9)}) > 3
-
-
 def test_more_than_there_are_gives_all_and_says_so() -> None:
     result = chosen("hybrid", 50)
     assert result.chosen == [*range(12)]
@@ -199,12 +179,6 @@ def test_cosines_are_those_of_the_weighted_tokens() -> None:
 def test_tokens_are_words_and_neighbouring_characters() -> None:
     assert [*tokens("Oslo 的天气 3.5")] == ["oslo", "的天", "天气", "3", "5"]
     assert [*tokens("好 ok_2")] == ["好", "ok_2"]
-
-
-@given(st.lists(st.sampled_from(["Ab", "ß", "_2", "é", " ", "\n", ".", "的天气", "\u3000", "—"])))
-def test_tokens_are_counted_as_they_are_cut(parts: list[str]) -> None:
-    text = "".join(parts)
-    assert _token_counts(text) == Counter(tokens(text))
 
 
 def said(*texts: str, **fields: Any) -> Record:
@@ -256,15 +230,6 @@ def test_the_first_run_fills_the_buffer_and_the_next_one_replays_from_it(tmp_pat
     assert ids(buffer_rows(find_buffer(tmp_path / "b", "three"))) == ids(rows(*range(35)))
 
 
-def test_how_many_are_replayed() -> None:
-    old = rows(*range(10))
-    counts = {(1, 0.25): 1, (20, 0.25): 5, (7, 0.3): 2, (1000, 1.0): 10, (20, 0.0): 0, (0, 0.5): 0}
-    assert {key: len(replayed(old, (), key[0], ratio=key[1], seed=0)) for key in counts} == counts
-    draws = [replayed(old, (), 4, ratio=0.5, seed=0, buffer=str(n)) for n in range(5)]
-    assert replayed(old[::-1], (), 4, ratio=0.5, seed=0, buffer="0") == draws[0]
-    assert len({frozenset(ids(draw)) for draw in draws}) > 1
-
-
 def test_the_same_run_again_draws_the_same_and_adds_nothing(tmp_path: Path) -> None:
     add(find_buffer(tmp_path, "one"), rows(*range(10)))
     before = find_buffer(tmp_path, "two")
@@ -275,18 +240,6 @@ def test_the_same_run_again_draws_the_same_and_adds_nothing(tmp_path: Path) -> N
     assert buffer_rows(again) == sorted(rows(*range(10)), key=lambda row: row["id"])
     assert add(again, rows(*range(50, 60))) == kept
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
-
-
-def test_a_run_that_later_ones_have_followed_is_known_and_its_rows_are_not_made_up(
-    tmp_path: Path,
-) -> None:
-    for number in range(4):
-        add(find_buffer(tmp_path, f"run {number}"), rows(number))
-    with pytest.raises(UserError, match="later runs"):
-        buffer_rows(find_buffer(tmp_path, "run 1"))
-    assert add(find_buffer(tmp_path, "run 1"), rows(1)) == (2, 1)
-    assert buffer_rows(find_buffer(tmp_path, "run 0")) == []
-    assert ids(buffer_rows(find_buffer(tmp_path, "run 4"))) == ids(rows(0, 1, 2, 3))
 
 
 def test_beyond_its_capacity_the_buffer_keeps_a_choice_of_old_and_new_whatever_their_order(
@@ -333,47 +286,6 @@ def test_killed_while_it_is_written_the_buffer_is_as_it_was(
     assert len(list(tmp_path.glob("rows-*"))) == 1
 
 
-def _no_manifest(folder: Path) -> None:
-    (folder / "manifest.json").unlink()
-
-
-def _foreign(folder: Path) -> None:
-    (folder / "manifest.json").write_text('{"name": "a web page"}', encoding="utf-8")
-
-
-def _cut_manifest(folder: Path) -> None:
-    (folder / "manifest.json").write_bytes((folder / "manifest.json").read_bytes()[:-9])
-
-
-def _other_format(folder: Path) -> None:
-    manifest = json.loads((folder / "manifest.json").read_bytes())
-    (folder / "manifest.json").write_text(
-        json.dumps({**manifest, "format": "agentlite replay 0"}), encoding="utf-8"
-    )
-
-
-def _no_rows(folder: Path) -> None:
-    next(folder.glob("rows-*")).unlink()
-
-
-def _cut_rows(folder: Path) -> None:
-    path = next(folder.glob("rows-*"))
-    path.write_bytes(path.read_bytes()[:-50])
-
-
-@pytest.mark.parametrize(
-    "spoil", [_no_manifest, _foreign, _cut_manifest, _other_format, _no_rows, _cut_rows]
-)
-def test_a_buffer_that_is_broken_half_written_or_foreign_is_refused_with_a_way_out(
-    tmp_path: Path, spoil: Any
-) -> None:
-    folder = tmp_path / "buffer"
-    add(find_buffer(folder, "one"), rows(1, 2))
-    spoil(folder)
-    with pytest.raises(UserError, match="Give another --replay FOLDER"):
-        buffer_rows(find_buffer(folder, "two"))
-
-
 def test_a_buffer_that_another_run_has_changed_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
     mine, other = find_buffer(tmp_path, "mine"), find_buffer(tmp_path, "other")
     add(other, rows(1))
@@ -389,22 +301,6 @@ def test_the_proxy_loss_by_hand():
     assert wording(said("Yes no", "yes me")).proxy_loss == pytest.approx(4 / 512 + entropy / 5)
 
 
-def test_lexical_diversity_is_the_share_of_different_tokens():
-    assert wording(said("Yes no", "yes, yes me")).lexical_diversity == 3 / 5
-    assert wording(said("天气天气")).lexical_diversity == 2 / 3
-    assert wording(said("", "...")).lexical_diversity == 0
-    # a loss of the row says nothing about its words
-    assert wording(said("a a", meta={"loss": 2.5})).lexical_diversity == 1 / 2
-
-
 @pytest.mark.parametrize("loss", [True, math.nan, math.inf, "2", None])
 def test_a_loss_of_the_row_that_is_no_number_is_not_taken_for_one(loss: object) -> None:
     assert wording(said("yes", meta={"loss": loss})).proxy_loss == wording(said("yes")).proxy_loss
-
-
-def test_a_loss_of_the_row_is_taken_as_it_is() -> None:
-    assert [wording(said("yes", meta={"loss": loss})).proxy_loss for loss in (0, 9, -1.5)] == [
-        0,
-        9,
-        -1.5,
-    ]

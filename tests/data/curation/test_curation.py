@@ -12,18 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.examples import every, examples, in_turn
+from support.examples import examples
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import SPLITS, Call, Gold, GoldCall, Message, Parsed, Record, Tool
 from agentlite.data.curation.decontaminate import leaks
-from agentlite.data.curation.dedup import borne, equal_copies
+from agentlite.data.curation.dedup import equal_copies
 from agentlite.data.curation.distractors import add_distractors
 from agentlite.data.curation.join_dialogs import join_dialogs
-from agentlite.data.curation.sample import sample
-from agentlite.data.curation.split import TIES, Split, assign_splits
-from agentlite.data.curation.traits import expected_tools, first_query, normal, traits
-from agentlite.data.curation.truncate import cut
+from agentlite.data.curation.split import Split, assign_splits
+from agentlite.data.curation.traits import expected_tools, first_query, traits
 from agentlite.data.curation.validate import check_dialog, validate
 from agentlite.data.formats import to_record
 from agentlite.scoring.metrics.tool_calls import format_compliance
@@ -95,12 +93,11 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_a_record_that_cannot_be_learned_from_is_refused(name: str) -> None:
-    messages, code = BAD[name]
-    with pytest.raises(RowError) as caught:
-        validate(replace(GOOD, messages=messages))
-    assert caught.value.code == code
+def test_a_record_that_cannot_be_learned_from_is_refused() -> None:
+    for name, (messages, code) in BAD.items():
+        with pytest.raises(RowError) as caught:
+            validate(replace(GOOD, messages=messages))
+        assert caught.value.code == code, name
 
 
 GOOD_MESSAGES = {
@@ -114,29 +111,11 @@ GOOD_MESSAGES = {
 }
 
 
-@pytest.mark.parametrize("name", GOOD_MESSAGES)
-def test_a_record_that_can_be_learned_from_passes(name: str) -> None:
-    record = replace(GOOD, messages=GOOD_MESSAGES[name])
-    validate(record)
-    assert all(
-        format_compliance(Parsed("", m.calls), Gold(), record.tools) for m in record.messages
-    )
-
-
-def test_an_unknown_tool_is_named_with_the_nearest() -> None:
-    with pytest.raises(RowError) as caught:
-        validate(replace(GOOD, messages=BAD["unknown tool"][0]))
-    assert "weather" in caught.value.reason
-
-
-def test_two_tools_of_one_name_and_gold_beside_an_assistant_turn_are_refused() -> None:
-    for record, code in (
-        (replace(GOOD, tools=(WEATHER, WEATHER)), "E212"),
-        (replace(GOOD, gold={0: Gold()}), "E201"),
-    ):
-        with pytest.raises(RowError) as caught:
-            validate(record)
-        assert caught.value.code == code
+def test_a_record_that_can_be_learned_from_passes() -> None:
+    for messages in GOOD_MESSAGES.values():
+        record = replace(GOOD, messages=messages)
+        validate(record)
+        assert all(format_compliance(Parsed("", m.calls), Gold(), record.tools) for m in messages)
 
 
 def test_a_call_that_is_not_learned_is_checked_as_well_unless_it_failed_in_a_rollout() -> None:
@@ -164,43 +143,38 @@ TAGS = {"type": "array", "items": {"type": "string"}}
 SPOT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
 
 
-@pytest.mark.parametrize(
-    ("declared", "accepted", "reason"),
-    [
-        (TAGS, ["red", "blue"], '"v": [["red", "blue"]]'),
-        (TAGS, ["red", ""], "no value it accepts of v"),  # also where it may be left out
-        (TAGS, [["red", "blue"]], ""),
-        (TAGS, ["red", ["red"]], ""),  # one that fits is enough
-        (TAGS, [""], ""),
-        (TAGS, [], "accepts no value of v"),
-        (SPOT, [{"x": [1, 2]}], ""),
-        (SPOT, [{"x": 1}], ""),
-        (SPOT, [{"x": ["one"]}], "no value it accepts of v"),
-        (SPOT, [{"y": 1}], "no value it accepts of v"),
-        ({"type": "array", "items": SPOT}, [[{"x": [1]}, {"x": 2}]], ""),
-        ({"type": "array", "items": SPOT}, [{"x": 1}, {"x": 2}], '"v": [[{"x": 1}, {"x": 2}]]'),
-        ({"enum": ["a", "b"]}, ["c"], "no value it accepts of v"),
-        ({"type": "integer", "minimum": 1}, [0], "no value it accepts of v"),
-        ({"type": "string", "pattern": "^[a-z]+$"}, ["A"], "no value it accepts of v"),
-    ],
-)
-def test_gold_that_accepts_no_value_of_the_declared_schema_is_rejected(
-    declared: dict[str, Any], accepted: list[Any], reason: str
-) -> None:
+GOLD_VALUES = [
+    (TAGS, ["red", "blue"], '"v": [["red", "blue"]]'),
+    (TAGS, ["red", ""], "no value it accepts of v"),  # also where it may be left out
+    (TAGS, [["red", "blue"]], ""),
+    (TAGS, ["red", ["red"]], ""),  # one that fits is enough
+    (TAGS, [""], ""),
+    (TAGS, [], "accepts no value of v"),
+    (SPOT, [{"x": [1, 2]}], ""),
+    (SPOT, [{"x": 1}], ""),
+    (SPOT, [{"x": ["one"]}], "no value it accepts of v"),
+    (SPOT, [{"y": 1}], "no value it accepts of v"),
+    ({"type": "array", "items": SPOT}, [[{"x": [1]}, {"x": 2}]], ""),
+    ({"type": "array", "items": SPOT}, [{"x": 1}, {"x": 2}], '"v": [[{"x": 1}, {"x": 2}]]'),
+    ({"enum": ["a", "b"]}, ["c"], "no value it accepts of v"),
+    ({"type": "integer", "minimum": 1}, [0], "no value it accepts of v"),
+    ({"type": "string", "pattern": "^[a-z]+$"}, ["A"], "no value it accepts of v"),
+]
+
+
+def test_gold_that_accepts_no_value_of_the_declared_schema_is_rejected() -> None:
     """One accepted value has to fit, or a model would learn to break the schema."""
-    tool = {"name": "f", "parameters": {"properties": {"v": declared}}}
-    row = {
-        "prompt": "Do it.",
-        "tools": [tool],
-        "gold": [{"name": "f", "arguments": {"v": accepted}}],
-    }
-    found, code = "", "E210"
-    try:
-        validate(to_record(row, "prompts"))
-    except RowError as error:
-        found, code = error.reason, error.code
-    assert (code, bool(found)) == ("E210", bool(reason))
-    assert reason in found
+    for declared, accepted, reason in GOLD_VALUES:
+        tool = {"name": "f", "parameters": {"properties": {"v": declared}}}
+        gold = [{"name": "f", "arguments": {"v": accepted}}]
+        row: dict[str, Any] = {"prompt": "Do it.", "tools": [tool], "gold": gold}
+        found, code = "", "E210"
+        try:
+            validate(to_record(row, "prompts"))
+        except RowError as error:
+            found, code = error.reason, error.code
+        assert (code, bool(found)) == ("E210", bool(reason))
+        assert reason in found
 
 
 WITH_SCHEMA = [
@@ -223,26 +197,16 @@ WITH_SCHEMA = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "arguments", "code"), WITH_SCHEMA)
-def test_arguments_are_held_to_the_schema_and_to_no_more(
-    schema: dict[str, Any], arguments: dict[str, Any], code: str | None
-) -> None:
-    call = Message("assistant", "", (Call("f", arguments, "a"),))
-    record = Record(messages=(ASK, call), tools=(Tool("f", "", schema),))
-    found = None
-    try:
-        validate(record)
-    except RowError as error:
-        found = error.code
-    assert found == code
-
-
-def test_gold_lifts_the_types_and_nothing_else() -> None:
-    for message, code in ((calling(days=3), "E210"), (calling(city="Oslo", town=1), "E210")):
-        gold = {1: Gold((GoldCall("weather", {}),))}
-        with pytest.raises(RowError) as caught:
-            validate(Record(messages=(ASK, message), tools=(WEATHER,), gold=gold))
-        assert caught.value.code == code
+def test_arguments_are_held_to_the_schema_and_to_no_more() -> None:
+    for schema, arguments, code in WITH_SCHEMA:
+        call = Message("assistant", "", (Call("f", arguments, "a"),))
+        record = Record(messages=(ASK, call), tools=(Tool("f", "", schema),))
+        found = None
+        try:
+            validate(record)
+        except RowError as error:
+            found = error.code
+        assert found == code, (schema, arguments)
 
 
 def test_a_nul_is_refused_wherever_it_stands() -> None:
@@ -258,14 +222,6 @@ def test_a_nul_is_refused_wherever_it_stands() -> None:
     check_dialog(replace(GOOD, messages=(Message("user", "a\\u0000b"), ANSWER)))
 
 
-def test_only_a_joined_dialog_asks_on_before_its_results_are_there() -> None:
-    asks_on = replace(GOOD, messages=(ASK, CALL, ASK, calling(city="Bergen")))
-    validate(replace(asks_on, meta={"joined": ["x", "y"]}))
-    with pytest.raises(RowError) as caught:
-        validate(asks_on)
-    assert caught.value.code == "E204"
-
-
 def test_a_plain_text_need_not_take_turns() -> None:
     said = (Message("assistant", "Once upon a time."),)
     validate(Record(messages=said, meta={"whole": True}))
@@ -274,28 +230,11 @@ def test_a_plain_text_need_not_take_turns() -> None:
     assert caught.value.code == "E203"
 
 
-# --- duplicates ---
-
-
 def unique(records: Sequence[Record]) -> list[Record]:
     copies = equal_copies(
         [traits(record) for record in records], [record.source for record in records]
     )
     return [record for index, record in enumerate(records) if index not in copies]
-
-
-def test_of_equal_records_one_is_kept_whatever_their_order() -> None:
-    one, other = asking("a", source="x"), asking("b", source="z")
-    same = [replace(one, source="y"), one, replace(one, task="timing_decision")]
-    for order in itertools.permutations([*same, other]):
-        assert {record.source for record in unique(order)} == {"x", "z"}
-        assert {record.task for record in unique(order)} == {one.task}
-
-
-def test_a_copy_in_the_test_split_keeps_the_record_out_of_training() -> None:
-    for splits in (["train", "test"], ["test", "train"]):
-        here = [traits(asking("a", split=split)) for split in splits]
-        assert borne(here, equal_copies(here, ["a.jsonl", "b.jsonl"])) == {0: "test"}
 
 
 # --- split ---
@@ -409,24 +348,22 @@ def test_no_key_is_shared_between_the_splits(
         assert result.splits[index] != result.splits[other]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("by", every(2, [BY, BY[:-1]]))
-def test_a_thousand_records_come_and_go_and_none_changes_its_side(by: Sequence[str]) -> None:
-    pool, chance = varied(1200, 60, seed=5), random.Random(5)
+def test_hundreds_of_records_come_and_go_and_none_changes_its_side() -> None:
+    pool, chance = varied(600, 60, seed=5), random.Random(5)
     for index in chance.sample(range(len(pool)), 60):
         pool[index] = replace(pool[index], split=chance.choice(SPLITS))
     here = pool[:200]
     sides: dict[str, str] = {}
-    for added in chance.sample(pool[200:], 1000):
+    for added in chance.sample(pool[200:], 400):
         here.append(added)
         if chance.random() < 0.3:
             here.pop(chance.randrange(len(here)))
         if len(here) % 40 == 0:
-            result = split(here, by)
+            result = split(here)
             for record, side in zip(here, result.splits, strict=True):
                 assert sides.setdefault(record.id, side) == side
             assert len(staying(here, result)) > 0.6 * len(here)
-    assert len(sides) > 1000
+    assert len(sides) > 400
 
 
 def test_of_a_group_on_two_sides_the_larger_part_stays_unless_one_bears_a_split() -> None:
@@ -445,14 +382,10 @@ def test_of_a_group_on_two_sides_the_larger_part_stays_unless_one_bears_a_split(
     assert set(staying(borne, split(borne, dev=0.2, test=0.3)).values()) == {"dev"}
 
 
-@pytest.mark.parametrize(
-    "borne", [("test", "dev"), ("test", "train"), ("dev", "train"), ("test", "dev", "train")]
-)
-def test_of_the_splits_that_a_group_bears_test_stays_before_dev_and_dev_before_train(
-    borne: tuple[str, ...],
-) -> None:
+def test_of_the_splits_that_a_group_bears_test_stays_before_dev_and_dev_before_train() -> None:
     text = "Which of the ferries to the island leaves from the old harbour on Sunday at %s"
-    for order in itertools.permutations(borne):
+    for order in itertools.permutations(("test", "dev", "train"), 2):
+        borne = [side for side in ("test", "dev", "train") if side in order]
         many = [*order, borne[-1], borne[-1], borne[-1]]  # whatever most of them bear
         group = [asking(text % n, split=side) for n, side in enumerate(many)]
         result = split(group)
@@ -460,35 +393,6 @@ def test_of_the_splits_that_a_group_bears_test_stays_before_dev_and_dev_before_t
         assert set(result.crossing.values()) == {many.index(borne[0])}
 
 
-def test_near_queries_are_found_in_any_script() -> None:
-    chinese = "请帮我查询一下明天上海浦东机场飞往北京首都机场的所有航班以及它们的票价和余票数量"
-    twins = [
-        (chinese, chinese + "吗"),
-        (
-            "What will the weather in Oslo be like tomorrow at noon?",
-            "What will the weather in Oslo be like tomorrow at noon, then?",
-        ),
-    ]
-    records = [asking(query) for pair in twins for query in pair]
-    assert {
-        frozenset(pair)
-        for pair in TIES["near"]([traits(record) for record in records])
-        if len(set(pair)) == 2
-    } == {frozenset({0, 1}), frozenset({2, 3})}
-
-
-def test_queries_that_are_less_alike_are_not_tied() -> None:
-    queries = [
-        "How tall is the lighthouse of Brest?",
-        "How tall is the lighthouse of Oslo, in feet?",
-        "How tall is it?",
-    ]
-    assert all(
-        len(set(pair)) == 1 for pair in TIES["near"]([traits(asking(query)) for query in queries])
-    )
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("by", [BY[:-1], BY])
 def test_sizes_come_near_the_fractions(by: Sequence[str]) -> None:
     """Within four standard deviations of as many draws as there are keys to draw by."""
@@ -522,144 +426,16 @@ def test_a_side_is_a_share_of_all_hashes_and_of_the_tests_nothing_moves_with_a_l
         ]
 
 
-def test_another_seed_gives_another_split() -> None:
-    records = assorted(50)
-    assert split(records, seed=1).splits != split(records, seed=2).splits
-
-
-def test_an_empty_side_is_named_with_a_seed_that_leaves_none_empty() -> None:
-    records = assorted(8)
-    seed = next(
-        seed for seed in range(100) if "dev" not in split(records, BY[:-1], seed=seed).splits
-    )
-    (note,) = split(records, BY[:-1], seed=seed).notes
-    assert "no record fell on dev" in note
-    other = int(note.rpartition("--seed ")[2].rstrip(")"))
-    assert set(split(records, BY[:-1], seed=other).splits) == set(SPLITS)
-    assert not split(records, BY[:-1], seed=seed, dev=0.0, test=0.0).notes
-
-
-def test_one_tool_falls_on_one_side_where_tools_decide() -> None:
-    records = [asking(" ".join(random.Random(i).choices(WORDS, k=8)), "search") for i in range(40)]
-    assert len(set(split(records, BY[:-1]).splits)) == 3
-    result = split(records, BY)
-    assert len(set(result.splits)) == 1
-    assert "own tools, and 40 records have the same one" in result.notes[0]
-    assert "--seed" not in result.notes[0]
-
-
-def grouped(sizes: Sequence[int], named: dict[str, int], seed: int) -> list[Record]:
-    """Groups of records that ask the same and answer differently; then some with a split."""
-    chance = random.Random(seed)
-    texts = [" ".join(chance.choices(WORDS, k=9)) for _ in range(len(sizes) + sum(named.values()))]
-    records = [
-        Record(messages=(Message("user", text), Message("assistant", f"Number {number}.")))
-        for text, size in zip(texts, sizes, strict=False)
-        for number in range(size)
-    ]
-    sides = [side for side, count in named.items() for _ in range(count)]
-    return records + [
-        asking(text, split=side) for text, side in zip(texts[len(sizes) :], sides, strict=True)
-    ]
-
-
-SHAPES: dict[str, tuple[list[int], dict[str, int], str]] = {
-    "all different": ([1] * 300, {}, ""),
-    "few": ([1] * 12, {}, "there are 12 records"),
-    "one large group": (
-        [200, *[1] * 100],
-        {},
-        "300 records have 101 different ones, one of them 200 times",
-    ),
-    "a few large groups": ([60] * 5, {}, "300 records have 5 different ones, one of them 60 times"),
-    "many small groups": ([5] * 80, {}, ""),
-    "a named test": ([1] * 200, {"test": 200}, "200 records name a split of their own"),
-    "all named": ([], {"train": 90, "test": 10}, "all records name a split of their own"),
-}
-
-
-@pytest.mark.parametrize("shape", in_turn(2, [*SHAPES]))
-@pytest.mark.parametrize(
-    ("dev", "test"), [(0.1, 0.2), (0.05, 0.05), (0.0, 0.1), (0.3, 0.4), (0, 0)]
-)
-def test_a_share_that_is_missed_by_half_is_named_with_the_cause_and_what_helps(
-    shape: str, dev: float, test: float
-) -> None:
-    sizes, named, why = SHAPES[shape]
-    for seed in range(4):
-        records = grouped(sizes, named, seed)
-        result = split(records, ("query",), dev=dev, test=test, seed=seed)
-        asked = {"train": 1 - dev - test, "dev": dev, "test": test}
-        counts = Counter(staying(records, result).values())
-        total = counts.total()
-        missed = {
-            side: (round(share * total), counts[side])
-            for side, share in asked.items()
-            if share > 0
-            # of a binomial count, two standard deviations are chance
-            and (counts[side] - share * total) ** 2 > 4 * share * (1 - share) * total
-            and not share * total * 0.5 <= counts[side] <= share * total * 1.5
-        }
-        assert {side: (*one,) for side, one in result.missed.items()} == missed
-        empty = [side for side, share in asked.items() if share > 0 and not counts[side]]
-        assert bool(result.notes) == bool(missed or empty)
-        if shape == "all different" and min(dev or 1, test or 1) >= 0.1:
-            assert not result.notes
-        for note in result.notes:
-            assert why in note
-            for side, (wanted, got) in missed.items():
-                if got:
-                    assert f"{side} has {got} of {total} records, and {wanted} were asked" in note
-            if "--seed" in note:
-                other = int(note.rpartition("--seed ")[2].split(";")[0].rstrip(")"))
-                better = split(records, ("query",), dev=dev, test=test, seed=other)
-                assert not better.missed and not better.notes
-
-
-@pytest.mark.parametrize(
-    ("free", "advice"),
-    [(0, "naming the dialogs beside --from gives dev"), (200, "larger --dev and --test move more")],
-)
-def test_rows_of_a_stage_keep_their_split_and_something_else_helps(free: int, advice: str) -> None:
-    records = [traits(record) for record in grouped([1] * free, {"train": 900}, 0)]
-    of_stages = [index for index, record in enumerate(records) if record.split]
-    for indices, words in ((of_stages, advice), ([], "take `split` out of")):
-        result = assign_splits(records, dev=0.2, test=0.3, seed=0, by=["query"], of_stages=indices)
-        assert words in result.notes[0]
-
-
-def test_groups_whose_smaller_part_is_left_out_are_the_cause_where_they_are() -> None:
-    chance = random.Random(0)
-    stem = " ".join(chance.choices(WORDS, k=60))
-    # nearly the same question with another last word: each has a hash of its own, and all are tied
-    near = [asking(f"{stem} {number}") for number in range(60)]
-    records = [*near, *grouped([1] * 20, {}, 0)]
-    result = split(records, BY[:-1], dev=0.2, test=0.3)
-    assert len(result.crossing) > 20 and result.missed
-    (note,) = result.notes
-    assert f"{len(result.crossing)} records were left out" in note and "F332" in note
-
-
-def test_a_record_with_tools_of_two_sides_goes_where_tools_decide() -> None:
-    tools = [Call(f"tool_{number}", {}, f"call_{number}") for number in range(12)]
-    alone = [
-        asking(" ".join(random.Random(i).choices(WORDS, k=8)), one.name)
-        for i, one in enumerate(tools)
-    ]
-    sides = dict(zip([one.name for one in tools], split(alone, BY).splits, strict=True))
-    one, other = next(
-        pair for pair in combinations(tools, 2) if sides[pair[0].name] != sides[pair[1].name]
-    )
-    both = Record(
-        messages=(
-            Message("user", "both of them, please"),
-            Message("assistant", "", calls=(one, other)),
-        )
-    )
-    result = split([*alone, both], BY)
-    assert result.torn == [len(alone)]
-    assert not result.crossing
-    assert not split([*alone, both], BY[:-1]).torn
+def test_a_share_that_is_missed_by_half_and_an_empty_split_are_noted() -> None:
+    few = split([asking("How much rain is there?")] * 200, dev=0.2, test=0.3)
+    assert "no record fell on" in few.notes[0] and "--seed" in few.notes[0]
+    records = [replace(one, split="test" if n % 2 else "") for n, one in enumerate(assorted(200))]
+    many = split(records, ("query",), dev=0.0, test=0.1)
+    assert many.missed["test"].wanted == 20 and many.missed["test"].got > 100
+    (note,) = split([replace(one, split="train") for one in records], ("query",)).notes
+    assert "all records name a split of their own" in note
+    assert not split(assorted(300), ("query",)).notes
+    assert not split(records, ("query",), dev=0.0, test=0.0, seed=1).notes or many.notes
 
 
 def test_a_record_keeps_the_split_it_bears() -> None:
@@ -677,21 +453,6 @@ def test_a_record_keeps_the_split_it_bears() -> None:
         32: 30,
         33: None,
     }
-
-
-def test_short_follow_ups_tie_nothing_but_long_ones_do() -> None:
-    def dialog(first: str, second: str) -> Record:
-        return Record(messages=(Message("user", first), ANSWER, Message("user", second), ANSWER))
-
-    apart = [
-        dialog("tide tables for Brest", "Yes, please."),
-        dialog("puffins of Iceland", "yes please"),
-    ]
-    tied = [
-        dialog("one", "And which ferry leaves next?"),
-        dialog("two", "and which ferry leaves next"),
-    ]
-    assert (split(apart).groups, split(tied).groups) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -751,21 +512,10 @@ def test_queries_are_tied_and_leak_from_an_index_of_eight_tenths_on(shared: int,
     assert leaks(pair[:1], pair[1:], threshold=0.7) == {0: ("near", 0)}
 
 
-def test_fractions_and_keys_that_cannot_be_are_refused() -> None:
-    for dev, test in ((0.5, 0.51), (-0.1, 0.2), (0.2, -0.1)):
-        with pytest.raises(UserError):
-            split([GOOD], dev=dev, test=test)
-    assert split([GOOD], dev=0.5, test=0.5).splits != ["train"]
+def test_fractions_of_more_than_a_whole_are_refused() -> None:
     with pytest.raises(UserError):
-        split([GOOD], dev=0.6, test=0.6)
-    with pytest.raises(UserError, match="querry"):
-        split([GOOD], by=("querry",))
-
-
-@given(st.text())
-def test_a_query_keeps_something_to_be_compared_by(text: str) -> None:
-    assert bool(normal(text)) == bool(text)
-    assert normal(normal(text)) == normal(text)
+        split([GOOD], dev=0.5, test=0.51)
+    assert split([GOOD], dev=0.5, test=0.5).splits != ["train"]
 
 
 # --- joining ---
@@ -835,19 +585,6 @@ def test_every_record_is_joined_once_or_kept_as_it_is() -> None:
     assert len(joined) < len(records)
 
 
-def test_joined_dialogs_name_records_that_were_read_whatever_was_made_of_these_before() -> None:
-    """A variant with foreign tools that is joined has no row of its own: its id names nothing."""
-    records = unique(tool_records(60))
-    wider = add_distractors(records, n=3, seed=0)
-    assert any(record.parent for record in wider)
-    joined = join_dialogs(wider, k=3, seed=0, fits=at_most(12))
-    parts = [part for record in joined for part in record.meta.get("joined", [])]
-    assert parts
-    assert {*parts, *(record.parent for record in joined if record.parent)} <= {
-        record.id for record in records
-    }
-
-
 def test_records_where_no_call_is_due_are_neither_joined_nor_given_tools() -> None:
     records = tool_records(60)
     still = [r for r in records if r.task == "timing_decision"]
@@ -857,24 +594,6 @@ def test_records_where_no_call_is_due_are_neither_joined_nor_given_tools() -> No
         add_distractors(records, n=3, seed=0),
     ):
         assert all(r in changed for r in still)
-
-
-def test_system_texts_and_splits_are_not_mixed_in_a_dialog() -> None:
-    records = [
-        replace(
-            asking(f"q{i}", f"t{i}", split=SPLITS[i % 2]),
-            messages=(Message("system", "ab"[i // 2 % 2]), *asking(f"q{i}", f"t{i}").messages),
-        )
-        for i in range(16)
-    ]
-    joined = join_dialogs(records, k=4, seed=0, fits=at_most(9))
-    assert [[m.role for m in record.messages].count("system") for record in joined] == [1] * 4
-    assert exchanges(joined) == exchanges(records)
-    homes = {record.id: (record.messages[0].content, record.split) for record in records}
-    for record in joined:
-        assert {homes[part] for part in record.meta["joined"]} == {
-            (record.messages[0].content, record.split)
-        }
 
 
 def test_foreign_tools_have_other_names_and_answer_no_equal_question() -> None:
@@ -914,62 +633,3 @@ def test_joining_and_foreign_tools_do_not_depend_on_the_order_but_on_the_seed() 
 
 
 # --- samples, cut dialogs, leaks ---
-
-
-def test_a_limit_is_spread_evenly_over_the_sources() -> None:
-    records = [
-        asking(f"Question {number} of {source}?", source=source)
-        for source, count in (("large", 30), ("middle", 5), ("small", 2))
-        for number in range(count)
-    ]
-    sources = Counter(records[index].source for index in sample(records, 12, 1))
-    assert sources == {"large": 5, "middle": 5, "small": 2}
-
-
-def test_a_dialog_may_be_cut_after_a_turn_that_is_not_learned() -> None:
-    unlearned = replace(ANSWER, loss=False)
-    record = Record(messages=(ASK, ANSWER, ASK, unlearned, ASK, ANSWER))
-    shorter = cut(record, lambda part: len(part.messages) <= 4)
-    assert shorter and shorter.messages == record.messages[:4]
-    first = Record(messages=(ASK, unlearned, ASK, ANSWER))
-    assert cut(first, lambda part: len(part.messages) <= 2) is None
-
-
-@pytest.mark.parametrize("parent", ["", "the record that this one was made from"])
-def test_what_is_cut_stays_tied_to_all_that_was_made_from_the_same_record(parent: str) -> None:
-    whole = Record(messages=(ASK, ANSWER, ASK, ANSWER), parent=parent, meta={"row": 1})
-    shorter = cut(whole, lambda part: len(part.messages) <= 2)
-    assert shorter and shorter.parent == (parent or whole.id)
-    assert shorter.meta == {"row": 1, "cut_from": 4}
-
-
-@pytest.mark.parametrize("left", [1, 2, 3])
-def test_the_turns_that_a_cut_leaves_keep_their_gold_and_no_other_has_any(left: int) -> None:
-    gold = {turn: Gold(optimal_steps=turn) for turn in (1, 3, 5, 7)}
-    whole = Record(messages=(ASK, ANSWER) * 4, gold=gold)
-    shorter = cut(whole, lambda part: len(part.messages) <= 2 * left)
-    assert shorter and shorter.messages == whole.messages[: 2 * left]
-    assert shorter.gold == {turn: gold[turn] for turn in shorter.turns}
-
-
-def test_a_record_leaks_by_a_later_question_of_its_dialog() -> None:
-    held_out = traits(asking("How much rain will there be in Oslo?"))
-    later = Record(
-        messages=(
-            Message("user", "Which trains leave from Bergen today?"),
-            ANSWER,
-            Message("user", "How much rain will there be in Oslo?"),
-            ANSWER,
-        )
-    )
-    assert leaks([traits(later)], [held_out])[0].kind == "query"
-
-
-def test_a_few_that_are_left_out_are_not_the_cause_where_another_one_stays() -> None:
-    chance = random.Random(0)
-    stem = " ".join(chance.choices(WORDS, k=60))
-    near = [asking(f"{stem} {number}") for number in range(6)]
-    result = split([*near, *grouped([200, *[1] * 100], {}, 0)], BY[:-1], dev=0.2, test=0.3)
-    assert result.crossing and result.missed
-    (note,) = result.notes
-    assert "F332" not in note and "306 records have 107 different ones" in note

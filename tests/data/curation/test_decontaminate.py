@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.data.curation.decontaminate import _near, leaks, read_held_out
+from agentlite.data.curation.decontaminate import leaks, read_held_out
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.formats import FORMATS
 
@@ -26,11 +26,6 @@ def calling(question: str, city: str) -> Traits:
     return traits(Record(messages=messages, tools=(Tool("weather"),)))
 
 
-def test_a_later_question_of_a_held_out_dialog_counts() -> None:
-    held_out = [dialog("Where do whales sleep at night?", FERRY)]
-    assert leaks([dialog(RAIN), dialog(FERRY)], held_out) == {1: ("query", 0)}
-
-
 def test_of_held_out_rows_that_ask_the_same_the_first_is_named() -> None:
     held_out = [dialog("Where do whales sleep?"), dialog(FERRY), dialog(FERRY), dialog(FERRY)]
     found = leaks([dialog(FERRY.upper()), dialog(f"{FERRY} Tell"), dialog(RAIN)], held_out)
@@ -43,15 +38,6 @@ def test_a_question_that_is_the_same_counts_before_calls_that_are() -> None:
     alone = calling("Do I need a coat there?", "Longyearbyen on Svalbard")
     found = leaks([alone, both, dialog(RAIN)], held_out)
     assert [*found.items()] == [(0, ("calls", 0)), (1, ("query", 1)), (2, ("query", 0))]
-
-
-def test_each_held_out_row_that_cannot_be_read_is_counted_by_its_code(tmp_path: Path) -> None:
-    lines = [FORMATS["openai"].example, "{broken", '{"a": 1}', "{also broken", "{"]
-    for name in ("one", "other"):
-        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found = read_held_out([str(tmp_path / "one"), str(tmp_path / "other")])
-    assert found.unread == {"E121": 6, "E202": 2}
-    assert found.locations == [f"{tmp_path / name}:1" for name in ("one", "other")]
 
 
 def test_held_out_rows_are_read_with_the_options_of_prep_and_changed_as_its_records_are(
@@ -71,15 +57,3 @@ def test_held_out_rows_are_read_with_the_options_of_prep_and_changed_as_its_reco
     (changed,) = read_held_out([str(path)], options, politely).traits
     queries = ["areyouagentlitethemodel", "areyoukakarotthemodel", "pleaseareyoukakarotthemodel"]
     assert [plain.query, named.query, changed.query] == queries
-
-
-def test_a_near_text_is_found_wherever_it_stands_among_all_texts() -> None:
-    """The first of all in the order of the alphabet, too."""
-    words = "is it going to rain in Oslo tomorrow morning or rather in the afternoon"
-    held = {number: f"{letter * 4} {words}" for number, letter in enumerate("abc")}
-    for number, text in held.items():
-        assert [*_near({7: text}, {number: text}, 0.8)] == [(7, number)]
-        assert [*_near({7: text}, {}, 0.8)] == []
-    for query in ("0 " + held[0], held[2] + " zz"):
-        ((found, number),) = _near({7: query}, held, 0.7)
-        assert found == 7 and number in held

@@ -4,17 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, Tool, digest
+from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.curation.fingerprints import (
-    Keys,
     comparable,
     dialog_text,
     keys,
-    packed,
-    unpacked,
 )
-from agentlite.data.curation.minhash import band_size, jaccard, shingles, sketches
-from agentlite.data.curation.traits import always_expects_calls, expected_tools, normal, traits
+from agentlite.data.curation.minhash import band_size, jaccard, shingles
 
 ASKED = Message("user", "Is it wet in Oslo?")
 
@@ -79,12 +75,6 @@ def test_the_bytes_of_values_are_those_of_texts_and_numbers_at_any_depth() -> No
     assert keys(record(calling(*calls), calling(calls[1]))).value_bytes == 4 + 2 + 4 + 1 + 1
 
 
-@given(st.tuples(*[st.integers(0, 2**64 - 1)] * 6))
-def test_keys_are_packed_in_48_bytes(values: tuple[int, int, int, int, int, int]) -> None:
-    assert len(packed(Keys(*values))) == 48
-    assert unpacked(packed(Keys(*values))) == Keys(*values)
-
-
 def test_the_text_of_a_dialog_is_all_but_its_system_turn_and_its_tools() -> None:
     messages = (
         Message("system", "Be kind."),
@@ -94,48 +84,6 @@ def test_the_text_of_a_dialog_is_all_but_its_system_turn_and_its_tools() -> None
     )
     text = dialog_text(Record(messages=messages, tools=(Tool("f", "Does f."),)))
     assert text == 'Is it wet in Oslo?\nI look.\nf {"b": 1, "a": "天"}'
-
-
-def test_traits_by_hand() -> None:
-    gold = {1: Gold((GoldCall("h"), GoldCall(ANY_TOOL)))}
-    asking = record(
-        calling(Call("f")),
-        Message("user", "ok!"),
-        calling(Call("g")),
-        Message("user", "And in Bergen, later on?"),
-        Message("assistant", "Dry."),
-        gold=gold,
-        parent="p",
-        source="s",
-        split="dev",
-        task="timing_decision",
-        meta={"joined": ["x", "y"]},
-    )
-    found = traits(asking)
-    assert found.parents == (asking.id, "p", "x", "y")
-    assert found.tools == ("g", "h")
-    assert (found.split, found.source, found.task) == ("dev", "s", "timing_decision")
-    assert found.query == "andinbergenlateron"  # the first is "isitwetinoslo", of 13 bytes
-    assert found.queries == [bytes.fromhex(digest("andinbergenlateron"))]
-    assert found.keys == keys(asking)
-    short = traits(Record(messages=(ASKED, Message("assistant", "Yes."))))
-    assert (short.query, short.queries) == ("isitwetinoslo", [bytes.fromhex(digest(short.query))])
-    assert traits(Record(messages=(Message("assistant", "a"),))).queries == []
-
-
-def test_a_query_is_compared_without_case_blanks_and_punctuation() -> None:
-    assert normal(" Is it_WET, in Ｏslo?") == "isitwetinoslo"
-    assert normal("ÆØÅ 天气？") == "æøå天气"
-    assert normal("?!") == "?!"
-
-
-def test_calls_are_always_expected_where_some_are_and_no_turn_expects_none() -> None:
-    called = record(calling(Call("f")))
-    assert expected_tools(called) == {"f"}
-    assert always_expects_calls(called)
-    assert not always_expects_calls(record(Message("assistant", "No.")))
-    assert not always_expects_calls(record(calling(Call("f")), gold={1: Gold()}))
-    assert not always_expects_calls(record(calling(), gold={1: Gold((GoldCall(ANY_TOOL),))}))
 
 
 # --- sketches ---
@@ -159,19 +107,3 @@ def test_the_index_is_that_of_the_sets_of_character_5_grams(one: str, other: str
     if min(len(one), len(other)) >= 5:
         index = len(a & b) / len(a | b)
         assert jaccard(shingles(one), shingles(other)) == pytest.approx(index)
-
-
-def test_a_sketch_does_not_depend_on_the_texts_around_it() -> None:
-    texts = [f"{'text ' * (n % 7)}{n}" for n in range(30)]
-    assert list(sketches(texts)) == [sketch for text in texts for sketch in sketches([text])]
-    assert {len(sketch) for sketch in sketches(texts)} == {256}
-    assert len(set(sketches(texts))) == 30
-
-
-@pytest.mark.parametrize("answer", ["Hi", "Hi.", " hi. ", "Hi。", "HI!?", "Ho."])
-def test_a_context_does_not_depend_on_blanks_case_and_the_last_stop(answer: str) -> None:
-    def context(content: str) -> int:
-        before = Message("assistant", content, loss=False)
-        return keys(record(before, Message("user", "And in Rome?"), calling(Call("f")))).context
-
-    assert (context(answer) == context("Hi")) is (answer != "Ho.")

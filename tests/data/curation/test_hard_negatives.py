@@ -9,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.samples import TIME, WEATHER
-from support.unknown_arguments import RECORD
 
 from agentlite.config.settings import PrepSettings, default
 from agentlite.core.json_schema import fits
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool
 from agentlite.data.augment import kinds
 from agentlite.data.curation.hard_negatives import (
-    NAMING,
     with_masked_names,
     without_right_tool,
 )
@@ -195,46 +193,9 @@ STAYS = [
 ]
 
 
-@pytest.mark.parametrize(("record", "reason"), STAYS)
-def test_no_right_tool_is_removed_where_another_might_do(record: Record, reason: str) -> None:
-    assert without_right_tool(record, (), "No.") == reason
-
-
-@pytest.mark.parametrize("place", [0, 1])
-@pytest.mark.parametrize("record", [record for record, reason in STAYS if "could" in reason])
-def test_no_right_tool_is_removed_where_another_might_do_one_of_several_calls(
-    record: Record, place: int
-) -> None:
-    tools, calls = [*record.tools], [*record.messages[1].calls]
-    tools.insert(place, RATE)
-    calls.insert(place, Call(RATE.name, {"amount": 3}, "call_1"))
-    calling = replace(record.messages[1], calls=tuple(calls))
-    messages = (record.messages[0], calling, *record.messages[2:])
-    several = replace(record, tools=tuple(tools), messages=messages)
-    assert without_right_tool(several, (), "No.") == "another tool could do it"
-
-
-@pytest.mark.parametrize(
-    ("words", "stays"),
-    [
-        (("tide ebb", "tide ebb flow rise fall rest"), True),  # 2 of 6 words
-        (("tide ebb flow", "tide ebb flow a1 b1 c1"), True),
-        (("ja jb jc jd je", "ja jb jc jf jg jh ji jk"), True),  # 3 of 10
-        (("ja jb jc jd je", "ja jb jc jf jg jh ji jk jl"), False),  # 3 of 11
-        (("get the list of all", "send the list by mail"), False),  # words that say nothing
-        (("ties", "tie"), True),
-        (("", ""), False),
-    ],
-)
-def test_tools_are_alike_from_three_tenths_of_the_words_of_their_descriptions_on(
-    words: tuple[str, str], stays: bool
-) -> None:
-    tools = tuple(
-        Tool(name, text, {"type": "object", "properties": {key: {"type": "string"}}})
-        for name, text, key in zip(("jump", "rest"), words, ("x", "y"), strict=True)
-    )
-    variant = without_right_tool(asking("Now?", tools, x="1"), (), "No.")
-    assert isinstance(variant, str) == stays
+def test_no_right_tool_is_removed_where_another_might_do() -> None:
+    for record, reason in STAYS:
+        assert without_right_tool(record, (), "No.") == reason
 
 
 def test_a_tool_that_is_due_for_the_same_question_elsewhere_is_removed_too() -> None:
@@ -283,94 +244,6 @@ def test_the_answer_is_in_the_script_of_the_question() -> None:
     assert made.records[0].messages[-1].content == NO_CALL_ANSWER_ZH
 
 
-def test_shares_are_kept_and_one_record_more_changes_nothing_for_the_others() -> None:
-    many = [asking(f"question {number}", (WEATHER, LIGHT), city="Oslo") for number in range(400)]
-    made = hard_negatives(many, removed=0.25, masked=0.5, seed=1)
-    assert 70 <= made.counts["removed"]["made"] <= 130
-    assert 160 <= made.counts["masked"]["made"] <= 240
-    fewer = hard_negatives(many[:0:-1], removed=0.25, masked=0.5, seed=1).records
-    assert {one.id for one in fewer} == {one.id for one in made.records if one.parent != many[0].id}
-    assert not hard_negatives(many, removed=0, masked=0, seed=1).records
-
-
-def test_unknown_arguments_stay_unknown_under_masked_names() -> None:
-    masked = with_masked_names(RECORD, 0)
-    assert isinstance(masked, Record)
-    (call,) = masked.messages[1].calls
-    assert call.name != "forecast_001" and masked.unknown_arguments(1) == [0]
-
-
-WORDS_OF_MUCH = [
-    "search",
-    "google",
-    "bing",
-    "browse",
-    "web",
-    "wiki",
-    "lookup",
-    "look_up",
-    "python",
-    "code",
-    "shell",
-    "bash",
-    "terminal",
-    "exec",
-    "command",
-    "script",
-    "sql",
-    "query",
-    "http",
-    "request",
-    "api",
-    "llm",
-    "gpt",
-    "chat",
-    "ask",
-    "answer",
-    "assistant",
-    "agent",
-    "搜索",
-    "检索",
-    "查询",
-    "浏览",
-    "代码",
-    "执行",
-    "问答",
-]
-
-
-@pytest.mark.parametrize("word", WORDS_OF_MUCH)
-def test_a_tool_that_does_much_could_do_anything(word: str) -> None:
-    for name in (word, f"my_{word}_2", word.upper()):
-        much = Tool(name, "Helps.", {"type": "object", "properties": {}})
-        record = asking("Wet?", (WEATHER, much), city="Oslo")
-        assert without_right_tool(record, (), "No.") == "another tool could do it"
-
-
-@pytest.mark.parametrize(
-    ("name", "is_alike"),
-    [
-        ("CityWeather", True),
-        ("weathers", True),
-        ("WEATHERMap", True),
-        ("get_lamp", False),  # shares only a word that says nothing
-        ("whether", False),
-    ],
-)
-def test_tools_are_alike_by_a_telling_word_of_their_names(name: str, is_alike: bool) -> None:
-    other = Tool(name, "Helps.", {"type": "object", "properties": {}})
-    record = asking("Wet?", (WEATHER, other), city="Oslo")
-    assert isinstance(without_right_tool(record, (), "No."), str) == is_alike
-
-
-def test_no_tool_is_removed_behind_a_call_that_is_given() -> None:
-    given_call = Message("assistant", "", (Call(WEATHER.name, {"city": "Rome"}, "r"),), loss=False)
-    before = (Message("user", "Rome?"), given_call, Message("tool", "9", call_id="r"))
-    record = asking("And Oslo?", (WEATHER, LIGHT), city="Oslo")
-    record = replace(record, messages=(*before, Message("assistant", "9."), *record.messages))
-    assert without_right_tool(record, (), "No.") == "a call is given before"
-
-
 def test_a_variant_says_how_it_is_written_and_nothing_about_what_is_gone() -> None:
     kept = {"protocol": "hermes", "joined": 2, "cut_from": 9, "bfcl_id": "x_1"}
     meta = {**kept, "turns": {"1": {}}, "source_row": 7, "category": "x"}
@@ -380,32 +253,6 @@ def test_a_variant_says_how_it_is_written_and_nothing_about_what_is_gone() -> No
         {**kept, "made": "right tool removed"},
         {**kept, "made": "names masked"},
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "is_telling"),
-    [
-        ("weather", False),
-        ("Weather", True),
-        ("getweather2", True),
-        ("get_weather", True),
-        ("天气", True),
-    ],
-)
-def test_a_name_in_a_text_counts_unless_it_is_a_word_as_any_other(
-    name: str, is_telling: bool
-) -> None:
-    tool = replace(LIGHT, name=name)
-    for message in (f"How is the {name}?", "Lamp?"):
-        masked = with_masked_names(asking(message, (tool,), room="hall"), 0)
-        assert (masked == "a text names a tool") == (is_telling and name in message)
-
-
-@pytest.mark.parametrize("keyword", sorted(NAMING))
-def test_names_stay_where_a_keyword_of_a_schema_may_name_parameters(keyword: str) -> None:
-    tool = replace(LIGHT, parameters={**LIGHT.parameters, keyword: {}})
-    masked = with_masked_names(asking("Lamp?", (tool,), room="hall"), 0)
-    assert masked == "a schema names parameters elsewhere"
 
 
 def test_gold_is_renamed_as_calls_are_and_what_is_not_on_offer_stays() -> None:

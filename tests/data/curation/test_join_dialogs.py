@@ -1,6 +1,5 @@
 """What joined dialogs keep apart and what they number on; the rest is in test_curation.py."""
 
-from itertools import combinations
 from typing import Any
 
 import pytest
@@ -55,27 +54,3 @@ def test_each_exchange_of_a_dialog_keeps_its_gold_and_has_ids_of_its_own() -> No
         assert joined.messages[turn - 1].content == f"Question {call.name[5:]}?"
         assert expected == gold[int(call.name[5:])]
     assert len({call.id for message in joined.messages for call in message.calls}) == 6
-
-
-def test_which_records_share_a_dialog_depends_on_the_seed() -> None:
-    records = [dialog(number) for number in range(9)]
-    shared = [
-        {
-            frozenset(record.meta["joined"])
-            for record in join_dialogs(records, k=3, seed=seed, fits=lambda slot: True)
-        }
-        for seed in range(4)
-    ]
-    assert all(one != other for one, other in combinations(shared, 2))
-
-
-def test_the_tools_of_a_dialog_do_not_stand_in_the_order_of_its_questions() -> None:
-    records = [dialog(number) for number in range(9)]
-    orders = set()
-    for seed in range(5):
-        (joined,) = join_dialogs(records, k=9, seed=seed, fits=lambda slot: True)
-        called = [call.name for message in joined.messages for call in message.calls]
-        offered = [tool.name for tool in joined.tools]
-        assert sorted(called) == sorted(offered) and called != offered
-        orders.add((*offered,))
-    assert len(orders) == 5

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.core.errors import RowError, UserError
+from agentlite.core.errors import RowError
 from agentlite.core.records import Message, Record
 from agentlite.data.curation.keep import parse_keep, refuse_unmet, surpassed
 
@@ -41,22 +41,6 @@ def test_a_rollout_stays_where_every_condition_holds(keep, record, reason):
     with pytest.raises(RowError) as found:
         refuse_unmet(record, parse_keep(keep))
     assert found.value.code == "F314" and reason in found.value.reason
-
-
-def test_faults_of_a_simulated_user_are_no_score_and_can_be_asked_for():
-    record = rollout(env=1.0)
-    with pytest.raises(RowError, match="has no score user_errors"):
-        refuse_unmet(record, parse_keep("user_errors<=0"))
-    record.meta["rollout"]["user_errors"] = 2
-    refuse_unmet(record, parse_keep("user_errors<=2,env>=1"))
-    with pytest.raises(RowError, match="user_errors is 2"):
-        refuse_unmet(record, parse_keep("user_errors<=0"))
-
-
-@pytest.mark.parametrize("keep", ["bst", "best env>=1", "env"])
-def test_a_mistake_is_refused(keep):
-    with pytest.raises(UserError, match="is not a condition"):
-        parse_keep(keep)
 
 
 def test_the_best_has_the_highest_mean_then_the_fewest_turns_then_comes_first():

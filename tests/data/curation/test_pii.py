@@ -2,7 +2,6 @@
 not.
 """
 
-import io
 import random
 import string
 from typing import Any
@@ -11,12 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.samples import DATA
 
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool, from_row, to_row
 from agentlite.data.curation.pii import find, mask
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import read_raw, samples, to_record
 from agentlite.scoring.metrics.tool_calls import calls_problem
 
 chances = st.integers(0, 10**9).map(random.Random)
@@ -285,18 +282,6 @@ def test_a_mask_ends_where_the_value_ends() -> None:
         assert mask(saying(text))[0].messages[0].content == masked
 
 
-@pytest.mark.parametrize(
-    ("word", "number", "kind"),
-    [("phone", "2125550147", "phone"), ("visa", "9111111111111110", "card")],
-)
-def test_a_word_says_what_a_number_is_from_within_24_characters(
-    word: str, number: str, kind: str
-) -> None:
-    """The word, and letters up to as many before the number."""
-    assert find(saying(f"{word.ljust(24, 'q')} {number}")) == {kind: 1}
-    assert not find(saying(f"{word.ljust(25, 'q')} {number}"))
-
-
 # the numbers that issuers publish for tests
 CARDS = [
     "4111111111111111",
@@ -324,12 +309,6 @@ def test_a_card_of_each_issuer_is_found_without_a_word_unless_a_digit_is_wrong()
         wrong = digits[:-1] + str((int(digits[-1]) + 1) % 10)
         assert "card" not in find(saying(f"It is {wrong}, is it not?"))
         assert "card" not in find(saying(f"order {digits}"))
-
-
-def test_a_number_of_no_known_issuer_is_a_card_where_it_is_said_to_be_one() -> None:
-    assert find(saying("my visa 9111111111111110")) == {"card": 1}
-    assert not find(saying("my visa 9111111111111111"))
-    assert not find(saying("It is 9111111111111110"))
 
 
 # each beginning, and what may follow it; put together so that no file holds a whole one
@@ -362,13 +341,6 @@ def test_a_key_is_found_by_its_beginning_and_one_that_is_too_short_is_none() -> 
         assert mask(saying(f"Take {key} for it."))[0].messages[0].content == "Take <KEY_1> for it."
         assert not find(saying(f"Take {key[:-1]} for it."))
         assert not find(saying(f"Take {key[:-7]}EXAMPLE for it."))
-
-
-def test_the_sample_rows_of_all_formats_hold_nothing() -> None:
-    for path in sorted(DATA.glob("formats/*.jsonl")):
-        for raw in read_raw(str(path), io.BytesIO()):
-            name, parts = samples(raw.value)
-            assert not any(find(to_record(part, name)) for part in parts), path
 
 
 def told() -> Record:

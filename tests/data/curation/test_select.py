@@ -9,18 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
-from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record, Tool, to_row
 from agentlite.data.curation.decontaminate import HeldOut
 from agentlite.data.curation.dedup import near_text
 from agentlite.data.curation.minhash import sketches
 from agentlite.data.curation.replay_buffer import BufferState, add_to_buffer, find_buffer
 from agentlite.data.curation.select import (
-    STEPS,
     End,
     Selection,
     SelectionContext,
-    check_duplicates,
     select,
 )
 from agentlite.data.curation.traits import traits
@@ -50,7 +47,6 @@ def selected(
     losses: Mapping[int, float] | None = None,
     held_out: Sequence[Record] = (),
     sources: Sequence[str] = (),
-    skip: Sequence[str] = (),
     buffer: BufferState | None = None,
     learnable: Callable[[Record], Record | None] = lambda record: record,
     **settings: Any,
@@ -69,7 +65,7 @@ def selected(
         buffer,
         learnable,
     )
-    return select(context, skip=skip)
+    return select(context)
 
 
 def test_an_equal_record_is_left_out_and_leaves_its_split_to_the_first() -> None:
@@ -99,16 +95,6 @@ def test_contradictions_are_named_or_left_out_with_one_that_they_contradict() ->
 def test_what_a_held_out_file_asks_is_left_out_with_its_place() -> None:
     found = selected([asking(0), asking(1)], held_out=[asking(1, answer="At nine.")])
     assert found.kept == [0] and found.ends == {1: End("F331", "held.jsonl:1")}
-
-
-@pytest.mark.parametrize(("near", "kept"), [(0.4, [1]), (0.8, [0, 1])])
-def test_how_near_a_question_gives_a_held_out_one_away_is_a_setting(
-    near: float, kept: list[int]
-) -> None:
-    held_out = Record(
-        messages=(Message("user", f"{QUESTIONS[0]} And tonight?"), *asking(0).messages[1:])
-    )
-    assert selected([asking(0), asking(1)], held_out=[held_out], near=near).kept == kept
 
 
 def test_a_limit_applies_to_what_the_steps_before_it_leave() -> None:
@@ -145,15 +131,6 @@ def test_a_coreset_by_loss_keeps_the_shares_of_the_tasks() -> None:
     assert selected(records, losses, **options).kept == [0, 1]
     weights = {"tool_selection": 1.0, "timing_decision": 1.0}
     assert selected(records, losses, task_weights=weights, **options).kept == [0, 2]
-
-
-def test_a_coreset_by_loss_keeps_the_shares_of_the_groups() -> None:
-    records = [asking(4, split="dev"), *map(asking, range(4))]
-    losses = {1: 9.0, 2: 8.0, 3: 2.0, 4: 1.0}
-    options = {"coreset_strategy": "loss_topk", "coreset_target_size": 2}
-    sources, mix = ["a", "a", "a", "b", "b"], ("a=a:1", "b=b:1")
-    assert selected(records, losses, sources=sources, **options).kept == [0, 1, 2]
-    assert selected(records, losses, sources=sources, mix=mix, **options).kept == [0, 1, 3]
 
 
 def test_a_group_that_is_too_small_is_repeated_in_train_alone() -> None:
@@ -201,17 +178,6 @@ def test_an_earlier_record_is_replayed_unless_it_is_here_or_gives_away_or_may_no
     assert {row["id"] for row in found.replayed} == {record.id for record in earlier[1:]}
 
 
-def test_another_buffer_has_other_rows_replayed(tmp_path: Path) -> None:
-    earlier = [*map(asking, range(4))]
-    drawn = set()
-    for number in range(9):
-        more = asking(4, answer=f"It is {number}.")
-        buffer = buffer_of([*earlier, more], tmp_path / str(number))
-        (row,) = selected([asking(5)], buffer=buffer, continual_replay_ratio=0.1).replayed
-        drawn |= {row["id"]} - {more.id}
-    assert len(drawn) > 1
-
-
 @pytest.mark.parametrize(("ratio", "count"), [(0.4, 2), (0.5, 2), (0.6, 3), (0.8, 3), (9.0, 3)])
 def test_fewer_rows_than_are_asked_for_are_noted(ratio: float, count: int, tmp_path: Path) -> None:
     records, earlier = [*map(asking, range(5))], [*map(asking, range(3, 6))]
@@ -223,27 +189,6 @@ def test_fewer_rows_than_are_asked_for_are_noted(ratio: float, count: int, tmp_p
     assert len(found.replayed) == found.figures["replayed"] == count
     notes = [f"replay: {wanted} rows asked for, the buffer has 3 that may be learned here"]
     assert [*found.notes] == (notes if wanted > count else [])
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_what_helps_where_a_split_is_empty_depends_on_whether_records_are_of_a_stage(
-    place: int,
-) -> None:
-    records = [asking(number, split="train") for number in range(2)]
-    sources = ["a.jsonl", "rollout/trajectories.jsonl"]
-    found = selected(
-        records[place:], sources=sources[place:], trajectories=("rollout",) * place, test=0.5
-    )
-    (note,) = found.notes
-    assert ("naming the dialogs beside --from" in note) == bool(place)
-    assert ("take `split` out of some rows" in note) == (not place)
-
-
-def test_a_step_that_is_skipped_leaves_everything() -> None:
-    records = [asking(0), asking(0)]
-    assert selected(records).kept == [0]
-    assert [*selected(records, skip=("copies",)).kept] == [0, 1]
-    assert [*STEPS][:6] == ["best", "copies", "contradictions", "leaks", "sample", "split"]
 
 
 def crowd() -> list[Record]:
@@ -258,8 +203,6 @@ def crowd() -> list[Record]:
     ]
 
 
-TWO_TOOLS = Message("assistant", "", tuple(Call(tool.name, {}, tool.name) for tool in TOOLS))
-EITHER = Record(messages=(Message("user", "Is it noon, and wet?"), TWO_TOOLS), tools=TOOLS)
 SHARED = {"task_weights": {"tool_selection": 1.0, "timing_decision": 2.0}}
 # the options of a step that needs the places of records, by what it does
 STEPS_BY_PLACE: dict[str, dict[str, Any]] = {
@@ -293,54 +236,3 @@ def test_a_record_that_is_left_out_before_changes_nothing_for_the_others(step: s
     assert moved.splits == {index + 1: split for index, split in alone.splits.items()}
     assert moved.times == {index + 1: count for index, count in alone.times.items()}
     assert (moved.notes, moved.figures) == (alone.notes, alone.figures)
-
-
-def test_a_record_with_tools_of_two_sides_is_left_out_wherever_it_stands() -> None:
-    options: dict[str, Any] = {"split_by": ("tools",), "dev": 0.3, "test": 0.3}
-    seed = next(seed for seed in range(99) if selected([EITHER], seed=seed, **options).ends)
-    found = selected([asking(1), asking(1), EITHER], seed=seed, **options)
-    assert found.ends[2] == End("F333") and 0 in found.kept
-
-
-COPIES = [
-    Record(messages=(Message("user", f"{QUESTIONS[0]} {end}"), TWO_TOOLS), tools=TOOLS)
-    for end in ("Say", "Tell", "Please")
-]
-COPIES = [
-    replace(
-        one, messages=(one.messages[0], replace(TWO_TOOLS, calls=(Call("weather", {"at": 1}),)))
-    )
-    for one in COPIES
-]
-CHOICES: dict[str, dict[str, Any]] = {
-    "a limit": {"limit": 3},
-    "a random coreset": {"coreset_strategy": "random", "coreset_target_size": 3},
-    "copies by calls": {"duplicates": ("calls",)},
-    "near copies": {"duplicates": ("near",), "near": 0.5},
-    "splits": {"dev": 0.3, "test": 0.3},
-    "repeats": {"sources": ["a"] * 4 + ["b"] * 5, "mix": ("a=a:1", "b=b:1.5*")},
-}
-
-
-@pytest.mark.parametrize("choice", CHOICES)
-def test_another_seed_chooses_others_and_the_same_seed_the_same(choice: str) -> None:
-    records = [*map(asking, range(6)), *COPIES]
-
-    def found(seed: int) -> str:
-        chosen = selected(records, seed=seed, **CHOICES[choice])
-        return str((chosen.kept, chosen.splits, chosen.times))
-
-    assert found(1) == found(1)
-    assert len({found(seed) for seed in range(9)}) > 1
-
-
-@pytest.mark.parametrize("names", [("none",), ("equal",), ("near", "calls", "equal"), ()])
-def test_kinds_of_copies_that_are_known_pass(names: tuple[str, ...]) -> None:
-    check_duplicates(names)
-
-
-@pytest.mark.parametrize("names", [("equal", "none"), ("none", "none"), ("none", "near")])
-def test_no_copies_and_some_are_refused(names: tuple[str, ...]) -> None:
-    with pytest.raises(UserError, match="both that duplicates stay and that they go") as error:
-        check_duplicates(names)
-    assert error.value.location == "--duplicates" and error.value.exit_code == 2

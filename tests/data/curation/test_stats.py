@@ -12,7 +12,7 @@ from agentlite.core.records import Gold, Message, Record
 from agentlite.data.curation.coreset import Wording
 from agentlite.data.curation.sample import sample
 from agentlite.data.curation.stats import Sized, script, statistics
-from agentlite.data.curation.traits import Traits, traits
+from agentlite.data.curation.traits import traits
 from agentlite.data.curation.truncate import cut
 
 
@@ -67,12 +67,6 @@ def test_statistics_by_hand() -> None:
     assert (empty["tokens"]["trained_share"], empty["length"]) == (0.0, {})
 
 
-def test_of_the_tools_that_are_called_the_ten_most_called_are_named() -> None:
-    sizes = [sized(1, (), tuple(f"f{n}" for n in range(12) for _ in range(n + 1)))]
-    most = statistics([traits(asking("q"))], sizes)["tools"]["most_called"]
-    assert most == {f"f{n}": n + 1 for n in range(11, 1, -1)}
-
-
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=300))
 def test_a_quantile_is_the_smallest_value_that_so_many_do_not_exceed(values: list[int]) -> None:
     records = [traits(asking("q"))] * len(values)
@@ -103,12 +97,6 @@ def test_the_script_of_a_dialog_is_that_of_its_first_question(text: str, name: s
     assert script(Record(messages=(Message("assistant", text),))) == name
 
 
-@pytest.mark.parametrize("before", [Message("system", "天"), Message("assistant", "Ж")])
-def test_what_others_say_before_the_first_question_has_no_script(before: Message) -> None:
-    turns = (before, Message("user", "Rain?"), Message("user", "天"), Message("assistant", "Ж"))
-    assert script(Record(messages=turns)) == "Latin"
-
-
 # --- samples ---
 
 
@@ -126,12 +114,6 @@ def test_a_sample_is_spread_evenly_and_a_small_source_gives_what_it_has(
     shuffled = random.Random(seed).sample(range(len(records)), len(records))
     again = sample([records[index] for index in shuffled], limit, seed)
     assert sorted(shuffled[index] for index in again) == chosen
-
-
-def test_a_sample_depends_on_the_seed_and_without_a_limit_is_all() -> None:
-    records: list[Traits] = [traits(asking(str(n))) for n in range(40)]
-    assert sample(records, 20, 1) != sample(records, 20, 2)
-    assert sample(records, None, 1) == list(range(40))
 
 
 # --- dialogs that are cut ---

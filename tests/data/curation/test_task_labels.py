@@ -1,6 +1,7 @@
 """agentlite.data.curation.task_labels: which of seed 002's tasks a record trains."""
 
-import pytest
+from itertools import product
+
 from msgspec.structs import replace
 
 from agentlite.core.records import Call, Gold, Message, Record, Tool
@@ -34,11 +35,6 @@ TABLE = [
         "tool_retrieval",
         "a tool is sought",
     ),
-    (
-        dialog("?What do you have for rain?", "!search_tools", "!weather", ".Wet."),
-        "tool_retrieval",
-        "a tool is sought",
-    ),
     (dialog("?有没有可以查天气的工具", "!weather", ".有"), "tool_retrieval", "a tool is sought"),
     (
         dialog("?Weather, then book", "!weather", "!book", ".Done."),
@@ -61,9 +57,7 @@ TABLE = [
         "a condition",
     ),
     (dialog("?如果明天下雨就帮我订车", "!weather", ".不下雨"), "timing_decision", "a condition"),
-    (dialog("?Wait until noon and mail Ann", "!mail", ".Done."), "timing_decision", "a condition"),
     (dialog("?Weather in Oslo?", "!weather", ".Wet."), "tool_selection", "a call"),
-    (dialog("?奥斯陆天气", "!weather", ".下雨"), "tool_selection", "a call"),
     # what SAGE's classifier takes for something else
     (
         dialog("?Notify Ann and check the specific tariff", "!mail", ".Done."),
@@ -77,12 +71,6 @@ TABLE = [
     ),
     (dialog("?What API version is it?", "!mail", ".3."), "tool_selection", "a call"),
     (
-        dialog("?A car until Monday, if possible, a red one", "!book", ".Done."),
-        "tool_selection",
-        "a call",
-    ),
-    (dialog("?When is it wet?", "!weather", ".Now."), "tool_selection", "a call"),
-    (
         dialog("?If I save 9 a month, how much is it?", "!book", ".Much."),
         "tool_selection",
         "a call",
@@ -92,11 +80,12 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("record", "task", "rule"), TABLE)
-def test_a_record_has_the_task_of_what_is_due_in_it(record: Record, task: str, rule: str) -> None:
-    named, why = classified(record)
-    assert (named.task, why) == (task, rule)
-    assert (named.messages, named.id) == (record.messages, record.id)
+def test_a_record_has_the_task_of_what_is_due_in_it() -> None:
+    for record, task, rule in TABLE:
+        named, why = classified(record)
+        assert (named.task, why) == (task, rule)
+        assert (named.messages, named.id) == (record.messages, record.id)
+    assert {rule for _, _, rule in TABLE} | {"many tools on offer"} == set(RULES)
 
 
 def test_a_record_that_says_its_task_keeps_it() -> None:
@@ -109,14 +98,6 @@ def test_gold_says_what_is_due_where_it_differs_from_the_turn() -> None:
     assert classified(record)[0].task == "timing_decision"
 
 
-def test_of_many_tools_the_right_one_has_to_be_retrieved() -> None:
-    more = tuple(Tool(f"tool_{number}") for number in range(20))
-    assert (
-        classified(replace(dialog("?Weather?", "!weather", ".Wet."), tools=TOOLS + more))[1]
-        == "many tools on offer"
-    )
-
-
 def test_from_20_tools_on_there_are_many_and_from_3_that_are_due_at_once_it_is_a_plan() -> None:
     for count, rule in ((19, "a call"), (20, "many tools on offer")):
         tools = (TOOLS[0], *(Tool(f"tool_{number}") for number in range(count - 1)))
@@ -127,86 +108,57 @@ def test_from_20_tools_on_there_are_many_and_from_3_that_are_due_at_once_it_is_a
     assert classified(dialog("?Please.", "!mail,mail,mail", ".Done."))[1] == "a call"
 
 
-def test_every_rule_is_shown_above() -> None:
-    assert {rule for _, _, rule in TABLE} | {"many tools on offer"} == set(RULES)
-
-
 def rule_of(question: str, tool: str = "weather") -> str:
     record = replace(dialog(f"?{question}", f"!{tool}", ".Wet."), tools=(Tool(tool),))
     return classified(record)[1]
 
 
-WAYS = ("search", "find", "retrieve", "discover", "list", "recommend")
-FINDERS = [
-    *(f"{way}{gap}{what}" for way in WAYS for gap in ("", "_") for what in ("tools", "apis")),
-    *(f"{what}_{way}" for what in ("tool", "tools", "api", "plugins") for way in WAYS[:2]),
-    *("ToolRetriever", "plugin_retrieval", "my_find_plugins"),
-]
+FINDERS = ("search_tools", "findapis", "tool_search", "ToolRetriever", "my_find_plugins")
 
 
-@pytest.mark.parametrize("name", FINDERS)
-def test_a_tool_that_finds_tools_is_known_by_its_name(name: str) -> None:
-    assert rule_of("Weather?", name) == "a tool is sought"
+def test_a_tool_that_finds_tools_is_known_by_its_name() -> None:
+    for name in FINDERS:
+        assert rule_of("Weather?", name) == "a tool is sought"
+    for name in ("search_tool", "find_hotels", "list_tools_of_shop", "tool_list"):
+        assert rule_of("Weather?", name) == "a call"
 
 
-@pytest.mark.parametrize("name", ["search_tool", "find_hotels", "list_tools_of_shop", "tool_list"])
-def test_a_tool_that_finds_something_else_is_one_as_any_other(name: str) -> None:
-    assert rule_of("Weather?", name) == "a call"
+def test_a_question_asks_for_a_tool_if_it_wants_one_that_does_something() -> None:
+    for start, what in product(("which", "find", "is there"), ("tool", "API")):
+        for words in ("", "a ", "the very best "):
+            for end in (" can do it", " that sings", " for rain", " to sing", "?", "", " is best"):
+                assert rule_of(f"Please, {start} {words}{what}{end}") == "a tool is sought"
+        for question in (
+            f"{start} one of the best {what} can do it",  # too far away
+            f"{start} {what} version",
+            f"{start} hotel for rain",
+            f"Use the {what} for rain.",
+        ):
+            assert rule_of(question) == "a call"
 
 
-@pytest.mark.parametrize("start", ["which", "what", "find", "search for", "look for", "is there"])
-@pytest.mark.parametrize("what", ["tool", "tools", "API", "plugin"])
-def test_a_question_asks_for_a_tool_if_it_wants_one_that_does_something(
-    start: str, what: str
-) -> None:
-    for words in ("", "a ", "the very best "):
-        for end in (" can do it", " that sings", " for rain", " to sing", "?", "", " is best"):
-            assert rule_of(f"Please, {start} {words}{what}{end}") == "a tool is sought"
-    for question in (
-        f"{start} one of the best {what} can do it",  # too far away
-        f"{start} {what} version",
-        f"{start} hotel for rain",
-        f"Use the {what} for rain.",
-    ):
-        assert rule_of(question) == "a call"
-
-
-@pytest.mark.parametrize(
-    "start", ["哪个", "哪些", "哪款", "什么", "找", "搜索", "检索", "查找", "推荐", "有没有"]
-)
-def test_a_question_in_chinese_asks_for_a_tool_near_its_word(start: str) -> None:
-    for what in ("工具", "接口", "插件", "API"):
+def test_a_question_in_chinese_asks_for_a_tool_near_its_word() -> None:
+    for start, what in product(("哪个", "搜索", "有没有"), ("工具", "API")):
         assert rule_of(f"请{start}{'好' * 8}{what}") == "a tool is sought"
         assert rule_of(f"请{start}{'好' * 9}{what}") == "a call"
 
 
 CONDITIONS = [
-    *("Book only if it is dry.", "Book ONLY WHEN it is dry.", "Book it unless it rains."),
-    *("Book as soon as it is dry.", "Call in case it rains.", "Wait for Ann.", "Wait until noon."),
-    *("Book it if necessary.", "Call if needed.", "Pay if required.", "If not, book it."),
-    *("If it rains, book.", "Hi. And if it rains, book.", "Look; but if it rains, book."),
-    "If you can, and if it rains, book.",
-    *(f"{word}下雨就取消" for word in ("如果", "假如", "倘若", "要是", "一旦", "若")),
-    *(f"如果下雨，{word}订车" for word in ("就", "请", "帮", "则", "再", "通知", "提醒", "改")),
-    *("除非下雨", "等到中午", "只有下雨才订", "必要时订", "需要时订", "有必要订", "先确认天气"),
-    *("先检查", "先核实", "先看看", "先问"),
+    *("Book ONLY WHEN it is dry.", "Call in case it rains.", "Wait for Ann.", "Pay if required."),
+    *("If it rains, book.", "Hi. And if it rains, book.", "If you can, and if it rains, book."),
+    *("一旦下雨就取消", "如果下雨，通知订车", "除非下雨", "只有下雨才订", "必要时订", "先确认天气"),
 ]
 NO_CONDITIONS = [
-    *("Book it if possible, in red.", "If you can, book it.", "If you could, book it."),
-    *("If it rains book it.", "Notify me.", "What if? Book it.", "If I pay 9, what is it?"),
-    *("If I pay 9, how much is it?", "If I pay, is it mine?", "Say when it is dry."),
-    *("如果下雨", "若干城市的天气", "只有一辆车", "先生要一辆车"),
+    *("Book it if possible, in red.", "If you could, book it.", "If it rains book it."),
+    *("If I pay 9, how much is it?", "Say when it is dry.", "如果下雨", "若干城市的天气"),
 ]
 
 
-@pytest.mark.parametrize("question", CONDITIONS)
-def test_a_condition_is_known_by_its_words(question: str) -> None:
-    assert rule_of(question) == "a condition"
-
-
-@pytest.mark.parametrize("question", NO_CONDITIONS)
-def test_a_polite_if_and_a_calculation_are_no_conditions(question: str) -> None:
-    assert rule_of(question) == "a call"
+def test_a_condition_is_known_by_its_words() -> None:
+    for question in CONDITIONS:
+        assert rule_of(question) == "a condition"
+    for question in NO_CONDITIONS:  # a polite if, a calculation
+        assert rule_of(question) == "a call"
 
 
 def test_conditions_and_wishes_count_where_they_are_met_with_a_call() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, digest
+from agentlite.core.records import ANY_TOOL, Gold, GoldCall, Message, Record, digest
 from agentlite.data.curation.traits import (
     SHORTEST_QUERY,
     always_expects_calls,
@@ -90,22 +90,9 @@ def test_the_tools_of_a_record_are_those_that_its_gold_expects_by_name(
     assert always_expects_calls(record) is always
 
 
-def test_a_call_that_a_record_makes_is_expected_where_no_gold_says_otherwise() -> None:
-    turns = (Message("user", "q"), Message("assistant", "", (Call("f", {}, "c0"),)))
-    assert traits(Record(messages=turns)).tools == ("f",)
-
-
 @given(st.text())
 def test_a_text_is_the_same_in_other_letters_and_marks_and_never_becomes_empty(text: str) -> None:
     assert normal(normal(text)) == normal(text)
     assert bool(normal(text)) == bool(text)
     if any(letter.isalnum() for letter in text):
         assert normal(f" _{text}! ") == normal(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "same"),
-    [("Is it Ｗet?", "isitwet"), ("STRASSE", "straße"), ("snake_case", "snakecase"), ("?!", "?!")],
-)
-def test_case_width_blanks_and_punctuation_do_not_count(text: str, same: str) -> None:
-    assert normal(text) == normal(same)

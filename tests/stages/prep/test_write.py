@@ -19,7 +19,7 @@ from agentlite.data.curation.coreset import wording
 from agentlite.data.curation.select import Selection
 from agentlite.rendering import choose, training_rows
 from agentlite.rendering.encoding import IGNORED
-from agentlite.stages.prep.write import _new_tools, by_file, happened
+from agentlite.stages.prep.write import _new_tools
 from agentlite.workspace.model_source import load_template
 from agentlite.workspace.run_folder import read_plan
 
@@ -31,44 +31,6 @@ def test_test_records_that_call_none_of_the_trained_tools_are_counted():
     # record 2 calls a, which is trained; 4 calls nothing; b is only in dev
     assert _new_tools(ingested, Selection([*range(6)], {}, splits)) == 2
     assert _new_tools(ingested, Selection([0, 2, 4], {}, splits)) == 0
-
-
-def test_what_happened_is_counted_and_what_did_not_is_left_out():
-    ingested: Any = SimpleNamespace(
-        left_out=Counter(D1=1),
-        rejects=[SimpleNamespace(code=code) for code in ("E2", "E1", "E2")],
-        cuts=[{}, {}],
-        repaired=Counter(),
-        personal=Counter(email=3),
-        retrieved=Counter(),
-        undeclared=Counter(records=1, parameters=2),
-        invalid_schemas=Counter(f=2),
-        for_tests=3,
-        undescribed={"rain_001"},
-        offering_undescribed=4,
-    )
-    ends: Any = {0: SimpleNamespace(code="D2"), 3: SimpleNamespace(code="D1")}
-    assert happened(ingested, Selection([], ends)) == {
-        "rejects": {"E2": 2, "E1": 1},
-        "left_out": {"D1": 2, "D2": 1},
-        "cut": 2,
-        "personal": {"email": 3},
-        "undeclared": {"records": 1, "parameters": 2},
-        "invalid_schemas": {"f": 2},
-        "for_tests": 3,
-        "undescribed": {"tools": 1, "records": 4},
-    }
-    assert list(happened(ingested, Selection([], ends))["rejects"]) == ["E2", "E1"]
-
-
-def test_the_rows_of_a_source_stand_beside_its_formats():
-    counts = {"a": {"read": 2, "kept": 1}, "b": {"read": 1, "kept": 1}}
-    formats = {"a": Counter(openai=2), "b": Counter()}
-    ingested: Any = SimpleNamespace(formats=formats, by_file=lambda ends: counts)
-    assert by_file(ingested, Selection([])) == {
-        "a": {"formats": {"openai": 2}, "read": 2, "kept": 1},
-        "b": {"formats": {}, "read": 1, "kept": 1},
-    }
 
 
 OPTIONS: dict[str, Any] = {"model": "smollm2-135m", "dev": 0.2, "test": 0.3, "max_rejects": 0.5}
@@ -111,28 +73,6 @@ def test_the_figures_add_up_and_are_those_of_the_files(rows, tmp_path):
     assert done.next == f"agentlite sft --run {tmp_path / 'run'}"
     other = prep(str(rows), run=str(tmp_path / "run"), out="b", **OPTIONS)
     assert other.next == f"agentlite sft --data b --run {tmp_path / 'run'}"
-
-
-def test_a_split_that_misses_its_share_is_on_the_screen_in_stats_and_in_the_figures(
-    tmp_path, capsys
-):
-    (line, *_) = (DATA / "weather.jsonl").read_bytes().splitlines()
-    rows = [{**json.loads(line), "split": "test", "id": f"{n}"} for n in range(30)]
-    for number, row in enumerate(rows):
-        row["messages"][0]["content"] = f"Question number {number * 7919}: is it wet?"
-        if number % 3:
-            del row["split"]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    given = {"model": "smollm2-135m", "dev": 0, "test": 0.1, "split_by": ("query",)}
-    for dry_run in (True, False):
-        done = prep(str(path), run=str(tmp_path / "run"), dry_run=dry_run, **given)
-        missed = done.figures["split_missed"]
-        assert missed["test"]["wanted"] == 3 and missed["test"]["got"] >= 10
-        said = f"test has {missed['test']['got']} of 30 records, and 3 were asked for"
-        assert said in capsys.readouterr().err
-    stats = json.loads((tmp_path / "run/prep/stats.json").read_bytes())
-    assert stats["split_missed"] == missed and said in "".join(stats["notes"])
 
 
 def test_every_written_record_has_one_row_of_measures(rows, tmp_path):
