@@ -2,9 +2,7 @@
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import takewhile
 from pathlib import Path
@@ -15,9 +13,6 @@ from agentlite.rendering.token_cache import described, encoder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-MOST_TOKENS = 128  # of a character: bytes of what a normalizer makes of it
-SLOW, SLOW_TOTAL = 1.0, 30.0  # seconds: texts that take longer may take so much together
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -45,32 +40,6 @@ PREFIXES = {
 }
 
 
-@contextmanager
-def tokenizer_errors(name: str) -> Iterator[None]:
-    """An error of a tokenizer is the model's fault. Raises UserError 5."""
-    try:
-        yield
-    except BaseException as error:
-        if not _is_of_library(error):
-            raise
-        words = " ".join(str(error).split())[:200]
-        raise _unfit(name, f"fails: {words}") from error
-
-
-def _is_of_library(error: BaseException) -> bool:
-    """The library raises a bare Exception, or, where its Rust panics, a BaseException."""
-    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
-
-
-def _unfit(name: str, what: str) -> UserError:
-    return UserError(
-        f"the tokenizer {what}.",
-        "Choose another model, or the tokenizer.json that its makers give.",
-        location=name,
-        exit_code=MODEL,
-    )
-
-
 class Template:
     """How one model writes a dialog, and how its tokenizer cuts the text."""
 
@@ -83,7 +52,6 @@ class Template:
             chat_template,
             dict(special),
         )
-        self._slow = 0.0  # seconds that slow texts took to cut
         tokenizer.no_truncation()
         tokenizer.no_padding()
 
@@ -357,22 +325,12 @@ class Template:
         """Text to token ids, none added. `before`: the ids of what stands before it, of which only
         the last one counts.
         """
-        inside, begun = self._inside(before), time.thread_time()
-        with tokenizer_errors(self.name):
-            ids = self._encoders[inside](text)
-        if len(ids) > MOST_TOKENS * (len(text) + 10):
-            raise _unfit(self.name, f"makes {len(ids)} tokens of {len(text)} characters")
-        if (taken := time.thread_time() - begun) > SLOW:
-            self._slow += taken
-            if self._slow > SLOW_TOTAL:
-                raise _unfit(self.name, f"took {self._slow:.0f} s for a few texts")
-        return ids
+        return self._encoders[self._inside(before)](text)
 
     def offsets(self, text: str, before: Sequence[int] = ()) -> list[tuple[int, int]]:
         """Where in the text each of its tokens begins and ends."""
         tokenizer = self._without_prefix[0] if self._inside(before) else self.tokenizer
-        with tokenizer_errors(self.name):
-            return list(tokenizer.encode(text, add_special_tokens=False).offsets)
+        return list(tokenizer.encode(text, add_special_tokens=False).offsets)
 
     def _inside(self, before: Sequence[int]) -> bool:
         """Whether the tokenizer puts no prefix to a text there: behind other text, or behind an
@@ -427,9 +385,7 @@ def read_template(name: str, folder: Path) -> Template:
     try:
         config = json.loads((folder / "tokenizer_config.json").read_bytes())
         tokenizer = _tokenizer((folder / "tokenizer.json").read_bytes())
-    except BaseException as error:
-        if not _is_of_library(error):
-            raise
+    except Exception as error:  # the tokenizers library raises a bare one
         raise UserError(
             f"the tokenizer cannot be read: {error}", "", location=str(folder), exit_code=MODEL
         ) from error
