@@ -5,12 +5,11 @@ import json
 import pytest
 from msgspec.structs import replace
 from support.samples import WEATHER
-from tokenizers import AddedToken, Tokenizer
 
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Message, Record
 from agentlite.rendering import choose, encoding, protocols_of, render, training_rows
-from agentlite.rendering.loss_weights import TABLES, Segment, Table, segments, weight_at
+from agentlite.rendering.loss_weights import TABLES, Segment, Table, segments
 from agentlite.rendering.renderer import Rendered, Span
 from agentlite.rendering.template import Template, read_template
 
@@ -85,18 +84,6 @@ def test_a_token_is_left_out_exactly_where_it_has_part_of_what_is_left_out(writt
             ]
 
 
-def test_a_row_is_cut_at_its_spans_and_nowhere_else():
-    row = Rendered("abcdef", (Span(1, 0, 2, False), Span(3, 2, 3, True), Span(5, 4, 6, True)))
-    assert encoding.pieces(row) == [("ab", False), ("c", True), ("d", False), ("ef", True)]
-    assert encoding.show(row, "<{}>".format) == "ab<c>d<ef>"
-
-
-def test_what_a_span_leaves_out_is_cut_in_the_order_of_the_text():
-    row = Rendered("abcdefgh", (Span(1, 0, 8, True, left_out=((5, 6), (1, 4), (2, 3))),))
-    assert encoding.show(row, "<{}>".format) == "<a>bcd<e>f<gh>"
-    assert "".join(piece for piece, _ in encoding.pieces(row)) == row.text
-
-
 def test_a_rewritten_history_gives_a_row_a_step_and_only_its_own_step_is_trained(templates):
     template = templates["forgets"]
     record = Record(
@@ -138,37 +125,6 @@ def test_a_token_weighs_what_the_segment_weighs_that_it_begins_in(smollm2, dialo
         training_rows(text, chosen("hermes", smollm2), smollm2, table, silent)
 
 
-def test_the_question_that_a_table_looks_at_is_the_last_one_before_the_turn(smollm2):
-    messages = (
-        Message("user", "What is the value of city?"),
-        Message("assistant", "Oslo."),
-        Message("user", "Thanks."),
-        Message("assistant", "You are welcome."),
-    )
-    record = Record(messages=messages, tools=(WEATHER,))
-    (row,) = training_rows(record, chosen("hermes", smollm2), smollm2, TABLES["agentflan"])
-    heavy = [i for i, w in zip(row.input_ids, row.weights, strict=True) if w == 3]
-    assert smollm2.decode(heavy) == "Oslo."
-
-
-def test_the_question_of_an_answer_is_the_users_and_no_result_of_a_tool(smollm2):
-    messages = (
-        Message("user", "What is the value of city?"),
-        Message("assistant", calls=(Call("get_weather", {"city": "Oslo"}, "a"),)),
-        Message("tool", "4 mm", call_id="a"),
-        Message("assistant", "Oslo."),
-    )
-    record = Record(messages=messages, tools=(WEATHER,))
-    (row,) = training_rows(record, chosen("hermes", smollm2), smollm2, TABLES["agentflan"])
-    heavy = smollm2.decode([i for i, w in zip(row.input_ids, row.weights, strict=True) if w == 3])
-    assert heavy.endswith("Oslo.") and heavy.startswith("<tool_call>")
-
-
-def test_a_weight_is_that_of_the_segment_from_its_start_to_before_its_end():
-    parts = [Segment(0, 2, 1.0), Segment(2, 5, 2.0)]
-    assert [weight_at(parts, position) for position in range(6)] == [1, 1, 2, 2, 2, 0]
-
-
 CALLED, SAID, RESULT = (2.0, 2.0), (1.0, 1.0), (2.0, 0.0)
 REACT = {
     "Thought:": SAID,
@@ -194,14 +150,6 @@ def test_a_mark_and_what_follows_it_have_the_weights_of_ms_swift(table, marks):
         for mark, (own, following) in marks.items()
         for pair in ((mark, own), (" x\n", following))
     ]
-
-
-def test_hermes_weighs_a_whole_call_twice():
-    text = "a<tool_call>\n{}\n</tool_call>b<tool_call>c"
-    found = [
-        (text[part.start : part.end], part.weight) for part in segments(text, TABLES["hermes"])
-    ]
-    assert found == [("a", 1.0), ("<tool_call>\n{}\n</tool_call>", 2.0), ("b<tool_call>c", 1.0)]
 
 
 AGENTFLAN = ["Name:", "Action:", "ACTION:", "Tool:", "Command", "Arguments:", "action input"]
@@ -262,28 +210,6 @@ def test_a_chat_template_is_that_of_its_file_or_the_one_for_tools(
         assert refused.value.exit_code == MODEL
     else:
         assert files(tmp_path, smollm2, config, jinja).chat_template == text
-
-
-def test_a_template_prints_the_special_tokens_of_its_config(smollm2, tmp_path):
-    config = {
-        "chat_template": "{{ bos_token }}|{{ eos_token }}|{{ pad_token }}|{{ unk_token }}",
-        "bos_token": "<s>",
-        "eos_token": {"content": "</s>"},
-        "pad_token": None,
-        "unk_token": "<unk>",
-    }
-    assert files(tmp_path, smollm2, config).render([]) == "<s>|</s>||<unk>"
-
-
-def test_a_folder_without_a_tokenizer_or_with_a_broken_one_is_refused(smollm2, tmp_path):
-    with pytest.raises(UserError, match=r"holds no tokenizer\.json") as refused:
-        read_template("m", tmp_path)
-    assert refused.value.exit_code == MODEL
-    (tmp_path / "tokenizer.json").write_text("{}")
-    (tmp_path / "tokenizer_config.json").write_text("{}")
-    with pytest.raises(UserError, match="the tokenizer cannot be read") as refused:
-        read_template("m", tmp_path)
-    assert refused.value.exit_code == MODEL
 
 
 TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
@@ -355,44 +281,6 @@ def test_a_template_prints_several_calls_and_words_beside_one_only_if_both_are_i
     assert (template.takes_several_calls, template.keeps_text_with_calls) == (several, with_text)
 
 
-def test_a_template_is_asked_for_a_prompt_and_no_tools_are_none(smollm2):
-    source = "{{ add_generation_prompt }} {{ tools is none }} {{ messages|length }}"
-    template = Template("m", smollm2.tokenizer, source, {})
-    assert template.render([{}]) == "False True 1"
-    assert template.render([{}, {}], [{"a": 1}], prompt=True) == "True False 2"
-    with pytest.raises(UserError, match="no token <nope>") as refused:
-        template.token_id("<nope>")
-    assert refused.value.exit_code == MODEL
-
-
-def test_tokens_begin_where_their_text_does(smollm2):
-    text = "Wet in Oslo?"
-    starts = [start for start, _ in smollm2.offsets(text)]
-    pieces = [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
-    assert [smollm2.encode(piece) for piece in pieces] == [[i] for i in smollm2.encode(text)]
-
-
-def with_special(smollm2, *tokens):
-    tokenizer = Tokenizer.from_str(smollm2.tokenizer.to_str())
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in tokens])
-    return tokenizer
-
-
-def test_of_marks_that_begin_alike_the_longest_ends_a_turn(smollm2):
-    tokenizer = with_special(smollm2, "<|im_end|><|now|>")
-    source = TURN + "<|im_end|><|now|>\n{% endfor %}"
-    assert Template("m", tokenizer, source, {}).turn_end == "<|im_end|><|now|>"
-
-
-def test_a_template_neither_cuts_nor_fills_up_a_text(smollm2):
-    tokenizer = with_special(smollm2)
-    tokenizer.enable_truncation(3)
-    tokenizer.enable_padding(length=20)
-    text = "How wet is it in Oslo today?"
-    assert Template("m", tokenizer, TURN, {}).encode(text) == smollm2.encode(text)
-    assert len(Template("m", tokenizer, TURN, {}).offsets(text)) == len(smollm2.encode(text))
-
-
 BARE = (
     "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>"
     "{{ m.role }}\n{% if m.tool_calls %}{% for c in m.tool_calls %}{% if not loop.first %}; "
@@ -448,24 +336,3 @@ def test_a_weight_is_a_finite_number_above_0(setting, problem):
     with pytest.raises(UserError, match=problem) as refused:
         protocols_of(setting)
     assert (refused.value.exit_code, refused.value.location) == (2, "--protocol")
-
-
-@pytest.mark.long
-def test_a_mixture_goes_by_seed_and_record_in_proportion_to_the_weights(smollm2):
-    records = [Record(messages=(Message("user", f"{n}"),)) for n in range(400)]
-    taken = [
-        [choose("hermes=1,react=3", smollm2, seed).of(one).name for one in records]
-        for seed in (0, 1)
-    ]
-    assert taken[0] != taken[1]
-    for names in taken:
-        assert 60 <= names.count("hermes") <= 140
-        assert names.count("hermes") + names.count("react") == 400
-
-
-@pytest.mark.long
-def test_of_added_tokens_that_begin_alike_the_longest_is_taken(smollm2):
-    tokenizer = with_special(smollm2, "<|now|>", "<|now|><|then|>")
-    for text in ("a<|now|>b", "a<|now|><|then|>b", "<|now|><|now|><|then|>"):
-        expected = tokenizer.encode(text, add_special_tokens=False).ids
-        assert Template("m", tokenizer, TURN, {}).encode(text) == expected

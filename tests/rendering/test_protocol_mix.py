@@ -1,13 +1,10 @@
 """Which protocol of a mixture a record gets depends on the calls of a turn, not of the dialog."""
 
-from collections import Counter
-
 import pytest
 from msgspec.structs import replace
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record
-from agentlite.data.curation.sample import sample
 from agentlite.rendering import choose, settled
 
 
@@ -48,13 +45,6 @@ def test_a_record_keeps_the_protocol_that_prep_chose_for_it_if_that_is_here(smol
         assert mixture.of(replace(record, meta={"protocol": "chat"})) == mixture.of(record)
 
 
-def test_a_record_that_no_protocol_of_a_mixture_holds_gets_one_of_them(smollm2):
-    """Rendering it says why it cannot be written."""
-    mixture = choose("react=1,toolllama=1", smollm2)
-    names = {mixture.of(dialog(number, 2)).name for number in range(40)}
-    assert names == {"react", "toolllama"}
-
-
 def test_another_seed_gives_records_other_protocols_and_a_recorded_setting_the_same(smollm2):
     records, setting = [dialog(number) for number in range(200)], "hermes=3,react=1"
 
@@ -65,13 +55,6 @@ def test_another_seed_gives_records_other_protocols_and_a_recorded_setting_the_s
     assert len({(*one,) for one in found}) == 3
     assert found == [names(settled(setting, smollm2, seed)) for seed in range(3)]
     assert all(120 < one.count("hermes") < 180 for one in found)
-
-
-def test_the_records_that_a_limit_draws_have_every_protocol(smollm2):
-    mixture = choose("hermes=1,react=1", smollm2)
-    records = [dialog(number) for number in range(1000)]
-    drawn = Counter(mixture.of(records[index]).name for index in sample(records, 60, 0))
-    assert min(drawn["hermes"], drawn["react"]) >= 15
 
 
 @pytest.mark.parametrize(

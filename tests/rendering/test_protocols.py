@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.examples import examples, in_turn
+from support.examples import examples, sample
 from support.samples import DATA, PROMPT_TEMPLATES, TIME, WEATHER
 
 from agentlite.core.errors import RowError, UserError
@@ -213,18 +213,6 @@ def test_a_row_with_nothing_to_train_is_refused(smollm2):
         training_rows(record, chosen("hermes", smollm2), smollm2)
 
 
-def test_a_turn_switched_off_takes_only_its_own_row_where_history_is_rewritten(templates):
-    messages = (
-        Message("user", "a"),
-        Message("assistant", "<think>w</think> first", loss=False),
-        Message("user", "b"),
-        Message("assistant", "second"),
-    )
-    template = templates["forgets"]
-    (row,) = training_rows(Record(messages=messages), chosen("hermes", template), template)
-    assert template.decode([label for label in row.labels if label >= 0]) == "second<|im_end|>"
-
-
 @cache
 def records_of_all_data() -> list[Record]:
     """Every row under tests/support/rows that is a record, of every format."""
@@ -247,7 +235,7 @@ def test_over_all_rows_no_result_is_trained_and_every_turn_end_is(
 ):
     protocol, template = both(protocol_name, template_name, templates)
     seen = Counter()
-    for record in in_turn(4, records_of_all_data()):
+    for record in sample(40, records_of_all_data()):
         try:
             rows = render(record, protocol, template)
             renderer.check_reading(record, rows, protocol, template)
@@ -394,31 +382,6 @@ def test_text_that_cannot_be_read_gets_a_problem_and_no_exception(name, text):
     assert PROTOCOLS[name].parse(text).problem
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ('<|startofthink|>{"api_name": "f"', "call not closed"),
-        ('<|startofthink|>{"api_name": f}<|endofthink|>', "call is not JSON"),
-        ('<|startofthink|>{"parameters": {}} and so on<|endofthink|>', "call has no name"),
-        ('<|startofthink|>{"api_name": "f"} and so on<|endofthink|>', "text after a call"),
-        ('<|startofthink|>{"api_name": "f"}', "call not closed"),
-        ('<|startofthink|>{"api_name": "f"}<|endofthink|>', ""),
-    ],
-)
-def test_the_first_thing_that_is_wrong_with_a_call_of_modelscope_is_named(text, problem):
-    assert PROTOCOLS["modelscope"].parse(text).problem == problem
-
-
-@pytest.mark.parametrize("name", WRITTEN)
-def test_blanks_around_an_answer_change_nothing(name, smollm2):
-    protocol = chosen(name, smollm2)
-    calling = Message("assistant", "So.", (Call("get_weather", {"city": "Oslo"}),))
-    for text in ("It is wet.", protocol.assistant(calling)):
-        read = protocol.parse(text)
-        for padded in (f"\n{text}\n", f" {text} ", f"{text}\n\n"):
-            assert protocol.parse(padded) == read
-
-
 @settings(max_examples=examples(200))
 @given(
     text=st.text(max_size=80)
@@ -539,17 +502,6 @@ def test_every_step_has_its_own_prompt_with_what_was_done_before_and_an_answer_c
     assert "Commands:" in planned.text and "Commands:" not in concluded.text
 
 
-def test_a_text_with_braces_is_told_as_it_is(smollm2):
-    messages = (Message("user", "What is {goal} in {tasks}?"), Message("assistant", "A {form}."))
-    planned, concluded = render(
-        Record(messages=messages, tools=(WEATHER,)), chosen("kuaiagent", smollm2), smollm2
-    )
-    assert (
-        "GOAL: What is {goal} in {tasks}?" in planned.text
-        and "GOAL: What is {goal} in {tasks}?" in concluded.text
-    )
-
-
 @pytest.mark.parametrize("name", ["kuaiagent", "autogpt"])
 def test_a_tool_that_is_named_like_the_end_of_a_task_is_refused(name, smollm2):
     record = Record(
@@ -585,26 +537,7 @@ def test_a_mixture_takes_each_protocol_as_often_as_its_weight_says_and_always_th
     assert any(mixture.of(record).name != other.of(record).name for record in records)
 
 
-def test_a_record_with_several_calls_in_a_turn_gets_a_protocol_that_holds_them(smollm2):
-    calls = (Call("get_weather", {"city": "Oslo"}), Call("get_time", {"city": "Oslo"}))
-    mixture = choose("hermes,react,autogpt,kuaiagent,ms-agent", smollm2)
-    assert {mixture.of(record).name for record in numbered(50, calls)} == {"hermes"}
-
-
-def test_the_protocol_that_prep_chose_is_kept(smollm2):
-    mixture = choose("hermes,react", smollm2, 7)
-    marked = [replace(record, meta={"protocol": "react"}) for record in numbered(20)]
-    assert {mixture.of(record).name for record in marked} == {"react"}
-
-
 @pytest.mark.parametrize("setting", ["hermes,hermes", "hermes=0", "hermes=x", "hermes,reakt", ""])
 def test_a_mixture_that_is_none_is_refused(setting, smollm2):
     with pytest.raises(UserError):
         choose(setting, smollm2)
-
-
-def test_react_names_every_tool_and_reads_a_thought_without_its_label():
-    react = PROTOCOLS["react"]
-    assert "get_weather,get_time" in react.system((WEATHER, TIME))
-    read = react.parse('Thought: I look.\nAction: get_time\nAction Input: {"city": "Oslo"}')
-    assert (read.content, [call.name for call in read.calls]) == ("I look.", ["get_time"])

@@ -12,7 +12,6 @@ from support.samples import TIME, WEATHER
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Gold, Message, Record
 from agentlite.rendering import PROTOCOLS, choose, encoding, render, render_last, renderer
-from agentlite.rendering.protocol import arguments_problem
 from agentlite.rendering.template import Template
 
 OSLO = Call("get_weather", {"city": "Oslo"}, "call_0")
@@ -90,70 +89,7 @@ def test_a_dialog_is_written_and_trained_as_its_protocol_has_it(name, template, 
     assert turns_of(text)[1:] == DIALOGS[name, template]
 
 
-def tools_in_react(sentence):
-    return [sentence.format(tool.name, tool.description, PARAMETERS) for tool in (WEATHER, TIME)]
-
-
 FUNCTIONS = [f'{{"type": "function", "function": {schema}}}' for schema in SCHEMAS]
-SYSTEMS = {
-    "hermes": [
-        "You are provided with function signatures within <tools></tools> XML tags:",
-        "<tools>",
-        *FUNCTIONS,
-        "</tools>",
-        "",
-        "For each function call, return a json object with function name and arguments within "
-        "<tool_call></tool_call> XML tags:",
-        "<tool_call>",
-        '{"name": <function-name>, "arguments": <args-json-object>}',
-        "</tool_call>",
-    ],
-    "react": [
-        *"\n\n".join(
-            tools_in_react(
-                "{0}: Call this tool to interact with the {0} API. What is the {0} API useful for? "
-                "{1} Parameters: {2} Format the arguments as a JSON object."
-            )
-        ).split("\n"),
-        "",
-        "Use the following format:",
-        "",
-        "Question: the input question you must answer",
-        "Thought: you should always think about what to do",
-        "Action: the action to take, should be one of [get_weather,get_time]",
-        "Action Input: the input to the action",
-        "Observation: the result of the action",
-        "... (this Thought/Action/Action Input/Observation can be repeated zero or more times)",
-        "Thought: I now know the final answer",
-        "Final Answer: the final answer to the original input question",
-        "",
-        "Begin!",
-    ],
-    "react-zh": [
-        *"\n\n".join(
-            tools_in_react(
-                "{0}: 调用此工具与 {0} API 进行交互。{0} 有什么用?{1} 输入参数:{2} "
-                "此工具的输入应为JSON对象。"
-            )
-        ).split("\n"),
-    ],
-    "modelscope": ["APIs, one a line:", *SCHEMAS],
-}
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_a_system_text_is_that_of_the_record_and_then_that_of_the_protocol(name, smollm2, dialog):
-    (text,) = shown(dialog, name, smollm2)
-    system = turns_of(text)[0]
-    assert system.startswith("system\nBe brief.\n\n") and system.endswith("<|im_end|>")
-    assert "\n".join(["", *SYSTEMS[name]]) in system.removesuffix("<|im_end|>")
-
-
-def test_toolllama_offers_finish_after_the_tools_of_the_record():
-    offered = PROTOCOLS["toolllama"].system((WEATHER, TIME)).rpartition("APIs: ")[2]
-    assert offered.startswith(f'[{", ".join(SCHEMAS)}, {{"name": "Finish", ')
-    assert '"enum": ["give_answer", "give_up_and_restart"]' in offered
-    assert '"required": ["return_type"]' in offered
 
 
 @pytest.mark.parametrize("name", ["hermes", "react", "toolllama", "modelscope"])
@@ -179,12 +115,6 @@ def test_without_tools_a_protocol_adds_nothing(name, smollm2):
 def test_a_record_without_a_system_message_gets_the_protocols(name, first, smollm2, dialog):
     (text,) = shown(replace(dialog, messages=dialog.messages[1:]), name, smollm2)
     assert turns_of(text)[0].startswith(f"system\n{first}")
-
-
-def test_several_system_messages_are_one(smollm2, dialog):
-    messages = (Message("system", "First."), *dialog.messages)
-    (text,) = shown(replace(dialog, messages=messages), "hermes", smollm2)
-    assert turns_of(text)[0].startswith("system\nFirst.\n\nBe brief.\n\n# Tools")
 
 
 def several(thought):
@@ -331,14 +261,6 @@ def test_a_reader_gives_the_words_the_calls_and_the_first_problem(
     assert read_as(PROTOCOLS[name].parse(text)) == (content, calls, problem)
 
 
-@pytest.mark.parametrize(("name", "text"), [reading[:2] for reading in READINGS])
-def test_a_thought_behind_other_words_is_read_with_them(name, text):
-    """Only the thoughts that a completion begins with are set apart."""
-    whole = f"Hm. {text} <think>So.</think> And on."
-    assert PROTOCOLS[name].read(whole, (TIME,)) == PROTOCOLS[name].parse(whole)
-    assert PROTOCOLS[name].read(whole, ()).content == whole
-
-
 ONE, OTHER = (f'<tool_call>{{"name": "{name}"}}</tool_call>' for name in "fg")
 ACTION = "Action: f\nAction Input: {}"
 
@@ -363,24 +285,6 @@ def test_what_follows_the_first_call_without_being_a_call_is_kept_apart(name, te
     assert PROTOCOLS[name].parse(text).trailing == trailing
 
 
-@pytest.mark.parametrize(
-    ("text", "content", "calls", "problem"),
-    [
-        ('{"name": "f", "parameters": {"a": 1}}', "", CALLED, ""),
-        ('<|python_tag|>{"name": "f", "arguments": {"a": 1}}', "", CALLED, ""),
-        ('{"name": "f", "parameters": {"a": 1}}; {"name": "g"}', "", [*CALLED, ("g", {})], ""),
-        ('{"name": "f", "parameters": {"a": 1}} so', "so", CALLED, "text after a call"),
-        ('{"name": "f", "parameters": {"a": 1}};{"name"', "", CALLED, "call is not JSON"),
-        ('{"parameters": {"a": 1}}', "", [], "call has no name"),
-        ('{"name": "f", "parameters": [1]}', "", [], NOT_OBJECT),
-        (" Yes. ", "Yes.", [], ""),
-    ],
-)
-def test_a_reader_of_bare_objects_takes_both_names_of_the_arguments(text, content, calls, problem):
-    _, bare = PROTOCOLS["chat"].readers
-    assert read_as(bare(text)) == (content, calls, problem)
-
-
 def finish(**arguments):
     return Call("Finish", arguments)
 
@@ -400,20 +304,6 @@ def test_a_call_of_finish_is_an_answer_with_its_text_or_else_its_thought(text, c
     assert read_as(read) == (content, calls, "")
 
 
-@pytest.mark.parametrize("name", ["react", "react-zh", "ms-agent", "modelscope"])
-def test_a_result_inside_a_turn_has_no_blanks_around_it(name):
-    plain, padded = ([Message("tool", text, call_id="a")] for text in ("4 mm", " 4 mm\n\n"))
-    assert PROTOCOLS[name].results(padded) == PROTOCOLS[name].results(plain)
-
-
-@pytest.mark.parametrize("name", ["hermes", "react", "react-zh", "toolllama", "modelscope"])
-@pytest.mark.parametrize("calls", [(), (OSLO,)], ids=["an answer", "a call"])
-def test_what_a_turn_says_has_no_blanks_around_it(name, calls):
-    plain, padded = (Message("assistant", text, calls) for text in ("I look.", " I look.\n"))
-    write = PROTOCOLS[name].write
-    assert write(padded, (WEATHER,)) == write(plain, (WEATHER,))
-
-
 HEAD = "<|channel|>final<|message|>"
 
 
@@ -424,21 +314,6 @@ def test_what_a_template_has_the_model_write_before_its_words_is_none_of_them(te
     protocol = dataclasses.replace(PROTOCOLS["hermes"], answer_head=HEAD)
     assert protocol.read(HEAD + text, (TIME,)) == protocol.read(text, (TIME,))
     assert HEAD in PROTOCOLS["hermes"].read(HEAD + text, (TIME,)).content
-
-
-@pytest.mark.parametrize("depth", [63, 64])
-@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}])
-def test_arguments_may_be_nested_64_deep(depth, wrap):
-    value = 1
-    for _ in range(depth):
-        value = wrap(value)
-    assert arguments_problem({"a": value}) == ("" if depth == 63 else TOO_DEEP)
-
-
-@pytest.mark.parametrize("value", [{1}, b"1", {1: 2}, (1, {2: 3}), object()])
-def test_arguments_that_json_cannot_hold_are_a_problem(value):
-    assert arguments_problem({"a": value}) == TOO_DEEP
-    assert arguments_problem({"a": [1, 1.5, None, True, "x", (1,), {"b": {}}]}) == ""
 
 
 def test_a_plain_text_is_trained_whole_with_the_end_of_a_turn(smollm2):
@@ -476,15 +351,6 @@ def test_a_template_that_changes_a_turn_of_several_parts_is_refused(templates, d
     assert row.text[row.spans[0].start : row.spans[0].end].startswith("I may look it up.\n")
 
 
-def test_calls_that_a_template_changes_cannot_be_read_back(templates):
-    template = printing(templates["tools"], "get_weather", "rain")
-    assert "changes a text" in renderer.reading_problem(PROTOCOLS["hermes"], template)
-    with pytest.raises(UserError, match="cannot be used with protocol hermes") as refused:
-        renderer.check(PROTOCOLS["hermes"], template)
-    assert refused.value.exit_code == MODEL
-    renderer.check(PROTOCOLS["hermes"], templates["tools"])
-
-
 def test_a_prompt_that_is_no_beginning_is_refused_by_every_kind_of_protocol(templates, dialog):
     other = changed(templates["tools"], "<|im_start|>assistant\n", "<|im_start|>model\n")
     for name in ("hermes", "react", "autogpt"):
@@ -494,13 +360,6 @@ def test_a_prompt_that_is_no_beginning_is_refused_by_every_kind_of_protocol(temp
             renderer.check(PROTOCOLS[name], other, PROTOCOLS.values())
         assert refused.value.exit_code == MODEL
         assert refused.value.fix.startswith("No protocol works")
-
-
-def test_the_protocols_system_text_goes_before_the_first_turn_only_where_it_has_tools(smollm2):
-    record = Record(messages=(Message("user", "Hi."), Message("assistant", "Hello.")))
-    (text,) = shown(record, "hermes", smollm2)
-    assert turns_of(text)[0].startswith("system\nYou are a helpful AI assistant named SmolLM")
-    assert "# Tools" not in text
 
 
 @pytest.mark.parametrize("learned", [True, False])
@@ -525,14 +384,6 @@ def test_reading_back_compares_names_arguments_and_their_order(smollm2, dialog, 
             other = replace(other, gold={2: Gold(known=False)})  # asked for, they may not
         with pytest.raises(RowError, match=r"E215.*messages\[2\] does not read back as hermes"):
             renderer.check_reading(other, rows, protocol, smollm2)
-
-
-@pytest.mark.parametrize(
-    ("length", "problem"), [(65_000, ""), (66_000, "action input is not JSON")]
-)
-def test_a_python_literal_is_read_up_to_64_kibibytes(length, problem):
-    read = PROTOCOLS["react"].parse(f"Action: f\nAction Input: {{'a': '{'x' * length}'}}")
-    assert (read.problem, len(read.calls)) == (problem, 0 if problem else 1)
 
 
 # a prompt opens a thought, which is written in a turn without its opening tag, whole, or not at all

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 from msgspec.structs import replace
-from support.examples import ALL, QUICK, in_turn, pairs
+from support.examples import ALL, QUICK, sample
 from support.samples import WEATHER
 from support.shipped_templates import shipped, with_marks
 
@@ -136,7 +136,7 @@ def marked(smollm2):
 
 
 @pytest.mark.parametrize(
-    ("name", "setting"), pairs(4, [*TESTED], ["auto", "hermes", "react", "modelscope"])
+    ("name", "setting"), sample(60, [*product(TESTED, ("auto", "hermes", "react", "modelscope"))])
 )
 def test_every_row_is_trained_as_the_assistant_wrote_it_or_rejected_by_itself(
     name, setting, marked
@@ -157,7 +157,7 @@ def test_every_row_is_trained_as_the_assistant_wrote_it_or_rejected_by_itself(
         assert set(rejected) <= {"thoughts"}
 
 
-@pytest.mark.parametrize("name", in_turn(3, [*TESTED]))
+@pytest.mark.parametrize("name", sample(25, [*TESTED]))
 def test_a_prompt_by_two_renderings_is_that_of_the_row_by_many(name, marked):
     """Those of a template whose turns begin with no mark are cut into other tokens."""
     template = marked(name)
@@ -203,7 +203,7 @@ def test_a_template_with_a_system_role_is_left_as_it_is(smollm2):
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    "name", in_turn(3, [name for name in SOURCES if name.endswith("_training")])
+    "name", sample(12, [name for name in SOURCES if name.endswith("_training")])
 )
 def test_the_trained_tokens_are_those_of_transformers_masks(name, smollm2):
     """But for the line break behind a turn's end, and marks behind it: no model has to write them,
@@ -366,7 +366,7 @@ def test_a_template_that_cannot_train_is_refused_with_the_cause_and_what_helps(
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("name", in_turn(3, [*TESTED]))
+@pytest.mark.parametrize("name", sample(25, [*TESTED]))
 def test_transformers_writes_every_row_and_every_prompt_as_it_is_trained(name, marked):
     template = marked(name)
     theirs = of_transformers(template.tokenizer)

@@ -13,22 +13,18 @@ from support.examples import examples
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import (
-    ANY_TOOL,
     Call,
     Gold,
-    GoldCall,
     Message,
-    Prediction,
     Record,
     Tool,
 )
 from agentlite.data.formats import sage_tools
 from agentlite.retrieval import evaluate, index, training_pairs
 from agentlite.retrieval.offer_tools import META, ToolOffers, counted
-from agentlite.retrieval.queries import queries, questions
+from agentlite.retrieval.queries import queries
 from agentlite.retrieval.rankers import BY_WORDS, by_name, fused, fused_by_name, places, words
 from agentlite.retrieval.tool_pool import ToolPool, read_pool
-from agentlite.scoring.metrics import retrieval_loss
 from agentlite.scoring.metrics.ranking import QueryRanking, summaries, values
 
 TOWNS = ("Oslo", "Lima", "Rome", "Graz", "Bern", "Cork", "Bonn", "Riga", "Kyiv", "Gent")
@@ -92,12 +88,6 @@ def test_what_is_wrong_with_a_file_of_tools_is_named_by_its_line_and_the_rest_is
     assert read.pool.entries[2].category == "weather"
 
 
-def test_an_empty_pool_is_refused_with_what_to_do():
-    with pytest.raises(UserError, match="no tool to search") as caught:
-        read_pool([record("hi", tools=())], [])
-    assert "--tools" in caught.value.fix
-
-
 def test_a_question_has_the_tools_that_are_due_until_the_next_one():
     call = lambda name: Message("assistant", "", (Call(name, {}, "call_0"),))  # noqa: E731
     said = (
@@ -136,14 +126,6 @@ def test_who_ranks_by_words_finds_the_tool_whose_words_are_asked_for(name):
     assert BY_WORDS[name](pool.texts)(asked).argmax(axis=1).tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", BY_WORDS)
-def test_a_question_without_a_known_word_ranks_nothing_higher(name):
-    scores = BY_WORDS[name](["rain", "train"])(["", "?!", "qqq"])
-    assert scores.shape == (3, 2)
-    assert not scores.any()
-
-
 def test_names_are_parted_into_words_and_chinese_into_pairs():
     assert words("getRainToday mail.send_all HTTPServer2") == [
         "get",
@@ -177,10 +159,6 @@ def test_the_hybrid_that_is_retrieved_is_the_one_that_is_measured():
     entries = fused_by_name(one, other, owners, 2)
     assert numpy.allclose(by_name(entries, owners, 2), names, atol=1e-6)
     assert entries[0, :3].argmax() == 0
-
-
-def test_a_name_has_the_best_score_of_its_versions():
-    assert by_name(numpy.array([[0.1, 0.5, 0.9]]), [0, 1, 0], 2).tolist() == [[0.9, 0.5]]
 
 
 # --- metrics ---
@@ -244,24 +222,6 @@ def test_among_fewer_tools_a_right_one_stands_no_lower_and_all_sizes_ask_the_sam
     ]
     assert by_size[-1] == whole
     assert [one.ranks for one in found[-1].by_method["hybrid"]] == [(rank,) for rank in whole]
-
-
-def test_a_tie_counts_against_the_right_tool():
-    pool, asked = asked_of(12)
-    level = numpy.ones((len(asked), 12))
-    (found,) = evaluate.ranks(asked, pool, {"level": level}, (), 0, ("level", "level"))
-    assert {one.ranks for one in found.by_method["level"]} == {(12,)}
-    assert {one.ranks for one in found.by_method["hybrid"]} == {(12,)}
-
-
-def test_of_equally_likely_tools_the_first_are_retrieved():
-    pool = ToolPool()
-    for number in range(300):
-        pool.add(tool(f"tool_{number}"))
-    scores = numpy.zeros((1, 300), numpy.float32)
-    assert index.likeliest(scores, pool, 5) == [0, 1, 2, 3, 4]
-    scores[0, 250] = 1
-    assert index.likeliest(scores, pool, 3) == [250, 0, 1]
 
 
 def test_a_tool_that_no_pool_has_is_missed_and_still_due():
@@ -361,20 +321,6 @@ def test_in_a_batch_no_rows_right_tool_stands_among_anothers():
     assert (min(seen), max(seen)) in ((4, 6), (5, 6))  # 160 rows for 30 pairs, epoch after epoch
 
 
-def test_of_no_question_there_is_no_pair():
-    pool = read_pool([record("x", "get_rain")], []).pool
-    assert training_pairs.pairs([], pool, {"bm25": BY_WORDS["bm25"](pool.texts)}, 1, seed=0) == []
-
-
-def test_where_too_few_go_together_a_batch_is_filled_all_the_same():
-    pool = read_pool([record("x", "get_rain")], []).pool
-    asked = queries(
-        [record(f"rain number {number}, please", "get_rain") for number in range(6)], pool
-    )
-    found = training_pairs.pairs(asked, pool, {}, 1, seed=0)
-    assert len(training_pairs.batches(found, pool, 4, 3, 1, seed=0)) == 12
-
-
 # --- what is retrieved ---
 
 
@@ -419,47 +365,6 @@ def test_to_be_learned_the_tools_that_are_due_at_any_turn_are_offered(k):
     assert offers(1).offer(long).meta[META]["missing"] == [*due]
 
 
-def test_to_be_learned_a_due_tool_has_the_schema_that_its_record_has():
-    own = tool("get_rain", "Rain", "place")
-    asked = record("how much rain is in town", "get_rain", tools=(own,))
-    assert own in offers(2, "added").offer(asked).tools
-    told = offers(2).offer(asked)
-    assert RAIN in told.tools
-    assert told.meta[META]["other_schema"] == ["get_rain"]
-
-
-def test_where_no_call_is_due_its_own_tools_stay_among_unlikely_ones():
-    found = offers(2).offer(record("how much rain is in town", tools=(COIN,)))
-    assert len(found.tools) == 2
-    assert COIN in found.tools
-    assert RAIN not in found.tools
-
-
-def test_a_record_without_tools_or_with_any_call_due_stays_as_it_is():
-    plain = record("hi there, how are you", tools=())
-    assert offers(2).offer(plain) is plain
-    for calls in ((ANY_TOOL,), (ANY_TOOL, "flip_coin"), ("flip_coin", ANY_TOOL)):
-        any_call = Gold(tuple(map(GoldCall, calls)))
-        anything = replace(record("how much rain is in town", tools=(COIN,)), gold={1: any_call})
-        assert offers(2).offer(anything) is anything
-        assert offers(2).all([plain, anything]) == [plain, anything]
-
-
-def test_each_question_has_its_first_tool_before_any_has_its_second():
-    pool = read_pool([record("x", "get_rain")], []).pool
-    scores = numpy.array([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]])
-    assert index.likeliest(scores, pool, 2) == [0, 3]
-    assert index.likeliest(scores, pool, 3) == [0, 3, 1]
-    assert len(index.likeliest(scores, pool, 9)) == 4
-
-
-def test_of_a_name_the_likeliest_version_is_retrieved():
-    pool = ToolPool()
-    for one in (RAIN, TRAIN, tool("get_rain", "other")):
-        pool.add(one)
-    assert index.likeliest(numpy.array([[0.1, 0.5, 0.9]]), pool, 2) == [2, 1]
-
-
 def test_an_index_comes_back_as_it_was_written(tmp_path):
     pool = ToolPool()
     pool.add(RAIN, "weather")
@@ -474,36 +379,4 @@ def test_an_index_comes_back_as_it_was_written(tmp_path):
         index.read(tmp_path)
 
 
-def test_questions_are_what_the_user_says():
-    assert questions(record("how wet is it", "get_rain")) == ["how wet is it"]
-
-
 # --- what is lost ---
-
-
-def test_what_prep_added_was_not_retrieved_and_loses_nothing():
-    asked = record("departures of trains between two towns", "toss_coin")
-    wrong = {"tool_selection_accuracy": 0.0, "exact_call": 0.0}
-    for missing, lost in (("added", 0), ("left out", 1)):
-        one = offers(2, missing).offer(asked)
-        loss = retrieval_loss.retrieval_loss(
-            [Prediction(one.id, 1, "", "", (), wrong, {})], {one.id: one}, 0
-        )
-        assert loss.retrieved.mean == 0
-        assert loss.exact_call_lost_to_retrieval.mean == lost
-        assert loss.exact_call_lost_to_choosing.mean == 1 - lost
-
-
-def test_the_keyword_score_is_the_share_of_the_query():
-    scores = BY_WORDS["keyword"](["weather of a city, and a week of it", "time"])
-    assert scores(["weather city tomorrow"])[0].tolist() == pytest.approx([2 / 3, 0])
-
-
-def test_of_a_name_that_several_questions_find_the_version_is_that_of_the_first():
-    """Two versions of `a`: each question finds another one likelier."""
-    pool = ToolPool()
-    for name, about in (("a", "one"), ("a", "two"), ("b", "three")):
-        pool.add(Tool(name, about))
-    first, second = [0.9, 0.1, 0.5], [0.1, 0.9, 0.5]
-    assert index.likeliest(numpy.array([first, second]), pool, 2) == [0, 2]
-    assert index.likeliest(numpy.array([second, first]), pool, 2) == [1, 2]

@@ -1,7 +1,5 @@
 """Which wrong tools a question is learned with, in which order, and what a batch holds."""
 
-import random
-
 import numpy
 import pytest
 from support.samples import WEATHER
@@ -10,7 +8,7 @@ from agentlite.core.records import Step, Tool
 from agentlite.retrieval import training_pairs
 from agentlite.retrieval.queries import Query
 from agentlite.retrieval.tool_pool import ToolPool
-from agentlite.retrieval.training_pairs import TrainingPair, batches, normal, pairs, with_wrong
+from agentlite.retrieval.training_pairs import TrainingPair, batches, normal, pairs
 
 
 def pool_of(*names, category=""):
@@ -54,20 +52,6 @@ def test_wrong_tools_are_taken_by_turns_from_each_ranker_and_then_from_anywhere(
     assert pairs(asked, pool, {}, 2, seed=0) == [alone] != pairs(asked, pool, {}, 2, seed=1)
 
 
-def test_no_more_than_thirty_of_a_ranker_are_looked_at():
-    pool = pool_of(*MANY)
-    asked = [query("what now", "t0", pool=pool)]
-    (pair,) = pairs(asked, pool, {"a": ranking(*range(50))}, 35, seed=0)
-    assert pair.negatives[:29] == tuple(range(1, 30)) and len(pair.negatives) == 41
-    assert pair.negatives[29:] != tuple(range(30, 42))
-
-
-def test_without_wrong_tools_wanted_there_are_none():
-    pool = pool_of(*MANY)
-    (pair,) = pairs([query("x", "t0", pool=pool)], pool, {"a": ranking(1, 2)}, 0, seed=0)
-    assert pair.negatives == ()
-
-
 def test_tools_of_the_right_ones_group_take_their_turn():
     pool = pool_of("a", "b", "c", category="trains")
     for number in range(40):
@@ -93,15 +77,6 @@ def test_questions_are_equal_whatever_their_case_blanks_and_marks(one, other, eq
     assert (normal(one) == normal(other)) is equal
 
 
-def test_wrong_tools_that_are_right_for_another_row_make_room_for_the_next():
-    pool = pool_of(*MANY)
-    pair = TrainingPair("x", 0, (1, 2, 3, 4), frozenset({"t0"}))
-    assert with_wrong(pair, pool, 2).negatives == (1, 2)
-    assert with_wrong(pair, pool, 2, frozenset({"t1", "t3"})).negatives == (2, 4)
-    assert with_wrong(pair, pool, 3, frozenset({"t1", "t3"})).negatives == (2, 4, 1)
-    assert with_wrong(pair, pool, 9).negatives == (1, 2, 3, 4)
-
-
 def test_every_pair_comes_once_before_any_comes_again_and_each_epoch_has_an_order_of_its_own():
     pool = pool_of(*MANY)
     found = [TrainingPair(f"q{n}", n, (), frozenset({f"t{n}"})) for n in range(50)]
@@ -112,18 +87,6 @@ def test_every_pair_comes_once_before_any_comes_again_and_each_epoch_has_an_orde
     assert {row.tool_index for row in first} == {row.tool_index for row in second} == set(range(50))
     assert first != second and first != found
     assert batches(found, pool, 5, 20, 0, seed=0) == rows != batches(found, pool, 5, 20, 0, seed=1)
-
-
-def test_a_pair_that_does_not_go_with_a_batch_comes_in_a_later_one():
-    pool = pool_of(*MANY)
-    found = [TrainingPair("a", 0, (), frozenset({"t0", "t1"}))]
-    found += [TrainingPair(f"b{n}", 1, (), frozenset({"t1"})) for n in range(3)]
-    found += [TrainingPair(f"q{n}", n, (), frozenset({f"t{n}"})) for n in range(2, 14)]
-    rows = batches(found, pool, 4, 8, 0, seed=random.Random(5).randint(0, 99))
-    for start in range(0, 32, 4):
-        batch = rows[start : start + 4]
-        assert sum(row.tool_index in (0, 1) for row in batch) <= 1
-        assert len({row.text for row in batch}) == 4
 
 
 def test_a_pair_comes_back_from_its_row():

@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.samples import WEATHER
@@ -65,22 +64,6 @@ def test_no_thought_of_a_message_is_lost_however_often_its_label_stands_there(li
     assert {name: written[name] for name in by_name} == by_name
     assert written.keys() - by_name.keys() <= {"text"}
     assert AUTOGPT.parse(exchange.answer).calls == (OSLO,)
-
-
-@pytest.mark.parametrize(
-    ("thoughts", "content"),
-    [
-        ({"text": " a ", "plan": ["b", "c"]}, "a\nPlan: - b\n- c"),
-        ({"plan": "b"}, "Plan: b"),
-        ({"text": 1, "speak": None}, ""),
-        ("a", "a"),
-        (None, ""),
-    ],
-)
-def test_thoughts_that_are_not_whole_are_read_as_far_as_they_go(
-    thoughts: object, content: str
-) -> None:
-    assert AUTOGPT.parse(answer(thoughts)) == Parsed(content, (OSLO,))
 
 
 def test_the_prompt_has_the_sections_of_autogpt_in_their_order(smollm2: Template) -> None:

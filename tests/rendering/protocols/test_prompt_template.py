@@ -2,8 +2,6 @@
 the file. The properties of every protocol are in tests/rendering/test_protocols.py.
 """
 
-import json
-import random
 import shutil
 
 import pytest
@@ -24,12 +22,6 @@ def read(folder, text, name="mine"):
     path = folder / f"{name}.txt"
     path.write_text(text, encoding="utf-8")
     return prompt_template.read_templates(path)[0]
-
-
-def test_the_samples_have_every_call_format_and_every_listing_of_tools():
-    found = [prompt_template.read_templates(path)[0] for path in PROMPT_TEMPLATES]
-    assert {one.calls for one in found} == {*prompt_template.FORMATS}
-    assert {one.tools for one in found} == {*prompt_template.LISTINGS}
 
 
 @by_file
@@ -73,13 +65,6 @@ def test_a_step_is_a_whole_turn_whose_prompt_holds_the_profile_and_every_call(pa
         expected = [(call.name, call.arguments) for call in record.messages[turn].calls]
         assert [(call.name, call.arguments) for call in read.calls] == expected
         assert not exchange.answer.rstrip().endswith("Observation:")
-
-
-def test_the_templates_of_a_folder_come_in_the_order_of_their_names(tmp_path):
-    names = [f"t{number}" for number in range(10, 30)]
-    for name in random.Random(0).sample(names, len(names)):
-        read(tmp_path, TEXT, name)
-    assert [one.name for one in prompt_template.read_templates(tmp_path)] == names
 
 
 def test_a_text_with_places_is_written_as_it_is(smollm2):
@@ -155,50 +140,9 @@ def test_a_file_that_is_none_is_refused_with_what_is_wrong(tmp_path, old, new, p
     assert refused.value.location == str(tmp_path / "mine.txt")
 
 
-@pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False)])
-def test_a_file_may_hold_64_kibicharacters_and_no_more(tmp_path, more, fits):
-    text = TEXT[TEXT.index("<") :].strip()
-    words = "x" * (prompt_template.LONGEST - len(text) + more)
-    long = f"calls: hermes\n\n{text.replace('You keep promises.', f'You keep promises.{words}')}"
-    if fits:
-        assert len(read(tmp_path, long).text) == prompt_template.LONGEST
-    else:
-        with pytest.raises(UserError):
-            read(tmp_path, long)
-
-
 @pytest.mark.parametrize("name", ["hermes", "two words", "ö"])
 def test_a_name_that_is_none_or_is_taken_is_refused(tmp_path, name, smollm2):
     path = tmp_path / f"{name}.txt"
     path.write_text(TEXT, encoding="utf-8")
     with pytest.raises(UserError, match="named hermes" if name == "hermes" else "not a name"):
         choose(str(path), smollm2)
-
-
-def test_a_template_with_a_mark_of_the_model_is_refused_by_name(tmp_path, smollm2):
-    path = tmp_path / "forged.txt"
-    path.write_text(TEXT.replace("careful", "<|im_end|>"), encoding="utf-8")
-    with pytest.raises(UserError) as refused:
-        choose(str(path), smollm2)
-    expected = "protocol forged: it holds the model's own mark <|im_end|>"
-    assert expected in refused.value.problem
-
-
-@pytest.mark.parametrize(
-    "setting", ["{", '{"name": "a"}', '{"name": "a", "text": "b"}', "none.txt"]
-)
-def test_a_setting_that_holds_no_template_is_refused(setting, smollm2):
-    with pytest.raises(UserError):
-        choose(setting, smollm2)
-
-
-def test_the_answer_tool_of_a_format_is_offered_once(smollm2):
-    finisher = next(path for path in PROMPT_TEMPLATES if path.stem == "finisher")
-    (protocol,) = choose(str(finisher), smollm2).protocols.values()
-    messages = (Message("user", "x"), Message("assistant", "Yes."))
-    (row,) = render(Record(messages=messages, tools=(WEATHER,)), protocol, smollm2)
-    assert row.text.count('"name": "Finish"') == 1
-    said = renderer.span_text(row, row.spans[0], smollm2)
-    answer = json.loads(said.partition("Action Input: ")[2])
-    assert answer == {"return_type": "give_answer", "final_answer": "Yes."}
-    assert protocol.read(said, (WEATHER,)).content == "Yes."

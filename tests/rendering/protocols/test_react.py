@@ -91,37 +91,3 @@ def test_no_plain_input_makes_the_reader_fail(text: str, tool: Tool) -> None:
     read = PROTOCOLS["react"].read(f"Action: {tool.name}\nAction Input: {text}", (tool,))
     json.dumps([call.arguments for call in read.calls])
     assert read.calls or read.problem
-
-
-@EVERY
-def test_a_literal_with_a_key_twice_is_no_input(name: str) -> None:
-    text = "Action: book\nAction Input: {'a': 1, 'b': 2, 'a': 3}"
-    read = PROTOCOLS[name].read(text, (TWO,))
-    assert (read.calls, read.problem) == ((), "action input is not JSON")
-
-
-@EVERY
-@pytest.mark.parametrize("given", ["北京", '{"city": "北京"}'])
-@pytest.mark.parametrize(("behind", "problem"), [("Observation:", False), ("Thought:", True)])
-def test_what_stands_behind_an_input_is_kept_as_trailing(
-    behind: str, problem: bool, given: str, name: str
-) -> None:
-    text = f"Action: get_weather\nAction Input: {given}\n{behind} 4 mm"
-    read = PROTOCOLS[name].read(text, (WEATHER,))
-    assert read.calls == (Call("get_weather", {"city": "北京"}),)
-    assert bool(read.problem) == problem
-    assert read.trailing.endswith("4 mm") and "Observation" not in read.trailing
-
-
-def test_a_plain_input_that_is_nested_too_deep_is_a_problem() -> None:
-    text = f"Action: f\nAction Input: {'[' * 99}{']' * 99}"
-    read = PROTOCOLS["react"].read(text, (typed(type="array"),))
-    assert not read.calls and read.problem
-
-
-@pytest.mark.parametrize("name", ["react", "ms-agent"])
-def test_a_description_says_once_that_its_tool_is_to_be_called(name: str) -> None:
-    own = "Call this tool to interact with the now API. Tells the time."
-    for description in ("", "Tells the time.", own):
-        text = PROTOCOLS[name].system((Tool("now", description),))
-        assert text.count("Call this tool to interact with the now API") == 1
