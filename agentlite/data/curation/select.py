@@ -230,12 +230,14 @@ def _sample(selection: Selection, context: SelectionContext) -> Selection:
 def _split(selection: Selection, context: SelectionContext) -> Selection:
     """Gives each record its split, and leaves out what would be in two."""
     settings, kept, records = context.settings, selection.kept, _traits(selection, context)
+    of_stages = settings.sources[len(settings.sources) - len(settings.trajectories) :]
     split = assign_splits(
         records,
         dev=settings.dev,
         test=settings.test,
         seed=settings.seed,
         by=settings.split_by,
+        of_stages=[at for at, index in enumerate(kept) if context.sources[index] in of_stages],
     )
     selection = selection._replace(splits=dict(zip(kept, split.splits, strict=True)))
     crossing = {kept[at]: End("F332", records[of].id) for at, of in split.crossing.items()}

@@ -1,7 +1,7 @@
 """Records -> train, dev and test, with records that ask the same kept on one side."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 from typing import NamedTuple
 
@@ -13,6 +13,10 @@ from agentlite.data.curation.union_find import Group, members, tie
 
 NEAR = 0.8
 TELLING = 16
+SEEDS, MANY = (
+    100,
+    10_000,
+)  # seeds that are tried, for as many records at most: among more, it is not bad luck
 Pairs = Iterator[tuple[int, int]]
 
 
@@ -47,13 +51,14 @@ def assign_splits(
     test: float,
     seed: int,
     by: Sequence[str],
+    of_stages: Collection[int] = (),
 ) -> Split:
     """A side for each record: the one its row names, or else by a hash of its query, or of its
     tools where `by` names them.
 
     No side depends on other records. What does is whether a record stays: of a group that is tied
     by the keys in `by` and reaches over two sides, only one side does (a borne one, test before dev
-    before train; else the one with most records).
+    before train; else the one with most records). `of_stages`: the records of --from, by index.
     """
     if dev + test > 1:
         raise UserError(
@@ -73,7 +78,8 @@ def assign_splits(
     empty = [side for side in SPLITS if shares.of[side] > 0 and not counts[side]]
     notes = []
     if records and (missed or empty):
-        notes = [f"{_shortfalls(counts, missed, empty)}: {_why_missed(records)}"]
+        why, fix = _why_missed(shares, records, found, groups, crossing, seed, of_stages)
+        notes = [f"{_shortfalls(counts, missed, empty)}: {why}{f' ({fix})' if fix else ''}"]
     torn = [index for index, side in enumerate(found) if not side]
     return Split(found, crossing, torn, len(groups), missed, notes)
 
@@ -233,14 +239,67 @@ def _shortfalls(
     return "; ".join(parts)
 
 
-def _why_missed(records: Sequence[Traits]) -> str:
-    """Why the splits are not as large as they should be, and what to do about it."""
-    if all(record.split for record in records):
+def _why_missed(
+    shares: Shares,
+    records: Sequence[Traits],
+    found: Sequence[str],
+    groups: Sequence[Group],
+    crossing: Mapping[int, int],
+    seed: int,
+    of_stages: Collection[int],
+) -> tuple[str, str]:
+    """Why the splits are not as large as they should be: the first cause without which they would
+    be, or chance; and what to do about it.
+    """
+    here = [index for index, side in enumerate(found) if side and index not in crossing]
+    free = [index for index in here if not records[index].split]
+    if not any(not record.split for record in records):
         return (
-            "all records name a split of their own (take `split` out of some rows; beside --from, "
-            "name the dialogs too)"
+            "all records name a split of their own",
+            "naming the dialogs beside --from gives dev and test records"
+            if of_stages
+            else "take `split` out of some rows",
         )
-    return (
-        "a hash of each record's own query decides, and records that ask the same stay on one side "
-        "(give rows a `split` of their own, or try another --seed)"
-    )
+    if len(free) < len(here) and not shares.missed(Counter(found[index] for index in free)):
+        return (
+            f"{len(here) - len(free)} records name a split of their own",
+            "those of --from keep it; larger --dev and --test move more of the others"
+            if not set(here).difference(free, of_stages)
+            else "take `split` out of those rows",
+        )
+    other = _fitting_seed(shares, records, groups, seed)
+    fix = f"give rows a `split` of their own{other and f', or --seed {other}'}"
+    if crossing and not shares.missed(Counter(side for side in found if side)):
+        return (
+            f"{len(crossing)} records were left out, since others of their group are on another "
+            "side (F332)",
+            f"{fix}; --split-by query ties fewer records together",
+        )
+    own = "tools" if shares.by_tools else "query"
+    keys = Counter(shares.keys(record) for record in records if not record.split)
+    there = f"there are {len(records)} records"
+    if len(keys) == 1 < keys.total():
+        there = f"{keys.total()} records have the same one"
+    elif len(keys) < keys.total():
+        there = (
+            f"{keys.total()} records have {len(keys)} different ones, one of them "
+            f"{keys.most_common(1)[0][1]} times"
+        )
+    return f"sides go by a hash of each record's own {own}, and {there}", fix
+
+
+def _fitting_seed(
+    shares: Shares, records: Sequence[Traits], groups: Sequence[Group], seed: int
+) -> str:
+    """A seed with which no split is empty or misses its share; "" if none is found."""
+    if len(records) > MANY:
+        return ""
+    expected = {side for side in SPLITS if shares.of[side] > 0}
+    tied = [group for group in groups if len(group) > 1]
+    for other in range(seed + 1, seed + SEEDS):
+        found = shares.splits(records, other)
+        away = _all_crossing(tied, records, found)
+        counts = Counter(side for index, side in enumerate(found) if side and index not in away)
+        if expected <= counts.keys() and not shares.missed(counts):
+            return str(other)
+    return ""

@@ -426,16 +426,29 @@ def test_a_side_is_a_share_of_all_hashes_and_of_the_tests_nothing_moves_with_a_l
         ]
 
 
-def test_a_share_that_is_missed_by_half_and_an_empty_split_are_noted() -> None:
-    few = split([asking("How much rain is there?")] * 200, dev=0.2, test=0.3)
-    assert "no record fell on" in few.notes[0] and "--seed" in few.notes[0]
-    records = [replace(one, split="test" if n % 2 else "") for n, one in enumerate(assorted(200))]
-    many = split(records, ("query",), dev=0.0, test=0.1)
-    assert many.missed["test"].wanted == 20 and many.missed["test"].got > 100
-    (note,) = split([replace(one, split="train") for one in records], ("query",)).notes
-    assert "all records name a split of their own" in note
+def test_an_empty_side_is_named_with_a_seed_that_leaves_none_empty() -> None:
+    records = assorted(8)
+    seed = next(
+        seed for seed in range(100) if "dev" not in split(records, BY[:-1], seed=seed).splits
+    )
+    (note,) = split(records, BY[:-1], seed=seed).notes
+    assert "no record fell on dev" in note
+    other = int(note.rpartition("--seed ")[2].rstrip(")"))
+    assert set(split(records, BY[:-1], seed=other).splits) == set(SPLITS)
+    assert not split(records, BY[:-1], seed=seed, dev=0.0, test=0.0).notes
+
+
+def test_a_share_that_is_missed_by_half_is_named_with_its_cause() -> None:
+    assert "have the same one" in split([asking("How much rain is there?")] * 200).notes[0]
+    half = [replace(one, split="test" if n % 2 else "") for n, one in enumerate(assorted(200))]
+    result = split(half, ("query",), dev=0.0, test=0.1)
+    assert result.missed["test"].wanted == 20 and result.missed["test"].got > 100
+    assert "100 records name a split of their own" in result.notes[0]
+    named = [traits(replace(one, split="train")) for one in half]
+    for of_stages, fix in (([], "take `split` out"), (range(200), "naming the dialogs beside")):
+        found = assign_splits(named, dev=0.1, test=0.2, seed=0, by=(), of_stages=of_stages)
+        assert "all records name a split" in found.notes[0] and fix in found.notes[0]
     assert not split(assorted(300), ("query",)).notes
-    assert not split(records, ("query",), dev=0.0, test=0.0, seed=1).notes or many.notes
 
 
 def test_a_record_keeps_the_split_it_bears() -> None:
