@@ -12,7 +12,7 @@ import importlib
 import inspect
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentlite.core.call_results import no_tool
@@ -211,14 +211,3 @@ def read_call(text: str) -> PythonCall:
     except (SyntaxError, ValueError) as error:
         raise GoldError(f"{text}: {error}") from error
     raise GoldError(f"{text}: not a call of a function by its name")
-
-
-def judged(row: Mapping[str, Any], turns: Iterable[Iterable[PythonCall]]) -> str:
-    """The verdict on a dialog whose calls are known: turn by turn of the user's."""
-    world = BfclWorld()
-    world.reset(**row)
-    for calls in turns:
-        for call in calls:
-            world.carry_out(call)
-        world.next_user("")
-    return world.verdict

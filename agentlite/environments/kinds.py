@@ -1,21 +1,18 @@
 """An environment by its name, `KIND:REST` or `file.py:Class`: the class of its worlds; tasks."""
 
-import shlex
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
-from urllib.parse import urlsplit
 
 from agentlite.core.errors import UserError, nearest
-from agentlite.core.user_code import Named, one_line
+from agentlite.core.user_code import Named
 from agentlite.environments import bfcl_tasks, bfcl_world, mcp_world
 from agentlite.environments.mcp_client import is_url
 from agentlite.environments.mcp_tasks import bare_server, mcp_tasks
 from agentlite.environments.mock_tasks import mock_tasks, read_tools_file
 from agentlite.environments.mock_world import MockWorld
-from agentlite.environments.tasks import EnvironmentTask, for_class, read_tasks
+from agentlite.environments.tasks import EnvironmentTask, read_tasks
 from agentlite.environments.world import LIMITS, World, WorldLimits
 
 CLASS = "class {}:"
@@ -46,8 +43,8 @@ def environment(
     needs_tasks: bool = True,
 ) -> Environment:
     """`needs_tasks`: if not, a world without a file of tasks has one, which is empty. Raises
-    UserError 2 for a name of no kind, a file or a command that is not there, a missing `tasks_file`
-    and one too many, and `extra_tools` where the world says which tools it has.
+    UserError 2 for a name of no kind, a file that is not there, a missing `tasks_file` and one too
+    many, and `extra_tools` where the world says which tools it has.
     """
     kind, _, rest = name.partition(":")
     if not rest.strip() or (kind not in KINDS and not _is_class(name)):
@@ -70,10 +67,13 @@ def environment(
             "returns those on offer.",
             location="--extra-tools",
         )
-    if kind == "mcp" and not is_url(rest):
-        _check_command(rest)
-    elif kind == "mcp":
-        _check_address(rest)
+    if kind == "mcp":
+        if is_url(rest) and "@" in rest:
+            raise UserError(
+                "the address holds a name or a password, and it is written to the plan.",
+                "Leave them out: --env mcp:http://localhost:8000/mcp.",
+                location="--env",
+            )
     elif not Path(file := rest if kind == "mock" else name.rpartition(":")[0]).is_file():
         raise UserError("there is no such file.", f"--env {name}", location=file)
     if tasks_file is None and (needs_tasks or kind == "mock"):
@@ -94,7 +94,7 @@ def environment(
         tasks = partial(mock_tasks, read_tools_file(Path(rest)), tasks_file)
         return Environment(name, None, tasks, {"tools": Path(rest), **given})
     file, _, made_by = name.rpartition(":")
-    tasks = partial(read_tasks, tasks_file, for_class) if tasks_file else _bare_class
+    tasks = partial(read_tasks, tasks_file) if tasks_file else _bare_class
     named = Named(file, made_by, CLASS)
     return Environment(name, named, tasks, {"env": Path(file), **given}, users="class")
 
@@ -116,38 +116,3 @@ def _bfcl(name: str, category: str, extra_tools: int | None) -> Environment:
     named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__, CLASS)
     # they come with a package: the category, which is a setting, says which
     return Environment(name, named, partial(bfcl_tasks.tasks, category, extra_tools), {}, "record")
-
-
-def _check_command(server: str) -> None:
-    """Raises UserError 2 for one that is not installed."""
-    location = f"--env mcp:{server}"
-    try:
-        program = next(iter(shlex.split(server)), "")
-    except ValueError as error:
-        raise UserError(
-            f"not a command: {one_line(str(error))}.",
-            "Write it as in a shell: --env 'mcp:python server.py'.",
-            location=location,
-        ) from error
-    if shutil.which(program) is None:
-        raise UserError(
-            f"the command '{program}' is not installed.",
-            "Name one that is installed, or the path of a program that may be run: "
-            "--env 'mcp:python server.py'.",
-            location=location,
-        )
-
-
-def _check_address(server: str) -> None:
-    """Raises UserError 2 for an address that is none."""
-    try:
-        address = urlsplit(server)
-        usable = is_url(server) and bool(address.hostname) and address.port != 0
-    except ValueError:
-        usable = False
-    if not usable or address.username or address.password:
-        raise UserError(
-            "not the address of a server.",
-            "Write it without a name or a password: --env mcp:http://localhost:8000/mcp.",
-            location="--env",
-        )

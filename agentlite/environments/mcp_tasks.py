@@ -6,7 +6,7 @@ from pathlib import Path
 from agentlite.core.errors import RowError
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments.gold_calls import wire
-from agentlite.environments.tasks import EnvironmentTask, read_tasks, refuse_silent, user_turns_of
+from agentlite.environments.tasks import EnvironmentTask, read_tasks, user_turns_of
 
 
 def mcp_tasks(server: str, path: Path) -> Iterator[EnvironmentTask]:
@@ -24,7 +24,6 @@ def bare_server(server: str) -> Iterator[EnvironmentTask]:
 
 def _with_server(server: str, task: EnvironmentTask) -> EnvironmentTask:
     """Raises RowError E201 and E206."""
-    refuse_silent(task)
     first = task.row.get("reset_calls", [])
     if not isinstance(first, list):
         raise RowError("E201", "reset_calls is not a list of calls")

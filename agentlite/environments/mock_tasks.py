@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.json_schema import schema_problem
 from agentlite.core.plain_words import utf8_text
 from agentlite.core.records import plain
 from agentlite.core.user_code import one_line
 from agentlite.environments.gold_calls import wire
 from agentlite.environments.mock_world import read_mock_tools
-from agentlite.environments.tasks import EnvironmentTask, read_tasks, refuse_silent, user_turns_of
+from agentlite.environments.tasks import EnvironmentTask, read_tasks, user_turns_of
 
 EXAMPLE = (
     'Write [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", '
@@ -21,12 +20,10 @@ EXAMPLE = (
 
 
 def read_tools_file(path: Path) -> list[dict[str, Any]]:
-    """Raises UserError 2 for a file that is not a JSON list of tools, each with a name of its own
-    and schemas that can be checked.
-    """
+    """Raises UserError 2 for a file that is not a JSON list of tools."""
 
-    def refused(reason: str, fix: str = EXAMPLE) -> UserError:
-        return UserError(f"{reason}.", fix, location=str(path))
+    def refused(reason: str) -> UserError:
+        return UserError(f"{reason}.", EXAMPLE, location=str(path))
 
     try:
         tools = json.loads(utf8_text(path.read_bytes(), str(path)))
@@ -35,16 +32,9 @@ def read_tools_file(path: Path) -> list[dict[str, Any]]:
     if not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools) or not tools:
         raise refused("is not a list of tools")
     try:
-        read = [one.tool for one in read_mock_tools(tools)]
+        read_mock_tools(tools)
     except RowError as error:
         raise refused(error.reason) from error
-    names = [tool.name for tool in read]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise refused(f"two tools are named {twice}", "Leave one of them out, or rename it.")
-    for tool in read:
-        for what, schema in (("parameters", tool.parameters), ("returns", tool.returns)):
-            if problem := schema_problem(schema):
-                raise refused(f"{what} of {tool.name} are not a JSON Schema: {one_line(problem)}")
     return tools
 
 
@@ -55,7 +45,6 @@ def mock_tasks(tools: Sequence[dict[str, Any]], path: Path) -> Iterator[Environm
 
 def _with_tools(tools: Sequence[dict[str, Any]], task: EnvironmentTask) -> EnvironmentTask:
     """Raises RowError E201."""
-    refuse_silent(task)
     world = task.row.get("world", "")
     row = {
         "tools": tools,

@@ -3,7 +3,7 @@
 docs/rewards.md has the formulas.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 
 from msgspec.structs import replace
@@ -85,7 +85,6 @@ class RolloutScorer:
         known = {*COMPONENTS, *PENALTIES} if self.has_gold else {*WITHOUT_GOLD}
         known |= {*COUNTED} | ({PROGRESS} if self.has_gold else set())
         known |= {EXTRA_CALLS} if self.has_fewest else set()
-        self._refuse_unknown({*changed} - known - {*scores})
         defaults = dict.fromkeys([name for name in ALL if name in known], 0.0)
         return settle_weights(
             changed,
@@ -109,20 +108,6 @@ class RolloutScorer:
                 "Rename the function.",
                 location="rewards",
             )
-
-    def _refuse_unknown(self, wanted: Collection[str]) -> None:
-        """Raises UserError 2 for components that the tasks say too little for."""
-        if not (lacking := [name for name in ALL if name in wanted]):
-            return
-        number = ', or their number under "optimal_steps"' if EXTRA_CALLS in lacking else ""
-        silent = sum(task.gold is None for task in self.tasks.values())
-        raise UserError(
-            f"{lacking[0]} needs to know which calls are right, and {silent} of {len(self.tasks)} "
-            "tasks do not name them.",
-            f'Write them under "gold", a list of calls for each turn of the user{number}; or leave '
-            "the weight out.",
-            location="weights",
-        )
 
 
 def attempt_of(one: Trajectory, task: TaskRow) -> Attempt:

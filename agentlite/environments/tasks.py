@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from agentlite.core.errors import RowError, UserError, closest
+from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Message, canonical, digest
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.data.curation.traits import normal
@@ -17,7 +17,6 @@ from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.tool_calls import read_call
 
 TASKS = "tasks.jsonl"  # of a stage: the tasks whose rollouts it has
-NO_PROMPT = 'Write what the user asks first: {"prompt": "..."}.'
 SHAPE = (
     'A task is {"prompt": "..."}, or a list of messages there, with the columns that the '
     "environment's reset takes."
@@ -47,11 +46,6 @@ class EnvironmentTask(NamedTuple):
     def name(self) -> str:
         """As errors name it: its id may be a digest, which stands nowhere."""
         return f"{self.id} ({self.place})" if self.place else self.id
-
-    @property
-    def asks(self) -> bool:
-        """Whether a user has words in it, before its world adds any."""
-        return any(one.role == "user" and one.content.strip() for one in self.messages)
 
     @property
     def kept(self) -> "TaskRow":
@@ -87,7 +81,7 @@ def read_task_rows(folder: Path) -> dict[str, TaskRow]:
 
 
 def read_tasks(
-    path: Path, completed: Callable[[EnvironmentTask], EnvironmentTask]
+    path: Path, completed: Callable[[EnvironmentTask], EnvironmentTask] = lambda task: task
 ) -> Iterator[EnvironmentTask]:
     """Rows as TRL has them: `prompt`, a text or messages; and columns of the environment's.
     `completed`: the task as its kind of environment takes it, or RowError.
@@ -100,14 +94,11 @@ def read_tasks(
         try:
             yield completed(task_of(raw.value)._replace(place=raw.location))
         except RowError as error:
-            fix = error.hint or SHAPE
-            raise UserError(f"{error.reason}.", fix, location=raw.location) from error
+            raise UserError(f"{error.reason}.", SHAPE, location=raw.location) from error
 
 
 def task_of(row: dict[str, Any]) -> EnvironmentTask:
     """Raises RowError E201."""
-    if "prompt" not in row and (meant := _misspelt(row)):
-        raise RowError("E201", f"a task has no prompt, and has {meant}", "Did you mean 'prompt'?")
     given = row.get("prompt", [])
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if not isinstance(messages, list):
@@ -123,26 +114,6 @@ def task_of(row: dict[str, Any]) -> EnvironmentTask:
         user=row.get("user"),
         optimal_steps=_optimal_steps(row.get("optimal_steps")),
     )
-
-
-def _misspelt(row: Iterable[str]) -> str:
-    """The key that is nearly `prompt`. One with more words, as `prompt_id`, is a column."""
-    return next((key for key in row if "_" not in key and closest(key, ["prompt"], {})), "")
-
-
-def for_class(task: EnvironmentTask) -> EnvironmentTask:
-    """A class may have the first words, as messages or a missing `prompt` leave them to it. Raises
-    RowError E201 for a text without any.
-    """
-    if isinstance(task.row.get("prompt"), str):
-        refuse_silent(task)
-    return task
-
-
-def refuse_silent(task: EnvironmentTask) -> None:
-    """Raises RowError E201 where nobody has words to begin with."""
-    if not task.asks:
-        raise RowError("E201", "a task has no prompt with words of the user's", NO_PROMPT)
 
 
 def user_turns_of(task: EnvironmentTask) -> list[str]:

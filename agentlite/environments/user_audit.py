@@ -64,9 +64,6 @@ def faults(
     known = " ".join([profile.goal, profile.style, *map(str, _values(profile.facts))])
     for invented in _invented(words, "\n".join([known, *profile.facts, *mine, *theirs])):
         yield "contradiction", f"tells {invented}, which is not in its facts"
-    for name, value in profile.facts.items():
-        if other := _other_value(name, value, words):
-            yield "contradiction", f"says that {name} is {other}, which is not in its facts"
     yield from _too_early(profile, mine, theirs, words)
 
 
@@ -98,19 +95,6 @@ def _invented(words: str, known: str) -> Iterator[str]:
 
 def _plain_number(digits: str) -> str:
     return digits.lstrip("0") or "0"
-
-
-def _other_value(name: str, value: Any, words: str) -> str:
-    """Another value that the user gives to one of its facts, as in `My city is Paris`; "" for
-    none. A name, a number or a quoted text counts: `the date is flexible` does not.
-    """
-    named = r"[\W_]+(?:\w{1,2}[\W_]+)?".join(map(re.escape, _parts(name)))
-    found = re.search(rf"(?i:\b{named}\s*(?:is|are|:|=))\s*[\"'“]?([A-Z0-9][^\s.,;!?\"'”]*)", words)
-    if found is None:
-        return ""
-    known = str(value).casefold()
-    other = found[1]
-    return "" if other.casefold() in known or known in words.casefold() else other
 
 
 def _too_early(

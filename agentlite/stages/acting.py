@@ -120,12 +120,6 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Acting:
             "Add --model NAME, as the server calls it.",
             location="--endpoint",
         )
-    if settings.model == GOLD == settings.hint:
-        raise UserError(
-            "is for a model, and the gold makes the right calls anyway.",
-            "Leave it out.",
-            location="--hint",
-        )
     tasks_file = Path(settings.tasks) if settings.tasks else None
     acting = environment(settings.env, tasks_file, settings.extra_tools)
     tasks = _chosen(settings, acting)
@@ -234,16 +228,6 @@ def _simulators(
             "Add --tool-endpoint URL --tool-model NAME.",
             location=f"--env {settings.env}",
         )
-    if acting.named is not None and (tools or settings.tool_model):
-        raise UserError(
-            f"{settings.env} answers its calls itself.",
-            "Leave it out: it is for --env mock:tools.json.",
-            location="--tool-endpoint",
-        )
-    if acting.users == "record" and (users or settings.user_model):
-        raise UserError(
-            f"{settings.env} has recorded users.", "Leave it out.", location="--user-endpoint"
-        )
     plan = run_folder.read(begun).plan if begun else None
     given: dict[Role, tuple[Sequence[str], str, str]] = {
         "tool": (tools, settings.tool_model, settings.tool_key),
@@ -303,15 +287,8 @@ def _users(
 def _setup(
     settings: RolloutSettings, acting: Environment, source: Source, run: Path
 ) -> RolloutSetup:
-    """Raises UserError 2 where an answer leaves no room for a prompt."""
     name = written_for(settings.model, behind_servers=bool(settings.endpoint))
     room = settings.max_length - settings.max_new_tokens
-    if room <= 0:
-        raise UserError(
-            f"leaves no room for a prompt: max_length is {settings.max_length}.",
-            "Lower it, or raise --max-length.",
-            location="max_new_tokens",
-        )
     template = load_template(source.base)
     trained = setting_of(name, "protocol", run)
     mixture = settled(trained, template) if trained else choose("auto", template)
@@ -379,7 +356,7 @@ def act(acting: Acting, stage: StageFolder, command: str) -> list[Trajectory]:
                     taken += 1
                 used = f", {usage.note}" if usage and usage.note else ""
                 advance(len(done), f"{taken:,} turns{used}")
-    _say_too_long(settings, done, command)
+    _refuse_too_long(settings, done)
     return [done[key] for _, key in order]
 
 
@@ -428,12 +405,8 @@ def _refuse_lost(acting: Acting, done: Mapping[RolloutKey, Trajectory], count: i
     )
 
 
-def _say_too_long(
-    settings: RolloutSettings, done: Mapping[RolloutKey, Trajectory], command: str
-) -> None:
-    """How many rollouts could not begin, as their first prompt leaves no room for an answer. Raises
-    UserError 2 where none could: nothing was measured.
-    """
+def _refuse_too_long(settings: RolloutSettings, done: Mapping[RolloutKey, Trajectory]) -> None:
+    """Raises UserError 2 where no rollout could begin: nothing was measured."""
     count = sum(one.ended == "length" and not one.turns for one in done.values())
     room, longer = settings.max_length - settings.max_new_tokens, 4 * settings.max_length
     if count == len(done):
@@ -442,12 +415,6 @@ def _say_too_long(
             f"Raise --max-length, as in --max-length {longer} --force; or offer fewer tools.",
             location=settings.env,
             exit_code=USAGE,
-        )
-    if count:
-        console.notice(
-            f"{command}: {count} of {len(done)} rollouts ended before the first answer: their "
-            f"prompt, with its tools, is longer than {room} tokens. Raise --max-length, as in "
-            f"--max-length {longer} --force"
         )
 
 

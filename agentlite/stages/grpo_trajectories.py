@@ -2,14 +2,12 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from agentlite.config.settings import GrpoSettings
-from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.row_files import Appender, write_rows
 from agentlite.engine import checkpoints, grpo
@@ -79,7 +77,6 @@ class LiveRollouts:
         self.tally = Tally(self.settings.max_failures, self.folder, OTHER_REWARDS, "rollouts")
         self.resting = resting_of(self.settings, len(self.acting.tasks))
         self.lost = ""
-        self.recent: list[Trajectory] = []
         for start in range(0, len(kept), self.size):
             self._count(self._earned(kept[start : start + self.size]))
 
@@ -149,9 +146,6 @@ class LiveRollouts:
             self.file.append(msgspec.to_builtins(one))
         earned = self._earned(done)
         self._count(earned)
-        self.recent += done
-        if (step + 1) % grpo.LOOK_EVERY == 0:
-            self.say_what_is_wrong()
         rows = [
             self._row(one, likely, advantages)
             for one, advantages in zip(earned, self._advantages(earned), strict=True)
@@ -228,12 +222,6 @@ class LiveRollouts:
         except UserError as error:
             self.halt.append(error)
 
-    def say_what_is_wrong(self) -> None:
-        """With the rollouts since it was last said."""
-        for sentence in complaints(self.recent):
-            console.notice(f"{self.folder.name}: {sentence}")
-        self.recent = []
-
 
 def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedRow]:
     """Prompts cut to the shortest, with the rest of each at the head of what follows, not learned.
@@ -281,50 +269,3 @@ def _nothing_sampled(
         location=settings.env,
         exit_code=REJECTS,
     )
-
-
-def complaints(done: Sequence[Trajectory]) -> list[str]:
-    """What is wrong with the rollouts of some steps, each with a way out; nothing if they are
-    well.
-    """
-    if not done:
-        return []
-    shares = {name: sum(map(holds, done)) / len(done) for name, (holds, _) in WRONG.items()}
-    return [
-        f"{shares[name]:.0%} of the rollouts {name}: {fix}"
-        for name, (_, fix) in WRONG.items()
-        if shares[name] >= 0.5
-    ]
-
-
-def _repeats(one: Trajectory) -> bool:
-    called = [turn.text for turn in one.turns if turn.results]
-    return any(call == following for call, following in pairwise(called))
-
-
-WRONG: dict[str, tuple[Callable[[Trajectory], bool], str]] = {
-    "call no tool": (
-        lambda one: one.ended not in LOST and not one.calls,
-        "train with sft on right calls first (rollout --model gold, prep --from)",
-    ),
-    "end at the limit of turns": (
-        lambda one: one.ended == "turns",
-        "raise --max-turns, or give each turn a price (--weights turns=-0.05)",
-    ),
-    "end without room for an answer": (
-        lambda one: one.ended == "length",
-        "raise --max-length, or offer fewer tools",
-    ),
-    "repeat a call that they have just made": (
-        _repeats,
-        "let its result say what is wrong, or give each call a price (--weights calls=-0.05)",
-    ),
-    "have a turn that was cut off": (
-        lambda one: any(turn.ended == "cut" for turn in one.turns),
-        "raise --max-new-tokens",
-    ),
-    "have a call that cannot be read": (
-        lambda one: any(turn.problem for turn in one.turns),
-        "train with sft first, so that calls are written in the protocol",
-    ),
-}

@@ -167,15 +167,6 @@ def _check_tools(
                 "Correct it; or give --tasks FILE, with the columns that its reset takes.",
                 location=location,
             ) from error
-    names = Counter(tool.name for tool in tools)
-    if twice := [name for name, times in names.items() if times > 1]:
-        raise UserError(
-            f"{len(twice)} tools appear twice, {twice[0]} among them.",
-            "Leave one of each out, or rename it.",
-            location=location,
-        )
-    if not tools:
-        raise UserError("has no tools.", "Add some to it.", location=location)
     silent = [tool.name for tool in tools if not tool.description.strip()]
     if len(silent) == len(tools):
         raise UserError(
@@ -183,11 +174,6 @@ def _check_tools(
             "Describe each tool in one sentence: in the docstring of its method, or as the "
             "description of the MCP tool.",
             location=location,
-        )
-    if silent:
-        console.notice(
-            f"make: {len(silent)} of {len(tools)} tools have no description; questions use their "
-            f"names: {', '.join(silent[:5])}"
         )
 
 

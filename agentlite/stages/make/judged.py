@@ -82,20 +82,7 @@ def find_judges(settings: MakeSettings) -> list[DialogJudge]:
             location="--judge-endpoint" if urls else "--judge-model",
         )
     count = max(len(urls), len(models))
-    if {len(urls), len(models)} - {1, count}:
-        raise UserError(
-            f"{len(urls)} servers and {len(models)} models do not make pairs.",
-            "Give one server for all models, one model for all servers, or as many of one as of "
-            "the other.",
-            location="--judge-endpoint",
-        )
     pairs = [(urls[at % len(urls)], models[at % len(models)]) for at in range(count)]
-    if twice := next((pair for pair in pairs if pairs.count(pair) > 1), None):
-        raise UserError(
-            f"{twice[1]} at {twice[0]} is named twice.",
-            "Name it once: two judges are two models.",
-            location="--judge-model",
-        )
     option = "--judge-endpoint" if settings.judge_endpoint else "--endpoint"
     key = settings.judge_key
     return [
