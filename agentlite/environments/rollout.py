@@ -151,7 +151,7 @@ class _Rollout:
         self.setup, self.task = setup, task
         self.key = RolloutKey(task.id, sample)
         self.world: World | MockWorld = setup.environment.world(setup.limits)
-        if isinstance(self.world, World):
+        if not isinstance(self.world, MockWorld):
             self.world.only = setup.offered.get(task.id)
         profile = setup.users.get(task.id)
         self.user = None if profile is None else SimulatedUser(profile, setup.user_turns)

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from typing import ClassVar
 
 import pytest
 
@@ -65,14 +64,14 @@ class Open:
 
 
 def begun(kind, row):
-    """Whether its world has a user, the first words of it, and its tools."""
+    """The first words of its world, and its tools."""
     made = [inside.answer(kind, request) for request in (["make"], ["reset", row], ["tools"])]
     assert not any(problem for _, problem in made)
-    return tuple(value for value, _ in made)
+    return tuple(value for value, _ in made[1:])
 
 
-def test_a_class_without_hooks_has_no_user_no_state_and_no_scores():
-    assert begun(Bare, {"a": 1}) == (False, None, inside._tools())
+def test_a_class_without_hooks_has_no_state_and_no_scores():
+    assert begun(Bare, {"a": 1}) == (None, inside._tools())
     assert inside.world.row == {"a": 1} and time.localtime(0).tm_hour == 0
     assert inside.answer(Bare, ["call", "look", {}]) == (["Error in the data", True, False], "")
     assert inside.answer(Bare, ["next_user", "Bye."])[0][0] is None
@@ -83,7 +82,7 @@ def test_a_class_without_hooks_has_no_user_no_state_and_no_scores():
 
 
 def test_hooks_are_used_where_a_class_has_them():
-    assert begun(Open, {}) == (True, None, [{"name": "a"}])
+    assert begun(Open, {}) == (None, [{"name": "a"}])
     assert inside.answer(Open, ["call", "a", {"b": 1}]) == (['{"a": {"b": 1}}', False, True], "")
     assert inside.answer(Open, ["state"]) == ({"place": [1, 2]}, "")
     assert inside.answer(Open, ["scores"]) == ({"share": 1.0}, "")
@@ -102,13 +101,6 @@ def test_the_reward_of_trl_is_env_whatever_else_a_class_calls_so():
 
     begun(Both, {})
     assert inside.answer(Both, ["scores"]) == ({"env": 1.0, "share": 0.5}, "")
-
-
-def test_the_next_reset_closes_the_world_before_it(monkeypatch):
-    begun(Open, {})
-    monkeypatch.setattr(Open, "closed", False)
-    begun(Open, {})
-    assert Open.closed
 
 
 @pytest.mark.parametrize("has_call", [True, False])
@@ -143,11 +135,6 @@ def test_an_error_of_a_call_is_its_result_unless_the_world_is_lost_by_it(error, 
     assert found == ((result, "") if isinstance(result, list) else (None, result))
 
 
-def test_a_row_that_reset_does_not_take_is_its_error():
-    with pytest.raises(TypeError, match="city"):
-        begun(Open, {"city": "Oslo"})
-
-
 def waiting(method):
     """The same method, whose result has to be awaited."""
 
@@ -169,77 +156,3 @@ def test_every_hook_may_be_awaited(hook):
     assert [begun(Awaited, {}), *(inside.answer(Awaited, one) for one in REQUESTS)] == expected
     inside.answer(Awaited, ["close"])
     assert Awaited.closed
-
-
-class Streams:
-    """Results that are there only once somebody waits for them or goes through them."""
-
-    def reset(self):
-        self.lock = asyncio.Lock()
-
-    async def get_reward(self):
-        return 0.5
-
-    async def waits(self):
-        """Waits."""
-        async with self.lock:
-            return "done"
-
-    def hands_on(self):
-        """Returns what has to be awaited."""
-        return self.waits()
-
-    def counts(self):
-        """Counts."""
-        yield from (1, 2)
-
-    async def counts_slowly(self):
-        """Counts."""
-        for one in (1, 2):
-            await asyncio.sleep(0)
-            yield one
-
-    async def fails(self):
-        """Fails."""
-        raise ValueError("no")
-
-
-def test_what_has_to_be_awaited_or_gone_through_is_a_result():
-    begun(Streams, {})
-    results = {name: inside.answer(Streams, ["call", name, {}])[0][0] for name in vars(Streams)}
-    assert {name: results[name] for name in ("waits", "hands_on", "counts", "counts_slowly")} == {
-        "waits": "done",
-        "hands_on": "done",
-        "counts": "[1, 2]",
-        "counts_slowly": "[1, 2]",
-    }
-    assert results["fails"] == "Error: ValueError: no"
-    assert inside.answer(Streams, ["scores"]) == ({"env": 0.5}, "")
-
-
-class Leaves:
-    """It begins what nobody waits for."""
-
-    ended: ClassVar[list[bool]] = []
-
-    def reset(self):
-        pass
-
-    async def begins(self):
-        """Begins."""
-        self.left = asyncio.ensure_future(self._goes_on())
-        await asyncio.sleep(0)
-
-    async def _goes_on(self):
-        try:
-            await asyncio.sleep(600)
-        finally:
-            self.ended.append(True)
-
-
-def test_what_a_world_has_under_way_ends_with_the_next_world():
-    begun(Leaves, {})
-    inside.answer(Leaves, ["call", "begins", {}])
-    assert not Leaves.ended
-    begun(Leaves, {})
-    assert Leaves.ended == [True]

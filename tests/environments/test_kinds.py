@@ -9,7 +9,6 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Call
 from agentlite.environments.bfcl_world import read_call
 from agentlite.environments.kinds import environment
-from agentlite.environments.world import WorldLimits
 
 SHOP = '''
 class Shop:
@@ -48,18 +47,7 @@ def shop(tmp_path, monkeypatch):
         ("mcp:", "tasks.jsonl", "--env", "names no environment", "mcp:COMMAND"),
         ("mcp: ", "tasks.jsonl", "--env", "names no environment", "mcp:URL"),
         ("mcp:cat", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
-        (
-            "mcp:no-such-one",
-            "tasks.jsonl",
-            "--env mcp:",
-            "command 'no-such-one' is not installed",
-            "mcp:python",
-        ),
-        ("mcp:cat '", "tasks.jsonl", "--env mcp:", "not a command", "mcp:python"),
-        ("mcp:http://", "tasks.jsonl", "--env", "not the address", "mcp:http://localhost"),
-        ("mcp:http://me:pw@host/mcp", "tasks.jsonl", "--env", "not the address", "password"),
-        ("mcp:http://host:99999/mcp", "tasks.jsonl", "--env", "not the address", "mcp:http"),
-        ("mcp:http://host:0/mcp", "tasks.jsonl", "--env", "not the address", "mcp:http"),
+        ("mcp:http://me:pw@host/mcp", "tasks.jsonl", "--env", "password", "mcp:http"),
         ("mock:", "tasks.jsonl", "--env", "names no environment", "mock:tools.json"),
         ("mock:no.json", "tasks.jsonl", "no.json", "no such file", "--env"),
         ("mock:tasks.jsonl", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
@@ -108,33 +96,12 @@ def test_a_world_may_do_without_tasks(shop):
         assert (task.id, task.messages) == ("", ())
 
 
-def test_a_world_has_the_limits_that_are_set(shop):
-    made = environment("shop.py:Shop", shop / "tasks.jsonl")
-    limits = [made.world(*given).code for given in ((), (WorldLimits(3.0, 1.0),))]
-    assert [(one.seconds, one.memory) for one in limits] == [(10.0, 4.0), (3.0, 1.0)]
-
-
 def test_bfcl_offers_as_many_tools_more_as_are_to_be(shop):
     offered = [
         len(next(environment("bfcl:multi_turn_base", extra_tools=extra).tasks()).row["tools"])
         for extra in (0, 2, None)
     ]
     assert offered[1] == offered[0] + 2 < offered[2]
-
-
-def test_a_server_is_no_file_that_the_run_depends_on(shop):
-    assert environment("mcp:cat", shop / "tasks.jsonl").files == {"tasks": shop / "tasks.jsonl"}
-    assert [*environment("shop.py:Shop", shop / "tasks.jsonl").files] == ["env", "tasks"]
-
-
-@pytest.mark.long
-def test_the_worlds_of_a_file_are_reset_with_their_tasks(shop):
-    made = environment("shop.py:Shop", shop / "tasks.jsonl")
-    counted = []
-    for task in made.tasks():
-        with made.world() as world:
-            counted.append((world.reset(task.row), world.call(Call("count")).text))
-    assert counted == [("There are 3.", "3"), ("There are 5.", "5")]
 
 
 def test_a_dialog_of_bfcl_is_done_in_its_own_process():

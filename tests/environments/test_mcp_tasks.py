@@ -33,9 +33,7 @@ def test_the_world_gets_the_server_the_user_and_the_right_calls(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [
-        ({}, "a task has no prompt"),
         ({"prompt": "A fig.", "user_turns": "Two."}, "user_turns is not a list of texts"),
-        ({"prompt": "A fig.", "user_turns": [2]}, "user_turns is not a list of texts"),
         ({"prompt": "A fig.", "reset_calls": {}}, "reset_calls is not a list of calls"),
         ({"prompt": "A fig.", "reset_calls": [{}]}, "a call without a name"),
         ({"prompt": "A fig.", "gold": "buy"}, "gold is not a list"),

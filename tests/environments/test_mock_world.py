@@ -8,7 +8,6 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call
 from agentlite.environments.mock_world import NO_RESULT, MockWorld, read_mock_tools, read_result
 from agentlite.environments.simulators import SimulatorReply
-from agentlite.environments.world import MOST_TEXT
 
 
 def tool(name, parameters=None, **more):
@@ -93,25 +92,6 @@ def test_a_call_that_breaks_its_schema_asks_nothing_and_writes_nothing(world):
     assert called(world, APPLE) == (first, [])
 
 
-@pytest.mark.parametrize(
-    ("call", "texts"),
-    [
-        (BUY, ["Bought."]),
-        (APPLE, ['{"left": 2}']),
-        (APPLE, ["Many.", "Many."]),  # neither reply can be used
-        (Call("buy", {}), []),  # breaks its schema
-        (Call("sell", {"item": "apple"}), []),  # is of no tool
-    ],
-)
-def test_a_call_was_made_whatever_came_of_it(call, texts):
-    wire = {"name": call.name, "arguments": call.arguments}
-    for gold, score in (([], 0.0), ([wire], 1.0), ([wire, {**wire, "name": "x"}], 0.5)):
-        one = MockWorld()
-        one.reset({"tools": TOOLS, "world": "", "user_turns": [], "gold": gold})
-        called(one, call, *texts)
-        assert one.scores() == {"gold_calls": score}
-
-
 def test_a_reply_that_cannot_be_used_is_asked_again_once_and_then_counted(world):
     result, asked = called(world, APPLE, "lots", '{"left": 2}')
     assert result == ('{"left": 2}', False, False) and world.faults == []
@@ -155,16 +135,6 @@ def test_a_reply_that_cannot_be_used_is_asked_again_once_and_then_counted(world)
 def test_a_result_fits_what_its_tool_returns(text, returns, result, fault):
     found, why = read_result(reply(text), returns)
     assert found == result and bool(why) == bool(fault) and fault in why
-
-
-def test_a_call_or_a_cut_text_is_not_a_result():
-    assert read_result(reply("", calls=True), {}) == ("", "it calls a tool")
-    assert read_result(reply("Two", cut=True), {}) == ("", "it is cut off")
-
-
-def test_a_result_has_an_end(world):
-    result, _ = called(world, BUY, "x" * (MOST_TEXT + 5))
-    assert len(result.text) < MOST_TEXT + 50 and result.text.endswith("(5 more characters)")
 
 
 @pytest.mark.parametrize(

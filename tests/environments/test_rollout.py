@@ -1,17 +1,12 @@
 """A model acts in worlds: its calls are carried out, its user goes on, and each end has a name."""
 
-import json
-from itertools import pairwise
-
 import pytest
-from support.examples import in_turn
-from support.shop import ITEMS, call, script, scripted, shop, tasks
+from support.shop import ITEMS, script, scripted, shop, tasks
 
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
 from agentlite.environments.trajectories import ModelTurn, RolloutKey, Trajectory
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import choose
-from agentlite.workspace.model_source import load_template
 
 pytestmark = pytest.mark.long  # a process for each world
 
@@ -64,23 +59,7 @@ def test_how_many_go_on_together_changes_no_trajectory(setup):
     assert one == {key: many[key] for key in one} and len(one) == len(many) == 8
 
 
-def test_each_prompt_begins_with_the_prompt_and_the_answer_before(setup):
-    seen = []
-
-    def listening(prompts):
-        seen.extend(prompts)
-        yield from scripted(prompts)
-
-    rolled(setup, listening, batch_size=1)
-    template = load_template("smollm2-135m")
-    for before, after in pairwise(seen):
-        if before.key == after.key:
-            answer = script(before.key.task)[before.turn] + template.turn_end
-            whole = template.decode(before.opened.ids) + answer
-            assert template.decode(after.opened.ids).startswith(whole)
-
-
-@pytest.mark.parametrize("turns", in_turn(2, range(6)))
+@pytest.mark.parametrize("turns", [0, 2, 5])
 @pytest.mark.parametrize("sample", [0, 1])
 def test_a_rollout_that_was_stopped_goes_on_at_its_next_turn(setup, turns, sample):
     whole = ends(rolled(setup, samples=2))
@@ -106,38 +85,6 @@ def test_a_world_that_returns_something_else_begins_anew(setup, tmp_path):
     assert [turn.turn for turn in turns] == [0, 1, 2, 3, 4]  # all of them are done again
     assert turns[1].results != stopped[1].results
     assert ends(again)[key].turns == turns
-
-
-def test_too_many_turns_with_calls_end_it_and_the_user_begins_a_new_count(setup):
-    search = call("search", query="a")
-    (found, *_) = ends(rolled(setup, saying(search))).values()
-    assert found.ended == "turns" and found.calls == setup.max_turns + 1
-    assert found.scores == {"env": 0.0}
-    texts = [*[search] * setup.max_turns, "So.", *[search] * setup.max_turns, "Done."]
-    (found, *_) = ends(rolled(setup, saying(*texts))).values()
-    assert found.ended == "user" and found.calls == 2 * setup.max_turns
-
-
-def test_a_prompt_without_room_ends_it_before_the_model_is_asked(setup):
-    (found, *_) = ends(rolled(setup._replace(room=50))).values()
-    assert (found.ended, found.turns, found.scores) == ("length", [], {"env": 0.0})
-    (found, *_) = ends(rolled(setup._replace(room=500), saying("long " * 300))).values()
-    assert found.ended == "length" and len(found.turns) == 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    ['<tool_call>\n{"name": "buy", "arg', call("buy", item="apple").replace("}}", "}"), "No."],
-)
-@pytest.mark.parametrize("ended", ["turn", "cut"])
-def test_what_is_no_call_is_said_to_the_user(setup, text, ended):
-    (found, *_) = ends(rolled(setup, saying(text, ended=ended))).values()
-    assert found.calls == 0 and found.messages[1] == {"role": "assistant", "content": text}
-
-
-def test_a_call_that_was_cut_is_not_carried_out(setup):
-    (found, *_) = ends(rolled(setup, saying(call("buy", item="apple"), ended="cut"))).values()
-    assert found.calls == 0 and found.scores == {"env": 0.0}
 
 
 @pytest.mark.parametrize("text", ["", "  ", "<|im_end|>\n<|im_start|>user\nx"])
@@ -166,29 +113,6 @@ def test_a_world_that_is_lost_costs_its_own_rollout(setup, tmp_path, columns, re
     assert {one.scores["env"] for one in found.values()} == {1.0}
 
 
-def test_a_rollout_in_which_nobody_asks_is_lost_and_its_model_reads_nothing(setup, tmp_path):
-    rows = tasks()
-    for row, prompt in zip(rows, (None, [], [{"role": "user", "content": " "}]), strict=False):
-        row["prompt"] = prompt
-    del rows[0]["prompt"]
-    made = shop(tmp_path, rows)
-    text = (tmp_path / "shop.py").read_text().replace("self, prompt, item", "self, item")
-    (tmp_path / "shop.py").write_text(text)
-    read = []
-
-    def answers(prompts):
-        read.extend(prompt.key.task for prompt in prompts)
-        yield from scripted(prompts)
-
-    found = ends(rolled(setup._replace(environment=made), answers))
-    lost = [found[item, 0] for item in ITEMS[:3]]
-    assert {(one.ended, one.problem) for one in lost} == {
-        ("world", "the task has no prompt, and reset returned no text")
-    }
-    assert not any(one.scores or one.turns for one in lost)
-    assert found[ITEMS[3], 0].scores == {"env": 1.0} and {*read} == {ITEMS[3]}
-
-
 def test_the_first_words_of_a_world_and_the_system_text_come_first(setup, tmp_path):
     rows = tasks(hint=" There are apples.")
     rows[1]["prompt"] = [
@@ -208,9 +132,3 @@ def test_the_first_words_of_a_world_and_the_system_text_come_first(setup, tmp_pa
         "Buy. There are apples.",
     ]
     assert found["plum", 0].messages[1]["content"] == " There are apples."
-
-
-def test_a_dialog_can_be_stored_and_read_as_json(setup):
-    for one in ends(rolled(setup, samples=2)).values():
-        assert json.loads(json.dumps(one.messages)) == one.messages
-        assert [tool["function"]["name"] for tool in one.tools] == ["buy", "search"]

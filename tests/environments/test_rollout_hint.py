@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.shop import call, shop, tasks
+from support.shop import shop, tasks
 
 from agentlite.environments import bfcl_tasks
 from agentlite.environments.kinds import environment
@@ -80,30 +80,3 @@ def test_the_calls_that_are_left_are_shown_and_nothing_of_it_is_kept(made, smoll
         again = rolled(made, smollm2, made.tasks(), listening, earlier)
         assert [one for one in again if isinstance(one, Trajectory)] == [done]
         assert len(seen) == len(done.turns) - turns
-
-
-def test_a_call_that_is_not_right_leaves_the_right_ones(made, smollm2):
-    seen = []
-
-    def stubborn(prompts):
-        for index, prompt in enumerate(prompts):
-            seen.append([one["name"] for one in due(prompt)])
-            text = call("buy", item="melon") if prompt.turn < 2 else "Done."
-            yield RolloutAnswer(index, text, "turn", 3)
-
-    rolled(made, smollm2, made.tasks(), stubborn)
-    assert seen == [["search", "buy", "buy"]] * 3 + [["buy"]]
-
-
-def test_a_user_who_says_more_than_was_foreseen_is_still_at_the_last_turn(tmp_path, smollm2):
-    rows, seen = tasks()[:1], []
-    rows[0]["gold"] = [[{"name": "search", "arguments": {"query": "apple"}}]]
-
-    def late(prompts):
-        for prompt, answer in zip(prompts, obedient(prompts), strict=True):
-            seen.append([one["name"] for one in due(prompt)])
-            yield answer if prompt.turn else answer._replace(text="Wait.")
-
-    made = shop(tmp_path, rows)
-    rolled(made, smollm2, made.tasks(), late)
-    assert seen == [["search"], ["search"], []]

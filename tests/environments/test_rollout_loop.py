@@ -9,7 +9,7 @@ from agentlite.core.records import Call, Message, Tool
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
 from agentlite.environments.simulators import SimulatorReply
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.trajectories import ModelTurn, RolloutKey, Trajectory
+from agentlite.environments.trajectories import Trajectory
 from agentlite.environments.user_audit import UserProfile
 from agentlite.environments.world import CallResult, WorldError, WorldLimits
 from agentlite.rendering import choose
@@ -34,7 +34,6 @@ class FakeWorld:
         self.only: Any = None
         self.tools: tuple[Tool, ...] = ()
         self.faults = ["more: it is empty"]
-        self.has_user = False
         self.calls: list[Call] = []
 
     def __enter__(self) -> "FakeWorld":
@@ -142,43 +141,6 @@ def test_as_many_rollouts_go_on_together_as_are_to_and_no_world_is_left(setup, b
     assert FakeWorld.open == []
 
 
-def test_the_worlds_of_a_run_that_is_given_up_are_stopped(setup):
-    rows = roll(setup, [(task(f"t{n}"), 0) for n in range(3)], {}, saying(BUY), 3)
-    next(rows)
-    assert len(FakeWorld.open) == 3
-    rows.close()
-    assert FakeWorld.open == []
-
-
-def test_each_sample_goes_on_behind_its_own_turns(setup):
-    (first,) = ended(setup, saying(BUY, BUY, "Done."))
-    key, asked = RolloutKey("t", 1), []
-
-    def answers(prompts):
-        asked.extend((prompt.key.sample, prompt.turn) for prompt in prompts)
-        yield from saying(BUY, BUY, "Done.")(prompts)
-
-    stored = [
-        ModelTurn(*key, turn.turn, turn.text, "turn", 3, turn.results) for turn in first.turns
-    ]
-    found = ended(setup, answers, (task(), 0), (task(), 1), earlier={key: stored[:2]})
-    assert {one.sample: len(one.turns) for one in found} == {0: 3, 1: 3}
-    assert sorted(asked) == [(0, 0), (0, 1), (0, 2), (1, 2)]
-    # one whose world says something else begins anew, and the world that it had is gone
-    other = [ModelTurn(*key, 0, BUY, "turn", 3, (("9", False),))]
-    assert len(ended(setup, answers, (task(), 1), earlier={key: other})[0].turns) == 3
-    assert FakeWorld.open == []
-
-
-def test_what_is_left_of_a_rollout_is_kept(setup):
-    (found,) = ended(setup, saying(BUY, "Wait.", "Done."))
-    assert (found.split, found.ended, found.problem) == ("test", "user", "")
-    assert (found.scores, found.by_turn) == ({"env": 0.25}, [{"right": 1.0}])
-    assert found.tool_faults == ["more: it is empty"]
-    assert [turn.user for turn in found.turns] == [None, "And?", None]
-    assert found.messages[1]["content"] is None  # no words beside the call
-
-
 @pytest.mark.parametrize("step", ["reset", "state", "call", "next_user", "scores", "turn_scores"])
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_a_world_that_is_lost_at_any_step_costs_its_own_rollout_and_no_other_one(
@@ -252,12 +214,6 @@ def test_turns_with_calls_are_counted_from_each_turn_of_the_users(setup, texts, 
     assert (found.ended, len(found.turns)) == (reason, turns)
 
 
-def test_calls_are_numbered_through_the_rollout(setup):
-    (found,) = ended(setup, saying(f"{BUY}\n{BUY}", BUY, "Wait.", BUY, "Done."))
-    ids = [one["tool_call_id"] for one in found.messages if one["role"] == "tool"]
-    assert ids == [f"call{number:05}" for number in range(4)]
-
-
 def test_the_state_of_the_world_before_each_turn_is_kept_if_it_is_to_be(setup):
     texts = (BUY, "Wait.", BUY, "Done.")
     (found,) = ended(setup._replace(states=True), saying(*texts))
@@ -287,12 +243,6 @@ def test_the_tools_of_each_turn_are_kept_where_they_come_and_go(setup, named):
     assert kept == ([None] * 3 if len({*named}) == 1 else list(named))
 
 
-def test_a_rollout_without_a_turn_has_the_tools_of_its_world(setup):
-    (found,) = ended(setup._replace(room=1), saying(BUY), (task(tools=(("pay", "more"),)), 0))
-    assert (found.ended, found.turns) == ("length", [])
-    assert [one["function"]["name"] for one in found.tools] == ["pay", "more"]
-
-
 def test_only_the_tools_that_are_named_for_a_task_are_on_offer_in_it(setup):
     named = setup._replace(offered={"t": ("pay",)})
     found = ended(named, saying("Done."), (task(), 0), (task("u"), 0))
@@ -317,14 +267,6 @@ def test_what_a_model_read_is_kept_with_ids_that_were_sampled_and_not_without(se
     assert smollm2.decode([*row.prompt, *row.ids]).count("Wait.") == 2
     (from_server,) = ended(setup, saying(*texts))
     assert all(turn.ids == () == turn.prompt_ids for turn in from_server.turns)
-
-
-def test_the_system_text_of_a_run_stands_first_where_a_dialog_has_none(setup):
-    own = task()._replace(messages=(Message("system", "Be brief."), Message("user", "Buy.")))
-    for one, text in ((task(), "You sell."), (own, "Be brief.")):
-        (found,) = ended(setup._replace(system="You sell."), saying("Done."), (one, 0))
-        assert [message["role"] for message in found.messages] == ["system", "user", "assistant"]
-        assert found.messages[0]["content"] == text
 
 
 class Replies:
@@ -354,11 +296,3 @@ def test_a_user_that_a_model_plays_has_so_many_turns_and_is_lost_without_a_reply
     lost = played(go_on, gone)
     assert (lost.ended, lost.problem, lost.scores) == ("unanswered", "it is gone", {})
     assert FakeWorld.open == []
-
-
-def test_a_user_that_a_model_plays_cannot_call_a_tool_that_was_withdrawn_either(setup):
-    users = setup._replace(users={"t": UserProfile("Buy a fig.")}, user_turns=1)
-    named = task(tools=(("buy",), ("pay",)))
-    replies = Replies(SimulatorReply("", "Please buy(item)."))
-    rows = list(roll(users, [(named, 0)], {}, saying(BUY, "Well?"), 1, replies))
-    assert [fault.kind for fault in rows[-1].simulated_user.faults] == ["call", "no end"]

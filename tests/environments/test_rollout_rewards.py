@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,8 +23,7 @@ from agentlite.environments.trajectories import (
     Trajectory,
     UserFault,
 )
-from agentlite.scoring.metrics.model_metrics import COUNTS, LIVE
-from agentlite.scoring.rewards import COMPONENTS, PENALTIES, ComponentError, TraceStep
+from agentlite.scoring.rewards import COMPONENTS, ComponentError, TraceStep
 
 PARAMETERS = {"type": "object", "properties": {"item": {"type": "string"}}}
 TOOLS = [Tool(name, "", PARAMETERS).schema for name in ("buy", "search")]
@@ -99,7 +97,6 @@ def earned(one: Trajectory, gold: Any = None, steps: int | None = None, **functi
 
 ONE = ((BUY,),)
 TWO = ((BUY,), (PEAR,))
-ASKED = ((BUY,), ())  # the user then only says thanks
 # what a rollout does, the gold of its task, its optimal_steps, and what is checked by hand
 CASES = {
     "the right call and words": (
@@ -148,78 +145,30 @@ CASES = {
         (ONE, None),
         {"timeout": 3, "tool_errors": 1, "task_completion": 0, "efficiency": 0, "progress": 0},
     ),
-    "a result with the word timeout that did not fail": (
-        rollout([did(SEARCH, "timeout: a board game")], "Done."),
-        (None, None),
-        {"timeout": 0, "tool_errors": 0},
-    ),
-    "more calls than are needed": (
-        rollout([did(SEARCH), did(BUY)], [did(PEAR)], "Done."),
-        (ONE, None),
-        {"extra_calls": 2, "efficiency": 1 / 3, "wrong_tool": 1, "redundant_call": 1},
-    ),
     "as many as the task says, though more are in its gold": (
         rollout([did(SEARCH), did(BUY)], "Done."),
         (((SEARCH, BUY),), 1),
         {"extra_calls": 1, "efficiency": 1 / 2, "task_completion": 1},
-    ),
-    "the number is known, and the calls are not": (
-        rollout([did(SEARCH), did(BUY)], "Done."),
-        (None, 1),
-        {"extra_calls": 1},
     ),
     "the same call twice in one turn of the user's": (
         rollout([did(BUY)], [did(BUY), did(BUY)], "Done."),
         (ONE, None),
         {"repeated_calls": 2 / 3, "redundant_call": 2},
     ),
-    "the same call in two turns of the user's": (
-        rollout([did(BUY)], "One.", [did(BUY)], "Two."),
-        (((BUY,), (BUY,)), None),
-        {"repeated_calls": 0, "redundant_call": 0, "progress": 1, "extra_calls": 0},
-    ),
     "the first of two turns of the user's": (
         rollout([did(BUY)], "One.", [no(PEAR)], "None."),
         (TWO, None),
         {"progress": 1 / 2, "task_completion": 1 / 2, "efficiency": 0},
-    ),
-    "what is asked later, done before": (
-        rollout([did(BUY), did(PEAR)], "Both.", "Yes."),
-        (TWO, None),
-        {"progress": 1, "task_completion": 1, "extra_calls": 0},
     ),
     "what is asked first, done later": (
         rollout("No.", [did(BUY), did(PEAR)], "Both."),
         (TWO, None),
         {"progress": 0, "task_completion": 1},
     ),
-    "only the first turn of the user's is reached": (
-        rollout([did(BUY)], ended="turns"),
-        (ASKED, None),
-        {"progress": 1 / 2, "task_completion": 1, "format_compliance": 1},
-    ),
-    "no call, and none is right": (
-        rollout("I cannot."),
-        (((),), None),
-        {
-            "calls": 0,
-            "tool_errors": 0,
-            "repeated_calls": 0,
-            "extra_calls": 0,
-            "progress": 1,
-            "task_completion": 1,
-            "efficiency": 1,
-        },
-    ),
     "a call where none is right": (
         rollout([did(BUY)], "Done."),
         (((),), None),
         {"extra_calls": 1, "task_completion": 0, "efficiency": 0, "wrong_tool": 1, "progress": 1},
-    ),
-    "no call where one is right": (
-        rollout("Done."),
-        (ONE, None),
-        {"missed_call": 1, "progress": 0, "task_completion": 0, "extra_calls": 0},
     ),
     "a last text that cannot be read": (
         rollout([did(BUY)], "<tool_call>", problem="call not closed"),
@@ -230,11 +179,6 @@ CASES = {
         rollout("One.", "Two.", user=played(4, 2, 2)),
         (None, None),
         {"user_errors": 1 / 4},
-    ),
-    "a simulated user that has not replied": (
-        rollout("Done.", user=played(0)),
-        (None, None),
-        {"user_errors": 0},
     ),
     "a tool that is not on offer": (
         rollout([no(Call("sell", {}))], "Done."),
@@ -252,13 +196,6 @@ def test_components_by_hand(name):
     # what needs the gold is there if the gold is
     assert ("task_completion" in found) == ("progress" in found) == (gold is not None)
     assert ("extra_calls" in found) == (gold is not None or steps is not None)
-
-
-def test_a_figure_that_can_be_above_one_is_no_share():
-    found = [earned(one, gold, steps) for one, (gold, steps), _ in CASES.values()]
-    assert {name for one in found for name in LIVE if one.get(name, 0) > 1} == {*COUNTS} - {
-        "calls_made"
-    }
 
 
 def test_every_component_is_in_the_table():
@@ -308,17 +245,6 @@ def test_a_function_of_the_user_sees_the_whole_trace():
         "buy",
         "search",
     ]
-
-
-BEFORE = rollout([no(MELON, BUSY)], "Well.", [did(SEARCH)], "No.").messages
-
-
-@pytest.mark.parametrize("count", [1, 2, 5, len(BEFORE)])
-def test_what_others_answered_before_it_earns_a_rollout_nothing(count):
-    """A client of `serve` may send a dialog that another model began."""
-    for one, (gold, steps), _ in CASES.values():
-        after = msgspec.structs.replace(one, messages=[*BEFORE[:count], *one.messages])
-        assert earned(after, gold, steps) == earned(one, gold, steps)
 
 
 def test_a_function_that_fails_is_the_error_and_a_stored_value_is_not_asked_for_again():
@@ -396,17 +322,15 @@ def test_scores_and_own_functions_weigh_1_and_anything_else_nothing_unless_set()
     ("gold", "scores", "changed", "problem"),
     [
         (ONE, ["env"], {name: 0.1}, "would reward a fault")
-        for name in (*COUNTED, "extra_calls", *PENALTIES)
+        for name in ("turns", "extra_calls", "timeout")
     ]
     + [
         (ONE, ["env"], {"env": -1.0}, "would punish what is right"),
         (ONE, ["env"], {"env": 0.0}, "all are zero"),
         (ONE, ["env"], {"enf": 1.0}, "no component 'enf'"),
-        (None, ["env"], {"efficiency": 1.0}, "1 of 1 tasks do not name them"),
-        (None, ["env"], {"extra_calls": -1.0}, "1 of 1 tasks do not name them"),
-        (None, ["env"], {"progress": 1.0}, "1 of 1 tasks do not name them"),
+        (None, ["env"], {"efficiency": 1.0}, "no component 'efficiency'"),
+        (None, ["env"], {"extra_calls": -1.0}, "no component 'extra_calls'"),
         (ONE, ["turns"], {}, "a score named turns"),
-        (ONE, ["timeout"], {}, "a score named timeout"),
     ],
 )
 def test_a_wrong_weight_is_refused(gold, scores, changed, problem):

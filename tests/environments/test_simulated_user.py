@@ -53,21 +53,10 @@ def test_the_stop_word_ends_it_and_is_not_shown_to_the_assistant():
         assert said(user, text)[0] is None and kinds(user) == [] and not user.is_stopped
 
 
-def test_each_user_has_a_stop_word_that_is_not_in_what_it_knows():
-    other = read_profile({**GIVEN, "goal": f"Say {stop_word(PROFILE)}."})
-    assert stop_word(other) != stop_word(PROFILE) and stop_word(other) not in other.goal
-
-
 @pytest.mark.parametrize("text", ["[[end-000000]]", "[[END]]", "Bye [[end-", "[[ end ]]"])
 def test_one_that_is_copied_wrongly_ends_it_and_is_counted(text):
     user = SimulatedUser(PROFILE, 5)
     assert said(user, text)[0] is None and kinds(user) == ["stop word"]
-
-
-@pytest.mark.parametrize("text", ["[[ending]]", "The end.", "[end]", "Stop!", "a[[0]] = 7"])
-def test_other_text_does_not_end_it(text):
-    user = SimulatedUser(PROFILE, 5)
-    assert said(user, text)[0] == text and "stop word" not in kinds(user)
 
 
 @pytest.mark.parametrize(

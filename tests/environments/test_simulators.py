@@ -1,13 +1,10 @@
 """Replies of the models that stand for tools and users: asked once, cached, the same for equals."""
 
-import json
-
 import pytest
 from support.scripted_server import ScriptedServer
 
-from agentlite.core import endpoint_pool
 from agentlite.core.errors import UserError
-from agentlite.core.openai_client import Endpoint, Reply
+from agentlite.core.openai_client import Endpoint
 from agentlite.environments.simulators import SimulatorQuestion, Simulators
 
 
@@ -43,69 +40,6 @@ def test_equal_questions_are_asked_once_whoever_asks_and_whenever(tmp_path, serv
         assert texts(one.ask(asked[::-1])) == first[::-1] and len(server.bodies) == 3
     assert {body["model"] for body in server.bodies} == {"tool-model", "user-model"}
     assert all(body["temperature"] == 0 and body["max_tokens"] for body in server.bodies)
-
-
-def test_the_replies_of_another_model_are_not_taken(tmp_path, server):
-    for number, model in enumerate(("first", "second", "first"), 1):
-        endpoints = {"tool": [Endpoint(server.url, model, tries=1)]}
-        with Simulators(endpoints, tmp_path / "replies.jsonl") as one:
-            list(one.ask([question("a")]))
-        assert len(server.bodies) == min(number, 2)
-
-
-def test_a_question_may_have_parameters_of_its_own_which_are_part_of_it(tmp_path, server):
-    first, second = (
-        question("a")._replace(sampling=(("temperature", 0.7), ("seed", seed))) for seed in (1, 2)
-    )
-    with simulators(tmp_path, server) as one:
-        assert len({*texts(one.ask([first, second, first, question("a")]))}) == 3
-    sent = [(body["temperature"], body.get("seed")) for body in server.bodies]
-    assert sorted(sent, key=str) == [(0, None), (0.7, 1), (0.7, 2)]
-    assert {body["max_tokens"] for body in server.bodies} == {2048}
-
-
-def test_one_model_in_two_roles_is_asked_in_each(tmp_path, server):
-    """Also where the words and the parameters are the same."""
-    endpoint = Endpoint(server.url, "m", tries=1)
-    with Simulators({"tool": [endpoint], "teacher": [endpoint]}, tmp_path / "r.jsonl") as one:
-        assert len({*texts(one.ask([question("a"), question("a", "teacher")]))}) == 2
-
-
-def test_the_file_of_replies_is_whole_at_the_end(tmp_path, server, disk_calls):
-    with simulators(tmp_path, server) as one:
-        list(one.ask([question("a")]))
-        disk_calls.clear()
-    assert disk_calls == ["fsync replies.jsonl"]
-
-
-def test_why_there_is_no_reply_is_said_as_the_server_says_it(tmp_path, monkeypatch):
-    def ask(endpoint, messages, parameters, stop):
-        is_probe = messages == endpoint_pool.PROBE.messages
-        return Reply("Yes.") if is_probe else Reply("", "answered 400", detail="no such model")
-
-    monkeypatch.setattr(endpoint_pool, "ask", ask)
-    endpoints = {"tool": [Endpoint("http://127.0.0.1:9/v1", "m")]}
-    with Simulators(endpoints, tmp_path / "r.jsonl") as one:
-        [(_, found)] = one.ask([question("a")])
-    assert found.problem == "the tool model answered 400: no such model"
-
-
-def test_a_torn_line_is_asked_again_and_no_other(tmp_path, server):
-    with simulators(tmp_path, server) as one:
-        texts(one.ask([question("a")]))
-        texts(one.ask([question("b")]))
-    path = tmp_path / "replies.jsonl"
-    path.write_bytes(path.read_bytes()[:-9])
-    with simulators(tmp_path, server) as one:
-        assert len(list(one.ask([question("a"), question("b")]))) == 2
-    assert [body["messages"][0]["content"] for body in server.bodies] == ["a", "b", "b"]
-
-
-def test_each_reply_is_on_disk_before_it_is_given(tmp_path, server):
-    with simulators(tmp_path, server) as one:
-        for number, (_, reply) in enumerate(one.ask([question(text) for text in "abcd"]), 1):
-            lines = (tmp_path / "replies.jsonl").read_text(encoding="utf-8").splitlines()
-            assert reply.key in {json.loads(line)["key"] for line in lines} and number <= len(lines)
 
 
 @pytest.mark.parametrize(

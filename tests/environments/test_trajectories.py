@@ -3,21 +3,15 @@
 import msgspec
 import pytest
 
-from agentlite.core.errors import UserError
 from agentlite.core.row_files import write_rows
 from agentlite.environments.trajectories import (
     READ,
-    TRAJECTORIES,
     ModelTurn,
     RolloutKey,
     Trajectory,
-    finished_rollout,
-    is_rollout,
     read_trajectories,
     read_turns,
 )
-from agentlite.workspace import run_folder
-from agentlite.workspace.run_folder import Plan
 
 
 def turn(number, text, task="a", sample=0):
@@ -90,69 +84,3 @@ def test_a_row_has_what_was_read_and_sampled_in_order_and_whose_turn_each_id_is(
     # the first begins a row, whatever it says
     alone = Trajectory("a", 0, "", [], [], turns[1:2], "user", {})
     assert [(row.prompt, row.ids) for row in alone.token_rows()] == [((5,), (6,))]
-
-
-def test_the_tools_at_a_turn_are_those_that_were_on_offer():
-    tools = [{"type": "function", "function": {"name": name}} for name in ("buy", "pay")]
-    one = Trajectory("a", 0, "", [], tools, [], "user", {})
-    for names, offered in ((None, tools), (("pay",), tools[1:]), ((), [])):
-        at = msgspec.structs.replace(turn(0, "x"), offered=names)
-        assert one.tools_at(at) == offered
-
-
-def test_each_call_that_failed_is_counted():
-    results = (("a", True), ("b", True), ("c", False))
-    turns = [msgspec.structs.replace(turn(n, "x"), results=results) for n in range(2)]
-    one = Trajectory("a", 0, "", [], [], turns, "user", {})
-    assert (one.calls, one.failed_calls) == (6, 4)
-
-
-@pytest.mark.parametrize(
-    ("command", "env", "has_file", "state", "problem", "exit_code"),
-    [
-        ("rollout", "bfcl:x", True, "done", "", 0),
-        ("rollout", "serve", True, "done", "", 0),
-        ("grpo", "bfcl:x", True, "done", "", 0),
-        ("grpo", None, False, "done", "is a stage of `agentlite grpo`, not of `rollout`.", 2),
-        ("prep", None, False, "done", "is a stage of `agentlite prep`, not of `rollout`.", 2),
-        ("rollout", "bfcl:x", True, "half", "is not finished.", 2),
-        ("rollout", None, False, "half", "is not finished.", 2),
-        ("grpo", "bfcl:x", True, "half", "is not finished.", 2),
-        ("rollout", "serve", True, "half", "its server was killed.", 2),
-        ("rollout", "serve", False, "half", "its server was killed.", 2),
-        ("rollout", "serve", True, "held", "its server is running: process ", 75),
-        ("rollout", "serve", False, "held", "its server is running: process ", 75),
-        ("rollout", "bfcl:x", True, "held", "is running: process ", 75),
-        ("none", None, False, "done", "no such stage.", 2),
-    ],
-)
-def test_the_trajectories_of_a_finished_stage_are_found_and_any_other_one_is_refused(
-    tmp_path, command, env, has_file, state, problem, exit_code
-):
-    folder = tmp_path / "stage"
-    plan = Plan(command, {"env": env} if env else {}, {}, run_folder.versions())
-
-    def found():
-        assert is_rollout(folder) == (command == "rollout" or has_file)
-        if not problem:
-            assert finished_rollout(folder) == folder / TRAJECTORIES
-            return
-        with pytest.raises(UserError) as refused:
-            finished_rollout(folder)
-        assert problem in refused.value.problem and refused.value.exit_code == exit_code
-        assert refused.value.location == str(folder)
-        serves = "agentlite serve --save" in refused.value.fix
-        assert serves == (problem == "its server was killed.")
-        if state == "half" and not serves:
-            assert f"`agentlite {command}`" in refused.value.fix
-
-    if command == "none":
-        return found()
-    with run_folder.open_stage(folder, plan, force=False) as stage:
-        if has_file:
-            write_rows(folder / TRAJECTORIES, [])
-        if state == "done":
-            stage.finish([TRAJECTORIES] if has_file else [], {})
-        if state == "held":
-            return found()
-    return found()

@@ -52,12 +52,9 @@ def test_a_user_that_keeps_to_its_facts_has_no_fault(words):
     [
         ("It is W2378157.", "contradiction"),
         ("Write to anna@example.com.", "contradiction"),
-        ("My city is Paris.", "contradiction"),
-        ("City: Bergen", "contradiction"),
         ("The day is 2026-05-19.", "contradiction"),
         ("I need 4 of them.", "contradiction"),
         ("At 16:00.", "contradiction"),
-        ("9" * 6000, "contradiction"),
         ("Assistant: Your order is moved.", "assistant"),
         ("How can I help you today?", "assistant"),
         ("As an AI, I have no order.", "assistant"),
@@ -125,76 +122,3 @@ def test_a_number_or_an_address_is_known_however_it_is_written_and_whoever_named
 ):
     kinds = found(words, mine=(), theirs=[theirs], profile=NUMBERED)
     assert kinds == ([] if known else ["contradiction"])
-
-
-def test_what_the_user_is_like_and_has_said_before_is_known():
-    profile = UserProfile("Go.", style="You are 33 years old.")
-    assert found("I am 33.", mine=(), theirs=["Hello."], profile=profile) == []
-    assert found("Row 44, again.", mine=["Row 44."], theirs=["Hello."], profile=profile) == []
-    assert found("Row 44, again.", mine=["Row 4."], theirs=["Hello."], profile=profile) != []
-
-
-def test_a_number_in_an_address_is_no_fault_of_its_own():
-    assert found("Write to bob51@mail.org.") == ["contradiction"]
-
-
-@pytest.mark.parametrize("name", ["OrderNumber", "order_number", "ORDER NUMBER"])
-def test_a_fact_is_asked_for_by_a_word_of_its_name_in_any_case(name):
-    profile = UserProfile("Go.", {name: "A12"}, (name,))
-    assert found("A12.", mine=(), theirs=["Which order?"], profile=profile) == []
-    assert found("A12.", mine=(), theirs=["WHICH NUMBER?"], profile=profile) == []
-    assert found("A12.", mine=(), theirs=["Which one?"], profile=profile) == ["unrequested"]
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "words", "wrong"),
-    [
-        ("homeTown", "Oslo", "My home town is Bergen.", True),
-        ("home_town", "Oslo", "Home town: Bergen", True),
-        ("town_of_birth", "Oslo", "The town of birth is Bergen.", True),
-        ("home_town", "Oslo", "My home town is Oslo.", False),
-        ("home_town", "Oslo in Norway", "My home town is Norway.", False),
-        ("home_town", "Oslo", "My home town is nice.", False),
-        ("home_town", "Oslo", "The town is Bergen.", False),
-        ("home_town", "Oslo", "Not Oslo: my home town is Bergen.", False),  # it says both
-        ("towns", {"first": ["Oslo", "Rome"]}, "The towns are Rome.", False),
-        ("towns", {"first": ["Oslo", "Rome"]}, "The towns are Bergen.", True),
-    ],
-)
-def test_a_fact_has_another_value_only_where_its_whole_name_is_given_one(name, value, words, wrong):
-    kinds = found(words, profile=UserProfile("Move there.", {name: value}))
-    assert kinds == (["contradiction"] if wrong else [])
-
-
-@pytest.mark.parametrize(
-    ("value", "words", "told"),
-    [
-        ("A12", "It is a12.", True),
-        ("A12", "It is A123.", False),
-        ("A12", "It is BA12.", False),
-        (["x", {"deep": "A12"}], "A12", True),
-        ("", "Hello.", False),
-        (" ", "So - no.", False),
-        (None, "None of them.", False),
-        (True, "True.", False),
-    ],
-)
-def test_a_value_is_told_where_it_stands_whole_in_the_words(value, words, told):
-    profile = UserProfile("A123, BA12", {"order_no": value}, ("order_no",))
-    assert found(words, mine=(), theirs=["Hello."], profile=profile) == ["unrequested"] * told
-    # `no` is too short a word to ask by: it stands in many questions
-    asked = found(words, mine=(), theirs=["Have you no wish?"], profile=profile)
-    assert asked == ["unrequested"] * told
-    assert found(words, mine=(), theirs=["Your ORDER?"], profile=profile) == []
-
-
-@pytest.mark.parametrize("length", range(4, 11))
-def test_a_goal_is_given_away_from_four_fifths_of_its_words_on_if_it_has_six(length):
-    """In any case; words that were said before do not count."""
-    goal = [chr(ord("a") + number) * 3 for number in range(length)]
-    for told in range(length + 1):
-        at_once = length >= 6 and told >= 0.8 * length
-        profile = UserProfile(" ".join(["zzz", *goal]))
-        words = " ".join(goal[:told]).upper()
-        kinds = found(words, mine=["ZZZ"], theirs=["Hello."], profile=profile)
-        assert kinds == ["goal at once"] * at_once

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from agentlite.core.records import Call, Tool
 from agentlite.environments.making.blueprint import (
     KINDS,
-    Blueprint,
     PlannedTurn,
     Search,
     blueprint,
@@ -77,11 +76,6 @@ def turns(kind, walker=None, seed=0):
     return KINDS[kind](search(walker or Scripted(), seed))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_walk_that_leads_nowhere_is_no_plan(kind):
-    assert turns(kind, Scripted([])) is None
-
-
 @pytest.mark.parametrize(
     ("results", "state", "is_plan"),
     [
@@ -126,15 +120,6 @@ def test_what_no_tool_does_is_asked_last_and_has_no_result():
     assert alone.made == [] and turns("single") == (PlannedTurn((FIND,)),)
 
 
-def test_only_what_is_required_and_the_user_has_to_say_can_be_missing():
-    found = [turns("missing_parameter", seed=seed) for seed in SEEDS]
-    assert {one[0].missing for one in found} == {"customer"}  # the shop may be left out
-    assert {len(one) for one in found} == {1, 2}
-    assert all(turn.missing == "" for one in found for turn in one[1:])
-    for walked in ([CANCEL, FIND], [CLOCK, FIND]):  # an output gives it, or there is none
-        assert turns("missing_parameter", Scripted(walked)) is None
-
-
 def test_a_slip_is_a_call_that_the_world_refuses_and_that_changes_nothing():
     (turn,) = turns("error")
     wrong = Call("find", {"customer": "Ana", "shop": "Oslo"})
@@ -158,21 +143,6 @@ def test_a_plan_is_kept_if_a_fresh_world_returns_what_the_walk_has_seen():
     assert made("single", Scripted([])) is None
 
 
-@pytest.mark.parametrize("extra", [0, 1, 2, 9])
-def test_the_tools_on_offer_are_those_that_are_called_and_some_that_do_nothing_of_it(extra):
-    found = [made("single", seed=seed, extra=extra) for seed in SEEDS]
-    others = {"cancel", "mail", "weather", "clock"}  # `seek` nearly does what `find` does
-    for one in found:
-        assert "find" in one.tools and "seek" not in one.tools
-        assert len(one.tools) == 1 + min(extra, 4) and {*one.tools} <= {"find", *others}
-    assert len({one.tools for one in found}) > (extra > 0) * 5
-    assert {name for one in found for name in one.tools} == (
-        {"find", *others} if extra else {"find"}
-    )
-    if extra:
-        assert len({one.tools.index("find") for one in found}) == 1 + min(extra, 4)
-
-
 def test_what_is_refused_is_not_on_offer_nor_is_anything_like_it():
     for seed in SEEDS:
         found = made("no_tool", seed=seed, extra=3)
@@ -182,19 +152,3 @@ def test_what_is_refused_is_not_on_offer_nor_is_anything_like_it():
     like = replace(FIND, call=Call("seek"))
     for seed in SEEDS:
         assert made("missing_function", Scripted([FIND, like, like]), seed, extra=3) is None
-
-
-def test_a_copy_in_another_world_has_the_same_key_and_another_id():
-    one = Blueprint("single", "t", (PlannedTurn((FIND,)),), ("find",), "s")
-    slip = PlannedTurn((FIND,), slip=MAIL)
-    copies = [
-        replace(one, task="u"),
-        replace(one, tools=("find", "mail")),
-        replace(one, state="z"),
-        replace(one, turns=(PlannedTurn((replace(FIND, result="{}"),)),)),
-        replace(one, turns=(slip,)),
-    ]
-    assert {copy.key for copy in copies} == {one.key}
-    assert len({one.id, *(copy.id for copy in copies)}) == 6
-    for other in (replace(one, kind="no_tool"), replace(one, turns=(PlannedTurn((MAIL,)),))):
-        assert other.key != one.key

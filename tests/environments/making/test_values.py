@@ -13,8 +13,6 @@ from agentlite.environments.making.values import (
     arguments,
     from_outputs,
     known,
-    likeness,
-    outputs,
 )
 
 
@@ -36,21 +34,6 @@ def test_the_values_of_a_state_have_names():
     ]
 
 
-def test_only_a_value_without_a_like_can_be_left_to_an_output():
-    found = outputs('{"order_id": 7, "items": ["a", "b"]}', call=2)
-    assert [(one.value, one.call) for one in found] == [(7, 2), ("a", None), ("b", None)]
-    assert outputs("7 orders", 0) == []
-
-
-def test_names_are_compared_by_their_words():
-    assert likeness("orderIds", "order_id") == 1.0
-    assert likeness("dir_name", "directory name") == 1.0
-    assert likeness("city", "country") == 0.0
-    # the share is of the parameter's words: the name of a value may have more
-    assert (likeness("id", "order_id"), likeness("order_id", "id")) == (1.0, 0.5)
-    assert likeness("id", "idea") == likeness("a", "area") == 0.0  # no abbreviations
-
-
 @pytest.mark.parametrize(
     ("schema", "possible"),
     [
@@ -70,77 +53,6 @@ def test_a_schema_says_what_fits(schema, possible):
     assert drawn == possible
 
 
-def optional(**properties):
-    return Tool("act", "", {"type": "object", "properties": properties})
-
-
-SEEDS = range(60)
-
-
-def test_only_what_a_user_would_say_in_a_line_is_a_value():
-    state = {"long": "x" * 61, "short": "x" * 60, "lines": "a\nb", "empty": "", "none": "None"}
-    assert [value.name for value in known(state)] == ["short"]
-
-
-def test_what_may_be_left_out_is_filled_by_an_output_and_now_and_then_by_anything_else():
-    one = optional(order_id={"type": "integer"}, place={"type": "string"})
-    taken = [arguments(one, [KnownValue(7, "order_id", 0)], Random(seed)) for seed in SEEDS]
-    assert all("place" not in chosen for chosen in taken)  # nothing can fill it
-    assert sum("order_id" in chosen for chosen in taken) > 45
-    stated = [arguments(one, [KnownValue(7, "order_id")], Random(seed)) for seed in SEEDS]
-    assert 0 < sum("order_id" in chosen for chosen in stated) < 30
-
-
-def test_two_parameters_never_have_one_text():
-    one, city = tool(start={"type": "string"}, goal={"type": "string"}), KnownValue("Oslo", "city")
-    assert {arguments(one, [city], Random(seed)) is None for seed in SEEDS} == {True}
-    pool = [city, KnownValue("Rome", "city")]
-    drawn = [arguments(one, pool, Random(seed)) for seed in SEEDS]
-    assert {len({value.value for value in each.values()}) for each in drawn if each} == {2}
-    numbers = tool(a={"const": 5}, b={"const": 5})
-    assert arguments(numbers, [], Random(0)) is not None
-
-
-def test_only_required_parameters_lead_to_a_tool():
-    pool = [KnownValue(7, "order_id", 0), KnownValue("Oslo", "city", 1)]
-    properties = {"order_id": {"type": "integer"}, "city": {"type": "string"}}
-    assert from_outputs(tool(**properties), pool) == 2
-    assert from_outputs(optional(**properties), pool) == 0
-
-
-def test_of_values_with_like_names_the_likest_is_taken():
-    pool = [KnownValue("a.txt", "file name"), KnownValue("Ann", "name")]
-    one = tool(file_name={"type": "string"})
-    drawn = [arguments(one, pool, Random(seed))["file_name"] for seed in SEEDS]
-    assert {value.value for value in drawn if value in pool} == {"a.txt"}
-
-
-def test_a_guess_is_no_output_and_none_is_made_where_any_text_will_do():
-    pool = [KnownValue("Emma", "title", 3)]
-    (place,) = arguments(tool(place={"type": "string"}), pool, Random(0)).values()
-    assert place == KnownValue("Emma", "title", None, guessed=True)
-    drawn = [arguments(tool(message={"type": "string"}), pool, Random(seed)) for seed in SEEDS]
-    assert not any(each["message"].guessed for each in drawn)
-    assert len({each["message"].value for each in drawn}) > 3
-
-
-def test_a_list_has_each_value_once_and_is_a_guess_if_one_of_them_is():
-    several = tool(places={"type": "array", "items": {"type": "string"}})
-    for name, guessed in (("place", False), ("title", True)):
-        pool = [KnownValue("Oslo", name), KnownValue("Rome", name)]
-        drawn = [arguments(several, pool, Random(seed))["places"] for seed in SEEDS]
-        assert all(sorted({*value.value}) == sorted(value.value) for value in drawn)
-        assert {len(value.value) for value in drawn} == {1, 2}
-        assert not guessed or all(value.guessed for value in drawn)
-
-
-@pytest.mark.parametrize(
-    "description", ["One of: anything", "Options: " + "x" * 31 + ", y", "A city (or town)."]
-)
-def test_a_description_lists_values_only_where_there_are_several_short_ones(description):
-    assert arguments(tool(x={"type": "string", "description": description}), [], Random(0)) is None
-
-
 def test_an_output_is_taken_before_the_state_and_seen_as_the_way_there():
     schema = {"type": "integer"}
     pool = [KnownValue(7, "order_id", 0), KnownValue(9, "order_id")]
@@ -148,13 +60,6 @@ def test_an_output_is_taken_before_the_state_and_seen_as_the_way_there():
     assert sum(value == pool[0] for value in drawn) > 25
     assert from_outputs(tool(order_id=schema), pool) == 1
     assert from_outputs(tool(order_id=schema), pool[1:]) == 0
-
-
-def test_a_text_that_nothing_names_is_a_guess():
-    pool = [KnownValue("Emma", "title")]
-    chosen = [arguments(tool(place={"type": "string"}), pool, Random(seed)) for seed in range(9)]
-    assert {(one["place"].value, one["place"].guessed) for one in chosen} == {("Emma", True)}
-    assert arguments(tool(place={"type": "string"}), [], Random(0)) is None
 
 
 SCHEMAS = st.sampled_from(

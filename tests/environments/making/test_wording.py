@@ -1,27 +1,18 @@
 """agentlite.environments.making: what a blueprint becomes in words, for readers and for players."""
 
-import json
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentlite.core.records import Call, Tool
 from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
 from agentlite.environments.making.checks import made_calls
 from agentlite.environments.making.dialog import in_plain_words, row_of
-from agentlite.environments.making.purpose import label, purpose, resemblance, value_text
+from agentlite.environments.making.purpose import purpose, value_text
 from agentlite.environments.making.user_profile import profile_of
 from agentlite.environments.making.walk import PlannedCall
 from agentlite.environments.making.wording import (
-    ALONGSIDE,
-    ASK,
-    MEANT,
-    NEXT,
-    THEN,
-    TOLD,
     PlainWords,
 )
 
@@ -51,7 +42,7 @@ TURNS = {
     "slip": (PlannedTurn((FIND,), missing="customer", slip=WRONG),),
     "refused": (PlannedTurn((FIND,)), PlannedTurn((replace(MAIL, result=""),), refused=True)),
 }
-SEEDS = range(12)
+SEEDS = range(3)
 
 
 def plan(turns):
@@ -81,15 +72,6 @@ def test_a_purpose_is_the_first_sentence_as_a_command(description, command):
     assert purpose(Tool("lookUp", description)) == command
 
 
-@given(*[st.lists(st.sampled_from(["order", "orders", "shop", "find", "the", "get"]))] * 2)
-def test_purposes_resemble_each_other_by_their_telling_words(one, other):
-    mine, theirs = (
-        {word.removesuffix("s") for word in words} - {"the", "get"} for words in (one, other)
-    )
-    alike = len(mine & theirs) / min(len(mine), len(theirs)) if mine and theirs else 0
-    assert resemblance(" ".join(one), " ".join(other)) == alike
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -106,11 +88,6 @@ def test_purposes_resemble_each_other_by_their_telling_words(one, other):
 )
 def test_a_value_has_quotes_only_where_it_would_not_be_seen_as_one(value, text):
     assert value_text(value).replace(" ", "") == text.replace(" ", "")
-
-
-def test_a_label_is_the_words_of_a_name():
-    names = {"file_name": "file name", "orderId2": "order id 2", "URL": "url", "_": "_"}
-    assert {name: label(name) for name in names} == names
 
 
 @pytest.mark.parametrize("kind", TURNS)
@@ -137,59 +114,6 @@ def test_the_user_says_each_argument_that_no_result_gives_and_only_when_it_shoul
         assert "Ann-1" in told["content"] and "Oslo-2" not in told["content"]
     takes = [one for turn in TURNS[kind] for one in turn.calls if one.sources and not turn.refused]
     assert said.count("Take the order id from the result before.") == len(takes)
-
-
-@pytest.mark.parametrize("kind", ["plain", "together", "refused"])
-def test_each_wish_of_the_user_begins_in_a_way_that_fits_its_place(kind):
-    """The first, one in a later turn, and the next in a turn, which may be done along with it."""
-    begun = {ASK: set(), NEXT: set(), THEN: set(), ALONGSIDE: set()}
-    for seed in range(40):
-        messages = in_plain_words(plan(TURNS[kind]), TOOLS, seed)
-        said = [message["content"] for message in messages if message["role"] == "user"]
-        for number, (turn, text) in enumerate(zip(TURNS[kind], said, strict=True)):
-            for place, planned in enumerate(turn.calls):
-                later = ALONGSIDE if turn.together else THEN
-                forms = later if place else NEXT if number else ASK
-                wish = purpose(TOOLS[planned.call.name])
-                found = [form for form in forms if form.format(wish) in text]
-                assert found, text
-                begun[forms].update(found[:1])
-    assert all(len(found) != 1 for found in begun.values())  # chance decides
-    other = THEN if kind == "together" else ALONGSIDE
-    assert not begun[other]
-
-
-def test_a_value_is_told_in_a_way_that_fits_it():
-    """The verb agrees with the name, and the user corrects a slip or adds a missing value."""
-    said = [in_plain_words(plan(TURNS["plain"]), TOOLS, seed) for seed in range(20)]
-    text = " ".join(one["content"] or "" for messages in said for one in messages)
-    assert "addresses are x-5 and y-6" in text and "customer is Bob-4" in text
-    assert "addresses is" not in text and "customer are" not in text
-    two = PlannedTurn((FIND, MAIL), missing="customer")  # the argument of the first call
-    for seed in range(20):
-        words = PlainWords(TOOLS, Random(seed))
-        assert words.tells(TURNS["slip"][0]) in [form.format("Ann-1") for form in MEANT]
-        told = [form.format(name="customer", value="Ann-1") for form in TOLD]
-        assert words.tells(TURNS["missing"][0]) in told and words.tells(two) in told
-        both = words.answer([FIND, replace(CANCEL, result='{"by": "Ann."}')])
-        assert "order id: 7712; by: 'Ann.'" in both
-    refused = {PlainWords(TOOLS, Random(seed)).refuses(TURNS["refused"][1]) for seed in range(20)}
-    assert len(refused) > 1 and all("send a mail" in one for one in refused)
-
-
-def test_another_seed_and_another_blueprint_have_other_words():
-    def words(turns, seed):
-        return [one["content"] for one in in_plain_words(plan(turns), TOOLS, seed)]
-
-    plain = TURNS["plain"]
-    assert words(plain, 0) == words(plain, 0)
-    assert len({tuple(words(plain, seed)) for seed in range(9)}) > 5
-    reasons = [
-        replace(CANCEL, call=Call("cancel_order", {"order_id": 7712, "reason": "late-3" + "x" * n}))
-        for n in range(9)
-    ]
-    others = [words((PlannedTurn((FIND, one)), plain[1]), 0) for one in reasons]
-    assert len({text[-1] for text in others}) > 1
 
 
 @pytest.mark.parametrize("kind", TURNS)
@@ -220,14 +144,6 @@ def test_a_dialog_alternates_and_every_call_has_its_result(kind, seed):
         assert not gold or [call["name"] for call in gold["calls"]] == names
 
 
-def test_a_turn_that_is_not_learned_has_no_gold():
-    messages = in_plain_words(plan(TURNS["plain"]), TOOLS, 0)
-    left_out = [{**one, "loss": False} if at == 1 else one for at, one in enumerate(messages)]
-    row = row_of(plan(TURNS["plain"]), left_out, [*TOOLS.values()], ["results"])
-    whole = row_of(plan(TURNS["plain"]), messages, [*TOOLS.values()], ["results"])
-    assert whole["gold"].keys() - row["gold"].keys() == {"1"}
-
-
 def test_a_row_says_what_it_was_made_from_and_by_what_it_was_verified():
     made = plan(TURNS["plain"])
     row = row_of(made, in_plain_words(made, TOOLS, 0), [*TOOLS.values()], ["results", "state"])
@@ -240,21 +156,6 @@ def test_a_row_says_what_it_was_made_from_and_by_what_it_was_verified():
         "name": "send_mail",
         "arguments": {"customer": ["Bob-4"], "addresses": [["x-5", "y-6"]]},
     }
-
-
-SCALARS = st.integers(0, 99) | st.sampled_from(["a", "b c", True, None, ""])
-
-
-@given(st.dictionaries(st.sampled_from([f"key_{n}" for n in range(8)]), SCALARS), st.integers(0, 9))
-def test_an_answer_names_the_first_four_values_of_a_result_and_counts_the_others(result, seed):
-    words = PlainWords(TOOLS, Random(seed)).answer([replace(FIND, result=json.dumps(result))])
-    full = [
-        (label(key), value_text(value)) for key, value in result.items() if value not in (None, "")
-    ]
-    assert [f"{key}: {value}" in words for key, value in full] == [
-        number < 4 for number in range(len(full))
-    ]
-    assert (f" and {len(full) - 4} more" in words) == (len(full) > 4) == (" more" in words)
 
 
 @pytest.mark.parametrize(
@@ -278,34 +179,6 @@ def test_an_answer_says_what_a_result_says(result, said):
         assert words.endswith(said.removesuffix(".") + ".")
 
 
-@pytest.mark.parametrize("result", ["", " ", "null", "None", "{}", "[]", '""'])
-def test_an_answer_to_calls_that_return_nothing_is_that_they_are_done(result):
-    for seed in SEEDS:
-        words = PlainWords(TOOLS, Random(seed))
-        done = words.answer([replace(FIND, result=result)])
-        assert "done" in done.lower() or "worked" in done
-        assert "7712" in words.answer([replace(FIND, result=result), FIND])
-
-
-@pytest.mark.parametrize(
-    ("result", "error"),
-    [
-        ('{"code": 4, "error": "no customer."}', "no customer"),
-        ("Error: no customer", "no customer"),
-        ("no customer", "no customer"),
-        ('{"error": "no customer.", "hint": "Ask for Ann."}', "no customer"),
-        ('{"code": 4}', '{"code": 4}'),
-        ("[4]", "[4]"),
-    ],
-)
-def test_a_failure_is_said_in_the_words_of_the_world(result, error):
-    turn = replace(TURNS["slip"][0], slip=replace(WRONG, result=result))
-    for seed in SEEDS:
-        words = PlainWords(TOOLS, Random(seed)).failed(turn)
-        assert f": {error}. Wh" in words and "customer" in words.partition(". Wh")[2]
-        assert "Error" not in words
-
-
 def test_a_player_knows_what_to_tell_and_what_only_on_request():
     profile = profile_of(plan(TURNS["plain"]), TOOLS)
     assert profile.goal == (
@@ -327,11 +200,3 @@ def test_a_player_knows_what_to_tell_and_what_only_on_request():
     assert slip.goal.endswith("You say the customer wrongly at first; correct it if asked.")
     assert slip.facts == {"customer at first": "An1", "shop": "Oslo-2", "right customer": "Ann-1"}
     assert slip.on_request == ("right customer",)
-
-
-def test_two_calls_that_need_the_same_fact_ask_for_it_once():
-    again = replace(FIND, call=Call("send_mail", {"customer": "Ann-1"}))
-    assert profile_of(plan((PlannedTurn((FIND, again)),)), TOOLS).facts == {
-        "customer": "Ann-1",
-        "shop": "Oslo-2",
-    }
