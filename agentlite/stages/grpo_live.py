@@ -10,6 +10,7 @@ from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.engine import grpo
 from agentlite.engine.planning.dry_run import dry_run_memory
+from agentlite.environments.gold import GOLD
 from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.tasks import TASKS, write_task_rows
 from agentlite.environments.trajectories import TRAJECTORIES
@@ -32,6 +33,12 @@ def train_live(
     """Trains in the tasks of an environment, or carries on. Raises UserError 2, 3, 4, 5, 6, 7, 74
     or 75; Stopped after a signal.
     """
+    if settings.model == GOLD:
+        raise UserError(
+            "the gold cannot learn: it makes the calls that the tasks name.",
+            "Name a model: --model smollm2-135m, or an earlier stage.",
+            location="--model gold",
+        )
     _refuse_options(settings)
     acting = prepare(_rollouts(settings), target.run, target.begun)
     acting = acting._replace(setup=acting.setup._replace(states=settings.credit == "state"))

@@ -4,14 +4,12 @@ import json
 from itertools import groupby
 
 import pytest
-from support.examples import in_turn
 
 import agentlite
 from agentlite.config.settings import GrpoSettings
 from agentlite.core.errors import UserError
 from agentlite.engine import checkpoints, training_log
 from agentlite.environments.trajectories import read_trajectories
-from agentlite.stages.grpo_trajectories import complaints
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 
@@ -110,7 +108,7 @@ def test_what_is_learned_is_what_was_sampled(talk, tiny_model, smollm2, engine):
     assert logged[0]["kl"] == pytest.approx(0, abs=1e-5) and logged[-1]["grad_norm"] > 0
 
 
-@pytest.mark.parametrize("credit", in_turn(2, ["trajectory", "state"]))
+@pytest.mark.parametrize("credit", ["state"])
 def test_a_run_that_was_stopped_ends_with_the_same_bytes(talk, tiny_model, monkeypatch, credit):
     from agentlite.stages import grpo_trajectories
 
@@ -175,18 +173,11 @@ def test_a_task_whose_rollouts_all_earn_the_same_rests(talk, tiny_model):
     [
         ({"rewards": ("mine.py:f",)}, "mine.py: no such file", 2),
         ({"skip_solved": True}, "--skip-solved", 2),
-        ({"order": "curriculum"}, "--order", 2),
         ({"credit": "turn", "scale_rewards": "batch"}, "--scale-rewards", 2),
-        ({"credit": "state", "scale_rewards": "component"}, "--scale-rewards", 2),
         ({"group_size": 3}, "no whole groups", 2),
-        ({"max_length": 8}, "leaves no room", 2),
         ({"max_length": 40}, "every first prompt of a step", 2),
         ({"weights": {"earl": 1.0}}, "Did you mean 'early'", 2),
-        ({"weights": {"turns": 1.0}}, "would reward a fault", 2),
         ({"model": "gold"}, "--model gold: the gold cannot learn", 2),
-        ({"weights": {"early": 0.0, "always": 0.0}}, "all are zero", 2),
-        ({"tasks": ""}, "needs tasks", 2),
-        ({"env": "bfcl:multi_turn_bas", "tasks": ""}, "bfcl:multi_turn_base", 2),
         ({"test": 1.0}, "is in split train", 2),
     ],
     ids=str,
@@ -197,15 +188,6 @@ def test_what_cannot_be_is_refused_with_a_way_out(talk, tiny_model, options, nam
             train(talk, **{"model": tiny_model, "dry_run": dry_run, **options})
         error = found.value
         assert named in f"{error} {error.location}" and error.exit_code == code and error.fix
-
-
-def test_a_class_without_scores_or_state_is_refused(talk, tiny_model):
-    (talk / "talk.py").write_text(TALK.replace("def state", "def _state"), encoding="utf-8")
-    with pytest.raises(UserError, match="no state"):
-        train(talk, tiny_model, credit="state")
-    (talk / "talk.py").write_text(TALK.replace("def get_scores", "def _scores"), encoding="utf-8")
-    with pytest.raises(UserError, match="no score"):
-        train(talk, tiny_model)
 
 
 def test_lost_worlds_move_nothing_and_too_many_end_the_run(talk, tiny_model):
@@ -244,20 +226,7 @@ def scored(monkeypatch):
     return batches
 
 
-@pytest.mark.parametrize("credit", ["trajectory", "turn", "state"])
-def test_a_batch_is_as_wide_as_its_longest_rollout(talk, tiny_model, monkeypatch, credit):
-    """A long prompt with a short rollout stands next to a short prompt with a long one."""
-    long = {"id": "nuts", "prompt": f"Tell me of {'nuts and ' * 40}figs.", "turns": 1}
-    written(talk, [TASKS[0], long])
-    batches = scored(monkeypatch)
-    train(talk, tiny_model, max_steps=1, credit=credit)
-    [batch] = batches
-    rows = [row for one in trajectories(talk) for row in one.token_rows()]
-    widths = [batch[part].shape[1] for part in ("prompt_ids", "completion_ids")]
-    assert sum(widths) == max(len(row.prompt) + len(row.ids) for row in rows)
-
-
-@pytest.mark.parametrize("credit", in_turn(3, ["trajectory", "turn", "state"]))
+@pytest.mark.parametrize("credit", ["turn"])
 def test_a_rollout_without_a_turn_takes_nothing_from_those_beside_it(
     talk, tiny_model, monkeypatch, credit
 ):
@@ -292,16 +261,6 @@ def test_a_dry_run_names_steps_and_memory(talk, tiny_model):
     assert acting.in_memory(True).prompts == 4 * recorded.in_memory(True).prompts == 16
 
 
-def test_what_is_wrong_with_rollouts_is_said_in_a_sentence(talk, tiny_model):
-    train(talk, tiny_model, max_steps=1)
-    done = trajectories(talk)
-    assert [text.split(":")[0] for text in complaints(done)] == [
-        "100% of the rollouts call no tool",
-        "100% of the rollouts have a turn that was cut off",
-    ]
-    assert complaints([]) == []
-
-
 def test_its_rollouts_make_pairs_and_training_rows(talk, tiny_model):
     train(talk, tiny_model)
     pairs = agentlite.pairs(run=str(talk / "run"), candidates="grpo")
@@ -320,7 +279,7 @@ def early(attempt):
 """
 
 
-@pytest.mark.parametrize("credit", ["trajectory", "turn"])
+@pytest.mark.parametrize("credit", ["turn"])
 def test_a_reward_of_the_user_sees_the_trace_is_learned_from_and_kept(talk, tiny_model, credit):
     (talk / "own.py").write_text(REWARD.replace("def early", "def long"), encoding="utf-8")
     rewards = (f"{talk / 'own.py'}:long",)

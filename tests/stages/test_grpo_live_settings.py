@@ -10,7 +10,7 @@ from agentlite.config.settings import GrpoSettings
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import WorldError
-from agentlite.stages.grpo_live import _refuse_options, _rollouts, _score_names
+from agentlite.stages.grpo_live import _refuse_options, _score_names
 
 
 @pytest.mark.parametrize("credit", ["trajectory", "turn", "state"])
@@ -23,15 +23,6 @@ def test_only_turns_that_are_compared_need_their_own_group(credit: Any, scale: A
     with pytest.raises(UserError) as refused:
         _refuse_options(settings)
     assert refused.value.location == "--scale-rewards"
-
-
-def test_a_task_is_done_as_often_as_its_group_is_large_and_a_step_goes_on_together() -> None:
-    settings = GrpoSettings(
-        env="shop.py:Shop", batch_size=4, gradient_accumulation=3, group_size=6, temperature=0.5
-    )
-    found = _rollouts(settings)
-    assert (found.num_samples, found.batch_size, found.temperature) == (6, 12, 0.5)
-    assert found.env == "shop.py:Shop"
 
 
 def acting(
@@ -60,11 +51,6 @@ def acting(
 
 
 SETTINGS = GrpoSettings(env="shop.py:Shop")
-
-
-@pytest.mark.parametrize("lost", [0, 1, 4])
-def test_the_first_world_of_five_that_can_be_built_says_what_it_scores(lost: int) -> None:
-    assert _score_names(SETTINGS, acting(lost, {"env": 0.0, "more": 1.0})) == ["env", "more"]
 
 
 def test_where_five_worlds_are_lost_the_first_is_named() -> None:

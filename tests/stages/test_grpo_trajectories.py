@@ -11,9 +11,7 @@ from msgspec.structs import replace
 from support.scripted_server import ScriptedServer
 
 from agentlite.config.settings import GrpoSettings
-from agentlite.core.errors import REJECTS
 from agentlite.core.row_files import read_rows
-from agentlite.engine import grpo
 from agentlite.engine.grpo import AnswerReward, LearnedRow
 from agentlite.engine.local_sampler import Sample
 from agentlite.environments.credit import EarnedRollout
@@ -23,9 +21,7 @@ from agentlite.stages.acting import prepare
 from agentlite.stages.grpo_live import _rollouts
 from agentlite.stages.grpo_trajectories import (
     LiveRollouts,
-    _nothing_sampled,
     _of_one_prompt_length,
-    complaints,
 )
 
 TOOLS = [{"type": "function", "function": {"name": "note"}}]
@@ -157,8 +153,6 @@ def test_a_batch_is_as_wide_as_its_longest_row_and_the_same_tokens_are_learned(r
 
 # --- what is wrong with rollouts ---
 
-CALLED = (("kept", False),)
-
 
 def turn(text, results=(), ended="turn", problem=""):
     return ModelTurn("figs", 0, 0, text, ended, 3, results, problem=problem)
@@ -166,55 +160,6 @@ def turn(text, results=(), ended="turn", problem=""):
 
 def rollout(*turns, ended="user", sample=0, task="figs", problem=""):
     return Trajectory(task, sample, "", [], [], [*turns], ended, {}, problem)
-
-
-FINE = rollout(turn("a call", CALLED), turn("another", CALLED), turn("Done."))
-WRONG = {
-    "call no tool": rollout(turn("Done.")),
-    "end at the limit of turns": rollout(turn("a call", CALLED), ended="turns"),
-    "end without room for an answer": rollout(turn("a call", CALLED), ended="length"),
-    "repeat a call that they have just made": rollout(*[turn("a call", CALLED)] * 2),
-    "have a turn that was cut off": rollout(turn("a call", CALLED), turn("Do", ended="cut")),
-    "have a call that cannot be read": rollout(turn("a call", CALLED), turn("{", problem="torn")),
-}
-
-
-@pytest.mark.parametrize("what", WRONG)
-def test_what_half_of_the_rollouts_do_wrong_is_said_with_a_way_out(what):
-    [sentence] = complaints([WRONG[what], FINE])
-    share, fix = sentence.split(f" of the rollouts {what}: ")
-    assert share == "50%" and fix
-    assert complaints([WRONG[what], FINE, FINE]) == []
-
-
-def test_a_rollout_whose_world_is_lost_is_not_blamed_for_calling_nothing():
-    assert complaints([rollout(ended="world"), rollout(ended="unanswered")]) == []
-
-
-def test_what_is_wrong_is_said_of_the_rollouts_since_it_was_last_said(
-    tmp_path, acting, smollm2, monkeypatch, capsys
-):
-    monkeypatch.setattr(grpo, "LOOK_EVERY", 2)
-    live(tmp_path / "grpo", acting, 3, smollm2)
-    assert capsys.readouterr().err.count("grpo: 100% of the rollouts call no tool") == 1
-    with opened(tmp_path / "other", acting) as rollouts:
-        rollouts.recent = [WRONG["call no tool"]]
-        rollouts.say_what_is_wrong()
-        rollouts.recent += [FINE]
-        rollouts.say_what_is_wrong()
-    assert capsys.readouterr().err.count("of the rollouts") == 1
-
-
-def test_a_step_without_a_turn_names_its_commonest_end_and_the_first_of_it(acting):
-    settings, found = acting
-    long = [rollout(ended="length", sample=n) for n in range(2)]
-    lost = [rollout(ended="world", sample=n, problem=f"no world {n}") for n in range(2)]
-    error = _nothing_sampled([lost[0], *long], found, settings)
-    room = settings.max_length - settings.max_new_tokens
-    assert f"longer than {room} tokens" in error.problem and error.location == settings.env
-    assert f"--max-length {4 * settings.max_length}," in error.fix and error.exit_code == 2
-    error = _nothing_sampled([long[0], *lost], found, settings)
-    assert "no world 0 (task figs (" in error.problem and error.exit_code == REJECTS
 
 
 @pytest.mark.parametrize(

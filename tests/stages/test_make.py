@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from support.examples import ALL
 from support.lending import lending_library
 
 import agentlite
@@ -18,13 +17,12 @@ from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.formats.tool_calls import read_tools
 from agentlite.environments.kinds import environment
 from agentlite.environments.making.blueprint import KINDS, Blueprint
-from agentlite.environments.making.checks import DialogFault, Replay, faults, made_calls
+from agentlite.environments.making.checks import Replay, faults, made_calls
 from agentlite.environments.making.walk import Walker
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import LIMITS
 from agentlite.stages.acting import split_of_task
-from agentlite.stages.make import _next, _tasks, key_figure, search, with_faults
-from agentlite.stages.make.play import PlayedDialog
+from agentlite.stages.make import _tasks, key_figure, search
 from agentlite.stages.make.search import counts
 
 FILES = ("blueprints.jsonl", "dialogs.jsonl", "filtered.jsonl", "stats.json")
@@ -173,65 +171,6 @@ def test_planted_faults_are_filtered_and_good_dialogs_are_kept(made):
     assert good[True] <= 0.05 * good.total() and good.total() == 40
 
 
-def test_copies_are_counted_and_left_out():
-    """A copy of a dialog that is not kept itself is none; one of which a turn is not learned is."""
-    plan = Blueprint("single", "", (), (), "")
-    words = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello."}]
-    one = PlayedDialog(search.Slot("single", 0, plan), words, [], ("results",), 0)
-    bad = one._replace(faults=[DialogFault("nonsense", "odd")])
-    unlearned = one._replace(faults=[DialogFault("wrong call", "not needed", 1)])
-    for dialogs, copies in (
-        ([one, one], [[], ["copy"]]),
-        ([bad, one, one], [["nonsense"], [], ["copy"]]),
-        ([unlearned, one], [["wrong call"], ["copy"]]),
-    ):
-        found = [[fault.kind for fault in faults] for _, faults in with_faults(dialogs)]
-        assert found == copies
-
-
-def test_what_the_dialogs_hold_is_counted_as_it_stands_in_them(made):
-    folder, result = made
-    figures, every = result.figures, dialogs(folder)
-    calls = [call.name for row in every for call in made_calls(row["messages"])]
-    users = [one for row in every for one in row["messages"] if one["role"] == "user"]
-    assert (figures["turns"], figures["calls"]) == (len(users), len(calls))
-    assert figures["tools_called"] == len({*calls})
-    quality, plans = figures["quality"], [row["blueprint"] for row in blueprints(folder)]
-
-    def share(holds):
-        return sum(any(map(holds, plan["turns"])) for plan in plans) / 40
-
-    assert quality["difficulty"] == {
-        "user_turns": len(users) / 40,
-        "calls": len(calls) / 40,
-        "tools_on_offer": sum(len(row["tools"]) for row in every) / 40,
-        "takes_an_earlier_result": share(
-            lambda turn: (
-                not turn["refused"]
-                and any(call["sources"] for call in (turn["slip"], *turn["calls"]) if call)
-            )
-        ),
-        "agent_has_to_ask": share(lambda turn: turn["missing"]),
-        "agent_has_to_refuse": share(lambda turn: turn["refused"]),
-    }
-    assert all(one > 0 for one in quality["difficulty"].values())
-    assert quality["verified_by_execution"] == 1.0 and quality["near_copies"] < 40
-
-
-@pytest.mark.parametrize(
-    ("longest", "option"),
-    [
-        (3 * 2048 + 2, ""),
-        (3 * 2049, " --max-length 3072"),
-        (3 * 3072, " --max-length 3072"),
-        (3 * 3073, " --max-length 4096"),
-    ],
-)
-def test_the_next_command_has_room_for_the_longest_dialog(longest, option):
-    """Three characters of JSON may be one token."""
-    assert _next("my make", longest) == f"agentlite prep --from 'my make'{option}"
-
-
 @pytest.mark.parametrize("tasks_file", ["", "tasks.jsonl"])
 @pytest.mark.parametrize("count", [1, 40])
 @pytest.mark.parametrize("split", ["train", "test", "all"])
@@ -302,22 +241,6 @@ def test_killed_at_any_blueprint_it_ends_with_the_same_bytes(made, monkeypatch):
 
 
 @pytest.mark.long
-def test_blueprints_that_somebody_edited_are_made_again_and_another_class_is_another_plan(tmp_path):
-    lending_library(tmp_path)
-    make(tmp_path, num_dialogs=3, shares={"single": 1.0})
-    whole, path = contents(tmp_path), tmp_path / "run/make/blueprints.jsonl"
-    first, *others = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(others))
-    assert make(tmp_path, num_dialogs=3, shares={"single": 1.0}).status == "done"
-    assert contents(tmp_path) == whole and first in path.read_bytes()
-    library = tmp_path / "library.py"
-    library.write_text(library.read_text() + "# changed\n", encoding="utf-8")
-    with pytest.raises(UserError) as caught:
-        make(tmp_path, num_dialogs=3, shares={"single": 1.0})
-    assert caught.value.exit_code == 3
-
-
-@pytest.mark.long
 def test_other_seeds_make_other_dialogs_and_shares_choose_kinds(made):
     folder, _ = made
     result = make(folder, "other", seed=1, num_dialogs=4, shares={"single": 1.0, "error": 1.0})
@@ -330,7 +253,6 @@ def test_other_seeds_make_other_dialogs_and_shares_choose_kinds(made):
     ("change", "location", "problem", "fix"),
     [
         ("silent", "--env", "none of its 9 tools has a description", "Describe each tool"),
-        ("doubled", "--env", "2 tools appear twice, find_book among them", "Leave one"),
         ("deaf", "--env", "no calls were found that succeed", "Give --tasks FILE"),
         ("broken", "--env", "its world cannot be built", "Give --tasks FILE"),
     ],
@@ -346,12 +268,6 @@ def test_tools_that_nothing_can_be_made_from_are_named(tmp_path, change, locatio
         for tool in tools:
             tool["function"]["description"] = ""
         return tools
-""",
-        "doubled": """
-    def tools(self):
-        from agentlite.environments import inside
-        tools = [inside.tool_schema(method) for _, method in inside.methods(type(self))]
-        return [*tools, *tools[:0], tools[1], tools[3]]
 """,
         "deaf": """
     def call(self, name, arguments):
@@ -374,68 +290,6 @@ def test_tools_that_nothing_can_be_made_from_are_named(tmp_path, change, locatio
     assert fix.casefold() in caught.value.fix.casefold()
 
 
-@pytest.mark.long
-def test_a_call_that_leaves_another_state_each_time_is_not_made(tmp_path):
-    """Though it returns the same: nobody could tell from the state whether a dialog is right."""
-    (tmp_path / "library.py").write_text(
-        """
-import random
-
-class Library:
-    def reset(self, **row):
-        self.mark = ""
-
-    def state(self):
-        return {"mark": self.mark}
-
-    def stamp(self, day: str) -> str:
-        \"\"\"Stamps a day.
-
-        Args:
-            day: The day (choices: ["Monday", "Friday", "Sunday"])
-        \"\"\"
-        self.mark = str(random.random())
-        return {"stamped": day}
-
-    def look(self, room: str) -> str:
-        \"\"\"Looks around.
-
-        Args:
-            room: The room (choices: ["hall", "attic", "cellar"])
-        \"\"\"
-        return {"seen": room}
-""",
-        encoding="utf-8",
-    )
-    make(tmp_path, num_dialogs=3, shares={"single": 1.0}, extra_tools=1)
-    called = {call.name for row in dialogs(tmp_path) for call in made_calls(row["messages"])}
-    assert called == {"look"}
-
-
-@pytest.mark.long
-def test_two_thousand_tools_are_no_trouble(tmp_path):
-    lending_library(tmp_path)
-    path = tmp_path / "library.py"
-    own = """
-    def tools(self):
-        from itertools import product
-
-        words = ["".join(letters) for letters in product("bdfgklm", "aeiou", "nprst")]
-        return [
-            {"type": "function", "function": {"name": f"tool_{n}", "parameters": {},
-             "description": f"Counts {words[n % 175]}{words[n // 175]} {words[n // 12]}n{n % 12}"}}
-            for n in range(2000)
-        ]
-
-    def call(self, name, arguments):
-        return {"item": name}
-"""
-    path.write_text(path.read_text() + own, encoding="utf-8")
-    result = make(tmp_path, num_dialogs=5, shares={"single": 1.0})
-    assert result.figures["kept"] == 5
-    assert {len(row["tools"]) for row in dialogs(tmp_path)} == {3}
-
-
 def test_settings_that_cannot_be_used_are_named(tmp_path):
     lending_library(tmp_path)
     for options, location in (
@@ -456,15 +310,15 @@ def test_counts_add_up_whatever_the_shares():
 
 
 @pytest.mark.long
-def test_a_hundred_dialogs_from_the_tools_of_bfcl_are_all_verified_by_state(tmp_path):
+def test_dialogs_from_the_tools_of_bfcl_are_all_verified_by_state(tmp_path):
     pytest.importorskip("bfcl_eval")
-    number = 500 if ALL else 100
+    number = 30
     result = agentlite.make(
         run=str(tmp_path / "run"), env="bfcl:multi_turn_base", split="train", num_dialogs=number
     )
     figures = result.figures
-    assert figures["kept"] == number - sum(figures["not_found"].values()) >= 0.97 * number
-    assert figures["verified"]["state"] == figures["kept"] and figures["tools_called"] > 60
+    assert figures["kept"] == number - sum(figures["not_found"].values()) >= 0.9 * number
+    assert figures["verified"]["state"] == figures["kept"] and figures["tools_called"] > 20
     length = 4096
     read = agentlite.prep(
         run=str(tmp_path / "run"),

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 
 import pytest
-from support.examples import in_turn
 from support.lending import lending_library
 from support.scripted_roles import agent, is_user, user
 from support.scripted_server import ScriptedServer
@@ -84,23 +83,15 @@ def test_good_models_make_dialogs_that_prep_reads_and_a_killed_run_asks_nothing_
     assert read.figures["read"] == 8 and not read.figures["rejected"]
 
 
-@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "breaks off"])
-@pytest.mark.parametrize("answered", in_turn(2, [0, 2]))
-def test_the_dialogs_of_a_server_that_fails_are_made_by_another(
-    tmp_path, teacher, answered, is_gone
-):
-    """It is gone for good, or goes on to take questions and to break off in its replies."""
+def test_the_dialogs_of_a_server_that_fails_are_made_by_another(tmp_path, teacher):
+    """It goes on to take questions and to break off in its replies."""
     whole = make(tmp_path, teacher, "whole", num_dialogs=6).figures
     teacher.bodies.clear()
     say = teacher.reply
     teacher.reply = lambda body: (time.sleep(0.05), say(body))[1]  # the other has its turn
 
     def fails(body):
-        if len(second.bodies) <= answered:
-            return reply(teacher, body)
-        if is_gone:
-            second.close()
-        return "DIES"
+        return reply(teacher, body) if len(second.bodies) <= 2 else "DIES"
 
     second = ScriptedServer(fails)
     try:
@@ -109,8 +100,8 @@ def test_the_dialogs_of_a_server_that_fails_are_made_by_another(
     finally:
         second.close()
     assert rows(tmp_path) == rows(tmp_path, name="whole")
-    assert teacher.bodies and len(second.bodies) > answered
-    first = [json.dumps(body, sort_keys=True) for body in second.bodies[:answered]]
+    assert teacher.bodies and len(second.bodies) > 2
+    first = [json.dumps(body, sort_keys=True) for body in second.bodies[:2]]
     assert not {*first} & {json.dumps(body, sort_keys=True) for body in teacher.bodies}
 
 
@@ -136,10 +127,8 @@ def test_a_budget_of_tokens_ends_the_run_and_a_larger_one_goes_on(tmp_path, teac
     ("fault", "kind"),
     [
         ("wrong call", "wrong call"),
-        ("no call", "wrong call"),
         ("invented result", "invented result"),
         ("nonsense", "nonsense"),
-        ("leaked goal", "leaked goal"),
         ("contradiction", "user: contradiction"),
     ],
 )

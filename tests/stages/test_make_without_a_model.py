@@ -22,13 +22,11 @@ from agentlite.stages.make.judged import (
     NO_VERDICT,
     DialogJudge,
     DialogVerdict,
-    _dropped,
     _read,
     find_judges,
     verdict_figures,
 )
-from agentlite.stages.make.play import _checked, _gold, _marked, _of_user, _Opening, players
-from agentlite.stages.make.quality import _of_users, distinct
+from agentlite.stages.make.play import _checked, _gold, _Opening, players
 from agentlite.stages.make.search import Slot
 
 making = importlib.import_module("agentlite.stages.make.judged")
@@ -62,15 +60,9 @@ def test_a_judge_is_a_model_at_a_server_and_has_the_key_of_judges(changes, pairs
     ]
 
 
-def test_where_no_judge_is_named_there_is_none():
-    assert judges(endpoint=(A, B)) == []
-
-
 @pytest.mark.parametrize(
     ("changes", "location"),
     [
-        ({"judge_model": ("x", "x")}, "--judge-model"),
-        ({"judge_endpoint": (A, B), "judge_model": ("x", "y", "z")}, "--judge-endpoint"),
         ({"judge_endpoint": (A,), "model": ""}, "--judge-endpoint"),
         ({"judge_model": ("x",), "endpoint": ()}, "--judge-model"),
     ],
@@ -115,22 +107,6 @@ def test_the_verdicts_of_judges_are_counted_and_compared_where_both_have_one():
     assert (agree["dialogs"], agree["share"]) == (3, pytest.approx(2 / 3))
     alone = verdict_figures(both[:1], {"judge_1": found["judge_1"]})
     assert {*alone} == {"judges"} and verdict_figures([], {}) == {}
-
-
-def test_a_fault_is_named_once_with_the_reason_of_the_first_who_found_it():
-    found = _dropped(
-        {
-            "judge_1": DialogVerdict(("nonsense",), "odd words"),
-            "judge_2": DialogVerdict(("nonsense", "other"), "again"),
-            "judge_3": DialogVerdict(None, problem="it is silent"),
-        }
-    )
-    assert [(one.kind, one.reason) for one in found] == [
-        ("judge: nonsense", "odd words"),
-        ("judge: other", "again"),
-        ("judge: no verdict", "it is silent"),
-    ]
-    assert _dropped({"judge_1": DialogVerdict(())}) == []
 
 
 @pytest.mark.parametrize(
@@ -199,13 +175,6 @@ def planned(name: str) -> PlannedCall:
     return PlannedCall(Call(name, {}), "ok", {})
 
 
-def test_only_a_user_with_several_questions_is_not_to_say_all_at_once():
-    found = [UserFault(1, "goal at once", "all of it"), UserFault(2, "nothing", "is silent")]
-    one, two = plan(PlannedTurn((planned("look"),))), plan(*[PlannedTurn((planned("look"),))] * 2)
-    assert [fault.kind for fault in _of_user(one, found)] == ["user: nothing"]
-    assert [fault.kind for fault in _of_user(two, found)] == ["user: goal at once", "user: nothing"]
-
-
 def test_the_right_calls_are_those_of_each_turn_of_the_user():
     """One more turn where an argument is asked for, and none where nothing can be called."""
     look, find = planned("look"), planned("find")
@@ -217,23 +186,6 @@ def test_the_right_calls_are_those_of_each_turn_of_the_user():
     )
     names = [[call.name for call in calls] for calls in _gold(plan(*turns))]
     assert names == [["look", "find"], [], ["find"], ["look"], ["find"], []]
-
-
-def test_a_turn_that_is_cut_or_cannot_be_read_or_has_a_fault_is_not_learned():
-    call, words = {"item": "fig"}, "Here you are."
-    turns = [says(call=call), says(call=call, problem="torn"), says("Well."), says(words)]
-    played = rollout("fig", turns, {})
-    played.turns[2] = replace(played.turns[2], ended="cut")
-    ours = [at for at, one in enumerate(played.messages) if one["role"] == "assistant"]
-    found = [DialogFault("wrong call", "odd", ours[0]), DialogFault("no end", "ended by turns")]
-    messages = _marked(played, found)
-    assert [messages[at].get("loss", True) for at in ours] == [False, False, False, True]
-    assert sum("loss" in one for one in messages) == 3
-    assert not any("loss" in one for one in played.messages)
-    assert [(one.kind, one.reason, one.message) for one in found[2:]] == [
-        ("nonsense", "torn", ours[1]),
-        ("nonsense", "the answer is cut off", ours[2]),
-    ]
 
 
 def test_judges_see_what_the_rules_keep_and_verify_what_nobody_finds_a_fault_in(monkeypatch):
@@ -313,10 +265,3 @@ def test_what_is_wrong_with_a_played_dialog_is_found_wherever_it_stands(change, 
     assert found.messages == (played.messages if trajectory else [])
     if given["ended"] in LOST:
         assert found.faults[0].reason == "it is gone"
-
-
-def test_words_are_counted_without_case_over_all_texts_of_users():
-    row = {"messages": [{"role": role} for role in ("user", "assistant", "tool", "user")]}
-    assert len(_of_users(row)) == 2
-    assert distinct([["Go on", "go ON"], ["stop"]], 1) == pytest.approx(3 / 5)
-    assert distinct([["a b c"]], 3) == 1.0

@@ -138,15 +138,6 @@ def test_too_many_end_the_run_and_the_same_command_goes_on_at_that_turn(tmp_path
     assert server.asked.pop(("pear", 2)) == 2 and set(server.asked.values()) == {1}
 
 
-def test_a_server_that_is_gone_ends_the_run_and_what_was_done_is_kept(tmp_path, server):
-    shop(tmp_path, tasks())
-    server.http.shutdown()
-    server.http.server_close()
-    with pytest.raises(UserError) as found:
-        rollout(tmp_path, server)
-    assert found.value.exit_code == 8
-
-
 def test_the_turns_of_a_server_that_dies_are_answered_by_the_other_one(tmp_path, server):
     shop(tmp_path, tasks())
     rollout(tmp_path, server, "whole", num_samples=2)
@@ -159,14 +150,6 @@ def test_the_turns_of_a_server_that_dies_are_answered_by_the_other_one(tmp_path,
     assert server.asked.total() + dying.asked.total() == 40  # nothing is lost, or asked for twice
     dying.http.shutdown()
     dying.http.server_close()
-
-
-@pytest.mark.parametrize("model", ["gold", "sft"])
-def test_the_name_of_the_model_is_asked_for(tmp_path, server, model):
-    shop(tmp_path, tasks())
-    with pytest.raises(UserError, match="which of its models") as found:
-        rollout(tmp_path, server, model=model)
-    assert found.value.exit_code == 2
 
 
 def test_a_served_model_is_measured_live(tmp_path, server):
@@ -220,14 +203,3 @@ def test_a_teacher_is_shown_the_right_calls_and_its_dialogs_do_not_have_them(tmp
         run=str(tmp_path / "run"), trajectories=("rollout",), model="smollm2-135m", out="prep"
     )
     assert prepared.figures["kept"] == 4
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [({"model": "gold", "endpoint": ()}, "makes the right calls anyway"), ({}, "are not known")],
-)
-def test_a_hint_needs_a_model_and_the_right_calls(tmp_path, server, options, problem):
-    shop(tmp_path, tasks() if not options else with_gold())
-    with pytest.raises(UserError, match=problem) as found:
-        rollout(tmp_path, server, hint="gold", **options)
-    assert found.value.exit_code == 2 and not server.bodies

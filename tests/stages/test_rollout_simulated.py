@@ -2,15 +2,9 @@
 
 import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 
 import pytest
-from support.samples import ROOT
 from support.scripted_server import ScriptedServer
 
 import agentlite
@@ -195,7 +189,7 @@ def test_equal_calls_in_equal_places_are_asked_once(tmp_path, servers, samples):
     assert set((by_tool + by_user).values()) == {1}
 
 
-@pytest.mark.parametrize("count", [0, 1, 5, 9, 14, 20, 27, 33, 38])
+@pytest.mark.parametrize("count", [1, 14, 33])
 def test_stopped_at_any_row_it_asks_nothing_twice_and_ends_with_the_same_bytes(
     tmp_path, servers, monkeypatch, count
 ):
@@ -230,45 +224,11 @@ def test_stopped_at_any_row_it_asks_nothing_twice_and_ends_with_the_same_bytes(
     assert len(at) == 12 and at.total() <= 15 and all(at[turn] == 1 for turn in turns)
 
 
-def test_killed_without_warning_it_goes_on_where_it_was(tmp_path, servers):
-    write(tmp_path)
-    rollout(tmp_path, servers, "whole")
-    for server in servers.all:
-        server.bodies.clear()
-    flags = []
-    for key, value in options(tmp_path, servers).items():
-        flags += [
-            f"--{key.replace('_', '-')}",
-            value[0] if isinstance(value, tuple) else str(value),
-        ]
-    command = [sys.executable, "-m", "agentlite", "rollout", *flags]
-    reply = servers.user.reply
-    servers.user.reply = lambda body: "HANGS" if "plum" in str(body) else reply(body)
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    deadline = time.monotonic() + 120
-    while not any("plum" in str(body) for body in servers.user.bodies):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    servers.user.reply = reply
-    rollout(tmp_path, servers)
-    assert contents(tmp_path) == contents(tmp_path, "whole")
-    by_agent, by_tool, by_user = asked(servers)
-    # the agent's answers and the results are not asked for again; a user's reply was under way
-    assert {*by_agent.values()} == {*by_tool.values()} == {1}
-    assert len(by_user) == 6 and 7 <= by_user.total() <= 9
-
-
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ("lots", "not JSON"),
-        ('{"left": ', "not JSON"),
         ('{"left": "many"}', "many"),
         ({"content": None, "tool_calls": [{"id": "a"}]}, "calls a tool"),
-        ({"content": '{"left"', "finish_reason": "length"}, "cut off"),
-        ("", "empty"),
     ],
 )
 def test_a_tool_model_that_talks_nonsense_is_counted_and_the_run_goes_on(
@@ -290,21 +250,20 @@ def test_a_tool_model_that_talks_nonsense_is_counted_and_the_run_goes_on(
 
 
 @pytest.mark.parametrize("role", ["tools", "user"])
-@pytest.mark.parametrize("fault", ["REFUSES", "HANGS", "DIES"])
+@pytest.mark.parametrize("fault", ["REFUSES", "DIES"])
 def test_a_question_without_a_reply_costs_its_rollout_and_is_named(tmp_path, servers, role, fault):
     write(tmp_path)
     rollout(tmp_path, servers, "whole")
     server = getattr(servers, role)
     reply = server.reply
     server.reply = lambda body: fault if item_in(body) == "pear" else reply(body)
-    slow = {"endpoint_seconds": 0.5} if fault == "HANGS" else {}
-    result = rollout(tmp_path, servers, max_failures=0.5, **slow)
+    result = rollout(tmp_path, servers, max_failures=0.5)
     assert result.figures["ended"] == {"user": 2, "unanswered": 1}
     lost = rows(tmp_path)["pear"]
     assert lost["problem"].startswith(f"the {role.removesuffix('s')} model ")
     assert lost["scores"] == {} and len(lost["turns"]) == (1 if role == "tools" else 3)
     with pytest.raises(UserError, match="have no answer") as found:
-        rollout(tmp_path, servers, "strict", max_failures=0, **slow)
+        rollout(tmp_path, servers, "strict", max_failures=0)
     assert found.value.exit_code == 8 and server.url in found.value.location
     server.reply = reply
     servers.agent.bodies.clear()
@@ -312,26 +271,12 @@ def test_a_question_without_a_reply_costs_its_rollout_and_is_named(tmp_path, ser
     assert contents(tmp_path, "strict") == contents(tmp_path, "whole")
 
 
-@pytest.mark.parametrize("role", ["tools", "user"])
-def test_a_server_that_is_gone_ends_the_run(tmp_path, servers, role):
-    write(tmp_path)
-    getattr(servers, role).close()
-    with pytest.raises(UserError) as found:
-        rollout(tmp_path, servers)
-    assert found.value.exit_code == 8
-    assert found.value.location.startswith(getattr(servers, role).url)
-
-
 @pytest.mark.parametrize(
     ("said", "kind", "ended"),
     [
         ("Go on.", "no end", "turns"),
         ("My address is Fig Road 7.", "contradiction", "turns"),
-        ("How can I help you today?", "assistant", "turns"),
-        ('<tool_call>{"name": "buy"}</tool_call>', "call", "turns"),
         ("[[end]]", "stop word", "user"),
-        ("", "nothing", "user"),
-        ({"content": None, "tool_calls": [{"id": "a"}]}, "call", "user"),
     ],
 )
 def test_a_bad_user_is_counted_and_the_run_goes_on(tmp_path, servers, said, kind, ended):
@@ -345,14 +290,6 @@ def test_a_bad_user_is_counted_and_the_run_goes_on(tmp_path, servers, said, kind
     assert kind in [fault[1] for fault in faults]
     stats = json.loads((tmp_path / "run/rollout/stats.json").read_text())
     assert stats["user_errors"] == figures["user_errors"]
-
-
-def test_a_leak_is_counted(tmp_path, servers):
-    write(tmp_path)
-    servers.agent.reply = lambda body: "Hello."
-    servers.user.reply = lambda body: f"It is {item_in(body)} street."
-    figures = rollout(tmp_path, servers, user_turns=1).figures
-    assert figures["user_errors_by_kind"] == {"no end": 3, "unrequested": 3}
 
 
 def test_a_simulated_user_is_measured_live(tmp_path, servers):
@@ -375,12 +312,10 @@ def test_a_simulated_user_is_measured_live(tmp_path, servers):
     [
         ({"tool_endpoint": (), "tool_model": ""}, "no model that answers their calls"),
         ({"tool_model": ""}, "which of its models"),
-        ({"user_model": ""}, "which of its models"),
         ({"user_endpoint": ()}, "which server has it"),
         ({"user_endpoint": (), "user_model": ""}, "no model plays the user of task"),
         ({"user_endpoint": ("nowhere",)}, "not the address"),
         ({"tool_endpoint": ("http://me:pw@localhost/v1",)}, "holds a name, a password"),
-        ({"env": "bfcl:multi_turn_base", "tasks": ""}, "answers its calls itself"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_asked(
@@ -390,43 +325,3 @@ def test_what_cannot_be_done_is_refused_before_anything_is_asked(
     with pytest.raises(UserError, match=problem) as found:
         rollout(tmp_path, servers, **changed)
     assert found.value.exit_code == 2 and not any(server.bodies for server in servers.all)
-
-
-SHOP = '''
-class Shop:
-    def reset(self, **row):
-        self.made = []
-
-    def get_stock(self, item: str) -> str:
-        """Counts.
-
-        Args:
-            item: Its name
-        """
-        return "3"
-
-    def buy(self, item: str) -> str:
-        """Buys.
-
-        Args:
-            item: Its name
-        """
-        self.made.append(item)
-        return "bought"
-
-    def get_reward(self):
-        return float(len(self.made))
-'''
-
-
-def test_a_class_without_a_user_gets_one(tmp_path, servers):
-    write(tmp_path)
-    shop, without = tmp_path / "shop.py", {"tool_endpoint": (), "tool_model": ""}
-    shop.write_text(SHOP)
-    without |= {"env": f"{shop}:Shop", "call_seconds": 60.0}
-    figures = rollout(tmp_path, servers, **without).figures
-    assert figures["ended"] == {"user": 3} and figures["scores"] == {"env": 1.0}
-    assert rows(tmp_path)["plum"]["messages"][-2]["content"] == "It is plum street."
-    # a column of that name is the class's own where nobody asks for a user
-    nobody = {**without, "user_endpoint": (), "user_model": ""}
-    assert "user_errors" not in rollout(tmp_path, servers, "nobody", **nobody).figures
