@@ -28,12 +28,6 @@ def test_an_adapter_on_the_embeddings_is_refused_where_they_would_be_trained_who
     refuse_embeddings(command, settings(command, lora_target_modules=targets, engine="hf"))
 
 
-def test_other_layers_and_all_weights_are_not_refused():
-    for targets in (("all-linear",), ("q_proj", "v_proj")):
-        refuse_embeddings("sft", settings(lora_target_modules=targets))
-    refuse_embeddings("sft", settings(lora_target_modules=("all",), full=True))
-
-
 def test_the_recipe_that_asks_for_it_names_the_engine_that_has_it():
     given = Given(files=("recipes/seed-004.yaml",), profile="gpu")
     recipe = resolve("sft", given).settings
@@ -112,14 +106,3 @@ def test_a_new_adapter_is_random_as_its_seed_says(tiny_model):
         model = adapted(load(source(tiny_model), loading_of(chosen), trainable=True), chosen)
         found.append(next(p for name, p in model.named_parameters() if "lora_A" in name).tolist())
     assert found[0] == found[2] != found[1]
-
-
-@pytest.mark.torch
-def test_an_adapter_has_the_rank_the_scale_and_the_dropout_of_the_settings():
-    from support.trainers import sft
-
-    from agentlite.engine.adapter import configuration
-
-    chosen = sft(lora_r=3, lora_alpha=5, lora_dropout=0.25, peft={"use_rslora": True})
-    made = configuration(chosen, ["q_proj"])
-    assert (made.r, made.lora_alpha, made.lora_dropout, made.use_rslora) == (3, 5, 0.25, True)

@@ -2,17 +2,15 @@
 
 import errno
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 
-from agentlite.core.errors import DISK, MODEL, OTHER_PLAN, UserError
+from agentlite.core.errors import DISK, MODEL, UserError
 from agentlite.engine import checkpoints
 from agentlite.engine.checkpoints import StepFacts
 from agentlite.workspace import run_folder
@@ -69,57 +67,6 @@ def steps_of(folder: Path) -> list[int]:
     return [checkpoints.step_of(path) for path in checkpoints.manifests(folder)]
 
 
-@pytest.mark.parametrize(
-    ("full", "ended_at"),
-    [
-        ((1, 2), None),  # two in a row cost two checkpoints
-        ((1, 2, 3), 3),
-        ((2, 3, 4), 4),
-        ((1, 2, 4, 5, 7), None),  # never three in a row
-        ((1, 2, 4, 5, 6), 6),
-        ((8,), 8),  # the last one of the run
-    ],
-)
-def test_three_full_disks_in_a_row_end_the_run_and_neither_two_nor_those_apart(
-    full: tuple[int, ...], ended_at: int | None, tmp_path: Path, capsys: Any
-) -> None:
-    trainer = Trainer(tmp_path, 8)
-    trainer.full = set(full)
-    if ended_at is None:
-        trainer.save(*range(1, 9))
-        assert steps_of(tmp_path) == [step for step in range(1, 9) if step not in full][-2:]
-    else:
-        trainer.save(*range(1, ended_at))
-        with pytest.raises(UserError, match="the disk is full") as error:
-            trainer.save(ended_at)
-        assert error.value.exit_code == DISK
-    notices = capsys.readouterr().err
-    for step in full:
-        assert (f"no room for the checkpoint of step {step};" in notices) == (step != ended_at)
-    assert not (tmp_path / "checkpoints" / checkpoints.ASIDE).exists()
-
-
-def test_a_full_disk_at_a_stop_ends_the_run_since_nothing_would_be_left_of_it(
-    tmp_path: Path,
-) -> None:
-    trainer = Trainer(tmp_path, 8)
-    trainer.full, trainer.control.should_training_stop = {3}, True
-    with pytest.raises(UserError, match="the disk is full"):
-        trainer.save(3)
-
-
-def test_a_full_disk_of_one_process_of_several_is_raised_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others have their shares of that checkpoint, and would wait for it."""
-    monkeypatch.setattr(checkpoints.distributed, "count", lambda: 2)
-    monkeypatch.setattr(checkpoints.coordinate, "barrier", lambda: None)
-    trainer = Trainer(tmp_path, 8)
-    trainer.full = {1}
-    with pytest.raises(OSError, match="No space left"):
-        trainer.save(1)
-
-
 def test_a_trainer_has_its_own_folder_and_tokenizer_again_behind_every_save(tmp_path: Path) -> None:
     trainer = Trainer(tmp_path, 8)
     trainer.full = {2}
@@ -127,14 +74,6 @@ def test_a_trainer_has_its_own_folder_and_tokenizer_again_behind_every_save(tmp_
         trainer.save(step)
         assert trainer._get_output_dir(None) == str(tmp_path / "checkpoints")
         assert trainer.processing_class == "tokenizer"
-
-
-def test_what_is_no_full_disk_is_raised_as_it_is(tmp_path: Path) -> None:
-    def broken(step: int) -> StepFacts:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    with pytest.raises(PermissionError):
-        Trainer(tmp_path, 8, broken).save(1)
 
 
 def test_a_step_that_is_not_sound_leaves_no_checkpoint_and_those_before_stay(
@@ -227,12 +166,6 @@ def test_the_newest_two_and_the_best_stay_and_a_step_made_again_replaces_the_fir
     ]
 
 
-def test_a_dev_loss_of_nothing_is_the_least(tmp_path: Path) -> None:
-    losses = {1: 0.5, 2: 0.0, 3: 0.25}
-    Trainer(tmp_path, 9, lambda step: StepFacts(losses[step])).save(*losses)
-    assert checkpoints.best(tmp_path).name == "checkpoint-2"
-
-
 def test_nothing_is_removed_under_the_name_of_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,43 +181,6 @@ def test_nothing_is_removed_under_the_name_of_a_checkpoint(
     assert steps_of(tmp_path) == [2, 3]
     assert removed.count(checkpoints.DROPPED) >= 2
     assert not [name for name in removed if name.startswith("checkpoint-")]
-
-
-def test_without_a_dev_loss_the_newest_is_the_best_by_number_and_not_by_letters(
-    tmp_path: Path,
-) -> None:
-    trainer = Trainer(tmp_path, 99)
-    trainer.save(8, 9, 10)
-    assert steps_of(tmp_path) == [9, 10]
-    newest = tmp_path / "checkpoints" / "checkpoint-10"
-    assert checkpoints.best(tmp_path) == checkpoints.newest(tmp_path) == newest
-
-
-@pytest.mark.parametrize(
-    ("free", "saved"), [(499, False), (501, True)]
-)  # 400 bytes are trained: 100 of weights, 300 of moments; a quarter more
-def test_the_first_checkpoint_needs_room_for_what_is_trained_and_its_moments(
-    free: int, saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
-    Trainer(tmp_path, 9).save(1)
-    assert bool(steps_of(tmp_path)) == saved
-
-
-@pytest.mark.parametrize(("free", "saved"), [(1249, False), (1250, True)])
-def test_a_later_checkpoint_needs_room_for_the_size_of_the_one_before_and_a_quarter(
-    free: int, saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer = Trainer(tmp_path, 9)
-    (tmp_path / "metrics.jsonl").write_bytes(b"x" * 9000)
-    trainer.save(1)
-    (tmp_path / "metrics.jsonl").unlink()
-    trainer.save(2)
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
-    trainer.save(3)
-    assert steps_of(tmp_path) == ([2, 3] if saved else [1, 2])
 
 
 def test_what_a_kill_left_is_removed_before_the_next_checkpoint_and_at_a_start(
@@ -350,62 +246,6 @@ def test_a_checkpoint_is_of_all_that_is_trained_by_name_and_shape() -> None:
     assert checkpoints.trained(Model(a=shared, b=Weight(2))) == first
 
 
-@pytest.mark.parametrize("name", ["torch", "transformers", "trl", "peft"])
-@pytest.mark.parametrize(("part", "refused"), [(0, True), (1, True), (2, False)])
-def test_another_major_or_minor_version_of_a_library_is_refused_and_a_patch_is_not(
-    name: str, part: int, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer = Trainer(tmp_path, 9)
-    versions = dict.fromkeys(("torch", "transformers", "trl", "peft", "other"), "2.3.4")
-    monkeypatch.setattr(run_folder, "versions", lambda: dict(versions))
-    trainer.save(1)
-    numbers = ["2", "3", "4"]
-    numbers[part] = "9"
-    versions |= {name: ".".join(numbers), "other": "9"}
-    (checkpoint,) = checkpoints.manifests(tmp_path)
-    if not refused:
-        checkpoints.refuse_other(checkpoint, trainer.model)
-        return
-    with pytest.raises(UserError, match=f"{name} 2.3.4") as error:
-        checkpoints.refuse_other(checkpoint, trainer.model)
-    assert error.value.exit_code == OTHER_PLAN and f"{name} 2.3.4" in error.value.fix
-
-
-def test_names_that_are_no_checkpoint_are_none() -> None:
-    names = ("checkpoint-12", "checkpoint-", "checkpoint-4.broken", "12x", ".saving")
-    assert [checkpoints.step_of(Path(name)) for name in names] == [12, -1, -1, -1, -1]
-
-
-def test_a_second_broken_checkpoint_of_a_step_does_not_replace_the_first(tmp_path: Path) -> None:
-    for _ in range(3):
-        Trainer(tmp_path, 9).save(1)
-        (tmp_path / "checkpoints" / "checkpoint-1" / "weights").unlink()
-        with pytest.raises(UserError, match="no checkpoint that is whole"):
-            checkpoints.newest(tmp_path)
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
-        "checkpoint-1.broken",
-        "checkpoint-1.broken1",
-        "checkpoint-1.broken2",
-    ]
-
-
-def test_a_whole_checkpoint_is_read_once_and_again_where_its_list_is_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Trainer(tmp_path, 9).save(1)
-    read: list[str] = []
-    digest = checkpoints.digests.content_digest
-    monkeypatch.setattr(
-        checkpoints.digests, "content_digest", lambda path: read.append(path.name) or digest(path)
-    )
-    for _ in range(2):
-        checkpoints.newest(tmp_path)
-    assert sorted(read) == ["optimizer", "weights"]
-    os.utime(tmp_path / "checkpoints" / "checkpoint-1" / checkpoints.MANIFEST, (1, 1))
-    checkpoints.newest(tmp_path)
-    assert len(read) == 4
-
-
 def test_a_reference_is_not_stored_and_names_are_in_order(tmp_path: Path) -> None:
     trainer = Trainer(tmp_path, 9)
     write = Trainer._save_checkpoint
@@ -450,12 +290,3 @@ def test_a_checkpoint_of_another_plan_is_set_aside_and_one_of_the_same_plan_is_n
             with pytest.raises(UserError):
                 checkpoints.newest(tmp_path)
         shutil.rmtree(tmp_path / "checkpoints")
-
-
-def test_a_manifest_without_a_seal_is_not_trusted(tmp_path: Path) -> None:
-    Trainer(tmp_path, 9).save(1)
-    ((path, manifest),) = checkpoints.manifests(tmp_path).items()
-    bare = msgspec.structs.replace(manifest, seal="")
-    (path / checkpoints.MANIFEST).write_bytes(msgspec.json.encode(bare))
-    with pytest.raises(UserError):
-        checkpoints.newest(tmp_path)

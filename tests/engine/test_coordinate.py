@@ -77,12 +77,6 @@ def test_the_first_process_leaves_its_exit_code_for_the_others(
     assert store.values[coordinate.WORD] == (b"go" if begun else code.encode())
 
 
-def test_the_first_process_waits_until_every_other_has_seen_how_it_ended() -> None:
-    store = Store()
-    coordinate._lead(raising(None), store)
-    assert store.looks == 2
-
-
 @pytest.mark.parametrize("code", ["0", "7"])
 def test_another_process_runs_once_the_first_says_so_and_ends_with_its_code(code: str) -> None:
     ran: list[int] = []
@@ -129,17 +123,6 @@ def test_the_first_of_several_tells_the_others_to_begin(
     monkeypatch.setattr(coordinate, "_store", lambda: store)
     coordinate.go()
     assert store.values == ({coordinate.WORD: b"go"} if begins else {})
-
-
-def test_every_process_but_the_first_leaves_when_nothing_is_left_for_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(coordinate.distributed, "first", lambda: True)
-    coordinate.leave()
-    monkeypatch.setattr(coordinate.distributed, "first", lambda: False)
-    with pytest.raises(SystemExit) as ended:
-        coordinate.leave()
-    assert ended.value.code == 0
 
 
 @pytest.mark.parametrize("by_launcher", [True, False])

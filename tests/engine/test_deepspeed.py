@@ -99,25 +99,6 @@ def test_two_processes_killed_and_carried_on_give_what_one_gives(stage, run):
     assert find_model(folder.name, Path(run)).base == str(folder / "model")
 
 
-OFFLOADS = [
-    (name, full) for name in ("zero2_offload", "zero3_offload") for full in ("true", "false")
-]
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not ALL, reason="compiles a kernel and takes minutes: with --all")
-@pytest.mark.parametrize(("name", "full"), OFFLOADS)
-def test_offload_on_one_card_gives_what_one_process_gives(name, full, run):
-    one, out = f"one-{full}", f"{name}-{full}"
-    kind = {**SETTINGS, "full": full}
-    agentlite.sft(run=run, out=one, gradient_accumulation=4, **kind)
-    asked = command(run, "--out", out, "--deepspeed", f"deepspeed/{name}.json", "--full", full)
-    done = launched(["-m", "--", "agentlite"], [*asked, "--gradient-accumulation", "4"], 1)
-    assert done.returncode == 0, done.stderr
-    expected = [pytest.approx(row, rel=1e-5) for row in figures(Path(run) / one)]
-    assert figures(Path(run) / out) == expected
-
-
 def assert_same_model(folder: Path, other: Path) -> None:
     """As transformers loads them: rounding is magnified by Adam, where a gradient is all but 0."""
     from transformers import AutoModelForCausalLM

@@ -3,15 +3,9 @@ changes nothing.
 """
 
 import random
-import shutil
-import signal
-import sys
 from pathlib import Path
 
 import pytest
-from support.examples import turn
-from support.kill_at import die_at, moment_behind_a_checkpoint
-from support.processes import environment, run
 from support.trainers import distill, distill_task, dpo, preferences, source
 
 from agentlite.engine import distill as distill_trainer
@@ -22,7 +16,6 @@ from agentlite.engine.load import load, loading_of
 from agentlite.engine.trainer import MICRO_BATCH
 
 TOP = 20_000  # of 49,152: a random model leaves nearly nothing to its likeliest few
-BY_TEACHER = {"lmbda": 0.4, "off_policy": "teacher", "fade": 0.8}
 
 
 @pytest.fixture(scope="module")
@@ -177,45 +170,6 @@ def test_the_student_comes_closer_to_its_teacher(tiny_model, taught, tmp_path):
     assert figures["last_agreement"] > figures["first_agreement"]
 
 
-@pytest.fixture(scope="module")
-def sure(tiny_model, tmp_path_factory):
-    """The base model with larger logits. Of the five answers, the two with the surest beginnings
-    begin with a token that is ten thousand times less likely to the base model.
-    """
-    from safetensors.torch import load_file, save_file
-
-    folder = tmp_path_factory.mktemp("sure") / "tiny"
-    shutil.copytree(tiny_model, folder)
-    (path,) = folder.glob("*.safetensors")
-    weights = load_file(path)
-    weights["model.norm.weight"] *= 22
-    save_file(weights, path, {"format": "pt"})
-    return folder
-
-
-@pytest.mark.parametrize("batch_size", [5, 2])
-def test_answers_that_the_student_would_never_begin_as_its_teacher_are_counted(
-    batch_size, sure, tiny_model, tmp_path, monkeypatch
-):
-    rows = []
-    make = distill_trainer._Answers.__call__
-
-    def noting(self, *request):
-        rows.append(make(self, *request))
-        return rows[-1]
-
-    monkeypatch.setattr(distill_trainer._Answers, "__call__", noting)
-    settings = distill(lmbda=0.0, max_steps=1, batch_size=batch_size)
-    distill_trainer.train(source(tiny_model), source(sure), settings, tmp_path, distill_task())
-    student, teaching = (
-        load(source(one), loading_of(settings), trainable=False) for one in (tiny_model, sure)
-    )
-    *_, starts = by_hand(rows[0], student, teaching, 0.5)
-    (found,) = training_log.logged(tmp_path)
-    assert 0 < starts < 1
-    assert found["unlikely_starts"] == pytest.approx(starts)
-
-
 @pytest.mark.parametrize(
     ("lmbda", "fade", "expected"),
     [
@@ -228,29 +182,3 @@ def test_answers_of_others_fade_out(lmbda, fade, expected):
     settings = distill(lmbda=lmbda, fade=fade)
     found = [distill_trainer.sampled_share(settings, step, 5) for step in range(5)]
     assert found == pytest.approx(expected)
-
-
-@turn(1, of=2)
-@pytest.mark.parametrize("changes", [BY_TEACHER, {"lmbda": 0.0, "top_k": 8}], ids=["live", "disk"])
-def test_a_run_killed_at_any_moment_ends_with_the_same_bits(changes, tiny_model, taught, tmp_path):
-    def weights(folder: Path) -> bytes:
-        trained(tiny_model, taught, folder, **changes)
-        return (folder / "adapter" / "adapter_model.safetensors").read_bytes()
-
-    expected, folder = weights(tmp_path / "whole"), tmp_path / "killed"
-    moment = moment_behind_a_checkpoint()
-    command = [sys.executable, __file__, str(tiny_model), str(taught), str(folder), moment]
-    killed = run([*command, *changes], env=environment())
-    assert killed.returncode == -signal.SIGKILL
-    assert weights(folder) == expected
-
-
-def _train_and_die(model: str, taught: str, folder: str, moment: str, *keys: str) -> None:
-    die_at(moment)
-    known: dict[str, object] = {**BY_TEACHER, "top_k": 8}
-    changes = {key: known[key] for key in keys} | ({"lmbda": 0.0} if "top_k" in keys else {})
-    trained(Path(model), Path(taught), Path(folder), **changes)
-
-
-if __name__ == "__main__":
-    _train_and_die(*sys.argv[1:])

@@ -3,24 +3,19 @@ changes nothing.
 """
 
 import math
-import signal
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
-from support.examples import turn
-from support.kill_at import die_at, moments
-from support.processes import environment, run
 from support.trainers import dpo, preferences, source
 
 from agentlite.config.settings import PreferenceLoss
 from agentlite.core.errors import UserError
-from agentlite.engine import checkpoints, training_log
 from agentlite.engine import dpo as dpo_trainer
 from agentlite.engine import trainer as training
+from agentlite.engine import training_log
 from agentlite.engine.adapter import keep_reference
 from agentlite.engine.dpo import Preference
 from agentlite.engine.load import load, loading_of
@@ -117,17 +112,6 @@ def test_the_reference_never_moves_and_is_not_stored(tiny_model, adapter, tmp_pa
         if "lora_B" in name
     )
     assert not list(tmp_path.glob("**/ref"))
-
-
-def test_where_unsloth_leaves_the_reference_out_it_is_made(tiny_model, adapter):
-    model = load(source(tiny_model, adapter), loading_of(dpo()), trainable=True).model
-    assert checkpoints.REFERENCE not in model.peft_config
-    keep_reference(model)
-    for name, parameter in model.named_parameters():
-        if ".ref." in name:
-            assert torch.equal(parameter, model.get_parameter(name.replace(".ref.", ".default.")))
-            assert not parameter.requires_grad
-        assert parameter.requires_grad == (".default." in name)
 
 
 def sigmoid(x: float) -> float:
@@ -240,13 +224,6 @@ def test_simpo_and_orpo_compare_the_mean_log_probabilities_of_a_token(
     assert [row["chosen_reward"], row["rejected_reward"]] == pytest.approx(sides, rel=1e-4)
 
 
-def test_the_odds_of_a_certain_answer_are_finite():
-    certain, unsure = torch.tensor([0.0], requires_grad=True), torch.tensor([-1.0])
-    loss = dpo_trainer.orpo(certain, unsure, dpo(loss_type="orpo")).sum()
-    loss.backward()
-    assert loss.isfinite() and certain.grad.isfinite()
-
-
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize(
     "settings", [{"loss_type": "simpo"}, {"loss_type": "orpo"}, {"reference_free": True}], ids=str
@@ -341,43 +318,3 @@ def test_the_batch_a_trainer_sees_holds_exactly_the_ids_of_the_pairs(tiny_model,
         for side in (row.chosen, row.rejected)
     )
     assert seen == expected
-
-
-@turn(0, of=2)
-def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter, tmp_path):
-    whole = made(tmp_path, "whole")
-    dpo_trainer.train(source(tiny_model, adapter), dpo(), whole, preferences())
-    expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
-    for moment in moments():
-        folder = made(tmp_path, f"killed-{moment}")
-        killed = run(
-            [sys.executable, __file__, str(tiny_model), str(adapter), str(folder), moment],
-            env=environment(),
-        )
-        assert killed.returncode == -signal.SIGKILL
-        figures = dpo_trainer.train(source(tiny_model, adapter), dpo(), folder, preferences())
-        losses = [
-            [(row["step"], row["loss"]) for row in training_log.logged(one)]
-            for one in (folder, whole)
-        ]
-        assert losses[0] == losses[1]
-        assert figures["steps"] == 6
-        assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() == expected
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "named"), [("beta", 1.0, "dpo.beta"), ("learning_rat", 1, "learning_rate")]
-)
-def test_what_passes_through_to_trl_is_checked(key, value, named):
-    with pytest.raises(UserError) as told:
-        dpo_trainer.check(dpo(trl={key: value}))
-    assert named in str(told.value)
-
-
-def _train_and_die(model: str, adapter: str, folder: str, moment: str) -> None:
-    die_at(moment)
-    dpo_trainer.train(source(Path(model), Path(adapter)), dpo(), Path(folder), preferences())
-
-
-if __name__ == "__main__":
-    _train_and_die(*sys.argv[1:])

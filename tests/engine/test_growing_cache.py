@@ -44,26 +44,3 @@ def test_it_holds_the_columns_of_transformers_own_cache(
             rows = 3
     for one, other in zip(ours.layers, theirs.layers, strict=True):
         assert torch.equal(one.keys, other.keys) and torch.equal(one.values, other.values)
-
-
-def test_columns_stay_where_they_are_while_there_is_room(config: Any) -> None:
-    from agentlite.engine.growing_cache import ROOM, growing_cache
-
-    cache, places = growing_cache(config), set()
-    cache.update(columns(1, 100, 0), columns(1, 100, 1), 0)
-    for step in range(3 * ROOM):
-        cache.update(columns(1, 1, step), columns(1, 1, step), 0)
-        places.add(cache.layers[0].keys.data_ptr())
-    assert len(places) <= 4
-
-
-def test_layers_with_a_sliding_window_are_left_as_they_are() -> None:
-    from transformers import DynamicCache, Gemma2Config
-
-    from agentlite.engine.growing_cache import growing_cache
-
-    config = Gemma2Config(num_hidden_layers=4)
-    for one, other in zip(
-        growing_cache(config).layers, DynamicCache(config=config).layers, strict=True
-    ):
-        assert (type(one) is type(other)) == one.is_sliding

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from support.examples import ALL
 from support.simulated_cuda import simulated
 from support.trainers import WEIGHTS, grpo, source, task
 
@@ -167,14 +166,6 @@ def test_the_same_holds_for_the_loss_of_unsloth_on_cuda(tiny_model, tmp_path):
     cases = [{"credited": False}, {"credited": True}]
     for difference in simulated(simulated_gradients, tiny_model, tmp_path, cases, card="rtx3060"):
         assert difference < 0.05  # in 16 bit
-
-
-@pytest.mark.skipif(not ALL, reason="a minute or more a case")
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_same_holds_for_each_loss_of_unsloth_on_cuda(case, tiny_model, tmp_path):
-    """Simulated, and not run on a GPU."""
-    [difference] = simulated(simulated_gradients, tiny_model, tmp_path, [case], card="rtx3060")
-    assert difference < 0.05
 
 
 def test_a_rollout_without_a_turn_is_not_compared_with_what_was_sampled(tiny_model, tmp_path):

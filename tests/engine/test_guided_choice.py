@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from agentlite.core.json_guide import behind, json_guide
+from agentlite.core.json_guide import json_guide
 from agentlite.core.json_schema import fits
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.guided_choice import pieces
 from agentlite.engine.stream import stream
 
 SCHEMA = {
@@ -59,25 +58,3 @@ def test_an_answer_is_cut_at_its_limit_and_ends_where_nothing_fits(chat_model, i
     assert (cut.ended, cut.new_tokens) == ("cut", 3) and cut.text.startswith("{")
     none = stream(chat_model.loaded, ids, decoding, lambda text: True, json_guide(False))
     assert (none.text, none.new_tokens) == ("", 1)
-
-
-def test_a_number_ends_with_the_turn(chat_model, ids):
-    decoding = Decoding(60, temperature=1.0, seed=1, turn_end=2)
-    answer = stream(
-        chat_model.loaded, ids, decoding, lambda text: True, behind({"n=": {"const": 7}})
-    )
-    assert (answer.text, answer.ended) == ("n=7", "stop")
-    decoding = decoding._replace(max_new_tokens=400)
-    answer = stream(
-        chat_model.loaded, ids, decoding, lambda text: True, json_guide({"type": "number"})
-    )
-    assert isinstance(json.loads(answer.text), int | float)
-
-
-def test_the_pieces_of_tokens_are_what_they_add_to_a_text(chat_model):
-    tokenizer = chat_model.loaded.tokenizer
-    known = pieces(tokenizer)
-    for text in ("Hello, world", ' {"city": "Oslo"}\n\n', "  two"):
-        found = tokenizer.encode(text, add_special_tokens=False)
-        assert "".join(known[token] for token in found) == text
-    assert all(known[token] == "" for token in tokenizer.all_special_ids)

@@ -3,18 +3,11 @@ nothing.
 """
 
 import math
-import signal
-import sys
 from itertools import product
-from pathlib import Path
 
 import pytest
-from support.examples import turn
-from support.kill_at import die_at, moments
-from support.processes import environment, run
 from support.trainers import dpo, preferences, source
 
-from agentlite.core.errors import OUT_OF_MEMORY, UserError
 from agentlite.engine import dpo as dpo_trainer
 from agentlite.engine import kto, training_log
 from agentlite.engine import trainer as training
@@ -79,12 +72,6 @@ def test_the_loss_is_that_of_the_formula(engine, tiny_model, tmp_path):
     assert row["kl"] == pytest.approx(z, abs=1e-4)
 
 
-def test_z_is_of_answers_to_other_prompts():
-    rows = [Answer([prompt], [10 * prompt + n], True) for prompt in (1, 2) for n in (0, 1)]
-    assert kto.mismatched(rows) == [[21], [21], [11], [11]]
-    assert kto.mismatched(rows[:2]) == [[10], [11]]
-
-
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_z_takes_the_nearest_answer_to_another_prompt_that_stands_before_in_a_circle(count):
     for prompts in product((1, 2), repeat=count):
@@ -93,36 +80,3 @@ def test_z_takes_the_nearest_answer_to_another_prompt_that_stands_before_in_a_ci
             circle = [*rows[place + 1 :], *rows[:place]]
             others = [row.answer for row in circle if row.prompt != rows[place].prompt]
             assert found == (others or [rows[place].answer])[-1]
-
-
-def test_a_micro_batch_of_one_row_is_refused(tmp_path):
-    micro = training.Schedule(1, 1, 4)
-    with pytest.raises(UserError, match="two rows in a micro-batch") as found:
-        kto.arguments(dpo(**SETTINGS), tmp_path, micro)
-    assert found.value.exit_code == OUT_OF_MEMORY and found.value.fix
-
-
-@turn(1, of=2)
-def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, tmp_path):
-    def trained(folder: Path) -> bytes:
-        dpo_trainer.train(source(tiny_model), dpo(**SETTINGS), folder, answers())
-        return (folder / "adapter" / "adapter_model.safetensors").read_bytes()
-
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    expected = trained(whole)
-    for moment in moments()[:2]:
-        folder = tmp_path / f"killed-{moment}"
-        folder.mkdir()
-        command = [sys.executable, __file__, str(tiny_model), str(folder), moment]
-        assert run(command, env=environment()).returncode == -signal.SIGKILL
-        assert trained(folder) == expected
-
-
-def _train_and_die(model: str, folder: str, moment: str) -> None:
-    die_at(moment)
-    dpo_trainer.train(source(Path(model)), dpo(**SETTINGS), Path(folder), answers())
-
-
-if __name__ == "__main__":
-    _train_and_die(*sys.argv[1:])

@@ -1,6 +1,5 @@
 """How a model is loaded and its answers end, as far as it needs no model."""
 
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,17 +13,11 @@ from agentlite.config import unusable_gpu
 from agentlite.config.settings import EvalSettings, PairsSettings, SftSettings
 from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
 from agentlite.engine import (
-    GREETERS,
-    GREETINGS,
-    checkpoints,
     load,
-    load_dtype,
     load_libraries,
-    local_sampler,
 )
-from agentlite.engine.decoding import Decoding, ends_of, until_stop, window
+from agentlite.engine.decoding import ends_of
 from agentlite.engine.load import Loading, explained, loading_of, weight_files
-from agentlite.engine.local_sampler import SampleRequest
 from agentlite.engine.merge import merge
 from agentlite.workspace.model_source import Source, find_model
 
@@ -39,54 +32,6 @@ def test_a_model_is_loaded_as_the_settings_of_its_stage_say() -> None:
         assert (found.load_in_4bit, found.load_in_8bit, found.quantized) == (False, True, True)
     found = loading_of(SftSettings(**sizes, full=True, deepspeed="x"))
     assert found.full and found.sharded and not found.quantized
-
-
-@pytest.mark.torch
-def test_unsloth_greets_nobody_between_our_lines_and_its_warnings_are_heard(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    load_libraries("unsloth")
-    packages = Path(str(sys.modules["unsloth"].__file__)).parents[1]
-    files = [packages / f"{name.replace('.', '/')}.py" for name in GREETERS]
-    texts = "".join(file.read_text(encoding="utf-8") for file in files)
-    assert [line for line in GREETINGS if line not in texts] == []
-    modules = [sys.modules[name] for name in GREETERS if name in sys.modules]
-    for module in modules:
-        for line in (*GREETINGS, "Unsloth: Your setup does not support this"):
-            vars(module)["print"](f"{line} and more")
-    assert capsys.readouterr().out == "Unsloth: Your setup does not support this and more\n" * len(
-        modules
-    )
-    assert modules
-
-
-@pytest.fixture
-def no_flash(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A machine without a GPU and, unless a test adds it, without flash-attn."""
-    installed: set[str] = set()
-    found = SimpleNamespace(find_spec=lambda name: name if name in installed else None)
-    monkeypatch.setattr(load, "importlib", SimpleNamespace(util=found))
-    monkeypatch.setattr(load, "has_gpu", lambda: False)
-    return installed
-
-
-@pytest.mark.parametrize("settings", [SftSettings, PairsSettings, EvalSettings])
-def test_an_attention_that_is_not_there_is_refused_with_the_way_to_get_it(
-    settings: Any, no_flash: set[str]
-) -> None:
-    def refusal(**given: str) -> str:
-        with pytest.raises(UserError) as refused:
-            load.prepare(loading_of(settings(**given)))
-        assert refused.value.location == "attn_implementation"
-        return f"{refused.value.problem} {refused.value.fix}"
-
-    assert "--engine hf" in refusal(attn_implementation="sdpa")
-    assert "pip install flash-attn" in refusal(attn_implementation="flash_attention_2", engine="hf")
-    no_flash.add("flash_attn")
-    assert "none is found" in refusal(attn_implementation="flash_attention_2", engine="hf")
-    for name in ("auto", "eager", "sdpa"):
-        load.check_attention(loading_of(settings(attn_implementation=name, engine="hf")))
-    load.check_attention(loading_of(settings()))
 
 
 @pytest.mark.parametrize("name", ["eager", "sdpa"])
@@ -135,19 +80,6 @@ def test_few_bits_are_refused_where_no_gpu_can_be_used(
         assert cause in error.value.problem
     else:
         load.prepare(loading)
-
-
-@pytest.mark.parametrize("with_card", [True, False])
-def test_a_run_on_the_cpu_beside_a_card_says_why(
-    with_card: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(load, "has_gpu", lambda: with_card)
-    monkeypatch.setattr(load, "on_gpu", lambda: False)
-    monkeypatch.setattr(load, "load_libraries", lambda engine: None)
-    monkeypatch.setattr(load, "_why_no_gpu", lambda: unusable_gpu.Unusable("the cause", "The fix."))
-    load.prepare(Loading("hf", 9))
-    notice = "the CPU is used, not the GPU: the cause. The fix."
-    assert (notice in capsys.readouterr().err) is with_card
 
 
 @pytest.mark.parametrize(
@@ -227,28 +159,6 @@ def test_a_result_is_the_configuration_and_all_the_weights_of_a_checkpoint(
     assert (found, sorted(path.name for path in paths)) == (kind, sorted(files))
 
 
-def test_the_last_model_for_answers_is_kept_and_only_while_it_is_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    loads: list[Any] = []
-    monkeypatch.setattr(load, "_kept", {})
-    monkeypatch.setattr(load, "prepare", lambda loading: None)
-    monkeypatch.setattr(load, "free_memory", lambda: loads.append("freed"))
-    monkeypatch.setattr(load, "_switch_to_inference", lambda model: None)
-
-    def loaded(source: Any, loading: Any, trainable: bool) -> Any:
-        loads.append((source.name, trainable))
-        return load.Loaded(source.name, None)
-
-    monkeypatch.setattr(load, "_load", loaded)
-    first, second = (load.Source(name, name, None, "") for name in "ab")
-    for source in (first, first, second, first):
-        assert load.load_for_inference(source, Loading("hf", 9)).model == source.name
-    load.load_for_inference(first, Loading("hf", 10))
-    again = ["freed", ("a", False)]
-    assert loads == [("a", False), "freed", ("b", False), *again, *again]
-
-
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("dtype", "tied", "targets", "folded"),
@@ -281,38 +191,6 @@ def test_an_adapter_is_folded_into_the_weights_where_the_answers_stay_the_same(
     assert done.count("unsloth's") == done.count("eval") == 1
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize(("free", "share"), [(12, 0.3), (6, 0.6), (3, 1.0)])
-def test_unsloth_is_asked_for_the_share_of_the_free_memory_that_is_planned_of_the_card(
-    free: int, share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 12))
-    found = load._fast_inference(load.SharedEngine(0.3, 16))
-    assert found == {
-        "fast_inference": True,
-        "gpu_memory_utilization": pytest.approx(share),
-        "max_lora_rank": 16,
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "stops", "expected"),
-    [
-        ("a stop b stop", ("stop",), "a stop"),
-        ("xx END yy STOP", ("STOP", "END"), "xx END"),
-        ("none", ("stop",), ""),
-        ("none", (), ""),
-        ("stop", ("stop",), "stop"),
-    ],
-)
-def test_an_answer_ends_with_the_first_stop_string_included(
-    text: str, stops: tuple[str, ...], expected: str
-) -> None:
-    assert until_stop(text, stops) == expected
-
-
 @pytest.mark.parametrize(
     ("configured", "turn_end", "expected"),
     [(2, None, {2}), (2, 7, {2, 7}), ([2, 3], 7, {2, 3, 7}), (None, 7, {7}), (0, None, {0})],
@@ -322,74 +200,6 @@ def test_an_answer_ends_at_the_turn_and_at_what_the_model_names(
 ) -> None:
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=configured))
     assert ends_of(model, turn_end) == expected
-
-
-def test_the_window_holds_the_longest_stop_string_a_character_a_token(smollm2: Any) -> None:
-    assert window(()) == 4 and window(("ab", "abcdef", "abc")) >= 6 + 3
-    decoding = Decoding(5, 0.5, 0.9).under(smollm2)
-    assert decoding == Decoding(5, 0.5, 0.9, turn_end=smollm2.token_id("<|im_end|>"))
-
-
-def test_a_batch_is_halved_by_prompts_and_a_single_prompt_by_its_samples() -> None:
-    one = SampleRequest([1, 2], ("a", "b", "c"), ("x",))
-    prompts = local_sampler._halves([one] * 5)
-    assert [(len(half.requests), half.prompts, half.samples) for half in prompts] == [
-        (2, 0, 0),
-        (3, 2, 0),
-    ]
-    samples = local_sampler._halves([one])
-    assert [(half.requests[0].seeds, half.prompts, half.samples) for half in samples] == [
-        (("a",), 0, 0),
-        (("b", "c"), 0, 1),
-    ]
-    assert all(half.requests[0][::2] == ([1, 2], ("x",)) for half in samples)
-    assert local_sampler._halves([one._replace(seeds=("a",))]) == []
-
-
-def test_batches_have_the_longest_prompts_first_and_no_more_than_their_size() -> None:
-    assert local_sampler.plan_batches([3, 9, 3, 7, 9], 2) == [[1, 4], [3, 0], [2]]
-    assert local_sampler.plan_batches([], 2) == []
-
-
-class Tokenizer:
-    """Each id is a letter."""
-
-    def decode(self, ids: Any, **_: Any) -> str:
-        return "".join(chr(96 + one) for one in ids)
-
-
-@pytest.mark.parametrize(
-    ("ids", "stops", "kept", "text", "ended"),
-    [
-        ([1, 2, 9], (), [1, 2, 9], "ab", "turn"),
-        ([1, 2, 3], (), [1, 2, 3], "abc", "cut"),
-        ([1, 2, 3, 4, 9], ("bc",), [1, 2, 3], "abc", "stop"),
-        ([9], (), [9], "", "turn"),
-        ([], (), [], "", "cut"),
-        ([1, 9, 2], (), [1, 9, 2], "aib", "cut"),  # an end counts where it is the last
-    ],
-)
-def test_a_sample_says_its_text_and_how_it_ended(
-    ids: list[int], stops: tuple[str, ...], kept: list[int], text: str, ended: str
-) -> None:
-    found = local_sampler.read(Tokenizer(), ids, {9}, stops, (3, 5))
-    assert found == local_sampler.Sample(3, 5, kept, text, ended)
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(
-    ("capability", "dtype"),
-    [((7, 0), "float16"), ((7, 5), "float16"), ((8, 0), "bfloat16"), ((12, 0), "bfloat16")],
-)
-def test_a_card_that_only_emulates_bfloat16_computes_in_float16(
-    capability: tuple[int, int], dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_: True)  # as torch has it
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
-    assert load_dtype() == getattr(torch, dtype)
 
 
 IDS = (
@@ -445,34 +255,3 @@ def test_the_snapshot_that_the_plan_names_is_what_reaches_transformers(
     loads.clear()
     merge(source, tmp_path / "merged")
     assert {location for _, location in loads} == {str(snapshot)}
-
-
-def test_unsloth_is_told_to_take_no_other_repository_than_the_one_it_is_given(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A folder may be called as a model is that Unsloth has a mirror of."""
-    load_libraries("unsloth")
-    import unsloth
-
-    taken: list[Any] = []
-
-    def from_pretrained(name: str, **more: Any) -> Any:
-        taken.append((name, more["use_exact_model_name"]))
-        return None, None
-
-    monkeypatch.setattr(unsloth.FastLanguageModel, "from_pretrained", from_pretrained)
-    load.ENGINES["unsloth"]("Qwen/Qwen2.5-1.5B-Instruct", Loading("unsloth", 64))
-    assert taken == [("Qwen/Qwen2.5-1.5B-Instruct", True)]
-
-
-def test_an_adapter_names_its_base_by_hub_id_and_commit_on_every_machine(tmp_path: Path) -> None:
-    snapshot = tmp_path / "hub/models--Qwen--Qwen3-8B/snapshots" / ("a" * 40)
-    config = tmp_path / "adapter_config.json"
-    config.write_text(json.dumps({"base_model_name_or_path": str(snapshot)}), encoding="utf-8")
-    checkpoints._order(config)
-    found = json.loads(config.read_bytes())
-    assert found["base_model_name_or_path"] == "Qwen/Qwen3-8B" and found["revision"] == "a" * 40
-    config.write_text('{"base_model_name_or_path": "/a/folder"}', encoding="utf-8")
-    checkpoints._order(config)
-    found = json.loads(config.read_bytes())
-    assert found["base_model_name_or_path"] == "/a/folder" and "revision" not in found

@@ -9,15 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
-from transformers import PretrainedConfig
 
-from agentlite.config.settings import COMMANDS
 from agentlite.engine import local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded, Loading, load
-from agentlite.engine.planning.estimate import kept_in_training
-from agentlite.engine.planning.memory import GIB, rows_at_once
-from agentlite.engine.planning.model_shape import find_shape, shape_of
 from agentlite.workspace.model_source import Source
 
 METHODS = (local_sampler._shared, local_sampler._rows)
@@ -161,17 +156,6 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(logits, top_p, temperature
         assert counts[token] / 4000 == pytest.approx(expected, abs=2e-3)
 
 
-@pytest.mark.parametrize(("top_p", "drawn"), [(0.2, 200), (0.5, 500), (0.999, 999), (1.0, 1000)])
-def test_where_many_tokens_are_as_likely_top_p_keeps_as_many_as_it_says(top_p, drawn):
-    """Also where those are more than it looks at first."""
-    uniform = (torch.arange(5000, dtype=torch.float64) + 0.5) / 5000
-    tokens, probabilities = local_sampler.choose_tokens(
-        torch.zeros(5000, 1000), uniform, decoding(top_p=top_p)
-    )
-    assert abs(len({*tokens.tolist()}) - drawn) <= 1
-    assert probabilities.sum(-1) == pytest.approx(1.0, abs=1e-4)  # before top-p
-
-
 def test_a_row_of_likely_tokens_cuts_no_other_rows_short():
     """In a batch whose first row reaches top-p at once, and whose second by thousands of tokens."""
     flat, sure = torch.zeros(1, 4000), torch.full((1, 4000), -20.0)
@@ -186,10 +170,6 @@ def test_a_row_of_likely_tokens_cuts_no_other_rows_short():
         ]
         assert together.tolist() == alone and alone[0] == 7
     assert len({*range(4000)}) > local_sampler.SHORTLIST
-
-
-def test_batches_hold_every_prompt_once_the_longest_first():
-    assert local_sampler.plan_batches([3, 9, 5, 9], 3) == [[1, 3, 2], [0]]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -227,53 +207,6 @@ def test_samples_with_rows_of_their_own_take_one_call_of_generate_a_batch(loaded
     assert [(one.prompt, one.sample) for one in drawn] == [
         (p, n) for p in range(3) for n in range(3)
     ]
-
-
-def test_rows_at_once_go_by_the_model_and_the_card(loaded, monkeypatch):
-    """On a card of 12 GiB a 7B model samples as many tokens together as fit beside its weights in 4
-    bit; a small model, or a large card, many more."""
-
-    def tokens(name: str, card: float) -> int:
-        return rows_at_once(find_shape(name), card * GIB, 1)
-
-    assert tokens("Qwen/Qwen2.5-7B-Instruct", 12) == pytest.approx(17_000, rel=0.05)
-    assert tokens("Qwen/Qwen2.5-7B-Instruct", 24) == pytest.approx(35_000, rel=0.05)
-    assert tokens("smollm2-135m", 12) > 90_000
-    # the sampler asks for its own model and card; one that cannot be planned for has rows too
-    monkeypatch.setattr(local_sampler, "on_gpu", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1, GIB))
-    shape = shape_of(loaded.model.config.to_dict(), "")
-    assert local_sampler._rows_at_once(loaded, 99) == rows_at_once(shape, GIB, 99)
-    experts = type("Model", (), {"config": PretrainedConfig(num_experts=8), "name_or_path": ""})
-    assert local_sampler._rows_at_once(loaded._replace(model=experts()), 4096) == 4
-    assert local_sampler._rows_at_once(loaded._replace(model=experts()), 99_999) == 1
-
-
-@pytest.mark.parametrize("command", ["grpo", "distill"])
-def test_rows_at_once_leave_room_for_what_training_keeps(command, loaded, monkeypatch):
-    """Half of what it leaves: the rest is for logits, and for what the allocator holds back."""
-    settings = COMMANDS[command](load_in_4bit=True)
-    seven = find_shape("Qwen/Qwen2.5-7B-Instruct")
-    monkeypatch.setattr("agentlite.engine.planning.estimate.shape_of", lambda *_: seven)
-    fixed = kept_in_training(command, settings, loaded.model)
-    assert 5.5 * GIB < fixed < 8 * GIB
-    taught = kept_in_training(command, settings, loaded.model, teacher=10**9)
-    assert taught == pytest.approx(fixed + 0.5 * 10**9, rel=0.02)
-    of_token = 2 * (2 * 28 * 4 * 128 + 2 * 3584 + 3 * 18_944)  # keys and values, and being read
-    for card in (12, 24, 80):
-        rows = rows_at_once(seven, card * GIB, 1000, fixed)
-        assert rows == int((card * GIB - fixed) / 2 / of_token / 1000)
-    assert rows_at_once(seven, 6 * GIB, 1000, 7 * GIB) == 1
-    monkeypatch.setattr(local_sampler, "on_gpu", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1, 4 * GIB))
-    shape = shape_of(loaded.model.config.to_dict(), "")
-    trained = local_sampler._rows_at_once(loaded._replace(fixed=lambda: GIB), 99)
-    assert trained == rows_at_once(shape, 4 * GIB, 99, GIB) != rows_at_once(shape, 4 * GIB, 99)
-
-
-def test_of_a_model_that_cannot_be_planned_nothing_is_known_to_be_kept():
-    experts = type("Model", (), {"config": PretrainedConfig(num_experts=8), "name_or_path": ""})
-    assert kept_in_training("grpo", COMMANDS["grpo"](), experts()) == 0
 
 
 def test_a_model_with_sliding_windows_answers_the_same_alone_and_in_a_batch(tmp_path):

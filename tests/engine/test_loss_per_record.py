@@ -48,8 +48,3 @@ def test_a_record_has_the_loss_of_a_trained_token_of_all_its_rows(
     assert asked == ["b"]  # what is known when the process is killed is known for good
     assert list(losses) == [("a", pytest.approx((2 + 3) / 2))]
     assert modes == ["eval"]
-
-
-def test_without_records_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "prepare", lambda loading: pytest.fail("it was loaded"))
-    assert list(record_losses([], ROWS.__getitem__, SOURCE, LOADING)) == []

@@ -3,17 +3,12 @@ changes nothing.
 """
 
 import math
-import signal
-import sys
 from collections.abc import Collection
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
 import pytest
-from support.examples import turn
-from support.kill_at import die_at, moment_behind_a_checkpoint
-from support.processes import environment, run
 from support.trainers import WEIGHTS, grpo, source, task
 
 from agentlite.core.row_files import read_rows
@@ -158,28 +153,3 @@ def test_answers_earn_more_and_the_value_head_knows_of_it(tiny_model, tmp_path):
     row = training_log.logged(tmp_path)[-1]
     assert row.keys() >= {"value_loss", "clipped", "explained", "new_tokens"}
     assert row.keys() >= {f"reward/{name}" for name in WEIGHTS}
-
-
-@turn(0, of=2)
-def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, tmp_path):
-    """Also amid a round, of four steps: answers and value head are those of the checkpoint."""
-
-    def weights(folder: Path) -> list[bytes]:
-        trained(tiny_model, folder)
-        last = folder / "checkpoints" / "checkpoint-6" / ppo.HEAD / ppo.WEIGHTS
-        return [(folder / "adapter/adapter_model.safetensors").read_bytes(), last.read_bytes()]
-
-    expected, folder = weights(tmp_path / "whole"), tmp_path / "killed"
-    moment = moment_behind_a_checkpoint()
-    command = [sys.executable, __file__, str(tiny_model), str(folder), moment]
-    assert run(command, env=environment()).returncode == -signal.SIGKILL
-    assert weights(folder) == expected
-
-
-def _train_and_die(model: str, folder: str, moment: str) -> None:
-    die_at(moment)
-    trained(Path(model), Path(folder))
-
-
-if __name__ == "__main__":
-    _train_and_die(*sys.argv[1:])

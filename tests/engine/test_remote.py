@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.listening import listen
@@ -160,20 +160,6 @@ def test_a_server_that_refuses_costs_nothing_and_the_same_command_asks_again(cal
         assert len(theirs.asked) == count + 2  # the second time there is nothing to ask
 
 
-def test_one_that_falls_silent_keeps_what_it_said(caller, theirs, monkeypatch):
-    monkeypatch.setattr("agentlite.core.openai_client._pause", lambda endpoint, trial: 0.0)
-    given = asking(caller, "falls-silent", theirs.url) | {"concurrency": 1}
-    theirs.replies[:] = [(200, completion(None, [CALL])), (503, {})]
-    with pytest.raises(UserError, match="answered 503"):
-        agentlite.evaluate(**given)
-    folder = next((caller / "eval" / "prep").glob("falls-silent*"))
-    assert len((folder / "answers.jsonl").read_text().splitlines()) == 1
-    theirs.replies[:] = [(200, completion("Yes."))]
-    count = len(theirs.asked)
-    agentlite.evaluate(**given)
-    assert len(theirs.asked) == count + 1
-
-
 def test_a_prompt_that_is_refused_stays_open_unless_it_is_to_count_as_wrong(caller, theirs):
     given = asking(caller, "refuses", theirs.url) | {"concurrency": 1}
     yes = (200, completion("Yes, 4 mm."))
@@ -199,28 +185,6 @@ def test_a_prompt_that_is_refused_stays_open_unless_it_is_to_count_as_wrong(call
     assert len(rows) == 2 and not [row for row in rows if row.get("problem")]
 
 
-def test_a_server_that_refuses_all_is_no_model_that_is_wrong(caller, theirs):
-    theirs.replies[:] = [(400, {"error": "no tools here"})]
-    given = asking(caller, "refuses-all", theirs.url)
-    for policy in ("ask", "wrong"):
-        with pytest.raises(UserError, match="no tools here"):
-            agentlite.evaluate(**given, unanswered=policy)
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"endpoint": "ftp://x"}, "not the address"),
-        ({"endpoint": "http://u:p@h/v1"}, "password"),
-        ({"model": None}, "which of its models"),
-        ({"num_samples": 2}, "needs the model itself"),
-    ],
-)
-def test_what_cannot_be_asked_is_told_first(caller, options, told):
-    with pytest.raises(UserError, match=told):
-        agentlite.evaluate(**asking(caller, "m", "http://127.0.0.1:1/v1") | options)
-
-
 def request_of(prompt: Prompt, template: Any) -> RemoteRequest:
     return RemoteRequest(prompt, reader_for(PROTOCOLS[prompt.protocol], template))
 
@@ -239,15 +203,3 @@ def test_calls_of_a_server_read_back_in_every_protocol(dialog: Record, templates
         "half a wo",
         "cut",
     )
-
-
-def test_what_a_protocol_cannot_hold_reads_as_no_call(dialog: Record, templates):
-    template = templates["smollm2"]
-    prompt = next(iter(prompts([dialog], lambda record: PROTOCOLS["react"], template)))
-    text, _ = written(Reply("", calls=[CALL, CALL]), request_of(prompt, template), template)
-    assert not PROTOCOLS["react"].read(text, dialog.tools).calls
-
-
-def test_our_server_listens_on_this_machine_alone():
-    with Server(cast(Any, None), 0) as server:
-        assert server.server_address[0] == "127.0.0.1"

@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
-from support.shipped_templates import shipped, with_marks
 
 from agentlite.config.settings import EvalSettings
 from agentlite.core import endpoint_pool
@@ -12,7 +10,7 @@ from agentlite.core.endpoint_pool import PROBE
 from agentlite.core.openai_client import Endpoint, Reply
 from agentlite.core.records import Record
 from agentlite.engine import remote
-from agentlite.engine.remote import RemoteReply, RemoteRequest, replies, written
+from agentlite.engine.remote import RemoteReply, RemoteRequest, replies
 from agentlite.rendering import PROTOCOLS, Prompt, prompts
 from agentlite.workspace.model_source import Source
 
@@ -53,22 +51,6 @@ def answered(monkeypatch: pytest.MonkeyPatch, prompt: Prompt, templates: Any) ->
     return run
 
 
-def test_each_reply_has_the_number_of_its_request_its_text_and_its_tokens(answered: Any) -> None:
-    finished = [Reply("b", finish=why) for why in ("length", "content_filter", "stop", "")]
-    found = answered([Reply("a", completion_tokens=3), *finished])
-    assert [one.ended == "cut" for one in found] == [False, True, True, False, False]
-    found = found[:2]
-    assert [(one.request, one.text, one.new_tokens) for one in found] == [(0, "a", 3), (1, "b", 0)]
-    assert found[1].ended == "cut" and found[0].ended != "cut"
-
-
-def test_a_prompt_without_an_answer_has_its_problem_in_place_of_a_text(answered: Any) -> None:
-    found = answered([REFUSED, Reply("x"), SILENT])
-    assert found[0] == RemoteReply(0, "", "cut", 0, "answered 400: long")
-    assert (found[1].text, found[1].problem) == ("x", "")
-    assert found[2] == RemoteReply(2, "", "cut", 0, "answered 503")
-
-
 def test_a_request_has_the_dialog_before_its_turn_its_tools_and_its_own_seed(
     answered: Any, prompt: Prompt
 ) -> None:
@@ -79,18 +61,6 @@ def test_a_request_has_the_dialog_before_its_turn_its_tools_and_its_own_seed(
     assert parameters["max_tokens"] == 9 and "seed" not in parameters
     seeds = [sent[1].get("seed") for sent in answered.sent[1:]]
     assert seeds[0] == seeds[1] != seeds[2] and all(0 <= seed < 2**31 for seed in seeds)
-
-
-def test_a_request_holds_nothing_that_is_empty_as_servers_refuse_it(
-    answered: Any, dialog: Record, templates: Any
-) -> None:
-    bare = replace(dialog, messages=dialog.messages[1:2] + dialog.messages[4:5], tools=())
-    template = templates["smollm2"]
-    one = next(iter(prompts([bare], lambda record: PROTOCOLS["hermes"], template, lambda _: [1])))
-    answered([Reply("x")], prompted=one)
-    messages, parameters = answered.sent[0]
-    assert parameters == {"max_tokens": 9}
-    assert messages == [{"role": "user", "content": "Is it wet in Oslo?"}]
 
 
 @pytest.mark.parametrize("protocol", ["hermes", "kuaiagent"])
@@ -107,41 +77,6 @@ def test_the_call_of_a_later_turn_is_written_as_that_turns_and_not_as_the_first(
     assert [(one.name, one.arguments) for one in parsed.calls] == [
         ("get_weather", {"city": "Rome"})
     ]
-
-
-@pytest.mark.long
-def test_words_stand_behind_the_thought_that_a_prompt_opens_or_as_they_came(
-    dialog: Record, templates: Any
-) -> None:
-    name = "trl/nemotron_3_nano"
-    template = with_marks(name, dict(shipped())[name], templates["smollm2"].tokenizer)
-    assert template.prompt_opens_thought
-    one = next(iter(prompts([dialog], lambda record: PROTOCOLS["hermes"], template)))
-    text, _ = written(Reply("It is wet."), RemoteRequest(one, PROTOCOLS[one.protocol]), template)
-    assert "</think>" in text and text.endswith("It is wet.")
-    mark = f"It is {template.turn_end} wet."  # no row can hold it, and no call is lost with it
-    assert written(Reply(mark), RemoteRequest(one, PROTOCOLS[one.protocol]), template) == (
-        mark,
-        one.ended,
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "url", "expected"),
-    [("m", "http://h:8000/v1", "m@h:8000"), ("a/b", "https://x.org/v1", "a/b@x.org")],
-)
-def test_a_served_model_is_named_after_itself_and_its_server(
-    name: str, url: str, expected: str
-) -> None:
-    settings = EvalSettings(endpoint=(url,), endpoint_key="KEY", endpoint_seconds=9.0)
-    source = remote.served(name, settings, Source("base", "folder", None, "digest"))
-    assert (source.name, source.base, source.digest) == (expected, "folder", url)
-    [endpoint] = source.endpoints
-    assert endpoint[:4] == (url, name, "KEY", 9.0)
-    assert (endpoint.tries, endpoint.concurrency) == (5, 4)
-    settings = EvalSettings(endpoint=(url,), endpoint_tries=3, concurrency=7)
-    [endpoint] = remote.served(name, settings, source).endpoints
-    assert (endpoint.tries, endpoint.concurrency) == (3, 7)
 
 
 BASE = Source("base", "folder", None, "digest")

@@ -62,10 +62,6 @@ def test_every_sample_of_every_step_has_a_seed_of_its_own(sampled_seeds: Any, ba
     assert len(batch) > 1 and len(seeds) == 3 * len(batch) == len(set(seeds))
 
 
-def test_the_seed_setting_changes_every_seed(sampled_seeds: Any, batch: Any) -> None:
-    assert not set(sampled_seeds(batch, seed=1)) & set(sampled_seeds(batch, seed=2))
-
-
 def test_a_seed_depends_neither_on_the_batch_nor_on_how_many_are_sampled(
     sampled_seeds: Any, batch: Any
 ) -> None:
@@ -101,30 +97,3 @@ def test_each_sample_is_a_candidate_of_its_own_step(
     assert [one.prompt for one in requests] == [one.ids for one in prompts_of]
     template = templates["smollm2"]
     assert decoding.turn_end == template.token_id(template.turn_end)
-
-
-def test_a_reply_is_a_candidate_of_the_sample_that_was_asked_for_or_a_problem(
-    monkeypatch: pytest.MonkeyPatch, batch: list[Prompt]
-) -> None:
-    asked: list[Any] = []
-
-    def replies(endpoints: Any, requests: Any, template: Any, parameters: Any) -> Any:
-        asked.append((endpoints, requests, parameters))
-        yield RemoteReply(2, "one", "stop", 3)
-        yield RemoteReply(0, "", "cut", 0, "HTTP 400: too long")
-        yield RemoteReply(1, "two", "cut", 5)
-
-    monkeypatch.setattr(module, "load_template", lambda _: "a template")
-    monkeypatch.setattr(module, "replies", replies)
-    source = Source("m", "m", None, "", ("a server",))  # type: ignore[arg-type]
-    wanted = [(batch[0], 0), (batch[0], 1), (batch[1], 4)]
-    found = remote_samples(source, "me", PROTOCOLS, wanted, Decoding(77, 0.5, 0.9))
-    assert list(found) == [
-        Candidate(*batch[1].step, "hermes", "me", 4, "one", "stop", 3),
-        "HTTP 400: too long",
-        Candidate(*batch[0].step, "hermes", "me", 1, "two", "cut", 5),
-    ]
-    [(endpoints, requests, parameters)] = asked
-    assert endpoints == ("a server",)
-    assert parameters == {"max_tokens": 77, "temperature": 0.5, "top_p": 0.9}
-    assert [one.protocol for one in requests] == [PROTOCOLS["hermes"]] * 3

@@ -6,16 +6,14 @@ import json
 import os
 import random
 import signal
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.examples import ALL, in_turn, turn
-from support.processes import environment, run
-from support.trainers import losses, rows, sft, source
+from support.examples import in_turn
+from support.trainers import rows, sft, source
 
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import read_rows
@@ -60,12 +58,6 @@ def test_a_curriculum_orders_the_first_epoch_and_no_other(levels, seed, rows_a_s
     for start in range(0, plan.rows, stretch):
         end = min(start + stretch, plan.rows)
         assert sorted(order[start:end]) == sorted(epochs[start:end])
-
-
-def test_packed_rows_have_no_order():
-    with pytest.raises(UserError, match="packed rows have no order") as error:
-        sft_trainer.check(sft(packing=True, order="curriculum"))
-    assert error.value.location == "sft.order"
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
@@ -124,26 +116,6 @@ def test_the_first_loss_is_that_of_the_trained_tokens_alone(engine, model, tiny_
     )  # padded or alone: other rounding
 
 
-@turn(0, of=2)
-def test_a_run_killed_at_any_step_ends_with_the_same_bits(tiny_model, tmp_path):
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    sft_trainer.train(source(tiny_model), sft(), whole, rows(), rows()[:2])
-    expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
-    for step in (1, 3, 5) if not ALL else range(1, 6):
-        folder = tmp_path / f"killed-{step}"
-        folder.mkdir()
-        killed = run(
-            [sys.executable, __file__, str(tiny_model), str(folder), str(step)],
-            env=environment(),
-        )
-        assert killed.returncode == -signal.SIGKILL
-        assert not (folder / "adapter").exists()
-        sft_trainer.train(source(tiny_model), sft(), folder, rows(), rows()[:2])
-        assert losses(folder) == losses(whole)
-        assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() == expected
-
-
 def test_a_torn_checkpoint_is_set_aside_and_the_one_before_used(tiny_model, tmp_path):
     sft_trainer.train(source(tiny_model), sft(max_steps=4), tmp_path, rows(), [])
     newest = checkpoints.newest(tmp_path)
@@ -198,14 +170,6 @@ def test_a_loss_that_is_no_number_ends_the_run_with_exit_6(tiny_model, tmp_path)
     assert told.value.exit_code == 6
 
 
-def test_a_layer_that_is_not_there_is_named_with_those_that_are(tiny_model, tmp_path):
-    settings = sft(lora_target_modules=("q_prj",))
-    with pytest.raises(UserError, match="q_prj") as told:
-        sft_trainer.train(source(tiny_model), settings, tmp_path, rows(), [])
-    assert "q_proj" in told.value.fix
-    assert told.value.location == "lora_target_modules"  # of whichever command
-
-
 @pytest.mark.parametrize(
     ("targets", "expected"),
     [
@@ -243,23 +207,3 @@ def _train_and_die(model: str, folder: str, step: int) -> None:
 
     console.progress = deadly  # type: ignore[assignment]
     sft_trainer.train(source(Path(model)), sft(), Path(folder), rows(), rows()[:2])
-
-
-if __name__ == "__main__":
-    _train_and_die(sys.argv[1], sys.argv[2], int(sys.argv[3]))
-
-
-@pytest.mark.parametrize(
-    ("rows", "epochs", "steps"), [(7, 1, 2), (8, 1, 2), (9, 1, 3), (1, 0.1, 1)]
-)
-def test_a_part_of_a_batch_is_a_step_and_there_is_one_at_least(rows, epochs, steps):
-    plan = training.schedule(
-        rows, epochs=epochs, max_steps=None, batch_size=2, gradient_accumulation=2
-    )
-    assert plan.steps == steps
-
-
-def test_the_learning_rate_rises_for_its_share_of_the_steps(tmp_path):
-    plan = training.Schedule(30, 1, 1)
-    known = training.shared_arguments(sft(warmup_ratio=0.05), tmp_path, plan, with_dev=False)
-    assert known["warmup_steps"] == 2  # 1.5 steps, rounded up

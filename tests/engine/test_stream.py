@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from agentlite.core.errors import OUT_OF_MEMORY, UserError
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.engine.stream import StreamedAnswer, stream
@@ -73,12 +72,6 @@ def test_each_piece_is_passed_on_as_it_comes_and_the_end_of_the_turn_is_no_text(
     assert model.asked["attention_mask"].tolist() == [[1, 1, 1]]
 
 
-def test_an_answer_that_is_too_long_is_cut() -> None:
-    answer, heard, _ = answered(1, 2, 5, limit=2)
-    assert answer == StreamedAnswer("It rains", "cut", 2, (1, 2))
-    assert "".join(heard) == "It rains"
-
-
 def test_an_answer_ends_at_a_stop_string_whose_beginning_waits_until_it_is_known() -> None:
     answer, heard, _ = answered(1, 3, 4, 5, stops=("\nObservation:",))
     assert answer == StreamedAnswer("It \nObservation:", "stop", 3, (1, 3, 4))
@@ -103,12 +96,6 @@ def test_half_a_character_waits_for_its_other_half() -> None:
     answer, heard, _ = answered(6, 7, END)
     assert answer.text == "天" and heard[:2] == ["", "天"]
     assert "".join(heard) == "天"
-
-
-def test_an_answer_ends_when_nobody_listens() -> None:
-    answer, heard, _ = answered(1, 2, 5, 5, END, hangs_up=2)
-    assert answer == StreamedAnswer("It rains", "cut", 2, (1, 2))
-    assert "".join(heard) == "It rains"
 
 
 def test_without_temperature_nothing_is_drawn_and_with_it_the_seed_decides() -> None:
@@ -150,19 +137,3 @@ def test_log_probabilities_are_those_at_the_temperature_that_a_token_was_drawn_a
     assert answer.log_probabilities == pytest.approx(expected, abs=1e-5)
     plain = stream(loaded, PROMPT, decoding, lambda _: True)
     assert plain == answer._replace(log_probabilities=())
-
-
-@pytest.mark.parametrize(
-    ("problem", "code"), [("CUDA out of memory", OUT_OF_MEMORY), ("shapes differ", None)]
-)
-def test_a_prompt_that_does_not_fit_is_said_and_another_error_stays(
-    problem: str, code: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(self: Model, **_: Any) -> Any:
-        raise RuntimeError(problem)
-
-    monkeypatch.setattr(Model, "generate", fail)
-    with pytest.raises(RuntimeError if code is None else UserError) as error:
-        answered(1)
-    assert getattr(error.value, "exit_code", None) == code
-    assert code is None or "a prompt of 3 tokens" in str(error.value)

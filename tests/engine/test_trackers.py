@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import sqlite3
 from pathlib import Path
 from typing import Any, get_args
@@ -15,38 +14,10 @@ import agentlite
 from agentlite.config.settings import Tracker
 from agentlite.core.errors import MODEL, UserError
 from agentlite.core.row_files import read_rows
-from agentlite.engine.trackers import check_trackers, tracker_arguments
+from agentlite.engine.trackers import check_trackers
 from agentlite.workspace import run_folder
 
 STEPS = 3
-
-
-def test_without_a_tracker_nothing_is_reported(tmp_path, monkeypatch):
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
-    assert tracker_arguments((), tmp_path / "run/sft")["report_to"] == "none"
-    assert os.environ["WANDB_MODE"] == "disabled" and "TENSORBOARD_LOGGING_DIR" not in os.environ
-
-
-@pytest.mark.parametrize("name", get_args(Tracker))
-def test_a_tracker_is_named_with_the_run(name, tmp_path, monkeypatch):
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "elsewhere")
-    asked = tracker_arguments([name], tmp_path / "weather/sft")
-    assert asked == {"report_to": [name], "project": "agentlite", "run_name": "weather-sft"}
-    assert ("WANDB_MODE" in os.environ) is (name != "wandb")
-    inside = os.environ["TENSORBOARD_LOGGING_DIR"] == str(tmp_path / "weather/sft/tensorboard")
-    assert inside is (name == "tensorboard")
-
-
-def test_several_trackers_follow_a_run_that_is_named_by_its_workspace_wherever_it_is_started(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "elsewhere")
-    (tmp_path / "weather").mkdir()
-    monkeypatch.chdir(tmp_path / "weather")
-    asked = tracker_arguments(["wandb", "tensorboard"], Path("sft"))
-    assert asked["report_to"] == ["wandb", "tensorboard"] and asked["run_name"] == "weather-sft"
 
 
 @pytest.mark.parametrize("name", get_args(Tracker))

@@ -15,8 +15,8 @@ from support.trainers import sft
 
 from agentlite.config.settings import DpoSettings, GrpoSettings, SftSettings
 from agentlite.core import distributed
-from agentlite.core.errors import DISK, DIVERGED, MODEL, OUT_OF_MEMORY, UserError
-from agentlite.engine import checkpoints, coordinate, deepspeed, dpo, grpo, trainer
+from agentlite.core.errors import DIVERGED, UserError
+from agentlite.engine import checkpoints, deepspeed, dpo, grpo, trainer
 from agentlite.engine import sft as sft_engine
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
@@ -133,17 +133,6 @@ def test_a_run_has_as_many_steps_as_its_epochs_need(
     assert plan.rows == steps * plan.rows_a_step
 
 
-def test_halves_have_the_rows_of_a_step_down_to_one() -> None:
-    plan: Schedule | None = Schedule(5, 12, 1)
-    sizes = []
-    while plan := plan.in_smaller():
-        sizes.append((plan.batch_size, plan.gradient_accumulation))
-    assert sizes == [(6, 2), (3, 4), (1, 12)]
-    assert Schedule(5, 12, 2).rows == 120  # in one process
-    found = Schedule(5, 7, 3).in_smaller()
-    assert found == Schedule(5, 3, 7)  # 21 rows in micro-batches of 3
-
-
 def test_micro_batches_hold_rows_of_like_length_and_each_epoch_has_its_own_order() -> None:
     lengths = list(range(1, 65))
     plan = Schedule(32, 4, 1)
@@ -156,80 +145,6 @@ def test_micro_batches_hold_rows_of_like_length_and_each_epoch_has_its_own_order
     assert lengths[order[0]] == 64 and order[0] == max(order[:4])
     assert sorted(order[:64]) != order[:64] and order[:64] != order[64:]
     assert order != trainer.row_order(lengths, plan, 1)
-
-
-def test_the_order_of_rows_is_the_same_in_every_version() -> None:
-    """A run that is carried on takes the rest of its rows in it."""
-    lengths = [5, 3, 9, 1, 7, 7, 2, 8, 4, 6]
-    order = trainer.row_order(lengths, Schedule(9, 2, 1), 3)
-    assert order == [2, 2, 1, 6, 5, 5, 6, 3, 0, 0, 7, 4, 8, 8, 9, 9, 1, 3]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_no_micro_batch_is_padded_to_more_than_the_first_one(seed: int) -> None:
-    # the longest row often stands beside a short one, the two next ones beside each other
-    lengths = [100, 60, 60] + [1] * 29
-    order = trainer.row_order(lengths, Schedule(16, 2, 1), seed)
-    padded = [2 * max(lengths[row] for row in order[i : i + 2]) for i in range(0, len(order), 2)]
-    assert padded[0] == max(padded)
-
-
-def test_a_run_that_was_halved_goes_on_in_halves(tmp_path: Path) -> None:
-    plan = Schedule(9, 8, 3)
-    assert trainer._fitting(tmp_path, plan) == plan
-    (tmp_path / trainer.MICRO_BATCH).write_text('{"batch_size": 2}', encoding="utf-8")
-    micro = trainer._fitting(tmp_path, plan)
-    assert micro == Schedule(9, 2, 12)
-    assert trainer._smaller_batches(plan, plan) == {}
-    assert trainer._smaller_batches(plan, micro) == {"batch_size": 2, "gradient_accumulation": 12}
-
-
-def out_of_memory(*_: Any) -> Any:
-    raise UserError("memory.", exit_code=OUT_OF_MEMORY)
-
-
-def test_several_processes_are_not_halved_but_say_which_settings_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(distributed, "count", lambda: 2)
-    monkeypatch.setattr(trainer, "_run", out_of_memory)
-    with pytest.raises(UserError) as error:
-        trainer.train(lambda micro: None, tmp_path, Schedule(9, 4, 3, 2))
-    assert error.value.exit_code == OUT_OF_MEMORY
-    assert "batch_size 2 and gradient_accumulation 6" in error.value.fix
-
-
-def test_another_error_is_never_taken_for_a_lack_of_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> Any:
-        raise UserError("full.", exit_code=DISK)
-
-    made: list[Schedule] = []
-    monkeypatch.setattr(trainer, "_run", full)
-    with pytest.raises(UserError, match="full"):
-        trainer.train(made.append, tmp_path, Schedule(9, 4, 3))
-    assert made == [Schedule(9, 4, 3)]
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (type("OutOfMemoryError", (RuntimeError,), {})("x"), OUT_OF_MEMORY),
-        (RuntimeError("CUDA out of memory"), OUT_OF_MEMORY),
-        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"), OUT_OF_MEMORY),
-        (type("UnpicklingError", (Exception,), {})("x"), MODEL),
-        (OSError(28, "No space left on device"), DISK),
-        (RuntimeError("shapes differ"), None),
-        (ValueError("out of memory"), None),
-    ],
-)
-def test_errors_of_libraries_become_those_that_a_user_can_fix(
-    error: Exception, code: int | None, tmp_path: Path
-) -> None:
-    found = trainer._explained(error, tmp_path)
-    assert (found.exit_code if isinstance(found, UserError) else None) == code
-    assert code is not None or found is error
 
 
 class FakeTrainer:
@@ -307,71 +222,6 @@ def test_what_passes_through_is_known_and_set_in_one_way(
     )
 
 
-def test_an_epoch_of_grpo_takes_a_whole_group_of_answers_to_each_prompt() -> None:
-    settings = GrpoSettings(batch_size=4, gradient_accumulation=2, group_size=4, num_epochs=2.0)
-    plan = grpo.schedule(settings, 5)
-    assert (plan.steps, plan.batch_size, plan.gradient_accumulation) == (5, 4, 2)
-    order = grpo.prompt_order(5, 10, 0)
-    assert len(order) == 10 and sorted(order[:5]) == sorted(order[5:]) == [0, 1, 2, 3, 4]
-    assert order[:5] != order[5:] and order == grpo.prompt_order(5, 10, 0)
-    assert order[:7] == grpo.prompt_order(5, 7, 0)
-    assert grpo.prompt_order(50, 25, 1) != grpo.prompt_order(50, 25, 2)
-    levels = [2, 0, 1, 0, 2]
-    by_level = grpo.prompt_order(5, 10, 0, levels)
-    assert [levels[one] for one in by_level[:5]] == [0, 0, 1, 2, 2]
-    assert sorted(by_level[5:]) == [0, 1, 2, 3, 4] and by_level[5:] == order[5:]
-    by_value = GrpoSettings(advantage="value", ppo_epochs=3, num_epochs=2.0)
-    assert grpo.schedule(by_value, 5).steps == 8 and grpo.schedule(by_value, 5).rows_a_step == 16
-
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"flat": 0.5}, "50% of groups"),
-        ({"flat": 0.49}, ""),
-        ({"reward/timeout": 0.5}, "50% of completions"),
-        ({"reward/timeout": 0.49}, ""),
-        ({"reward/timeout": 1.0}, "every completion"),
-        ({"kl": 1.01}, "KL 1"),
-        ({"kl": 1.0}, ""),
-        ({"sampler_gap": 0.11}, "by 0.11 on average: leave --vllm out"),
-        ({"sampler_gap": 0.1}, ""),
-    ],
-)
-def test_a_complaint_begins_at_half_of_the_groups_half_of_the_answers_and_a_kl_above_1(
-    row: dict[str, float], said: str
-) -> None:
-    found = grpo.complaints([row])
-    assert (len(found) == 1 and said in found[0]) if said else found == []
-
-
-def test_complaints_are_made_every_five_steps_and_at_the_last_of_those_steps_alone(
-    tmp_path: Path, capsys: Any
-) -> None:
-    look = grpo._Look(tmp_path / "grpo", 12)
-    spoken = []
-    for step in range(1, 13):
-        look(step, {"kl": 9.0 if step in (2, 12) else 0.0})
-        spoken.append(capsys.readouterr().err)
-    assert [step for step, text in enumerate(spoken, 1) if text] == [5, 12]
-    assert "steps 1 to 5" in spoken[4] and "steps 11 to 12" in spoken[11]
-
-
-def test_flat_steps_are_counted_in_a_row_with_those_before_a_stop(tmp_path: Path) -> None:
-    rows = [{"step": step, "flat": flat} for step, flat in enumerate((1, 0.5, 1), 1)]
-    (tmp_path / "metrics.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-    )
-    flat = grpo._Flat(tmp_path, 3)
-    assert flat(4, {"flat": 1}) is None
-    error = flat(5, {"flat": 1})
-    assert error is not None and "for 3 steps" in error.problem
-    assert flat(6, {"flat": 0.99}) is None
-    assert all(flat(step, {"flat": 1}) is None for step in (7, 8))
-    assert flat(9, {"flat": 1}) is not None
-    assert grpo._Flat(tmp_path, 0)(4, {"flat": 1}) is None
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -394,68 +244,6 @@ def test_losses_of_dpo_are_mixed_by_their_weights(
     assert found["label_smoothing"] == settings.get("label_smoothing", 0.0)
 
 
-def test_a_pair_has_its_prompt_twice_and_drifts_are_in_nats() -> None:
-    assert dpo.Preference([1, 2, 3], [4, 5], [6]).tokens == 9
-    rows = [
-        {"margin": 1.0, "accuracy": 0.5, "chosen_reward": 0.2, "rejected_reward": -0.4},
-        {"margin": 3.0, "accuracy": 1.0, "chosen_reward": 0.4, "rejected_reward": -0.8},
-    ]
-    expected = {"margin": 2.0, "accuracy": 0.75}
-    drifts = {"chosen_drift": 0.6, "rejected_drift": -1.2}
-    assert dpo._figures(DpoSettings(beta=0.5), rows) == {**expected, **drifts}
-    assert dpo._figures(DpoSettings(beta=0.5, reference_free=True), rows) == expected
-    thirds = dpo._figures(DpoSettings(beta=0.3), rows)
-    assert (thirds["chosen_drift"], thirds["rejected_drift"]) == (1.0, -2.0)
-    assert dpo._figures(DpoSettings(beta=0.7), rows)["chosen_drift"] == 0.429
-    kto = dpo._figures(DpoSettings(beta=0.5, loss_type="kto"), [row | {"kl": 0.3} for row in rows])
-    assert kto == {"margin": 2.0, "kl": 0.3, **drifts}
-
-
-@pytest.mark.parametrize("side", ["chosen_reward", "rejected_reward"])
-@pytest.mark.parametrize(
-    ("dtype", "nats", "refused"),
-    [
-        ("float32", 0.009, False),
-        ("float32", 0.011, True),
-        ("float32", -0.011, True),
-        ("bfloat16", 0.9, False),
-        ("bfloat16", -1.1, True),
-        ("float32", float("nan"), True),
-    ],
-)
-def test_a_start_that_differs_from_its_reference_is_refused_on_either_side(
-    side: str, dtype: str, nats: float, refused: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dpo, "load_dtype", lambda: f"torch.{dtype}")
-    row = {"chosen_reward": 0.0, "rejected_reward": 0.0, side: 0.2 * nats}
-    if not refused:
-        dpo._refuse_other_start(row, 0.2)
-        return
-    with pytest.raises(UserError, match=side.split("_")[0]) as error:
-        dpo._refuse_other_start(row, 0.2)
-    assert error.value.exit_code == MODEL
-
-
-def test_packed_rows_fill_sequences_and_a_micro_batch_its_tokens(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from agentlite.engine import sft as sft_trainer
-
-    rows = [Encoded([1] * 30, [1] * 30) for _ in range(20)]  # 600 tokens: 6 sequences and a part
-    settings = SftSettings(
-        packing=True,
-        max_length=99,
-        batch_tokens=200,
-        batch_size=5,
-        num_epochs=1.0,
-        gradient_accumulation=1,
-    )
-    for gpu, steps, size in ((True, 4, 2), (False, 4, 5)):
-        monkeypatch.setattr(sft_trainer, "on_gpu", lambda gpu=gpu: gpu)
-        plan = sft_trainer.schedule(settings, rows)
-        assert (plan.steps, plan.batch_size) == (steps, size)
-
-
 def test_a_plan_keeps_the_deepspeed_file_and_the_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -470,30 +258,6 @@ def test_a_plan_keeps_the_deepspeed_file_and_the_processes(
         found.append(deepspeed.inputs(settings))
     assert [one["processes"] for one in found] == ["1", "2", "2"]
     assert found[0]["deepspeed"] == found[1]["deepspeed"] != found[2]["deepspeed"]
-
-
-@pytest.mark.parametrize("command", ["sft", "dpo", "grpo"])
-def test_all_weights_get_a_tenth_of_the_default_of_each_command(command: str) -> None:
-    kinds = {"sft": SftSettings, "dpo": DpoSettings, "grpo": GrpoSettings}
-    default = kinds[command]().learning_rate
-    assert deepspeed.inherited(command, kinds[command]()) == {}
-    inherited = deepspeed.inherited(command, kinds[command](full=True))
-    assert inherited == {"learning_rate": (pytest.approx(default / 10), "--full")}
-
-
-@pytest.mark.parametrize("content", ["[]", "{", "1"])
-def test_a_deepspeed_file_that_holds_no_object_is_refused(content: str, tmp_path: Path) -> None:
-    path = tmp_path / "own.json"
-    path.write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match="JSON"):
-        deepspeed.read(str(path))
-
-
-def test_one_process_neither_waits_nor_leaves() -> None:
-    assert (coordinate.any_of(True), coordinate.any_of(False)) == (True, False)
-    coordinate.barrier()
-    coordinate.go()
-    coordinate.leave()
 
 
 def rows_of(folder: Path, rows: list[dict[str, Any]]) -> None:
@@ -524,18 +288,6 @@ def test_the_result_is_the_best_checkpoint_and_figures_say_which(
         path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "adapter").iterdir()
     }
     assert made == {name: name for name in ("adapter_config.json", "adapter_model.safetensors")}
-
-
-def test_one_process_of_several_cuts_the_log_and_the_others_leave_it(
-    loop: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows_of(tmp_path, [{"loss": 3.0}])
-    monkeypatch.setattr(coordinate, "barrier", lambda: None)
-    monkeypatch.setattr(coordinate, "leave", lambda: None)
-    for first in (False, True):
-        monkeypatch.setattr(distributed, "first", lambda first=first: first)
-        trainer.train(lambda micro: FakeTrainer(9), tmp_path, Schedule(9, 1, 1, 2))
-        assert bool((tmp_path / "metrics.jsonl").read_bytes()) != first
 
 
 def test_rows_after_the_last_checkpoint_go_and_without_one_all_go_and_are_named(
@@ -584,37 +336,6 @@ def grpo_task() -> Any:
 SOURCE: Any = None
 
 
-def test_grpo_watches_its_start_its_flat_steps_and_says_how_it_went(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [{"reward": float(step), "kl": step / 8, "flat": step % 2} for step in range(12)]
-    watches, task = trained(grpo, monkeypatch, tmp_path, rows), grpo_task()
-    settings = GrpoSettings(max_steps=12, max_flat_steps=2)
-    figures = grpo.train(SOURCE, settings, tmp_path, lambda loaded: task)
-    assert figures == {
-        "steps": 12,
-        "first_reward": 2.0,  # 0 to 4
-        "last_reward": 9.0,  # 7 to 11
-        "kl": 1.125,
-        "flat_groups": 0.5,
-    }
-    (watch,) = watches
-    assert watch.measures["rewards/even/mean"] == "reward/even" and watch.halt is task.halt
-    assert {"reward", "reward_std", "flat", "kl", "entropy", "new_tokens"} <= {
-        *watch.measures.values()
-    }
-    (tmp_path / "metrics.jsonl").unlink()
-    (tmp_path / "metrics.jsonl").touch()
-    with pytest.raises(UserError, match="differ before the first step"):
-        watch.at_step(1, {"kl": 0.00011})
-    watch.at_step(1, {"kl": 0.00009, "flat": 1})
-    assert not task.halt
-    watch.at_step(2, {"kl": 5.0, "flat": 1})
-    assert len(task.halt) == 1
-    watch.at_step(12, {"kl": 5.0, "flat": 0})
-    assert len(task.halt) == 1
-
-
 @pytest.mark.parametrize(
     ("dtype", "gap", "vllm", "halted"),
     [
@@ -639,51 +360,6 @@ def test_answers_that_are_sampled_by_other_probabilities_halt_a_run(
     assert len(task.halt) == halted
     if halted:
         assert task.halt[0].exit_code == DIVERGED and "doctor" in task.halt[0].fix
-
-
-def test_the_gap_of_a_sampler_is_logged_as_mean_99th_percentile_and_greatest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    gaps = [float(n) for n in range(201)]
-    monkeypatch.setattr(grpo, "sampler_gaps", lambda *_: gaps)
-    measured: dict[str, list[float]] = {f"sampler_gap/{n}": [] for n in ("mean", "p99", "max")}
-    run: Any = SimpleNamespace(model=None, _metrics={"train": measured})
-    grpo._log_gap(run, [], grpo_task(), 1.0)
-    assert measured == {
-        "sampler_gap/mean": [100.0],
-        "sampler_gap/p99": [198.0],
-        "sampler_gap/max": [200.0],
-    }
-
-
-def test_flat_steps_at_the_very_end_are_no_failure_and_without_beta_there_is_no_divergence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    watches, task = trained(grpo, monkeypatch, tmp_path, [{"reward": 1.0}]), grpo_task()
-    settings = GrpoSettings(max_steps=2, max_flat_steps=2, beta=0.0)
-    assert "kl" not in grpo.train(SOURCE, settings, tmp_path, lambda loaded: task)
-    watches[0].at_step(1, {"flat": 1})
-    watches[0].at_step(2, {"flat": 1})
-    assert not task.halt
-
-
-def test_dpo_watches_its_start_and_figures_are_the_mean_of_its_last_five_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = ("margin", "accuracy", "chosen_reward", "rejected_reward")
-    rows = [dict.fromkeys(names, float(step)) for step in range(-3, 10)]
-    watches = trained(dpo, monkeypatch, tmp_path, rows)
-    pairs = [dpo.Preference([1], [2], [3])] * 4
-    figures = dpo.train(SOURCE, DpoSettings(max_steps=7, beta=0.5), tmp_path, pairs)
-    drifts = {"chosen_drift": 14.0, "rejected_drift": 14.0}
-    assert figures == {"steps": 7, "margin": 7.0, "accuracy": 7.0, **drifts}
-    row = {"chosen_reward": 0.3, "rejected_reward": 0.0}
-    assert {*names, "chosen_logp", "rejected_logp", "kl"} == {*watches[0].measures.values()}
-    watches[0].at_step(2, row)
-    with pytest.raises(UserError, match="differ before the first step"):
-        watches[0].at_step(1, row)
-    dpo.train(SOURCE, DpoSettings(max_steps=7, reference_free=True), tmp_path, pairs)
-    watches[1].at_step(1, row)
 
 
 @pytest.mark.torch

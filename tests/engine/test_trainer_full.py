@@ -3,7 +3,6 @@ work is said first.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,10 @@ import pytest
 from support.samples import DATA
 
 import agentlite
-from agentlite.config.resolve import Given, config_folder, resolve
-from agentlite.config.settings import GrpoSettings, SftSettings
-from agentlite.core import distributed
+from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
 from agentlite.engine import deepspeed, training_log
 from agentlite.workspace.model_source import Source, find_model, load_template
-from agentlite.workspace.run_folder import finished, read_plan
 
 ROWS = str(DATA / "weather.jsonl")
 SHORT: dict[str, Any] = {
@@ -103,31 +99,6 @@ def test_unsloth_and_transformers_train_the_same(run):
     assert [row["loss"] for row in theirs] == pytest.approx([row["loss"] for row in ours], rel=1e-5)
 
 
-def test_a_changed_file_of_the_result_is_noticed(run):
-    done = finished(Path(run) / "sft", "sft")
-    assert {
-        "model/model.safetensors",
-        "model/config.json",
-        "model/tokenizer.json",
-    } <= done.outputs.keys()
-    assert read_plan(Path(run) / "sft").settings["full"] is True
-
-
-def test_all_weights_get_a_tenth_of_an_adapters_learning_rate_unless_told(run):
-    settings, origin = resolve(
-        "sft",
-        Given({"full": True}, profile="cpu"),
-        deepspeed.inherited("sft", SftSettings(full=True)),
-    )
-    assert (settings.learning_rate, origin["learning_rate"]) == (pytest.approx(2e-5), "--full")
-    told, _ = resolve(
-        "sft",
-        Given({"full": True, "learning_rate": 1e-4}, profile="cpu"),
-        deepspeed.inherited("sft", settings),
-    )
-    assert told.learning_rate == 1e-4
-
-
 WHOLE, ADAPTER = Source("m", "m", None, ""), Source("sft", "m", Path("sft/adapter"), "")
 SHARED = {"engine": "hf", "deepspeed": "deepspeed/zero2.json"}
 
@@ -165,93 +136,8 @@ def refused(command: str, settings: Any) -> str:
     return str(told.value)
 
 
-def test_numbers_of_processes_that_disagree_are_refused(monkeypatch, tmp_path):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert "one of 2 processes" in refused("sft", SftSettings())
-    assert "grpo runs in one process" in refused("grpo", GrpoSettings(**SHARED))
-    path = tmp_path / "own.json"
-    settings = SftSettings(engine="hf", deepspeed=str(path), batch_size=2, gradient_accumulation=3)
-    for sizes, said in (
-        ({"train_batch_size": 24}, "Start 4 processes"),
-        ({"train_batch_size": 7}, 'Better set it to "auto"'),
-        ({"train_micro_batch_size_per_gpu": 1}, "batch_size: is 2"),
-        ({"gradient_accumulation_steps": 1}, "gradient_accumulation: is 3"),
-    ):
-        path.write_text(json.dumps(sizes), encoding="utf-8")
-        assert said in refused("sft", settings)
-    path.write_text(
-        json.dumps({"train_batch_size": 12, "train_micro_batch_size_per_gpu": 2}), encoding="utf-8"
-    )
-    deepspeed.refuse_unfit("sft", settings, WHOLE)
-
-
 def test_weighed_tokens_and_zero_3_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     deepspeed.refuse_unfit("sft", SftSettings(**SHARED, segment_weights="hermes"), WHOLE)
     settings = SftSettings(engine="hf", deepspeed="deepspeed/zero3.json", segment_weights="hermes")
     assert "zero2.json" in refused("sft", settings)
-
-
-def test_deepspeed_that_is_not_installed_is_said(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "agentlite[deepspeed]" in refused("sft", SftSettings(**SHARED))
-
-
-@pytest.mark.parametrize("name", ["zero2", "zero2_offload", "zero3", "zero3_offload"])
-def test_offload_without_a_compiler_is_refused(name, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    settings = SftSettings(engine="hf", deepspeed=f"deepspeed/{name}.json")
-    if "offload" in name:
-        assert "no C++ compiler" in refused("sft", settings)
-    else:
-        deepspeed.refuse_unfit("sft", settings, WHOLE)
-
-
-def test_the_kernel_that_is_compiled_and_a_lock_that_was_left_are_reported(tmp_path, capsys):
-    deepspeed.note_kernel(tmp_path)
-    assert "compiling DeepSpeed's kernel" in capsys.readouterr().err
-    (tmp_path / "lock").touch()  # this moment: by another process of this run
-    deepspeed.note_kernel(tmp_path)
-    assert "rm " not in capsys.readouterr().err
-    os.utime(tmp_path / "lock", (0, 0))
-    deepspeed.note_kernel(tmp_path)
-    assert f"rm {tmp_path / 'lock'}" in capsys.readouterr().err
-    (tmp_path / "lock").unlink()
-    (tmp_path / "cpu_adam.so").touch()
-    deepspeed.note_kernel(tmp_path)
-    assert capsys.readouterr().err == ""
-
-
-def test_a_card_without_bfloat16_trains_an_adapter_but_not_all_weights(monkeypatch, tmp_path):
-    monkeypatch.setattr(deepspeed, "gpu_has_bf16", lambda: False)
-    deepspeed.refuse_unfit("sft", SftSettings(), WHOLE)
-    assert "Leave --full out" in refused("sft", SftSettings(full=True))
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    deepspeed.refuse_unfit(
-        "sft", SftSettings(full=True, **SHARED), WHOLE
-    )  # in float16, beside weights in float32
-    path = tmp_path / "own.json"
-    path.write_text('{"bf16": {"enabled": true}}', encoding="utf-8")
-    assert "bfloat16" in refused("sft", SftSettings(engine="hf", deepspeed=str(path)))
-
-
-def test_the_shipped_files_of_deepspeed_leave_every_size_to_us():
-    names = [path.name for path in (config_folder() / "deepspeed").iterdir()]
-    assert sorted(names) == ["zero2.json", "zero2_offload.json", "zero3.json", "zero3_offload.json"]
-    for name in names:
-        content = deepspeed.read(f"deepspeed/{name}")
-        sizes = (
-            "train_batch_size",
-            "train_micro_batch_size_per_gpu",
-            "gradient_accumulation_steps",
-        )
-        assert [content[size] for size in sizes] == ["auto"] * 3
-        assert content["zero_optimization"]["stage"] == int(name[4])
-        assert ("offload_optimizer" in content["zero_optimization"]) == ("offload" in name)
-
-
-def test_one_process_is_the_first_of_one(monkeypatch):
-    for name in ("WORLD_SIZE", "RANK"):
-        monkeypatch.delenv(name, raising=False)
-    assert (distributed.count(), distributed.first()) == (1, True)

@@ -119,27 +119,6 @@ def test_a_step_that_does_not_fit_is_taken_in_halves_and_learns_the_same(
     ]
 
 
-def test_what_fitted_is_remembered_by_the_run_that_carries_on(
-    tiny_model: Path, tmp_path: Path, memory: Any
-) -> None:
-    tried: list[int] = []
-
-    def fits(step: int, rows: int) -> bool:
-        tried.append(rows)
-        if step == 4 and rows == 2:
-            raise KeyboardInterrupt
-        return rows <= 2
-
-    memory(fits)
-    with pytest.raises(KeyboardInterrupt):
-        train("sft", tiny_model, tmp_path, 6)
-    assert tried[0] == 4
-    tried.clear()
-    memory(lambda step, rows: not tried.append(rows))
-    train("sft", tiny_model, tmp_path, 6)
-    assert set(tried) == {2}
-
-
 @pytest.mark.parametrize("error", [OF_A_GPU, OF_A_CPU], ids=["GPU", "CPU"])
 def test_one_row_that_does_not_fit_is_exit_7(
     error: Exception, tiny_model: Path, tmp_path: Path, memory: Any

@@ -74,17 +74,6 @@ def test_a_configuration_holds_what_trls_own_class_makes_of_the_same_settings(fo
         assert field in ALLOWED and ours == ALLOWED[field], field
 
 
-def test_unsloths_own_classes_would_hold_other_values(found):
-    """Otherwise the test above would show nothing."""
-    assert found["unsloth's"]["dapo"].keys() >= {
-        "mask_truncated_completions",
-        "epsilon_high",
-        "weight_decay",
-        "torch_empty_cache_steps",
-    }
-    assert "scale_rewards" in found["unsloth's"]["dr_grpo"]
-
-
 def test_what_a_user_passes_through_is_kept(found):
     assert found["passed"] == {
         "mask_truncated_completions": True,

@@ -13,7 +13,7 @@ from agentlite.engine import dpo as dpo_trainer
 from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine import sft as sft_trainer
 from agentlite.engine import training_log
-from agentlite.engine.trainer import raise_first_rates, warming_up
+from agentlite.engine.trainer import raise_first_rates
 
 PEAK, STEPS, WARMUP = 0.1, 10, 4
 
@@ -61,28 +61,6 @@ def test_a_schedule_that_is_loaded_goes_on_as_it_would_have(name: str, stop: int
     other.load_state_dict(optimizer.state_dict())
     again.load_state_dict(scheduler.state_dict())
     assert rates(other, again, STEPS - stop) == whole[stop:]
-
-
-def test_a_schedule_is_raised_once_however_often_it_is_asked_for() -> None:
-    optimizer, scheduler = scheduled("linear", WARMUP, True)
-    raise_first_rates(scheduler, WARMUP)
-    assert rates(optimizer, scheduler, 2) == pytest.approx([PEAK / 5, PEAK * 2 / 5])
-
-
-def test_a_trainer_keeps_its_own_way_to_make_a_schedule() -> None:
-    class Settings:
-        def get_warmup_steps(self, steps: int) -> int:
-            return steps // 2
-
-    class Trainer:
-        args = Settings()
-
-        def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-            return get_scheduler("linear", optimizer, num_training_steps // 2, num_training_steps)
-
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
-    warming_up(Trainer)().create_scheduler(4, optimizer)
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(PEAK / 3)
 
 
 @pytest.mark.parametrize("command", ["sft", "dpo", "grpo"])

@@ -59,22 +59,6 @@ def test_what_vllm_cannot_sample_is_refused_with_the_cause(
     vllm_sampler.refuse(GrpoSettings(**settings))  # without it, nothing is asked
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"engine": "hf", "full": True},
-        {"load_in_4bit": True},
-        {"peft": {"use_dora": False, "bias": "none"}},
-        {"engine": "hf", "peft": {"use_dora": True}},
-    ],
-    ids=str,
-)
-def test_what_it_can_is_not_refused(machine, settings):
-    machine(CARD, "vllm", "vllm_bnb_plugin")
-    vllm_sampler.refuse(GrpoSettings(vllm=True, **settings))
-
-
 @pytest.mark.torch
 @pytest.mark.parametrize("top_p", [1.0, 0.8])
 def test_an_engine_of_trls_own_samples_by_its_merged_weights(tiny_model, monkeypatch, top_p):
@@ -143,29 +127,6 @@ def test_an_answer_ends_at_a_stop_string_of_its_prompt_alone(tiny_model, monkeyp
     assert stopped.ids == free.ids[: len(stopped.ids)] and len(stopped.ids) <= 3
     assert len(stopped.log_probabilities) == len(stopped.ids)
     assert again.ids == free.ids and again.ended == "cut"
-
-
-@pytest.mark.torch
-def test_before_there_is_an_adapter_a_shared_engine_samples_without_one(tiny_model, monkeypatch):
-    """As where --skip-solved looks for prompts that teach."""
-    from support import simulated_vllm
-    from support.trainers import grpo, prompts, source
-
-    from agentlite.engine.decoding import Decoding
-    from agentlite.engine.grpo import draw
-    from agentlite.engine.load import load, loading_of
-    from agentlite.engine.local_sampler import SampleRequest
-
-    vllm = ModuleType("vllm")
-    vllm.SamplingParams = simulated_vllm.SamplingParams
-    monkeypatch.setitem(sys.modules, "vllm", vllm)
-    loaded = load(source(tiny_model), loading_of(grpo(engine="hf")), trainable=True)
-    request, decoding = SampleRequest(prompts()[0], ("a", "b")), Decoding(4, 1.0, turn_end=2)
-    assert len(draw(loaded, [request], decoding)) == 2  # by the model itself
-    llm = loaded.model.vllm_engine = simulated_vllm.LLM(model=str(tiny_model))
-    assert [one.sample for one in draw(loaded, [request], decoding)] == [0, 1]
-    (call,) = llm.calls
-    assert call.lora_int_id is None and len(call.prompts) == 2
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -3,18 +3,16 @@
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agentlite.core.errors import DISK, DIVERGED, UserError
-from agentlite.core.row_files import Appender, read_rows
+from agentlite.core.errors import UserError
 from agentlite.engine import watch
-from agentlite.engine.signals import Stopped, noted_signals
-from agentlite.engine.training_log import Journal, logged, mean, or_none
+from agentlite.engine.signals import noted_signals
+from agentlite.engine.training_log import Journal, logged
 from agentlite.engine.watch import TrainerRun, Watch
 
 INF, NAN = float("inf"), float("nan")
@@ -70,17 +68,6 @@ def test_three_bad_steps_in_a_row_end_a_run_and_sixteen_that_float16_skips(
     assert ended_at(run_of(tmp_path), steps, scaled) == expected
 
 
-def test_the_first_of_the_bad_steps_in_a_row_is_named(tmp_path: Path) -> None:
-    run = run_of(tmp_path)
-    run.judge(3, NAN, 1.0, scaled=False)
-    run.judge(4, 1.0, 1.0, scaled=False)
-    run.judge(5, NAN, 1.0, scaled=False)
-    run.judge(6, NAN, 1.0, scaled=False)
-    with pytest.raises(UserError, match="since step 5") as error:
-        run.judge(7, NAN, 1.0, scaled=False)
-    assert error.value.exit_code == DIVERGED and "--learning-rate" in error.value.fix
-
-
 class Weight:
     def __init__(self, finite: bool, trained: bool = True):
         self.finite, self.requires_grad = finite, trained
@@ -114,19 +101,6 @@ def test_after_a_bad_step_nothing_is_saved_until_a_good_one(tmp_path: Path) -> N
     assert run.facts(2).sound
 
 
-def test_rows_that_wait_are_written_before_a_save_and_a_full_disk_is_said(tmp_path: Path) -> None:
-    def full() -> None:
-        raise UserError("full.", exit_code=DISK)
-
-    with Journal(tmp_path) as journal:
-        journal.add(1, {"loss": 2.0})
-        journal.dev[1] = 0.25
-        assert run_of(tmp_path, journal=journal).facts(1) == (0.25, True)
-        assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [1]
-    with pytest.raises(UserError, match="full"):
-        run_of(tmp_path, watch=Watch(settle=full)).facts(1)
-
-
 def test_a_row_has_all_of_its_step_and_what_has_no_loss_is_no_row(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         journal.add(1, {"loss": 2.0})
@@ -141,61 +115,6 @@ def test_a_row_has_all_of_its_step_and_what_has_no_loss_is_no_row(tmp_path: Path
         assert journal.dev == {1: 1.5}
         journal.add(4, {"loss": 0.25})
     assert [row["step"] for row in logged(tmp_path)] == [1, 3, 4]
-
-
-def test_rows_that_find_no_room_come_in_order_once_there_is_some(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    append, full = Appender.append, [True]
-
-    def limited(self: Appender, row: Any) -> None:
-        if full[0]:
-            raise UserError("full.", exit_code=DISK)
-        append(self, row)
-
-    monkeypatch.setattr(Appender, "append", limited)
-    with Journal(tmp_path) as journal:
-        for step in (1, 2):
-            journal.add(step, {"loss": 1.0})
-        journal.flush()
-        with pytest.raises(UserError, match="full"):
-            journal.settle()
-        full[0] = False
-        journal.add(3, {"loss": 1.0})
-        journal.settle()
-    assert [row["step"] for row in logged(tmp_path)] == [1, 2, 3]
-
-
-def test_rows_that_wait_are_written_at_the_end_or_the_full_disk_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    append, full = Appender.append, [True]
-
-    def limited(self: Appender, row: Any) -> None:
-        if full[0]:
-            raise UserError("full.", exit_code=DISK)
-        append(self, row)
-
-    def interrupted(journal: Journal) -> None:
-        journal.add(1, {"loss": 1.0})
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(Appender, "append", limited)
-    with pytest.raises(UserError, match="full"), Journal(tmp_path) as journal:
-        journal.add(1, {"loss": 1.0})
-    with pytest.raises(ZeroDivisionError), Journal(tmp_path) as journal:
-        interrupted(journal)  # that error goes first
-    with Journal(tmp_path) as journal:
-        journal.add(1, {"loss": 1.0})
-        journal.add(2, {"loss": 1.0})
-        full[0] = False
-    assert [row["step"] for row in logged(tmp_path)] == [1, 2]
-
-
-def test_a_mean_is_over_the_rows_that_have_the_figure() -> None:
-    rows = [{"kl": 1.0}, {"kl": None}, {}, {"kl": 0.00006}]
-    assert (mean(rows, "kl"), mean(rows, "flat"), mean([], "kl")) == (0.5, 0.0, 0.0)
-    assert [or_none(value) for value in (0.0, NAN, INF, -INF)] == [0.0, None, None, None]
 
 
 @pytest.fixture
@@ -232,31 +151,6 @@ def test_each_logged_step_is_a_row_and_shown_and_judged(tmp_path: Path) -> None:
         {"step": 2, "loss": None, "grad_norm": 1.0, "dev_loss": None},
     ]
     assert seen[:2] == [(1, row), (1, "loss 0.123")]
-
-
-@pytest.mark.usefixtures("no_transformers")
-def test_a_dev_loss_two_percent_above_the_least_so_far_is_overfitting(
-    tmp_path: Path, capsys: Any
-) -> None:
-    notices = {}
-    with Journal(tmp_path) as journal:
-        follow = watch.follower(run_of(tmp_path, journal=journal))
-        for step, loss in ((2, 2.5), (4, 2.0), (6, 2.04), (8, 2.041), (10, 1.5), (12, 1.6)):
-            follow.on_evaluate(None, SimpleNamespace(global_step=step), None, {"eval_loss": loss})
-            notices[step] = capsys.readouterr().err
-        assert journal.dev == {2: 2.5, 4: 2.0, 6: 2.04, 8: 2.041, 10: 1.5, 12: 1.6}
-    assert [step for step, notice in notices.items() if notice] == [8, 12]
-    assert "dev loss 2.041 at step 8 is above the 2.000 of step 4" in notices[8]
-    assert "the adapter of step 10 is kept" in notices[12]
-
-
-@pytest.mark.usefixtures("no_transformers")
-def test_float16_may_skip_steps_and_bfloat16_may_not(tmp_path: Path) -> None:
-    for fp16, skipped, bad in ((True, [1], []), (False, [], [1])):
-        run = run_of(tmp_path)
-        args, state = SimpleNamespace(fp16=fp16), SimpleNamespace(global_step=1)
-        watch.follower(run).on_log(args, state, None, {"loss": 1.0, "grad_norm": INF})
-        assert (run.skipped, run.bad) == (skipped, bad)
 
 
 @pytest.mark.usefixtures("no_transformers")
@@ -345,30 +239,3 @@ def test_the_first_signal_is_noted_and_the_next_acts_as_it_always_did(
         assert callable(signal.getsignal(signal.SIGHUP))
     assert f"{first.name}: finishing the step and saving; once more" in capsys.readouterr().err
     assert {signal.getsignal(number) for number in ordinary} == {signal.SIG_DFL}
-
-
-def test_a_signal_that_is_ignored_stays_ignored(ordinary: Any) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    with noted_signals() as caught:
-        os.kill(os.getpid(), signal.SIGHUP)
-        assert not caught and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-
-
-def test_handlers_come_back_after_an_error_and_are_left_alone_in_a_thread(ordinary: Any) -> None:
-    with pytest.raises(ZeroDivisionError), noted_signals():
-        raise ZeroDivisionError
-    assert {signal.getsignal(number) for number in ordinary} == {signal.SIG_DFL}
-    found: list[Any] = []
-
-    def in_thread() -> None:
-        with noted_signals() as caught:
-            found.append((caught, signal.getsignal(signal.SIGINT)))
-
-    thread = threading.Thread(target=in_thread)
-    thread.start()
-    thread.join()
-    assert found == [([], signal.SIG_DFL)]
-
-
-def test_a_stop_has_the_exit_code_that_shells_give_a_signal() -> None:
-    assert [Stopped(number).exit_code for number in (signal.SIGINT, signal.SIGTERM)] == [130, 143]

@@ -2,14 +2,12 @@
 exactly.
 """
 
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from support.trainers import sft, source
@@ -70,11 +68,6 @@ WEIGHED = {
 def test_a_table_weighs_its_marks_and_what_follows_them(table, text):
     found = [(text[part.start : part.end], part.weight) for part in segments(text, TABLES[table])]
     assert found == WEIGHED[table, text]
-
-
-def test_agentflan_weighs_the_whole_answer_to_a_question_about_tools():
-    (part,) = segments("Name: f", TABLES["agentflan"], "What is the value of city?")
-    assert part == (0, 7, 3.0)
 
 
 marks = st.sampled_from(
@@ -139,20 +132,6 @@ def test_a_token_has_the_weight_of_the_text_it_begins_in_and_ids_do_not_change()
     assert all(
         (weight > 0) == (label >= 0) for weight, label in zip(row.weights, row.labels, strict=True)
     )
-
-
-@pytest.mark.parametrize(
-    ("protocol", "table"), [("toolllama", "react"), ("hermes", "react"), ("hermes", "agentflan")]
-)
-def test_the_end_of_a_turn_weighs_one_whatever_is_said_before(protocol, table):
-    row = weighed(protocol, table, record("As seen.\nObservation: 9 mm"))
-    end = load_template("smollm2-135m").token_id("<|im_end|>")
-    ends = [
-        weight
-        for token, label, weight in zip(row.input_ids, row.labels, row.weights, strict=True)
-        if token == end and label == end
-    ]
-    assert ends == [1.0, 1.0]
 
 
 def test_what_weighs_nothing_is_not_trained():
@@ -255,21 +234,6 @@ def test_logits_that_are_more_than_the_head_are_refused_and_those_by_a_scale_of_
         assert (refused.value.exit_code, refused.value.location) == (MODEL, "odd")
 
 
-NOT_BEHIND_THE_HEAD = {"logit_scale_init_value", "scale_decoder_outputs"}  # of CLVP, and of T5
-
-
-def test_each_setting_by_which_a_model_of_transformers_scales_its_logits_is_looked_at() -> None:
-    found: dict[str, str] = {}
-    for path in (Path(transformers.__file__).parent / "models").glob("*/modeling_*.py"):
-        for part in re.split(r"^(?=class )", path.read_text(encoding="utf-8"), flags=re.MULTILINE):
-            if re.match(r"class \w+(ForCausalLM|LMHeadModel|ForConditionalGeneration)\b", part):
-                names = re.findall(r"\.(\w*(?:scal|cap|mult)\w*)", part)
-                found |= {one: path.stem for one in names if re.search("logit|head|output", one)}
-    assert "final_logit_softcapping" in found
-    missing = {*found} - NOT_BEHIND_THE_HEAD - {*weighted_loss.SCALED}
-    assert not missing, {name: found[name] for name in missing}
-
-
 @pytest.mark.parametrize("processes", [1, 3])
 def test_the_loss_of_a_process_is_its_share_of_a_mean_over_all_of_them(
     processes: int, monkeypatch: pytest.MonkeyPatch
@@ -288,8 +252,3 @@ def test_the_loss_of_a_process_is_its_share_of_a_mean_over_all_of_them(
     batch = {"weights": None, "labels": None}
     assert trainer.compute_loss(None, dict(batch), num_items_in_batch=12) == 6 / 12 * processes
     assert trainer.compute_loss(None, dict(batch)) == 6 / 4
-
-
-def test_packed_rows_are_not_weighed():
-    with pytest.raises(UserError, match="cannot have weights"):
-        sft_trainer.check(sft(segment_weights="react", packing=True))

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.samples import DATA
 
 import agentlite
 from agentlite.config import gpu_profiles, resolve
@@ -18,39 +17,12 @@ from agentlite.core.errors import UserError
 from agentlite.stages import api
 from agentlite.workspace.run_folder import RunTarget
 
-LINE = "profile auto: 16 bit and batch_size 64 take"
-
 
 @pytest.fixture
 def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(gpu_profiles, "card", lambda: gpu_profiles.Gpu("Tesla T4", 15, 13, 7.5))
-
-
-@pytest.mark.parametrize(
-    ("command", "profile", "line"),
-    [("eval", "auto", LINE), ("eval", "cpu", ""), ("prep", "auto", ""), ("retriever", "auto", "")],
-)
-def test_the_profile_that_was_chosen_is_said_where_it_matters(
-    card, command, profile, line, tmp_path, capsys
-):
-    flags = {"prep": {"sources": "x"}, "eval": {"model": "smollm2-135m"}}.get(command, {})
-    api.settle(command, Given(flags, profile=profile), RunTarget(tmp_path, command))
-    shown = capsys.readouterr().err
-    assert shown.startswith(line) and bool(shown) == bool(line)
-
-
-def test_without_a_gpu_no_profile_is_said_and_the_file_of_the_folder_is(
-    card, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(gpu_profiles, "card", lambda: None)
-    target = RunTarget(tmp_path, "eval")
-    assert "no NVIDIA GPU" in api.settle("eval", Given(), target).origin["batch_size"]
-    assert capsys.readouterr().err == ""
-    (tmp_path / "agentlite.yaml").write_text("eval: {seed: 1}\n", encoding="utf-8")
-    assert api.settle("eval", Given(), target).settings.seed == 1
-    assert capsys.readouterr().err == "settings: agentlite.yaml\n"
 
 
 def test_what_an_earlier_stage_fixed_stands_in_for_a_default_and_for_nothing_else(
@@ -150,18 +122,3 @@ def test_a_call_writes_where_it_is_given_or_where_the_environment_says(tmp_path,
     target, _ = given_by(monkeypatch, "sft", run=tmp_path, dry_run=True, profile="cpu")
     assert (target.run, target.force, target.dry_run) == (tmp_path, False, True)
     assert target.given.profile == "cpu" and target.given.flags == {}
-
-
-def test_the_sources_of_prep_have_a_name_as_every_setting(tmp_path, monkeypatch):
-    for sources in ("d.jsonl", Path("d.jsonl"), ["d.jsonl"], (Path("d.jsonl"),)):
-        _, settings = given_by(monkeypatch, "prep", sources=sources)
-        assert settings.sources == ("d.jsonl",)
-    with pytest.raises(TypeError, match="leave out one"):
-        agentlite.prep("d.jsonl", sources="e.jsonl")
-
-
-def test_the_plan_of_a_stage_holds_a_path_as_a_text(tmp_path):
-    rows = DATA / "weather.jsonl"
-    made = agentlite.prep(rows, run=tmp_path, model="smollm2-135m", profile="cpu")
-    again = agentlite.prep(str(rows), run=str(tmp_path), model="smollm2-135m", profile="cpu")
-    assert (made.status, again.status) == ("done", "up to date")

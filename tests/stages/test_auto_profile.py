@@ -1,6 +1,5 @@
 """`--profile auto` of a stage: what is planned, and what stays as a stage was begun."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +7,12 @@ import pytest
 
 from agentlite.config import gpu_profiles
 from agentlite.config.resolve import Given, plain_settings
-from agentlite.core import distributed
 from agentlite.core.row_files import write_json
 from agentlite.engine.planning.estimate import RowLengths, plan
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import find_shape
 from agentlite.stages import api
-from agentlite.workspace.run_folder import FAILED, PLAN, Plan, RunTarget, compare
+from agentlite.workspace.run_folder import PLAN, Plan, RunTarget, compare
 
 MODEL = "Qwen/Qwen2.5-7B-Instruct"
 CHOSEN = ("load_in_4bit", "batch_size", "gradient_accumulation")
@@ -54,16 +52,6 @@ def begin(folder: Path, command: str, resolved, name: str = PLAN) -> None:
     write_json(folder / name, begun.sealed())
 
 
-@pytest.mark.parametrize("command", ["rollout", "eval", "grpo"])
-def test_what_acts_in_an_environment_gets_settings_by_memory(command, free, tmp_path):
-    resolved = settled(command, tmp_path, env="shop.py:Shop")
-    assert "calculated" in resolved.origin["load_in_4bit"]
-    planned = plan(
-        command, resolved.settings, find_shape(MODEL), machine_of("rtx4090"), RowLengths()
-    )
-    assert planned.gib.fits
-
-
 @pytest.mark.parametrize("command", ["sft", "dpo", "grpo", "distill"])
 def test_a_stage_that_was_begun_keeps_what_was_chosen_whatever_memory_is_free_now(
     command, free, tmp_path
@@ -81,29 +69,6 @@ def test_a_stage_that_was_begun_keeps_what_was_chosen_whatever_memory_is_free_no
     free(5)
     assert values(settled(command, tmp_path, force=True)) != values(before)
     assert settled(command, tmp_path, batch_size=3).settings.batch_size == 3
-
-
-@pytest.mark.parametrize("command", ["pairs", "eval"])
-def test_answers_keep_their_precision_and_their_batches_follow_the_memory(command, free, tmp_path):
-    folder = tmp_path / command
-    free(9)
-    before = settled(command, tmp_path)
-    assert before.settings.load_in_4bit
-    begin(folder / "prep" / "model" if command == "eval" else folder, command, before)
-    free(23.5)
-    now = settled(command, tmp_path)
-    assert (
-        now.settings.load_in_4bit
-        and not settled(command, tmp_path, force=True).settings.load_in_4bit
-    )
-    assert now.settings.batch_size > before.settings.batch_size
-
-
-def test_a_stage_that_was_given_up_is_planned_anew(free, tmp_path):
-    before = settled("sft", tmp_path)
-    begin(tmp_path / "sft", "sft", before, FAILED)
-    free(9)
-    assert values(settled("sft", tmp_path)) != values(before)
 
 
 def test_the_next_stage_asks_the_model_as_it_was_trained(free, tmp_path):
@@ -140,53 +105,6 @@ def test_where_nothing_can_be_planned_a_named_profile_stands_in(
     shown = capsys.readouterr().err
     assert shown.startswith("profile rtx4090: 23.5 GiB are free, and ") and reason in shown
     assert (found.settings.load_in_4bit, found.settings.batch_size) == (True, 4)
-
-
-def test_processes_that_train_together_take_a_named_profile(free, tmp_path, monkeypatch):
-    monkeypatch.setattr(distributed, "count", lambda: 2)
-    assert settled("sft", tmp_path).origin["batch_size"].startswith("profile rtx4090")
-
-
-@pytest.mark.parametrize(
-    ("command", "flags"),
-    [
-        ("eval", {"endpoint": "http://localhost:8000/v1"}),
-        ("eval", {"predictions": ("a.jsonl",)}),
-        ("eval", {"compare": ("a", "b")}),
-        ("eval", {"ratings": ("a.csv",)}),
-        ("eval", {"kagent": "a.jsonl"}),
-        ("pairs", {"candidates": "pairs"}),
-        ("pairs", {"grid": ("exact=1",)}),
-        ("pairs", {"preferences": ("a.jsonl",)}),
-        ("pairs", {"edits": "equal"}),
-    ],
-)
-def test_where_no_model_is_loaded_nothing_is_planned(command, flags, free, tmp_path, capsys):
-    settled(command, tmp_path, **flags)
-    assert capsys.readouterr().err == ""
-
-
-def test_the_longest_row_of_prep_is_what_is_planned_for(free, tmp_path):
-    free(12)
-    before = settled("sft", tmp_path)
-    folder = tmp_path / "prep"
-    folder.mkdir()
-    stats = {
-        "by_source": {"a": 9},
-        "length": {"100%": 256},
-        "tokens": {"all": 900},
-        "train_rows": 9,
-    }
-    prep_plan = {
-        "command": "prep",
-        "settings": {"model": MODEL, "protocol": "hermes"},
-        "inputs": {},
-    }
-    done: dict[str, Any] = {"outputs": {}, "figures": {}, "seconds": 1}
-    for name, content in (("stats", stats), ("plan", prep_plan), ("done", done)):
-        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
-    after = settled("sft", tmp_path)
-    assert after.settings.batch_size > before.settings.batch_size
 
 
 CARDS = [

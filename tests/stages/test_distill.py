@@ -17,8 +17,8 @@ from agentlite.data.prompt_records import Prompts
 from agentlite.engine.decoding import Decoding
 from agentlite.rendering import PROTOCOLS
 from agentlite.stages import distill
-from agentlite.workspace import hub, run_folder
-from agentlite.workspace.model_source import commit_in_plan, find_model, load_template
+from agentlite.workspace import run_folder
+from agentlite.workspace.model_source import find_model, load_template
 
 SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3, "max_new_tokens": 100}
 
@@ -41,23 +41,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def forecast(run: Path, **changed: Any) -> dict[str, Any]:
     given = {"out": "never", "dry_run": True, **SMALL, **changed}
     return dict(agentlite.distill(run=str(run), **given).figures)
-
-
-@pytest.mark.long
-def test_a_dry_run_says_its_steps_and_memory_and_that_the_protocols_differ(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    figures = forecast(run, num_epochs=2.0)
-    prompts = sum(len(row["messages"]) // 2 for row in read_rows(run / "prep" / "train.jsonl"))
-    assert 0 < figures["prompts"] <= prompts
-    assert figures["steps"] == -(-2 * figures["prompts"] // 6)
-    assert figures["answers"] == 6 * figures["steps"]
-    memory = figures["memory_gib"]
-    assert memory["teacher"] == memory["weights"]  # the same base
-    assert "sft learned react" in capsys.readouterr().err
-    forecast(run, teacher="alike")
-    assert "alike learned" not in capsys.readouterr().err
-    assert "teacher" not in forecast(run, lmbda=0.0, top_k=8)["memory_gib"]
 
 
 @pytest.mark.parametrize(
@@ -103,25 +86,6 @@ def test_a_teacher_with_another_tokenizer_is_refused(
     assert forecast(run, teacher=str(tiny_model))["prompts"] > 0  # the same one, another model
 
 
-def test_the_student_is_the_model_of_prep_unless_another_is_named(run: Path) -> None:
-    assert distill.inherit(DistillSettings(), run) == {"model": ("smollm2-135m", "prep")}
-    full = distill.inherit(DistillSettings(model="other", full=True), run)
-    assert full["model"] == ("other", "prep") and full["learning_rate"][0] == pytest.approx(1e-5)
-    figures = {"first_divergence": 1.25, "last_divergence": 0.5}
-    assert distill.key_figure(figures) == "divergence 1.250 -> 0.500"
-
-
-def test_a_stage_that_was_begun_keeps_the_commit_of_its_teacher(tmp_path: Path) -> None:
-    commits = {"model": "a" * 40, "teacher": "b" * 40, "data": "c" * 40}
-    assert all(hub.COMMIT.fullmatch(one) for one in commits.values())
-    settings = {"model": "org/small", "teacher": "org/large"}
-    stage(tmp_path / "d", {"command": "x", "settings": settings, "inputs": commits}, {}, {})
-    found = [
-        commit_in_plan(name, tmp_path / "d") for name in ("org/small", "org/large", "org/else")
-    ]
-    assert found == ["a" * 40, "b" * 40, ""]
-
-
 @pytest.mark.long
 def test_only_recorded_answers_of_which_all_is_known_are_learned_from(
     run: Path, tmp_path: Path
@@ -136,23 +100,6 @@ def test_only_recorded_answers_of_which_all_is_known_are_learned_from(
         forecast(run, data=str(prompts), model="smollm2-135m", lmbda=0.5)
     taught = forecast(run, data=str(prompts), model="smollm2-135m", lmbda=0, off_policy="teacher")
     assert taught["prompts"] == 1
-
-
-@pytest.mark.long
-def test_recorded_answers_fit_up_to_the_last_token_and_the_others_are_counted(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    longest: list[int] = []
-    monkeypatch.setattr(distill, "dry_run_memory", lambda *given: longest.append(given[3]) or {})
-    whole = forecast(run, lmbda=0.0)
-    assert forecast(run, lmbda=0.0, max_length=longest[0])["prompts"] == whole["prompts"]
-    assert "no such answer" not in capsys.readouterr().err
-    short = forecast(run, lmbda=0.0, max_length=longest[0] - 1)
-    left_out = whole["prompts"] - short["prompts"] - short["too_long"]
-    assert left_out > 0 and longest[1] == longest[0] > longest[2]
-    assert f"distill: {left_out} prompts have no such answer" in capsys.readouterr().err
-    forecast(run, lmbda=1.0)  # a sampled answer may be as long as max_new_tokens
-    assert longest[3] == forecast(run, lmbda=1.0)["longest_prompt"] + SMALL["max_new_tokens"]
 
 
 def asking(question: str, arguments: Any) -> Record:
@@ -193,13 +140,6 @@ def test_the_trainer_gets_the_decoding_the_stops_and_the_answers_that_are_read(
     [(ids, stops, recorded)] = task.prompts
     assert (ids, stops) == (fitting.prompts[0].ids, PROTOCOLS["hermes"].stops)
     assert [*recorded] == ([*template.encode(fitting.prompts[0].answer), end] if lmbda < 1 else [])
-
-
-def test_every_id_of_the_shared_tokenizer_is_compared(run: Path) -> None:
-    source = find_model("smollm2-135m", run)
-    width = distill._shared_vocabulary(source, source._replace(digest="another"))
-    ids = load_template("smollm2-135m").tokenizer.get_vocab(with_added_tokens=True).values()
-    assert {*ids} <= {*range(width)} and width - 1 in ids
 
 
 def test_a_stage_of_the_workspace_teaches_from_memory_and_from_disk(caller: Path) -> None:

@@ -9,21 +9,16 @@ from agentlite.config.settings import GrpoSettings
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import GOLD, Record, Score
 from agentlite.core.row_files import read_rows
-from agentlite.data.curriculum import level
 from agentlite.engine import checkpoints, grpo, local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.rendering import PROTOCOLS, Prompt, prompts
 from agentlite.scoring.rewards import WEIGHTS
 from agentlite.stages.grpo_rollouts import Rollouts
-from agentlite.workspace.model_source import Source, load_template
 
 
 def scored(number: float) -> dict[str, float]:
     return {**dict.fromkeys(WEIGHTS, 0.0), "task_completion": number}
-
-
-SOURCE = Source("smollm2-135m", "smollm2-135m", None, "")
 
 
 class FakeScorer:
@@ -177,39 +172,6 @@ def test_prompts_whose_answers_score_the_same_are_left_out(
         assert [one.turn for one in rollouts._unsolved(Loaded(None, None), Decoding(3))] == [first]
 
 
-def test_where_no_answer_teaches_anything_the_run_is_refused(
-    tmp_path: Path, asked: list[Prompt], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    same = {one.turn: ["0.3", "0.3000000000001"] for one in asked}  # rounding is no difference
-    with (
-        rollouts_of(tmp_path / "grpo", asked) as rollouts,
-        pytest.raises(UserError, match="no prompt is left"),
-    ):
-        screened(rollouts, same, monkeypatch)
-
-
-def test_the_task_has_the_decoding_stops_and_ids_of_its_prompts(
-    tmp_path: Path, asked: list[Prompt]
-) -> None:
-    changed: dict[str, Any] = {"temperature": 0.75, "top_p": 0.5, "max_new_tokens": 33}
-    with rollouts_of(tmp_path / "grpo", asked, **changed) as rollouts:
-        task = rollouts.task(Loaded(None, None), SOURCE)
-    end = load_template("smollm2-135m").token_id("<|im_end|>")
-    assert task.decoding == Decoding(33, 0.75, 0.5, turn_end=end)
-    assert [*task.prompts] == [one.ids for one in asked]
-    assert [*task.stops] == [PROTOCOLS["hermes"].stops] * len(asked)
-    assert task.weights["task_completion"] > 0 and task.halt is rollouts.halt
-
-
-def test_only_a_curriculum_has_the_levels_of_its_prompts(
-    tmp_path: Path, asked: list[Prompt]
-) -> None:
-    expected = [level(one.record, [one.turn]) for one in asked]
-    for order, levels in (("shuffled", []), ("curriculum", expected)):
-        with rollouts_of(tmp_path / order, asked, order=order) as rollouts:
-            assert rollouts.task(Loaded(None, None), SOURCE).levels == levels
-
-
 def test_every_answer_of_a_screening_has_a_seed_of_its_own(
     tmp_path: Path, asked: list[Prompt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,34 +191,3 @@ def test_every_answer_of_a_screening_has_a_seed_of_its_own(
         with rollouts_of(tmp_path / f"{seed}", asked, seed=seed) as rollouts:
             rollouts._unsolved(Loaded(None, None), Decoding(3))
     assert len({*seeds}) == len(seeds) == 2 * 2 * len(asked)
-
-
-def test_of_a_screening_that_was_cut_off_no_answer_is_there_twice(
-    tmp_path: Path, asked: list[Prompt], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, *others = [one.turn for one in asked]
-    texts = {first: ["0.5", "0.25"]} | {turn: ["0.5", "0.5"] for turn in others}
-    sample = local_sampler.Sample(0, 0, [1], "0.5", "turn")
-    with rollouts_of(tmp_path / "grpo", asked) as rollouts:
-        rollouts.add([rollouts._candidate(asked[0], sample, "start", 0, 0)])
-        screened(rollouts, texts, monkeypatch)
-    rows = [
-        (row["turn"], row["sample"])
-        for row in read_rows(tmp_path / "grpo" / "rollouts.jsonl")
-        if row["model"] == "start"
-    ]
-    assert sorted(rows) == sorted((one.turn, n) for one in asked for n in (0, 1))
-
-
-def test_who_rests_is_known_by_the_prompts_that_are_left(
-    tmp_path: Path, asked: list[Prompt], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, *others = [one.turn for one in asked]
-    texts = {first: ["0.5", "0.5"]} | {turn: ["0.5", "0.25"] for turn in others}
-    with rollouts_of(tmp_path / "grpo", asked, skip_solved=True) as rollouts:
-        screened(rollouts, texts, monkeypatch)  # from here on they are on disk
-        rollouts.task(Loaded(None, None), SOURCE)
-        assert [one.turn for one in rollouts.prompts] == others
-        rollouts.verdicts(answers(["0.5", "0.5"], 0))
-        assert {index: seen.flat for index, seen in rollouts.resting.visits.items()} == {0: True}
-        assert rollouts.resting.count == len(others)

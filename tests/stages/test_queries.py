@@ -14,16 +14,14 @@ from support.scripted_server import ScriptedServer
 from support.stopped_rows import stops_at
 
 import agentlite
-from agentlite.config.settings import QueriesSettings
-from agentlite.core.errors import NETWORK, OTHER_PLAN, REJECTS, UserError
-from agentlite.core.records import Tool, digest
+from agentlite.core.records import digest
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.data.prompt_records import Prompts
 from agentlite.engine import sentence_encoder
 from agentlite.environments.simulators import SimulatorReply
 from agentlite.retrieval.rankers import words
-from agentlite.stages.queries.requests import NearQueries, near_queries, read_reply, request
-from agentlite.stages.queries.seeds import SeedQuery, find_seeds
+from agentlite.stages.queries.requests import NearQueries, read_reply
+from agentlite.stages.queries.seeds import SeedQuery
 
 ASKED = {
     "weather": "What is the weather in {} going to be like next weekend?",
@@ -203,72 +201,6 @@ def test_a_query_is_nonsense_from_certain_bounds_on(text, fault):
     assert fault_of(text) == fault
 
 
-def test_a_query_is_in_the_script_of_any_query_near_it():
-    assert fault_of("明天下雨吗", seed=1) == "" and fault_of("Wet in Rome?", seed=1)
-    both = NearQueries(0, (0, 1))
-    said = 'Here: [1] is one. ["Wet in Rome?", "奥斯陆下雨吗", 7, {"q": "雨"}]'
-    assert [one.fault for one in read_reply(SimulatorReply("", said[17:]), both, SEEDS)] == [
-        *("", "", "not a text", "not a text")
-    ]
-    (first,) = read_reply(SimulatorReply("", said), both, SEEDS)
-    assert (first.text, first.fault) == ("1", "not a text")  # the first list is the answer
-    (broken,) = read_reply(SimulatorReply("", "[so"), both, SEEDS)
-    assert (broken.text, broken.fault) == ("[so", "not a list")
-
-
-def test_clusters_take_turns_and_the_nearest_of_the_anchor_are_shown():
-    angles = numpy.array([0.0, 0.1, 0.3, 0.6, 1.0, 1.5])
-    vectors = numpy.stack([numpy.cos(angles), numpy.sin(angles)], 1)
-    labels = [0, 0, 1, 0, 1, 0]
-    settings = QueriesSettings(near=3)
-    anchors = {0: set(), 1: set()}
-    for turn in range(60):
-        near = near_queries(settings, labels, vectors, turn)
-        assert near == near_queries(settings, labels, vectors, turn)
-        assert near.cluster == turn % 2
-        members = [at for at, label in enumerate(labels) if label == near.cluster]
-        first, *others = near.seeds
-        far = sorted({*members} - {first}, key=lambda at: abs(angles[at] - angles[first]))
-        assert others == far[:2]
-        anchors[near.cluster].add(first)
-    assert anchors == {0: {0, 1, 3, 5}, 1: {2, 4}}
-    other = [near_queries(QueriesSettings(near=3, seed=1), labels, vectors, at) for at in range(9)]
-    assert other != [near_queries(settings, labels, vectors, at) for at in range(9)]
-
-
-def test_a_request_shows_queries_and_tools_on_a_line_each_and_no_more_than_is_read():
-    tools = tuple(Tool(f"tool_{n}", "Does\n" + "a" * 600) for n in range(14))
-    seeds = [SeedQuery("Wet\n in  Oslo?" + "b" * 600, tools), SeedQuery("And now?")]
-    settings = QueriesSettings(per_request=7, seed=3)
-    text = request(settings, NearQueries(0, (0, 1)), seeds, 5).messages[0]["content"]
-    lines = [line for line in text.splitlines() if line.startswith("- ")]
-    assert lines[0] == "- Wet in Oslo?" + "b" * 488 and lines[1] == "- And now?"
-    assert lines[2:] == [f"- tool_{n}: Does " + "a" * 495 for n in range(12)]
-    assert "Write 7 new requests" in text and "list of 7 strings" in text
-    sampling = request(settings, NearQueries(0, (0,)), seeds, 5).parameters
-    assert sampling["temperature"] == settings.temperature
-    assert (sampling["max_tokens"], sampling["seed"]) == (settings.max_new_tokens, 300_005)
-    bare = request(settings, NearQueries(0, (1,)), seeds, 5).messages[0]["content"]
-    assert "The tools:" not in bare
-
-
-def test_a_query_that_was_made_before_is_a_copy(tmp_path, server, texts):
-    server.replies = {1: good({"seed": 0})}
-    figures = make(tmp_path, server, texts).figures
-    assert figures["dropped"] == {"copy": 2} and figures["kept"] == 6
-
-
-def test_a_teacher_that_only_repeats_itself_ends(tmp_path, server, texts):
-    server.replies = dict.fromkeys(range(99), good({"seed": 0}))
-    figures = make(tmp_path, server, texts).figures
-    assert figures["kept"] == 2 and figures["wanted"] == 6
-    assert figures["requests"] == 3 + 3 * 2 and figures["dropped"] == {"copy": 2 * 9 - 2}
-    server.replies = dict.fromkeys(range(99), "No.")
-    with pytest.raises(UserError, match="not a list") as refused:
-        make(tmp_path, server, texts, out="none")
-    assert refused.value.exit_code == REJECTS
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_killed_run_asks_nothing_again_that_was_answered(tmp_path, server, texts, count):
     run = partial(make, server=server, texts=texts, num_queries=10, concurrency=1)
@@ -281,16 +213,6 @@ def test_a_killed_run_asks_nothing_again_that_was_answered(tmp_path, server, tex
     assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
     before = len(server.bodies)
     assert run(tmp_path / "killed").status == "up to date" and len(server.bodies) == before
-
-
-def test_a_server_that_stops_ends_the_run_and_the_same_command_carries_on(tmp_path, server, texts):
-    server.replies = {1: "REFUSES"}
-    with pytest.raises(UserError) as refused:
-        make(tmp_path, server, texts)
-    assert refused.value.exit_code == NETWORK
-    server.replies, before = {}, len(server.bodies)
-    assert make(tmp_path, server, texts).figures["kept"] == 6
-    assert len(server.bodies) == before + 1
 
 
 def test_queries_of_a_prep_keep_the_tools_and_are_prompts_for_pairs(tmp_path, server):
@@ -315,64 +237,3 @@ def test_queries_of_a_prep_keep_the_tools_and_are_prompts_for_pairs(tmp_path, se
     assert [one.messages[0].content for one in records] == [row["prompt"] for row in rows(tmp_path)]
     assert all([tool.name for tool in one.tools] == ["get_weather"] for one in records)
     assert "agentlite pairs --data" in done.next
-
-
-def test_of_queries_that_differ_in_case_and_marks_alone_the_first_is_a_seed(tmp_path):
-    path = tmp_path / "texts.jsonl"
-    write_rows(path, ["Wet in Oslo?", {"query": "Dry in Rome?"}, "wet in OSLO!", "dry in rome"])
-    found = find_seeds(QueriesSettings(queries=str(path)), tmp_path)
-    assert found.queries == [SeedQuery("Wet in Oslo?"), SeedQuery("Dry in Rome?")]
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"", "no rows in it"),
-        (b'{"a": 1}\n', "not a query"),
-        (b"oops\n", "not a query"),
-        (b'["a text"]\n', "not a query"),
-        (b'" "\n', "not a query"),
-        (b'"a text', "not a query"),
-    ],
-)
-def test_a_file_without_queries_is_refused(tmp_path, server, content, problem):
-    path = tmp_path / "bad.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=problem):
-        make(tmp_path, server, path)
-    assert server.bodies == []
-
-
-@pytest.mark.torch
-@pytest.mark.long
-def test_the_embedded_encoder_groups_queries_by_what_they_are_about(tmp_path, scripted, texts):
-    figures = make(tmp_path, scripted, texts).figures
-    sizes = [one["seeds"] for one in figures["clusters"]]
-    assert len(sizes) == 3 and min(sizes) >= 4  # of five weathers, flights and songs
-
-
-@pytest.mark.parametrize(("clusters", "found"), [(None, 2), (1, 1), (99, 15)])
-def test_seeds_are_grouped_by_their_number_where_nobody_says_how(
-    tmp_path, server, texts, clusters, found
-):
-    """As many clusters as the root of half of them; never more than there are seeds."""
-    figures = make(tmp_path, server, texts, clusters=clusters).figures
-    assert len(figures["clusters"]) == found and figures["seeds"] == 15
-    dry = make(tmp_path, server, texts, out="never", dry_run=True).figures
-    assert dry == {"folder": "new", "seeds": 15, "wanted": 6}
-
-
-def test_no_more_queries_are_kept_than_are_wanted(tmp_path, server, texts):
-    figures = make(tmp_path, server, texts, num_queries=5).figures
-    assert (figures["kept"], figures["requests"], len(rows(tmp_path))) == (5, 3, 5)
-
-
-@pytest.mark.parametrize("name", ["texts.jsonl", "held.jsonl"])
-def test_other_seeds_or_other_rows_held_out_are_another_plan(tmp_path, server, texts, name):
-    held = tmp_path / "held.jsonl"
-    write_rows(held, [{"text": HELD}])
-    assert make(tmp_path, server, texts, holdout=(str(held),)).status == "done"
-    (tmp_path / name).write_text('{"text": "Is it wet in Turin?"}\n', encoding="utf-8")
-    with pytest.raises(UserError) as refused:
-        make(tmp_path, server, texts, holdout=(str(held),))
-    assert refused.value.exit_code == OTHER_PLAN and name in str(refused.value)

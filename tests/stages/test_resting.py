@@ -39,11 +39,6 @@ def test_who_rests_is_passed_over_while_others_are_there(history, groups, rest):
     assert not asleep & {*chosen} or awake <= {*chosen}
 
 
-@given(histories, st.lists(indexes, min_size=1, max_size=4))
-def test_nothing_rests_for_no_time(history, groups):
-    assert after(history, 0).awake(groups, len(history)) == groups
-
-
 def test_in_its_place_comes_the_one_that_was_learned_from_least_and_longest_ago():
     resting = Resting(4, 9)
     for step, index in enumerate([1, 2, 3, 3, 0]):
@@ -57,12 +52,6 @@ def test_in_its_place_comes_the_one_that_was_learned_from_least_and_longest_ago(
         3: Visit(3, 2, flat=False),
     }
     assert resting.awake([0], 13) == [0] and NEVER.times == 0
-
-
-def test_sums_that_differ_by_rounding_are_the_same():
-    resting = Resting(2, 9)
-    resting.visited(0, 0, [0.1 + 0.2, 0.3])
-    assert resting.awake([0], 1) == [1]
 
 
 def test_epochs_of_rest_are_counted_in_the_steps_that_an_epoch_has():

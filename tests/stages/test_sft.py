@@ -13,16 +13,14 @@ from support.sampled_pairs import sampled
 from support.samples import DATA
 
 import agentlite
-from agentlite.config import resolve
 from agentlite.config.resolve import Given
-from agentlite.config.settings import COMMANDS, DpoSettings, RolloutSettings, SftSettings
-from agentlite.core.errors import OTHER_PLAN, UserError
+from agentlite.config.settings import DpoSettings, SftSettings
+from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, PreferencePair, Side, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.rendering import PROTOCOLS, training_rows
-from agentlite.stages import dpo, grpo, sft
+from agentlite.stages import dpo, sft
 from agentlite.stages.api import settle
-from agentlite.stages.training import evaluated_on
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import load_template
 from agentlite.workspace.run_folder import Plan, RunTarget
@@ -94,65 +92,6 @@ def test_rows_are_weighed_only_where_a_table_is_named(run: Path) -> None:
         assert all(bool(row.weights) == weighed for row in rows)
 
 
-def test_the_key_figure_is_the_dev_loss_or_the_last_loss() -> None:
-    assert sft.key_figure({"dev_loss": 0.25, "last_loss": 1.0}) == "dev loss 0.250"
-    assert sft.key_figure({"dev_loss": None, "last_loss": 1.0}) == "loss 1.000"
-    assert sft.key_figure({"dev_loss": 0.0, "last_loss": 1.0}) == "dev loss 0.000"
-    assert dpo.key_figure({"margin": 0.5, "accuracy": 0.755}) == "margin 0.50, accuracy 76 %"
-    assert dpo.key_figure({"margin": 0.5, "kl": 0.1}) == "margin 0.50"
-    assert grpo.key_figure({"first_reward": 0.1, "last_reward": 0.9}) == "reward 0.10 -> 0.90"
-    assert (evaluated_on("prep"), evaluated_on("prep-5")) == ("", " --data prep-5")
-
-
-CARRIED = [
-    command
-    for command, struct in COMMANDS.items()
-    if {"data", "max_length"} <= {field.name for field in msgspec.structs.fields(struct)}
-    and command != "retriever"  # it reads questions and tools, not rows
-]
-
-
-@pytest.mark.parametrize("command", CARRIED)
-@pytest.mark.parametrize("length", [512, 2048, 2049, 4608])
-def test_rows_that_prep_let_pass_are_not_too_long_for_the_stages_that_read_them(
-    tmp_path: Path, command: str, length: int
-) -> None:
-    settings = COMMANDS["prep"](max_length=length, model="smollm2-135m")
-    plan = Plan("prep", resolve.plain_settings(settings), {}, {})
-    with run_folder.open_stage(tmp_path / "earlier", plan, force=False) as earlier:
-        earlier.finish([], {})
-    target = RunTarget(tmp_path, command)
-    needed = {"teacher": "smollm2-135m"} if command == "distill" else {}
-    given = {"data": "earlier", "model": "smollm2-135m", **needed}
-    if command == "eval":
-        given["model"] = ["smollm2-135m"]
-    found = settle(command, Given(given, profile="cpu"), target)
-    assert found.settings.max_length == max(2048, length)
-    assert found.origin["max_length"] == ("earlier" if length > 2048 else "default")
-    found = settle(command, Given({**given, "max_length": 300}, profile="cpu"), target)
-    assert found.settings.max_length == 300
-
-
-@pytest.mark.parametrize("command", ["pairs", "grpo"])
-def test_candidates_that_are_ranked_again_are_not_too_long_for_dpo(command: str, run: Path) -> None:
-    sampled(run, f"long-{command}", command, max_length=4608)
-    agentlite.pairs(candidates=f"long-{command}", out=f"again-{command}", run=str(run))
-    given = Given({"data": f"again-{command}"}, profile="cpu")
-    assert settle("dpo", given, RunTarget(run, "dpo")).settings.max_length == 4608
-
-
-def test_an_evaluation_in_an_environment_has_the_room_of_a_rollout(tmp_path: Path) -> None:
-    given = Given({"env": "shop.py:Shop", "model": ["smollm2-135m"]}, profile="cpu")
-    found = settle("eval", given, RunTarget(tmp_path, "eval"))
-    assert found.settings.max_length == RolloutSettings(env="shop.py:Shop").max_length
-
-
-def test_what_sft_inherits_is_the_model_of_its_prep(run: Path) -> None:
-    assert sft.inherit(SftSettings(), run) == {"model": ("smollm2-135m", "prep")}
-    full = sft.inherit(SftSettings(full=True), run)
-    assert full["learning_rate"] == (pytest.approx(2e-5), "--full")
-
-
 @pytest.mark.parametrize(
     ("loss", "beta", "sft_weight"), [("sigmoid", 0.1, 0.0), ("simpo", 2.0, 0.0), ("orpo", 0.1, 1.0)]
 )
@@ -185,30 +124,6 @@ def test_other_rows_of_train_or_dev_are_another_plan_of_sft(
         monkeypatch.setattr(run_folder, "read_plan", lambda _: prepared)
         sft.run(SftSettings(model="smollm2-135m"), RunTarget(tmp_path, "sft"))
     assert inputs[0] != inputs[1] and inputs[0] == inputs[2]  # the test rows are not read
-
-
-@pytest.mark.parametrize("command", [agentlite.sft, agentlite.grpo])
-def test_a_dry_run_says_what_the_run_would_do_with_a_folder_of_another_plan(
-    command: Any, run: Path
-) -> None:
-    name = command.__name__
-    with run_folder.open_stage(run / "other", Plan(name, {}, {}, {}), force=True):
-        pass  # an unfinished stage of another plan
-    with pytest.raises(UserError) as refused:
-        forecast(
-            command, run, out="other", model="smollm2-135m", batch_size=4, gradient_accumulation=1
-        )
-    assert refused.value.exit_code == OTHER_PLAN
-    figures = forecast(
-        command,
-        run,
-        out="other",
-        force=True,
-        model="smollm2-135m",
-        batch_size=4,
-        gradient_accumulation=1,
-    )
-    assert figures["folder"] == "new"
 
 
 def pairs_of(run: Path, texts: list[tuple[str, str]], split: str = "train") -> Path:
@@ -380,10 +295,6 @@ def test_ppo_refuses_what_belongs_to_groups_and_names_it(key: str, other: Any, r
     assert refused.value.location == f"grpo.{key}"
 
 
-def test_no_setting_of_groups_is_left_out_of_what_ppo_refuses() -> None:
-    assert grpo.OF_GROUPS.keys() == OF_GROUPS.keys()
-
-
 @pytest.mark.parametrize(("group", "rollouts"), [(3, 1), (3, 8), (6, 128), (2, 13)])
 def test_a_round_of_ppo_is_whole_steps_and_whole_groups_or_the_next_number_that_is(
     group: int, rollouts: int, run: Path
@@ -394,17 +305,3 @@ def test_a_round_of_ppo_is_whole_steps_and_whole_groups_or_the_next_number_that_
     named = int(re.search(r"such as (\d+)", refused.value.fix)[1])  # type: ignore[index]
     assert named % 6 == 0 and named % group == 0 and abs(named - rollouts) < 6
     assert forecast(agentlite.grpo, run, **given, rollouts=named)["steps"] > 0
-
-
-def test_a_dry_run_of_ppo_counts_each_answer_as_often_as_it_is_learned_from(run: Path) -> None:
-    given = {"model": "smollm2-135m", "group_size": 3, "num_epochs": 2.0, "max_new_tokens": 20}
-    once = forecast(agentlite.grpo, run, **given)
-    ppo = forecast(agentlite.grpo, run, **given, advantage="value", rollouts=12, ppo_epochs=4)
-    assert ppo["prompts"] == once["prompts"]
-    assert ppo["steps"] == math.ceil(4 * 2 * 3 * once["prompts"] / 6)
-    assert ppo["memory_gib"]["total"] > 0
-
-
-def test_limits_that_do_not_change_what_is_learned_are_no_part_of_a_plan_of_grpo() -> None:
-    limits = {"reward_seconds", "reward_memory", "max_failures", "max_flat_steps"}
-    assert {*grpo.NOT_OF_THE_PLAN} == limits

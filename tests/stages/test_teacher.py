@@ -34,16 +34,6 @@ def test_a_stage_that_was_begun_keeps_the_servers_of_its_plan(
 
 
 @pytest.mark.parametrize(
-    ("given", "location"),
-    [({}, "agentlite make queries"), ({"endpoint": ("http://a/v1",)}, "--endpoint")],
-)
-def test_a_server_and_the_name_of_its_model_are_needed(given: Any, location: str) -> None:
-    with pytest.raises(UserError) as refused:
-        teacher_of(QueriesSettings(**given), "make queries", None)
-    assert refused.value.location == location and refused.value.fix
-
-
-@pytest.mark.parametrize(
     ("failing", "share", "refused"), [(1, 0.25, False), (1, 0.2, True), (2, 0.5, False)]
 )
 def test_answers_come_in_the_order_of_their_questions_and_a_share_may_be_missing(

@@ -11,8 +11,7 @@ from agentlite.core.row_files import write_rows
 from agentlite.engine import sentence_encoder
 from agentlite.retrieval.index import ToolIndex
 from agentlite.retrieval.training_pairs import PAIRS
-from agentlite.stages import tool_retrieval
-from agentlite.stages.tool_retrieval import METHODS, check_packages, digest_of, learned
+from agentlite.stages.tool_retrieval import METHODS, digest_of, learned
 
 QUESTION = OSLO["content"]
 SETTINGS = EvalSettings(retriever="retriever")
@@ -46,21 +45,11 @@ def test_only_the_questions_of_train_count_as_learned(trained, split):
     assert learned(SETTINGS, [asking(QUESTION)], run) == (split == "train")
 
 
-def test_a_question_in_dev_takes_nothing_from_one_in_train_and_adds_nothing_to_it(trained):
-    run = trained(train="What time is it in Lima?", dev=QUESTION, test="How far is it to Rome?")
-    asked = [asking(QUESTION), asking("What time is it in Lima?"), asking("How far is it to Rome?")]
-    assert learned(SETTINGS, asked, run) == 1
-
-
 def test_a_record_counts_once_by_any_of_its_questions_and_only_where_it_has_tools(trained):
     run = trained(train=QUESTION)
     again = asking("How far is it to Rome?", QUESTION, "is it wet in oslo")  # no case, no marks
     assert learned(SETTINGS, [again], run) == 1
     assert learned(SETTINGS, [asking(QUESTION, tools=())], run) == 0
-
-
-def test_a_retriever_that_was_not_trained_has_learned_nothing(tmp_path):
-    assert learned(SETTINGS, [asking(QUESTION)], tmp_path) == 0
 
 
 def test_a_retriever_is_known_by_its_index_and_its_model(tmp_path):
@@ -94,15 +83,3 @@ def test_a_tuned_retriever_ranks_by_the_model_of_its_own_folder_wherever_it_is(
         source, length = loaded.pop()
         assert source.base == str(folder / "model") and length == (place == "there")
         assert source.name == "retriever's model"
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_way_to_rank_needs_the_libraries_of_the_model_or_a_package_of_its_own(
-    method, monkeypatch
-):
-    needed = []
-    monkeypatch.setattr(sentence_encoder, "check_libraries", lambda: needed.append("model"))
-    monkeypatch.setattr(tool_retrieval, "need", lambda why, names, how: needed.extend(names))
-    check_packages(EvalSettings(retrieve=3, retrieve_by=method))
-    packages = {"tuned": "model", "hybrid": "model", "bm25": "bm25s", "tfidf": "sklearn"}
-    assert needed == ([packages[method]] if method in packages else [])

@@ -1,26 +1,22 @@
 """The frame of the trainer stages: what a finished one has recorded, and when it trains again."""
 
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from agentlite.config.settings import COMMANDS, GrpoSettings, SftSettings
+from agentlite.config.settings import COMMANDS, GrpoSettings
 from agentlite.core.errors import UserError
-from agentlite.engine import load, trainer
-from agentlite.engine.trainer import Schedule
 from agentlite.environments.tasks import TASKS
 from agentlite.environments.trajectories import TRAJECTORIES
 from agentlite.stages import grpo, grpo_live, training
 from agentlite.stages.acting import OF_SERVERS
-from agentlite.stages.training import begin_within_memory, train_stage
+from agentlite.stages.training import train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import find_model
 from agentlite.workspace.run_folder import Result, RunTarget
 
-TOOK = {"gpu_gib": 90.0}
 LEFT = ["adapter/adapter_config.json", "adapter/adapter_model.safetensors", "metrics.jsonl"]
 
 
@@ -60,13 +56,6 @@ class FakeStage:
             outputs=self.outputs,
             **given,
         )
-
-
-def test_what_a_run_took_of_a_gpu_is_held_against_its_plan(tmp_path, monkeypatch, capsys):
-    stage = FakeStage("sft", tmp_path, ())
-    monkeypatch.setattr(stage, "train", lambda folder: {**FakeStage.train(stage, folder), **TOOK})
-    assert stage().figures["gpu_gib"] == 90.0
-    assert "sft: the GPU held 90.0 GiB, and at most" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -109,65 +98,6 @@ def test_only_what_changes_the_outcome_makes_a_finished_stage_another_one(tmp_pa
     assert refused.value.exit_code == 3 and stage.trained == 1
 
 
-def test_other_weights_of_the_model_are_another_plan(tmp_path: Path) -> None:
-    stage = FakeStage("sft", tmp_path, ())
-    stage()
-    stage.source = stage.source._replace(digest="other weights")
-    with pytest.raises(UserError) as refused:
-        stage()
-    assert refused.value.exit_code == 3 and stage.trained == 1
-
-
-def test_what_comes_next_is_to_measure_the_model_before_and_the_one_behind(tmp_path: Path) -> None:
-    stage = FakeStage("sft", tmp_path / "my run", ())
-    assert shlex.split(stage(evaluate=" --data prep-5").next) == [
-        *("agentlite", "eval", "--model", "smollm2-135m", "--model", "sft", "--data", "prep-5"),
-        *("--run", str(tmp_path / "my run")),
-    ]
-
-
-def test_only_a_stage_with_work_to_do_needs_the_libraries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = FakeStage("sft", tmp_path, ())
-    stage()
-
-    def lacking(engine: str) -> None:
-        raise UserError("trl is not installed.")
-
-    monkeypatch.setattr(training, "check_libraries", lacking)
-    assert stage().status == "up to date"
-    stage.target = stage.target._replace(force=True)
-    with pytest.raises(UserError, match="trl is not installed"):
-        stage()
-    assert stage.trained == 1
-
-
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_a_new_run_begins_with_the_micro_batch_that_fits_and_says_where_it_is_smaller(
-    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings, target = SftSettings(batch_size=4, gradient_accumulation=2), RunTarget(tmp_path, "s")
-    target.folder.mkdir()
-    micro = Schedule(1, size, 8 // size)
-    monkeypatch.setattr(training, "micro_batch_in_memory", lambda *_: micro)
-    begin_within_memory("sft", settings, target, "smollm2-135m", 99)
-    is_smaller, shown = size < 4, capsys.readouterr().err
-    assert trainer.has_micro_batch(target.folder) is is_smaller is bool(shown)
-    assert not shown or f"batch_size {size} and gradient_accumulation {8 // size}," in shown
-
-
-def test_a_run_that_is_carried_on_keeps_its_micro_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer.keep_micro_batch(tmp_path, Schedule(1, 2, 4))
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    monkeypatch.setattr(training, "micro_batch_in_memory", lambda *_: Schedule(1, 1, 8))
-    target = RunTarget(tmp_path.parent, tmp_path.name)
-    begin_within_memory("sft", SftSettings(batch_size=4), target, "smollm2-135m", 99)
-    assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
-
-
 def test_a_dry_run_trains_nothing_and_leaves_no_folder(tmp_path: Path) -> None:
     stage = FakeStage("sft", tmp_path, ())
     stage.target = stage.target._replace(dry_run=True)
@@ -195,50 +125,11 @@ def test_what_is_passed_through_is_checked_before_anything_is_read(
     assert (stage.checked, stage.trained) == (1, not dry_run)
 
 
-def test_a_dry_run_without_the_libraries_says_what_it_does_not_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def lacking(engine: str) -> None:
-        raise UserError("trl is not installed.")
-
-    monkeypatch.setattr(training, "check_libraries", lacking)
-    stage = FakeStage("sft", tmp_path, ())
-    stage.target = stage.target._replace(dry_run=True)
-    stage.settings = replace(stage.settings, peft={"use_rslora": True})
-    assert stage().status == "dry run" and stage.checked == 0
-    assert "trl and peft are not checked: trl is not installed." in capsys.readouterr().err
-
-
-def test_weights_in_few_bits_are_refused_without_a_gpu_by_a_dry_run_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("has_gpu", "has_driver"):
-        monkeypatch.setattr(load, name, lambda: False)
-    stage = FakeStage("sft", tmp_path, ())
-    stage.target = stage.target._replace(dry_run=True)
-    stage.settings = replace(stage.settings, load_in_4bit=True)
-    with pytest.raises(UserError, match="need a CUDA GPU"):
-        stage()
-
-
 class Talk:
     """An environment: this file, and the name of the class."""
 
     def reset(self, prompt: str, **row: Any) -> None:
         """Any task will do."""
-
-
-def test_a_model_that_acts_in_an_environment_is_measured_in_the_same_tasks_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not in those of the environment's own, nor in the test records of a prep."""
-    tasks = tmp_path / "my tasks.jsonl"
-    tasks.write_text('{"id": "a", "prompt": "Hello."}\n', encoding="utf-8")
-    env = f"{Path(__file__).resolve()}:Talk"
-    settings = GrpoSettings(model="smollm2-135m", env=env, tasks=str(tasks), dev=0.0, test=0.0)
-    monkeypatch.setattr(grpo_live, "train_stage", lambda *_, **given: given["evaluate"])
-    evaluate: Any = grpo.run(settings, RunTarget(tmp_path, "grpo"))
-    assert shlex.split(evaluate) == ["--env", env, "--tasks", str(tasks)]
 
 
 def test_a_run_in_an_environment_depends_on_its_tasks_and_rewards_and_not_on_its_servers(

@@ -95,11 +95,6 @@ def test_a_larger_card_never_gets_fewer_bits_and_with_the_same_never_fewer_rows(
                 assert larger.batch_size >= smaller.batch_size, model
 
 
-def test_a_model_of_15_hundred_million_on_12_gb_runs_in_16_bit_with_a_whole_step_at_once():
-    auto = chosen("sft", SMALL, with_memory(12))
-    assert (auto.load_in_4bit, auto.batch_size, auto.gradient_accumulation) == (False, 16, 1)
-
-
 def test_what_was_set_stays_and_the_rest_is_chosen_around_it():
     machine = with_memory(12)
     four = chosen("sft", SMALL, machine, {"load_in_4bit"}, load_in_4bit=True)
@@ -121,15 +116,6 @@ def test_an_adapter_that_was_trained_in_4_bit_stays_in_it():
     assert values["load_in_4bit"] is True
 
 
-def test_rows_that_are_known_to_be_short_make_larger_micro_batches():
-    settings = defaults("sft")
-    by_longest = [
-        auto_settings("sft", settings, set(), SEVEN, with_memory(12), longest).values["batch_size"]
-        for longest in (2048, 256)
-    ]
-    assert by_longest[0] < by_longest[1] == 16
-
-
 def test_where_only_sampling_is_too_much_the_micro_batch_stays_large():
     """A smaller one would not sample fewer answers; the sampler halves its own batches. Unsloth's
     takes no more than fit.
@@ -144,41 +130,6 @@ def test_where_only_sampling_is_too_much_the_micro_batch_stays_large():
     assert auto.batch_size > 1
     assert planned("grpo", auto, SEVEN) > machine.capacity
     assert planned("grpo", larger, SEVEN) > planned("grpo", auto, SEVEN)
-
-
-@pytest.mark.parametrize(
-    ("shape", "machine", "words"),
-    [
-        (SMALL, with_memory(12), "16 bit and batch_size 16 x 1 take 7.7 of 12.0 GiB, calculated"),
-        (SEVEN, with_memory(12), "; 16 bit would take 16.2 or more"),
-        (SEVEN, with_memory(7), "less than 8% free: take a smaller model or max_length"),
-        (SMALL, with_memory(12)._replace(name="Tesla T4"), "GiB free on Tesla T4, calculated"),
-        (SMALL, with_memory(12)._replace(bf16=False), "; float16, as the card has no bfloat16"),
-    ],
-)
-def test_the_reason_is_one_line_with_the_numbers_that_decided(shape, machine, words):
-    reason = auto_settings("sft", defaults("sft"), set(), shape, machine).reason
-    assert words in reason and "\n" not in reason
-
-
-def test_plain_trl_keeps_a_share_of_the_card_for_vllms_own_weights():
-    machine = with_memory(12)
-    plain, usual, more = (
-        chosen("grpo", SMALL, machine, engine="hf", **flags)
-        for flags in (
-            {},
-            {"vllm": True, "trl": {"vllm_gpu_memory_utilization": 0.4}},
-            {"vllm": True, "trl": {"vllm_gpu_memory_utilization": 0.6}},
-        )
-    )
-    assert not plain.load_in_4bit and not usual.load_in_4bit
-    assert plain.batch_size > usual.batch_size
-    assert more.load_in_4bit  # 4.8 of 12 GB are left
-    for auto, share in ((usual, 0.4), (more, 0.6)):
-        load = load_of("grpo", auto, SMALL, True)
-        assert not load.sampled and fits(memory(load).total, (1 - share) * machine.capacity)
-    by_default = plan("grpo", replace(plain, vllm=True), SMALL, machine, RowLengths())
-    assert by_default.gib.of == pytest.approx(0.7 * 12) and not by_default.vllm
 
 
 def test_unsloth_has_the_weights_once_and_a_cache_that_stays():
@@ -199,13 +150,3 @@ def test_unsloth_has_the_weights_once_and_a_cache_that_stays():
     longest = replace(alone, vllm=True, batch_size=2, group_size=2, max_new_tokens=8)
     one_row = plan("grpo", longest, SMALL, machine, RowLengths(longest=64))
     assert one_row.vllm["cached_tokens"] > longest.max_length  # else Unsloth would shorten it
-
-
-def test_a_share_that_is_set_holds_the_weights():
-    machine = with_memory(12)
-    shared = replace(chosen("grpo", SMALL, machine), vllm=True)
-    by_hand = replace(shared, trl={"vllm_gpu_memory_utilization": 0.5})
-    planned = plan("grpo", by_hand, SMALL, machine, RowLengths())
-    assert planned.gib.of == 6 and not planned.vllm
-    assert not {"weights", "kv_cache", "vllm"} & planned.gib.terms.keys()
-    assert planned.gib.total < plan("grpo", shared, SMALL, machine, RowLengths()).gib.total

@@ -3,8 +3,7 @@
 import pytest
 
 from agentlite.config import gpu_profiles
-from agentlite.engine.planning import gpus
-from agentlite.engine.planning.gpus import gigabytes, machine_of, speed_of, with_memory
+from agentlite.engine.planning.gpus import machine_of, speed_of
 from agentlite.engine.planning.memory import GIB
 from agentlite.engine.planning.time_and_disk import CARDS
 
@@ -38,11 +37,6 @@ def test_a_card_is_known_by_its_name_and_else_by_its_memory(name, gib, key):
     assert speed_of(name, gib) == CARDS[key]
 
 
-def test_a_card_that_reports_a_little_less_than_is_sold_has_the_speed_of_that_card():
-    assert with_memory(11.9).card == CARDS["rtx3060"] != with_memory(11).card
-    assert with_memory(11.9).capacity == 11.9 * GIB
-
-
 def test_the_card_of_this_machine_is_planned_with_the_memory_that_is_free(monkeypatch):
     card = gpu_profiles.Gpu("NVIDIA L4", 22.5, 9.5, 8.9)
     monkeypatch.setattr(gpu_profiles, "card", lambda: card)
@@ -60,26 +54,3 @@ def test_a_card_whose_name_is_not_known_is_known_by_all_of_its_memory(
     machine = machine_of("auto")
     assert (machine.card, machine.capacity) == (CARDS["rtx4090"], 3 * GIB)
     assert machine.bf16 is bf16
-
-
-def test_a_memory_that_is_named_goes_before_a_profile():
-    assert machine_of("rtx3060", "24gb").capacity == 24 * GIB
-    assert [gigabytes(text) for text in ("12", "12GB", " 12 GiB", "12gb", "11.5g")] == [
-        *[12.0] * 4,
-        11.5,
-    ]
-
-
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [("1000", 1000.0), ("max", None), (str(1 << 62), None), (None, None)],
-)
-def test_a_container_has_as_much_memory_as_it_may_have(limit, expected, tmp_path, monkeypatch):
-    path = tmp_path / "memory.max"
-    if limit is not None:
-        path.write_text(f"{limit}\n", encoding="ascii")
-    monkeypatch.setattr(gpus, "LIMIT", tmp_path / "none")
-    physical = machine_of("cpu").capacity
-    monkeypatch.setattr(gpus, "LIMIT", path)
-    assert machine_of("cpu").capacity == (physical if expected is None else expected)
-    assert physical > 1 << 27

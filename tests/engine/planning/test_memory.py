@@ -1,23 +1,20 @@
 """The bytes of every term of memory, counted by hand from a model's shape."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from agentlite.config import resolve
-from agentlite.core.errors import UserError
 from agentlite.engine.grpo import schedule
 from agentlite.engine.planning import memory as terms
 from agentlite.engine.planning.estimate import RowLengths, load_of, plan
 from agentlite.engine.planning.gpus import with_memory
-from agentlite.engine.planning.memory import GIB, REGIMES, Load, Regime, fits, memory
-from agentlite.engine.planning.model_shape import Shape, find_shape, shape_of, with_teacher
+from agentlite.engine.planning.memory import GIB, Load, Regime, fits, memory
+from agentlite.engine.planning.model_shape import Shape, find_shape
 from agentlite.engine.planning.time_and_disk import (
     CARDS,
     disk,
-    efficiency,
     operations,
     sampling_seconds,
     training_seconds,
@@ -92,19 +89,6 @@ def test_an_engine_that_shares_the_weights_keeps_its_cache_and_takes_no_moment_t
     assert in_share == {name: one for name, one in before.terms.items() if name != "weights"}
 
 
-@pytest.mark.parametrize(
-    ("hidden", "layers", "graphs"),
-    [(10, 3, 0.15 * GIB), (8192, 80, 172 * 4 * 8192 * 80), (20_000, 100, GIB)],
-)
-def test_the_graphs_of_an_engine_grow_with_the_model_between_two_bounds(
-    hidden: int, layers: int, graphs: float
-) -> None:
-    load = Load(APART._replace(hidden=hidden, layers=layers), KEPT, 16, rows=1, length=5, vllm=True)
-    prefill = 4096 * 2 * (2 * hidden + 3 * 30)
-    assert terms.vllm(load) == pytest.approx(prefill + graphs)
-    assert terms.vllm(load._replace(vllm=False)) == 0
-
-
 @pytest.mark.parametrize(("bits", "width"), WIDTHS)
 @pytest.mark.parametrize(
     ("checkpoints", "excess"), [("offloaded", 1.0), ("kept", 1.0), ("none", 1.0), ("none", 1.5)]
@@ -175,16 +159,6 @@ def test_a_total_fits_with_8_percent_to_spare() -> None:
     assert fits(100, 108) and fits(0, 0) and not fits(100, 107.9)
 
 
-def test_what_an_engine_keeps_is_the_published_behaviour_of_each() -> None:
-    """Unsloth offloads the inputs of blocks; PEFT upcasts, and its cache is copied as it grows."""
-    unsloth, hf, cpu = (REGIMES[name] for name in ("unsloth", "hf", "cpu"))
-    assert (unsloth.checkpoints, unsloth.upcast, unsloth.cache_copies) == ("offloaded", False, 1)
-    assert (hf.checkpoints, hf.upcast, hf.cache_copies) == ("kept", True, 2)
-    assert (cpu.checkpoints, cpu.upcast, cpu.cache_copies) == ("none", False, 1)
-    assert unsloth.overhead == hf.overhead == GIB
-    assert all(regime.fused for regime in REGIMES.values())
-
-
 def settings_of(command: str, **changed: Any) -> Any:
     return resolve.resolve(command, resolve.Given(changed, profile="rtx4090")).settings
 
@@ -209,12 +183,6 @@ def test_settings_and_the_machine_say_what_is_in_memory(
 ) -> None:
     load = load_of("sft", settings_of("sft", **changed), APART, gpu)
     assert (load.bits, load.optimizer, load.regime.checkpoints) == (bits, optimizer, checkpoints)
-
-
-def test_the_longest_row_is_planned_for_and_never_more_than_max_length() -> None:
-    settings = settings_of("sft", max_length=1000)
-    lengths = [load_of("sft", settings, APART, True, longest).length for longest in (0, 300, 5000)]
-    assert lengths == [1000, 300, 1000]
 
 
 def test_files_take_the_gigabytes_counted_by_hand() -> None:
@@ -245,53 +213,6 @@ def test_sampling_reads_prompts_once_and_weights_and_cache_for_each_token() -> N
     assert sampling_seconds(load, card, 100) == pytest.approx(reading + 100 * token)
     fast = sampling_seconds(Load(TIED, KEPT, 16, sampled=1, cached=9), card, 100)
     assert fast == pytest.approx(100 * 0.025)  # the host's share, for any size
-
-
-def test_a_small_model_reaches_a_smaller_share_of_the_peak() -> None:
-    shares = [
-        efficiency(Load(find_shape(f"Qwen/Qwen2.5-{size}-Instruct"), KEPT, 16))
-        for size in ("0.5B", "1.5B", "3B", "7B")
-    ]
-    assert shares == [0.3, 0.3, 0.5, 0.5]
-
-
-def test_without_checkpoints_nothing_is_computed_again() -> None:
-    load = Load(APART, KEPT, 16, 2, rows=1, length=10)
-    none = load._replace(regime=KEPT._replace(checkpoints="none"))
-    forward = 2 * (4140 + 50 * 10) + 2 * 3 * 5 * 4 * 10
-    assert operations(load) - operations(none) == forward
-    assert operations(none._replace(full=True)) == 3 * forward
-
-
-def test_cards_have_the_figures_of_their_data_sheets() -> None:
-    """GiB, 10^12 dense operations a second in 16 bit, GB a second."""
-    sheets = {
-        "t4": (15, 65, 320),  # sold with 16 GB, a part of which is for ECC
-        "rtx3060": (12, 25.6, 360),
-        "rtx4090": (24, 165.2, 1008),
-        "a100": (80, 312, 2039),
-        "h100": (80, 989, 3350),
-        "h200": (141, 989, 4800),
-    }
-    assert {name: tuple(CARDS[name]) for name in sheets} == sheets
-    assert [card.memory for card in CARDS.values()] == sorted(
-        card.memory for card in CARDS.values()
-    )
-
-
-def test_a_load_has_nothing_in_memory_but_what_it_names() -> None:
-    assert [*memory(Load(TIED, Regime("none"), 16, rows=1, length=3)).moments] == [
-        "backward",
-        "loss",
-    ]
-    assert Load(TIED, KEPT, 16)[-5:] == (0, 0, 0, 0, 0)
-    assert Regime("kept") == Regime("kept", True, False, 1.0, GIB, 1.0)
-
-
-def test_a_teacher_that_is_not_there_yet_counts_as_large_as_the_model(tmp_path: Path) -> None:
-    settings = settings_of("distill", teacher="sft")
-    assert with_teacher(TIED, settings, tmp_path).teacher == TIED.parameters
-    assert with_teacher(TIED, settings_of("sft"), tmp_path).teacher == 0
 
 
 @pytest.mark.parametrize(("bits", "width"), [(4, NF4), (16, 2), (32, 4)])
@@ -338,39 +259,3 @@ def test_a_step_takes_its_training_and_its_sampling_and_a_run_all_its_steps() ->
     assert time["steps"] == 19  # 303 rows, 16 a step
     seconds = training_seconds(alone, machine.card, 4, 300)
     assert time["seconds_a_step"] == pytest.approx(seconds, abs=0.005)
-
-
-@pytest.mark.parametrize(("samples", "batches"), [(0, 1), (3, 2)])
-def test_an_evaluation_takes_its_greedy_answers_and_the_samples_after_them(
-    samples: int, batches: int
-) -> None:
-    """Of 4 prompts, answered once each, and 3 times more: 16 answers, of which 12 fit at once."""
-    shape, machine = find_shape("Qwen/Qwen2.5-7B-Instruct"), with_memory(24)
-    settings = settings_of("eval", batch_size=4, num_samples=samples, engine="hf")
-    load = load_of("eval", settings, shape, True, 900)
-    assert load.sampled == 4 * max(1, samples)
-    seconds = batches * sampling_seconds(load, machine.card, settings.max_new_tokens)
-    time = plan("eval", settings, shape, machine, RowLengths(100, 900, 300)).time
-    assert time["seconds_a_step"] == pytest.approx(seconds, abs=0.005)
-
-
-def test_the_positions_of_a_model_are_those_of_its_config() -> None:
-    assert find_shape("Qwen/Qwen2.5-7B-Instruct").max_positions == 32768
-
-
-@pytest.mark.parametrize("key", ["num_experts", "num_local_experts", "n_routed_experts"])
-def test_a_mixture_of_experts_is_refused_by_any_of_its_names(key: str) -> None:
-    config = {
-        "num_hidden_layers": 2,
-        "hidden_size": 8,
-        "num_attention_heads": 2,
-        "intermediate_size": 16,
-        "vocab_size": 100,
-    }
-    plain = shape_of({**config, key: 1}, "config.json")
-    assert plain == Shape(2, 8, 2, 2, 4, 16, 100, False, 2**31)
-    with pytest.raises(UserError, match="mixture of experts"):
-        shape_of({**config, key: 2}, "config.json")
-    grouped = {"num_key_value_heads": 1, "head_dim": 3, "tie_word_embeddings": True}
-    limited = shape_of({**config, **grouped, "max_position_embeddings": 77}, "config.json")
-    assert limited == Shape(2, 8, 2, 1, 3, 16, 100, True, 77)

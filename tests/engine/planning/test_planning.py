@@ -2,7 +2,6 @@
 is told.
 """
 
-import contextlib
 import csv
 import hashlib
 import json
@@ -22,7 +21,7 @@ from agentlite.config.settings import COMMANDS as SETTINGS
 from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.estimate import RowLengths, data_of, load_of, plan
-from agentlite.engine.planning.gpus import gigabytes, machine_of, with_memory
+from agentlite.engine.planning.gpus import machine_of, with_memory
 from agentlite.engine.planning.memory import (
     GIB,
     REGIMES,
@@ -30,14 +29,10 @@ from agentlite.engine.planning.memory import (
     Regime,
     adapter_parameters,
     fits,
-    logits,
     memory,
 )
-from agentlite.engine.planning.model_shape import PUBLISHED, Shape, base_of, find_shape, shape_of
+from agentlite.engine.planning.model_shape import PUBLISHED, Shape, base_of, find_shape
 from agentlite.engine.planning.suggest_fit import fitting, largest
-from agentlite.engine.planning.sweep_plot import sweep
-from agentlite.engine.planning.time_and_disk import CARDS, efficiency, operations, training_seconds
-from agentlite.workspace.model_source import embedded_file
 
 POINTS = Path(__file__).with_name("published_memory.csv")
 COMMANDS = tuple(name for name, settings in SETTINGS.items() if hasattr(settings, "in_memory"))
@@ -161,14 +156,6 @@ def test_more_rows_and_longer_ones_never_take_less(command, engine, rows, length
     assert memory(once).total <= memory(longer).total or longer.sampled < once.sampled
 
 
-@pytest.mark.long
-@given(st.sampled_from(["sft", "dpo", "grpo"]), ENGINES, st.integers(1, 256))
-def test_a_higher_rank_takes_more(command, engine, rank):
-    assert total(command, lora_r=rank, engine=engine) < total(
-        command, lora_r=rank + 1, engine=engine
-    )
-
-
 @given(st.sampled_from(COMMANDS), ENGINES, st.sampled_from(sorted(SHAPES)))
 def test_fewer_bits_never_take_more(command, engine, name):
     """But for a small model with a large vocabulary under PEFT, which makes the embeddings float32
@@ -235,62 +222,6 @@ def test_the_search_finds_the_largest(limit, most):
     assert largest(lambda number: number <= limit, most) == min(limit, most)
 
 
-def test_a_reference_an_answer_drawn_and_a_second_row_each_take_their_own():
-    sft, dpo, grpo = (
-        load_of(command, settings_of(command, batch_size=4), SEVEN, True)
-        for command in ("sft", "dpo", "grpo")
-    )
-    assert dpo.tokens == 2 * sft.tokens
-    assert memory(dpo).terms["reference"] == memory(dpo).terms["adapter"]
-    assert memory(grpo).moments.keys() == {"backward", "loss", "sampling"}
-    kto = load_of("dpo", settings_of("dpo", batch_size=4, loss_type="kto"), SEVEN, True)
-    assert kto.tokens == sft.tokens and "reference" in memory(kto).terms
-    for without in ({"reference_free": True}, {"loss_type": "simpo"}, {"loss_type": "orpo"}):
-        free = load_of("dpo", settings_of("dpo", **without), SEVEN, True)
-        assert "reference" not in memory(free).terms
-
-
-# Inputs and outputs of a block's linear layers: 16 + 12 + 12 + 16 (attention) + 3 * 24 (MLP) = 128.
-SMALL = Shape(
-    layers=2,
-    hidden=8,
-    heads=2,
-    kv_heads=1,
-    head_dim=4,
-    intermediate=16,
-    vocab=100,
-    tied=True,
-    max_positions=4096,
-)
-LORA = Load(SMALL, REGIMES["unsloth"], bits=4, lora_r=3, rows=1, length=10)
-
-
-def test_an_adapter_its_gradients_and_its_moments_take_the_bytes_counted_by_hand():
-    """3 * 2 * 128 = 768 parameters: 4 bytes each in float32, as many for the gradient; the two
-    moments of Adam take 1 byte each in 8 bit, 4 in float32.
-    """
-    assert adapter_parameters(SMALL, 3, ("all-linear",)) == 768
-    terms = memory(LORA).terms
-    assert terms["adapter"] == 768 * 4 == 3072
-    assert terms["gradients"] == 3072
-    assert terms["optimizer"] == 768 * 2 == 1536
-    float32 = LORA._replace(optimizer="adamw_torch")
-    assert memory(float32).terms["optimizer"] == 768 * 8 == 6144
-
-
-@pytest.mark.parametrize(
-    ("length", "expected"),
-    [
-        (10, 10 * 8 * 4 + 10 * 100 * 4),  # hidden states, and the logits of all positions
-        (2000, 2000 * 8 * 4 + 1024 * 100 * 4),  # the logits of 1,024 positions at a time
-    ],
-)
-def test_a_fused_loss_holds_float32_logits_of_a_thousand_positions(length, expected):
-    assert logits(LORA._replace(length=length)) == expected
-    eager = LORA._replace(length=length, regime=REGIMES["hf"]._replace(fused=False))
-    assert logits(eager) == length * 100 * 16
-
-
 def test_grpo_samples_every_answer_of_a_step_before_it_trains():
     """4 rows * 6 micro-batches = 24 answers of 3 prompts; with Unsloth each answer is a row, and
     as many are sampled at a time as half of what training leaves of 12 GiB holds."""
@@ -329,87 +260,7 @@ def test_an_adapter_has_the_parameters_that_peft_says():
         adapter_parameters(llama, 8, ("q_porj",))
 
 
-@pytest.mark.long
-def test_the_embedded_model_has_the_shape_of_its_own_file():
-    from gguf import GGUFReader
-
-    fields = GGUFReader(str(embedded_file("smollm2-135m"))).fields
-    said = {
-        name.removeprefix("llama."): field.contents()
-        for name, field in fields.items()
-        if name.startswith("llama.")
-    }
-    shape = find_shape("smollm2-135m")
-    assert (shape.layers, shape.hidden, shape.intermediate) == (
-        said["block_count"],
-        said["embedding_length"],
-        said["feed_forward_length"],
-    )
-    assert (shape.heads, shape.kv_heads) == (
-        said["attention.head_count"],
-        said["attention.head_count_kv"],
-    )
-
-
 CONFIG = json.loads(PUBLISHED.read_bytes())["Qwen/Qwen2.5-7B-Instruct"]
-
-
-@pytest.mark.parametrize(
-    "key",
-    ["num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"],
-)
-def test_a_missing_field_is_named_with_its_file(tmp_path, key):
-    path = tmp_path / "config.json"
-    path.write_text(
-        json.dumps({name: value for name, value in CONFIG.items() if name != key}), encoding="utf-8"
-    )
-    answer = CliRunner().invoke(group, ["plan", "--config-json", str(path), "--run", str(tmp_path)])
-    assert isinstance(answer.exception, UserError)
-    assert answer.exception.exit_code == 5
-    assert key in answer.exception.problem and str(path) in answer.exception.location
-
-
-@pytest.mark.parametrize(
-    "changed", [{"num_experts": 8}, {"hidden_size": "large"}, {"vocab_size": 0}]
-)
-def test_what_cannot_be_planned_is_refused(changed):
-    with pytest.raises(UserError):
-        shape_of({**CONFIG, **changed}, "config.json")
-
-
-ANYTHING = (
-    st.none()
-    | st.booleans()
-    | st.integers(-3, 10**6)
-    | st.text(max_size=3)
-    | st.just({})
-    | st.just([])
-)
-
-
-@given(
-    st.dictionaries(st.sampled_from([*CONFIG, "head_dim", "text_config", "num_experts"]), ANYTHING)
-)
-def test_whatever_a_config_says_it_is_a_shape_or_refused(changed):
-    with contextlib.suppress(UserError):
-        assert shape_of({**CONFIG, **changed}, "config.json").parameters > 0
-
-
-@pytest.mark.parametrize("content", ["{", "[]", None])
-def test_a_config_that_is_none_is_refused(tmp_path, content):
-    path = tmp_path / "config.json"
-    if content is not None:
-        path.write_text(content, encoding="utf-8")
-    answer = CliRunner().invoke(group, ["plan", "--config-json", str(path), "--run", str(tmp_path)])
-    assert isinstance(answer.exception, UserError)
-    assert answer.exception.exit_code == 5
-
-
-def test_a_config_says_what_a_published_name_says(tmp_path):
-    assert shape_of(CONFIG, "") == SEVEN == shape_of({"text_config": CONFIG}, "")
-    gemma = {**CONFIG, "model_type": "gemma", "head_dim": None}
-    gemma.pop("tie_word_embeddings")
-    assert shape_of(gemma, "").tied and shape_of(gemma, "").head_dim == 128
 
 
 def test_the_shows_line_of_the_issue_answers_in_one_json_object(tmp_path):
@@ -448,100 +299,6 @@ def test_the_shows_line_of_the_issue_answers_in_one_json_object(tmp_path):
         )
     ]
     assert {"12 GB", "16 GB", "24 GB", "80 GB"} <= set(texts)
-
-
-@pytest.mark.parametrize(
-    ("model", "command", "engine", "named"),
-    [
-        ("Qwen/Qwen3-8B", "grpo", "unsloth", True),
-        ("Qwen/Qwen3-8B", "pairs", "unsloth", True),
-        ("Qwen/Qwen3-8B", "sft", "unsloth", False),  # decodes nothing
-        ("Qwen/Qwen3-8B", "grpo", "hf", False),
-        ("Qwen/Qwen2.5-7B-Instruct", "grpo", "unsloth", False),  # Unsloth has no graphs for it
-    ],
-)
-def test_a_switch_is_named_where_it_has_an_effect(model, command, engine, named, tmp_path):
-    words = ["--command", command, "--model", model, "--profile", "rtx4090"]
-    words += ["--set", f"{command}.engine={engine}", "--run", str(tmp_path), "--json"]
-    answer = CliRunner().invoke(group, ["plan", *words], catch_exceptions=False)
-    switches = json.loads(answer.stdout)["switches"]
-    assert switches == ({"UNSLOTH_DECODE_CUDA_GRAPHS": "1"} if named else {})
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_planned_and_drawn(tmp_path, command):
-    asked = [
-        "plan",
-        "--model",
-        "smollm2-135m",
-        "--command",
-        command,
-        "--profile",
-        "rtx3060",
-        "--run",
-        str(tmp_path),
-    ]
-    answer = CliRunner().invoke(group, asked, catch_exceptions=False)
-    assert "total" in answer.stdout and "fits into 12.0 GiB" in answer.stdout
-    ElementTree.fromstring(sweep(command, settings_of(command), SEVEN, 'a "model" & more'))
-
-
-def test_a_picture_has_a_curve_for_each_weight_and_a_dot_where_it_reaches_a_card():
-    picture = ElementTree.fromstring(sweep("sft", settings_of("sft"), SEVEN, "seven"))
-    marks: dict[str, list[ElementTree.Element]] = {}
-    for one in picture.iter():
-        marks.setdefault(f"{one.tag.rpartition('}')[2]} {one.get('class')}", []).append(one)
-    curves = {}
-    for bits in (4, 16):
-        (path,) = (one.get("d") for one in marks[f"path curve bits{bits}"] if "L" in one.get("d"))
-        curves[bits] = [tuple(map(float, point.split())) for point in path[1:].split("L")]
-        (dot,) = marks[f"circle dot{bits}"]
-        at = (float(dot.get("cx")), float(dot.get("cy")))
-        # between the points of its curve (y counts downwards), and a little below the card's line
-        left = max(point for point in curves[bits] if point[0] <= at[0])
-        right = min(point for point in curves[bits] if point[0] > at[0])
-        assert left[1] > at[1] > right[1]
-        lines = [float(one.get("d").split()[1].split("H")[0]) for one in marks["path card"]]
-        assert any(line < at[1] < line + 12 for line in lines)
-        assert curves[bits][0][1] > curves[bits][-1][1]
-    assert [x for x, _ in curves[4]] == [x for x, _ in curves[16]]
-    assert all(four > more for (_, four), (_, more) in zip(curves[4], curves[16], strict=True))
-    assert [one.text for one in marks["text dot4"] + marks["text dot16"]] == ["18k", "27k"]
-    ((first, _), *_, (last, _)) = curves[4]
-    assert (first, last) == (56.0, 740.0)  # the whole width between the margins
-
-
-def test_a_model_that_cannot_be_had_is_named(tmp_path):
-    answer = CliRunner().invoke(group, ["plan", "--model", "some/model", "--run", str(tmp_path)])
-    assert isinstance(answer.exception, UserError)
-    assert answer.exception.exit_code == 8
-    answer = CliRunner().invoke(group, ["plan", "--run", str(tmp_path)])
-    assert isinstance(answer.exception, UserError)
-    assert "no model" in answer.exception.problem
-
-
-@pytest.mark.parametrize("text", ["", "much", "0GB", "-4", "12MB"])
-def test_a_memory_that_is_none_is_refused(text):
-    with pytest.raises(UserError):
-        gigabytes(text)
-
-
-def test_a_card_is_found_by_its_memory_and_a_profile_by_its_name():
-    assert with_memory(23.99).card == CARDS["rtx4090"]
-    assert with_memory(4).card == CARDS["rtx4060"]  # the smallest that is known
-    assert machine_of("rtx3060").capacity == 12 * GIB == machine_of("auto", "12 GiB").capacity
-    assert not machine_of("cpu").gpu
-
-
-def test_operations_are_those_that_are_counted_by_hand():
-    """N weights, L layers, H heads of d, T tokens: 6 N + 8 L H d T with an adapter and checkpoints;
-    a forward pass more for a reference, 8 N + 8 L H d T for all parameters."""
-    load = load_of("sft", settings_of("sft", max_length=2048), SEVEN, True)
-    linear = SEVEN.linear + SEVEN.vocab * SEVEN.hidden
-    attention = SEVEN.layers * SEVEN.heads * SEVEN.head_dim * 2048
-    assert operations(load) == 6 * linear + 8 * attention
-    assert operations(load._replace(reference=True)) == 8 * linear + 10 * attention
-    assert operations(load._replace(full=True)) == 8 * linear + 8 * attention
 
 
 def prepared(run: Path, longest: int) -> None:
@@ -598,15 +355,6 @@ def test_rollouts_are_planned_as_long_as_they_may_be_whatever_a_prep_holds(comma
         assert data_of(command, recorded, tmp_path).longest > 777
 
 
-def test_a_dry_run_that_cannot_know_the_model_says_so(monkeypatch):
-    from agentlite.engine.planning.dry_run import dry_run_memory
-
-    assert (
-        "cannot be reached"
-        in dry_run_memory("sft", settings_of("sft"), "some/model", 100)["unknown"]
-    )
-
-
 def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
     from agentlite.engine.planning.dry_run import dry_run_memory
 
@@ -639,53 +387,3 @@ def test_packed_rows_are_planned_as_the_tokens_of_a_micro_batch(max_length: int,
     alone = SftSettings(batch_size=3, max_length=max_length)
     for gpu, of in ((True, alone), (False, alone), (False, settings)):
         assert load_of("sft", of, load.shape, gpu, 300).length == 300
-
-
-@pytest.mark.parametrize(
-    ("command", "changed", "rows", "reference"),
-    [
-        ("sft", {"batch_size": 3}, 3, False),
-        ("dpo", {"batch_size": 3}, 6, True),
-        ("dpo", {"batch_size": 3, "reference_free": True}, 6, False),
-        ("grpo", {"batch_size": 3}, 3, True),
-        ("pairs", {"batch_size": 3}, 0, False),
-        ("eval", {"batch_size": 3}, 0, False),
-    ],
-)
-def test_a_stage_holds_the_rows_of_a_micro_batch_and_a_reference_where_it_compares_with_one(
-    command: str, changed: dict[str, Any], rows: int, reference: bool
-) -> None:
-    load = load_of(command, settings_of(command, **changed), SEVEN, True)
-    assert (load.rows, load.reference) == (rows, reference)
-
-
-def test_layers_have_the_names_that_adapters_are_put_on():
-    names = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
-    assert {*SMALL.matrix_shapes} == names
-    for name, (inputs, outputs) in SMALL.matrix_shapes.items():
-        expected = 2 * SMALL.layers * (inputs + outputs)
-        assert adapter_parameters(SMALL, 2, (name,)) == expected
-
-
-def test_a_step_takes_as_long_as_all_its_micro_batches():
-    load = Load(SMALL, REGIMES["unsloth"], 16, lora_r=8, rows=2, length=100)
-    one = training_seconds(load, CARDS["a100"], 1, 80)
-    assert training_seconds(load, CARDS["a100"], 4, 80) == pytest.approx(4 * one)
-    tokens = 2 * 80
-    assert one == pytest.approx(tokens * operations(load) / (312e12 * efficiency(load)))
-
-
-@pytest.mark.parametrize("command", ["sft", "dpo", "distill"])
-@pytest.mark.parametrize("words", [[], ["--fit", "1GB"], ["--profile", "t4"]])
-def test_a_plan_without_a_model_names_the_command_that_is_missing(
-    command, words, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    planned = ["plan", "--command", command, "--run", str(tmp_path), *words]
-    result = CliRunner().invoke(group, planned)
-    error = result.exception
-    assert isinstance(error, UserError) and error.exit_code == 2
-    data = "pairs" if command == "dpo" else "prep"
-    assert f": {command} takes that of {data}, which is not there yet." in error.problem
-    assert f"`agentlite {data}`" in error.fix and "--config-json" in error.fix
-    assert "''" not in result.stderr and "''" not in str(error)

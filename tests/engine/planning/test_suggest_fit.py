@@ -23,16 +23,6 @@ def pasted(one: FittingRows) -> dict[str, str]:
     return dict(word.partition(".")[2].split("=") for word in words)
 
 
-def test_weights_of_8_bit_that_were_set_change_no_suggestion() -> None:
-    machine = with_memory(24)
-    plain, eight = (
-        fitting("sft", settings_of("sft", **changed), SEVEN, machine)
-        for changed in ({}, {"load_in_4bit": False, "load_in_8bit": True})
-    )
-    assert plain == eight and [one.bits for one in plain] == [4, 16]
-    assert [pasted(one)["load_in_4bit"] for one in plain] == ["true", "false"]
-
-
 def test_without_a_card_there_are_weights_of_32_bit_alone() -> None:
     machine = Machine(False, CARDS["cpu"], 8 * GIB)
     [one] = fitting("sft", settings_of("sft", load_in_4bit=False), SMALL, machine)
@@ -45,15 +35,6 @@ def test_short_rows_fit_in_larger_number_and_the_longest_that_fits_is_the_same()
     assert (by_limit.length, by_data.length) == (2048, 300)
     assert by_data.batch_size > by_limit.batch_size
     assert by_data.max_length == by_limit.max_length
-
-
-def test_where_no_row_fits_the_suggestion_has_shorter_ones() -> None:
-    settings = settings_of("sft", max_length=16384)
-    one = fitting("sft", settings, SEVEN, with_memory(8))[0]
-    assert one.batch_size == 0 and 0 < one.max_length < 16384
-    assert pasted(one)["max_length"] == str(one.max_length) and pasted(one)["batch_size"] == "1"
-    none = fitting("sft", settings, SEVEN, with_memory(5))[1]
-    assert (none.batch_size, none.max_length, none.paste) == (0, 0, "")
 
 
 @pytest.mark.parametrize(("rows", "accumulated"), [(2, 8), (3, 5), (16, 1)])
@@ -71,20 +52,3 @@ def test_a_step_is_cut_into_equal_parts() -> None:
     one = fitting("sft", settings, SEVEN, with_memory(12))[0]
     assert 5 <= one.batch_size < 15
     assert (pasted(one)["batch_size"], pasted(one)["gradient_accumulation"]) == ("5", "3")
-
-
-@pytest.mark.parametrize(("engine", "kept"), [("unsloth", True), ("hf", False)])
-def test_answers_that_are_sampled_a_few_at_a_time_keep_their_batch(engine: str, kept: bool) -> None:
-    """Any number of them fits where they are not in memory at once."""
-    settings = settings_of("pairs", batch_size=7, engine=engine)
-    one = fitting("pairs", settings, SEVEN, with_memory(24))[0]
-    assert (one.batch_size == 7) == kept and pasted(one)["batch_size"] == str(one.batch_size)
-    assert "gradient_accumulation" not in one.paste
-
-
-def test_what_an_engine_takes_is_not_there_for_rows() -> None:
-    alone, beside = (
-        fitting("grpo", settings_of("grpo", engine="hf", vllm=vllm), SMALL, with_memory(8))[1]
-        for vllm in (False, True)
-    )
-    assert 0 < beside.batch_size < alone.batch_size
