@@ -269,35 +269,6 @@ def test_any_number_of_workers_gives_the_same_bytes(
     assert run(path, tmp_path, workers=2, out="by-1", **same).status == "up to date"
 
 
-# --- what a second reader found ---
-
-
-def test_what_is_said_and_what_arguments_hold_is_not_repaired(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    tools = [
-        {
-            "name": "run",
-            "parameters": {"type": "object", "properties": {"arguments": {"type": "string"}}},
-        }
-    ]
-    calls = [
-        {
-            "id": "a",
-            "type": "function",
-            "function": {"name": "run", "arguments": {"arguments": "{'a': 1}"}},
-        }
-    ]
-    path.write_bytes(
-        b'{"instruction": "Mend it", "input": "{\'a\': True}", "output": "{\'a\': 1}"}\n'
-        + line(calls=calls, tools=tools)
-        + b"\n"
-    )
-    run(path, tmp_path, repair=["literal"])
-    first, second = records(tmp_path)
-    assert first.messages[0].content == "Mend it\n{'a': True}"
-    assert second.messages[1].calls[0].arguments == {"arguments": "{'a': 1}"}
-
-
 # --- what happens while rows are read ---
 
 
@@ -438,28 +409,6 @@ def test_tools_that_nothing_declares_are_counted_and_named(
     found = run(dialogs, tmp_path, tools=[tools], out="joined").figures["undescribed"]
     assert found == {"tools": 1, "records": 8}
     assert "the 1 declared tools do not have them" in capsys.readouterr().err
-
-
-def test_rows_with_several_right_calls_are_for_tests_and_counted_whatever_split_they_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    truth = {"should_call_tool": True, "reasoning_chain": ["It changes."]}
-    rows = [
-        {
-            "sample_id": f"tj_{number}",
-            "task_type": "timing_judgment",
-            "instruction": f"Is day {number} wet?",
-            "candidate_tools": ["rain_001", "tide_002"][: 1 + number // 2],
-            "ground_truth": truth,
-            "split": "train",
-        }
-        for number in range(4)
-    ]
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    figures = run(str(file), tmp_path).figures
-    assert (figures["train"], figures["test"], figures["for_tests"]) == (2, 2, 2)
-    assert "2 records are only for tests: any call is right" in capsys.readouterr().err
 
 
 def llama_3_1(smollm2: Template, monkeypatch: pytest.MonkeyPatch) -> None:

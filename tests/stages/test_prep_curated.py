@@ -363,49 +363,6 @@ def test_the_second_run_replays_what_the_first_one_learned_and_again_the_same(fi
     assert {one["id"] for one in read_rows(tmp_path / "r" / "second" / "train.jsonl")} == learned
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("split", ["dev", "test"])
-def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_dev_or_test(
-    split, tmp_path
-):
-    rows = [asked(number) for number in range(30)]
-    rows[4]["messages"][0]["content"] += " Write to ann@mail.org."
-    buffer = {"replay": str(tmp_path / "buffer"), "continual_replay_ratio": 1.0}
-    # other records with the same questions: only the questions tie them to those read below
-    before = [
-        {**one, "messages": [*one["messages"][:-1], {**one["messages"][-1], "content": "Indeed."}]}
-        for one in rows
-    ]
-    first = write(tmp_path / "first.jsonl", before)
-    run(tmp_path / "r", first, **buffer, dev=0.0, test=0.0, out="first")
-    held = write(tmp_path / "held.jsonl", rows[:3])
-    second = write(
-        tmp_path / "second.jsonl", [rows[1], *rows[10:20], *(chat(number) for number in range(30))]
-    )
-    done = run(
-        tmp_path / "r",
-        second,
-        **buffer,
-        holdout=[held],
-        personal="mask",
-        **{"dev": 0.0, "test": 0.0, split: 0.5},
-        out="second",
-    )
-    second_rows = provenance(tmp_path / "r", "second")
-    again = {row["id"] for row in second_rows if row["location"] == "the buffer"}
-    assert len(again) == done.figures["replayed"] > 0
-    train = (tmp_path / "r" / "second" / "train.jsonl").read_text(encoding="utf-8")
-    assert "ann@mail.org" not in train
-    withheld = [
-        from_row(one).messages[0].content
-        for one in read_rows(tmp_path / "r" / "second" / f"{split}.jsonl")
-    ]
-    assert any(asked(number)["messages"][0]["content"] in withheld for number in range(10, 20))
-    for question in (*withheld, *(one["messages"][0]["content"] for one in rows[:3])):
-        assert json.dumps(question) not in train
-    assert not again & {row["id"] for row in second_rows if row["location"] != "the buffer"}
-
-
 def test_where_no_row_is_left_the_reasons_are_told(files, tmp_path):
     for dry_run in (True, False):
         with pytest.raises(

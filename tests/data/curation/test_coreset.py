@@ -176,11 +176,6 @@ def test_cosines_are_those_of_the_weighted_tokens() -> None:
     assert vectors.cosines(len(texts) - 1)[:-2] == pytest.approx(0)
 
 
-def test_tokens_are_words_and_neighbouring_characters() -> None:
-    assert [*tokens("Oslo 的天气 3.5")] == ["oslo", "的天", "天气", "3", "5"]
-    assert [*tokens("好 ok_2")] == ["好", "ok_2"]
-
-
 def said(*texts: str, **fields: Any) -> Record:
     return Record(
         messages=tuple(Message(("user", "assistant")[n % 2], text) for n, text in enumerate(texts)),
@@ -228,18 +223,6 @@ def test_the_first_run_fills_the_buffer_and_the_next_one_replays_from_it(tmp_pat
     assert ids(drawn) < ids(rows(*range(15)))
     assert add(found, second) == (35, 15)
     assert ids(buffer_rows(find_buffer(tmp_path / "b", "three"))) == ids(rows(*range(35)))
-
-
-def test_the_same_run_again_draws_the_same_and_adds_nothing(tmp_path: Path) -> None:
-    add(find_buffer(tmp_path, "one"), rows(*range(10)))
-    before = find_buffer(tmp_path, "two")
-    kept = add(before, rows(*range(10, 20)), 15)
-    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    again = find_buffer(tmp_path, "two")
-    assert again == before._replace(is_done=True)
-    assert buffer_rows(again) == sorted(rows(*range(10)), key=lambda row: row["id"])
-    assert add(again, rows(*range(50, 60))) == kept
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
 
 
 def test_beyond_its_capacity_the_buffer_keeps_a_choice_of_old_and_new_whatever_their_order(
@@ -299,8 +282,3 @@ def test_the_proxy_loss_by_hand():
     assert wording(four).proxy_loss == pytest.approx(4 / 512 + math.log(4) / 5)
     entropy = -(2 / 4 * math.log(2 / 4) + 2 * 1 / 4 * math.log(1 / 4))
     assert wording(said("Yes no", "yes me")).proxy_loss == pytest.approx(4 / 512 + entropy / 5)
-
-
-@pytest.mark.parametrize("loss", [True, math.nan, math.inf, "2", None])
-def test_a_loss_of_the_row_that_is_no_number_is_not_taken_for_one(loss: object) -> None:
-    assert wording(said("yes", meta={"loss": loss})).proxy_loss == wording(said("yes")).proxy_loss

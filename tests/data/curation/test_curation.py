@@ -17,7 +17,6 @@ from support.examples import examples
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import SPLITS, Call, Gold, GoldCall, Message, Parsed, Record, Tool
 from agentlite.data.curation.decontaminate import leaks
-from agentlite.data.curation.dedup import equal_copies
 from agentlite.data.curation.distractors import add_distractors
 from agentlite.data.curation.join_dialogs import join_dialogs
 from agentlite.data.curation.split import Split, assign_splits
@@ -222,21 +221,6 @@ def test_a_nul_is_refused_wherever_it_stands() -> None:
     check_dialog(replace(GOOD, messages=(Message("user", "a\\u0000b"), ANSWER)))
 
 
-def test_a_plain_text_need_not_take_turns() -> None:
-    said = (Message("assistant", "Once upon a time."),)
-    validate(Record(messages=said, meta={"whole": True}))
-    with pytest.raises(RowError) as caught:
-        validate(Record(messages=said))
-    assert caught.value.code == "E203"
-
-
-def unique(records: Sequence[Record]) -> list[Record]:
-    copies = equal_copies(
-        [traits(record) for record in records], [record.source for record in records]
-    )
-    return [record for index, record in enumerate(records) if index not in copies]
-
-
 # --- split ---
 
 WORDS = [
@@ -393,17 +377,6 @@ def test_of_the_splits_that_a_group_bears_test_stays_before_dev_and_dev_before_t
         assert set(result.crossing.values()) == {many.index(borne[0])}
 
 
-@pytest.mark.parametrize("by", [BY[:-1], BY])
-def test_sizes_come_near_the_fractions(by: Sequence[str]) -> None:
-    """Within four standard deviations of as many draws as there are keys to draw by."""
-    records = assorted(2000, tools=500)
-    sizes = Counter(split(records, by).splits)
-    for side, fraction in {"train": 0.7, "dev": 0.1, "test": 0.2}.items():
-        assert abs(sizes[side] / 2000 - fraction) < 4 * (fraction * (1 - fraction) / 500) ** 0.5, (
-            sizes
-        )
-
-
 @settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 60))
 def test_the_split_does_not_depend_on_the_order_of_the_records(seed: int, count: int) -> None:
@@ -466,24 +439,6 @@ def test_a_record_keeps_the_split_it_bears() -> None:
         32: 30,
         33: None,
     }
-
-
-@pytest.mark.parametrize(
-    ("one", "tied"),
-    [
-        ("Fifteen letters", False),
-        ("Sixteen letters!!", False),
-        ("天气怎么样", False),
-        ("天气怎么样呢", True),
-        ("Fifteenletters12", True),
-    ],
-)
-def test_a_follow_up_ties_from_16_bytes_of_letters_and_digits_on(one: str, tied: bool) -> None:
-    pair = [
-        Record(messages=(Message("user", first), ANSWER, Message("user", one), ANSWER))
-        for first in ("tide tables for Brest", "puffins of Iceland")
-    ]
-    assert split(pair).groups == (1 if tied else 2)
 
 
 def calling_with(value: Any, query: str) -> Record:
@@ -590,14 +545,6 @@ def test_joined_dialogs_ask_and_expect_the_same_and_are_valid(k: int) -> None:
             assert record.parent == record.meta["joined"][0]
 
 
-def test_every_record_is_joined_once_or_kept_as_it_is() -> None:
-    records = unique(tool_records(60))
-    joined = join_dialogs(records, k=3, seed=0, fits=at_most(12))
-    parts = [part for record in joined for part in record.meta.get("joined", [record.id])]
-    assert sorted(parts) == sorted(record.id for record in records)
-    assert len(joined) < len(records)
-
-
 def test_records_where_no_call_is_due_are_neither_joined_nor_given_tools() -> None:
     records = tool_records(60)
     still = [r for r in records if r.task == "timing_decision"]
@@ -626,23 +573,6 @@ def test_foreign_tools_have_other_names_and_answer_no_equal_question() -> None:
     # a single tool may be the right one
     calling = [record for record in changed if expected_tools(record)]
     assert {len(record.tools) for record in calling} == {1, 2, 3, 4}
-
-
-def test_joining_and_foreign_tools_do_not_depend_on_the_order_but_on_the_seed() -> None:
-    records = unique(tool_records(60))
-    shuffled = random.Random(1).sample(records, len(records))
-    assert join_dialogs(records, k=3, seed=0, fits=at_most(9)) == join_dialogs(
-        shuffled, k=3, seed=0, fits=at_most(9)
-    )
-    assert join_dialogs(records, k=3, seed=0, fits=at_most(9)) != join_dialogs(
-        records, k=3, seed=1, fits=at_most(9)
-    )
-    ids = [
-        {record.id for record in add_distractors(given_order, n=3, seed=0)}
-        for given_order in (records, shuffled)
-    ]
-    assert ids[0] == ids[1]
-    assert ids[0] != {record.id for record in add_distractors(records, n=3, seed=1)}
 
 
 # --- samples, cut dialogs, leaks ---

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.curation.fingerprints import (
     comparable,
-    dialog_text,
     keys,
 )
 from agentlite.data.curation.minhash import band_size, jaccard, shingles
@@ -40,25 +39,6 @@ def test_values_that_are_meant_to_be_the_same_are_equal() -> None:
         assert keys(ones).calls != keys(twos).calls
 
 
-def test_the_keys_of_calls_are_those_of_their_names_arguments_and_turns() -> None:
-    f, g = Call("f", {"a": 1}), Call("g", {"a": 1})
-    calls = keys(record(calling(f, g)))
-    assert keys(record(calling(g, f))) == calls
-    assert keys(record(calling(f), calling(g))).calls != calls.calls
-    assert keys(record(calling(f), calling(g))).shape != calls.shape
-    assert keys(record(calling(f), calling(Call("g", {"a": 2})))).shape == (
-        keys(record(calling(f), calling(g))).shape
-    )
-    assert keys(record(calling(Call("f")), calling(Call("g")))).calls == 0
-    assert keys(record(calling(f, g), tools=(Tool("g"), Tool("f")))) == calls
-    assert keys(record(calling(f, g), tools=(Tool("f"),))).shape != calls.shape
-    described = keys(record(calling(f, g), tools=(Tool("f", "d"), Tool("g"))))
-    assert described == calls
-    typed = keys(record(calling(f, g), tools=(Tool("f", "", {"type": "array"}), Tool("g"))))
-    assert (typed.shape, typed.calls, typed.first) == (calls.shape, calls.calls, calls.first)
-    assert typed.context != calls.context
-
-
 def test_the_context_ends_before_the_first_turn_to_learn() -> None:
     given = calling(Call("f", {"a": 1}), loss=False)
     one = keys(record(given, Message("tool", "x"), calling(Call("f"))))
@@ -73,17 +53,6 @@ def test_the_bytes_of_values_are_those_of_texts_and_numbers_at_any_depth() -> No
         Call("g", {"d": "y"}),
     ]
     assert keys(record(calling(*calls), calling(calls[1]))).value_bytes == 4 + 2 + 4 + 1 + 1
-
-
-def test_the_text_of_a_dialog_is_all_but_its_system_turn_and_its_tools() -> None:
-    messages = (
-        Message("system", "Be kind."),
-        ASKED,
-        Message("assistant", "I look.", (Call("f", {"b": 1, "a": "天"}),)),
-        Message("tool", ""),
-    )
-    text = dialog_text(Record(messages=messages, tools=(Tool("f", "Does f."),)))
-    assert text == 'Is it wet in Oslo?\nI look.\nf {"b": 1, "a": "天"}'
 
 
 # --- sketches ---

@@ -12,7 +12,6 @@ from agentlite.config.resolve import parse_weights
 from agentlite.core.errors import UserError
 from agentlite.core.records import digest
 from agentlite.data.curation.mix import (
-    REST,
     TASKS,
     Mixed,
     draw,
@@ -31,9 +30,6 @@ TASK_WEIGHTS = {
 }  # seed 002's
 
 counts_of_tasks = st.fixed_dictionaries({task: st.integers(0, 60) for task in TASKS})
-counts_of_some_tasks = st.dictionaries(
-    st.sampled_from(TASKS), st.integers(1, 60), min_size=1, max_size=2
-)
 
 
 def rows(counts: Mapping[str, int], source: str = "a.jsonl") -> list[Traits]:
@@ -155,39 +151,6 @@ def test_rows_are_repeated_as_often_as_the_ratio_asks_where_they_are_too_few(
     assert bool(times) == (found.by_group["b"] > len(of_b))
 
 
-@given(
-    counts_of_some_tasks,
-    counts_of_some_tasks,
-    st.sampled_from(["0.5", "2", "0.5*", "2*"]),
-    st.sampled_from([{}, {"general": 1.0}, dict.fromkeys(TASKS, 0.0) | {"general": 1.0}]),
-)
-def test_a_group_counts_the_rows_that_it_gives(
-    a: Mapping[str, int], b: Mapping[str, int], ratio: str, weights: Mapping[str, float]
-) -> None:
-    """Also one of which no row can be drawn, since its tasks weigh 0: none can be repeated."""
-    records = [*rows(a), *rows(b, "b.jsonl")]
-    found = drawn(records, [f"b=b.jsonl:{ratio}"], weights)
-    given_rows = {REST: 0.0, "b": 0.0}
-    for index in found.indices:
-        name = "b" if records[index].source == "b.jsonl" else REST
-        given_rows[name] += found.factors.get(index, 1)
-    assert {name: round(count) for name, count in given_rows.items()} == found.by_group
-
-
-def test_a_folder_stands_for_its_files_and_a_group_may_have_several_sources() -> None:
-    records = (
-        rows({"general": 9}, "chat/x.jsonl")
-        + rows({"general": 9}, "chat/y.jsonl")
-        + rows({"general": 9}, "bfcl:multiple")
-    )
-    found = drawn(records, ["a=chat:1", "b=bfcl:multiple:0.5"])
-    assert found.by_group == {"a": 18, "b": 9}
-    assert (
-        drawn(records, ["a=chat/x.jsonl+chat/y.jsonl:1", "b=bfcl:multiple:0.5"]).indices
-        == found.indices
-    )
-
-
 @given(counts_of_tasks, counts_of_tasks, st.integers(1, 200), st.integers())
 def test_neither_order_nor_anything_but_seed_and_id_decides(
     counts: dict[str, int], others: dict[str, int], limit: int, seed: int
@@ -203,33 +166,9 @@ def test_neither_order_nor_anything_but_seed_and_id_decides(
         )
 
 
-def test_an_empty_class_is_named_and_the_others_share_its_weight() -> None:
-    found = drawn(rows({"tool_selection": 40, "timing_decision": 20}), weights=TASK_WEIGHTS)
-    assert found.by_task == {"tool_selection": 35, "timing_decision": 20}
-    assert found.notes[0].startswith("no row of multi_step_planning, tool_retrieval")
-
-
 def test_seed_002s_command_line_names_its_four_tasks() -> None:
     text = '{"tool_selection":0.35,"planning":0.30,"timing":0.20,"retrieval":0.15}'
     assert full_task_weights(parse_weights(text, "--task-weights")) == TASK_WEIGHTS
-
-
-@pytest.mark.parametrize(
-    ("weights", "told"),
-    [
-        ({"tool_selektion": 1.0}, "tool_selection"),
-        ({"tool": 1.0}, "may be tool_selection or tool_retrieval"),
-        ({"plan": 1.0}, "no task is called 'plan'"),
-        ({"general": -1.0}, "general=1"),
-        ({"general": float("nan")}, "0 or more"),
-        ({"general": float("inf")}, "0 or more"),
-    ],
-)
-def test_weights_that_are_none_are_refused_with_the_fix(
-    weights: dict[str, float], told: str
-) -> None:
-    with pytest.raises(UserError, match=told):
-        full_task_weights(weights)
 
 
 def test_a_group_of_sources_that_are_not_there_or_are_in_another_is_refused() -> None:

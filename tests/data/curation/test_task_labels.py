@@ -88,11 +88,6 @@ def test_a_record_has_the_task_of_what_is_due_in_it() -> None:
     assert {rule for _, _, rule in TABLE} | {"many tools on offer"} == set(RULES)
 
 
-def test_a_record_that_says_its_task_keeps_it() -> None:
-    record = replace(dialog("?Hello", ".Hello!", tools=0), task="self_cognition")
-    assert classified(record) == (record, "said")
-
-
 def test_gold_says_what_is_due_where_it_differs_from_the_turn() -> None:
     record = replace(dialog("?Weather in Oslo?", "!weather", ".Wet."), gold={1: Gold()})
     assert classified(record)[0].task == "timing_decision"
@@ -135,12 +130,6 @@ def test_a_question_asks_for_a_tool_if_it_wants_one_that_does_something() -> Non
             f"Use the {what} for rain.",
         ):
             assert rule_of(question) == "a call"
-
-
-def test_a_question_in_chinese_asks_for_a_tool_near_its_word() -> None:
-    for start, what in product(("哪个", "搜索", "有没有"), ("工具", "API")):
-        assert rule_of(f"请{start}{'好' * 8}{what}") == "a tool is sought"
-        assert rule_of(f"请{start}{'好' * 9}{what}") == "a call"
 
 
 CONDITIONS = [

@@ -1,16 +1,12 @@
 """agentlite.data.curation.traits: what a record asks, calls, and was made from."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentlite.core.records import ANY_TOOL, Gold, GoldCall, Message, Record, digest
 from agentlite.data.curation.traits import (
     SHORTEST_QUERY,
     always_expects_calls,
     expected_tools,
-    first_query,
-    normal,
     traits,
 )
 
@@ -42,16 +38,6 @@ def test_a_record_asks_what_is_long_enough_in_bytes_and_else_what_is_said_first(
     assert found.query == first
     assert found.queries == [bytes.fromhex(digest(query)) for query in all_of_them]
     assert {len(query) for query in found.queries} <= {8}
-
-
-def test_only_the_user_asks_and_a_plain_text_is_what_it_says() -> None:
-    said = (Message("system", "Be brief, and say no more."), Message("user", "Rain?"))
-    record = Record(messages=(*said, Message("assistant", "No rain is expected in Oslo.")))
-    assert (first_query(record), traits(record).query) == ("rain", "rain")
-    text = Record(
-        messages=(Message("assistant", "A plain text about rain."),), meta={"whole": True}
-    )
-    assert text.is_text and first_query(text) == "aplaintextaboutrain"
 
 
 def test_a_record_is_tied_to_itself_to_its_parent_and_to_all_that_it_was_joined_from() -> None:
@@ -88,11 +74,3 @@ def test_the_tools_of_a_record_are_those_that_its_gold_expects_by_name(
     record = asking(*map(str, range(len(turns))), gold=gold)
     assert (traits(record).tools, expected_tools(record)) == (tools, {*tools})
     assert always_expects_calls(record) is always
-
-
-@given(st.text())
-def test_a_text_is_the_same_in_other_letters_and_marks_and_never_becomes_empty(text: str) -> None:
-    assert normal(normal(text)) == normal(text)
-    assert bool(normal(text)) == bool(text)
-    if any(letter.isalnum() for letter in text):
-        assert normal(f" _{text}! ") == normal(text)

@@ -16,11 +16,10 @@ from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.records import Candidate, Gold, Message, Record, from_row
 from agentlite.core.row_files import encode, read_rows
 from agentlite.data.reject_examples import PLAIN, rollout
-from agentlite.rendering import PROTOCOLS, training_rows
+from agentlite.rendering import PROTOCOLS
 from agentlite.stages.pairs.scored import REWARD, Scored
 from agentlite.stages.prep.candidates import _best, _record
 from agentlite.workspace import run_folder
-from agentlite.workspace.model_source import load_template
 
 
 @pytest.fixture
@@ -86,13 +85,12 @@ def test_at_each_step_the_first_of_the_best_right_candidates_is_learned(run):
     assert {candidates[line - 1]["sample"] for line in lines} == {2} and len(lines) == len(made)
 
 
-@pytest.mark.parametrize("beside", [(), (str(DATA / "weather.jsonl"),)])
-def test_dev_questions_that_were_sampled_are_learned_and_measure_nothing_any_more(run, beside):
+def test_dev_questions_that_were_sampled_are_learned_and_measure_nothing_any_more(run):
     dev = [{**row, "split": "dev"} for row in read_rows(run / "prep" / "train.jsonl")]
     (run / "prep" / "train.jsonl").write_bytes(b"".join(map(encode, dev)))
     sampled(run, split="dev")
     result = agentlite.prep(
-        *beside,
+        str(DATA / "weather.jsonl"),
         run=str(run),
         out="best",
         trajectories=("pairs",),
@@ -108,23 +106,6 @@ def test_dev_questions_that_were_sampled_are_learned_and_measure_nothing_any_mor
     elsewhere = [one for one in learned(run) if one.split != "train"]
     assert not asked & {one.messages[0].content for one in elsewhere}
     assert result.figures["train"] >= len(made)
-
-
-def test_only_the_candidates_turn_has_a_part_in_the_loss(run):
-    prep(run)
-    template = load_template("smollm2-135m")
-    several = [one for one in learned(run) if len(one.turns) > 1]
-    assert several
-    for one in several:
-        trained = [
-            token
-            for row in training_rows(one, PROTOCOLS["hermes"], template)
-            for token, label in zip(row.input_ids, row.labels, strict=True)
-            if label != -100
-        ]
-        said = template.tokenizer.decode(trained)
-        assert one.messages[-1].content in said
-        assert all(call.name not in said for call in one.messages[one.turns[0]].calls)
 
 
 @pytest.mark.long
@@ -200,17 +181,6 @@ def test_a_score_that_no_rollout_has_is_refused(tmp_path, keep, settings):
                 **settings,
             )
         assert found.value.location == "--keep" and "env" in found.value.fix
-
-
-def test_a_score_that_only_some_rollouts_have_leaves_the_others_out(tmp_path):
-    file = tmp_path / "rows.jsonl"
-    file.write_text(f"{rollout()}\n{rollout(1).replace('env', 'bfcl')}", encoding="utf-8")
-    found = agentlite.prep(
-        str(file), run=str(tmp_path / "run"), model="smollm2-135m", keep="env>=0.5"
-    )
-    assert (found.figures["kept"], found.figures["filtered"]) == (1, 1)
-    rows = list(read_rows(tmp_path / "run/prep/provenance.jsonl"))
-    assert [row["done"]["scores"] for row in rows] == [{"env": 0.5}, {"bfcl": 0.5}]
 
 
 @pytest.mark.long
