@@ -24,15 +24,13 @@ from agentlite.data.curation.task_labels import classified
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.curation.truncate import cut
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import Raw, RawLine, decoded, quick, samples, to_record
+from agentlite.data.formats import Raw, RawLine, decoded, samples, to_record
 from agentlite.data.formats.by_source import format_of
 from agentlite.data.formats.json_repair import REPAIRABLE, repair
 from agentlite.data.formats.sage_tools import NO_CATALOGUE, undescribed
 from agentlite.data.rejects import Reject
 from agentlite.rendering import Mixture, encoding, renderer
 from agentlite.rendering.template import Template
-
-PLAIN = (None, "openai")  # the formats that a row may be of if it can be read quickly
 
 
 class IngestContext(NamedTuple):
@@ -105,10 +103,6 @@ PERSONAL: dict[str, Callable[[Record], tuple[Record, Counter[str]]]] = {
 def take(source: str, line: RawLine, context: IngestContext) -> IngestedRow:
     """The samples of a raw row."""
     wanted = format_of(context.settings.format, source)
-    if wanted in PLAIN and (record := quick(line)) is not None:
-        return IngestedRow(
-            source, "openai", (), [_sample(source, line, 0, lambda: record, context)]
-        )
     raw, repaired = readable(line, context.settings.repair)
     if raw.error:
         return IngestedRow(source, "", (), [_reject(raw, raw.error, 0)])
@@ -165,7 +159,7 @@ def measure(record: Record, context: IngestContext) -> Sized:
 
 
 def _sample(
-    source: str, raw: Raw | RawLine, number: int, read: Callable[[], Record], context: IngestContext
+    source: str, raw: Raw, number: int, read: Callable[[], Record], context: IngestContext
 ) -> IngestedRecord | LeftOut | Reject:
     settings, record_id, done = context.settings, "", Row()
     try:
@@ -316,6 +310,5 @@ def readable(line: RawLine, methods: Sequence[str]) -> tuple[Raw, Sequence[str]]
     return raw._replace(value=value, error=None), used
 
 
-def _reject(raw: Raw | RawLine, error: RowError, part: int) -> Reject:
-    content = raw.content.removesuffix(b"\n")
-    return Reject(raw.location, content, error.code, error.reason, part, error.hint, error.at)
+def _reject(raw: Raw, error: RowError, part: int) -> Reject:
+    return Reject(raw.location, raw.content, error.code, error.reason, part, error.hint, error.at)

@@ -28,7 +28,6 @@ from agentlite.data.formats import (
     ms_bench,
     ms_swift,
     openai,
-    openai_fast,
     prompt_completion,
     prompts,
     responses,
@@ -47,7 +46,6 @@ from agentlite.data.formats import (
 from agentlite.data.formats.extra_fields import stated_in
 from agentlite.data.formats.foreign_rows import foreign_row
 from agentlite.data.formats.json_decode import shortened
-from agentlite.data.formats.own_files import refuse_own_file
 from agentlite.data.formats.readers import (
     Raw,
     RawLine,
@@ -211,23 +209,10 @@ def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
         yield from turn
 
 
-def quick(line: RawLine) -> Record | None:
-    """The record of a row of OpenAI's that says nothing unusual; None for any other, whatever it
-    is.
-    """
-    if line.error or (record := openai_fast.read(line.content)) is None:
-        return None
-    try:
-        return _with_turns(record)
-    except RowError:
-        return None
-
-
 def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
     """A row's format, and the rows that it stands for. Raises RowError where none fits, or it holds
     no sample.
     """
-    refuse_own_file(value)
     value = _unpacked(value)
     name = format or detected(value)
     parts = FORMATS[name].parts(value)
@@ -291,7 +276,6 @@ __all__ = [
     "decoded",
     "detected",
     "files_of",
-    "quick",
     "raw_files",
     "read_lines",
     "read_raw",

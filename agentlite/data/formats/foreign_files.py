@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import NamedTuple
 
 from agentlite.core.errors import UserError
 from agentlite.core.plain_words import conversion, wide_encoding
@@ -14,50 +13,27 @@ HEAD = 4096  # bytes that are looked at
 LINES = 20
 
 
-class Foreign(NamedTuple):
-    """`begins`: bytes that such files begin with, `holds`: and bytes that follow soon."""
-
-    begins: bytes
-    what: str
-    fix: str
-    holds: bytes = b""
-
-
 EXPORT = "Export its rows as JSON, one object per line."
-UNPACK = "Unpack it, and give the files or the folder."
-NOT_ROWS = "Give the file that holds the dialogs."
-FETCH = "Open the address in a browser to see what it says, and download the file again."
-# the more particular first; {file}: its name
-SIGNATURES: tuple[Foreign, ...] = (
-    Foreign(b"PK\x03\x04", "an Excel workbook", EXPORT, b"xl/"),
-    Foreign(b"PK\x03\x04", "a Word document", EXPORT, b"word/"),
-    Foreign(b"PK\x03\x04", "a ZIP archive", "Unpack it: unzip {file} -d rows; agentlite prep rows"),
-    Foreign(b"PAR1", "Parquet", "Give it as a file, unpacked."),
-    Foreign(b"ARROW1", "an Arrow file", EXPORT),
-    Foreign(b"ORC", "an ORC file", EXPORT, b"\n"),
-    Foreign(b"BZh", "a bzip2 archive", "Unpack it: bunzip2 -k {file}"),
-    Foreign(b"\xfd7zXZ\0", "an xz archive", "Unpack it: unxz -k {file}"),
-    Foreign(b"7z\xbc\xaf", "a 7z archive", UNPACK),
-    Foreign(b"Rar!", "a RAR archive", UNPACK),
-    Foreign(b"\x89PNG", "a PNG picture", NOT_ROWS),
-    Foreign(b"\xff\xd8\xff", "a JPEG picture", NOT_ROWS),
-    Foreign(b"GIF8", "a GIF picture", NOT_ROWS),
-    Foreign(b"%PDF", "a PDF document", NOT_ROWS),
-    Foreign(b"SQLite format 3\0", "an SQLite database", EXPORT),
-    Foreign(b"\x93NUMPY", "a NumPy array", EXPORT),
-    Foreign(b"\x7fELF", "a program", NOT_ROWS),
-    Foreign(b"GGUF", "a GGUF model", NOT_ROWS),
-    Foreign(
-        b"version https://git-lfs.github.com/spec/",
+# how files of other kinds begin -> what they are and what to do; {file}: the name
+SIGNATURES: dict[bytes, tuple[str, str]] = {
+    b"PK\x03\x04": ("a ZIP archive", "Unpack it: unzip {file} -d rows; agentlite prep rows"),
+    b"PAR1": ("Parquet", "Give it as a file, unpacked."),
+    b"ARROW1": ("an Arrow file", EXPORT),
+    b"BZh": ("a bzip2 archive", "Unpack it: bunzip2 -k {file}"),
+    b"\xfd7zXZ\0": ("an xz archive", "Unpack it: unxz -k {file}"),
+    b"%PDF": ("a PDF document", "Give the file that holds the dialogs."),
+    b"SQLite format 3\0": ("an SQLite database", EXPORT),
+    b"version https://git-lfs.github.com/spec/": (
         "a Git LFS pointer, which stands in for the file",
         "Fetch the file itself in its repository: git lfs pull",
     ),
-)
-PAGE = re.compile(
-    rb"\s*(?:<\?xml.{0,200}?>\s*)?(?:<!--.{0,400}?-->\s*)?<(?:!doctype\s+)?html", re.I
-)
-TABLES = {"\t": "tab-separated values (TSV)", ",": "comma-separated values (CSV)"}
-TABLES |= {";": "semicolon-separated values (CSV)", "|": "a table with | between its columns"}
+}
+PAGE = re.compile(rb"\s*<(?:!doctype\s+)?html", re.IGNORECASE)
+TABLES = {
+    "\t": "tab-separated values (TSV)",
+    ",": "comma-separated values (CSV)",
+    ";": "semicolon-separated values (CSV)",
+}
 WRITE_ROWS = (
     "import csv, json, sys; [print(json.dumps(row)) for row in "
     "csv.DictReader(sys.stdin, delimiter={0})]"
@@ -69,13 +45,12 @@ def refuse_foreign(head: bytes, name: str) -> None:
     file = shlex.quote(name)
     if wide := wide_encoding(head):
         raise _refused(f"text in {wide}", f"Convert it: {conversion(wide, name)}", name)
-    for foreign in SIGNATURES:
-        if head.startswith(foreign.begins) and foreign.holds in head:
-            raise _refused(foreign.what, foreign.fix.format(file=file), name)
-    if head[257:262] == b"ustar":
-        raise _refused("a tar archive", f"Unpack it: tar -xf {file}", name)
+    for begins, (what, fix) in SIGNATURES.items():
+        if head.startswith(begins):
+            raise _refused(what, fix.format(file=file), name)
     if PAGE.match(head):
-        raise _refused("an HTML page, as a download that failed leaves it", FETCH, name)
+        fix = "Open the address in a browser to see what it says, and download the file again."
+        raise _refused("an HTML page, as a download that failed leaves it", fix, name)
     if (separator := _separator(head)) and name != "stdin":
         program = shlex.quote(WRITE_ROWS.format(json.dumps(separator)))
         new = shlex.quote(f"{Path(name).stem}.jsonl")

@@ -134,10 +134,6 @@ def not_json(error: json.JSONDecodeError, where: str = "") -> RowError:
     """
     text, place = error.doc, error.pos
     rest, before = text[place:].lstrip(), text[:place].rstrip()
-    if not where and (start := behind_prefix(text)):
-        reason = f"not JSON: something stands before the first {{, which is at column {start + 1}"
-        hint = "Cut it off: `sed 's/^[^{]*//' FILE > rows.jsonl`."
-        return RowError("E121", f"{reason}: {shortened(text[:start])}", hint, 0)
     where = where or f"at character {place + 1}"
     if error.msg == "Extra data":
         reason = "more than one JSON value on the line"
@@ -161,21 +157,6 @@ def not_json(error: json.JSONDecodeError, where: str = "") -> RowError:
         word = rest[0] if rest[0] == "'" else rest[: 5 if rest[0] == "F" else 4]
         return RowError("E121", f"not JSON but Python: {word} {where}", at=place)
     return RowError("E121", f"not JSON: {PROBLEMS.get(error.msg, error.msg)} {where}", at=place)
-
-
-def behind_prefix(text: str) -> int:
-    """Where the object of a line begins that is JSON but for a prefix, such as the time and level
-    of a log; 0 if it is another line.
-    """
-    start = text.find("{")
-    before = text[: max(start, 0)].strip()
-    if not before or before.endswith((",", "[")):  # the beginning of an array
-        return 0
-    try:
-        _, end = json.JSONDecoder().raw_decode(text, start)
-    except (ValueError, RecursionError):
-        return 0
-    return 0 if text[end:].strip() else start
 
 
 def _refuse_surrogates(text: str, value: object) -> None:

@@ -5,10 +5,8 @@ The content of a file decides how it is read, not its name; gzip and zstd are un
 
 import contextlib
 import gzip
-import hashlib
 import io
 import json
-import os
 import shlex
 import stat
 import zlib
@@ -22,20 +20,13 @@ from agentlite.core.plain_words import BOM, kind, utf8_text
 from agentlite.core.row_files import check_parquet, read_parquet
 from agentlite.data.formats import bfcl
 from agentlite.data.formats.foreign_files import HEAD, refuse_foreign
-from agentlite.data.formats.json_decode import behind_prefix, json_value, not_json
+from agentlite.data.formats.json_decode import json_value, not_json
 from agentlite.data.formats.json_repair import ENCODING
 from agentlite.workspace import run_folder
 
 LONGEST_LINE = 16 << 20
-LARGEST_EMPTY = 1 << 16  # bytes of a file in a folder that is looked at for having no row
-KEPT_OF_LONGER = 1 << 10
 PACKED_AT_ONCE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
-GROWN, UNTIL = (
-    200,
-    64 << 20,
-)  # a packed file may be so many times as large once unpacked, after so many bytes
-# of the messages of gzip and zstandard where the unpacked content is not what was packed
-CHECKSUM = ("CRC check failed", "Incorrect length", "doesn't match checksum")
+TORN = "the packed file is cut off or damaged here: what follows cannot be read"
 SUFFIXES = (
     ".jsonl",
     ".json",
@@ -71,7 +62,10 @@ def _zstd(file: BinaryIO) -> BinaryIO:
                     raise EOFError("the last frame is not whole")
                 if self.frame.eof:
                     self.frame = zstandard.ZstdDecompressor().decompressobj()
-                self.left = memoryview(self.frame.decompress(packed))  # a slice copies nothing
+                try:
+                    self.left = memoryview(self.frame.decompress(packed))  # a slice copies nothing
+                except zstandard.ZstdError as error:
+                    raise EOFError(str(error)) from error
             taken = self.left[: len(buffer)]
             self.left = self.left[len(taken) :]
             buffer[: len(taken)] = taken
@@ -91,57 +85,23 @@ PACKED: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {
 
 
 class Unpacked(io.RawIOBase):
-    """The content of a packed file, up to its end or to where it cannot be unpacked; up to where it
-    is far more than rows would be.
+    """The content of a packed file, up to its end or to where it cannot be unpacked (`is_torn`)."""
 
-    `broken`: why the content ends before the packed file says that it is whole. `lines`: line
-    breaks so far.
-    """
-
-    def __init__(self, content: Any, packed: BinaryIO, name: str):
-        self.content, self.packed, self.name = content, packed, name
-        self.size, self.lines = 0, 0
-        self.broken: RowError | None = None
+    def __init__(self, content: Any):
+        self.content, self.is_torn = content, False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if self.broken:
-            return 0
         try:
             # one piece: of several, those before a tear would be lost with it
-            content = self.content.read1(len(buffer))
-        except Exception as error:
-            self.broken = _broken(error)
+            content = b"" if self.is_torn else self.content.read1(len(buffer))
+        except (EOFError, zlib.error, OSError):
+            self.is_torn = True
             return 0
         buffer[: len(content)] = content
-        self.size += len(content)
-        self.lines += content.count(b"\n")
-        if self.size > UNTIL and self.size > GROWN * self.packed.tell():
-            raise UserError(
-                f"grows more than {GROWN}-fold when it is unpacked, as rows do not.",
-                "If these do, unpack it first.",
-                location=self.name,
-                exit_code=REJECTS,
-            )
         return len(content)
-
-
-def _broken(error: Exception) -> RowError:
-    """E104 in our words. Raises the error again if it does not come from unpacking."""
-    of_zstd = type(error).__name__ == "ZstdError"  # without importing it for files of other kinds
-    if not (of_zstd or isinstance(error, EOFError | zlib.error | OSError)):
-        raise error
-    if isinstance(error, EOFError):
-        problem = "is cut off here"
-    elif isinstance(error, OSError) and error.errno:
-        problem = f"cannot be read from here on: {error.strerror}"
-    elif any(words in str(error) for words in CHECKSUM):
-        problem = "has a wrong checksum: any row before this may have been changed"
-    else:
-        problem = "is damaged here, or shortly before"
-    return RowError("E104", f"the packed file {problem}")
 
 
 class RawLine(NamedTuple):
@@ -184,14 +144,7 @@ def files_of(source: str) -> list[str]:
             else f"Their names end in {', '.join(SUFFIXES)}.",
             location=source,
         )
-    for path in found:
-        if not _is_utf8(path):
-            raise UserError(
-                f"{ascii(os.fsencode(path))[1:]} is not UTF-8.",
-                "Rename that file, or name the others.",
-                location=source,
-            )
-    filled = [str(path) for path in found if not _is_empty(path)]
+    filled = [str(path) for path in found if path.stat().st_size]
     if not filled:
         raise UserError(
             "holds no row: all its files are empty.",
@@ -208,23 +161,6 @@ def files_of(source: str) -> list[str]:
     if empty := len(found) - len(filled):
         notice(f"{source}: files without a row are left out ({empty})")
     return filled
-
-
-def _is_empty(path: Path) -> bool:
-    """Whether a file can be read and has no row. Where it cannot, reading it says why."""
-    try:
-        if path.stat().st_size > LARGEST_EMPTY:
-            return False
-        return not any(True for _ in _rows(str(path), [path], io.BytesIO()))
-    except (OSError, UserError):
-        return False
-
-
-def _is_utf8(path: Path) -> bool:
-    try:
-        return bool(str(path).encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def raw_files(source: str) -> list[Path]:
@@ -279,18 +215,19 @@ def _rows(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[RawLine]:
 
 
 def _packed_or_plain(packed: BinaryIO, name: str) -> Iterator[RawLine]:
-    """The rows of a file; if it is packed and cannot be unpacked to its end, a last row with what
-    is wrong with it, and with what there is of a row that is torn.
-    """
-    unpacked = _unpacked(packed, name)
+    """The rows of a file; of a packed one that is torn, the last one says so."""
+    unpacked = _unpacked(packed)
     file = cast(BinaryIO, io.BufferedReader(unpacked, 1 << 16)) if unpacked else packed
+    number = 0
     for line in _content(file, name):
-        if unpacked and unpacked.broken and _is_torn(line):
-            yield line._replace(error=unpacked.broken)
+        number = int(line.location.rpartition(":")[2])
+        is_last = bool(line.error) or not line.content.endswith(b"\n")
+        if unpacked and unpacked.is_torn and is_last and decoded(line).error:
+            yield line._replace(error=RowError("E104", TORN))
             return
         yield line
-    if unpacked and unpacked.broken:
-        yield RawLine(f"{name}:{unpacked.lines + 1}", b"", unpacked.broken)
+    if unpacked and unpacked.is_torn:
+        yield RawLine(f"{name}:{number + 1}", b"", RowError("E104", TORN))
 
 
 def _content(file: BinaryIO, name: str) -> Iterator[RawLine]:
@@ -315,39 +252,33 @@ def _head(file: Any) -> bytes:
     return head
 
 
-def _is_torn(line: RawLine) -> bool:
-    """Whether it is the beginning of a row, or of the rest of an array, at the end of a file."""
-    error = line.error or (None if line.content.endswith(b"\n") else decoded(line).error)
-    return error is not None and error.code in ("E105", "E109", "E121", "E122")
-
-
 def _begins_with(path: Path, magic: bytes) -> bool:
     with open(path, "rb") as file:
         return file.read(len(magic)) == magic
 
 
-def _unpacked(file: BinaryIO, name: str) -> Unpacked | None:
+def _unpacked(file: BinaryIO) -> Unpacked | None:
     """The content of a packed file; None for any other one."""
     start = file.read(4)
     file.seek(0)
     unpack = next((unpack for magic, unpack in PACKED.items() if start.startswith(magic)), None)
-    return Unpacked(unpack(file), file, name) if unpack else None
+    return Unpacked(unpack(file)) if unpack else None
 
 
 def _bracketed(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator[RawLine]:
-    """A file that begins with [: one array of rows, or rows that are arrays or stand behind a
-    prefix, which cannot be read.
+    """A file that begins with [: one array of rows, or rows that are arrays, which cannot be
+    read.
     """
     rest = file.read()
     try:
         whole = json.loads(_unmarked(first))
         lines = bool(rest.strip()) or not all(isinstance(row, dict) for row in whole)
     except (ValueError, RecursionError):
-        lines = bool(behind_prefix(_unmarked(first).decode("utf-8", "replace")))
+        lines = False
     yield from (
         _lines(io.BytesIO(rest), name, first, number)
         if lines
-        else _array(first + rest, name, number)
+        else _written(utf8_text(first + rest, name), name, number)
     )
 
 
@@ -374,7 +305,7 @@ def _spread(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator[Ra
         else:
             yield from _lines(io.BytesIO(content[len(first) :]), name, first, number)
     else:
-        yield from _objects(text, name, number)
+        yield from _written(text, name, number)
 
 
 def _is_row(line: bytes) -> bool:
@@ -383,22 +314,6 @@ def _is_row(line: bytes) -> bool:
         return line.startswith(b"{") and isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
-
-
-def _objects(text: str, name: str, line: int) -> Iterator[RawLine]:
-    """The values of a text that begins at `line`, one after another, up to one that is broken."""
-    start = 0
-    while start < len(text):
-        location = f"{name}:{line}"
-        try:
-            _, end = json.JSONDecoder().raw_decode(text, start)
-        except (ValueError, RecursionError) as error:
-            yield _unread(location, text[start:], error, start)
-            return
-        yield RawLine(location, text[start:end].encode("utf-8") + b"\n")
-        following = _after_blanks(text, end)
-        line += text.count("\n", start, following)
-        start = following
 
 
 def _lines(file: BinaryIO, name: str, line: bytes, number: int) -> Iterator[RawLine]:
@@ -419,7 +334,7 @@ def decoded(line: RawLine) -> Raw:
         return Raw(location, content, _object(_unmarked(content)), None)
     except RowError as error:
         is_last = not line.content.endswith(b"\n")
-        torn = is_last and error.code == "E121" and not behind_prefix(_unmarked(content).decode())
+        torn = is_last and error.code == "E121"
         return Raw(
             location,
             content,
@@ -460,27 +375,22 @@ def _not_utf8(content: bytes, start: int) -> RowError:
 
 def _too_long(file: BinaryIO, line: bytes, location: str) -> RawLine:
     """Reads on to the end of the line without keeping it."""
-    digest, length, kept = hashlib.sha256(), 0, line[:KEPT_OF_LONGER]
+    length, kept = 0, line[:1024]
     while line:
-        digest.update(line)
         length += len(line)
         line = b"" if line.endswith(b"\n") else file.readline(LONGEST_LINE + 1)
-    reason = (
-        f"a line of {length} bytes, more than {LONGEST_LINE >> 20} MiB (sha256 "
-        f"{digest.hexdigest()}; its start is kept)"
-    )
+    reason = f"a line of {length} bytes, more than {LONGEST_LINE >> 20} MiB (its start is kept)"
     return RawLine(location, kept, RowError("E120", reason))
 
 
-def _array(content: bytes, name: str, line: int) -> Iterator[RawLine]:
-    """The elements of a JSON array that begins at `line`. The rest from a broken element on, and
-    text after the array, are one row.
+def _written(text: str, name: str, line: int) -> Iterator[RawLine]:
+    """The elements of a JSON array, or objects one after another, from `line` on. The rest from a
+    broken one on, and text after the array, are one row.
     """
-    text = utf8_text(content, name)
-    end = text.index("[") + 1
-    start = _after_blanks(text, end)
+    is_array = text.lstrip().startswith("[")
+    start = _after_blanks(text, text.index("[") + 1 if is_array else 0)
     line += text.count("\n", 0, start)
-    while start < len(text) and text[start] != "]":
+    while start < len(text) and not (is_array and text[start] == "]"):
         location = f"{name}:{line}"
         try:
             _, end = json.JSONDecoder().raw_decode(text, start)
@@ -488,15 +398,16 @@ def _array(content: bytes, name: str, line: int) -> Iterator[RawLine]:
             yield _unread(location, text[start:], error, start)
             return
         yield RawLine(location, text[start:end].encode("utf-8") + b"\n")
-        comma = _after_blanks(text, end)
-        separator = text[comma : comma + 1]
-        following = _after_blanks(text, comma + 1) if separator == "," else comma
+        following = _after_blanks(text, end)
+        separator = text[following : following + 1]
+        if is_array and separator == ",":
+            following = _after_blanks(text, following + 1)
         line += text.count("\n", start, following)
         start = following
-        if separator not in (",", "]", ""):
+        if is_array and separator not in (",", "]", ""):
             yield _unread(f"{name}:{line}", text[start:], "no comma after an element of the array")
             return
-    if start == len(text):
+    if is_array and start == len(text):
         yield _unread(f"{name}:{line}", "", "looks cut: the array is not closed")
     elif rest := text[start + 1 :].strip():
         yield _unread(f"{name}:{line}", rest, "something follows the end of the array")
@@ -555,12 +466,6 @@ def _refuse_unreadable(path: Path) -> None:
         if stat.S_ISREG(mode):
             path.open("rb").close()
     except (FileNotFoundError, NotADirectoryError) as error:
-        if path.is_symlink():
-            raise UserError(
-                f"is a link to {os.readlink(path)}, which is not there.",
-                "Name the file itself.",
-                location=str(path),
-            ) from error
         raise UserError("no such file.", _nearest_file(path), location=str(path)) from error
     except (OSError, ValueError) as error:
         raise UserError(
