@@ -2,7 +2,6 @@
 
 import inspect
 import json
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,13 +11,12 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.core.records import Message, Record, Tool, from_row, to_row
 from agentlite.core.row_files import encode
 from agentlite.data import worker_pool
 from agentlite.data.curation.coreset import Wording
 from agentlite.data.curation.select import End
 from agentlite.data.curation.stats import Sized
-from agentlite.data.curation.task_labels import NAMES, classified
 from agentlite.data.curation.traits import traits
 from agentlite.data.formats import FORMATS, RawLine
 from agentlite.data.ingest import Ingested, Spool, totals
@@ -31,8 +29,6 @@ from agentlite.data.ingest_row import (
     reader_options,
     take,
 )
-from agentlite.data.openai_messages import new_call_id, wire_calls, wire_message
-from agentlite.data.reject_report import MOST_LINES
 from agentlite.data.rejects import Reject
 from agentlite.rendering import choose, encoding, render
 from agentlite.rendering.template import Template
@@ -124,23 +120,6 @@ def test_what_was_found_in_records_is_added_up() -> None:
         assert ingested.repaired_at["literal"] == [f"a:{n}" for n in range(1, 6)]
 
 
-@pytest.mark.parametrize("count", [3, MOST_LINES, MOST_LINES + 5])
-def test_the_places_of_the_first_repaired_rows_are_kept(count: int) -> None:
-    with Spool(None) as rows, Spool(None) as provenance:
-        ingested = Ingested(rows, provenance)
-        for number in range(count):
-            sample = taken(f"question {number}", f"a:{number}")
-            ingested.add(IngestedRow("a", "openai", ["json"], [sample]))
-        places = [f"a:{number}" for number in range(min(count, MOST_LINES))]
-        assert (ingested.repaired_at["json"], ingested.repaired["json"]) == (places, count)
-
-
-def test_counts_that_do_not_add_up_are_never_written() -> None:
-    counts = {"read": 3, "kept": 1, "rejected": 1, "duplicates": 0, "filtered": 0}
-    with pytest.raises(AssertionError):
-        totals({"a": counts})
-
-
 @given(st.lists(st.integers(0, 40), max_size=40))
 def test_workers_are_handed_whole_rows_in_their_order_about_as_many_bytes_at_a_time(
     sizes: list[int],
@@ -222,13 +201,6 @@ def test_a_row_has_the_name_of_its_file_as_source_unless_it_has_one(smollm2: Tem
         assert from_row(json.loads(sample.row)).source == name
 
 
-def test_a_row_that_names_its_source_keeps_it(smollm2: Template) -> None:
-    stored = to_row(replace(asking("q"), source="mine"))
-    (sample,) = take("dir/f", lines(stored)[0], context(smollm2)).samples
-    assert isinstance(sample, IngestedRecord)
-    assert sample.traits.source == "mine"
-
-
 @pytest.mark.parametrize(
     ("how", "done"),
     [
@@ -252,21 +224,6 @@ def test_personal_data_stays_is_masked_or_leaves_the_row_out(
     assert text == ("Write to <MAIL_1>!" if how == "mask" else "Write to ann@mail.org!")
     assert {key: sample.done[key] for key in sample.done if key in ("personal", "masked")} == done
     assert ("was" in sample.done) == (how == "mask")
-
-
-@pytest.mark.parametrize("stated", [None, *NAMES, "no task"])
-def test_the_rule_by_which_a_row_has_its_task_is_noted_unless_the_row_says_it(
-    stated: str | None, smollm2: Template
-) -> None:
-    content = json.loads(lines(openai_row("q", "a"))[0].content)
-    more = {} if stated is None else {"task_type": stated}
-    (sample,) = take("f", lines({**content, **more})[0], context(smollm2)).samples
-    assert isinstance(sample, IngestedRecord)
-    record = from_row(json.loads(sample.row))
-    is_stated = NAMES.get(stated or "", "general") != "general"
-    assert record.task == NAMES.get(stated or "", "general")
-    _, rule = classified(replace(record, task="general"))
-    assert sample.done == ({} if is_stated else {"task": f"{record.task}: {rule}"})
 
 
 def test_what_a_row_measures_is_that_of_its_rendered_rows(smollm2: Template) -> None:
@@ -333,27 +290,6 @@ def test_only_rows_that_are_no_json_are_repaired_and_only_if_asked(smollm2: Temp
         assert (sample.code, sample.content) == (code, literal.content.rstrip())
 
 
-def test_a_row_that_calls_a_tool_of_an_invalid_schema_is_taken_and_counted(
-    smollm2: Template,
-) -> None:
-    broken = {"properties": {"day": {"type": "string", "pattern": "("}}}
-    tools = [{"name": "f", "parameters": broken}, {"name": "g", "parameters": broken}]
-    row = openai_row("Is it wet?", "", tools=tools)
-    call = {"name": "f", "arguments": '{"day": "Monday"}'}
-    row["messages"][1]["tool_calls"] = [{"id": "x", "type": "function", "function": call}]
-    (sample,) = take("f", lines(row)[0], context(smollm2)).samples
-    assert isinstance(sample, IngestedRecord)
-    assert sample.done["invalid_schemas"] == ["f"]  # g is not called
-    with Spool(None) as rows, Spool(None) as provenance:
-        ingested = Ingested(rows, provenance)
-        ingested.add(take("f", lines(row)[0], context(smollm2)))
-        assert ingested.invalid_schemas == {"f": 1}
-    call["arguments"] = '{"day": 3}'
-    (sample,) = take("f", lines(row)[0], context(smollm2)).samples
-    assert isinstance(sample, Reject)
-    assert sample.code == "E210"
-
-
 def test_every_reader_gets_what_it_takes_beside_the_row() -> None:
     catalogue = {"rain_001": Tool("rain_001")}
     settings = PrepSettings(
@@ -371,15 +307,6 @@ def test_every_reader_gets_what_it_takes_beside_the_row() -> None:
         _, *takes = inspect.signature(one.read).parameters
         assert given.pop(name, {}) == {key: values[key] for key in takes}, name
     assert not given
-
-
-def test_every_turn_of_the_assistant_is_counted_also_one_that_is_not_learned(
-    smollm2: Template,
-) -> None:
-    row = openai_row("q", "a", "r", "b")
-    row["messages"][1]["weight"] = 0
-    (sample,) = take("f", *lines(row), context(smollm2)).samples
-    assert isinstance(sample, IngestedRecord) and sample.sized.turns == 2
 
 
 ROLLOUT = json.loads(FORMATS["trajectory"].example)
@@ -404,54 +331,7 @@ def test_what_a_rollout_cannot_say_is_no_fault_of_the_rows_that_are_read(smollm2
         assert isinstance(sample, Reject if code == "E215" else LeftOut) and sample.code == code
 
 
-def test_a_row_for_which_any_call_is_right_counts_no_call(smollm2: Template) -> None:
-    parameters = {"type": "dict", "properties": {}}
-    row = {"id": "live_relevance_0-0-0", "question": [[{"role": "user", "content": "Is it wet?"}]]}
-    row["function"] = [{"name": "f", "description": "", "parameters": parameters}]  # type: ignore[assignment]
-    (sample,) = take("f", *lines(row), context(smollm2)).samples
-    assert isinstance(sample, IngestedRecord)
-    assert (sample.sized.offered, sample.sized.called) == (("f",), ())
-    assert sample.done["for_tests"] == "any call is right"
-
-
-def test_what_a_retriever_did_is_counted_where_it_did_something(smollm2: Template) -> None:
-    done = Counter({"tools added": 2, "records without any": 0})
-    how = context(smollm2)._replace(add_tools=lambda record: (record, done))
-    (sample,) = take("f", *lines(openai_row("q", "a")), how).samples
-    assert isinstance(sample, IngestedRecord) and sample.done["retrieved"] == {"tools added": 2}
-
-
-def test_a_dialog_of_many_rows_is_cut_by_its_longest_row_and_says_so(
-    smollm2: Template, dialog: Record
-) -> None:
-    how = context(smollm2)._replace(mixture=choose("kuaiagent", smollm2))
-    room = measure(dialog, how).longest - 1
-    how = how._replace(settings=PrepSettings(max_length=room, long_rows="cut"))
-    (sample,) = take("f", *lines(to_row(dialog)), how).samples
-    assert isinstance(sample, IngestedRecord) and sample.cut
-    assert sample.cut["of_tokens"] == room + 1
-    assert sample.cut["tokens"] == sample.sized.longest < sample.sized.tokens
-
-
 # --- messages on the wire ---
-
-
-def test_a_turn_on_the_wire_is_as_openai_writes_it() -> None:
-    call = Call("f", {"a": "天"}, "x")
-    wired = [{"id": "x", "type": "function", "function": {"name": "f", "arguments": '{"a": "天"}'}}]
-    assert wire_calls([call]) == wired
-    assert wire_message(Message("user", "q")) == {"role": "user", "content": "q"}
-    expected = {"role": "assistant", "content": None, "tool_calls": wired}
-    assert wire_message(Message("assistant", "", (call,))) == expected
-    assert wire_message(Message("assistant", "said", (call,)))["content"] == "said"
-    result = {"role": "tool", "content": "4", "tool_call_id": "x"}
-    assert wire_message(Message("tool", "4", call_id="x")) == result
-
-
-def test_the_id_of_a_new_call_is_nine_letters_and_digits_and_its_own() -> None:
-    ids = [new_call_id() for _ in range(200)]
-    assert len(set(ids)) == 200
-    assert Counter(len(one) for one in ids if one.isalnum()) == {9: 200}
 
 
 @pytest.mark.parametrize("name", FORMATS)

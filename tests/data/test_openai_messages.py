@@ -1,6 +1,5 @@
 """The prompt of a dialog that waits for the assistant: the same as in training, and cheap."""
 
-import time
 from collections import Counter
 from functools import cache
 from itertools import cycle, islice
@@ -113,36 +112,3 @@ def test_a_turn_comes_back_from_the_wire():
     both = Message("assistant", "I look.", record.messages[1].calls)
     for message in (*record.messages, both):
         assert read_wire(wire_message(message)) == message
-
-
-def test_a_tool_has_at_least_as_many_tokens_in_any_script() -> None:
-    tools = [{"type": "function", "function": {"description": sign * 9000}} for sign in "aЖ天"]
-    assert len({least_tokens([], [tool], template()) for tool in tools}) == 1
-
-
-@pytest.mark.long
-def test_many_calls_in_one_turn_are_read_in_no_time():
-    """A list that is searched for each result would take minutes."""
-    count = 30_000
-    calls = [
-        {"id": f"c{n}", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
-        for n in range(count)
-    ]
-    results = [{"role": "tool", "tool_call_id": f"c{n}", "content": "x"} for n in range(count)]
-    messages = [ROUND[0], {"role": "assistant", "content": None, "tool_calls": calls}, *results]
-    started = time.process_time()
-    record = opened(messages, [WEATHER_TOOL], PROTOCOLS["hermes"], template()).record
-    assert time.process_time() - started < 30
-    assert [m.call_id for m in record.messages[2:-1]] == [f"c{n}" for n in range(count)]
-
-
-def test_what_a_prompt_must_have_follows_from_messages_tools_and_characters():
-    one, longest = {"role": "user", "content": "x"}, template().longest_token
-    calls = {"role": "assistant", "tool_calls": [{}] * 60_000}
-    assert least_tokens([one, calls], [], template()) == 60_002
-    tool = {"function": {"name": "f", "description": "x" * longest * 9}}
-    assert 9 <= least_tokens([one], [tool], template()) <= 10
-    assert least_tokens([one] * 60_001, [WEATHER_TOOL] * 3, template()) == 60_004
-    assert least_tokens([{"content": "x" * longest * 9}], [], template()) == 9
-    parts = [{"type": "text", "text": " " * longest}] * 9
-    assert least_tokens([{"content": parts}, {}], [], template()) == 9

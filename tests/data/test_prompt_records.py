@@ -12,9 +12,7 @@ from support.generated_run import stage
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool, from_row, to_row
-from agentlite.core.row_files import write_rows
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS
 from agentlite.data.formats.sage_tools import OPEN
 from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.workspace.digests import file_digest
@@ -77,25 +75,6 @@ def test_a_row_that_cannot_be_asked_is_an_error_with_its_line() -> None:
         assert caught.value.problem.startswith("E20")
 
 
-def test_records_that_prep_wrote_are_read_as_they_are(tmp_path: Path) -> None:
-    messages = (Message("user", "q"), Message("assistant", "a"))
-    record = Record(messages=messages, source="s", split="dev")
-    write_rows(tmp_path / "dev.jsonl", [to_row(record)] * 2)
-    assert list(Prompts(str(tmp_path / "dev.jsonl"), "", "react", True).records()) == [record]
-
-
-def test_tools_that_are_ids_alone_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text(FORMATS["sage_benchmark"].example + "\n")
-    assert [record.tools[0].name for record in Prompts(str(path), "", "", False).records()] == [
-        "rain_001"
-    ]
-    notice = capsys.readouterr().err
-    assert "2 tools have no more than an id, rain_001" in notice and "--tools FILE" in notice
-
-
 TOOLS = [{"name": "weather", "description": "", "parameters": {"type": "object", "properties": {}}}]
 ASKS = [{"role": "user", "content": "Is it wet?"}]
 CALL = {"id": "a", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
@@ -149,19 +128,6 @@ def test_what_is_expected_at_earlier_turns_stays_expected() -> None:
     [record] = Prompts("-", "", "hermes", False, lines(to_row(given))).records()
     assert record.prompted_turns == [1, 3] and record.expected(1) == gold[1]
     assert not record.has_gold(3)
-
-
-DIALOGS = [name for name, one in FORMATS.items() if '"prompt"' not in one.example]
-
-
-@pytest.mark.parametrize("name", [name for name in DIALOGS if name != "text"])
-def test_a_dialog_beside_a_prompt_is_the_dialog(name: str) -> None:
-    example = json.loads(FORMATS[name].example)
-    dialogs = [
-        [record.messages for record in Prompts("-", "", "", False, lines(row)).records()]
-        for row in (example, {**example, "prompt": "Hi"})
-    ]
-    assert dialogs[0] == dialogs[1]
 
 
 @pytest.mark.parametrize("key", ["response", "output", "chosen"])

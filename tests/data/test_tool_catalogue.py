@@ -73,17 +73,6 @@ def test_a_file_without_a_tool_is_refused_and_one_bad_row_is_noted(
     assert "[1 of 3 tools of the file cannot be read]" in notice
 
 
-def test_a_line_that_is_no_json_is_noted_as_what_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = written(tmp_path / "t.jsonl", RAIN)
-    with open(path, "ab") as file:
-        file.write(b'{"name": "f", "name": "g"}\n')
-    (error,) = [one.error for one in read_raw(path, io.BytesIO()) if one.error]
-    read_catalogue([path], [])
-    assert f":2: {error.code} {error.reason}" in " ".join(capsys.readouterr().err.split())
-
-
 def test_only_rows_with_the_signs_of_a_declaration_are_decoded(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", RAIN, CLOCK, TIDE, {"messages": [], "tool_id": "x"})
     lines = [one.content for one in read_raw(path, io.BytesIO())]
@@ -126,24 +115,3 @@ def test_tools_that_are_named_by_ids_are_those_of_the_catalogue(row: dict[str, A
     alone = to_record(row)
     assert all(map(is_id_alone, alone.tools))
     assert [call.arguments for call in alone.gold[1].calls] == [None, None]
-
-
-@pytest.mark.parametrize(
-    "candidates", [["tide_003", "rain_001"], ["tide_003", "clock_002"], [TIDE]]
-)
-def test_candidates_of_a_dialog_are_on_offer_in_an_order_that_does_not_tell_the_targets(
-    candidates: list[Any],
-) -> None:
-    if candidates == [TIDE]:
-        candidates = [{"tool_id": "tide_003", "name": "Tide"}]
-    for row in (
-        {**DIALOG, "candidate_tools": candidates},
-        {**DIALOG, "metadata": {"candidate_tools": candidates}},
-    ):
-        names = [tool.name for tool in to_record(row).tools]
-        assert sorted(names) == ["clock_002", "rain_001", "tide_003"]
-    orders = {
-        tuple(tool.name for tool in to_record({**row, "dialog_id": str(n)}).tools)
-        for n in range(40)
-    }
-    assert len(orders) == 6

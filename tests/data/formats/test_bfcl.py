@@ -5,7 +5,6 @@ import json
 from typing import Any
 
 import pytest
-from support.examples import in_turn
 from support.read_rows import EMPTY, rejected
 
 from agentlite.core.errors import RowError, UserError
@@ -78,7 +77,7 @@ def test_the_categories_of_bfcl_are_those_of_a_single_turn() -> None:
 @pytest.mark.long
 @needs_bfcl
 @pytest.mark.parametrize("category", CATEGORIES)
-@pytest.mark.parametrize("form", in_turn(2, ["least", "full"]))
+@pytest.mark.parametrize("form", ["least", "full"])
 def test_every_bfcl_row_is_valid_and_its_own_answer_satisfies_its_gold(
     category: str, form: str
 ) -> None:

@@ -1,37 +1,29 @@
 """Chains of calls, and marks of results: no container can make a result trainable."""
 
-import ast
-import functools
 import json
 from collections.abc import Sequence
-from contextlib import suppress
-from importlib.util import find_spec
-from pathlib import Path
+from itertools import product
 from typing import Any
 
-import jinja2
-import jinja2.ext
-import jinja2.sandbox
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.chain_rows import CONTAINERS, SYNTAXES, TOOLS, ChainStep
 from support.damaged_rows import rows_in
-from support.examples import examples, pairs
+from support.examples import examples, sample
 from support.samples import DATA, with_template
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, Tool, to_row
+from agentlite.core.records import Call, Message, Record, to_row
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, quick, to_record
-from agentlite.data.formats.chains import _opened
-from agentlite.data.formats.readers import RawLine
+from agentlite.data.formats import to_record
 from agentlite.rendering import PROTOCOLS, choose, training_rows
 from agentlite.rendering.encoding import IGNORED
 from agentlite.rendering.protocols import hermes
 from agentlite.rendering.template import Template
 
 SECRET = "R35ULT"
+PAIRS = [*product(CONTAINERS, SYNTAXES)]
 OPTIONS = {"self_cognition": {"name": ["a"], "author": ["b"]}}
 
 
@@ -69,7 +61,7 @@ def trained_text(record: Record, name: str, template: Template) -> str:
     )
 
 
-@pytest.mark.parametrize(("container", "syntax"), pairs(8, [*CONTAINERS], [*SYNTAXES]))
+@pytest.mark.parametrize(("container", "syntax"), sample(30, PAIRS))
 @settings(max_examples=examples(40))
 @given(dialog=dialogs, protocol=st.sampled_from(sorted(PROTOCOLS)))
 def test_no_container_makes_a_result_trainable_in_any_protocol(
@@ -93,8 +85,10 @@ TWO = (
 WHOLE = ("text",)
 
 
-@pytest.mark.parametrize("syntax", [name for name, one in SYNTAXES.items() if one.split])
-@pytest.mark.parametrize("container", [name for name in CONTAINERS if name not in WHOLE])
+@pytest.mark.parametrize(
+    ("container", "syntax"),
+    sample(60, [one for one in PAIRS if one[0] not in WHOLE and SYNTAXES[one[1]].split]),
+)
 def test_a_chain_becomes_the_same_turns_in_every_container(container: str, syntax: str) -> None:
     whole = "one text" in container or container in ONE_TEXT or syntax == "toolllama"
     dialog = [TWO] if whole else [PLAIN, TWO]
@@ -116,8 +110,9 @@ def test_a_chain_becomes_the_same_turns_in_every_container(container: str, synta
 ONE_TEXT = ("self_cognition", "kagentinstruct")
 
 
-@pytest.mark.parametrize("syntax", [name for name, one in SYNTAXES.items() if not one.split])
-@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize(
+    ("container", "syntax"), sample(20, [one for one in PAIRS if not SYNTAXES[one[1]].split])
+)
 def test_what_cannot_be_taken_apart_is_rejected_by_its_mark(container: str, syntax: str) -> None:
     if container == syntax == "glaive":  # its own marks
         return
@@ -154,48 +149,12 @@ def test_prose_about_observations_and_results_is_kept(container: str, text: str)
     assert not record.tools
 
 
-def test_a_row_that_is_read_quickly_is_split_like_any_other() -> None:
-    for syntax in SYNTAXES:
-        row = row_of("openai", syntax, [PLAIN, TWO])
-        read = quick(RawLine("x:1", json.dumps(row, ensure_ascii=False).encode() + b"\n"))
-        if SYNTAXES[syntax].split:
-            assert read == to_record(row)
-        else:
-            assert read is None
-
-
-@pytest.mark.parametrize("container", ["openai", "query", "sharegpt"])
-@pytest.mark.parametrize("syntax", [name for name, one in SYNTAXES.items() if one.split])
+@pytest.mark.parametrize("container", ["query", "sharegpt"])
+@pytest.mark.parametrize("syntax", ["hermes", "ms_agent", "toolllama"])
 def test_a_record_that_was_split_is_split_no_further(container: str, syntax: str) -> None:
     record = to_record(row_of(container, syntax, [PLAIN, TWO]))
     again = to_record(json.loads(json.dumps(to_row(record))))
     assert (again.messages, again.tools) == (record.messages, record.tools)
-
-
-def test_a_result_that_is_a_turn_answers_the_action_before_it() -> None:
-    """ms-swift writes the call as text, up to its stop string, and the result as a turn."""
-    call = 'Thought: I look.\nAction: weather\nAction Input: {"city": "Oslo"}\nObservation:'
-    for turn in (
-        {"role": "tool", "content": "4 mm"},
-        {"role": "user", "content": "Observation: 4 mm"},
-    ):
-        record = to_record(
-            {
-                "messages": [
-                    {"role": "system", "content": SYNTAXES["ms_agent"].system},
-                    {"role": "user", "content": "Wet?"},
-                    {"role": "assistant", "content": call},
-                    turn,
-                    {"role": "assistant", "content": "Final Answer: Yes."},
-                ]
-            }
-        )
-        validate(record)
-        assert [message.role for message in record.messages] == [
-            *("user", "assistant", "tool", "assistant")
-        ]
-        assert record.messages[2] == Message("tool", "4 mm", call_id="call_0")
-        assert record.messages[3].content == "Yes."
 
 
 RESULTS = [
@@ -211,8 +170,10 @@ HOLDS_TURNS = [
 ]
 
 
-@pytest.mark.parametrize("container", HOLDS_TURNS)
-@pytest.mark.parametrize(("given", "read"), RESULTS)
+@pytest.mark.parametrize(
+    ("container", "given", "read"),
+    sample(20, [(name, *result) for name, result in product(HOLDS_TURNS, RESULTS)]),
+)
 def test_tagged_results_in_the_user_s_turn_answer_the_calls_before_it(
     container: str, given: list[str], read: list[str]
 ) -> None:
@@ -230,53 +191,6 @@ def test_tagged_results_in_the_user_s_turn_answer_the_calls_before_it(
     assert [message.content for message in results] == read
     assert [message.call_id for message in results] == [call.id for call in called.calls]
     assert final == Message("assistant", "So yes.")
-
-
-@pytest.mark.parametrize("role", ["user", "tool"])
-@pytest.mark.parametrize("tag", ["tool_response", "tool_result"])
-def test_tags_around_a_result_are_taken_off(role: str, tag: str) -> None:
-    messages = json.loads(FORMATS["openai"].example)["messages"]
-    messages[2] |= {"role": role, "content": f"<{tag}>\n4 mm\n</{tag}>\n"}
-    tools = [TOOLS[0].schema]
-    record = to_record({"messages": messages, "tools": tools, "gold": {"3": {"calls": []}}})
-    validate(record)
-    assert record.messages[2] == Message("tool", "4 mm", call_id="a")
-    assert [*record.gold] == [3]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "4 mm",
-        "See <tool_response>4</tool_response>",
-        "<tool_response>4</tool_response> So?",
-        "<tool_response>4",
-        "<tool_response><tool_response>4</tool_response>",
-        "<tool_response>4</tool_result>",
-    ],
-)
-def test_a_text_that_is_more_than_tagged_results_stays_as_it_is(text: str) -> None:
-    messages = json.loads(FORMATS["openai"].example)["messages"]
-    for place in ({"role": "tool", "content": text}, {"role": "user", "content": text}):
-        messages[2] |= place
-        assert to_record({"messages": messages}).messages[2].content == text
-
-
-def test_tagged_results_in_one_turn_move_the_gold_behind_them() -> None:
-    called = {
-        "role": "assistant",
-        "tool_calls": [{"function": {"name": name}} for name in ("weather", "clock")],
-    }
-    row = {
-        "messages": [
-            {"role": "user", "content": "q"},
-            called,
-            {"role": "user", "content": hermes.results([Message("tool", "4")] * 2)},
-            {"role": "assistant", "content": "a"},
-        ],
-        "gold": {"3": {"calls": []}},
-    }
-    assert [*to_record(row).gold] == [4]
 
 
 @pytest.mark.parametrize("syntax", [name for name, one in SYNTAXES.items() if one.split])
@@ -299,45 +213,6 @@ def test_a_result_that_is_a_turn_answers_the_call_that_has_none_in_the_text(synt
     results = [message for message in record.messages if message.role == "tool"]
     answered = [(calls[one.call_id], one.content) for one in results]
     assert answered == [("weather", "4 mm"), ("clock", "12:34")]
-
-
-def test_a_turn_that_is_not_learned_may_hold_what_cannot_be_taken_apart() -> None:
-    torn = "Action: weather\nObservation: 4 mm\nFinal Answer: x"
-    turns = [
-        {"role": "system", "content": SYNTAXES["ms_agent"].system},
-        {"role": "user", "content": "Wet?"},
-        {"role": "assistant", "content": torn, "loss": False},
-        {"role": "user", "content": "Again."},
-        {"role": "assistant", "content": "Final Answer: Yes."},
-    ]
-    record = to_record({"messages": turns})
-    assert [message.content for message in record.messages] == ["Wet?", torn, "Again.", "Yes."]
-    turns[2]["loss"] = True
-    with pytest.raises(RowError) as caught:
-        to_record({"messages": turns})
-    assert caught.value.code == "E214"
-
-
-@pytest.mark.parametrize("syntax", [name for name, one in SYNTAXES.items() if one.split])
-def test_a_turn_that_only_lists_tools_keeps_its_place(syntax: str) -> None:
-    """Empty, it is refused as the user's; left out, the turns before and behind it would be one."""
-    written = SYNTAXES[syntax]
-    said = ["Hello.", "Welcome.", written.system, written.answer(*PLAIN)]
-    turns = zip(("user", "assistant") * 2, said, strict=True)
-    record = to_record({"messages": [{"role": of, "content": text} for of, text in turns]})
-    assert [tool.name for tool in record.tools if tool.name != "Finish"] == ["weather", "clock"]
-    assert [message.role for message in record.messages] == [
-        *("user", "assistant", "user", "assistant", "tool", "assistant")
-    ]
-
-
-@pytest.mark.parametrize("container", HOLDS_TURNS)
-def test_what_a_prompt_says_about_its_tools_is_kept(container: str) -> None:
-    about = "You have access of the following tools:\n1.shop: A tea seller."
-    row = CONTAINERS[container](f"{about}\n{SYNTAXES['toolllama'].system}", [("q", "a")])
-    record = to_record(row)
-    assert record.meta["about_tools"].startswith("1.shop: A tea seller.")
-    assert "1.shop" not in "".join(message.content for message in record.messages)
 
 
 @pytest.mark.parametrize("container", ["openai", "alpaca", "query", "anthropic"])
@@ -402,102 +277,10 @@ def test_a_dialog_that_is_only_continued_stays_as_it_is() -> None:
     ]
 
 
-def templates_of_packages() -> dict[str, str]:
-    """The chat templates that TRL and Unsloth ship, as text: neither is imported."""
-    found = {}
-    if trl := find_spec("trl"):
-        for folder in trl.submodule_search_locations or ():
-            paths = Path(folder, "chat_templates").glob("*.jinja")
-            found |= {f"trl {path.stem}": path.read_text(encoding="utf-8") for path in paths}
-    if unsloth := find_spec("unsloth"):
-        for folder in unsloth.submodule_search_locations or ():
-            module = ast.parse(Path(folder, "chat_templates.py").read_text(encoding="utf-8"))
-            for node in module.body:
-                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                    with suppress(ValueError):
-                        value, name = ast.literal_eval(node.value), node.targets[0].id
-                        if isinstance(value, str) and "{%" in value and "{{ .Pr" not in value:
-                            found[f"unsloth {name}"] = value
-    return found
-
-
-TEMPLATES = templates_of_packages()
-CALL = {"id": "abcdefghi", "type": "function"}
-PRINTED_INTO = ["openai", "query", "sharegpt", "alpaca", "text"]
-ARGUMENTS = ({"city": "Oslo"}, '{"city": "Oslo"}')  # templates take the one or the other
-
-
-@functools.cache
-def printed(name: str) -> str:
-    """What a template prints behind the question of a dialog with a call and its result."""
-    for arguments in ARGUMENTS:
-        function = {"name": "weather", "arguments": arguments}
-        messages = [
-            {"role": "user", "content": "Is it wet in Oslo?"},
-            {"role": "assistant", "content": "", "tool_calls": [CALL | {"function": function}]},
-            {"role": "tool", "tool_call_id": "abcdefghi", "name": "weather", "content": SECRET},
-            {"role": "assistant", "content": "Yes."},
-        ]
-        with suppress(Exception):  # a template that refuses such a dialog prints no result
-            text = (
-                printer()
-                .from_string(TEMPLATES[name])
-                .render(messages=messages, tools=[tool.schema for tool in TOOLS], bos_token="<s>")
-            )
-            return text.partition("Is it wet in Oslo?")[2]
-    return ""
-
-
-@pytest.mark.skipif(not TEMPLATES, reason="neither trl nor unsloth is installed")
-@pytest.mark.parametrize(("name", "container"), pairs(5, [*TEMPLATES], PRINTED_INTO))
-def test_a_result_as_any_chat_template_writes_it_is_not_trainable(
-    name: str, container: str
-) -> None:
-    """A dialog that was printed by a template and put into one answer."""
-    answer = printed(name)
-    if SECRET not in answer:
-        return
-    try:
-        record = to_record(CONTAINERS[container]("", [("Is it wet?", answer)]))
-    except RowError:
-        return
-    trained = [m for m in record.messages if m.role == "assistant" and m.loss]
-    assert not [m for m in trained if SECRET in m.content + str(m.calls)]
-
-
-@pytest.mark.skipif(not TEMPLATES, reason="neither trl nor unsloth is installed")
-def test_most_templates_print_the_result_of_a_call() -> None:
-    """If none did, the test above would show nothing."""
-    assert sum(SECRET in printed(name) for name in TEMPLATES) > len(TEMPLATES) // 2
-
-
-def printer() -> jinja2.Environment:
-    """Jinja as transformers sets it up, with what templates call."""
-
-    class Generation(jinja2.ext.Extension):
-        tags = {"generation"}  # noqa: RUF012  (jinja2's own)
-
-        def parse(self, parser: Any) -> Any:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=[Generation, jinja2.ext.loopcontrols],
-    )
-    environment.filters["tojson"] = lambda value, **_: json.dumps(value, ensure_ascii=False)
-    environment.globals["strftime_now"] = lambda form: form
-    environment.globals["raise_exception"] = refuse
-    return environment
-
-
-def refuse(message: str) -> None:
-    raise ValueError(message)
-
-
-@pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
-@pytest.mark.parametrize("syntax", [name for name, one in SYNTAXES.items() if one.split])
+@pytest.mark.parametrize(
+    ("syntax", "protocol"),
+    sample(30, [*product([n for n, one in SYNTAXES.items() if one.split], sorted(PROTOCOLS))]),
+)
 def test_what_the_assistant_says_is_trained_and_results_are_not(
     syntax: str, protocol: str, smollm2: Template
 ) -> None:
@@ -526,23 +309,3 @@ def test_seed_004_s_printed_row_is_the_same_dialog_in_every_container(
     assert found.messages[-kept:] == record.messages[:kept]
     if "tools" not in container and container != "anthropic":  # these declare others
         assert found.tools == record.tools
-
-
-def test_what_a_list_of_parameters_lacks_is_gathered_from_every_call_of_its_tool():
-    def calling(name: str, *given: str) -> Message:
-        return Message("assistant", calls=(Call(name, dict.fromkeys(given, 1)),))
-
-    schema = {"type": "object", "properties": {"known": {}}}
-    tools = [Tool(name, "", schema) for name in ("open", "whole", "elsewhere")]
-    said = [
-        calling("open", "known", "a"),
-        calling("whole", "known"),
-        calling("open", "b", "a"),
-        calling("elsewhere", "a"),
-        calling("open", "known"),
-        calling("open", "c"),
-    ]
-    found, lacking = _opened(tools, frozenset({"open", "whole"}), said)
-    assert lacking == {"open": ["a", "b", "c"]}
-    assert [tool.parameters == schema for tool in found] == [False, True, True]
-    assert found[0].parameters == {**schema, "additionalProperties": True}

@@ -3,9 +3,11 @@ format.
 """
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
+from support.examples import sample
 
 from agentlite.core.records import Message, Record
 from agentlite.data.curation.coreset import wording
@@ -19,6 +21,8 @@ LOCATIONS = {
     "metadata": lambda fields: {"metadata": fields},
     "meta": lambda fields: {"meta": fields},
 }
+
+PAIRS = [*product([name for name in FORMATS if name not in CLOSED], LOCATIONS)]
 
 
 def read(name: str, fields: dict[str, Any]) -> Record:
@@ -53,8 +57,7 @@ def test_what_is_stated_at_the_top_counts_before_what_is_stated_inside() -> None
     assert kept == {"n": 0, "flag": False}
 
 
-@pytest.mark.parametrize("location", LOCATIONS)
-@pytest.mark.parametrize("name", [name for name in FORMATS if name not in CLOSED])
+@pytest.mark.parametrize(("name", "location"), sample(40, PAIRS))
 def test_the_loss_of_a_row_is_its_proxy_loss_in_every_format(name: str, location: str) -> None:
     record = read(name, LOCATIONS[location]({"loss": 3.25}))
     assert wording(record).proxy_loss == 3.25
@@ -62,8 +65,7 @@ def test_the_loss_of_a_row_is_its_proxy_loss_in_every_format(name: str, location
     assert wording(unsaid).proxy_loss != 3.25
 
 
-@pytest.mark.parametrize("location", LOCATIONS)
-@pytest.mark.parametrize("name", [name for name in FORMATS if name not in CLOSED])
+@pytest.mark.parametrize(("name", "location"), sample(40, PAIRS))
 def test_the_task_type_of_a_row_is_its_task_in_every_format(name: str, location: str) -> None:
     if name == "sage_benchmark":  # whose own task_type says how its truth is written
         return
@@ -75,8 +77,7 @@ def test_the_task_type_of_a_row_is_its_task_in_every_format(name: str, location:
     assert classified(unknown)[0].task == classified(read(name, {}))[0].task
 
 
-@pytest.mark.parametrize("location", LOCATIONS)
-@pytest.mark.parametrize("name", [name for name in FORMATS if name not in CLOSED])
+@pytest.mark.parametrize(("name", "location"), sample(40, PAIRS))
 def test_the_split_that_a_row_names_is_its_split_in_every_format(name: str, location: str) -> None:
     refuses_others = name in ("sage_sft", "sage_benchmark") and location == "the row"
     names = {"train": "train", "dev": "dev", "test": "test"}

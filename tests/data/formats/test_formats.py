@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -10,14 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.damaged_rows import json_values
-from support.examples import examples, in_turn
+from support.examples import examples, sample
 from support.read_rows import from_stdin, rows_of
 from support.samples import DATA
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import (
-    Gold,
-    GoldCall,
     Message,
     Parsed,
     Record,
@@ -29,15 +28,6 @@ from agentlite.data.curation.traits import traits
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, detected, to_record
 from agentlite.scoring.metrics.tool_calls import score_step
-
-
-@pytest.mark.parametrize("name", ["openai", "sharegpt", "ms_agent"])
-def test_a_record_fed_back_as_agentlite_wrote_it_is_the_same(name: str) -> None:
-    for raw in rows_of(DATA / "formats" / f"{name}.jsonl"):
-        record = to_record(raw.value)
-        validate(record)
-        assert to_record(to_row(record)) == record == from_row(to_row(record))
-
 
 KEYS = [
     "messages",
@@ -53,33 +43,10 @@ KEYS = [
 ]
 
 
-ANY_MESSAGE = {
-    "role": st.sampled_from(["user", "assistant", "tool"]) | json_values,
-    "from": st.sampled_from(["human", "gpt", "function_call", "observation"]) | json_values,
-    **dict.fromkeys(
-        ["content", "value", "tool_calls", "function_call", "tool_call_id"], json_values
-    ),
-}
-
-
 @pytest.mark.long
 @given(st.dictionaries(st.sampled_from(KEYS), json_values), st.sampled_from([None, *FORMATS]))
 def test_a_row_of_any_shape_is_a_record_or_a_reject(row: dict[str, Any], name: str | None) -> None:
     with suppress(RowError):
-        assert isinstance(to_record(row, name), Record)
-
-
-@settings(max_examples=examples(60))
-@given(
-    st.lists(st.fixed_dictionaries({}, optional=ANY_MESSAGE), max_size=3),
-    json_values,
-    st.sampled_from([*FORMATS]),
-)
-def test_messages_of_any_shape_are_a_record_or_a_reject(
-    messages: list[Any], tools: Any, name: str
-) -> None:
-    with suppress(RowError):
-        row = {"messages": messages, "conversations": messages, "tools": tools, "id": "x"}
         assert isinstance(to_record(row, name), Record)
 
 
@@ -189,7 +156,7 @@ def test_a_row_with_junk_in_it_is_a_reject_or_a_record_that_comes_back_as_writte
         )
 
 
-@pytest.mark.parametrize("number", in_turn(2, range(len(written_rows()))))
+@pytest.mark.parametrize("number", sample(12, range(len(written_rows()))))
 def test_half_a_character_anywhere_in_a_row_never_reaches_the_disk(number: int) -> None:
     row, refused = written_rows()[number], 0
     for path in parts_of(row):
@@ -204,12 +171,6 @@ def test_half_a_character_anywhere_in_a_row_never_reaches_the_disk(number: int) 
         else:
             msgspec.json.encode(to_row(record))  # raises UnicodeEncodeError
     assert refused
-
-
-def test_a_row_whose_messages_are_a_text_is_not_told_the_name_that_it_has() -> None:
-    with pytest.raises(RowError) as caught:
-        to_record({"messages": "Is it wet?"})
-    assert caught.value.code == "E202" and "Did you mean" not in caught.value.hint
 
 
 TURNS = json.loads(FORMATS["openai"].example)["messages"]
@@ -235,24 +196,6 @@ def test_a_key_that_is_misspelt_gets_the_name_by_which_the_row_fits(row: Any, ri
     (wrong,) = row.keys() & {caught.value.at}
     assert caught.value.hint == f"Did you mean '{right}' in place of '{wrong}'?"
     to_record({right if key == wrong else key: value for key, value in row.items()})
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"request": {"messages": TURNS}, "response": {"content": "a"}},
-        {"request": "q", "response": "a"},
-        {"systemInstruction": {"parts": []}, "contents": [{"role": "user", "part": []}]},
-        {"instructions": "Be brief.", "input": [{"role": "user"}], "output": [{"kind": "message"}]},
-        {"message": "q"},
-        {"prompt": "q", "prompts": "q", "answer": "a"},
-    ],
-    ids=str,
-)
-def test_a_key_of_another_shape_gets_no_name_by_which_no_format_fits(row: Any) -> None:
-    with pytest.raises(RowError) as caught:
-        to_record(row)
-    assert caught.value.code == "E202" and "Did you mean" not in caught.value.hint
 
 
 def test_a_row_of_no_format_is_rejected_with_its_keys() -> None:
@@ -319,19 +262,6 @@ def test_a_system_text_beside_the_turns_comes_first_in_every_format_that_has_one
     assert len(tested) == 11
 
 
-@pytest.mark.parametrize(
-    "name", ["sharegpt", "toolace", "hermes_fc", "ms_agent", "ms_agent_exec", "toolllama"]
-)
-@pytest.mark.parametrize("beside", [{}, {"system": "Be kind."}], ids=str)
-def test_a_turn_is_named_by_its_number_among_the_turns_of_the_row(
-    name: str, beside: dict[str, str]
-) -> None:
-    turns = [{"from": "human", "value": "q"}, {"from": "critic", "value": "no"}]
-    with pytest.raises(RowError, match=r"turn 2\)") as caught:
-        to_record({**beside, "conversations": turns}, name)
-    assert caught.value.code == "E202"
-
-
 def test_turns_under_the_keys_of_openai_are_read_like_those_of_sharegpt() -> None:
     for name, row in sample_rows("apigen_mt", "ms_agent", "ms_agent_exec", "ms_bench", "sharegpt"):
         key = "conversations" if "conversations" in row else "conversation"
@@ -340,16 +270,11 @@ def test_turns_under_the_keys_of_openai_are_read_like_those_of_sharegpt() -> Non
         assert to_record({**row, key: turns}) == to_record(row), name
 
 
-def test_null_arguments_in_the_gold_of_a_prompt_are_not_known() -> None:
-    row = {"prompt": "q", "tools": [{"name": "f", "parameters": {}}]}
-    record = to_record({**row, "gold": [{"name": "f", "arguments": None}]}, "prompts")
-    assert record.gold == {1: Gold((GoldCall("f", None),))} and record.unknown_arguments(1) == [0]
-    known = to_record({**row, "gold": [{"name": "f"}]}, "prompts")
-    assert known.gold == {1: Gold((GoldCall("f", {}),))}
+SECOND = ("messages", "conversations", "prompt", "input", "contents")
+OTHERS = [name for name in FORMATS if name not in ("agentlite", "bfcl")]
 
 
-@pytest.mark.parametrize("key", ["messages", "conversations", "prompt", "input", "contents"])
-@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("agentlite", "bfcl")])
+@pytest.mark.parametrize(("name", "key"), sample(50, [*product(OTHERS, SECOND)]))
 def test_a_second_dialog_in_a_row_is_kept_or_refused_and_not_lost(name: str, key: str) -> None:
     own = json.loads(FORMATS[name].example)
     turns = [{"role": "user", "content": "Say 317."}, {"role": "assistant", "content": "317."}]
@@ -368,30 +293,3 @@ def test_a_second_dialog_in_a_row_is_kept_or_refused_and_not_lost(name: str, key
 
 
 QUESTION, REPLY = {"role": "user", "content": "Wet?"}, {"role": "assistant", "content": "Yes."}
-ITEM = {"role": "assistant", "content": [{"type": "output_text", "text": "Yes."}]}
-CALLING = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
-
-
-@pytest.mark.parametrize(
-    ("name", "row", "other"),
-    [
-        ("prompts", {"messages": [QUESTION], "gold": []}, "prompt"),
-        ("prompt_completion", {"prompt": [QUESTION], "completion": [REPLY]}, "messages"),
-        ("sharegpt", {"conversations": [QUESTION, REPLY, QUESTION, CALLING]}, "messages"),
-        ("ms_swift", {"messages": [QUESTION, REPLY]}, "query"),
-        ("ms_swift", {"messages": [QUESTION, REPLY]}, "conversations"),
-        ("gemini", {"contents": [{"parts": [{"text": "Wet?"}]}]}, "messages"),
-        ("responses", {"input": "Wet?", "output": [ITEM]}, "messages"),
-        ("responses", {"messages": [QUESTION], "output": [ITEM]}, "items"),
-    ],
-)
-def test_words_that_a_row_has_twice_are_no_second_dialog(name, row, other):
-    alone = to_record(row, name)
-    is_field = name == "responses"  # there a text under such a key is a field of the row
-    for again in [[QUESTION]] if is_field else ["Wet?", [QUESTION]]:
-        twice = to_record({**row, other: again}, name)
-        assert (twice.messages, twice.gold) == (alone.messages, alone.gold)
-    lists = [[{**QUESTION, "content": "Dry?"}], ["Wet?"], [QUESTION, {"role": "user"}]]
-    for lost in lists if is_field else ["Dry?", *lists]:
-        with pytest.raises(RowError, match="another under"):
-            to_record({**row, other: lost}, name)

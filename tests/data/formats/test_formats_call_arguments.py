@@ -1,9 +1,11 @@
 """agentlite.data.formats: the arguments of a call are never lost, whatever key they stand under."""
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
+from support.examples import sample
 from support.read_rows import rows_of
 from support.samples import DATA
 
@@ -40,8 +42,11 @@ def dialogs(row: dict[str, Any]) -> list[Any]:
     return [(record.messages, record.gold) for record in records]
 
 
-@pytest.mark.parametrize("key", [*ARGUMENTS, "kwargs", "tool_input"])
-@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in OWN_WORDS])
+KEYS = (*ARGUMENTS, "kwargs", "tool_input")
+CALLING = [name for name in SAMPLES if name not in OWN_WORDS]
+
+
+@pytest.mark.parametrize(("name", "key"), sample(50, [*product(CALLING, KEYS)]))
 def test_a_call_keeps_its_arguments_under_any_key_or_its_row_is_refused(
     name: str, key: str
 ) -> None:
@@ -67,18 +72,6 @@ def test_arguments_that_differ_between_two_keys_are_refused_and_equal_ones_count
     assert read_call({**call, "arguments": "{}", key: {"a": 1}}) == read_call(call)
     with pytest.raises(RowError, match="f has two different sets of arguments"):
         read_call({**call, key: {"a": 2}})
-
-
-def test_an_object_that_is_no_argument_does_not_cost_a_call_without_any() -> None:
-    more = {"extra_content": {"google": {"thought_signature": "s"}}, "cache_control": {"type": "e"}}
-    assert read_call({"name": "f", "arguments": "{}", **more}).arguments == {}
-    assert read_call({"function": {"name": "f", "args": {}}, **more}).arguments == {}
-
-
-def test_arguments_that_a_stream_left_in_pieces_are_refused() -> None:
-    with pytest.raises(RowError) as caught:
-        read_call({"name": "f", "input": {}, "partial_json": '{"a": 1}'})
-    assert (caught.value.code, caught.value.at) == ("E206", "partial_json")
 
 
 def test_arguments_that_arrow_filled_in_are_none() -> None:

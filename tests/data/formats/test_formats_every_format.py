@@ -6,7 +6,6 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from support.damaged_rows import FILES, READ_AS, Row, damaged, rows, strangers
-from support.examples import in_turn
 from support.mangled_text import mangled
 
 from agentlite.core.errors import RowError
@@ -111,7 +110,7 @@ def test_nulls_under_the_keys_of_all_other_formats_change_nothing(file: str) -> 
             assert detected({**row, key: None}) == BY_NAME.get(name, name)
 
 
-@pytest.mark.parametrize("file", in_turn(3, FILES))
+@pytest.mark.parametrize("file", FILES)
 def test_a_damaged_row_becomes_records_or_row_errors(file: str) -> None:
     @given(damaged(file) | mangled(file))
     def of_the_file(row: Row) -> None:

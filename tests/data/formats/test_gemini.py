@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 import pytest
-from support.damaged_rows import Row, refused, rows
+from support.damaged_rows import Row
 from support.read_rows import openai_dialogs
 
 from agentlite.core.records import Record, plain
@@ -85,67 +85,3 @@ def test_contents_are_the_turns_they_stand_for(ids: bool, snake: bool, together:
             one[2:] for one in with_outputs(expected)
         ]
         assert record.tools == expected.tools
-
-
-def test_the_sample_rows_are_valid_and_thoughts_stand_before_the_answer() -> None:
-    records = [gemini.read(row) for row in rows("gemini")]
-    for row, record in zip(rows("gemini"), records, strict=True):
-        validate(to_record(row))
-        assert all(tool.parameters["type"] == "object" for tool in record.tools)
-    assert records[1].messages[1].content == "I look.\n\nOne moment."
-    assert records[1].meta["extra"]["contents"] == [{"content": 2, "thoughtSignature": "s"}]
-    assert records[3].messages[0].content == "Be kind."
-
-
-@pytest.mark.parametrize(
-    ("code", "part"),
-    [
-        ("E216", {"inlineData": {"mimeType": "image/png", "data": ""}}),
-        ("E216", {"executableCode": {"language": "PYTHON", "code": "1"}}),
-        ("E216", {"functionResponse": {"name": "f", "response": {}, "parts": [{}]}}),
-        ("E201", "Hi"),
-    ],
-    ids=["picture", "code", "result with parts", "text"],
-)
-def test_a_part_that_cannot_be_learned_is_refused(code: str, part: object) -> None:
-    answer = {"role": "model", "parts": [{"text": "Hello."}]}
-    row = {"contents": [{"role": "user", "parts": [part]}, answer]}
-    assert refused(lambda: to_record(row)) == code
-
-
-@pytest.mark.parametrize("given", [{}, {"id": "x"}])
-def test_a_result_of_a_function_that_does_not_wait_answers_no_call(given: Row) -> None:
-    call = {"functionCall": {"name": "weather", "args": {}}}
-    result = {"functionResponse": {**given, "name": "clock", "response": {"mm": 4}}}
-    roles = ("user", [{"text": "Hi"}]), ("model", [call]), ("user", [result])
-    contents = [{"role": role, "parts": parts} for role, parts in roles]
-    record = gemini.read({"contents": [*contents, {"role": "model", "parts": [{"text": "Yes."}]}]})
-    assert refused(lambda: validate(record)) == "E205"
-
-
-def test_a_content_without_parts_is_an_empty_message_and_does_not_vanish() -> None:
-    said = [{"role": role, "parts": [{"text": "Hi"}]} for role in ("user", "model")]
-    record = gemini.read({"contents": [*said, {"role": "user", "parts": []}, said[1]]})
-    assert [one.content for one in record.messages] == ["Hi", "Hi", "", "Hi"]
-    assert refused(lambda: validate(record)) == "E216"
-
-
-def test_a_model_turn_is_taken_out_of_training_as_in_other_formats() -> None:
-    contents = [
-        {"role": "user", "parts": [{"text": "Hi"}]},
-        {"role": "model", "parts": [{"text": "Hello."}], "weight": 0},
-    ]
-    assert not to_record({"contents": contents}).messages[1].loss
-
-
-def test_a_text_beside_a_result_is_a_user_who_speaks_too_early() -> None:
-    call = {"functionCall": {"name": "f", "args": {}}}
-    parts = [{"functionResponse": {"name": "f", "response": {}}}, {"text": "Go on."}]
-    contents = [
-        {"role": "user", "parts": [{"text": "Hi"}]},
-        {"role": "model", "parts": [call]},
-        {"role": "user", "parts": parts},
-        {"role": "model", "parts": [{"text": "Hello."}]},
-    ]
-    row = {"contents": contents, "tools": [{"functionDeclarations": [{"name": "f"}]}]}
-    assert refused(lambda: validate(to_record(row))) == "E203"

@@ -2,7 +2,6 @@
 say.
 """
 
-import io
 import json
 import math
 from typing import Any
@@ -11,11 +10,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.damaged_rows import refused
-from support.examples import examples
+from support.examples import examples, sample
 
 from agentlite.core.errors import RowError
-from agentlite.data.formats import json_repair, read_raw
-from agentlite.data.formats.json_decode import json_value, literal_value, not_json, shortened
+from agentlite.data.formats import json_repair
+from agentlite.data.formats.json_decode import json_value, literal_value, not_json
 from agentlite.data.formats.json_repair import repair
 
 
@@ -34,14 +33,6 @@ def test_nesting_is_counted_by_levels_and_not_by_brackets(blank: str) -> None:
     assert json_value(json.dumps(text)) == text
 
 
-def test_the_place_where_a_text_stops_to_be_json_is_counted_from_one() -> None:
-    with pytest.raises(RowError, match=r"at character 7\b") as caught:
-        json_value('{"a": x}')
-    assert caught.value.code == "E121"
-    with pytest.raises(RowError, match="more than one JSON value"):
-        json_value("1 2")
-
-
 @pytest.mark.parametrize(
     ("text", "code"),
     [
@@ -58,44 +49,6 @@ def test_what_a_parser_would_guess_or_lose_is_refused(text: str, code: str) -> N
     assert refused(lambda: json_value(text)) == code
 
 
-PREFIXES = [
-    "2026-11-01 12:00:00 INFO ",
-    "2026-11-01T12:00:00Z\t",
-    "[INFO] ",
-    "[2026-11-01 12:00:00,123] INFO - ",
-    "INFO:agent:",
-    "data: ",
-    "17 ",
-    "é ",
-]
-
-
-@pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize("end", ["", "\n"])
-def test_a_row_behind_a_prefix_is_refused_with_its_column(prefix: str, end: str) -> None:
-    line = f'{prefix}{{"messages": [{{"role": "user"}}]}}{end}'
-    with pytest.raises(RowError, match=rf"at column {len(prefix) + 1}: '") as caught:
-        json_value(line)
-    assert (caught.value.code, caught.value.at) == ("E121", 0)
-    assert "sed 's/^[^{]*//' FILE" in caught.value.hint
-    lines = f"{line.rstrip()}\n{line}"
-    errors = [raw.error for raw in read_raw("-", io.BytesIO(lines.encode()))]
-    assert [(one.code, one.reason) for one in errors if one] == [("E121", caught.value.reason)] * 2
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *('{"a": 1} {"b": 2}', '[{"a": 1}', '[1, {"a": 1}', "INFO", "INFO {", 'INFO {"a": 1} end'),
-        *(' {"a": 1,}', '{"a": 1}}', "", "1 2", 'x {"a": ' + "[" * 100_000),
-    ],
-)
-def test_a_line_that_is_not_a_row_behind_a_prefix_gets_another_reason(text: str) -> None:
-    with pytest.raises(RowError) as caught:
-        json_value(text)
-    assert "column" not in caught.value.reason
-
-
 def test_large_numbers_and_pairs_of_surrogates_are_read() -> None:
     assert json_value("[1e308, 12345678901234567890123]") == [1e308, 12345678901234567890123]
     assert json_value('["\\ud83d\\ude00"]') == ["😀"]
@@ -108,12 +61,6 @@ def test_a_literal_is_read_up_to_64_kibibytes_and_nothing_is_run() -> None:
     assert literal_value(fitting) == "x" * ((64 << 10) - 2)
     for text in (f"{fitting} ", "{1, 2}", "f()", "b'x'", "1j", "'a' 1", "{'a': 1e999}"):
         assert refused(lambda text=text: literal_value(text)) == "E206"
-
-
-def test_a_long_text_is_quoted_by_its_first_60_characters() -> None:
-    assert shortened("a\nb") == "'a\\nb'"
-    assert shortened("x" * 60) == repr("x" * 60)
-    assert shortened("x" * 61) == repr("x" * 60 + "…")
 
 
 # --- repairs ---
@@ -159,19 +106,6 @@ def test_what_is_json_and_still_refused_is_not_repaired(text: str) -> None:
     assert repair(text.encode(), json_repair.METHODS) is None
 
 
-@pytest.mark.parametrize("number", ["00110000", "FFFFFFFF"])
-@pytest.mark.parametrize("methods", [("literal",), ("json",), ("literal", "json")], ids=str)
-def test_an_escape_beyond_unicode_is_not_repaired(number: str, methods: tuple[str, ...]) -> None:
-    assert repaired(f"{{'a': '\\U{number}'}}", *methods) is None
-    assert repaired("{'a': '\\U0001F600'}", "literal") == ({"a": "😀"}, ["literal"])
-
-
-def test_bytes_that_are_no_utf_8_and_rows_beyond_a_mebibyte_are_not_repaired() -> None:
-    assert repair(b"{'a': '\xff'}", ["literal"]) is None
-    assert repaired('{"a" "b"' + " " * (1 << 20), "json") is None
-    assert repaired('{"a": [1 2]}', "json") == ({"a": [1, 2]}, ["json"])
-
-
 @pytest.mark.parametrize("key", json_repair.HOLD_JSON)
 def test_a_text_that_should_be_json_is_repaired_at_any_depth(key: str) -> None:
     value, used = repaired(json.dumps({"x": [{key: " {'a': True}"}, {key: "['b']"}]}), "literal")
@@ -189,11 +123,6 @@ def test_what_stands_in_arguments_is_the_users(key: str) -> None:
     assert repaired(json.dumps({"x": {key: {"tools": "{'a': 1}"}}}), "literal") is None
 
 
-def test_of_two_values_on_a_line_none_is_kept_and_of_nothing_nothing_is_made() -> None:
-    for text in ('{"a": 1} {"b": 2', "{} x", "nothing", "[", "{"):
-        assert repaired(text, "json") is None
-
-
 ROW = {
     "messages": [
         {"role": "user", "content": 'What\'s 1.50 + 2? Say "hi", then (C:\\new) ½\n — ok'},
@@ -207,7 +136,7 @@ ROW = {
 }
 
 
-@pytest.mark.parametrize("end", range(1, len(json.dumps(ROW))))
+@pytest.mark.parametrize("end", sample(30, range(1, len(json.dumps(ROW)))))
 def test_a_row_cut_anywhere_is_never_repaired(end: int) -> None:
     """json-repair closes what is open, and the tools behind the cut would be lost silently."""
     assert repaired(json.dumps(ROW)[:end], "literal", "json") is None
@@ -291,17 +220,3 @@ def test_a_trailing_comma_is_named_alike_whatever_python_says(text: str) -> None
     found = not_json(newer)
     assert (found.reason, found.at) == (caught.value.reason, caught.value.at)
     assert found.at == comma
-
-
-@pytest.mark.parametrize("word", ["'", "None", "True", "False"])
-@pytest.mark.parametrize("frame", ["{%s: 1}", '{"a": %s}', '{"a": [1, %s]}', "[%s]"])
-def test_what_python_writes_and_json_does_not_is_named(frame: str, word: str) -> None:
-    text = frame % ("'x'" if word == "'" else word)
-    with pytest.raises(RowError) as caught:
-        json_value(text)
-    at = text.index(word)
-    assert caught.value.reason == f"not JSON but Python: {word} at character {at + 1}"
-    assert (caught.value.code, caught.value.at) == ("E121", at)
-    with pytest.raises(RowError) as other:
-        json_value(frame % "x")
-    assert other.value.code == "E121" and "Python" not in other.value.reason

@@ -4,11 +4,10 @@ import json
 from collections.abc import Callable
 
 import pytest
-from support.damaged_rows import Row, refused, rows
+from support.damaged_rows import Row
 from support.read_rows import openai_dialogs
 
-from agentlite.data.curation.validate import validate
-from agentlite.data.formats import detected, langchain, openai, to_record
+from agentlite.data.formats import detected, to_record
 
 TYPES = {"system": "system", "user": "human", "assistant": "ai", "tool": "tool"}
 CLASSES = {"system": "System", "human": "Human", "ai": "AI", "tool": "Tool"}
@@ -85,31 +84,3 @@ def test_every_form_of_a_message_is_the_message_it_stands_for(form: Callable[[Ro
         assert detected(made) == "langchain"
         expected, record = to_record(row, "openai"), to_record(made)
         assert (record.messages, record.tools) == (expected.messages, expected.tools)
-
-
-def test_the_sample_rows_are_valid_and_keep_thoughts_and_other_keys() -> None:
-    records = [langchain.read(row) for row in rows("langchain")]
-    for record in records:
-        validate(record)
-    assert records[1].messages[2].content == "I look.\n\n我查一下。"
-    assert records[0].meta["turns"]["2"]["usage_metadata"] == {"input_tokens": 9}
-    assert records[3].meta["extra"] == {"thread_id": "t1"}
-
-
-def test_a_call_that_could_not_be_read_is_refused() -> None:
-    bad = {"name": "weather", "args": '{"city', "id": "x", "error": "", "type": "invalid_tool_call"}
-    turn = {"type": "ai", "content": "I look.", "invalid_tool_calls": [bad]}
-    row = {"messages": [{"type": "human", "content": "Hi"}, turn]}
-    assert refused(lambda: to_record(row)) == "E206"
-
-
-def test_a_call_in_the_content_alone_is_refused() -> None:
-    part = {"type": "tool_use", "id": "x", "name": "weather", "input": {}}
-    row = {"messages": [{"type": "human", "content": "Hi"}, {"type": "ai", "content": [part]}]}
-    assert refused(lambda: to_record(row)) == "E216"
-
-
-def test_messages_of_which_nothing_is_known_are_left_to_openai() -> None:
-    assert not langchain.fits({"messages": []})
-    assert not langchain.fits({"messages": [{"type": "remove", "id": "h1"}]})
-    assert openai.fits({"messages": []})

@@ -5,7 +5,7 @@ language.
 from typing import Any
 
 import pytest
-from support.damaged_rows import Row, refused, rows
+from support.damaged_rows import Row, rows
 
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import self_cognition
@@ -36,18 +36,3 @@ def test_one_name_stands_for_both_languages() -> None:
     chinese, english = (self_cognition.read(row, ["Dove"]) for row in ROWS[:2])
     assert chinese.messages[1].content == "我是Dove，由its developers训练。"
     assert english.messages[1].content == "I'm Dove, made by its developers. Dove!"
-
-
-BAD: list[dict[str, Any]] = [
-    {},
-    {"query": "Who?", "response": "{{NAME}}"},
-    {"query": "Who?", "response": "{{NAME}}", "tag": "fr"},
-    {"query": "Who?", "response": "{{NAME}}", "tag": ["en"]},
-    {"query": None, "response": "{{NAME}}", "tag": "en"},
-]
-
-
-@pytest.mark.parametrize("row", BAD)
-def test_a_row_that_cannot_be_taken_says_why(row: Row) -> None:
-    assert not self_cognition.fits(row)
-    assert refused(lambda: self_cognition.read(row)) == "E201"

@@ -1,7 +1,6 @@
 """agentlite.data.formats.task_prompts: prompts of KuaiAgent and AutoGPT become dialogs of turns."""
 
 import json
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from support.damaged_rows import refused
 from support.samples import DATA, TIME, WEATHER
 
@@ -171,21 +169,6 @@ def kwai(*samples: tuple[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("more", ['"x"', "1", "[]", "null"])
-@pytest.mark.parametrize(
-    "memory",
-    [
-        f"* Complete tasks: {DONE_TASKS[:-1]}, MORE]\n",
-        '* Conversation history: [{"query": "Hi.", "answer": "Hello."}, MORE]\n',
-    ],
-    ids=["tasks", "history"],
-)
-def test_a_memory_that_holds_something_else_as_well_stays_a_text(memory: str, more: str) -> None:
-    prompt = KWAI.format(FUNCTIONS[0], memory.replace("MORE", more))
-    record = read(prompt, json.dumps(SEVERAL[1]))
-    assert record.tools == () and record.messages[0] == Message("user", prompt.strip())
-
-
 def test_the_samples_of_a_row_are_its_steps_and_the_end_is_the_answer() -> None:
     memory = f"* Complete tasks: {DONE_TASKS}\n"
     row = kwai(
@@ -212,16 +195,6 @@ def test_the_samples_of_a_row_are_its_steps_and_the_end_is_the_answer() -> None:
     )
     for record in (first, second):
         validate(record)
-
-
-def test_a_command_that_ends_a_task_without_any_words_stays_a_text() -> None:
-    row = kwai((KWAI.format(FUNCTIONS[0], ""), SEVERAL[1]))
-    record = to_record(row)
-    assert [message.role for message in record.messages] == ["user", "assistant"]
-    assert record.messages[0].content == KWAI.format(FUNCTIONS[0], "") and record.tools == ()
-    response = {"name": "task_complete", "args": {"response": "Yes."}}
-    record = to_record(kwai((KWAI.format(FUNCTIONS[0], ""), {"command": response})))
-    assert record.messages[-1] == Message("assistant", "Yes.") and record.tools == (WEATHER, TIME)
 
 
 AUTOGPT = """You are AutoGPT, an agent that reaches its goals alone.
@@ -262,12 +235,6 @@ def test_autogpts_own_commands_and_thoughts_are_read() -> None:
         Message("user", "Wet?"),
         Message("assistant", words, (Call("get_weather", {"city": "Oslo"}, "call_0"),)),
     )
-
-
-def test_of_several_goals_each_keeps_its_number() -> None:
-    goals = "1. Wet?\n2. Cold?"
-    record = read(AUTOGPT.replace("1. Wet?", goals), THOUGHT)
-    assert record.messages[0] == Message("user", goals) and record.tools
 
 
 WITH_SYSTEM: dict[str, Callable[[str, str, str], dict[str, Any]]] = {
@@ -317,23 +284,6 @@ def test_a_prompt_in_the_system_message_is_the_same_dialog(
     assert to_record(row) == alone and alone.tools
 
 
-def test_functions_are_read_as_the_commands_of_the_prompt_are() -> None:
-    """The third one is printed with quotes inside its texts, so it is not JSON as it stands."""
-    row = CONTAINERS["kagentinstruct"](PLAN, COMMAND)
-    printed = [line.partition(":")[2] for line in PLAN.splitlines() if re.match(r"\d:{", line)]
-    assert len(printed) == 4
-    assert to_record({**row, "functions": printed}).tools == read(PLAN, COMMAND).tools
-    assert refused(lambda: to_record({**row, "functions": ["{"]})) == "E124"
-
-
-def test_a_question_that_is_not_the_goal_of_the_system_message_stays() -> None:
-    record = to_record(WITH_SYSTEM["openai"](PLAN, "And in Oslo?", COMMAND))
-    assert [message.content for message in record.messages] == [PLAN, "And in Oslo?", COMMAND]
-
-
-PLANNED = '{"task_name": "a", "command": {"name": "get_weather", "args": {"city": "Oslo"}}}'
-
-
 @pytest.mark.parametrize(
     "prompt",
     [
@@ -359,13 +309,6 @@ def test_prose_for_a_command_stays_and_a_command_that_cannot_be_read_is_refused(
     assert refused(lambda: read(PLAN, COMMAND[:-1])) == "E206"
     assert refused(lambda: read(PLAN, COMMAND.replace('"name"', '"title"'))) == "E206"
     assert read(PLAN, f"```json\n{COMMAND}\n```") == read(PLAN, COMMAND)
-
-
-def test_a_dialog_with_more_turns_or_gold_is_left_alone() -> None:
-    record = Record(messages=(Message("user", PLAN), Message("assistant", COMMAND)))
-    longer = replace(record, messages=(*record.messages, Message("user", "And?")))
-    for other in (longer, Record(messages=()), Record(messages=record.messages[:1])):
-        assert task_prompts.split(other) is other
 
 
 @given(st.text(max_size=200), st.integers(0, len(PLAN)))
