@@ -78,15 +78,6 @@ def test_every_turn_has_a_finite_advantage_and_only_differences_count(made, cred
         assert of == pytest.approx(of_again, abs=1e-6)
 
 
-@given(GROUPS, st.sampled_from(["turn", "state"]))
-def test_a_lost_world_moves_nothing(made, credit):
-    group = [rollout(score, *turns, sample=n) for n, (score, turns) in enumerate(made)]
-    lost = rollout(0.0, ("a", 0), ("b", 0), sample=9, ended="world")
-    *others, of_lost = turn_advantages([*group, lost], WEIGHTS, credit, scaled=False)
-    assert of_lost == [0.0, 0.0]
-    assert others == turn_advantages(group, WEIGHTS, credit, scaled=False)
-
-
 def scaled_by_hand(compared):
     """(x - mean) / (standard deviation + 1e-4), as TRL has it; one alone is not divided."""
     spread = stdev(compared) + 1e-4 if len(compared) > 1 else 1.0

@@ -1,7 +1,7 @@
 """The gold as a model: its rollouts have BFCL's verdict, and each of its calls its own turn."""
 
 import pytest
-from support.examples import ALL, in_turn
+from support.examples import ALL
 
 from agentlite.core.records import Call, Message
 from agentlite.environments.bfcl_tasks import CATEGORIES
@@ -31,7 +31,7 @@ def test_each_call_is_a_turn_and_words_end_those_of_a_user_turn():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("category", in_turn(2, CATEGORIES))
+@pytest.mark.parametrize("category", CATEGORIES[:2])
 def test_the_gold_of_bfcl_is_right_by_its_own_verdict(category):
     """With its own tools alone on offer, and each call written and read in a protocol."""
     template = load_template("smollm2-135m")

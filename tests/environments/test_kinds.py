@@ -1,15 +1,21 @@
 """An environment's name is a kind that is known, or an error that says how to write one."""
 
+import importlib.util
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from support.samples import ROOT
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call
+from agentlite.data.formats.tool_calls import read_tools
 from agentlite.environments.bfcl_world import read_call
 from agentlite.environments.kinds import environment
 
+EXAMPLE = ROOT / "scripts/examples/openenv_world.py"
 SHOP = '''
 class Shop:
     def reset(self, prompt, apples):
@@ -35,21 +41,13 @@ def shop(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "tasks", "location", "problem", "fix"),
     [
-        ("", None, "--env", "'' names no environment", "shop.py:Shop"),
         ("shop", None, "--env", "names no environment", "bfcl:multi_turn_base"),
-        ("shop.py", None, "--env", "names no environment", "shop.py:Shop"),
-        ("shop.py:", None, "--env", "names no environment", "shop.py:Shop"),
-        ("shop.py:a b", None, "--env", "names no environment", "shop.py:Shop"),
         ("store.py:Shop", "tasks.jsonl", "store.py", "no such file", "--env"),
         ("shop.py:Shop", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
-        ("bfcl:", None, "--env", "names no environment", "bfcl:multi_turn_base"),
         ("bfcl:multi_turn_bass", None, "--env bfcl:", "no dialogs", "'bfcl:multi_turn_base'"),
         ("mcp:", "tasks.jsonl", "--env", "names no environment", "mcp:COMMAND"),
-        ("mcp: ", "tasks.jsonl", "--env", "names no environment", "mcp:URL"),
         ("mcp:cat", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
         ("mcp:http://me:pw@host/mcp", "tasks.jsonl", "--env", "password", "mcp:http"),
-        ("mock:", "tasks.jsonl", "--env", "names no environment", "mock:tools.json"),
-        ("mock:no.json", "tasks.jsonl", "no.json", "no such file", "--env"),
         ("mock:tasks.jsonl", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
         ("mock:tasks.jsonl", "tasks.jsonl", "tasks.jsonl", "cannot be read as JSON", "returns"),
         ("bfcl:multi_turn_base", "tasks.jsonl", "--tasks", "its own tasks", "Leave --tasks out"),
@@ -64,20 +62,6 @@ def test_a_name_that_is_none_is_refused_with_the_way_to_write_one(
     assert problem in found.value.problem and fix in found.value.fix
 
 
-@pytest.mark.parametrize(
-    ("name", "tasks"),
-    [
-        ("shop.py:Shop", "tasks.jsonl"),
-        ("mcp:cat", "tasks.jsonl"),
-    ],
-)
-def test_other_tools_are_offered_by_bfcl_alone(shop, name, tasks):
-    for extra_tools in (0, 4):
-        with pytest.raises(UserError, match=f"{name} offers the tools that it has") as found:
-            environment(name, shop / tasks if tasks else None, extra_tools=extra_tools)
-        assert "Leave --extra-tools out" in found.value.fix
-
-
 def test_what_a_user_says_next_is_up_to_the_record_the_class_or_the_task(shop):
     (shop / "tools.json").write_text('[{"name": "buy"}]')
     tasks = shop / "tasks.jsonl"
@@ -88,20 +72,6 @@ def test_what_a_user_says_next_is_up_to_the_record_the_class_or_the_task(shop):
         "tools": Path("tools.json"),
         "tasks": tasks,
     }
-
-
-def test_a_world_may_do_without_tasks(shop):
-    for name in ("shop.py:Shop", "mcp:cat"):
-        (task,) = environment(name, needs_tasks=False).tasks()
-        assert (task.id, task.messages) == ("", ())
-
-
-def test_bfcl_offers_as_many_tools_more_as_are_to_be(shop):
-    offered = [
-        len(next(environment("bfcl:multi_turn_base", extra_tools=extra).tasks()).row["tools"])
-        for extra in (0, 2, None)
-    ]
-    assert offered[1] == offered[0] + 2 < offered[2]
 
 
 def test_a_dialog_of_bfcl_is_done_in_its_own_process():
@@ -119,3 +89,24 @@ def test_a_dialog_of_bfcl_is_done_in_its_own_process():
             world.next_user("Done.")
         assert world.scores() == {"bfcl": 1.0, "progress": 1.0, "state": 1.0}
         assert len(world.tools) == offered + 2
+
+
+def test_the_example_for_openenv_is_a_class_over_the_client_of_its_package(monkeypatch):
+    """The package is not needed before a reset."""
+    spec = importlib.util.spec_from_file_location("example", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    tool = {"name": "buy", "description": "Buys.", "input_schema": {"type": "object"}}
+    seen = [{"text": "Hello."}, {"tools": [tool]}, {"result": 3}, {"error": {"message": "no"}}]
+    steps = [SimpleNamespace(observation=one, reward=0.5, done=False) for one in seen]
+    client = SimpleNamespace(reset=lambda **_: steps.pop(0), step=lambda _: steps.pop(0))
+    package = SimpleNamespace(
+        GenericEnvClient=lambda base_url: SimpleNamespace(sync=lambda: client)
+    )
+    monkeypatch.setitem(sys.modules, "openenv", SimpleNamespace(core=package))
+    monkeypatch.setitem(sys.modules, "openenv.core", package)
+    world = module.OpenEnvWorld()
+    assert "Hello." in world.reset("http://localhost:8000", {"seed": 3}, id="a")
+    assert [one.name for one in read_tools(world.tools())] == ["buy"]
+    assert [world.call("buy", {}) for _ in range(2)] == ["3", "Error: no"]
+    assert (world.get_reward(), world.is_done()) == (1.5, False)

@@ -6,7 +6,7 @@ import pytest
 from support.mcp_servers import command, served
 
 from agentlite.environments.inside import LostWorldError
-from agentlite.environments.mcp_client import McpClient
+from agentlite.environments.mcp_client import McpClient, _events, _lines
 
 pytestmark = pytest.mark.long  # a process for each server
 
@@ -87,3 +87,12 @@ def test_a_server_that_breaks_says_why(fault, reason):
 def test_a_server_that_breaks_over_http_says_why(fault, reason):
     with pytest.raises(LostWorldError, match=reason), session(fault, "http") as client:
         client.call("buy", {"item": "apple"})
+
+
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_the_data_of_an_event_is_all_its_lines_however_they_are_cut(size):
+    stream = (
+        b': hello\r\nevent: message\r\ndata: {"a":\r\ndata:1}\r\n\r\n\n\ndata:  two\n\nid: 3\n\n'
+    )
+    pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+    assert [*_events(_lines(pieces))] == [b'{"a":\n1}', b" two"]

@@ -31,19 +31,6 @@ def test_the_world_gets_its_tools_what_holds_in_it_and_the_right_calls(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("columns", "problem"),
-    [
-        ({"prompt": "A fig.", "user_turns": [2]}, "user_turns is not a list of texts"),
-        ({"prompt": "A", "user_turns": ["B"], "user": {"goal": "C"}}, "user_turns or a user"),
-    ],
-)
-def test_a_task_that_cannot_be_read_is_named_by_its_line(tmp_path, columns, problem):
-    with pytest.raises(UserError, match=problem) as found:
-        list(written(tmp_path, **columns))
-    assert found.value.location.endswith("tasks.jsonl:1") and found.value.exit_code == 2
-
-
-@pytest.mark.parametrize(
     ("content", "problem"),
     [
         ("{", "cannot be read as JSON"),

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from agentlite.core.errors import RowError
 from agentlite.core.records import Call
 from agentlite.environments.mock_world import NO_RESULT, MockWorld, read_mock_tools, read_result
 from agentlite.environments.simulators import SimulatorReply
@@ -111,25 +110,16 @@ def test_a_reply_that_cannot_be_used_is_asked_again_once_and_then_counted(world)
     ("text", "returns", "result", "fault"),
     [
         ('{"left": 2}', STOCK, '{"left": 2}', ""),
-        ('{"left":2}', {}, '{"left": 2}', ""),
         ('<think>{"left"</think>\n{"left": 2}', STOCK, '{"left": 2}', ""),
         ('```json\n{"left": 2}\n```', STOCK, '{"left": 2}', ""),
         ("Two apples.", {}, "Two apples.", ""),
-        ('"Two apples."', {}, "Two apples.", ""),
-        ("Two apples.", {"type": "string"}, "Two apples.", ""),
         ("42", {"type": "string"}, "42", ""),
         ("42", {"type": "integer"}, "42", ""),
         ("Error: no such item\nSorry", STOCK, "Error: no such item", ""),
         ("Two apples.", STOCK, "", "not JSON"),
-        ('{"left": ', STOCK, "", "not JSON"),
         ('{"left": ', {}, "", "not JSON"),
-        ("[" * 100_000, {}, "", "not JSON"),
-        ('{"left": NaN}', {}, "", "not JSON"),
         ('{"left": "two"}', STOCK, "", "two"),
-        ("{}", STOCK, "", "left"),
-        ("7", STOCK, "", "7"),
         ("", {}, "", "empty"),
-        ("<think>Hm.</think>", {}, "", "empty"),
     ],
 )
 def test_a_result_fits_what_its_tool_returns(text, returns, result, fault):
@@ -141,28 +131,15 @@ def test_a_result_fits_what_its_tool_returns(text, returns, result, fault):
     ("name", "more", "reads"),
     [
         ("get_stock", {}, True),
-        ("getStock", {}, True),
         ("shop.Search", {}, True),
         ("getaway", {}, False),
         ("buy", {}, False),
-        ("buy_and_get", {}, False),
-        ("买", {}, False),
         ("get_stock", {"annotations": {"readOnlyHint": False}}, False),
         ("buy", {"annotations": {"readOnlyHint": True}}, True),
-        ("buy", {"annotations": {"readOnlyHint": "yes"}}, False),
     ],
 )
 def test_a_tool_reads_by_what_it_says_or_by_its_first_word(name, more, reads):
     assert [one.reads for one in read_mock_tools([tool(name, **more)])] == [reads]
-
-
-@pytest.mark.parametrize("key", ["returns", "response"])
-def test_what_a_tool_returns_stands_under_either_name(key):
-    given = {key: {"type": "dict", "properties": {"left": {"type": "int"}}}}
-    ((read, _),) = read_mock_tools([tool("a", **given)])
-    assert read.returns == {"type": "object", "properties": {"left": {"type": "integer"}}}
-    with pytest.raises(RowError):
-        read_mock_tools([{"type": "function", "function": {}}])
 
 
 def test_the_gold_is_scored_and_the_user_says_what_the_task_says():

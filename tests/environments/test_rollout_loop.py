@@ -7,10 +7,8 @@ from support.shop import call
 
 from agentlite.core.records import Call, Message, Tool
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
-from agentlite.environments.simulators import SimulatorReply
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import Trajectory
-from agentlite.environments.user_audit import UserProfile
 from agentlite.environments.world import CallResult, WorldError, WorldLimits
 from agentlite.rendering import choose
 
@@ -181,20 +179,6 @@ def test_a_prompt_without_an_answer_ends_its_own_rollout_and_says_why(setup):
     assert {one.ended for one in found.values()} == {"user"} and len(found) == 2
 
 
-def test_a_prompt_may_fill_the_room(setup):
-    lengths = []
-
-    def answers(prompts):
-        lengths.extend(len(prompt.ids) for prompt in prompts)
-        yield from saying(BUY, "Done.")(prompts)
-
-    assert ended(setup, answers)[0].ended == "user"
-    whole = max(lengths)
-    assert ended(setup._replace(room=whole), answers)[0].ended == "user"
-    (cut,) = ended(setup._replace(room=whole - 1), answers)
-    assert (cut.ended, len(cut.turns)) == ("length", 1)
-
-
 @pytest.mark.parametrize("second", [BUY, PAY])
 def test_a_world_that_has_nothing_left_to_do_ends_it_behind_the_whole_turn(setup, second):
     (found,) = ended(setup, saying(f"{PAY}\n{second}"))
@@ -248,51 +232,3 @@ def test_only_the_tools_that_are_named_for_a_task_are_on_offer_in_it(setup):
     found = ended(named, saying("Done."), (task(), 0), (task("u"), 0))
     offered = {one.task: [tool["function"]["name"] for tool in one.tools] for one in found}
     assert offered == {"t": ["pay"], "u": ["buy", "pay", "more"]}
-
-
-def test_what_a_model_read_is_kept_with_ids_that_were_sampled_and_not_without(setup, smollm2):
-    texts = ("Wait.", "Wait.", "Done.")
-
-    def answers(prompts):
-        for index, prompt in enumerate(prompts):
-            text = texts[prompt.turn]
-            end = smollm2.token_id(smollm2.turn_end)
-            yield RolloutAnswer(index, text, "turn", 3, (*smollm2.encode(text), end))
-
-    (sampled,) = ended(setup, answers)
-    assert [turn.opens for turn in sampled.turns] == [True, False, False]
-    assert all(turn.prompt_ids and turn.ids for turn in sampled.turns)
-    assert len(sampled.turns[1].prompt_ids) < len(sampled.turns[0].prompt_ids)
-    (row,) = sampled.token_rows()
-    assert smollm2.decode([*row.prompt, *row.ids]).count("Wait.") == 2
-    (from_server,) = ended(setup, saying(*texts))
-    assert all(turn.ids == () == turn.prompt_ids for turn in from_server.turns)
-
-
-class Replies:
-    """Models that play users: each question has the next reply."""
-
-    def __init__(self, *replies):
-        self.replies = [*replies]
-
-    def known(self, question):
-        return None
-
-    def ask(self, questions):
-        yield from ((number, self.replies.pop(0)) for number, _ in enumerate(questions))
-
-
-def test_a_user_that_a_model_plays_has_so_many_turns_and_is_lost_without_a_reply(setup):
-    users = setup._replace(users={"t": UserProfile("Buy a fig.")}, user_turns=2)
-    go_on, gone = SimulatorReply("", "Go on."), SimulatorReply("", "", problem="it is gone")
-
-    def played(*replies):
-        rows = roll(users, [(task(), 0)], {}, saying("Well."), 1, Replies(*replies))
-        return next(one for one in rows if type(one) is Trajectory)
-
-    stopped = played(go_on, go_on)
-    assert (stopped.ended, len(stopped.turns)) == ("turns", 3)
-    assert stopped.simulated_user.replies == ["Go on."] * 2 and stopped.scores
-    lost = played(go_on, gone)
-    assert (lost.ended, lost.problem, lost.scores) == ("unanswered", "it is gone", {})
-    assert FakeWorld.open == []

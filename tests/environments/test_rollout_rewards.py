@@ -135,30 +135,10 @@ CASES = {
             "efficiency": 1 / 2,
         },
     ),
-    "a call that ran out of time": (
-        rollout([no(BUY, BUSY)], [did(BUY)], "Done."),
-        (ONE, None),
-        {"timeout": 1, "tool_errors": 1 / 2, "failed_calls": 1, "extra_calls": 1},
-    ),
-    "two calls ran out of time, and the last text was cut": (
-        rollout([no(BUY, BUSY), no(PEAR, "Error: ReadTimeout")], "Do", last="cut"),
-        (ONE, None),
-        {"timeout": 3, "tool_errors": 1, "task_completion": 0, "efficiency": 0, "progress": 0},
-    ),
-    "as many as the task says, though more are in its gold": (
-        rollout([did(SEARCH), did(BUY)], "Done."),
-        (((SEARCH, BUY),), 1),
-        {"extra_calls": 1, "efficiency": 1 / 2, "task_completion": 1},
-    ),
     "the same call twice in one turn of the user's": (
         rollout([did(BUY)], [did(BUY), did(BUY)], "Done."),
         (ONE, None),
         {"repeated_calls": 2 / 3, "redundant_call": 2},
-    ),
-    "the first of two turns of the user's": (
-        rollout([did(BUY)], "One.", [no(PEAR)], "None."),
-        (TWO, None),
-        {"progress": 1 / 2, "task_completion": 1 / 2, "efficiency": 0},
     ),
     "what is asked first, done later": (
         rollout("No.", [did(BUY), did(PEAR)], "Both."),
@@ -216,11 +196,6 @@ def test_a_lost_rollout_has_no_component_and_asks_no_function(ended):
         raise AssertionError
 
     assert earned(rollout([did(BUY)], ended=ended), ONE, own=never) == {}
-
-
-def test_the_scores_of_the_world_stand_beside_and_its_own_progress_counts():
-    found = earned(rollout([no(BUY)], "No.", env=0.25, progress=0.75), ONE)
-    assert found["env"] == 0.25 and found["progress"] == 0.75 and found["failed_calls"] == 1
 
 
 def test_a_function_of_the_user_sees_the_whole_trace():
@@ -337,11 +312,3 @@ def test_a_wrong_weight_is_refused(gold, scores, changed, problem):
     with pytest.raises(UserError) as found:
         RolloutScorer([TaskRow("t", {}, gold)], {}).weights(scores, changed)
     assert problem in found.value.problem and found.value.exit_code == 2
-
-
-@pytest.mark.parametrize("name", ["calls", "progress", "env", "extra_calls"])
-def test_a_function_with_the_name_of_a_component_is_refused(name):
-    scorer = RolloutScorer([TaskRow("t")], {name: lambda _: 1.0})
-    with pytest.raises(UserError) as found:
-        scorer.weights(["env"], {})
-    assert "another component" in found.value.problem

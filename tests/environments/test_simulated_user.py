@@ -53,12 +53,6 @@ def test_the_stop_word_ends_it_and_is_not_shown_to_the_assistant():
         assert said(user, text)[0] is None and kinds(user) == [] and not user.is_stopped
 
 
-@pytest.mark.parametrize("text", ["[[end-000000]]", "[[END]]", "Bye [[end-", "[[ end ]]"])
-def test_one_that_is_copied_wrongly_ends_it_and_is_counted(text):
-    user = SimulatedUser(PROFILE, 5)
-    assert said(user, text)[0] is None and kinds(user) == ["stop word"]
-
-
 @pytest.mark.parametrize(
     ("text", "more", "words", "faults"),
     [

@@ -59,19 +59,6 @@ def test_a_reply_is_kept_as_it_is_read_again(tmp_path, server, message, text, ca
             assert (found.text, found.calls, found.cut) == (text, calls, cut)
 
 
-@pytest.mark.parametrize("fault", ["REFUSES", "HANGS", "DIES"])
-def test_a_question_without_a_reply_names_the_model_and_is_asked_again(tmp_path, server, fault):
-    reply, both = server.reply, [question("a"), question("b", "user")]
-    server.reply = lambda body: fault if body["messages"][0]["content"] == "b" else reply(body)
-    with simulators(tmp_path, server, timeout=0.5) as one:
-        found = dict(one.ask(both))
-        assert found[0].problem == "" and found[1].problem.startswith("the user model ")
-    server.reply = reply
-    with simulators(tmp_path, server) as one:
-        assert all(not found.problem for _, found in one.ask(both))
-    assert len(server.bodies) == 3
-
-
 def test_a_server_that_is_gone_ends_the_run_and_what_it_said_is_kept(tmp_path, server):
     with simulators(tmp_path, server) as one:
         kept = texts(one.ask([question("a")]))

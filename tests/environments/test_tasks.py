@@ -1,7 +1,5 @@
 """A file of tasks is read as TRL has it, and a line that is none is named."""
 
-import json
-
 import pytest
 
 from agentlite.core.errors import UserError
@@ -79,23 +77,3 @@ def test_a_line_that_is_no_task_is_named(tmp_path, line, problem):
     assert found.value.location.endswith("tasks.jsonl:2") and problem in found.value.problem
     assert found.value.fix and "--force" not in found.value.fix
     assert "E2" not in found.value.problem  # a sentence, without the code of a reject
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ([("user", "Wet?")], [("system", "Be brief."), ("user", "WET")], True),
-        ([("system", "A."), ("user", "Wet?")], [("system", "B."), ("user", "Wet?")], True),
-        ([("user", "Wet?")], [("user", "Dry?")], False),
-        ([("user", "Wet?")], [("user", "Wet?"), ("user", "Now?")], False),
-        ([("system", "Wet?"), ("user", "Now?")], [("system", "Now?"), ("user", "Wet?")], False),
-    ],
-)
-def test_tasks_with_the_same_words_of_the_user_are_a_group(tmp_path, one, other, same):
-    """They fall on one side of a split, whatever the system text says."""
-    rows = [
-        {"prompt": [{"role": role, "content": text} for role, text in said]}
-        for said in (one, other)
-    ]
-    first, second = read(tmp_path, *map(json.dumps, rows))
-    assert (first.group == second.group) is same

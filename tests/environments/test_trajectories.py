@@ -1,7 +1,6 @@
 """Rows of turns and of trajectories come back as they were, and what began anew begins there."""
 
 import msgspec
-import pytest
 
 from agentlite.core.row_files import write_rows
 from agentlite.environments.trajectories import (
@@ -50,18 +49,6 @@ def test_a_trajectory_counts_its_calls_and_comes_back(tmp_path):
     assert one.user_turns == [one.turns]
     write_rows(path, [msgspec.to_builtins(one)])
     assert list(read_trajectories(path)) == [one]
-
-
-@pytest.mark.parametrize(
-    ("calls", "groups"),
-    [([], []), ([0], [1]), ([1, 1], [2]), ([1, 0, 0, 2, 1, 0], [2, 1, 3]), ([0, 1], [1, 1])],
-)
-def test_the_user_hears_a_turn_without_a_call(calls, groups):
-    results = [(("x", False),) * count for count in calls]
-    turns = [msgspec.structs.replace(turn(n, "x"), results=one) for n, one in enumerate(results)]
-    one = Trajectory("a", 0, "", [], [], turns, "user", {})
-    assert [len(of_user) for of_user in one.user_turns] == groups
-    assert [each for of_user in one.user_turns for each in of_user] == turns
 
 
 def sampled(number, opens, prompt, ids):

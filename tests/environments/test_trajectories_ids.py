@@ -182,16 +182,3 @@ def test_tokens_that_were_sampled_stay_as_they_are(played, smollm2, ended, rows)
     assert [*sampled[: len(pieces)]] == pieces and sampled.count(pieces[-1]) == 2
     text = smollm2.decode([*found[0].prompt, *found[0].ids])
     assert f"An apple{smollm2.turn_end}\n<|im_start|>user\nOne more.{smollm2.turn_end}" in text
-
-
-def test_an_end_that_is_not_the_templates_begins_a_new_row(played, smollm2):
-    made, _ = played
-    protocol = choose("hermes", smollm2).protocols["hermes"]
-    other = smollm2.token_id("<|endoftext|>")
-
-    def answers(prompts):
-        for index, _ in enumerate(prompts):
-            yield RolloutAnswer(index, "No.", "turn", 3, (*smollm2.encode("No."), other))
-
-    done = played_by(setup_of(made, protocol, smollm2), answers)
-    assert [turn.opens for turn in done.turns] == [True, True]

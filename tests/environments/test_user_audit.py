@@ -30,17 +30,12 @@ def found(words, mine=("My delivery has to move.",), theirs=ASKED, profile=ANNA)
     [
         "It is W2378156.",
         "Order w2378156, anna@example.org.",
-        "I live in Oslo.",
         "On 18 May 2026, at 3 pm.",
         "At 15:00 or 3:00 PM.",
         "The two of them, 2, please. Size 38.",
-        "My city is Oslo.",
-        "The city is important to me.",
         "My order is not here.",
-        "I don't know.",
         "Yes, find it.",
         "我住在奥斯陆。",
-        "",
     ],
 )
 def test_a_user_that_keeps_to_its_facts_has_no_fault(words):
@@ -81,14 +76,6 @@ def test_a_fact_that_nobody_asked_for_is_told_too_early():
     assert found("我住在奥斯陆。", theirs=["你好"], profile=chinese) == ["unrequested"]
 
 
-def test_the_goal_is_not_told_in_one_breath():
-    whole = "Please change the delivery of my order to a later day because I am away next week."
-    assert found(whole, mine=["Hello."], theirs=["Hello."]) == ["goal at once"]
-    assert found("I am away next week.", mine=["Hello."], theirs=["Hello."]) == []
-    # the task's own first words may have it
-    assert found(whole, mine=[ANNA.goal], theirs=["Hello."]) == []
-
-
 NUMBERED = UserProfile(
     "Book 1,200 seats for 05 nights.", {"row 7": "front", "code": "a12", "mail": "Ann@Mail.org"}
 )
@@ -98,22 +85,13 @@ NUMBERED = UserProfile(
     ("words", "theirs", "known"),
     [
         ("1200 of them.", "Hello.", True),  # written otherwise in the goal
-        ("1'200 of them.", "Hello.", True),
         ("5 nights.", "Hello.", True),
-        ("Row 7.", "Hello.", True),  # in the name of a fact
-        ("12?", "Hello.", True),
         ("3.", "Two or three?", True),  # the assistant named it
-        ("20.", "Twenty?", True),
-        ("Room 44.", "Room 44?", True),
         ("At 2 pm.", "At 14:30?", True),  # on the other clock
         ("At 14:00.", "At 2 PM?", True),
         ("3.", "Two?", False),
-        ("21.", "Twenty?", False),
-        ("120 of them.", "Hello.", False),
         ("At 2 pm.", "At 15:00?", False),
-        ("12000.", "Hello.", False),
         ("ann@mail.ORG", "Hello.", True),
-        ("Bob@mail.org", "Is it bob@MAIL.org?", True),
         ("bob@mail.org", "Hello.", False),
     ],
 )

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from agentlite.core.errors import UserError
 from agentlite.core.records import Call
 from agentlite.core.user_code import Named
 from agentlite.environments.world import World, WorldError, WorldLimits
@@ -99,16 +98,6 @@ class Nasty:
 """
 
 
-SAYS = """
-class Says:
-    def reset(self, **row): ...
-
-    def look(self):
-        "Looks around."
-        return RESULT
-"""
-
-
 def world_of(folder: Path, text: str, name: str, **limits: float) -> World:
     path = folder / f"{name.lower()}.py"
     path.write_text(text, encoding="utf-8")
@@ -159,26 +148,6 @@ def test_a_tool_that_is_not_to_be_on_offer_is_not_there(shop):
     bought = shop.call(Call("buy", {"item": "apple"}))
     assert bought == ("Error: no tool buy. The tools: search.", True, False)
     assert shop.state() == {"cart": []} and not shop.call(Call("search", {"query": "app"})).failed
-
-
-@pytest.mark.parametrize(
-    ("result", "failed"),
-    [
-        ({"error": "no such file"}, True),
-        ('{"error": "no such file"}', True),
-        ("Error: no such file", True),
-        ({"error": None, "size": 4}, False),
-        ({"size": 4}, False),
-        ("An Error occurs in line 4 of the log.", False),
-        (["error"], False),
-    ],
-    ids=str,
-)
-def test_a_result_that_says_error_is_that_of_a_call_that_failed(tmp_path, result, failed):
-    text = SAYS.replace("RESULT", repr(result))
-    with world_of(tmp_path, text, "Says") as world:
-        world.reset({})
-        assert world.call(Call("look", {})).failed is failed
 
 
 def test_the_user_the_scores_and_the_state_are_those_of_the_class(shop):
@@ -242,15 +211,38 @@ def test_a_world_that_breaks_is_lost_with_its_reason_and_another_is_well(
         assert other.call(Call("half_a_character")).text == "\ufffd"
 
 
-@pytest.mark.parametrize(
-    ("text", "location", "problem"),
-    [
-        ("import nothing_like_it", "shop.py:1", "cannot be imported: ModuleNotFoundError"),
-        ("class Shop(: pass", "shop.py:1", "cannot be imported: SyntaxError"),
-        ("class Store: pass", "shop.py", "has no class Shop"),
-    ],
-)
-def test_a_class_that_cannot_be_imported_is_an_error_of_the_user(tmp_path, text, location, problem):
-    with pytest.raises(UserError) as found, world_of(tmp_path, text, "Shop") as world:
-        world.reset({})
-    assert found.value.location.endswith(location) and problem in found.value.problem
+ASYNC = '''
+import asyncio
+
+class Async:
+    async def reset(self, **row):
+        self.events = asyncio.Queue()
+        return "Begin."
+
+    async def put(self, word: str) -> str:
+        """Keeps a word.
+
+        Args:
+            word: The word
+        """
+        await self.events.put(word)
+        return f"kept {word}"
+
+    async def take(self):
+        """Gives a word back, and waits for one."""
+        return {"word": await self.events.get()}
+
+    async def get_reward(self):
+        return 0.5
+'''
+
+
+@pytest.mark.long
+def test_methods_that_are_awaited_share_a_loop_and_have_the_limit_of_a_call(tmp_path):
+    with world_of(tmp_path, ASYNC, "Async", seconds=2.0) as world:
+        assert world.reset({}) == "Begin."
+        assert world.call(Call("put", {"word": "a"})) == ("kept a", False, False)
+        assert world.call(Call("take")) == ('{"word": "a"}', False, False)
+        assert world.scores() == {"env": 0.5}
+        with pytest.raises(WorldError, match="call took longer than 2 s"):
+            world.call(Call("take"))

@@ -9,11 +9,10 @@ from support.generated_rollouts import rollout, says
 from support.generated_run import stage
 
 from agentlite.config.settings import RolloutSettings
-from agentlite.core.errors import NETWORK, REJECTS, USAGE, UserError
+from agentlite.core.errors import USAGE, UserError
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import RolloutKey, SimulatedUserTurns, UserFault
 from agentlite.stages.acting import (
-    _refuse_lost,
     _refuse_too_long,
     _setup,
     figures_of,
@@ -36,32 +35,6 @@ def test_tasks_of_a_group_are_in_one_split_and_others_are_dealt_out():
 def acting(**changes: Any) -> Any:
     settings = RolloutSettings(env="shop.py:Shop", **changes)
     return SimpleNamespace(settings=settings, name_of=lambda task: f"{task} (line 3)")
-
-
-@pytest.mark.parametrize("ended", ["world", "unanswered"])
-@pytest.mark.parametrize(
-    ("lost", "count", "share", "refused"),
-    [(0, 4, 0.0, False), (1, 4, 0.25, False), (1, 4, 0.24, True), (2, 4, 0.25, True)],
-)
-def test_the_share_of_all_rollouts_may_be_lost_and_no_more(ended, lost, count, share, refused):
-    """Of those that are to be done, not of those that are done: half of them here."""
-    done = {
-        RolloutKey("fig", number): rollout(
-            "fig", [], {}, sample=number, ended=ended if number < lost else "user", problem="gone"
-        )
-        for number in range(count // 2)
-    }
-    given = acting(max_failures=share, endpoint=("http://a/v1",), user_endpoint=("http://b/v1",))
-    if not refused:
-        _refuse_lost(given, done, count)
-        return
-    with pytest.raises(UserError) as found:
-        _refuse_lost(given, done, count)
-    error = found.value
-    assert error.problem.startswith(f"{lost} of 2 rollouts") and "gone (task fig (" in error.problem
-    assert (error.exit_code, error.location) == (
-        (REJECTS, "shop.py:Shop") if ended == "world" else (NETWORK, "http://a/v1 http://b/v1")
-    )
 
 
 @pytest.mark.parametrize("others", [[], ["user"], ["length", "world"]])

@@ -133,25 +133,6 @@ def test_a_run_that_was_stopped_ends_with_the_same_bytes(talk, tiny_model, monke
         assert whole == cut, file
 
 
-def test_each_credit_is_another_run(talk, tiny_model):
-    """In a world whose rollouts have two, three or four turns, by what is said."""
-    ends = TALK.replace('self.row.get("turns", 3)', "2 + len(words) % 3")
-    (talk / "talk.py").write_text(ends, encoding="utf-8")
-    weights = {"turns": -0.1, "always": 0.0}
-    made = {
-        credit: train(talk, tiny_model, credit, credit=credit, max_steps=2, weights=weights)
-        for credit in ("trajectory", "turn", "state")
-    }
-    assert {one.status for one in made.values()} == {"done"}
-    assert len({len(one.turns) for one in trajectories(talk, "turn")}) > 1
-    adapters = {
-        (talk / "run" / name / "adapter/adapter_model.safetensors").read_bytes() for name in made
-    }
-    # the state of this world is the number of its turn, so that `turn` differs from `state` only by
-    # the advantage of the whole rollout
-    assert len(adapters) == 3
-
-
 def test_a_task_whose_rollouts_all_earn_the_same_rests(talk, tiny_model):
     (talk / "talk.py").write_text(
         TALK.replace('"early": ', '"early": 0.5 if self.row.get("flat") else '), encoding="utf-8"
@@ -205,53 +186,6 @@ def test_lost_worlds_move_nothing_and_too_many_end_the_run(talk, tiny_model):
     assert all(abs(row["loss"]) < 1e9 and row["grad_norm"] == row["grad_norm"] for row in rows)
 
 
-def scored(monkeypatch):
-    """The batches of the training that follows, as TRL computes its loss on them."""
-    from agentlite.engine import grpo
-
-    batches, make = [], grpo.make_trainer
-
-    def made(*given):
-        trainer = make(*given)
-        generate = trainer._generate_and_score_completions
-
-        def listening(inputs):
-            batches.append(generate(inputs))
-            return batches[-1]
-
-        trainer._generate_and_score_completions = listening
-        return trainer
-
-    monkeypatch.setattr(grpo, "make_trainer", made)
-    return batches
-
-
-@pytest.mark.parametrize("credit", ["turn"])
-def test_a_rollout_without_a_turn_takes_nothing_from_those_beside_it(
-    talk, tiny_model, monkeypatch, credit
-):
-    from agentlite.stages.grpo_trajectories import LiveRollouts
-
-    written(talk, [*TASKS, {"id": "broken", "prompt": "Break.", "broken": True}])
-    live, steps, batches = LiveRollouts.live, [], scored(monkeypatch)
-
-    def listening(self, *given):
-        steps.append(live(self, *given))
-        return steps[-1]
-
-    monkeypatch.setattr(LiveRollouts, "live", listening)
-    train(talk, tiny_model, max_failures=0.9, credit=credit)
-    empty = [(step, row) for step, rows in enumerate(steps) for row in rows if not any(row.mask)]
-    assert empty
-    for step, _ in empty:
-        rows, found = steps[step], batches[step]["advantages"]
-        assert found.dim() == (1 if credit == "trajectory" else 2)
-        assert len(found.reshape(len(rows), -1).any(-1).nonzero()) == 2  # the other group learns
-        assert len({len(row.prompt) for row in rows}) == 1 and len(rows[0].prompt) > 20
-        if credit != "trajectory":
-            assert all(len(row.advantages) == len(row.ids) for row in rows)
-
-
 def test_a_dry_run_names_steps_and_memory(talk, tiny_model):
     figures = train(talk, tiny_model, dry_run=True).figures
     assert (figures["tasks"], figures["steps"], figures["rollouts"]) == (3, 4, 16)
@@ -297,14 +231,3 @@ def test_a_reward_of_the_user_sees_the_trace_is_learned_from_and_kept(talk, tiny
     assert pairs.figures["rollouts"] == 8
     stats = json.loads((talk / "run/pairs/stats.json").read_bytes())
     assert stats["weights"]["long"] == 1.0
-
-
-def test_too_many_failed_rewards_end_the_run(talk, tiny_model):
-    written(talk, [*TASKS[:1], {"id": "broken", "prompt": "Tell."}])
-    (talk / "own.py").write_text(REWARD.replace("def early", "def long"), encoding="utf-8")
-    with pytest.raises(UserError) as found:
-        train(talk, tiny_model, rewards=(f"{talk / 'own.py'}:long",), max_failures=0.1)
-    assert found.value.exit_code == 4 and "no wish" in found.value.problem
-    # a step whose rollouts have no reward moves nothing, and all of them are kept
-    kept = trajectories(talk)
-    assert kept and all(bool(one.reward_problem) == (one.task == "broken") for one in kept)

@@ -7,22 +7,10 @@ from typing import Any
 import pytest
 
 from agentlite.config.settings import GrpoSettings
-from agentlite.core.errors import REJECTS, UserError
+from agentlite.core.errors import UserError
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import WorldError
-from agentlite.stages.grpo_live import _refuse_options, _score_names
-
-
-@pytest.mark.parametrize("credit", ["trajectory", "turn", "state"])
-@pytest.mark.parametrize("scale", ["group", "batch", "none", "component"])
-def test_only_turns_that_are_compared_need_their_own_group(credit: Any, scale: Any) -> None:
-    settings = GrpoSettings(env="shop.py:Shop", credit=credit, scale_rewards=scale)
-    if credit == "trajectory" or scale in ("group", "none"):
-        _refuse_options(settings)
-        return
-    with pytest.raises(UserError) as refused:
-        _refuse_options(settings)
-    assert refused.value.location == "--scale-rewards"
+from agentlite.stages.grpo_live import _score_names
 
 
 def acting(
@@ -51,12 +39,6 @@ def acting(
 
 
 SETTINGS = GrpoSettings(env="shop.py:Shop")
-
-
-def test_where_five_worlds_are_lost_the_first_is_named() -> None:
-    with pytest.raises(UserError, match="task t0 is lost: no world 0") as refused:
-        _score_names(SETTINGS, acting(5, {"env": 0.0}))
-    assert refused.value.exit_code == REJECTS and refused.value.location == "shop.py:Shop"
 
 
 def test_a_reward_of_the_user_stands_in_for_scores_of_a_world() -> None:

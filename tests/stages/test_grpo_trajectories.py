@@ -97,19 +97,6 @@ def test_a_step_that_is_taken_again_asks_nothing_again(tmp_path, server, acting,
     assert {path.name for path in folder.iterdir()} == {"trajectories.jsonl"}
 
 
-@pytest.mark.long
-def test_a_user_without_a_reply_costs_its_rollouts_and_moves_nothing(
-    tmp_path, server, acting, smollm2
-):
-    server.reply = lambda body: "REFUSES" if "figs" in str(body) else "And then?"
-    (folder := tmp_path / "grpo").mkdir()
-    [rows] = live(folder, acting, 1, smollm2)
-    ended = [(row["task"], row["ended"]) for row in read_rows(folder / "trajectories.jsonl")]
-    assert sorted(ended) == [("figs", "unanswered")] * 2 + [("pears", "turns")] * 2
-    earned = [row.reward.parts is not None for row in rows]
-    assert earned == [name == "pears" for name, _ in ended]
-
-
 @st.composite
 def steps(draw: st.DrawFn) -> list[LearnedRow]:
     """Rows with prompts of any length. Some are of rollouts without a turn, but never all."""

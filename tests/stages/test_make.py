@@ -241,20 +241,11 @@ def test_killed_at_any_blueprint_it_ends_with_the_same_bytes(made, monkeypatch):
 
 
 @pytest.mark.long
-def test_other_seeds_make_other_dialogs_and_shares_choose_kinds(made):
-    folder, _ = made
-    result = make(folder, "other", seed=1, num_dialogs=4, shares={"single": 1.0, "error": 1.0})
-    assert result.figures["kinds"] == {"single": 2, "error": 2}
-    assert {row["id"] for row in dialogs(folder, "other")} - {row["id"] for row in dialogs(folder)}
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "location", "problem", "fix"),
     [
         ("silent", "--env", "none of its 9 tools has a description", "Describe each tool"),
         ("deaf", "--env", "no calls were found that succeed", "Give --tasks FILE"),
-        ("broken", "--env", "its world cannot be built", "Give --tasks FILE"),
     ],
 )
 def test_tools_that_nothing_can_be_made_from_are_named(tmp_path, change, location, problem, fix):
@@ -273,16 +264,7 @@ def test_tools_that_nothing_can_be_made_from_are_named(tmp_path, change, locatio
     def call(self, name, arguments):
         return "Error: the library is closed"
 """,
-        "broken": """
-    def close(self):
-        pass
-
-    def state(self):
-        raise RuntimeError("no state")
-""",
     }[change]
-    if change == "broken":
-        own = own.replace("def state", "def tools")
     path.write_text(path.read_text() + own, encoding="utf-8")
     with pytest.raises(UserError) as caught:
         make(tmp_path, num_dialogs=2)

@@ -1,7 +1,6 @@
 """`make dialogs --endpoint`: models play the blueprints, and what they do wrong is filtered."""
 
 import json
-import time
 from collections import Counter
 
 import pytest
@@ -83,28 +82,6 @@ def test_good_models_make_dialogs_that_prep_reads_and_a_killed_run_asks_nothing_
     assert read.figures["read"] == 8 and not read.figures["rejected"]
 
 
-def test_the_dialogs_of_a_server_that_fails_are_made_by_another(tmp_path, teacher):
-    """It goes on to take questions and to break off in its replies."""
-    whole = make(tmp_path, teacher, "whole", num_dialogs=6).figures
-    teacher.bodies.clear()
-    say = teacher.reply
-    teacher.reply = lambda body: (time.sleep(0.05), say(body))[1]  # the other has its turn
-
-    def fails(body):
-        return reply(teacher, body) if len(second.bodies) <= 2 else "DIES"
-
-    second = ScriptedServer(fails)
-    try:
-        both = {"endpoint": (teacher.url, second.url), "endpoint_tries": 1, "concurrency": 1}
-        assert make(tmp_path, teacher, num_dialogs=6, **both).figures == whole
-    finally:
-        second.close()
-    assert rows(tmp_path) == rows(tmp_path, name="whole")
-    assert teacher.bodies and len(second.bodies) > 2
-    first = [json.dumps(body, sort_keys=True) for body in second.bodies[:2]]
-    assert not {*first} & {json.dumps(body, sort_keys=True) for body in teacher.bodies}
-
-
 def test_a_budget_of_tokens_ends_the_run_and_a_larger_one_goes_on(tmp_path, teacher):
     whole = make(tmp_path, teacher, "whole").figures
     teacher.bodies.clear()
@@ -140,23 +117,6 @@ def test_each_planted_fault_is_filtered_and_named(tmp_path, teacher, fault, kind
     assert f"every dialog was filtered: {kind} 4" in caught.value.problem
     assert "--hint gold" in caught.value.fix
     assert len(rows(tmp_path, "filtered.jsonl")) == 4
-
-
-def test_a_turn_that_is_not_needed_stays_and_is_not_learned(tmp_path, teacher):
-    def more(body):
-        said = agent(body)
-        if not any(one["role"] == "tool" for one in body["messages"]):
-            function = {"name": body["tools"][0]["function"]["name"], "arguments": '{"x": 1}'}
-            call = {"id": "c0", "type": "function", "function": function}
-            said = {"content": None, "tool_calls": [call]}
-        return said
-
-    teacher.reply = lambda body: user(body) if is_user(body) else more(body)
-    figures = make(tmp_path, teacher, num_dialogs=2, shares={"single": 1.0}).figures
-    assert figures["kept"] == 2 and figures["not_learned"]["wrong call"] == 2
-    for row in rows(tmp_path):
-        losses = [one.get("loss", True) for one in row["messages"] if one["role"] == "assistant"]
-        assert losses[0] is False and all(losses[1:])
 
 
 @pytest.mark.parametrize(

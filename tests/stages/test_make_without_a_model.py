@@ -10,9 +10,7 @@ from msgspec.structs import replace
 from support.generated_rollouts import rollout, says
 
 from agentlite.config.settings import MakeSettings
-from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Tool
-from agentlite.environments.kinds import environment
 from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
 from agentlite.environments.making.checks import DialogFault
 from agentlite.environments.making.walk import PlannedCall
@@ -24,9 +22,8 @@ from agentlite.stages.make.judged import (
     DialogVerdict,
     _read,
     find_judges,
-    verdict_figures,
 )
-from agentlite.stages.make.play import _checked, _gold, _Opening, players
+from agentlite.stages.make.play import _checked, _gold, _Opening
 from agentlite.stages.make.search import Slot
 
 making = importlib.import_module("agentlite.stages.make.judged")
@@ -60,53 +57,8 @@ def test_a_judge_is_a_model_at_a_server_and_has_the_key_of_judges(changes, pairs
     ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "location"),
-    [
-        ({"judge_endpoint": (A,), "model": ""}, "--judge-endpoint"),
-        ({"judge_model": ("x",), "endpoint": ()}, "--judge-model"),
-    ],
-    ids=str,
-)
-def test_judges_that_are_no_pairs_are_refused(changes, location):
-    with pytest.raises(UserError) as refused:
-        judges(**changes)
-    assert refused.value.location == location and refused.value.fix
-
-
 def verdicts(*found: tuple[str, ...] | None) -> dict[str, DialogVerdict]:
     return {f"d{number}": DialogVerdict(one, "so") for number, one in enumerate(found)}
-
-
-def test_the_verdicts_of_judges_are_counted_and_compared_where_both_have_one():
-    served: Any = None
-    both = [DialogJudge(f"judge_{n}", f"m{n}", served, "") for n in (1, 2)]
-    found = {
-        "judge_1": verdicts((), ("nonsense",), ("nonsense", "other"), None, ()),
-        "judge_2": verdicts((), ("other",), (), (), None),
-    }
-    figures = verdict_figures(both, found)
-    assert figures["judges"] == {
-        "judge_1": {
-            "model": "m1",
-            "judged": 5,
-            "without_fault": 2,
-            "faults": {"nonsense": 2, "other": 1},
-            "no_verdict": 1,
-        },
-        "judge_2": {
-            "model": "m2",
-            "judged": 5,
-            "without_fault": 3,
-            "faults": {"other": 1},
-            "no_verdict": 1,
-        },
-    }
-    # three dialogs have two verdicts, and of one of these the judges differ
-    agree = figures["judges_agree"]
-    assert (agree["dialogs"], agree["share"]) == (3, pytest.approx(2 / 3))
-    alone = verdict_figures(both[:1], {"judge_1": found["judge_1"]})
-    assert {*alone} == {"judges"} and verdict_figures([], {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -128,40 +80,6 @@ def test_a_verdict_is_a_list_of_names(text, faults):
 
 
 # --- who speaks for whom, and by which key ---
-
-
-@pytest.fixture
-def shop(tmp_path):
-    (tmp_path / "shop.py").write_text("class Shop:\n    pass\n", encoding="utf-8")
-    return environment(f"{tmp_path / 'shop.py'}:Shop", needs_tasks=False)
-
-
-@pytest.mark.parametrize("own", ["endpoint", "model", ""])
-def test_a_role_has_its_own_key_where_it_has_a_server_or_a_model_of_its_own(own, shop, tmp_path):
-    value = (B,) if own == "endpoint" else "own"
-    changes: Any = {f"user_{own}": value} if own else {}
-    settings = MakeSettings(
-        env="shop.py:Shop",
-        endpoint=(A,),
-        model="writer",
-        endpoint_key="WRITER",
-        user_key="USER",
-        **changes,
-    )
-    acting = players(settings, shop, tmp_path, None)
-    assert acting and {*acting.simulators} == {"user"}
-    (endpoint,) = acting.simulators["user"].endpoints
-    assert endpoint.key == ("USER" if own else "WRITER")
-    assert endpoint.model == ("own" if own == "model" else "writer")
-    assert endpoint.url == (B if own == "endpoint" else A)
-
-
-@pytest.mark.parametrize("name", ["model", "user_endpoint", "user_model"])
-def test_a_role_without_a_model_that_plays_the_agent_is_refused(name, shop, tmp_path):
-    value: Any = (A,) if name.endswith("endpoint") else "m"
-    with pytest.raises(UserError) as refused:
-        players(MakeSettings(env="shop.py:Shop", **{name: value}), shop, tmp_path, None)
-    assert refused.value.location == f"--{name.replace('_', '-')}"
 
 
 # --- the plan of a dialog ---

@@ -97,17 +97,6 @@ def test_stopped_at_any_turn_and_run_again_it_ends_with_the_same_bytes(tmp_path,
 
 @pytest.mark.long
 @pytest.mark.usefixtures("acting")
-def test_tasks_are_chosen_by_the_seed_whatever_their_order(tmp_path):
-    shop(tmp_path, tasks())
-    rollout(tmp_path, limit=2, num_samples=1)
-    shop(tmp_path, tasks()[::-1])
-    rollout(tmp_path, "turned", limit=2, num_samples=1)
-    rollout(tmp_path, "other", limit=2, num_samples=1, seed=3)
-    assert contents(tmp_path) == contents(tmp_path, "turned") != contents(tmp_path, "other")
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("acting")
 def test_too_many_lost_worlds_end_the_run_and_a_better_limit_carries_it_on(tmp_path):
     rows = tasks()
     rows[0]["broken"] = True
@@ -195,12 +184,6 @@ def test_prep_learns_the_best_rollout_of_each_task_and_counts_the_others(tmp_pat
         assert losses == [True, False, True, False, True]
 
 
-def test_a_rollout_that_is_not_finished_is_not_learned_from(tmp_path):
-    with pytest.raises(UserError) as found:
-        agentlite.prep(run=str(tmp_path / "run"), trajectories=("rollout",))
-    assert found.value.exit_code == 2 and "agentlite rollout" in found.value.fix
-
-
 @pytest.mark.parametrize(
     ("rows", "options", "problem"),
     [
@@ -236,56 +219,3 @@ def test_a_model_in_memory_acts_and_is_repeatable(tmp_path, tiny_model):
     rows = list(read_rows(tmp_path / "run/rollout/trajectories.jsonl"))
     texts = {json.dumps([turn["text"] for turn in row["turns"]]) for row in rows}
     assert len(texts) == len(rows) == 8  # each rollout has a random stream of its own
-
-
-TALK = """
-class Talk:
-    def reset(self, **row):
-        self.left = 3
-
-    def look(self, place: str) -> str:
-        \"\"\"Look.
-
-        Args:
-            place: Where.
-        \"\"\"
-        return place
-
-    def next_user(self, words):
-        self.left -= 1
-        return f"And then? {len(words)} letters." * self.left or None
-"""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("rows", [4])
-def test_a_model_in_memory_that_is_stopped_between_turns_says_the_same(
-    tmp_path, tiny_model, monkeypatch, rows
-):
-    """What it had read is gone then: a turn reads its whole prompt again."""
-    (tmp_path / "talk.py").write_text(TALK)
-    (tmp_path / "tasks.jsonl").write_text('{"prompt": "Tell me."}\n{"prompt": "Where?"}\n')
-    options = {
-        "env": f"{tmp_path / 'talk.py'}:Talk",
-        "model": str(tiny_model),
-        "engine": "hf",
-        "max_new_tokens": 8,
-    }
-    rollout(tmp_path, "whole", **options)
-    assert [len(row["turns"]) for row in read_rows(tmp_path / "whole/rollout" / FILES[1])] == [
-        3
-    ] * 4
-    append, written = Appender.append, []
-
-    def stops(self, row):
-        if len(written) == rows:
-            raise KeyboardInterrupt
-        append(self, row)
-        written.append(row)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Appender, "append", stops)
-        with pytest.raises(KeyboardInterrupt):
-            rollout(tmp_path, **options)
-    assert rollout(tmp_path, **options).status == "done"
-    assert contents(tmp_path) == contents(tmp_path, "whole")

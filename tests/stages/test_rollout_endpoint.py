@@ -1,6 +1,5 @@
 """A model behind a server acts: its calls are carried out; a server that fails costs a rollout."""
 
-import contextlib
 import json
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -112,17 +111,6 @@ def test_a_served_model_does_every_task(tmp_path, server):
     assert prepared.figures["read"] == 8 and prepared.figures["kept"] > 0
 
 
-def test_a_rollout_without_an_answer_is_counted_and_named_and_no_other_is_lost(tmp_path, server):
-    shop(tmp_path, tasks())
-    server.broken = {"pear"}
-    result = rollout(tmp_path, server, max_failures=0.5)
-    assert result.figures["ended"] == {"user": 3, "unanswered": 1}
-    assert result.figures["scores"] == {"env": 1.0}
-    (lost,) = [row for row in rows(tmp_path) if row["ended"] == "unanswered"]
-    assert lost["task"] == "pear" and "no text" in lost["problem"]
-    assert len(lost["turns"]) == 2 and lost["scores"] == {}
-
-
 def test_too_many_end_the_run_and_the_same_command_goes_on_at_that_turn(tmp_path, server):
     shop(tmp_path, tasks())
     rollout(tmp_path, server, "whole")
@@ -150,22 +138,6 @@ def test_the_turns_of_a_server_that_dies_are_answered_by_the_other_one(tmp_path,
     assert server.asked.total() + dying.asked.total() == 40  # nothing is lost, or asked for twice
     dying.http.shutdown()
     dying.http.server_close()
-
-
-def test_a_served_model_is_measured_live(tmp_path, server):
-    shop(tmp_path, tasks())
-    with contextlib.chdir(tmp_path):
-        result = agentlite.evaluate(
-            run="run",
-            env="shop.py:Shop",
-            tasks="tasks.jsonl",
-            split="all",
-            model=("keeper",),
-            endpoint=(server.url,),
-            call_seconds=60.0,
-        )
-    assert result.figures["keeper"]["metrics"]["env"]["mean"] == 1.0
-    assert all("seed" not in body and body["temperature"] == 0 for body in server.bodies)
 
 
 def with_gold():

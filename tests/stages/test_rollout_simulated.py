@@ -224,31 +224,6 @@ def test_stopped_at_any_row_it_asks_nothing_twice_and_ends_with_the_same_bytes(
     assert len(at) == 12 and at.total() <= 15 and all(at[turn] == 1 for turn in turns)
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ('{"left": "many"}', "many"),
-        ({"content": None, "tool_calls": [{"id": "a"}]}, "calls a tool"),
-    ],
-)
-def test_a_tool_model_that_talks_nonsense_is_counted_and_the_run_goes_on(
-    tmp_path, servers, said, reason
-):
-    write(tmp_path)
-    servers.tools.reply = lambda body: (
-        (dict(said) if isinstance(said, dict) else said)
-        if "get" in tool_name(body)
-        else tools(body)
-    )
-    figures = rollout(tmp_path, servers).figures
-    assert figures["ended"] == {"user": 3} and figures["failed_calls"] == 3
-    assert figures["tool_faults"] == 3
-    row = rows(tmp_path)["apple"]
-    assert row["tool_faults"][0].startswith("get_stock: ") and reason in row["tool_faults"][0]
-    assert row["turns"][0]["results"] == [["Error: the tool returned no result.", True]]
-    assert Counter(map(tool_name, servers.tools.bodies)) == {"Tool: get": 6, "Tool: buy": 3}
-
-
 @pytest.mark.parametrize("role", ["tools", "user"])
 @pytest.mark.parametrize("fault", ["REFUSES", "DIES"])
 def test_a_question_without_a_reply_costs_its_rollout_and_is_named(tmp_path, servers, role, fault):
@@ -269,27 +244,6 @@ def test_a_question_without_a_reply_costs_its_rollout_and_is_named(tmp_path, ser
     servers.agent.bodies.clear()
     assert rollout(tmp_path, servers, "strict", max_failures=0).status == "done"
     assert contents(tmp_path, "strict") == contents(tmp_path, "whole")
-
-
-@pytest.mark.parametrize(
-    ("said", "kind", "ended"),
-    [
-        ("Go on.", "no end", "turns"),
-        ("My address is Fig Road 7.", "contradiction", "turns"),
-        ("[[end]]", "stop word", "user"),
-    ],
-)
-def test_a_bad_user_is_counted_and_the_run_goes_on(tmp_path, servers, said, kind, ended):
-    write(tmp_path)
-    servers.user.reply = lambda _: dict(said) if isinstance(said, dict) else said
-    figures = rollout(tmp_path, servers, user_turns=3).figures
-    assert figures["ended"] == {ended: 3} and figures["scores"] == {"gold_calls": 1.0}
-    assert figures["user_errors_by_kind"][kind] >= 3
-    assert figures["user_errors"] == sum(figures["user_errors_by_kind"].values())
-    faults = rows(tmp_path)["apple"]["simulated_user"]["faults"]
-    assert kind in [fault[1] for fault in faults]
-    stats = json.loads((tmp_path / "run/rollout/stats.json").read_text())
-    assert stats["user_errors"] == figures["user_errors"]
 
 
 def test_a_simulated_user_is_measured_live(tmp_path, servers):

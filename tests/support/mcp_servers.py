@@ -120,9 +120,6 @@ def answer_call(fault: str, request: Any, connection: Connection) -> None:
         time.sleep(600)
     elif fault == "hangs":
         time.sleep(600)
-    elif fault == "endless":
-        while True:
-            os.write(1, b"x" * (1 << 20))
     elif fault == "no result":
         out({"jsonrpc": "2.0", "id": request["id"]})
     elif fault == "refuses":
@@ -133,8 +130,6 @@ def answer_call(fault: str, request: Any, connection: Connection) -> None:
         out(result(request, content=BLOCKS))
     elif fault == "structured":
         out(result(request, content=[], structuredContent={"left": 2}))
-    elif fault == "odd content":
-        out(result(request, content="bought"))
     elif fault == "asks":
         out({"jsonrpc": "2.0", "id": "a", "method": "ping"})
         pong = connection.read()
@@ -143,16 +138,11 @@ def answer_call(fault: str, request: Any, connection: Connection) -> None:
         words = f"{pong['result']} {refused['error']['code']}"
         out(result(request, content=[text(words)]))
     elif fault == "noise":
-        for line in (b"Starting...", b"{}", b"[1, 2]", b"\xff\xfe", b"[" * 100_000, b"null", b""):
+        for line in (b"Starting...", b"{}", b"[1, 2]", b"\xff\xfe", b"null", b""):
             os.write(1, line + b"\n")
         out({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "busy"}})
         out({"jsonrpc": "2.0", "id": 10**9, "result": {}})  # an answer to nobody
         out(result(request, content=[text("bought")]))
-    elif fault == "logs":
-        os.write(2, b"log line\n" * 100_000)
-        out(result(request, content=[text("bought")]))
-    elif fault == "much":
-        out(result(request, content=[text("x" * 1_000_000)]))
     else:
         out(result(request, content=[text("bought")]))
 
@@ -173,8 +163,6 @@ def answer(fault: str, request: Any, connection: Connection) -> None:
         page = int((request.get("params") or {}).get("cursor", 0))
         more = {"nextCursor": str(page + 1)} if page < 2 else {}
         out(result(request, tools=[{**BUY, "name": f"buy{page}"}], **more))
-    elif method == "tools/list" and fault == "no tool":
-        out(result(request, tools=[{"description": "has no name"}]))
     elif method == "tools/list":
         out(result(request, tools=[BUY]))
     else:
@@ -214,8 +202,6 @@ def serve_http(fault: str, port: str) -> None:
             elif called and fault == "400":
                 refusal = json.dumps(error(request, -32602, "Unknown item")).encode()
                 self.reply(400, "application/json", refusal)
-            elif called and fault == "too much":
-                self.reply(200, "text/event-stream", b"data: x\n" * (3 << 20))
             elif "id" not in request:
                 self.reply(202, "", b"")
             else:

@@ -99,27 +99,6 @@ def test_calls_are_parallel_only_if_a_world_does_the_same_in_the_other_order(
     assert lengths == {2, 3}
 
 
-@pytest.mark.parametrize(("kind", "numbers"), [("several_turns", {2, 3}), ("long", {5, 6})])
-def test_a_dialog_of_several_turns_is_one_walk_cut_into_ones_and_twos(kind, numbers):
-    found = [turns(kind, seed=seed) for seed in SEEDS]
-    assert {len(one) for one in found} == numbers
-    assert {len(turn.calls) for one in found for turn in one} == {1, 2}
-    for one in found:
-        made = [call for turn in one for call in turn.calls]
-        assert made == WALKED[: len(made)] and not any(turn.together for turn in one)
-
-
-def test_what_no_tool_does_is_asked_last_and_has_no_result():
-    for seed in SEEDS:
-        *before, last = turns("missing_function", seed=seed)
-        assert [turn.calls for turn in before] == [(one,) for one in WALKED[: len(before)]]
-        assert not any(turn.refused for turn in before) and len(before) in (1, 2)
-        assert last == PlannedTurn((replace(WALKED[len(before)], result=""),), refused=True)
-    (alone,) = turns("no_tool")
-    assert alone == PlannedTurn((replace(FIND, result=""),), refused=True)
-    assert alone.made == [] and turns("single") == (PlannedTurn((FIND,)),)
-
-
 def test_a_slip_is_a_call_that_the_world_refuses_and_that_changes_nothing():
     (turn,) = turns("error")
     wrong = Call("find", {"customer": "Ana", "shop": "Oslo"})

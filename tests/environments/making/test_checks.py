@@ -7,7 +7,7 @@ import pytest
 
 from agentlite.core.records import Call, Tool
 from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
-from agentlite.environments.making.checks import Replay, copy_key, faults, invented
+from agentlite.environments.making.checks import Replay, faults, invented
 from agentlite.environments.making.walk import PlannedCall
 
 
@@ -102,19 +102,6 @@ def test_a_world_in_another_state_and_a_missing_result_are_wrong_calls():
     assert "wrong call" in kinds(without)
 
 
-def test_a_planned_call_is_made_with_its_arguments_even_if_the_world_cannot_tell():
-    other = PlannedCall(Call("find_order", {"customer": "Anna"}), FIND.result)
-    messages = [GOOD[0], *called(other), *GOOD[3:]]
-    assert kinds(messages) == {"wrong call", "extra call"}
-
-
-def test_a_call_that_is_not_needed_is_not_learned_and_the_dialog_stays():
-    more = PlannedCall(Call("find_order", {"customer": "Bob"}), '{"order_id": 1}')
-    messages = [GOOD[0], *called(more, 5), *GOOD[1:]]
-    found = faults(PLAN, messages, TOOLS, replay(messages))
-    assert [(fault.kind, fault.message) for fault in found] == [("extra call", 1)]
-
-
 def test_the_agent_has_to_ask_for_what_is_missing():
     plan = Blueprint(
         "missing_parameter", "", (PlannedTurn((FIND,), missing="customer"),), NAMES, "s2"
@@ -132,15 +119,6 @@ def test_where_no_tool_fits_the_agent_has_to_say_so():
     assert "call without need" in kinds(guess, plan)
 
 
-def test_copies_are_known_by_words_and_calls():
-    again = changed(7, content="It is cancelled.")
-    again[0]["content"] = "what did ANN order"
-    assert copy_key(GOOD) == copy_key(again)
-    assert copy_key(GOOD) != copy_key(changed(0, content="What has Bob ordered?"))
-    other_way = [GOOD[0], *called(CANCEL, 1), *GOOD[3:5], *called(FIND), GOOD[7]]
-    assert copy_key(GOOD) == copy_key(other_way) != copy_key(GOOD[:5] + GOOD[7:])
-
-
 RESULT = '{"price": 666.6666, "share": 0.67, "total": 12345, "kinds": [1, 2, 4], "by": "ann@a.ex"}'
 
 
@@ -149,18 +127,9 @@ RESULT = '{"price": 666.6666, "share": 0.67, "total": 12345, "kinds": [1, 2, 4],
     [
         ("666.67 or 667, of 12,345 and 12345.0", []),
         ("666.66", ["666.66"]),
-        ("66.7 %", ["66.7"]),
         ("67.0 % of 5 by ann@a.ex", []),  # five values
-        ("68 % of 6", ["68", "6"]),
-        ("1,23 and 123", ["23", "123"]),
         ("bob@a.ex and ANN@A.EX", ["bob@a.ex"]),
-        (
-            "A7 and A77",
-            ["7", "A77"],
-        ),  # a code has three letters
-        ("'price', and ‘x’ by 'Ann.'", []),
         ('"a lamp" and “a desk”', ["a lamp", "a desk"]),
-        ("it's Ann's", []),
         ("7) seven\n8. eight, 9. nine", ["9"]),
     ],
 )

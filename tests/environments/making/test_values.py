@@ -11,27 +11,12 @@ from agentlite.core.records import Tool
 from agentlite.environments.making.values import (
     KnownValue,
     arguments,
-    from_outputs,
-    known,
 )
 
 
 def tool(name="act", **properties):
     parameters = {"type": "object", "properties": properties, "required": [*properties]}
     return Tool(name, "", parameters)
-
-
-def test_the_values_of_a_state_have_names():
-    state = {
-        "root": {"notes.txt": {"type": "file", "text": "x"}, "docs": {"type": "directory"}},
-        "orders": "{7: {'status': 'Open'}}",
-    }
-    found = {(value.name, value.value) for value in known(state)}
-    assert {("file name", "notes.txt"), ("directory name", "docs")} <= found
-    assert {("orders", "7"), ("status", "Open")} <= found
-    assert known({"open": True, "note": None, "left": 0, "names": ("a", 2.5)}) == [
-        KnownValue(value, name) for name, value in (("left", 0), ("names", "a"), ("names", 2.5))
-    ]
 
 
 @pytest.mark.parametrize(
@@ -51,15 +36,6 @@ def test_the_values_of_a_state_have_names():
 def test_a_schema_says_what_fits(schema, possible):
     drawn = {arguments(tool(x=schema), [], Random(seed))["x"].value for seed in range(40)}
     assert drawn == possible
-
-
-def test_an_output_is_taken_before_the_state_and_seen_as_the_way_there():
-    schema = {"type": "integer"}
-    pool = [KnownValue(7, "order_id", 0), KnownValue(9, "order_id")]
-    drawn = [arguments(tool(order_id=schema), pool, Random(seed))["order_id"] for seed in range(50)]
-    assert sum(value == pool[0] for value in drawn) > 25
-    assert from_outputs(tool(order_id=schema), pool) == 1
-    assert from_outputs(tool(order_id=schema), pool[1:]) == 0
 
 
 SCHEMAS = st.sampled_from(

@@ -1,7 +1,5 @@
 """agentlite.environments.making: what a blueprint becomes in words, for readers and for players."""
 
-from random import Random
-
 import pytest
 from msgspec.structs import replace
 
@@ -9,12 +7,8 @@ from agentlite.core.records import Call, Tool
 from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
 from agentlite.environments.making.checks import made_calls
 from agentlite.environments.making.dialog import in_plain_words, row_of
-from agentlite.environments.making.purpose import purpose, value_text
 from agentlite.environments.making.user_profile import profile_of
 from agentlite.environments.making.walk import PlannedCall
-from agentlite.environments.making.wording import (
-    PlainWords,
-)
 
 TOOLS = {
     name: Tool(name, text)
@@ -49,47 +43,6 @@ def plan(turns):
     return Blueprint("any", "", turns, (*TOOLS,), "")
 
 
-@pytest.mark.parametrize(
-    ("description", "command"),
-    [
-        ("Finds an order. It is slow.", "find an order"),
-        ("Carries a box", "carry a box"),
-        ("Searches pages.", "search pages"),
-        ("Presses a key", "press a key"),
-        ("Fixes it", "fix it"),
-        ("Closes a door", "close a door"),
-        ("Pass a test", "pass a test"),
-        ("Gets it", "get it"),
-        ("Gas it is", "gas it is"),
-        ("List files\nin a folder", "list files"),
-        ("SQL queries", "SQL queries"),
-        ("An API of shops. Tool description: Books a room.", "book a room"),
-        ("Sends v1.2 of it. e.g. now", "send v1.2 of it. e.g. now"),
-        ("", "look up"),
-    ],
-)
-def test_a_purpose_is_the_first_sentence_as_a_command(description, command):
-    assert purpose(Tool("lookUp", description)) == command
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("Oslo", "Oslo"),
-        ("New York", "'New York'"),
-        ("what?", "'what?'"),
-        ("", "''"),
-        (["a", "b c", 3], "a, 'b c' and 3"),
-        (["a"], "a"),
-        ([], "[]"),
-        ([{"a": 1}], '[{"a":1}]'),
-        (True, "true"),
-    ],
-)
-def test_a_value_has_quotes_only_where_it_would_not_be_seen_as_one(value, text):
-    assert value_text(value).replace(" ", "") == text.replace(" ", "")
-
-
 @pytest.mark.parametrize("kind", TURNS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_user_says_each_argument_that_no_result_gives_and_only_when_it_should(kind, seed):
@@ -116,34 +69,6 @@ def test_the_user_says_each_argument_that_no_result_gives_and_only_when_it_shoul
     assert said.count("Take the order id from the result before.") == len(takes)
 
 
-@pytest.mark.parametrize("kind", TURNS)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_dialog_alternates_and_every_call_has_its_result(kind, seed):
-    """After each message of the user's come calls with their results, one step at a time or all
-    together, and then words of the agent.
-    """
-    messages = in_plain_words(plan(TURNS[kind]), TOOLS, seed)
-    steps = [len(message["tool_calls"]) for message in messages if message.get("tool_calls")]
-    assert (
-        steps
-        == {"plain": [1, 1, 1], "together": [2], "missing": [1, 1], "slip": [1, 1], "refused": [1]}[
-            kind
-        ]
-    )
-    results = {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"}
-    assert [*results.values()] == [planned.result for planned in plan(TURNS[kind]).made]
-    assert [*results] == [call.id for call in made_calls(messages)]
-    for before, message in zip([None, *messages], [*messages, None], strict=True):
-        ends = before is None or (before["role"] == "assistant" and not before.get("tool_calls"))
-        assert ends == (message is None or message["role"] == "user")
-    row = row_of(plan(TURNS[kind]), messages, [*TOOLS.values()], ["results"])
-    for number, message in enumerate(messages):
-        names = [call.name for call in made_calls([message])]
-        gold = row["gold"].get(str(number))
-        assert (gold is not None) == (message["role"] == "assistant")
-        assert not gold or [call["name"] for call in gold["calls"]] == names
-
-
 def test_a_row_says_what_it_was_made_from_and_by_what_it_was_verified():
     made = plan(TURNS["plain"])
     row = row_of(made, in_plain_words(made, TOOLS, 0), [*TOOLS.values()], ["results", "state"])
@@ -156,27 +81,6 @@ def test_a_row_says_what_it_was_made_from_and_by_what_it_was_verified():
         "name": "send_mail",
         "arguments": {"customer": ["Bob-4"], "addresses": [["x-5", "y-6"]]},
     }
-
-
-@pytest.mark.parametrize(
-    ("result", "said"),
-    [
-        ("[1, 2]", "1 and 2"),
-        ('[{"a": 1}, {"a": [2, 3]}]', "a: 1, a: 2 and 3"),
-        ("true", "true"),
-        ("Two  lines\nof it.", "Two lines of it"),
-        ("It is wet.", ": It is wet."),
-        ("x" * 300, "x" * 300 + "."),
-        ("x" * 301, "x" * 300 + "..."),
-        ('"It is wet."', ": 'It is wet.'."),
-        (f'"{"x" * 301}"', ": " + "x" * 300 + "..."),
-        ("0", ": 0."),
-    ],
-)
-def test_an_answer_says_what_a_result_says(result, said):
-    for seed in SEEDS:
-        words = PlainWords(TOOLS, Random(seed)).answer([replace(FIND, result=result)])
-        assert words.endswith(said.removesuffix(".") + ".")
 
 
 def test_a_player_knows_what_to_tell_and_what_only_on_request():
