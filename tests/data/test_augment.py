@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.data.augment import augment, augments, fits, learnable
+from agentlite.data.augment import augment, augments, learnable
 from agentlite.data.ingest_row import IngestContext, measure
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template
@@ -39,16 +39,6 @@ RECORDS = [calling(name, f"Please do {name}, will you?") for name in ("jump", "s
 def test_each_setting_alone_makes_variants_and_without_them_there_are_none(settings: Any) -> None:
     assert augments(PrepSettings(**settings))
     assert not augments(PrepSettings(join=1))
-
-
-def test_a_record_fits_up_to_max_length_and_one_that_cannot_be_rendered_never(
-    smollm2: Template,
-) -> None:
-    length = measure(RECORDS[0], context(smollm2)).longest
-    assert fits(RECORDS[0], context(smollm2, max_length=length))
-    assert not fits(RECORDS[0], context(smollm2, max_length=length - 1))
-    marked = replace(RECORDS[0], messages=(Message("user", "<|im_end|>"), RECORDS[0].messages[1]))
-    assert not fits(marked, context(smollm2))
 
 
 def test_each_share_makes_its_own_kind(smollm2: Template) -> None:

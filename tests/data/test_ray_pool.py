@@ -94,29 +94,6 @@ def test_one_process_and_ray_with_a_worker_killed_give_the_same_bytes(rows, tmp_
         assert content(tmp_path / name) == one, name
 
 
-@needs_ray
-@pytest.mark.long
-def test_where_ray_gives_up_the_rows_are_taken_here(rows, tmp_path, monkeypatch, capsys):
-    import ray
-
-    from agentlite.data import ray_pool
-
-    monkeypatch.setattr(ray_pool, "TRIES", 0)
-    monkeypatch.setenv("RAY_worker_niceness", "0")
-    run, killed = str(tmp_path), []
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-    try:
-        thread = threading.Thread(target=kill_one, args=(killed, time.monotonic() + 300))
-        thread.start()
-        prep(str(rows), run=run, out="killed", workers="ray", **OPTIONS)
-        thread.join()
-    finally:
-        ray.shutdown()
-    prep(str(rows), run=run, out="one", **OPTIONS)
-    assert "going on without workers, no row is lost" in capsys.readouterr().err
-    assert content(tmp_path / "killed") == content(tmp_path / "one")
-
-
 @pytest.mark.long
 def test_without_ray_the_error_names_the_extra_before_a_row_is_read(rows, tmp_path, monkeypatch):
     find = importlib.util.find_spec

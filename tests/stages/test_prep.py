@@ -90,28 +90,6 @@ def test_every_kind_of_bad_input_gets_its_code_and_costs_no_other_row(
             assert [content(reject) for reject in found] == ([kind.bad] if kind.code else [])
 
 
-def test_parquet_files_of_different_schemas_are_read_row_by_row(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    pytest.importorskip("pyarrow.parquet")
-    other = {**row(2), "note": "more", "tools": json.dumps(row(2)["tools"])}
-    for name, rows in {"a": [row(1)], "b": [other], "c": [{"messages": "none", "n": 3}]}.items():
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
-    figures = run(tmp_path, tmp_path / "run").figures
-    assert (figures["kept"], figures["rejects"]) == (2, {"E202": 1})
-    assert records(tmp_path / "run")[0].tools == records(tmp_path / "run")[1].tools
-
-
-def test_a_folder_with_its_own_workspace_is_read_as_before(tmp_path: Path) -> None:
-    """Whatever stands in the workspace by then: a prep that is done, and one that was given up."""
-    (tmp_path / "data.jsonl").write_bytes(line(n=1) + b"\n" + line(n=2))
-    first = run(tmp_path, tmp_path / "run")
-    with pytest.raises(UserError):
-        run(tmp_path, tmp_path / "run", out="given-up", max_length=16)
-    assert (tmp_path / "run/given-up/failed.json").exists()
-    again = run(tmp_path, tmp_path / "run")
-    assert (first.status, again.status) == ("done", "up to date")
-
-
 some_lines = st.one_of(
     st.binary(max_size=80),
     st.sampled_from([line(n=n) for n in range(4)]),
@@ -222,21 +200,6 @@ def test_a_long_dialog_is_cut_by_whole_steps_and_the_ledger_says_so(tmp_path: Pa
 
 
 # --- mixtures of protocols ---
-
-
-def test_each_record_says_which_protocol_of_a_mixture_it_has_and_stats_count_them(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(good(40))
-    figures = run(path, tmp_path, protocol="hermes=3,react").figures
-    chosen = Counter(record.meta["protocol"] for record in records(tmp_path))
-    assert figures["by_protocol"] == dict(chosen.most_common())
-    assert chosen["hermes"] > chosen["react"] > 0
-    run(path, tmp_path, protocol="hermes=3,react", seed=1, out="other")
-    assert [r.meta["protocol"] for r in records(tmp_path)] != [
-        r.meta["protocol"] for r in records(tmp_path, "other")
-    ]
 
 
 @pytest.mark.long
@@ -457,17 +420,3 @@ def test_auto_keeps_every_row_where_the_template_would_drop_a_part_of_it(
     plan = json.loads((tmp_path / "prep" / "plan.json").read_text())
     assert plan["settings"]["protocol"] == "hermes"
     assert "drops words beside a call and holds one call per turn" in capsys.readouterr().err
-
-
-@pytest.mark.long
-def test_too_many_rows_that_a_template_cannot_hold_name_the_protocol_that_keeps_them(
-    tmp_path: Path, smollm2: Template, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    llama_3_1(smollm2, monkeypatch)
-    rows = rows_with_words_and_parallel_calls(tmp_path)
-    with pytest.raises(UserError, match="20 of 30 rows rejected") as error:
-        run(rows, tmp_path, protocol="chat", max_rejects=0.01)
-    assert "20 of them have words beside a call or several calls" in error.value.fix
-    assert "--protocol hermes keeps both" in error.value.fix
-    assert {reject["code"] for reject in rejects(tmp_path)} == {"E204", "E214"}
-    assert run(rows, tmp_path, protocol="hermes", force=True).figures["rejected"] == 0

@@ -174,21 +174,6 @@ def test_repeated_rows_are_in_train_alone_and_counted(variants, rows, files, tmp
     assert {one["times"] for one in why(folder, copy)} == {times[copy]}
 
 
-def test_every_copy_stays_where_duplicates_are_none_and_on_one_side(tmp_path):
-    line = (
-        '{"messages": [{"role": "user", "content": "Question %d of all?"}, '
-        '{"role": "assistant", "content": "Yes."}]}'
-    )
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(f"{line % (n % 8)}\n" for n in range(40)), encoding="utf-8")
-    figures = run(tmp_path / "r", str(path), duplicates="none", split_by="query").figures
-    assert (figures["kept"], figures["duplicates"]) == (40, 0)
-    sides = {}
-    for split in ("train", "dev", "test"):
-        for one in read_rows(tmp_path / "r" / "prep" / f"{split}.jsonl"):
-            assert sides.setdefault(one["id"], split) == split
-
-
 @pytest.mark.long
 def test_why_names_the_place_what_was_done_and_the_end(files, tmp_path):
     run(tmp_path / "r", files["tools"], files["chat"], **choosing(files), max_rejects=1.0)
@@ -361,20 +346,6 @@ def test_the_second_run_replays_what_the_first_one_learned_and_again_the_same(fi
         == second["buffer"]
     )
     assert {one["id"] for one in read_rows(tmp_path / "r" / "second" / "train.jsonl")} == learned
-
-
-def test_where_no_row_is_left_the_reasons_are_told(files, tmp_path):
-    for dry_run in (True, False):
-        with pytest.raises(
-            UserError, match=r"no row left of 62 read: 0 rejected, F312 61, D401 1"
-        ) as caught:
-            run(
-                tmp_path / "r",
-                files["tools"],
-                task_weights={"tool_selection": 0.0, "tool_retrieval": 1.0},
-                dry_run=dry_run,
-            )
-        assert "weight" in caught.value.fix
 
 
 def test_a_folder_of_something_else_is_no_buffer(files, tmp_path):

@@ -148,13 +148,6 @@ def test_each_choice_is_least_like_the_nearest_of_all_that_were_chosen_before(
         assert place == min(left, key=nearest.__getitem__)
 
 
-def test_more_than_there_are_gives_all_and_says_so() -> None:
-    result = chosen("hybrid", 50)
-    assert result.chosen == [*range(12)]
-    assert result.notes == ["coreset: 50 asked for, all 12 there are taken"]
-    assert coreset(TEXTS, strategy="random", target=None, seed=0) == ([*range(12)], {"all": 12}, [])
-
-
 def test_cosines_are_those_of_the_weighted_tokens() -> None:
     texts = [*TEXTS, TEXTS[0], "", "!?"]
     vectors = Vectors(texts)

@@ -21,7 +21,7 @@ from agentlite.data.curation.distractors import add_distractors
 from agentlite.data.curation.join_dialogs import join_dialogs
 from agentlite.data.curation.split import Split, assign_splits
 from agentlite.data.curation.traits import expected_tools, first_query, traits
-from agentlite.data.curation.validate import check_dialog, validate
+from agentlite.data.curation.validate import validate
 from agentlite.data.formats import to_record
 from agentlite.scoring.metrics.tool_calls import format_compliance
 
@@ -208,35 +208,9 @@ def test_arguments_are_held_to_the_schema_and_to_no_more() -> None:
         assert found == code, (schema, arguments)
 
 
-def test_a_nul_is_refused_wherever_it_stands() -> None:
-    for record in (
-        replace(GOOD, messages=(Message("user", "a\0b"), ANSWER)),
-        replace(GOOD, tools=(replace(WEATHER, description="a\0b"),)),
-        replace(GOOD, tools=(WEATHER, Tool("f", "", {"properties": {"a\0": {}}}))),
-        replace(GOOD, messages=(ASK, calling(city="Oslo", hours=[{"a": ["\0"]}]))),
-    ):
-        with pytest.raises(RowError) as caught:
-            check_dialog(record)
-        assert caught.value.code == "E112"
-    check_dialog(replace(GOOD, messages=(Message("user", "a\\u0000b"), ANSWER)))
-
-
 # --- split ---
 
-WORDS = [
-    "tide",
-    "ferry",
-    "harbour",
-    "whale",
-    "puffin",
-    "lighthouse",
-    "anchor",
-    "compass",
-    "dune",
-    "reef",
-    "storm",
-    "kelp",
-]
+WORDS = ["tide", "ferry", "harbour", "whale", "puffin", "anchor", "dune", "reef", "storm"]
 
 
 def assorted(count: int, tools: int = 0, seed: int = 0) -> list[Record]:
@@ -543,17 +517,6 @@ def test_joined_dialogs_ask_and_expect_the_same_and_are_valid(k: int) -> None:
             assert 2 <= len(queries) == len(set(queries)) == len(record.meta["joined"]) <= k
             assert len(set(ids)) == len(ids)
             assert record.parent == record.meta["joined"][0]
-
-
-def test_records_where_no_call_is_due_are_neither_joined_nor_given_tools() -> None:
-    records = tool_records(60)
-    still = [r for r in records if r.task == "timing_decision"]
-    assert still
-    for changed in (
-        join_dialogs(records, k=3, seed=0, fits=at_most(9)),
-        add_distractors(records, n=3, seed=0),
-    ):
-        assert all(r in changed for r in still)
 
 
 def test_foreign_tools_have_other_names_and_answer_no_equal_question() -> None:

@@ -40,19 +40,7 @@ from agentlite.data.curation.traits import traits
 
 FLIGHT = Tool("flight", "Books a flight.")
 WEATHER = Tool("weather", "The weather to come.")
-WORDS = [
-    "tide",
-    "ferry",
-    "harbour",
-    "whale",
-    "puffin",
-    "lighthouse",
-    "anchor",
-    "compass",
-    "dune",
-    "reef",
-    "storm",
-]
+WORDS = ["tide", "ferry", "harbour", "whale", "puffin", "anchor", "dune", "reef", "storm"]
 
 
 def dialog(
@@ -121,17 +109,6 @@ def test_a_near_copy_is_near_the_one_that_is_kept_and_no_two_kept_are_near(
         for pair in combinations(rest, 2)
         if jaccard(grams[pair[0]], grams[pair[1]]) >= threshold
     ]
-
-
-def test_which_copy_is_kept_depends_on_the_seed_and_not_on_the_order() -> None:
-    records = list({record.id: record for record in variants(20, 0)}.values())
-    shuffled = random.Random(1).sample(records, len(records))
-
-    def kept(records: Sequence[Record], seed: int) -> dict[str, str]:
-        return {records[copy].id: records[of].id for copy, of in near_of(records, seed).items()}
-
-    assert kept(records, 0) == kept(shuffled, 0)
-    assert kept(records, 0) != kept(records, 1)
 
 
 TEXT = (

@@ -223,22 +223,3 @@ def test_a_variant_says_how_it_is_written_and_nothing_about_what_is_gone() -> No
         {**kept, "made": "right tool removed"},
         {**kept, "made": "names masked"},
     ]
-
-
-def test_gold_is_renamed_as_calls_are_and_what_is_not_on_offer_stays() -> None:
-    calls = (
-        GoldCall(LIGHT.name, {"room": ["hall", "attic"], "unknown": [1]}),
-        GoldCall("elsewhere", {"room": ["hall"]}),
-    )
-    record = replace(asking("Lamp?", (LIGHT, RATE), room="hall"), gold={1: Gold(calls)})
-    masked = with_masked_names(record, 0)
-    assert isinstance(masked, Record)
-    light, rate = masked.tools
-    (call,), (first, second) = masked.messages[1].calls, masked.gold[1].calls
-    (room,) = light.parameters["properties"]
-    assert (call.name, call.arguments) == (light.name, {room: "hall"})
-    assert (first.name, first.arguments) == (light.name, {room: ["hall", "attic"], "unknown": [1]})
-    assert second == calls[1]
-    pair, amount = rate.parameters["properties"]
-    assert rate.parameters["required"] == [amount]
-    assert rate.parameters["properties"][pair] == RATE.parameters["properties"]["pair"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool
+from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.curation.join_dialogs import join_dialogs
 
 
@@ -41,16 +41,3 @@ def test_a_dialog_holds_records_of_one_protocol_one_split_and_one_system_text(ki
     numbers = {record.id: number for number, record in enumerate(records)}
     found = [sorted(numbers[part] for part in record.meta["joined"]) for record in joined]
     assert sorted(found) == [[0, 2, 4, 6], [1, 3, 5, 7]]
-
-
-def test_each_exchange_of_a_dialog_keeps_its_gold_and_has_ids_of_its_own() -> None:
-    gold = [GoldCall(f"tool_{number}", {"x": ["", number]}) for number in range(6)]
-    records = [dialog(number, gold={2: Gold((gold[number],))}) for number in range(6)]
-    (joined,) = join_dialogs(records, k=6, seed=0, fits=lambda slot: True)
-    assert [message.role for message in joined.messages] == ["system", *["user", "assistant"] * 6]
-    for turn in joined.turns:
-        (call,) = joined.messages[turn].calls
-        (expected,) = joined.gold[turn].calls
-        assert joined.messages[turn - 1].content == f"Question {call.name[5:]}?"
-        assert expected == gold[int(call.name[5:])]
-    assert len({call.id for message in joined.messages for call in message.calls}) == 6

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite.config.resolve import parse_weights
-from agentlite.core.errors import UserError
 from agentlite.core.records import digest
 from agentlite.data.curation.mix import (
     TASKS,
@@ -89,21 +88,6 @@ def test_weighted_tasks_have_their_shares_and_no_row_is_drawn_twice(
     assert not by_task.keys() & {task for task, weight in weights.items() if not weight}
 
 
-def test_the_default_weights_change_what_is_drawn_with_a_limit_and_without() -> None:
-    records = rows(
-        {
-            "tool_selection": 700,
-            "multi_step_planning": 100,
-            "timing_decision": 100,
-            "tool_retrieval": 100,
-        }
-    )
-    for limit, sizes in ((None, (117, 100, 67, 50)), (100, (35, 30, 20, 15))):
-        found = drawn(records, weights=TASK_WEIGHTS, limit=limit)
-        assert tuple(found.by_task[task] for task in TASK_WEIGHTS) == sizes
-    assert "multi_step_planning" in found.notes[0]
-
-
 @pytest.mark.parametrize(
     ("mix", "a", "b"),
     [
@@ -169,20 +153,6 @@ def test_neither_order_nor_anything_but_seed_and_id_decides(
 def test_seed_002s_command_line_names_its_four_tasks() -> None:
     text = '{"tool_selection":0.35,"planning":0.30,"timing":0.20,"retrieval":0.15}'
     assert full_task_weights(parse_weights(text, "--task-weights")) == TASK_WEIGHTS
-
-
-def test_a_group_of_sources_that_are_not_there_or_are_in_another_is_refused() -> None:
-    records = rows({"general": 3}) + rows({"general": 3}, "b.jsonl")
-    for mix, told in (
-        (["x=bb.jsonl:1"], "no row is left"),
-        (["x=b.jsonl:1", "y=b.jsonl:1"], "one group"),
-    ):
-        with pytest.raises(UserError, match=told):
-            drawn(records, mix)
-    with pytest.raises(UserError, match="nothing would be drawn"):
-        drawn(records, ["x=a.jsonl+b.jsonl:0"])
-    with pytest.raises(UserError, match="twice"):
-        parse_mix(["x=a:1", "x=b:1"])
 
 
 @given(st.dictionaries(st.text(max_size=2), st.integers(0, 50)), st.integers(0, 200))

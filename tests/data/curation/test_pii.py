@@ -338,18 +338,6 @@ def calling(text: str, arguments: dict[str, Any]) -> Record:
     )
 
 
-def test_a_number_that_nothing_calls_a_phone_is_none() -> None:
-    for arguments in (
-        {"memory": 17179869184},
-        {"market_cap": 13500000000},
-        {"total": "13812345678"},
-        {"phone": 13800000000},
-    ):
-        record = calling("How much is it?", arguments)
-        assert not find(record)
-        assert mask(record)[0] is record
-
-
 @pytest.mark.parametrize(
     ("text", "value", "shown", "argument"),
     [

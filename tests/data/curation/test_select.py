@@ -97,14 +97,6 @@ def test_what_a_held_out_file_asks_is_left_out_with_its_place() -> None:
     assert found.kept == [0] and found.ends == {1: End("F331", "held.jsonl:1")}
 
 
-def test_a_limit_applies_to_what_the_steps_before_it_leave() -> None:
-    records = [asking(0), asking(0), *map(asking, range(1, 6))]
-    found = selected(records, limit=4, held_out=[asking(5)])
-    assert len(found.kept) == 4
-    codes = Counter(end.code for end in found.ends.values())
-    assert codes == {"D401": 1, "F331": 1, "F312": 1}
-
-
 def test_a_question_that_is_asked_in_two_splits_stays_in_one() -> None:
     records = [asking(0), asking(0, split="test", answer="No."), asking(1)]
     found = selected(records)
@@ -176,16 +168,3 @@ def test_an_earlier_record_is_replayed_unless_it_is_here_or_gives_away_or_may_no
     )
     assert (0 in found.ends) == (barred == "left_out")
     assert {row["id"] for row in found.replayed} == {record.id for record in earlier[1:]}
-
-
-@pytest.mark.parametrize(("ratio", "count"), [(0.4, 2), (0.5, 2), (0.6, 3), (0.8, 3), (9.0, 3)])
-def test_fewer_rows_than_are_asked_for_are_noted(ratio: float, count: int, tmp_path: Path) -> None:
-    records, earlier = [*map(asking, range(5))], [*map(asking, range(3, 6))]
-    earlier = [
-        replace(one, messages=(one.messages[0], Message("assistant", "No."))) for one in earlier
-    ]
-    found = selected(records, buffer=buffer_of(earlier, tmp_path), continual_replay_ratio=ratio)
-    wanted = int(5 * ratio)
-    assert len(found.replayed) == found.figures["replayed"] == count
-    notes = [f"replay: {wanted} rows asked for, the buffer has 3 that may be learned here"]
-    assert [*found.notes] == (notes if wanted > count else [])

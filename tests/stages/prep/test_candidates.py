@@ -18,7 +18,7 @@ from agentlite.core.row_files import encode, read_rows
 from agentlite.data.reject_examples import PLAIN, rollout
 from agentlite.rendering import PROTOCOLS
 from agentlite.stages.pairs.scored import REWARD, Scored
-from agentlite.stages.prep.candidates import _best, _record
+from agentlite.stages.prep.candidates import _record
 from agentlite.workspace import run_folder
 
 
@@ -127,16 +127,6 @@ def test_a_condition_takes_the_place_of_being_right(run, keep, samples, met):
 
 
 @pytest.mark.long
-def test_the_answers_of_grpo_are_candidates_too(run):
-    sampled(run, "grpo", "grpo")
-    prep(run)
-    prep(run, "of-grpo", trajectories=("grpo",))
-    both = ([one.messages for one in learned(run, out)] for out in ("best", "of-grpo"))
-    first, second = both
-    assert first == second
-
-
-@pytest.mark.long
 def test_the_same_candidates_are_up_to_date_and_other_scores_are_another_plan(run):
     assert prep(run).status == "done"
     assert prep(run).status == "up to date"
@@ -205,22 +195,6 @@ def test_without_gold_a_condition_is_needed(run):
         prep(run)
     assert "--keep 'reward>=" in found.value.fix
     assert prep(run, keep="best,format_compliance>=1").status == "done"
-
-
-def test_the_best_of_a_step_has_the_highest_total_and_of_equal_ones_the_first_sample() -> None:
-    totals = {"a": [0.1, 0.7, 0.9, 0.9], "b": [0.5, 0.5, 0.2]}
-    every = [
-        Scored(0, Candidate(name, 1, "hermes", "m", n, "", "turn", 1), {REWARD: total})
-        for name, found in totals.items()
-        for n, total in enumerate(found)
-    ]
-    record: Any = None
-    for order in (every, every[::-1]):
-        best = {
-            one.candidate.record_id: one.candidate.sample
-            for one, _ in _best((one, record) for one in order)
-        }
-        assert best == {"a": 2, "b": 0}
 
 
 @pytest.mark.parametrize(

@@ -48,18 +48,6 @@ def test_more_rejects_than_the_share_allows_are_refused(read, count, share, refu
     check.refuse_rejects(PrepSettings(sources=("a",), max_rejects=allowed), given, FILE)
 
 
-def test_too_many_long_rows_name_the_length_that_keeps_them_all():
-    given = ingested(100, *["E206"] * 3)
-    reasons = ["2100 tokens, max_length is 2048", "no JSON", "5130 tokens, max_length is 2048"]
-    given.rejects[:] = [
-        one._replace(reason=reason) for one, reason in zip(given.rejects, reasons, strict=True)
-    ]
-    with pytest.raises(UserError) as caught:
-        check.refuse_rejects(PrepSettings(sources=("a",), max_rejects=0.0), given, FILE)
-    assert caught.value.fix.startswith("2 of them are too long: --max-length 5130 keeps them all, ")
-    assert "--max-rejects 0.03" in caught.value.fix
-
-
 @pytest.mark.parametrize("code", ["E104", "E105"])
 def test_a_file_that_may_have_lost_rows_is_refused_unless_all_rejects_are_allowed(code):
     given = ingested(100, code)
@@ -144,25 +132,6 @@ def test_a_source_that_is_only_named_in_an_option_is_refused(tmp_path, monkeypat
         check.checked(PrepSettings(sources=("data.jsonl",), **{option: (value,)}))
     assert "agentlite prep ... chat.jsonl" in found.value.fix
     assert found.value.location == f"--{option}"
-
-
-def test_the_packages_that_a_setting_needs_are_looked_for_before_a_row_is_read(
-    tmp_path, monkeypatch
-):
-    looked: list[str] = []
-    for name in ("check_parquet", "check_packages", "refuse_unwritable", "need"):
-        monkeypatch.setattr(check, name, lambda *_, name=name, **__: looked.append(name))
-    for changes, names in (
-        ({}, []),
-        ({"rows": "parquet"}, ["check_parquet"]),
-        ({"retrieve": 3}, ["check_packages"]),
-        ({"workers": "ray"}, ["need"]),
-        ({"workers": 2}, []),
-        ({"replay": "b"}, ["refuse_unwritable"]),
-    ):
-        looked.clear()
-        check.refuse_missing_packages(PrepSettings(sources=("a",), **changes))
-        assert looked == names, changes
 
 
 def test_a_run_in_a_replay_buffer_is_known_by_contents_and_not_by_names():
