@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.malformed_rows import KINDS, Kind, good, line, row
 from support.samples import DATA
-from support.shipped_templates import shipped, with_marks
 
 from agentlite import prep
 from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
@@ -26,7 +25,6 @@ from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows
 from agentlite.data import worker_pool
 from agentlite.data.formats import read_lines
-from agentlite.rendering.template import Template
 from agentlite.workspace.run_folder import Result
 
 ENDS = ("kept", "rejected", "duplicates", "filtered")
@@ -361,62 +359,3 @@ def test_dialogs_are_joined_with_tools_of_any_file_in_any_order_by_any_number_of
     assert {record.tools[0].description for record in found["before"].values()} == {
         "Rain: rain of today"
     }
-
-
-def test_tools_that_nothing_declares_are_counted_and_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    dialogs, tools = sage_files(tmp_path, "ghost_009")
-    assert run(dialogs, tmp_path).figures["undescribed"] == {"tools": 1, "records": 8}
-    assert "ghost_009 among them" in (notice := capsys.readouterr().err) and "--tools" in notice
-    found = run(dialogs, tmp_path, tools=[tools], out="joined").figures["undescribed"]
-    assert found == {"tools": 1, "records": 8}
-    assert "the 1 declared tools do not have them" in capsys.readouterr().err
-
-
-def llama_3_1(smollm2: Template, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = dict(shipped()).get("trl/llama3_1") or pytest.skip("needs TRL's templates")
-    template = with_marks("llama-3.1", source, smollm2.tokenizer)
-    monkeypatch.setattr("agentlite.stages.prep.load_template", lambda base: template)
-
-
-def rows_with_words_and_parallel_calls(folder: Path) -> Path:
-    """Ten of each: a call alone, one with words beside it, two calls in a turn."""
-    tool = {"type": "function", "function": {"name": "get_time", "parameters": {}}}
-    lines = []
-    for number in range(30):
-        count = 2 if number % 3 == 2 else 1
-        called = [
-            {
-                "id": f"call0000{i}",
-                "type": "function",
-                "function": {"name": "get_time", "arguments": "{}"},
-            }
-            for i in range(count)
-        ]
-        turn = {
-            "role": "assistant",
-            "content": "I look." if number % 3 == 1 else "",
-            "tool_calls": called,
-        }
-        answers = [{"role": "tool", "content": "9", "tool_call_id": one["id"]} for one in called]
-        question = {"role": "user", "content": f"Question {number}: what time is it?"}
-        end = {"role": "assistant", "content": "Nine."}
-        lines.append(json.dumps({"messages": [question, turn, *answers, end], "tools": [tool]}))
-    (folder / "rows.jsonl").write_text("\n".join(lines) + "\n")
-    return folder / "rows.jsonl"
-
-
-@pytest.mark.long
-def test_auto_keeps_every_row_where_the_template_would_drop_a_part_of_it(
-    tmp_path: Path,
-    smollm2: Template,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    llama_3_1(smollm2, monkeypatch)
-    result = run(rows_with_words_and_parallel_calls(tmp_path), tmp_path, duplicates="none")
-    assert (result.figures["kept"], result.figures["rejected"]) == (30, 0)
-    plan = json.loads((tmp_path / "prep" / "plan.json").read_text())
-    assert plan["settings"]["protocol"] == "hermes"
-    assert "drops words beside a call and holds one call per turn" in capsys.readouterr().err

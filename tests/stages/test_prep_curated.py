@@ -209,16 +209,6 @@ def test_why_follows_a_record_that_was_made_of_others(tmp_path):
     assert all(validate(from_row(one)) is None for one in read_rows(folder / "train.jsonl"))
 
 
-@pytest.mark.long
-def test_why_names_the_dialog_that_a_record_was_joined_into(tmp_path):
-    run(tmp_path / "r", "bfcl:simple_python", limit=20, dev=0.0, test=0.0, join=4)
-    folder = tmp_path / "r" / "prep"
-    joined = next(one for one in read_rows(folder / "train.jsonl") if "joined" in one["meta"])
-    (part,) = why(folder, json.loads(joined["meta"])["joined"][-1])
-    assert part["joined_into"] == joined["id"]
-    assert f"kept in train, joined with others into {joined['id']}" in as_text(part)
-
-
 def test_seed_002_draws_its_tasks_by_their_weights(tmp_path):
     """Its warm-up: a thousand rows of two tasks; then its shares, a coreset and the settings of a
     7B model.

@@ -147,17 +147,9 @@ GOLD_VALUES = [
     (TAGS, ["red", ""], "no value it accepts of v"),  # also where it may be left out
     (TAGS, [["red", "blue"]], ""),
     (TAGS, ["red", ["red"]], ""),  # one that fits is enough
-    (TAGS, [""], ""),
-    (TAGS, [], "accepts no value of v"),
     (SPOT, [{"x": [1, 2]}], ""),
-    (SPOT, [{"x": 1}], ""),
     (SPOT, [{"x": ["one"]}], "no value it accepts of v"),
-    (SPOT, [{"y": 1}], "no value it accepts of v"),
-    ({"type": "array", "items": SPOT}, [[{"x": [1]}, {"x": 2}]], ""),
-    ({"type": "array", "items": SPOT}, [{"x": 1}, {"x": 2}], '"v": [[{"x": 1}, {"x": 2}]]'),
     ({"enum": ["a", "b"]}, ["c"], "no value it accepts of v"),
-    ({"type": "integer", "minimum": 1}, [0], "no value it accepts of v"),
-    ({"type": "string", "pattern": "^[a-z]+$"}, ["A"], "no value it accepts of v"),
 ]
 
 

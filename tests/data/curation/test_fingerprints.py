@@ -39,14 +39,6 @@ def test_values_that_are_meant_to_be_the_same_are_equal() -> None:
         assert keys(ones).calls != keys(twos).calls
 
 
-def test_the_context_ends_before_the_first_turn_to_learn() -> None:
-    given = calling(Call("f", {"a": 1}), loss=False)
-    one = keys(record(given, Message("tool", "x"), calling(Call("f"))))
-    assert keys(record(given, Message("tool", "x."), calling(Call("g")))).context == one.context
-    assert keys(record(given, Message("tool", "y"), calling(Call("f")))).context != one.context
-    assert keys(record(calling(Call("f")))).first == one.first
-
-
 def test_the_bytes_of_values_are_those_of_texts_and_numbers_at_any_depth() -> None:
     calls = [
         Call("f", {"a": "天x", "b": [12, True, None], "c": {"long_name": -1.5}}),

@@ -152,17 +152,10 @@ FORECAST = Tool(
     "Next week.",
     {"type": "object", "properties": {"place": {"type": "string"}}},
 )
-SEVERAL = Tool("all_weathers", "", {"type": "object", "properties": {}})
 SAME = Tool(
     "rain", "The weather of a city", {"type": "object", "properties": {"place": {"type": "string"}}}
 )
-STREETS = Tool(
-    "street_plan",
-    "A drawing.",
-    {"type": "object", "properties": {"city": {"type": "string"}, "street": {"type": "string"}}},
-)
 STAYS = [
-    (asking("Wet?", (WEATHER, STREETS), city="Oslo"), "another tool could do it"),  # takes all
     (
         asking("Wet?", (WEATHER, TIME), city="Oslo"),
         "another tool could do it",
@@ -172,7 +165,6 @@ STAYS = [
         asking("Wet?", (WEATHER, FORECAST), city="Oslo"),
         "another tool could do it",
     ),  # shares a word of the name
-    (asking("Wet?", (WEATHER, SEVERAL), city="Oslo"), "another tool could do it"),  # in the plural
     (
         asking("Wet?", (WEATHER, SAME), city="Oslo"),
         "another tool could do it",

@@ -1,7 +1,5 @@
 """agentlite.data.curation.task_labels: which of seed 002's tasks a record trains."""
 
-from itertools import product
-
 from msgspec.structs import replace
 
 from agentlite.core.records import Call, Gold, Message, Record, Tool
@@ -101,53 +99,6 @@ def test_from_20_tools_on_there_are_many_and_from_3_that_are_due_at_once_it_is_a
     for due, rule in (("weather,book", "a call"), ("weather,book,mail", "many tools expected")):
         assert classified(dialog("?Please.", f"!{due}", ".Done."))[1] == rule
     assert classified(dialog("?Please.", "!mail,mail,mail", ".Done."))[1] == "a call"
-
-
-def rule_of(question: str, tool: str = "weather") -> str:
-    record = replace(dialog(f"?{question}", f"!{tool}", ".Wet."), tools=(Tool(tool),))
-    return classified(record)[1]
-
-
-FINDERS = ("search_tools", "findapis", "tool_search", "ToolRetriever", "my_find_plugins")
-
-
-def test_a_tool_that_finds_tools_is_known_by_its_name() -> None:
-    for name in FINDERS:
-        assert rule_of("Weather?", name) == "a tool is sought"
-    for name in ("search_tool", "find_hotels", "list_tools_of_shop", "tool_list"):
-        assert rule_of("Weather?", name) == "a call"
-
-
-def test_a_question_asks_for_a_tool_if_it_wants_one_that_does_something() -> None:
-    for start, what in product(("which", "find", "is there"), ("tool", "API")):
-        for words in ("", "a ", "the very best "):
-            for end in (" can do it", " that sings", " for rain", " to sing", "?", "", " is best"):
-                assert rule_of(f"Please, {start} {words}{what}{end}") == "a tool is sought"
-        for question in (
-            f"{start} one of the best {what} can do it",  # too far away
-            f"{start} {what} version",
-            f"{start} hotel for rain",
-            f"Use the {what} for rain.",
-        ):
-            assert rule_of(question) == "a call"
-
-
-CONDITIONS = [
-    *("Book ONLY WHEN it is dry.", "Call in case it rains.", "Wait for Ann.", "Pay if required."),
-    *("If it rains, book.", "Hi. And if it rains, book.", "If you can, and if it rains, book."),
-    *("一旦下雨就取消", "如果下雨，通知订车", "除非下雨", "只有下雨才订", "必要时订", "先确认天气"),
-]
-NO_CONDITIONS = [
-    *("Book it if possible, in red.", "If you could, book it.", "If it rains book it."),
-    *("If I pay 9, how much is it?", "Say when it is dry.", "如果下雨", "若干城市的天气"),
-]
-
-
-def test_a_condition_is_known_by_its_words() -> None:
-    for question in CONDITIONS:
-        assert rule_of(question) == "a condition"
-    for question in NO_CONDITIONS:  # a polite if, a calculation
-        assert rule_of(question) == "a call"
 
 
 def test_conditions_and_wishes_count_where_they_are_met_with_a_call() -> None:

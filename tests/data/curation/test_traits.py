@@ -40,20 +40,6 @@ def test_a_record_asks_what_is_long_enough_in_bytes_and_else_what_is_said_first(
     assert {len(query) for query in found.queries} <= {8}
 
 
-def test_a_record_is_tied_to_itself_to_its_parent_and_to_all_that_it_was_joined_from() -> None:
-    for fields, others in (
-        ({}, ()),
-        ({"parent": "p"}, ("p",)),
-        ({"meta": {"joined": ["j", "k"]}}, ("j", "k")),
-        ({"parent": "p", "meta": {"joined": ["j"]}}, ("p", "j")),
-    ):
-        record = asking("q", **fields)
-        assert traits(record).parents == (record.id, *others)
-    record = asking("q", source="s", task="planning", split="dev")
-    found = traits(record)
-    assert (found.id, found.source, found.task, found.split) == (record.id, "s", "planning", "dev")
-
-
 CALLS = {"b": GoldCall("b", {}), "a": GoldCall("a", {}), "any": GoldCall(ANY_TOOL, {})}
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from support.generated_run import stage
 from support.sampled_pairs import records_of, sampled
 from support.samples import DATA, WEATHER
 
@@ -19,7 +18,6 @@ from agentlite.data.reject_examples import PLAIN, rollout
 from agentlite.rendering import PROTOCOLS
 from agentlite.stages.pairs.scored import REWARD, Scored
 from agentlite.stages.prep.candidates import _record
-from agentlite.workspace import run_folder
 
 
 @pytest.fixture
@@ -171,30 +169,6 @@ def test_a_score_that_no_rollout_has_is_refused(tmp_path, keep, settings):
                 **settings,
             )
         assert found.value.location == "--keep" and "env" in found.value.fix
-
-
-@pytest.mark.long
-def test_without_gold_a_condition_is_needed(run):
-    rows = [
-        {**row, "components": {"format_compliance": 1.0}}
-        for row in read_rows(run / "pairs" / "scores.jsonl")
-    ]
-    plan = run_folder.read_plan(run / "pairs")
-    others = {
-        name: list(read_rows(run / "pairs" / name))
-        for name in ("records.jsonl", "candidates.jsonl")
-    }
-    settings = {**plan.settings, "weights": {}}
-    stage(
-        run / "pairs",
-        {"command": "pairs", "settings": settings, "inputs": {}},
-        {**others, "scores.jsonl": rows},
-        {"pairs": 0},
-    )
-    with pytest.raises(UserError, match="no gold that says which") as found:
-        prep(run)
-    assert "--keep 'reward>=" in found.value.fix
-    assert prep(run, keep="best,format_compliance>=1").status == "done"
 
 
 @pytest.mark.parametrize(
