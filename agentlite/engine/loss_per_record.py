@@ -14,8 +14,6 @@ def record_losses(
 ) -> Iterator[tuple[str, float]]:
     """The loss of each record, as it is found. `rows`: what is trained of a record. Raises
     UserError 5, 7 or 8.
-
-    A record at a time, so that what is known when the process is killed is known for good.
     """
     if not ids:
         return

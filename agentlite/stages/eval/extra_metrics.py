@@ -13,7 +13,6 @@ from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Candidate, GreedyAnswer, Record, Step, canonical, digest
 from agentlite.core.row_files import Appender, read_rows
-from agentlite.data.curation.loss_cache import all_losses, losses_file
 from agentlite.data.prompt_records import Prompts
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.generate import generate
@@ -29,7 +28,6 @@ from agentlite.scoring.metrics.forgetting import (
 )
 from agentlite.scoring.metrics.pass_hat_k import passes
 from agentlite.scoring.predictions import answered, prompt_key
-from agentlite.workspace.digests import cache_folder
 from agentlite.workspace.model_source import Source, load_template
 
 QUESTIONS = Path(__file__).parent / "questions.jsonl"
@@ -47,9 +45,7 @@ def forgetting_metrics(
     batch_size: int,
     seed: int,
 ) -> ForgettingMetrics:
-    """Over the general rows of a file, and over questions of our own, in English and Chinese. Each
-    loss is computed once on this machine.
-    """
+    """Over the general rows of a file, and over questions of our own, in English and Chinese."""
     records = general_records(file)
     # `after` comes first: it is in memory already
     right = {
@@ -185,13 +181,8 @@ def _losses(
         )
     from agentlite.engine.loss_per_record import record_losses
 
-    key = digest(canonical([source.digest, mixture.name, template.name, "general"]))
-    losses = all_losses(
-        losses_file(cache_folder() / "losses", key),
-        list(rows),
-        lambda ids: record_losses(ids, rows.__getitem__, source, loading),
-    )
-    return {record_id: loss for record_id, loss in losses.items() if math.isfinite(loss)}
+    losses = record_losses(list(rows), rows.__getitem__, source, loading)
+    return {record_id: loss for record_id, loss in losses if math.isfinite(loss)}
 
 
 @cache
