@@ -25,13 +25,8 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-import injection
 import training
-from children import hostile_children, hostile_training
 from commands import Subject, Take, Tally, subjects, sweep
-from endpoint import faulty_endpoints
-from harm import harmed_stages, torn_tails
-from serving import served
 
 Part = Callable[[Path, argparse.Namespace], Iterator[Tally]]
 COUNTS = [one.name for one in fields(Tally) if one.type in (int, "int")]
@@ -48,50 +43,7 @@ def command(name: str) -> Part:
     return part
 
 
-def harm(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
-    """What prep, eval and pairs left, harmed: finished folders file by file, half done ones by
-    their tails.
-    """
-    found = {subject.name: subject for subject in subjects(work / "commands")}
-    count = 60 if options.all else options.few
-    here = [name for name in ("prep", "eval", "pairs") if not options.only or name in options.only]
-    for name in here:
-        yield from harmed_stages(found[name], taking(options), times=3)
-    for name, left, file in (
-        ("eval", ["plan.json"], "answers.jsonl"),
-        ("pairs", ["plan.json", "records.jsonl"], "candidates.jsonl"),
-        (
-            "pairs",
-            ["plan.json", "records.jsonl", "candidates.jsonl", "sampled.json"],
-            "scores.jsonl",
-        ),
-    ):
-        if name in here:
-            yield from torn_tails(found[name], left, file, count, options.seed)
-
-
-def endpoint(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
-    """eval and pairs by a faulty server of every kind."""
-    yield from faulty_endpoints(work / "commands", taking(options), options.only)
-
-
-def children(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
-    """pairs, chat and grpo with hostile functions of a user's."""
-    yield from hostile_children(work / "commands", taking(options), options.only)
-    if not options.only or "grpo" in options.only:
-        training.warm()
-        (work / "training").mkdir(exist_ok=True)
-        grpo = training.subjects(work / "training", 2, 2)["grpo"]
-        yield from hostile_training(grpo, taking(options))
-
-
-def serve(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
-    """Requests of many clients to a server of ours."""
-    yield from served(work, options.all, options.seed)
-
-
 TRAINERS = ("sft", "dpo", "grpo", "retriever")
-ALL = (*TRAINERS, "pairs", "eval")
 
 
 def trained(
@@ -115,23 +67,8 @@ def trained(
 
 PARTS: dict[str, Part] = {
     **{name: command(name) for name in ("prep", "eval", "pairs")},
-    "harm": harm,
-    "endpoint": endpoint,
-    "children": children,
-    "serve": serve,
     "saves": trained(lambda one, told: training.saves(one, taking(told)), 4, 1),
-    "checkpoints": trained(
-        lambda one, told: training.harmed(one, taking(told), 6 if told.all else 1), 4, 1
-    ),
     "steps": trained(lambda one, told: training.resumed(one, taking(told)), training.STEPS, 1),
-    "logs": trained(lambda one, told: training.harmed_logs(one, taking(told)), training.STEPS, 1),
-    "locks": trained(lambda one, told: training.locks(one, told.times), 2, 1, ALL),
-    "moments": trained(
-        lambda one, told: training.moments(one, told, cold=False), training.STEPS, 2, ALL
-    ),
-    "processes": trained(
-        lambda one, told: training.moments(one, told, cold=True), training.STEPS, 2, ALL
-    ),
 }
 
 
@@ -157,7 +94,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="faults-") as work:
         found = run(Path(work), options)
     print(table(found))
-    print(f"{sum(one.injected for one in found)} faults, by {injection.tool()}")
+    print(f"{sum(one.injected for one in found)} faults")
     sys.exit(any(bad(tally) for tally in found))
 
 
@@ -173,9 +110,6 @@ def asked() -> argparse.Namespace:
         "--few", type=int, default=4, help="points of each command and kind in a sample [4]"
     )
     parser.add_argument("--only", action="append", metavar="COMMAND", help="of those of a part")
-    parser.add_argument(
-        "--times", type=int, default=3, help="whole commands, processes and locks, each [3]"
-    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="file that what is found is added to")
     parser.add_argument(
@@ -218,7 +152,7 @@ def bad(tally: Tally) -> int:
 def add(path: Path, tally: Tally, options: argparse.Namespace) -> None:
     """What was found before stays, unless it is of the same command and kind."""
     found = stored(path)
-    now = {**asdict(tally), "by": injection.tool(), "all": options.all, "seed": options.seed}
+    now = {**asdict(tally), "all": options.all, "seed": options.seed}
     kept = [one for one in found if (one["command"], one["kind"]) != (tally.command, tally.kind)]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(

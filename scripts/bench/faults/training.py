@@ -1,5 +1,4 @@
-"""Trainers of a tiny model -> killed at any file call of a save, at any step, at any moment; and
-carried on.
+"""Trainers of a tiny model -> killed at any file call of a save, or at any step; and carried on.
 
 Everything is imported once; each run is a forked child. On one thread, so that a fork takes nothing
 half done along.
@@ -11,9 +10,7 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import asdict
@@ -37,12 +34,9 @@ from commands import (
     write_rows,
     write_tools,
 )
-from harm import REFUSED, WAYS
 
 AT = 3  # the save that is disturbed: the first after which an earlier checkpoint goes
 STEPS = 12
-SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-LOCKED = 75
 SHORT = (
     'def short(attempt):\n    "Fewer letters earn more."\n    return 1 / (1 + len(attempt.text))\n'
 )
@@ -201,8 +195,8 @@ def _saving(save: Callable[[int, Path, Callable[[], None]], None]) -> Iterator[N
 
     keep = checkpoints.keep
 
-    def keeping(trainer: Any, folder: Path, steps: int, facts: Any) -> None:
-        keep(trainer, folder, steps, facts)
+    def keeping(trainer: Any, folder: Path, *more: Any) -> None:
+        keep(trainer, folder, *more)
         write = trainer._save_checkpoint
         trainer._save_checkpoint = lambda model, trial: save(
             trainer.state.global_step, folder, lambda: write(model, trial)
@@ -231,6 +225,8 @@ def _disturbed(name: str, folder: Path, save: Callable[[], None], take: Take) ->
             save()
         except UserError as error:
             sys.exit(error.exit_code)
+        except OSError:  # as the command line ends then
+            sys.exit(DISK)
 
     def restore() -> None:
         shutil.rmtree(parent)
@@ -310,63 +306,6 @@ def _newest(folder: Path) -> Path | None:
         return None
 
 
-# --- checkpoints that were harmed ---
-
-
-def harmed(subject: Subject, take: Take, times: int) -> Iterator[Tally]:
-    """Each file of the newest checkpoint, in each way: it is set aside, or was not changed; the one
-    before is whole.
-    """
-    fresh(subject)
-    _must(subject.job)
-    folder = subject.run / subject.name
-    parent, kept = folder / "checkpoints", subject.run.parent / "kept"
-    shutil.rmtree(kept, ignore_errors=True)
-    shutil.copytree(parent, kept)
-    before = {
-        path.relative_to(kept).as_posix(): path.read_bytes()
-        for path in kept.rglob("*")
-        if path.is_file()
-    }
-    newest = max(parent.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
-    files = sorted(path.relative_to(parent) for path in newest.rglob("*") if path.is_file())
-    ways = {
-        **WAYS,
-        "planted": lambda path, chance: path.with_name("scaler.pt").write_bytes(b"\x80"),
-        "older": lambda path, chance: _older(path, parent, newest),
-    }
-    for name, way in ways.items():
-        tally = Tally(subject.name, f"checkpoint: {name}")
-        for file, n in take(
-            [(file, n) for file in files for n in range(times if name == "flip" else 1)],
-            f"{subject.name} {name}",
-        ):
-            shutil.rmtree(parent)
-            shutil.copytree(kept, parent)
-            way(parent / file, random.Random(f"{file} {n}"))
-            found = _newest(folder)
-            tally.injected += 1
-            if found is None:
-                tally.unresumable += 1
-                tally.note(f"{file}: no checkpoint is left")
-                continue
-            here = {
-                path.relative_to(parent).as_posix(): path.read_bytes()
-                for path in found.rglob("*")
-                if path.is_file()
-            }
-            if here != _of(before, found.name):
-                tally.silent += 1
-                tally.note(f"{file}: {found.name} is taken, and not as it was saved")
-        yield tally
-
-
-def _older(path: Path, parent: Path, newest: Path) -> None:
-    """The file of the same name from the checkpoint before."""
-    before = min(parent.glob("checkpoint-*"), key=lambda one: int(one.name.partition("-")[2]))
-    shutil.copyfile(before / path.relative_to(newest), path)
-
-
 # --- a step ---
 
 
@@ -393,39 +332,6 @@ def resumed(subject: Subject, take: Take) -> Iterator[Tally]:
                 expected,
             )
         yield tally
-
-
-def harmed_logs(subject: Subject, take: Take) -> Iterator[Tally]:
-    """Killed at half of twelve steps; then the rows of its steps are harmed in each way, and it is
-    carried on.
-    """
-    expected = _undisturbed(subject)
-    half = subject.run.parent / "half"
-    shutil.rmtree(half, ignore_errors=True)
-    fresh(subject)
-    injection.forked(lambda: _dying(subject, "logged", STEPS // 2))
-    shutil.copytree(subject.run, half)
-    logs = sorted(
-        path.relative_to(half)
-        for path in (half / subject.name).glob("*.jsonl")
-        if path.name in ("metrics.jsonl", "rollouts.jsonl")
-    )
-    tally = Tally(subject.name, "rows of steps harmed")
-    for file, way in take([(file, way) for file in logs for way in WAYS], f"{subject.name} logs"):
-        fresh(subject._replace(base=half))
-        WAYS[way](subject.run / file, random.Random(f"{file} {way}"))
-        tally.injected += 1
-        # swapped with plan.json: it is refused by name, and with the right plan.json in place it
-        # would go on
-        _finish(
-            subject,
-            tally,
-            f"{file} {way}",
-            lambda: injection.forked(subject.job),
-            expected,
-            REFUSED,
-        )
-    yield tally
 
 
 def _dying(subject: Subject, moment: str, step: int) -> None:
@@ -481,90 +387,3 @@ def _finish(
         tally.note(f"{where}: then exit {end.code}: {end.told[-600:]}")
         return
     compare(tally, where, expected, _last(state(subject.run)))
-
-
-# --- a moment ---
-
-
-def moments(subject: Subject, options: Any, *, cold: bool) -> Iterator[Tally]:
-    """Whole commands, SIGKILL, SIGTERM or SIGINT at a random moment. `cold`: processes from their
-    start on, imports and all; else forked from one that has imported everything."""
-    again = (lambda: _process(subject)) if cold else (lambda: injection.forked(subject.job))
-    fresh(subject)
-    started = time.monotonic()
-    end = again()
-    if end.code:
-        raise RuntimeError(end.told)
-    seconds, expected = time.monotonic() - started, _last(state(subject.run))
-    chance = random.Random(f"{options.seed} {subject.name} {cold}")
-    tallies = [
-        Tally(subject.name, f"{'process' if cold else 'command'}: {one.name}") for one in SIGNALS
-    ]
-    for number in range(options.times):
-        tally, sent = tallies[number % 3], SIGNALS[number % 3]
-        for _ in range(5):  # it may have ended before
-            fresh(subject)
-            delay = chance.uniform(0.02, 1) * seconds
-            code, told = _signalled(subject, sent, delay, cold=cold)
-            if code != 0:
-                break
-        else:
-            continue
-        tally.injected += 1
-        where = f"{sent.name} after {delay:.2f} s"
-        if code not in (-sent, 128 + sent):
-            tally.unclear += 1
-            tally.note(f"{where}: exit {code}: {told[-600:]}")
-        _finish(subject, tally, where, again, expected)
-    yield from tallies
-
-
-def _signalled(
-    subject: Subject, sent: signal.Signals, delay: float, *, cold: bool
-) -> tuple[int, str]:
-    log = subject.run.parent / "log"
-    with open(log, "wb") as told:
-        if cold:
-            child = subprocess.Popen(_command(subject), stdout=told, stderr=told).pid
-        else:
-            child = injection.started(subject.job, told.fileno())
-        time.sleep(delay)
-        os.kill(child, sent)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return code, log.read_text(encoding="utf-8", errors="replace")
-
-
-def _process(subject: Subject) -> injection.End:
-    done = subprocess.run(_command(subject), capture_output=True, text=True)
-    return injection.End(done.returncode, False, done.stderr)
-
-
-def _command(subject: Subject) -> list[str]:
-    return [sys.executable, "-m", "agentlite", *subject.arguments]
-
-
-# --- the lock ---
-
-
-def locks(subject: Subject, count: int) -> Iterator[Tally]:
-    """A holder that lives keeps others out, with exit 75; killed, it keeps nobody out."""
-    expected = _undisturbed(subject)
-    tally = Tally(subject.name, "holder killed")
-    for number in range(count):
-        fresh(subject)
-        with open(subject.run.parent / "log", "wb") as told:
-            holder = injection.started(subject.job, told.fileno())
-        while not list(subject.run.rglob(".holder")):
-            time.sleep(0.002)
-        os.kill(holder, signal.SIGSTOP)
-        second = injection.forked(subject.job)
-        os.kill(holder, signal.SIGKILL)
-        os.waitpid(holder, 0)
-        tally.injected += 1
-        if second.code != LOCKED or f"process {holder}" not in second.told:
-            tally.unclear += 1
-            tally.note(
-                f"{number}: the second process ended with {second.code}: {second.told[-400:]}"
-            )
-        _finish(subject, tally, f"{number}", lambda: injection.forked(subject.job), expected)
-    yield tally
