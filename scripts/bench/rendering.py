@@ -1,32 +1,20 @@
-"""How fast dialogs become input_ids and labels: ours beside TRL's, ms-swift's and LLaMA-Factory's
-own preparation.
+"""How fast dialogs become input_ids and labels: ours beside TRL's own preparation.
 
-    bash scripts/bench/peers.sh          # ms-swift and LLaMA-Factory, each in an environment of its
-    own .venv/bin/python scripts/bench/rendering.py [--rows 2000] [--repeats 3] [--sides ours,trl]
+    .venv/bin/python scripts/bench/rendering.py [--rows 2000] [--repeats 3]
 
 Every side is a process of its own on one core, and makes all rows once to be compared before it is
 timed: wall time and processor time, the best of --repeats each. TRL also gets all cores of this
 process, with a `dataset_num_proc` of as many; `times_trl` is ours on one core against the faster of
-the two, `times_trl_one_core` against TRL on one core too (target: 3). Loading libraries and reading
-files are not counted; ours begins with nothing remembered each time.
+the two. Loading libraries and reading files are not counted; ours begins with nothing remembered.
 
-The rows: dialogs with 2 to 4 tools of 40 and 1 to 3 calls, alone or side by side, in words of a
-fixed list. One answer in a hundred begins with blank lines. The tokenizer is SmolLM2's, the chat
-template Qwen2.5's, which TRL ships, ms-swift and LLaMA-Factory have built in, and SmolLM2's marks
-fit.
-
-`equal`: rows whose ids and labels are ours. What differs, and why:
-- TRL's own training template of Qwen2.5 (`trl_own_template`) also trains the newlines before and
-  after each turn. So TRL is timed with the same template and `{% generation %}` around what the
-  model writes, as a user would set it.
-- `datasets` gives back fractions with an error in the last place where they are JSON (0.41 as
-  0.41000000000000003), and as structs TRL's rows would have the arguments of all other tools. TRL
-  cannot do those rows.
+The rows: dialogs with 2 to 4 tools of 40 and 1 to 3 calls, in words of a fixed list, with SmolLM2's
+tokenizer and Qwen2.5's chat template, which TRL ships. One answer in a hundred begins with blank
+lines. `equal`: rows whose ids and labels are ours. What differs, and why:
+- TRL's own training template of Qwen2.5 also trains the newlines before and after each turn. So TRL
+  is timed with the same template and `{% generation %}` around what the model writes.
+- `datasets` gives back fractions with an error in the last place where they are JSON.
 - Before blank lines TRL, which cuts the whole text at once, makes one token of a newline of the
   prompt and those of the answer. With ours the ids of a prompt are the beginning of the row's.
-- ms-swift and LLaMA-Factory train the newline after each turn. They need a hand to get the same
-  text: a newline at the end of a thought for ms-swift, the calls in <tool_call> and the results of
-  parallel calls in one turn for the other.
 """
 
 import argparse
@@ -44,7 +32,6 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 ALIAS = "smollm2-135m"
-PEERS = ("swift", "llamafactory")
 Ids = list[int]
 Rows = list[tuple[Ids, Ids]]
 
@@ -266,14 +253,6 @@ def ours(folder: Path) -> Callable[[int], Any]:
 
 
 def trl(folder: Path) -> Callable[[int], Any]:
-    return _trl(folder, own_template=False)
-
-
-def trl_own_template(folder: Path) -> Callable[[int], Any]:
-    return _trl(folder, own_template=True)
-
-
-def _trl(folder: Path, own_template: bool) -> Callable[[int], Any]:
     """SFTTrainer's own preparation, without truncation; the trainer is made on one row
     beforehand.
     """
@@ -283,12 +262,9 @@ def _trl(folder: Path, own_template: bool) -> Callable[[int], Any]:
 
     _quiet_datasets()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    if not own_template:
-        before, rest = qwen2_5_training_chat_template.split(
-            '{%- elif message.role == "assistant" %}'
-        )
-        after = rest[rest.index('{%- elif message.role == "tool" %}') :]
-        tokenizer.chat_template = before + MARKED + after
+    before, rest = qwen2_5_training_chat_template.split('{%- elif message.role == "assistant" %}')
+    after = rest[rest.index('{%- elif message.role == "tool" %}') :]
+    tokenizer.chat_template = before + MARKED + after
     dataset = _json_dataset(read_rows(folder))
     arguments = SFTConfig(
         output_dir=str(folder / "trl"),
@@ -335,101 +311,6 @@ def _json_dataset(rows: list[dict[str, Any]]) -> Any:
     return Dataset.from_dict(columns, features=Features({"messages": List(message), "tools": text}))
 
 
-def swift(folder: Path) -> Callable[[int], Any]:
-    """The encoding of its own agent rows; a newline ends a thought, since nothing is put between it
-    and a call.
-    """
-    os.environ["MODELSCOPE_CACHE"] = str(folder / "swift")  # where it keeps what it has encoded
-    from datasets import Dataset
-    from swift import get_processor, get_template
-    from swift.dataset import EncodePreprocessor
-
-    _quiet_datasets()
-    processor = get_processor(str(folder), model_type="llama")
-    template = get_template(processor, template_type="qwen2_5", agent_template="hermes")
-    template.set_mode("train")
-    dataset = Dataset.from_list(
-        [
-            {
-                "messages": [turn for message in row["messages"] for turn in _swift_turns(message)],
-                "tools": json.dumps(row["tools"], ensure_ascii=False),
-            }
-            for row in read_rows(folder)
-        ]
-    )
-    return lambda processes: EncodePreprocessor(template)(
-        dataset, num_proc=processes if processes > 1 else None, load_from_cache_file=False
-    )
-
-
-def _swift_turns(message: dict[str, Any]) -> list[dict[str, str]]:
-    role = "tool_response" if message["role"] == "tool" else message["role"]
-    calls = [
-        {"role": "tool_call", "content": json.dumps(each["function"], ensure_ascii=False)}
-        for each in message.get("tool_calls", ())
-    ]
-    if calls and not message["content"]:
-        return calls
-    return [{"role": role, "content": message["content"] + ("\n" if calls else "")}, *calls]
-
-
-def llamafactory(folder: Path) -> Callable[[int], Any]:
-    """The supervised processor, on rows that are aligned already."""
-    from types import ModuleType, SimpleNamespace
-
-    from datasets import Dataset
-    from transformers import AutoTokenizer
-
-    sys.modules.setdefault(
-        "torchaudio", ModuleType("torchaudio")
-    )  # imported by it, of no use here, left out of .peers
-    from llamafactory.data.converter import align_dataset
-    from llamafactory.data.loader import _get_preprocessed_dataset
-    from llamafactory.data.parser import DatasetAttr
-    from llamafactory.data.template import get_template_and_fix_tokenizer
-    from llamafactory.hparams import DataArguments
-
-    _quiet_datasets()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    arguments = DataArguments(template="qwen", cutoff_len=8192, overwrite_cache=True)
-    template = get_template_and_fix_tokenizer(tokenizer, arguments)
-    training = SimpleNamespace(predict_with_generate=False, local_process_index=0, should_log=False)
-    columns = DatasetAttr("file", "rows", formatting="sharegpt", system="system", tools="tools")
-    rows = Dataset.from_list(list(map(_factory_row, read_rows(folder))))
-    aligned = align_dataset(rows, columns, arguments, training)
-
-    def prepared(processes: int) -> Any:
-        arguments.preprocessing_num_workers = processes if processes > 1 else None
-        return _get_preprocessed_dataset(aligned, arguments, training, "sft", template, tokenizer)
-
-    return prepared
-
-
-def _factory_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Its sharegpt rows with tools. Thoughts and results of parallel calls have no place of their
-    own in them.
-    """
-    turns: list[dict[str, str]] = []
-    for message in row["messages"][1:]:
-        content = message["content"]
-        if message["role"] == "tool" and turns[-1]["from"] == "observation":
-            turns[-1]["value"] += "\n</tool_response>\n<tool_response>\n" + content
-        elif message.get("tool_calls"):
-            calls = json.dumps(
-                [each["function"] for each in message["tool_calls"]], ensure_ascii=False
-            )
-            value = f"{content}\n<tool_call>{calls}</tool_call>" if content else calls
-            turns.append({"from": "function_call", "value": value})
-        else:
-            role = {"user": "human", "assistant": "gpt", "tool": "observation"}[message["role"]]
-            turns.append({"from": role, "value": content})
-    return {
-        "conversations": turns,
-        "system": row["messages"][0]["content"],
-        "tools": json.dumps([tool["function"] for tool in row["tools"]], ensure_ascii=False),
-    }
-
-
 def _quiet_datasets() -> None:
     import datasets
 
@@ -440,9 +321,6 @@ def _quiet_datasets() -> None:
 SIDES = {
     "ours": ours,
     "trl": trl,
-    "trl_own_template": trl_own_template,
-    "swift": swift,
-    "llamafactory": llamafactory,
 }
 
 
@@ -482,9 +360,8 @@ def processor_time() -> float:
 
 
 def run(side: str, folder: Path, repeats: int, cores: int) -> dict[str, float]:
-    python = ROOT / ".peers" / side / "bin" / "python" if side in PEERS else sys.executable
     command = [
-        python,
+        sys.executable,
         __file__,
         "--side",
         side,
@@ -502,12 +379,8 @@ def run(side: str, folder: Path, repeats: int, cores: int) -> dict[str, float]:
 
 
 def compared(folder: Path, sides: list[str], repeats: int) -> dict[str, Any]:
-    missing = [
-        side for side in sides if side in PEERS and not (ROOT / ".peers" / side / "done").exists()
-    ]
-    sides = [side for side in sides if side not in missing]
     times = {side: run(side, folder, repeats, 1) for side in sides}
-    result: dict[str, Any] = {"missing": missing, "one_core": times}
+    result: dict[str, Any] = {"one_core": times}
     if "trl" in sides:
         cores = len(os.sched_getaffinity(0))
         result[f"trl_{cores}_cores"] = several = run("trl", folder, repeats, cores)

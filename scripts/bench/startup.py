@@ -1,8 +1,7 @@
 """How long it takes to print help: ours against the peers', all installed and compiled, in turns,
 with an A/A control.
 
-    [bash scripts/bench/peers.sh]                       # installs swift and llamafactory, if they
-    are wanted .venv/bin/python scripts/bench/startup.py [--runs 20]
+    .venv/bin/python scripts/bench/startup.py [--runs 20]
 
 Prints JSON: by program the median in ms; the ratio of the medians to `agentlite --help`, and its 95
 % interval, for which turns are drawn again. `control` is our own program a second time: far from 1,
@@ -21,7 +20,6 @@ import sysconfig
 import time
 from pathlib import Path
 
-HERE = Path(__file__).parent.parent.parent
 OURS = "agentlite --help"
 DRAWS = 2000
 
@@ -37,10 +35,8 @@ def main() -> None:
 
 
 def found() -> dict[str, list[str]]:
-    """What is installed here: trl and unsloth beside us, the others in environments of their
-    own.
-    """
-    own, peers = Path(sysconfig.get_path("scripts")), HERE / ".peers"
+    """What is installed here."""
+    own = Path(sysconfig.get_path("scripts"))
     programs = {
         OURS: [own / "agentlite", "--help"],
         "control": [own / "agentlite", "--help"],
@@ -49,18 +45,13 @@ def found() -> dict[str, list[str]]:
         "trl --help": [own / "trl", "--help"],
         "unsloth --help": [own / "unsloth", "--help"],
         "trl sft --help": [own / "trl", "sft", "--help"],
-        "llamafactory-cli help": [peers / "llamafactory/bin/llamafactory-cli", "help"],
-        "swift sft --help": [peers / "swift/bin/swift", "sft", "--help"],
     }
     here = {
         name: [str(word) for word in words]
         for name, words in programs.items()
         if Path(words[0]).exists()
     }
-    for site in {
-        *own.parent.glob("lib/python*/site-packages"),
-        *peers.glob("*/lib/python*/site-packages"),
-    }:
+    for site in own.parent.glob("lib/python*/site-packages"):
         compileall.compile_dir(site, quiet=2, workers=0)
     return here
 

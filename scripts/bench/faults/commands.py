@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -19,10 +19,7 @@ from unittest.mock import patch
 import injection
 
 KINDS = ("kill", "ENOSPC", "EIO")
-TIMES = re.compile(
-    "runtime|per_second|step_time|num_tokens"
-)  # TRL begins to count tokens anew where it carries on
-TIMED = ("done.json", "manifest.json", "trainer_state.json", "metrics.json")
+TIMED = ("done.json", "manifest.json", "metrics.json")
 Take = Callable[[list[Any], str], list[Any]]  # what there is -> what is tried of it
 LOCAL = {".lock", ".holder", ".holder.new", "pace.jsonl"}  # not part of a result
 DISK = 74
@@ -91,13 +88,12 @@ class Subject(NamedTuple):
 
     # answers that are asked for together, so that all are asked for again where one is missing
     batch: int = 1
-    stubbed: bool = True
 
     def job(self) -> None:
         """The command line, in this process."""
         from agentlite.cli.main import main
 
-        answers = canned(self.run.parent / "asked") if self.stubbed else nullcontext()
+        answers = canned(self.run.parent / "asked")
         with answers, patch.object(sys, "argv", ["agentlite", *self.arguments]):
             main()
 
@@ -202,11 +198,6 @@ def _timeless(name: str, content: bytes) -> bytes:
         for key, value in json.loads(content).items()
         if key not in ("seconds", "seal", "latency_ms")
     }
-    if name == "trainer_state.json":
-        told["log_history"] = [
-            {key: value for key, value in row.items() if not TIMES.search(key)}
-            for row in told["log_history"]
-        ]
     for files in ("files", "outputs"):
         if isinstance(told.get(files), dict):
             told[files] = {key: value for key, value in told[files].items() if key not in TIMED}
@@ -327,26 +318,6 @@ def write_rows(path: Path, count: int, *, first: int = 0, broken: int = 0) -> No
     rows += rows[:2] if broken else []  # copies
     rows += ['{"messages": [{"role": "tool"'] * broken
     path.write_text("".join(one + "\n" for one in rows), encoding="utf-8")
-
-
-def write_tools(path: Path) -> None:
-    """A tool for each city, of SAGE's kind, with two questions that it answers."""
-    told = [
-        {
-            "tool_id": f"rain_{city}",
-            "name": f"Rain in {city}",
-            "category": "weather",
-            "capabilities": ["rain of today"],
-            "inputs": [],
-            "outputs": [],
-            "invoke_examples": [
-                {"instruction": question, "arguments": {}, "expected_output": {}}
-                for question in (f"Is {city} wet?", f"Do I need an umbrella in {city} today?")
-            ],
-        }
-        for city in CITIES
-    ]
-    path.write_text("".join(json.dumps(one) + "\n" for one in told), encoding="utf-8")
 
 
 @cache
