@@ -5,8 +5,6 @@ import pytest
 from agentlite.config.resolve import Given, resolve
 from agentlite.core.errors import UserError
 from agentlite.engine.adapter import refuse_embeddings
-from agentlite.engine.planning.memory import adapter_parameters
-from agentlite.engine.planning.model_shape import read_shape
 
 
 def settings(command="sft", **flags):
@@ -64,33 +62,6 @@ def test_the_reference_is_a_frozen_copy_also_of_an_adapter_on_the_embeddings(tin
             start = weights[name.replace(".ref", ".default")]
             assert torch.equal(weights[name], start) and start.requires_grad
             assert not weights[name].requires_grad
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(
-    "targets",
-    [
-        ("all-linear",),
-        ("o_proj",),
-        ("all",),
-        ("embed_tokens",),
-        ("lm_head",),
-        ("q_proj", "lm_head"),
-    ],
-    ids="+".join,
-)
-def test_the_planner_counts_what_every_engine_trains_that_takes_it(tiny_model, targets):
-    from support.trainers import sft, source, trained_parameters
-
-    planned = adapter_parameters(read_shape(tiny_model / "config.json"), 4, targets)
-    for engine in ("hf", "unsloth"):
-        chosen = sft(lora_target_modules=targets, engine=engine, lora_r=4)
-        try:
-            refuse_embeddings("sft", chosen)
-        except UserError:
-            assert engine == "unsloth"
-        else:
-            assert trained_parameters(source(tiny_model), chosen) == planned
 
 
 @pytest.mark.torch

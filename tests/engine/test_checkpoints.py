@@ -12,10 +12,8 @@ import pytest
 from support.checkpoints import made
 from support.trainers import losses, rows, sft, source
 
-from agentlite.config.settings import DpoSettings
-from agentlite.core.errors import DIVERGED, MODEL, OTHER_PLAN, UserError
-from agentlite.core.row_files import write_rows
-from agentlite.engine import checkpoints, dpo, training_log, watch
+from agentlite.core.errors import DIVERGED, MODEL, UserError
+from agentlite.engine import checkpoints, watch
 from agentlite.engine import sft as sft_trainer
 
 
@@ -118,37 +116,6 @@ def test_a_run_goes_on_from_the_one_before_and_ends_the_same(tiny_model, folder,
     assert (part / weights).read_bytes() == (whole / weights).read_bytes()
 
 
-def test_a_save_by_the_clock_changes_nothing_in_the_result(tiny_model, tmp_path, monkeypatch):
-    """The dev loss is measured where --save-steps says, and chooses among those checkpoints."""
-    found = {}
-    for name, most_lost in (("clock", 0), ("steps", 600)):
-        monkeypatch.setattr(watch, "MOST_LOST", most_lost)
-        monkeypatch.setattr(watch, "LEAST_PER_SAVE", 0)
-        run = tmp_path / name
-        run.mkdir()
-        figures = sft_trainer.train(source(tiny_model), sft(save_steps=2), run, rows(), rows())
-        weights = (run / "adapter/adapter_model.safetensors").read_bytes()
-        found[name] = weights, losses(run), figures["kept_step"], figures["dev_loss"]
-        kept = sorted(checkpoints.step_of(one) for one in checkpoints.manifests(run))
-        assert (kept[-1] - kept[-2] == 1) == (name == "clock")
-    assert found["clock"] == found["steps"]
-
-
-@pytest.mark.parametrize(
-    ("values", "code", "told"),
-    [
-        ({"trained": "0" * 16}, MODEL, "other parameters"),
-        ({"versions": {"trl": "0.9.1"}}, OTHER_PLAN, "torch"),
-    ],
-)
-def test_a_state_that_would_mean_something_else_is_refused(tiny_model, folder, values, code, told):
-    for path in (folder / "checkpoints").glob("checkpoint-*"):
-        made(path, **values)
-    with pytest.raises(UserError, match=told) as caught:
-        sft_trainer.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
-    assert caught.value.exit_code == code and "--force" in caught.value.fix
-
-
 def ruined(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """One weight becomes infinite in the update of that step, whose own loss is a number."""
     from transformers import Trainer
@@ -192,19 +159,6 @@ def run(tmp_path: Path) -> watch.TrainerRun:
         [],
         [],
     )
-
-
-def test_one_step_that_is_no_number_ends_neither_the_run_nor_what_comes_after_it(tmp_path):
-    steps = [
-        {"step": 1, "loss": 1.0, "margin": 0.5, "accuracy": 1.0, "dev_loss": 2.0},
-        {"step": 2, "loss": None, "margin": None, "accuracy": None, "dev_loss": None},
-    ]
-    write_rows(tmp_path / "metrics.jsonl", steps)
-    with training_log.Journal(tmp_path) as journal:
-        assert journal.dev == {1: 2.0}
-    figures = dpo._figures(DpoSettings(reference_free=True), training_log.logged(tmp_path))
-    assert figures == {"margin": 0.5, "accuracy": 1.0}
-    assert training_log.mean(steps, "kl") == 0.0
 
 
 def test_a_checkpoint_holds_what_is_needed_and_says_it_in_one_order(trained):

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agentlite.core.errors import DISK, MODEL, UserError
 from agentlite.engine import checkpoints
 from agentlite.engine.checkpoints import StepFacts
 from agentlite.workspace import run_folder
@@ -65,24 +64,6 @@ class Trainer:
 
 def steps_of(folder: Path) -> list[int]:
     return [checkpoints.step_of(path) for path in checkpoints.manifests(folder)]
-
-
-def test_a_trainer_has_its_own_folder_and_tokenizer_again_behind_every_save(tmp_path: Path) -> None:
-    trainer = Trainer(tmp_path, 8)
-    trainer.full = {2}
-    for step in (1, 2):
-        trainer.save(step)
-        assert trainer._get_output_dir(None) == str(tmp_path / "checkpoints")
-        assert trainer.processing_class == "tokenizer"
-
-
-def test_a_step_that_is_not_sound_leaves_no_checkpoint_and_those_before_stay(
-    tmp_path: Path, capsys: Any
-) -> None:
-    trainer = Trainer(tmp_path, 9, lambda step: StepFacts(0.5, sound=step != 2))
-    trainer.save(1, 2)
-    assert steps_of(tmp_path) == [1]
-    assert "no checkpoint of step 2" in capsys.readouterr().err
 
 
 def test_a_manifest_says_what_was_saved(tmp_path: Path) -> None:
@@ -183,40 +164,6 @@ def test_nothing_is_removed_under_the_name_of_a_checkpoint(
     assert not [name for name in removed if name.startswith("checkpoint-")]
 
 
-def test_what_a_kill_left_is_removed_before_the_next_checkpoint_and_at_a_start(
-    tmp_path: Path,
-) -> None:
-    for act in (lambda: checkpoints.newest(tmp_path), lambda: Trainer(tmp_path, 9).save(1)):
-        for name in (checkpoints.ASIDE, checkpoints.DROPPED):
-            (tmp_path / "checkpoints" / name / "checkpoint-1").mkdir(parents=True)
-        act()
-        hidden = [path for path in (tmp_path / "checkpoints").iterdir() if path.name[0] == "."]
-        assert not hidden
-
-
-@pytest.mark.parametrize(
-    ("error", "full"),
-    [
-        (OSError(errno.ENOSPC, "x"), True),
-        (OSError(errno.EDQUOT, "x"), True),
-        (OSError(errno.EFBIG, "x"), True),
-        (OSError(errno.EIO, "x"), True),
-        (OSError(errno.EACCES, "x"), False),
-        (RuntimeError("I/O error: No space left on device (os error 28)"), True),
-        (RuntimeError("PytorchStreamWriter failed writing file data/3"), True),
-        (RuntimeError("[enforce fail at inline_container.cc:603]"), True),
-        (RuntimeError("basic_ios::clear: iostream error"), True),
-        (RuntimeError("File too large (os error 27)"), True),
-        (RuntimeError("Input/output error (os error 5)"), True),
-        (RuntimeError("shapes differ"), False),
-        (UserError("full.", exit_code=DISK), True),
-        (UserError("No space left.", exit_code=MODEL), False),
-    ],
-)
-def test_a_full_disk_is_recognised_as_each_library_says_it(error: Exception, full: bool) -> None:
-    assert checkpoints.is_disk_full(error) == full
-
-
 def test_a_log_comes_back_as_it_was_at_the_checkpoint_and_stays_without_one(
     tmp_path: Path,
 ) -> None:
@@ -265,28 +212,3 @@ def test_a_reference_is_not_stored_and_names_are_in_order(tmp_path: Path) -> Non
     config = json.loads((checkpoint / "adapter_config.json").read_bytes())
     assert config == {"target_modules": ["k", "v"], "exclude_modules": ["b", "z"], "a": 1}
     assert [*config] == sorted(config)
-
-
-def test_a_checkpoint_of_another_plan_is_set_aside_and_one_of_the_same_plan_is_not(
-    tmp_path: Path,
-) -> None:
-    def write_plan(**changed: Any) -> None:
-        plan = {"command": "sft", "settings": {"a": 1}, "inputs": {"data": "1"}, **changed}
-        (tmp_path / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-
-    for changed, same in (
-        ({}, True),
-        ({"versions": {"agentlite": "9"}}, True),
-        ({"command": "dpo"}, False),
-        ({"settings": {"a": 2}}, False),
-        ({"inputs": {"data": "2"}}, False),
-    ):
-        write_plan()
-        Trainer(tmp_path, 9).save(1)
-        write_plan(**changed)
-        if same:
-            assert checkpoints.newest(tmp_path) is not None
-        else:
-            with pytest.raises(UserError):
-                checkpoints.newest(tmp_path)
-        shutil.rmtree(tmp_path / "checkpoints")

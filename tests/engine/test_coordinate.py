@@ -88,15 +88,6 @@ def test_another_process_runs_once_the_first_says_so_and_ends_with_its_code(code
     assert ran == [1]  # not where the first process ended before
 
 
-@pytest.mark.parametrize("end", ["0", "7"])
-def test_a_process_that_has_left_is_seen_to_end(end: str) -> None:
-    """As by `leave`, when nothing is left that all must do."""
-    store = Store(**{coordinate.WORD: "go", coordinate.END: end})
-    with pytest.raises(SystemExit) as ended:
-        coordinate._follow(raising(SystemExit(0)), store)
-    assert (ended.value.code, store.seen) == (int(end), 1)
-
-
 @pytest.mark.parametrize(
     ("end", "raised"), [("0", ValueError), ("7", SystemExit), ("", ValueError)]
 )
@@ -109,32 +100,3 @@ def test_an_error_of_another_process_is_its_own_where_the_first_knows_of_none(
     assert store.timeouts == [coordinate.SECONDS]
     if raised is SystemExit:
         assert ended.value.code == 7
-
-
-@pytest.mark.parametrize(
-    ("first", "count", "begins"), [(True, 3, True), (False, 3, False), (True, 1, False)]
-)
-def test_the_first_of_several_tells_the_others_to_begin(
-    first: bool, count: int, begins: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store()
-    monkeypatch.setattr(coordinate.distributed, "count", lambda: count)
-    monkeypatch.setattr(coordinate.distributed, "first", lambda: first)
-    monkeypatch.setattr(coordinate, "_store", lambda: store)
-    coordinate.go()
-    assert store.values == ({coordinate.WORD: b"go"} if begins else {})
-
-
-@pytest.mark.parametrize("by_launcher", [True, False])
-@pytest.mark.parametrize("first", [True, False])
-def test_the_store_is_opened_by_the_first_process_or_the_launcher_and_waits_for_a_month(
-    first: bool, by_launcher: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As long as the first process works alone: it may sample for days."""
-    opened: list[bool] = []
-    store = Store()
-    monkeypatch.setattr(coordinate.distributed, "first", lambda: first)
-    monkeypatch.setattr(coordinate, "_connect", lambda opens: opened.append(opens) or store)
-    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", str(by_launcher))
-    assert coordinate._store.__wrapped__() is store
-    assert opened == [first and not by_launcher] and store.timeouts == [30 * 24 * 3600]

@@ -164,12 +164,6 @@ def test_a_step_is_the_same_in_smaller_micro_batches(by_itself, tiny_model, taug
         assert values == pytest.approx(found[1][name], rel=1e-4, abs=1e-6), name
 
 
-def test_the_student_comes_closer_to_its_teacher(tiny_model, taught, tmp_path):
-    figures = trained(tiny_model, taught, tmp_path, max_steps=12)
-    assert figures["last_divergence"] < 0.7 * figures["first_divergence"]
-    assert figures["last_agreement"] > figures["first_agreement"]
-
-
 @pytest.mark.parametrize(
     ("lmbda", "fade", "expected"),
     [

@@ -21,11 +21,6 @@ from agentlite.engine.dpo import Preference
 from agentlite.engine.load import load, loading_of
 
 
-def made(folder: Path, name: str) -> Path:
-    (folder / name).mkdir()
-    return folder / name
-
-
 @pytest.fixture(scope="module")
 def adapter(tiny_model, tmp_path_factory):
     """An adapter that says something else than the base model: what sft would have left."""
@@ -63,21 +58,6 @@ def ratios(tiny_model: Path, start: Path | None, end: Path) -> list[tuple[float,
 def second_step() -> list[Preference]:
     order = training.row_order([row.tokens for row in preferences()], training.Schedule(2, 5, 1), 0)
     return [preferences()[index] for index in order[5:]]
-
-
-@pytest.mark.parametrize("engine", ["unsloth", "hf"])
-def test_at_the_first_step_the_loss_is_log_2_also_when_an_adapter_is_continued(
-    engine, tiny_model, adapter, tmp_path
-):
-    for name, start in (("new", None), ("continued", adapter)):
-        settings = dpo(engine=engine, max_steps=2)
-        figures = dpo_trainer.train(
-            source(tiny_model, start), settings, made(tmp_path, name), preferences()
-        )
-        assert figures["first_loss"] == pytest.approx(math.log(2), abs=1e-6)
-        assert training_log.logged(tmp_path / name)[1]["loss"] != pytest.approx(
-            math.log(2), abs=1e-3
-        )
 
 
 def test_a_reference_that_is_not_the_start_stops_the_run(

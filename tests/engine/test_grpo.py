@@ -2,19 +2,15 @@
 nothing.
 """
 
-import importlib.util
-import shutil
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 import torch
 from support.trainers import WEIGHTS, grpo, prompts, source, task, verdict
-from transformers import AutoModelForCausalLM
 
 from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import DIVERGED, UserError
-from agentlite.engine import checkpoints, dpo, local_sampler, training_log
+from agentlite.engine import dpo, local_sampler, training_log
 from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine.adapter import keep_reference
 from agentlite.engine.grpo import AnswerReward
@@ -54,12 +50,6 @@ def test_before_the_first_step_there_is_no_divergence_also_when_an_adapter_is_co
         first, second = (row["kl"] for row in training_log.logged(tmp_path / name))
         assert first == 0
         assert second > 0
-
-
-def test_dropout_of_the_adapter_does_not_part_policy_and_reference(tiny_model, tmp_path):
-    settings = grpo(max_steps=2, lora_dropout=0.5)
-    grpo_trainer.train(source(tiny_model), settings, tmp_path, lambda loaded: task())
-    assert training_log.logged(tmp_path)[0]["kl"] == 0
 
 
 def test_a_reference_that_is_not_the_start_stops_the_run(
@@ -128,55 +118,6 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
     assert torch.allclose(made_of["advantages"], expected.flatten(), atol=1e-3)
 
 
-def test_every_part_is_logged_by_name_and_their_weighted_sum_is_the_reward(tiny_model, tmp_path):
-    grpo_trainer.train(source(tiny_model), grpo(max_steps=3), tmp_path, lambda loaded: task())
-    for row in training_log.logged(tmp_path):
-        assert row["reward"] == pytest.approx(
-            sum(WEIGHTS[name] * row[f"reward/{name}"] for name in WEIGHTS), abs=1e-5
-        )
-
-
-@pytest.fixture(scope="module")
-def sharp_model(tiny_model, tmp_path_factory):
-    """The tiny model with a preference of its own: all but equally likely tokens cannot be taught
-    in a few steps.
-    """
-    folder = tmp_path_factory.mktemp("sharp") / "model"
-    shutil.copytree(tiny_model, folder)
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    with torch.no_grad():
-        model.model.norm.weight.mul_(20)
-    model.save_pretrained(folder)
-    return folder
-
-
-def test_what_earns_more_is_said_more_often(sharp_model, tmp_path):
-    """The run ends when that is learned: at which step differs from one kind of processor to
-    another.
-    """
-    settings = grpo(
-        max_steps=60,
-        gradient_accumulation=8,
-        learning_rate=3e-3,
-        beta=0.0,
-        save_steps=60,
-        lr_scheduler="constant",
-    )
-    halt: list[Exception] = []
-    even: list[float] = []
-
-    def judge(answers):
-        rewards = [verdict(answer) for answer in answers]
-        even.append(fmean(reward.parts["even"] for reward in rewards))
-        if fmean(even[-4:]) > 0.8:
-            halt.append(UserError("learned."))
-        return rewards
-
-    with pytest.raises(UserError, match="learned"):
-        grpo_trainer.train(source(sharp_model), settings, tmp_path, lambda _: task(judge, halt))
-    assert fmean(even[:4]) < 0.6
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -220,72 +161,3 @@ def test_an_answer_whose_reward_failed_moves_nothing(tiny_model, tmp_path):
     advantages = trainer._generate_and_score_completions(inputs)["advantages"]
     assert advantages[2] == 0 and advantages.isfinite().all()
     assert advantages.count_nonzero() == 3
-
-
-def test_a_halt_ends_the_run_with_the_step_saved(tiny_model, tmp_path):
-    halt: list[Exception] = []
-
-    def judge(answers):
-        if answers[0].trained == 2:
-            halt.append(UserError("too many rewards failed."))
-        return [verdict(answer) for answer in answers]
-
-    with pytest.raises(UserError, match="too many"):
-        grpo_trainer.train(
-            source(tiny_model), grpo(save_steps=50), tmp_path, lambda loaded: task(judge, halt)
-        )
-    newest = checkpoints.newest(tmp_path)
-    assert newest is not None and newest.name == "checkpoint-3"
-    figures = grpo_trainer.train(
-        source(tiny_model), grpo(save_steps=50), tmp_path, lambda loaded: task()
-    )
-    assert figures["steps"] == 6
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"trl": {"num_generations": 8}}, "grpo.group_size"),
-        ({"trl": {"num_iterations": 3}}, "is fixed"),
-        ({"trl": {"importance_sampling_level": "sequence"}}, "grpo.loss_type"),
-        ({"trl": {"multi_objective_aggregation": "normalize_then_sum"}}, "grpo.scale_rewards"),
-        ({"trl": {"logging_steps": 10}}, "every step"),
-        ({"vllm": True}, "vLLM is not installed"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused_before_anything_is_loaded(
-    settings, named, monkeypatch
-):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "vllm" else find(name)
-    )
-    with pytest.raises(UserError) as told:
-        grpo_trainer.check(grpo(**settings))
-    assert named in str(told.value)
-
-
-def test_steps_that_teach_nothing_end_the_run_and_are_counted_on_after_a_stop(tiny_model, tmp_path):
-    flat = task(
-        lambda answers: [AnswerReward({"even": 1.0, "long": 0.0, "timeout": 0.0}) for _ in answers]
-    )
-
-    def steps(most: int, wanted: int, code: int) -> int:
-        settings = grpo(max_flat_steps=most, max_steps=8)
-        if code:
-            with pytest.raises(
-                UserError, match=f"for {wanted} steps all answers to each prompt"
-            ) as told:
-                grpo_trainer.train(
-                    source(tiny_model), settings, tmp_path, lambda loaded: flat._replace(halt=[])
-                )
-            assert told.value.exit_code == code and "--max-flat-steps 0" in told.value.fix
-        else:
-            grpo_trainer.train(
-                source(tiny_model), settings, tmp_path, lambda loaded: flat._replace(halt=[])
-            )
-        return len(training_log.logged(tmp_path))
-
-    assert steps(2, 2, DIVERGED) == 3  # the step under way is finished, and saved
-    assert steps(5, 5, DIVERGED) == 6  # three of them were before
-    assert steps(0, 0, 0) == 8

@@ -50,11 +50,3 @@ def test_an_answer_fits_its_schema_and_goes_by_its_seed(chat_model, ids, tempera
         assert fits(json.loads(answer.text), SCHEMA)
         texts.append(answer.text)
     assert texts[0] == texts[1] and (texts[1] != texts[2]) == (temperature > 0)
-
-
-def test_an_answer_is_cut_at_its_limit_and_ends_where_nothing_fits(chat_model, ids):
-    decoding = Decoding(3, turn_end=2)
-    cut = stream(chat_model.loaded, ids, decoding, lambda text: True, json_guide(SCHEMA))
-    assert (cut.ended, cut.new_tokens) == ("cut", 3) and cut.text.startswith("{")
-    none = stream(chat_model.loaded, ids, decoding, lambda text: True, json_guide(False))
-    assert (none.text, none.new_tokens) == ("", 1)

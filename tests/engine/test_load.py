@@ -1,6 +1,5 @@
 """How a model is loaded and its answers end, as far as it needs no model."""
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,15 +8,12 @@ import pytest
 from support import shared_tokenizers
 from support.hub_cache import cache_model, use_cache
 
-from agentlite.config import unusable_gpu
 from agentlite.config.settings import EvalSettings, PairsSettings, SftSettings
-from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
 from agentlite.engine import (
     load,
     load_libraries,
 )
-from agentlite.engine.decoding import ends_of
-from agentlite.engine.load import Loading, explained, loading_of, weight_files
+from agentlite.engine.load import Loading, loading_of
 from agentlite.engine.merge import merge
 from agentlite.workspace.model_source import Source, find_model
 
@@ -40,123 +36,6 @@ def test_the_engine_hf_has_the_attention_that_was_set(name: Any, tiny_model: Pat
     loading = Loading(engine="hf", max_length=64, attention=name)
     loaded = load.load(source, loading, trainable=False)
     assert loaded.model.config._attn_implementation == name
-
-
-@pytest.mark.parametrize("bits", ["load_in_4bit", "load_in_8bit"])
-@pytest.mark.parametrize(
-    ("by_name", "by_file", "by_torch", "refused"),
-    [
-        (False, False, False, True),
-        (True, True, False, True),  # a driver, but torch cannot use it
-        (False, True, True, False),
-        (True, True, True, False),
-    ],
-)
-def test_few_bits_are_refused_where_no_gpu_can_be_used(
-    bits: str,
-    by_name: bool,
-    by_file: bool,
-    by_torch: bool,
-    refused: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    loaded: list[str] = []
-    monkeypatch.setattr(load, "has_gpu", lambda: by_name)
-    monkeypatch.setattr(load, "has_driver", lambda: by_file)
-    monkeypatch.setattr(unusable_gpu, "has_driver", lambda: by_file)
-    monkeypatch.setattr(unusable_gpu, "driver", lambda: "550.54.14" if by_file else None)
-    monkeypatch.setattr(load, "on_gpu", lambda: by_torch)
-    monkeypatch.setattr(load, "load_libraries", loaded.append)
-    cuda_13 = SimpleNamespace(__version__="2.13.0+cu130", version=SimpleNamespace(cuda="13.0"))
-    monkeypatch.setitem(sys.modules, "torch", cuda_13)  # type: ignore[arg-type]  # two facts of it
-    monkeypatch.delitem(sys.modules, "unsloth", raising=False)  # of a test before, refused with hf
-    loading = Loading("hf", 9)._replace(**{bits: True})
-    if refused:
-        with pytest.raises(UserError, match="need a CUDA GPU, and") as error:
-            load.prepare(loading)
-        assert error.value.exit_code == 2
-        assert bool(loaded) == by_file  # without a driver nothing slow is imported first
-        cause = "needs driver 580 or newer; this is 550.54.14" if by_file else "no NVIDIA driver"
-        assert cause in error.value.problem
-    else:
-        load.prepare(loading)
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (RuntimeError("CUDA out of memory"), OUT_OF_MEMORY),
-        (type("OutOfMemoryError", (Exception,), {})("x"), OUT_OF_MEMORY),
-        (ValueError("Some modules are dispatched on the CPU or the disk. Make"), OUT_OF_MEMORY),
-        (ValueError("Unsloth: x does not fit in GPU memory (cuda:0 has 2 GB free)"), OUT_OF_MEMORY),
-        (ValueError("Please pass trust_remote_code=True"), MODEL),
-        (OSError("We couldn't connect to the hub"), NETWORK),
-        (OSError("Cannot find it in offline mode"), NETWORK),
-        (OSError("no file named model.safetensors"), MODEL),
-        (ValueError("unknown model type"), MODEL),
-        (KeyError("x"), MODEL),
-        (RuntimeError("sizes differ"), MODEL),
-        (UserError("mine.", exit_code=3), 3),
-        (ZeroDivisionError(), None),
-    ],
-)
-def test_errors_of_libraries_become_those_that_a_user_can_fix(
-    error: Exception, code: int | None
-) -> None:
-    found = explained(error, "the-model")
-    assert (found.exit_code if isinstance(found, UserError) else None) == code
-    if isinstance(found, UserError) and found is not error:
-        assert found.location == "the-model"
-    else:
-        assert found is error
-
-
-@pytest.mark.parametrize("quantized", [False, True])
-def test_layers_that_were_left_on_the_cpu_are_too_little_memory(
-    quantized: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As accelerate places a model that is larger than the card."""
-    from accelerate import infer_auto_device_map, init_empty_weights
-    from transformers import AutoModelForCausalLM, LlamaConfig
-
-    with init_empty_weights():
-        model = AutoModelForCausalLM.from_config(LlamaConfig(num_hidden_layers=2, vocab_size=99))
-    monkeypatch.setattr(load, "on_gpu", lambda: True)
-    for room, fits in ((8 << 30, True), (1 << 30, False)):
-        model.hf_device_map = infer_auto_device_map(model, {0: room, "cpu": 8 << 30})
-        if fits:
-            load._refuse_spilled(model, "the-model", quantized)
-            continue
-        with pytest.raises(UserError, match="does not fit") as found:
-            load._refuse_spilled(model, "the-model", quantized)
-        assert found.value.exit_code == OUT_OF_MEMORY
-        assert ("--load-in-4bit" in found.value.fix) is not quantized
-
-
-@pytest.mark.parametrize(
-    ("kind", "files", "left_out"),
-    [
-        ("adapter", ["adapter_config.json", "adapter_model.safetensors"], ["config.json"]),
-        (
-            "model",
-            [
-                "config.json",
-                "generation_config.json",
-                "model-1-of-2.safetensors",
-                "model-2-of-2.safetensors",
-                "model.safetensors.index.json",
-            ],
-            ["tokenizer.json", "optimizer.pt", "trainer_state.json"],
-        ),
-    ],
-)
-def test_a_result_is_the_configuration_and_all_the_weights_of_a_checkpoint(
-    kind: str, files: list[str], left_out: list[str], tmp_path: Path
-) -> None:
-    for name in [*files, *left_out]:
-        (tmp_path / name).touch()
-    found, paths = weight_files(tmp_path)
-    assert (found, sorted(path.name for path in paths)) == (kind, sorted(files))
 
 
 @pytest.mark.torch
@@ -189,17 +68,6 @@ def test_an_adapter_is_folded_into_the_weights_where_the_answers_stay_the_same(
     model.for_inference = lambda: done.append("unsloth's")
     load._switch_to_inference(model)
     assert done.count("unsloth's") == done.count("eval") == 1
-
-
-@pytest.mark.parametrize(
-    ("configured", "turn_end", "expected"),
-    [(2, None, {2}), (2, 7, {2, 7}), ([2, 3], 7, {2, 3, 7}), (None, 7, {7}), (0, None, {0})],
-)
-def test_an_answer_ends_at_the_turn_and_at_what_the_model_names(
-    configured: Any, turn_end: int | None, expected: set[int]
-) -> None:
-    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=configured))
-    assert ends_of(model, turn_end) == expected
 
 
 IDS = (

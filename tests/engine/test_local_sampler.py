@@ -12,7 +12,7 @@ from support.examples import examples
 
 from agentlite.engine import local_sampler
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.load import Loaded, Loading, load
+from agentlite.engine.load import Loading, load
 from agentlite.workspace.model_source import Source
 
 METHODS = (local_sampler._shared, local_sampler._rows)
@@ -120,13 +120,6 @@ def test_an_answer_ends_at_the_end_of_turn_at_a_stop_string_or_at_the_limit(load
     assert stopped.text == free[0].text[: free[0].text.index(stop) + len(stop)]
 
 
-def test_the_model_is_left_as_it_was_found(loaded):
-    for training in (True, False):
-        loaded.model.train(training)
-        local_sampler.sample(loaded, asked(), decoding(max_new_tokens=1))
-        assert loaded.model.training is training
-
-
 @settings(max_examples=examples(60), deadline=None)
 @given(
     logits=st.lists(st.floats(-4, 4, width=32), min_size=2, max_size=9),
@@ -156,22 +149,6 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(logits, top_p, temperature
         assert counts[token] / 4000 == pytest.approx(expected, abs=2e-3)
 
 
-def test_a_row_of_likely_tokens_cuts_no_other_rows_short():
-    """In a batch whose first row reaches top-p at once, and whose second by thousands of tokens."""
-    flat, sure = torch.zeros(1, 4000), torch.full((1, 4000), -20.0)
-    sure[0, 7] = 20.0
-    both = torch.cat([sure, flat])
-    for number in (0.1, 0.5, 0.95):
-        uniform = torch.tensor([number, number], dtype=torch.float64)
-        together, _ = local_sampler.choose_tokens(both, uniform, decoding(top_p=0.9))
-        alone = [
-            local_sampler.choose_tokens(row, uniform[:1], decoding(top_p=0.9))[0].item()
-            for row in (sure, flat)
-        ]
-        assert together.tolist() == alone and alone[0] == 7
-    assert len({*range(4000)}) > local_sampler.SHORTLIST
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_sample_is_the_same_with_a_row_of_its_own(loaded, temperature):
     """Unsloth's decoding on CUDA and sliding windows obey no mask over columns: there every sample
@@ -187,52 +164,3 @@ def test_a_sample_is_the_same_with_a_row_of_its_own(loaded, temperature):
             assert len(one.log_probabilities) == len(one.ids)
         ended = {one.ended for one in rows}
         assert "stop" in ended if stops else "cut" in ended
-
-
-def test_samples_with_rows_of_their_own_take_one_call_of_generate_a_batch(loaded, monkeypatch):
-    calls = []
-    generate = loaded.model.generate
-
-    def counting(**named):
-        calls.append(tuple(named["input_ids"].shape))
-        return generate(**named)
-
-    monkeypatch.setattr(loaded.model, "generate", counting)
-    monkeypatch.setattr(local_sampler, "_shares", lambda model: False)
-    drawn = local_sampler.sample(loaded, asked(), decoding())
-    assert calls == [(9, 7)]
-    monkeypatch.setattr(local_sampler, "rows_at_once", lambda shape, card, length, fixed: 5)
-    assert local_sampler.sample(loaded, asked(), decoding()) == drawn
-    assert calls == [(9, 7), (5, 7), (4, 5)]  # the last rows, of shorter prompts
-    assert [(one.prompt, one.sample) for one in drawn] == [
-        (p, n) for p in range(3) for n in range(3)
-    ]
-
-
-def test_a_model_with_sliding_windows_answers_the_same_alone_and_in_a_batch(tmp_path):
-    from tiny import make_model
-    from transformers import AutoTokenizer, Gemma3ForCausalLM, Gemma3TextConfig
-
-    make_model(tmp_path / "tokenizer")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
-    torch.manual_seed(0)
-    config = Gemma3TextConfig(
-        vocab_size=49152,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        sliding_window=4,
-        layer_types=["sliding_attention", "full_attention"],
-        eos_token_id=2,
-    )
-    model = Gemma3ForCausalLM(config).eval()
-    with torch.no_grad():
-        model.lm_head.weight.mul_(8)
-    windowed = Loaded(model, tokenizer)
-    together = ids(local_sampler.sample(windowed, asked(), decoding()))
-    for index, prompt in enumerate(PROMPTS):
-        (alone,) = local_sampler.sample(windowed, asked([prompt], ["b"]), decoding())
-        assert alone.ids == together[index, 1]

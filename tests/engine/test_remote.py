@@ -116,25 +116,6 @@ def test_eval_by_our_server_predicts_what_eval_predicts(caller, ours):
     assert agentlite.evaluate(**given).status == "up to date"
 
 
-def test_pairs_by_our_server_are_candidates_in_our_protocol(caller, ours):
-    given = {**asking(caller, "sft", ours), "max_length": 512}
-    made = agentlite.pairs(**given, out="pairs-there", num_samples=2, temperature=0.0)
-    assert made.figures["candidates"] == 4 and made.figures["steps"] == 2
-    texts = {
-        row["text"]
-        for row in read_rows(caller / "pairs-there" / "candidates.jsonl")
-        if row["turn"] == 1
-    }
-    assert texts == {
-        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
-    }
-    scores = [
-        row["components"]["task_completion"]
-        for row in read_rows(caller / "pairs-there" / "scores.jsonl")
-    ]
-    assert scores == [1.0] * 6  # the gold has its own two
-
-
 def test_what_is_asked_is_the_dialog_and_its_tools(caller, theirs):
     theirs.replies[:] = [(200, completion(None, [CALL]))]
     agentlite.evaluate(**asking(caller, "theirs", theirs.url))
@@ -144,20 +125,6 @@ def test_what_is_asked_is_the_dialog_and_its_tools(caller, theirs):
     assert second["messages"][1]["tool_calls"][0]["function"] == CALL["function"]
     assert first["tools"][0]["function"]["name"] == "get_weather"
     assert (first["model"], first["max_tokens"], first["temperature"]) == ("theirs", 40, 0)
-
-
-def test_a_server_that_refuses_costs_nothing_and_the_same_command_asks_again(caller, theirs):
-    # one at a time: a second try that is under way would still be counted after the refusal
-    given = asking(caller, "breaks", theirs.url) | {"concurrency": 1}
-    theirs.replies[:] = [(401, {"error": "no key"})]
-    with pytest.raises(UserError, match="401") as caught:
-        agentlite.evaluate(**given)
-    assert caught.value.exit_code == NETWORK
-    theirs.replies[:] = [(200, completion(None, [CALL]))]
-    count = len(theirs.asked)
-    for _ in range(2):
-        agentlite.evaluate(**given)
-        assert len(theirs.asked) == count + 2  # the second time there is nothing to ask
 
 
 def test_a_prompt_that_is_refused_stays_open_unless_it_is_to_count_as_wrong(caller, theirs):

@@ -1,49 +1,13 @@
 """The retriever's steps, its refusals, and vectors of texts, by a model that counts letters."""
 
 import sys
-from dataclasses import make_dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import numpy
-import pytest
 
-from agentlite.config.settings import RetrieverSettings
-from agentlite.core.errors import UserError
-from agentlite.engine import retriever, sentence_encoder, trainer
-from agentlite.engine.trainer import Schedule
+from agentlite.engine import retriever, sentence_encoder
 from agentlite.retrieval.training_pairs import TrainingPair
-
-
-@pytest.mark.parametrize(
-    ("settings", "count", "expected"),
-    [
-        ({"batch_size": 4}, 10, Schedule(3, 4, 1)),  # a part of a batch is a step
-        ({"batch_size": 4, "num_epochs": 2.0}, 10, Schedule(5, 4, 1)),
-        ({"batch_size": 32}, 10, Schedule(1, 10, 1)),
-        ({"batch_size": 4, "num_epochs": 0.1}, 10, Schedule(1, 4, 1)),
-        ({"batch_size": 4, "num_epochs": 0.01}, 10, Schedule(1, 4, 1)),
-        ({"batch_size": 4, "max_steps": 7}, 10, Schedule(7, 4, 1)),
-    ],
-)
-def test_a_step_of_the_retriever_is_one_batch_no_larger_than_the_pairs(
-    settings: dict[str, Any], count: int, expected: Schedule
-) -> None:
-    assert retriever.schedule(RetrieverSettings(**settings), count) == expected
-
-
-@pytest.mark.parametrize("key", [*retriever.FIXED])
-def test_what_would_put_right_tools_among_the_wrong_ones_is_refused(
-    key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(
-        sys.modules, "peft", SimpleNamespace(LoraConfig=make_dataclass("LoraConfig", []))
-    )
-    library = make_dataclass("Arguments", [(key, int)])
-    with pytest.raises(UserError, match="is fixed"):
-        trainer.check_passed_through(
-            "retriever", RetrieverSettings(trl={key: 1}), library, {}, retriever.FIXED
-        )
 
 
 class Letters:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from agentlite.core.openai_client import Endpoint
-from agentlite.core.records import Candidate, Record
+from agentlite.core.records import Record
 from agentlite.engine import sampler as module
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading
-from agentlite.engine.local_sampler import Sample, SampleRequest
+from agentlite.engine.local_sampler import SampleRequest
 from agentlite.engine.remote import RemoteReply, RemoteRequest
 from agentlite.engine.sampler import make_sampler, remote_samples
 from agentlite.rendering import PROTOCOLS, Prompt, prompts
@@ -68,32 +68,3 @@ def test_a_seed_depends_neither_on_the_batch_nor_on_how_many_are_sampled(
     whole = sampled_seeds(batch)
     assert whole == [seed for one in batch for seed in sampled_seeds([one])]
     assert sampled_seeds(batch[:1], samples=1) == whole[:1]
-
-
-def test_each_sample_is_a_candidate_of_its_own_step(
-    monkeypatch: pytest.MonkeyPatch, templates: Any, batch: list[Prompt]
-) -> None:
-    """In whatever order they are sampled, with the stops of their protocols and the end of a
-    turn.
-    """
-    asked: list[Any] = []
-
-    def sample(loaded: Any, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
-        asked.append((requests, decoding))
-        return [Sample(1, 0, [7, 8, 9], "one", "stop"), Sample(0, 1, [7], "two", "cut")]
-
-    monkeypatch.setattr(module, "load_for_inference", lambda *_: None)
-    monkeypatch.setattr(module, "load_template", lambda _: templates["smollm2"])
-    monkeypatch.setattr(module.local_sampler, "sample", sample)
-    source, react = Source("m", "m", None, ""), PROTOCOLS["react"]
-    prompts_of = [batch[0]._replace(protocol="react"), batch[1]]
-    sampler = make_sampler(source, "me", PROTOCOLS, Loading("hf", 64), Decoding(9, num_samples=2))
-    assert list(sampler(prompts_of)) == [
-        Candidate(*batch[1].step, "hermes", "me", 0, "one", "stop", 3),
-        Candidate(*batch[0].step, "react", "me", 1, "two", "cut", 1),
-    ]
-    [(requests, decoding)] = asked
-    assert [one.stops for one in requests] == [react.stops, PROTOCOLS["hermes"].stops]
-    assert [one.prompt for one in requests] == [one.ids for one in prompts_of]
-    template = templates["smollm2"]
-    assert decoding.turn_end == template.token_id(template.turn_end)

@@ -72,15 +72,6 @@ def test_each_piece_is_passed_on_as_it_comes_and_the_end_of_the_turn_is_no_text(
     assert model.asked["attention_mask"].tolist() == [[1, 1, 1]]
 
 
-def test_an_answer_ends_at_a_stop_string_whose_beginning_waits_until_it_is_known() -> None:
-    answer, heard, _ = answered(1, 3, 4, 5, stops=("\nObservation:",))
-    assert answer == StreamedAnswer("It \nObservation:", "stop", 3, (1, 3, 4))
-    assert heard[:2] == ["It ", ""] and "".join(heard) == "It \nObservation:"
-    other, heard, _ = answered(1, 3, 5, END, stops=("\nObservation:",))
-    assert other == StreamedAnswer("It \nObsermore", "turn", 4, (1, 3, 5, END))
-    assert heard[:3] == ["It ", "", "\nObsermore"]
-
-
 @pytest.mark.parametrize("at", range(1, len("\nObservation:")))
 def test_wherever_a_stop_string_is_cut_into_tokens_its_beginning_waits(
     at: int, monkeypatch: pytest.MonkeyPatch
@@ -90,12 +81,6 @@ def test_wherever_a_stop_string_is_cut_into_tokens_its_beginning_waits(
     monkeypatch.setitem(PIECES, 4, stop[at:].encode())
     _, heard, _ = answered(1, 3, 4, stops=(stop,))
     assert heard == ["It ", "", stop]
-
-
-def test_half_a_character_waits_for_its_other_half() -> None:
-    answer, heard, _ = answered(6, 7, END)
-    assert answer.text == "天" and heard[:2] == ["", "天"]
-    assert "".join(heard) == "天"
 
 
 def test_without_temperature_nothing_is_drawn_and_with_it_the_seed_decides() -> None:

@@ -1,8 +1,6 @@
 """--report-to: a tracker follows the run as metrics.jsonl does, and none is asked by itself."""
 
 import importlib.util
-import json
-import sqlite3
 from pathlib import Path
 from typing import Any, get_args
 
@@ -54,17 +52,3 @@ def test_tensorboard_has_the_losses_of_the_run(tiny_model, tmp_path):
     scalars = written.Scalars("train/loss")
     assert [one.step for one in scalars] == [1, 2, 3]
     assert [one.value for one in scalars] == pytest.approx(losses, abs=1e-3)
-
-
-def test_trackio_has_the_losses_of_the_run_and_needs_no_network(tiny_model, tmp_path, monkeypatch):
-    if importlib.util.find_spec("trackio") is None:  # TRL would import it in every run: 0.6 s
-        pytest.skip("trackio is not installed: pip install -c constraints.txt trackio")
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    losses = trained(tmp_path / "run", tiny_model, "trackio")
-    (database,) = (tmp_path / "trackio").glob("*.db")
-    with sqlite3.connect(database) as connection:
-        query = "select run_name, metrics from metrics order by step"
-        rows = [(run, json.loads(text)) for run, text in connection.execute(query)]
-    assert {run for run, _ in rows} == {"run-sft"}
-    seen = [row["train/loss"] for _, row in rows if "train/loss" in row]
-    assert seen == pytest.approx(losses, abs=1e-3)

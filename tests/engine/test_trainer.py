@@ -1,9 +1,7 @@
 """What every trainer shares, as far as it needs no model: schedules, arguments and refusals."""
 
 import json
-import os
 import random
-import signal
 import sys
 from dataclasses import make_dataclass
 from pathlib import Path
@@ -13,18 +11,14 @@ from typing import Any
 import pytest
 from support.trainers import sft
 
-from agentlite.config.settings import DpoSettings, GrpoSettings, SftSettings
+from agentlite.config.settings import GrpoSettings
 from agentlite.core import distributed
-from agentlite.core.errors import DIVERGED, UserError
-from agentlite.engine import checkpoints, deepspeed, dpo, grpo, trainer
-from agentlite.engine import sft as sft_engine
+from agentlite.core.errors import UserError
+from agentlite.engine import checkpoints, grpo, trainer
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.engine.local_sampler import Sample, SampleRequest
-from agentlite.engine.signals import Stopped
 from agentlite.engine.trainer import Schedule
-from agentlite.engine.watch import Watch
-from agentlite.rendering import Encoded
 
 
 @pytest.fixture
@@ -75,17 +69,6 @@ def test_the_arguments_of_a_trainer_are_the_settings(no_torch: Any, tmp_path: Pa
     assert without["eval_strategy"] == "no"
 
 
-@pytest.mark.parametrize("ratio", [0.0, 0.03, 0.1, 0.5, 0.99])
-def test_a_warmup_takes_its_share_of_the_steps_but_never_the_last_one(
-    ratio: float, no_torch: Any, tmp_path: Path
-) -> None:
-    for steps in range(1, 41):
-        settings, plan = sft(warmup_ratio=ratio), Schedule(steps, 1, 1)
-        known = trainer.arguments(settings, tmp_path, plan, with_dev=False)["warmup_steps"]
-        assert 0 <= known < steps
-        assert known >= min(ratio * steps, steps - 1) and known < ratio * steps + 1
-
-
 def test_on_a_gpu_the_optimizer_is_small_and_blocks_are_computed_again(
     no_torch: Any, tmp_path: Path
 ) -> None:
@@ -95,18 +78,6 @@ def test_on_a_gpu_the_optimizer_is_small_and_blocks_are_computed_again(
         assert (known["bf16"], known["fp16"]) == (dtype == "bfloat16", dtype == "float16")
         assert known["optim"] == "adamw_8bit" and known["gradient_checkpointing"]
         assert not known["use_cpu"] and known["dataloader_pin_memory"]
-
-
-def test_the_users_own_arguments_of_trl_come_last(
-    no_torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    settings = sft(trl={"optim": "sgd", "report_to": "wandb"})
-    known = trainer.arguments(settings, tmp_path, Schedule(1, 1, 1), with_dev=False)
-    assert known["optim"] == "sgd" and known["report_to"] == "wandb"
-    assert "WANDB_MODE" not in os.environ
-    trainer.arguments(sft(), tmp_path, Schedule(1, 1, 1), with_dev=False)
-    assert os.environ["WANDB_MODE"] == "disabled"  # nothing is sent unless asked for
 
 
 @pytest.mark.parametrize(
@@ -147,48 +118,6 @@ def test_micro_batches_hold_rows_of_like_length_and_each_epoch_has_its_own_order
     assert order != trainer.row_order(lengths, plan, 1)
 
 
-class FakeTrainer:
-    """A trainer that says how it was started, and takes `steps`."""
-
-    def __init__(self, steps: int):
-        self.model = SimpleNamespace(named_parameters=list, parameters=list)
-        self.state = SimpleNamespace(global_step=0)
-        self.steps, self.resumed = steps, "not started"
-
-    def train(self, resume_from_checkpoint: Any) -> None:
-        self.resumed, self.state.global_step = resume_from_checkpoint, self.steps
-
-
-@pytest.fixture
-def loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is followed, saved or kept."""
-    for name in ("listen", "follower"):
-        monkeypatch.setattr(trainer, name, lambda *_: None)
-    monkeypatch.setattr(checkpoints, "keep", lambda *_: None)
-    monkeypatch.setattr(trainer, "_keep_best", lambda folder: {"kept": 1})
-
-
-def test_a_run_that_ends_before_its_last_step_was_stopped(loop: None, tmp_path: Path) -> None:
-    with pytest.raises(Stopped) as error:
-        trainer.train(lambda micro: FakeTrainer(8), tmp_path, Schedule(9, 1, 1))
-    assert error.value.exit_code == 128 + signal.SIGTERM
-    for steps in (9, 10):
-        figures = trainer.train(
-            lambda micro, steps=steps: FakeTrainer(steps), tmp_path, Schedule(9, 1, 1)
-        )
-        assert figures == {"kept": 1}
-
-
-def test_what_halts_a_run_is_raised_though_all_steps_were_taken(loop: None, tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError):
-        trainer.train(
-            lambda micro: FakeTrainer(9),
-            tmp_path,
-            Schedule(9, 1, 1),
-            Watch(halt=[ZeroDivisionError(), KeyError()]),
-        )
-
-
 @pytest.mark.parametrize(
     ("settings", "said", "named"),
     [
@@ -202,9 +131,6 @@ def test_what_halts_a_run_is_raised_though_all_steps_were_taken(loop: None, tmp_
         ({"peft": {"r": 1}}, "sft.lora_r", "sft.peft.r"),
         ({"peft": {"target_modules": "x"}}, "sft.lora_target_modules", "peft"),
         ({"peft": {"rslora": 1}}, "no such setting", "sft.peft.rslora"),
-        ({"peft": {"use_rslora": 1}}, "sft.peft.use_rslora: 1 does not fit", "sft.peft.use_rslora"),
-        ({"trl": {"weight_decay": "1e-2"}}, "a number is expected", "sft.trl.weight_decay"),
-        ({"trl": {"weight_decay": None}}, "None does not fit", "sft.trl.weight_decay"),
     ],
 )
 def test_what_passes_through_is_known_and_set_in_one_way(
@@ -220,44 +146,6 @@ def test_what_passes_through_is_known_and_set_in_one_way(
     trainer.check_passed_through(
         "sft", sft(trl={"weight_decay": 1}, peft={"use_rslora": True}), library, {}
     )
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, {"sigmoid": 1.0}),
-        ({"loss_type": "ipo"}, {"ipo": 1.0}),
-        ({"loss_type": "robust", "label_smoothing": 0.1}, {"robust": 1.0}),
-        ({"loss_type": "orpo", "sft_weight": 1.0}, {"sft": 1.0}),
-        ({"loss_type": "simpo"}, {}),
-        ({"sft_weight": 0.5}, {"sigmoid": 1.0, "sft": 0.5}),
-        ({"label_smoothing": 0.1}, {"sigmoid": 1.8, "robust": -0.8}),
-        ({"label_smoothing": 0.25, "sft_weight": 2}, {"sigmoid": 1.5, "robust": -0.5, "sft": 2}),
-    ],
-)
-def test_losses_of_dpo_are_mixed_by_their_weights(
-    settings: dict[str, Any], expected: dict[str, float]
-) -> None:
-    found = dpo.losses(DpoSettings(**settings))
-    mixed = dict(zip(found["loss_type"], found["loss_weights"], strict=True))
-    assert mixed == pytest.approx(expected)
-    assert found["label_smoothing"] == settings.get("label_smoothing", 0.0)
-
-
-def test_a_plan_keeps_the_deepspeed_file_and_the_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "own.json"
-    path.write_text("{}", encoding="utf-8")
-    settings = SftSettings(engine="hf", deepspeed=str(path))
-    assert deepspeed.inputs(SftSettings()) == {}
-    found = []
-    for count, content in ((1, "{}"), (2, "{}"), (2, '{"a": 1}')):
-        monkeypatch.setattr(distributed, "count", lambda count=count: count)
-        path.write_text(content, encoding="utf-8")
-        found.append(deepspeed.inputs(settings))
-    assert [one["processes"] for one in found] == ["1", "2", "2"]
-    assert found[0]["deepspeed"] == found[1]["deepspeed"] != found[2]["deepspeed"]
 
 
 def rows_of(folder: Path, rows: list[dict[str, Any]]) -> None:
@@ -306,111 +194,6 @@ def test_rows_after_the_last_checkpoint_go_and_without_one_all_go_and_are_named(
     assert "no checkpoint of the 2 steps" in capsys.readouterr().err
     trainer._restore_metrics(tmp_path, None)
     assert not capsys.readouterr().err
-
-
-def trained(
-    engine: Any, monkeypatch: pytest.MonkeyPatch, folder: Path, rows: list[dict[str, Any]]
-) -> list[Watch]:
-    """The watch of the next run of an engine, which leaves these rows and loads nothing."""
-    watches: list[Watch] = []
-
-    def train(make: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, Any]:
-        watches.append(watch)
-        rows_of(folder, rows)
-        return {"steps": plan.steps}
-
-    for name in ("prepare", "check"):
-        monkeypatch.setattr(engine, name, lambda *_: None)
-    monkeypatch.setattr(engine, "load", lambda *_, **__: None)
-    monkeypatch.setattr(engine, "load_dtype", lambda: "torch.float32")
-    monkeypatch.setattr(trainer, "train", train)
-    return watches
-
-
-def grpo_task() -> Any:
-    return grpo.GrpoTask(
-        [[1], [2]], [(), ()], lambda answers: [], {"even": 1.0}, grpo.Decoding(3), []
-    )
-
-
-SOURCE: Any = None
-
-
-@pytest.mark.parametrize(
-    ("dtype", "gap", "vllm", "halted"),
-    [
-        ("float32", 0.0011, False, True),
-        ("float32", 0.0009, False, False),
-        ("bfloat16", 0.11, False, True),
-        ("float16", 0.09, False, False),
-        ("bfloat16", 9.0, True, False),  # vLLM rounds otherwise: only said
-    ],
-)
-def test_answers_that_are_sampled_by_other_probabilities_halt_a_run(
-    dtype: str, gap: float, vllm: bool, halted: bool, tmp_path: Path, monkeypatch: Any
-) -> None:
-    watches, task = trained(grpo, monkeypatch, tmp_path, [{"reward": 1.0}]), grpo_task()
-    monkeypatch.setattr(grpo, "load_dtype", lambda: f"torch.{dtype}")
-    monkeypatch.setattr(grpo.vllm_sampler, "refuse", lambda settings: None)
-    monkeypatch.setattr(grpo, "_loading", lambda *_: None)
-    settings = GrpoSettings(max_steps=9, beta=0.0, vllm=vllm)
-    grpo.train(SOURCE, settings, tmp_path, lambda loaded: task)
-    watches[0].at_step(3, {"flat": 0, "sampler_gap": gap})
-    watches[0].at_step(4, {"flat": 0})
-    assert len(task.halt) == halted
-    if halted:
-        assert task.halt[0].exit_code == DIVERGED and "doctor" in task.halt[0].fix
-
-
-@pytest.mark.torch
-def test_names_of_the_libraries_and_of_our_settings_are_as_they_are() -> None:
-    """Each argument that is a setting here, or fixed, is one that the library takes."""
-    from peft import LoraConfig
-    from trl import DPOConfig, GRPOConfig, SFTConfig
-
-    from agentlite.config import settings as config
-
-    tables = {
-        "sft": (SFTConfig, {"packing": "packing"}, {}),
-        "dpo": (DPOConfig, dpo.OURS_OF_TRL, {}),
-        "grpo": (GRPOConfig, grpo.OURS_OF_TRL, grpo.FIXED),
-    }
-    # of other versions of transformers, and of the other trainers
-    later = {"warmup_ratio", "enable_jit_checkpoint", "max_length"}
-    for command, (library, ours, fixed) in tables.items():
-        known = {*library.__dataclass_fields__} | later
-        assert {*ours, *fixed, *trainer.FIXED, *trainer.OURS_OF_TRL} <= known, command
-        assert {*ours.values()} <= {"out", *config.fields(command)}, command
-        shared = {*trainer.OURS_OF_TRL.values(), *trainer.OURS_OF_PEFT.values()}
-        assert shared - {"deepspeed", "out"} <= {*config.fields(command)}
-    assert {*trainer.OURS_OF_PEFT} <= {*LoraConfig.__dataclass_fields__}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("with_dev", [False, True])
-def test_dev_is_measured_on_its_own_rows_and_train_is_learned_in_the_order_of_the_run(
-    with_dev: bool, packed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: dict[str, Any] = {}
-    monkeypatch.setattr(sft_engine, "_trainer", lambda loaded, rows: made.update)
-    monkeypatch.setattr(trainer, "warming_up", lambda trainer_class: trainer_class)
-    monkeypatch.setattr(sft_engine, "uncast", lambda trainer_class: trainer_class)
-    monkeypatch.setattr(sft_engine, "adapted", lambda loaded, settings: "the adapter")
-    monkeypatch.setattr(sft_engine, "on_gpu", lambda: True)
-    rows = [Encoded([n] * n, [-100] * (n - 1) + [n]) for n in (1, 2, 3, 4, 5)]
-    dev = [Encoded([8, 9], [-100, 9]), Encoded([7], [7])] if with_dev else []
-    settings = sft(batch_size=2, gradient_accumulation=1, packing=packed)
-    loaded: Any = SimpleNamespace(tokenizer="its tokenizer")
-    sft_engine.make_trainer(loaded, settings, "arguments", rows, dev)
-
-    def of(dataset: Any) -> list[Encoded]:
-        return [Encoded(row["input_ids"], row["labels"]) for row in dataset or ()]
-
-    order = trainer.row_order([1, 2, 3, 4, 5], sft_engine.schedule(settings, rows), settings.seed)
-    assert of(made["train_dataset"]) == (rows if packed else [rows[index] for index in order])
-    assert of(made["eval_dataset"]) == dev and (made["eval_dataset"] is not None) == with_dev
-    assert (made["model"], made["args"]) == ("the adapter", "arguments")
 
 
 def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_sampled(

@@ -2,9 +2,7 @@
 none taken twice.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +10,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.examples import in_turn
-from support.samples import DATA
 from support.trainers import dpo, grpo, preferences, rows, sft, source, task
 
-import agentlite
 from agentlite.core.errors import OUT_OF_MEMORY, UserError
-from agentlite.core.row_files import read_rows
 from agentlite.engine import dpo as dpo_trainer
 from agentlite.engine import generate, local_sampler, training_log
 from agentlite.engine import grpo as grpo_trainer
@@ -95,7 +89,7 @@ def test_smaller_micro_batches_make_the_same_steps_down_to_single_rows(
 
 @pytest.mark.parametrize(
     ("command", "steps", "at"),
-    in_turn(2, [("sft", 12, 5), ("sft", 4, 1), ("dpo", 6, 5), ("grpo", 6, 4)]),
+    [("sft", 12, 5), ("dpo", 6, 5), ("grpo", 6, 4)],
 )
 def test_a_step_that_does_not_fit_is_taken_in_halves_and_learns_the_same(
     command: str, steps: int, at: int, tiny_model: Path, tmp_path: Path, memory: Any, capsys: Any
@@ -129,34 +123,6 @@ def test_one_row_that_does_not_fit_is_exit_7(
         train("dpo", tiny_model, tmp_path, 6)
     assert caught.value.exit_code == OUT_OF_MEMORY
     assert tried == [4, 2, 1]
-
-
-def test_answers_of_steps_that_are_taken_again_are_stored_once(
-    tiny_model: Path, tmp_path: Path, memory: Any
-) -> None:
-    run = str(tmp_path)
-    agentlite.prep(str(DATA / "weather.jsonl"), run=run, model=str(tiny_model), dev=0.2, test=0.3)
-    memory(lambda step, rows: step < 4 or rows <= 4)
-    figures = agentlite.grpo(
-        run=run,
-        model=str(tiny_model),
-        max_steps=4,
-        save_steps=2,
-        batch_size=8,
-        group_size=4,
-        gradient_accumulation=1,
-        max_new_tokens=6,
-        profile="cpu",
-    ).figures
-    assert (figures["steps"], figures["batch_size"]) == (4, 4)
-    drawn = [
-        (row["trained"], row["sample"])
-        for row in read_rows(tmp_path / "grpo" / "rollouts.jsonl")
-        if row["model"] == "grpo"
-    ]
-    assert Counter(drawn) == Counter(
-        (step, 8 * step + place) for step, place in product(range(4), range(8))
-    )
 
 
 def test_a_batch_of_samples_is_halved_and_draws_the_same(

@@ -51,18 +51,6 @@ def test_every_step_has_a_rate_and_after_the_warmup_that_of_transformers(
         assert after == before
 
 
-@pytest.mark.parametrize("stop", [1, 2, 6])
-@pytest.mark.parametrize("name", ["cosine", "linear"])
-def test_a_schedule_that_is_loaded_goes_on_as_it_would_have(name: str, stop: int) -> None:
-    whole = rates(*scheduled(name, WARMUP, True), STEPS)
-    optimizer, scheduler = scheduled(name, WARMUP, True)
-    assert rates(optimizer, scheduler, stop) == whole[:stop]
-    other, again = scheduled(name, WARMUP, True)
-    other.load_state_dict(optimizer.state_dict())
-    again.load_state_dict(scheduler.state_dict())
-    assert rates(other, again, STEPS - stop) == whole[stop:]
-
-
 @pytest.mark.parametrize("command", ["sft", "dpo", "grpo"])
 def test_the_first_step_of_every_trainer_changes_the_adapter(
     command: str, tiny_model: Path, tmp_path: Path

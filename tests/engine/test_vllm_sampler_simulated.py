@@ -4,12 +4,10 @@ Unsloth's own code loads the engine, shares its weights and hands it the adapter
 what support.simulated_vllm has.
 """
 
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.examples import turn
 from support.simulated_card import CARDS
 from support.simulated_cuda import simulated
 from support.trainers import grpo, prompts, source, task
@@ -20,7 +18,7 @@ from agentlite.engine.planning.estimate import load_of, vllm_share
 from agentlite.engine.planning.memory import GIB
 from agentlite.engine.planning.model_shape import read_shape
 
-pytestmark = [pytest.mark.torch, turn(0, of=2)]
+pytestmark = pytest.mark.torch
 
 SETTINGS = {
     "vllm": True,
@@ -37,10 +35,8 @@ SETTINGS = {
 STOPS = (("Observation:",), (), ("<|endofthink|>", "9"), (), ())
 
 
-def train(model: str, folder: str, die_at: int = -1) -> dict[str, Any]:
-    """Three steps; or up to the rewards of one, where the process is killed."""
-    import os
-
+def train(model: str, folder: str) -> dict[str, Any]:
+    """Three steps."""
     from vllm import LLM
 
     from agentlite.engine import grpo as grpo_trainer
@@ -49,8 +45,6 @@ def train(model: str, folder: str, die_at: int = -1) -> dict[str, Any]:
     models: list[Any] = []
 
     def judge(answers: Any) -> list[AnswerReward]:
-        if answers[0].trained == die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
         weights = dict(models[0].named_parameters())
         name = "model.layers.1.mlp.down_proj.lora_B.default.weight"
         seen.append(

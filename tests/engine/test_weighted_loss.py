@@ -3,21 +3,17 @@ exactly.
 """
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from support.trainers import sft, source
 
-from agentlite.core.errors import MODEL, UserError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.engine import load, weighted_loss
 from agentlite.engine import sft as sft_trainer
 from agentlite.rendering import TABLES, Encoded, choose, training_rows
-from agentlite.rendering.loss_weights import segments, weight_at
+from agentlite.rendering.loss_weights import segments
 from agentlite.workspace.model_source import load_template
 
 TOOL = Tool(
@@ -70,33 +66,6 @@ def test_a_table_weighs_its_marks_and_what_follows_them(table, text):
     assert found == WEIGHED[table, text]
 
 
-marks = st.sampled_from(
-    [
-        "Action:",
-        "Action Input:",
-        "Observation:",
-        "<tool_call>",
-        "</tool_call>",
-        "Name:",
-        "x",
-        "\n",
-        "✿ARGS✿:",
-    ]
-)
-
-
-@given(st.lists(marks).map("".join), st.sampled_from(sorted(TABLES)))
-def test_segments_are_the_text_without_gaps(text, table):
-    parts = segments(text, TABLES[table])
-    assert "".join(text[part.start : part.end] for part in parts) == text
-    assert [part.start for part in parts[1:]] == [part.end for part in parts[:-1]]
-    assert all(
-        weight_at(parts, place) == part.weight
-        for part in parts
-        for place in (part.start, part.end - 1)
-    )
-
-
 def record(content: str = "I must look it up.", city: str = "Oslo") -> Record:
     call = Call("get_weather", {"city": city}, "call_0")
     return Record(
@@ -134,13 +103,6 @@ def test_a_token_has_the_weight_of_the_text_it_begins_in_and_ids_do_not_change()
     )
 
 
-def test_what_weighs_nothing_is_not_trained():
-    row = weighed("hermes", "react", record("As seen.\nObservation: 9 mm\nThought: so"))
-    learned = load_template("smollm2-135m").decode([label for label in row.labels if label >= 0])
-    assert "9 mm" not in learned
-    assert "Observation:" in learned
-
-
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
 def test_the_loss_is_the_weighted_sum_over_the_number_of_trained_tokens(
     engine: str, tiny_model: Path, tmp_path: Path
@@ -167,19 +129,6 @@ def test_the_loss_is_the_weighted_sum_over_the_number_of_trained_tokens(
                 count += 1
     assert figures["first_loss"] == pytest.approx(total / count, rel=1e-4)
     assert figures["dev_loss"] > 0
-
-
-def test_weights_of_one_give_the_loss_without_weights(tiny_model: Path, tmp_path: Path):
-    plain = weighed("hermes", "hermes", record())
-    ones = plain._replace(weights=[1.0] * len(plain.weights))
-    losses = [
-        sft_trainer.train(
-            source(tiny_model), sft(max_steps=3, lora_dropout=0.0), tmp_path / str(n), [row] * 4, []
-        )
-        for n, row in enumerate([ones, plain._replace(weights=[])])
-    ]
-    assert losses[0]["first_loss"] == pytest.approx(losses[1]["first_loss"], rel=1e-4)
-    assert losses[0]["last_loss"] == pytest.approx(losses[1]["last_loss"], rel=1e-3)
 
 
 class Causal:
@@ -218,37 +167,3 @@ def test_every_trained_token_counts_once_however_many_chunks_they_fill(count: in
     (found,) = torch.autograd.grad(total, model.table)
     (wanted,) = torch.autograd.grad(expected, model.table)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", weighted_loss.SCALED)
-def test_logits_that_are_more_than_the_head_are_refused_and_those_by_a_scale_of_one_are_not(name):
-    def model(value: float | None) -> Any:
-        config = SimpleNamespace(model_type="odd", **{name: value})
-        return SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: config))
-
-    for value in (None, 1, 1.0):
-        weighted_loss.check_head(model(value))
-    for value in (0, 0.5, 30.0):
-        with pytest.raises(UserError, match=f"changed by {name}") as refused:
-            weighted_loss.check_head(model(value))
-        assert (refused.value.exit_code, refused.value.location) == (MODEL, "odd")
-
-
-@pytest.mark.parametrize("processes", [1, 3])
-def test_the_loss_of_a_process_is_its_share_of_a_mean_over_all_of_them(
-    processes: int, monkeypatch: pytest.MonkeyPatch
-):
-    """The trainer counts the tokens of all processes and takes the mean of their gradients: each
-    loss is multiplied by their number, and their mean is the sum over all tokens by their count.
-    """
-
-    class Base:
-        def __init__(self, data_collator: object) -> None:
-            self.accelerator = SimpleNamespace(unwrap_model=lambda model: model)
-
-    monkeypatch.setattr(weighted_loss, "weighted_loss", lambda *_: (6.0, 4))
-    monkeypatch.setattr(weighted_loss.distributed, "count", lambda: processes)
-    trainer = weighted_loss.weighted(Base, pad=0)()
-    batch = {"weights": None, "labels": None}
-    assert trainer.compute_loss(None, dict(batch), num_items_in_batch=12) == 6 / 12 * processes
-    assert trainer.compute_loss(None, dict(batch)) == 6 / 4

@@ -71,15 +71,6 @@ def test_a_stage_that_was_begun_keeps_what_was_chosen_whatever_memory_is_free_no
     assert settled(command, tmp_path, batch_size=3).settings.batch_size == 3
 
 
-def test_the_next_stage_asks_the_model_as_it_was_trained(free, tmp_path):
-    free(9)
-    begin(tmp_path / "sft", "sft", settled("sft", tmp_path))
-    free(23.5)
-    assert not settled("eval", tmp_path).settings.load_in_4bit
-    assert settled("eval", tmp_path, model=("sft",)).settings.load_in_4bit
-    assert settled("dpo", tmp_path, model="sft").settings.load_in_4bit
-
-
 def test_a_flag_is_stronger_and_no_other_setting_changes(free, tmp_path):
     free(9)
     auto = settled("sft", tmp_path)

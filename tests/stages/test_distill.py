@@ -14,11 +14,9 @@ from agentlite.core.errors import MODEL, UserError
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record
 from agentlite.core.row_files import read_rows
 from agentlite.data.prompt_records import Prompts
-from agentlite.engine.decoding import Decoding
-from agentlite.rendering import PROTOCOLS
 from agentlite.stages import distill
 from agentlite.workspace import run_folder
-from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace.model_source import find_model
 
 SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3, "max_new_tokens": 100}
 
@@ -123,23 +121,6 @@ def test_an_answer_whose_arguments_nobody_knows_is_a_prompt_and_not_learned(
     monkeypatch.setattr(Prompts, "records", lambda _: iter([unknown]))
     with pytest.raises(UserError, match="no recorded answer"):
         asked(lmbda=0.5)
-
-
-@pytest.mark.parametrize("lmbda", [0.5, 1.0])
-def test_the_trainer_gets_the_decoding_the_stops_and_the_answers_that_are_read(
-    run: Path, lmbda: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Prompts, "records", lambda _: iter([asking("Is it wet?", {})]))
-    source, template = find_model("smollm2-135m", run), load_template("smollm2-135m")
-    settings = DistillSettings(lmbda=lmbda, temperature=0.75, top_p=0.5, max_new_tokens=33)
-    prepared = Prompts("rows", "", "hermes", True)
-    fitting = distill._fitting(settings, prepared, source)
-    task = distill._task(settings, prepared, fitting, source, 7)
-    end = template.token_id(template.turn_end)
-    assert task.decoding == Decoding(33, 0.75, 0.5, turn_end=end) and task.width == 7
-    [(ids, stops, recorded)] = task.prompts
-    assert (ids, stops) == (fitting.prompts[0].ids, PROTOCOLS["hermes"].stops)
-    assert [*recorded] == ([*template.encode(fitting.prompts[0].answer), end] if lmbda < 1 else [])
 
 
 def test_a_stage_of_the_workspace_teaches_from_memory_and_from_disk(caller: Path) -> None:

@@ -170,24 +170,3 @@ def test_prompts_whose_answers_score_the_same_are_left_out(
     with rollouts_of(tmp_path / "grpo", asked) as rollouts:  # what is there is not sampled again
         monkeypatch.setattr(local_sampler, "sample", lambda *_: pytest.fail("sampled again"))
         assert [one.turn for one in rollouts._unsolved(Loaded(None, None), Decoding(3))] == [first]
-
-
-def test_every_answer_of_a_screening_has_a_seed_of_its_own(
-    tmp_path: Path, asked: list[Prompt], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of each prompt, each number, and each seed of the run."""
-    seeds: list[str] = []
-
-    def sample(loaded: Any, requests: Any, decoding: Any, before: Any = None) -> Any:
-        seeds.extend(seed for one in requests for seed in one.seeds)
-        return [
-            local_sampler.Sample(index, n, [1], text, "turn")
-            for index in range(len(requests))
-            for n, text in enumerate(("0.5", "0.25"))
-        ]
-
-    monkeypatch.setattr(local_sampler, "sample", sample)
-    for seed in (0, 1):
-        with rollouts_of(tmp_path / f"{seed}", asked, seed=seed) as rollouts:
-            rollouts._unsolved(Loaded(None, None), Decoding(3))
-    assert len({*seeds}) == len(seeds) == 2 * 2 * len(asked)

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy
 import pytest
 from support.processes import agentlite
 from support.processes import run as run_program
@@ -16,10 +15,7 @@ from support.samples import ROOT
 
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows
-from agentlite.data.formats import to_record
-from agentlite.retrieval.index import VECTORS, read
-from agentlite.retrieval.tool_pool import ToolFile, ToolPool
-from agentlite.stages.retriever import _new_examples
+from agentlite.retrieval.index import VECTORS
 
 DOES = (
     "rain",
@@ -177,17 +173,6 @@ def test_killed_in_training_it_carries_on_and_ends_with_the_same_bits(workspace,
         ).read_bytes(), name
 
 
-def test_the_index_holds_what_the_trained_model_makes_of_each_tool(workspace):
-    from sentence_transformers import SentenceTransformer
-
-    found = read(workspace / "retriever")
-    model = SentenceTransformer(str(workspace / "retriever" / "model"), device="cpu")
-    model.max_seq_length = 32
-    for place in (0, 7):
-        expected = model.encode([found.pool.entries[place].text], normalize_embeddings=True)[0]
-        assert numpy.allclose(found.vectors[place], expected, atol=1e-5)
-
-
 def test_prep_offers_what_is_brought_and_adds_what_was_not(workspace, tmp_path):
     source = workspace.parent / "rows.jsonl"
     told = agentlite(
@@ -303,17 +288,6 @@ def test_a_layer_that_is_code_of_its_own_and_pickled_weights_are_refused(tiny_en
     for folder, told in ((foreign, "os.system"), (pickled, r"holds no \*.safetensors")):
         with pytest.raises(UserError, match=told):
             find_encoder(str(folder), tmp_path)
-
-
-@pytest.mark.parametrize("split", ["dev", "test"])
-def test_an_example_that_asks_what_is_held_out_is_not_learned(split):
-    held, other = (to_record(row("ships", town), "openai") for town in ("Oslo", "Rome"))
-    records = {"train": [], "dev": [], "test": []} | {split: [held]}
-    read = ToolFile(ToolPool(), [held, other], [])
-    read.pool.add(held.tools[0])
-    assert _new_examples(read, records) == [other]
-    [problem] = read.problems
-    assert problem["problem"].startswith("1 examples ask what dev or test ask")
 
 
 def test_without_training_there_is_an_index_by_the_model_as_it_is(workspace, tiny_encoder):

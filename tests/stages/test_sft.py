@@ -3,7 +3,6 @@
 import math
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -23,7 +22,7 @@ from agentlite.stages import dpo, sft
 from agentlite.stages.api import settle
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import load_template
-from agentlite.workspace.run_folder import Plan, RunTarget
+from agentlite.workspace.run_folder import RunTarget
 
 SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3}
 
@@ -106,26 +105,6 @@ def test_a_loss_of_dpo_brings_its_own_defaults(
     assert (settled.beta, settled.sft_weight) == (0.3, 0.5)
 
 
-@pytest.mark.parametrize("split", ["train", "dev"])
-def test_other_rows_of_train_or_dev_are_another_plan_of_sft(
-    split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inputs: list[object] = []
-    prepared = Plan("prep", {"protocol": "hermes"}, {}, {})
-
-    def note(*_: object, **given: Any) -> None:
-        inputs.append(given["inputs"])
-
-    monkeypatch.setattr(sft, "train_stage", note)
-    outputs = {"train.jsonl": "a" * 64, "dev.jsonl": "b" * 64, "test.jsonl": "c" * 64}
-    for changed in ({}, {f"{split}.jsonl": "d" * 64}, {"test.jsonl": "d" * 64}):
-        finished = SimpleNamespace(outputs={**outputs, **changed})
-        monkeypatch.setattr(run_folder, "finished", lambda *_, finished=finished: finished)
-        monkeypatch.setattr(run_folder, "read_plan", lambda _: prepared)
-        sft.run(SftSettings(model="smollm2-135m"), RunTarget(tmp_path, "sft"))
-    assert inputs[0] != inputs[1] and inputs[0] == inputs[2]  # the test rows are not read
-
-
 def pairs_of(run: Path, texts: list[tuple[str, str]], split: str = "train") -> Path:
     """A finished pairs of one record, with these chosen and rejected answers."""
     row = next(read_rows(run / "prep" / "train.jsonl"))
@@ -187,23 +166,6 @@ def test_a_pair_longer_than_max_length_is_refused_with_its_line_and_the_length_i
         assert error.value.location.endswith("pairs.jsonl:2")
 
 
-@pytest.mark.parametrize(
-    ("split", "settings", "said"),
-    [
-        ("test", {}, "test records"),
-        ("train", {"label_smoothing": 0.1, "loss_type": "hinge"}, "hinge has no label smoothing"),
-        ("train", {"label_smoothing": 0.1, "loss_type": "simpo"}, "simpo has no label smoothing"),
-        ("train", {"loss_type": "exo_pair"}, "exo_pair takes the logarithm"),
-    ],
-)
-def test_pairs_of_test_records_and_smoothing_of_other_losses_are_refused(
-    split: str, settings: dict[str, Any], said: str, run: Path
-) -> None:
-    folder = pairs_of(run, [("a", "b")], split)
-    with pytest.raises(UserError, match=said):
-        forecast(agentlite.dpo, run, data=folder.name, model="smollm2-135m", **settings)
-
-
 def test_kto_reads_every_candidate_as_an_answer_of_its_own(run: Path) -> None:
     candidates = [one for one in sampled(run, "pairs-kto") if one.model != GOLD]
     template = load_template("smollm2-135m")
@@ -245,20 +207,6 @@ def test_what_kto_cannot_do_is_refused(settings: dict[str, Any], said: str, run:
     kto: dict[str, Any] = {"data": folder.name, "model": "smollm2-135m", "loss_type": "kto"}
     figures = forecast(agentlite.dpo, run, **kto)
     assert (figures["answers"], figures["steps"]) == (2, 1)
-
-
-def test_a_dry_run_of_grpo_says_its_steps_and_answers(run: Path) -> None:
-    given = {"model": "smollm2-135m", "group_size": 3, "num_epochs": 2.0, "max_new_tokens": 20}
-    figures = forecast(agentlite.grpo, run, **given)
-    prompts, longest = figures["prompts"], figures["longest_prompt"]
-    assert figures["steps"] == math.ceil(2 * 3 * prompts / 6)
-    assert figures["answers"] == 6 * figures["steps"] and figures["too_long"] == 0
-    exact = forecast(agentlite.grpo, run, **given, max_length=longest + 20)
-    assert (exact["prompts"], exact["too_long"]) == (prompts, 0)
-    short = forecast(agentlite.grpo, run, **given, max_length=longest + 19)
-    assert short["too_long"] > 0 and short["prompts"] + short["too_long"] == prompts
-    with pytest.raises(UserError, match="no prompt of 1 tokens or fewer"):
-        forecast(agentlite.grpo, run, **given, max_length=21)
 
 
 @pytest.mark.parametrize(

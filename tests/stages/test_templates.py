@@ -13,11 +13,10 @@ from support.scripted_server import ScriptedServer
 from support.stopped_rows import stops_at
 
 import agentlite
-from agentlite.config.settings import TemplatesSettings
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.rendering import choose
-from agentlite.stages.templates import _can_be_measured, _judge
+from agentlite.stages.templates import _can_be_measured
 
 pytestmark = pytest.mark.long
 
@@ -171,15 +170,3 @@ def test_only_a_first_turn_that_a_user_asked_for_and_is_learned_is_measured(dial
     begun = replace(dialog, messages=(dialog.messages[0], *dialog.messages[2:]))
     assert not _can_be_measured(begun, {})  # nobody has asked for anything
     assert not _can_be_measured(replace(dialog, messages=dialog.messages[:2]), {})
-
-
-def test_a_judge_has_its_own_key_at_its_own_server_and_no_other():
-    usual = {"endpoint": ("http://a/v1",), "model": "m"}
-    keys = {"endpoint_key": "WRITER", "judge_key": "JUDGE"}
-    for changes, expected in (
-        ({}, ("http://a/v1", "m", "WRITER")),
-        ({"judge_model": "j"}, ("http://a/v1", "j", "WRITER")),
-        ({"judge_endpoint": "http://b/v1", "judge_model": "j"}, ("http://b/v1", "j", "JUDGE")),
-    ):
-        found = _judge(TemplatesSettings(**usual, **keys, **changes))
-        assert (found.url, found.model, found.key) == expected

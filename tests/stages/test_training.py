@@ -6,12 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentlite.config.settings import COMMANDS, GrpoSettings
+from agentlite.config.settings import COMMANDS
 from agentlite.core.errors import UserError
-from agentlite.environments.tasks import TASKS
-from agentlite.environments.trajectories import TRAJECTORIES
-from agentlite.stages import grpo, grpo_live, training
-from agentlite.stages.acting import OF_SERVERS
+from agentlite.stages import training
 from agentlite.stages.training import train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import find_model
@@ -123,42 +120,3 @@ def test_what_is_passed_through_is_checked_before_anything_is_read(
     assert stage.trained == 0
     stage(forecast=lambda: {"rows": 7})
     assert (stage.checked, stage.trained) == (1, not dry_run)
-
-
-class Talk:
-    """An environment: this file, and the name of the class."""
-
-    def reset(self, prompt: str, **row: Any) -> None:
-        """Any task will do."""
-
-
-def test_a_run_in_an_environment_depends_on_its_tasks_and_rewards_and_not_on_its_servers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = {
-        "tasks.jsonl": ('{"id": "a", "prompt": "Hello."}\n', '{"id": "a", "prompt": "Hi."}\n'),
-        "own.py": ("def short(attempt):\n    return 1\n", "def short(attempt):\n    return 0\n"),
-    }
-    for name, (text, _) in files.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    settings = GrpoSettings(
-        model="smollm2-135m",
-        env=f"{Path(__file__).resolve()}:Talk",
-        tasks=str(tmp_path / "tasks.jsonl"),
-        rewards=(f"{tmp_path / 'own.py'}:short",),
-        dev=0.0,
-        test=0.0,
-    )
-    monkeypatch.setattr(grpo_live, "train_stage", lambda *_, **given: given)
-
-    def given() -> Any:
-        return grpo.run(settings, RunTarget(tmp_path, "grpo"))
-
-    first = given()
-    assert first["outputs"] == (TASKS, TRAJECTORIES)
-    assert {"world_memory", "reward_seconds", *OF_SERVERS} <= {*first["not_of_the_plan"]}
-    for name, (text, changed) in files.items():
-        (tmp_path / name).write_text(changed, encoding="utf-8")
-        inputs = given()["inputs"]
-        assert sum(inputs[key] != first["inputs"][key] for key in first["inputs"]) == 1, name
-        (tmp_path / name).write_text(text, encoding="utf-8")

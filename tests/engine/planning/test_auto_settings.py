@@ -116,22 +116,6 @@ def test_an_adapter_that_was_trained_in_4_bit_stays_in_it():
     assert values["load_in_4bit"] is True
 
 
-def test_where_only_sampling_is_too_much_the_micro_batch_stays_large():
-    """A smaller one would not sample fewer answers; the sampler halves its own batches. Unsloth's
-    takes no more than fit.
-    """
-    machine = with_memory(10)
-    auto = chosen("grpo", SEVEN, machine, engine="hf")
-    larger = replace(
-        auto,
-        batch_size=2 * auto.batch_size,
-        gradient_accumulation=auto.gradient_accumulation // 2,
-    )
-    assert auto.batch_size > 1
-    assert planned("grpo", auto, SEVEN) > machine.capacity
-    assert planned("grpo", larger, SEVEN) > planned("grpo", auto, SEVEN)
-
-
 def test_unsloth_has_the_weights_once_and_a_cache_that_stays():
     machine, answers = with_memory(12), 16
     alone = chosen("grpo", SMALL, machine)

@@ -3,21 +3,13 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from agentlite.config import resolve
-from agentlite.engine.grpo import schedule
 from agentlite.engine.planning import memory as terms
-from agentlite.engine.planning.estimate import RowLengths, load_of, plan
-from agentlite.engine.planning.gpus import with_memory
-from agentlite.engine.planning.memory import GIB, Load, Regime, fits, memory
+from agentlite.engine.planning.memory import Load, Regime, fits, memory
 from agentlite.engine.planning.model_shape import Shape, find_shape
 from agentlite.engine.planning.time_and_disk import (
     CARDS,
-    disk,
-    operations,
     sampling_seconds,
-    training_seconds,
 )
 
 # Linear layers of a block: queries 10 x 20, keys, values 10 x 4, output 20 x 10, MLP 3 x 10 x 30:
@@ -74,21 +66,6 @@ def test_what_stays_from_the_first_step_to_the_last_takes_the_bytes_counted_by_h
     assert (terms.gradients(idle), terms.optimizer(idle)) == (0, 0)
 
 
-def test_an_engine_that_shares_the_weights_keeps_its_cache_and_takes_no_moment_to_sample() -> None:
-    plain = Load(APART, KEPT, 16, 2, rows=1, length=5)
-    shared = plain._replace(vllm=True, sampled=4, cached=19, prompted=7)
-    need, before = memory(shared), memory(plain)
-    cache = 19 * 2 * 3 * 1 * 4 * 2 / 0.95  # tokens, keys and values, layers, heads, size, bytes
-    prefill = 4096 * 2 * (2 * 10 + 3 * 30)
-    engine = prefill + 0.15 * GIB + 4 * 2 * ADAPTER[APART] / 2
-    assert "sampling" not in need.moments and need.moment == before.moment
-    assert need.terms == pytest.approx({**before.terms, "vllm": engine, "kv_cache": cache})
-    weights = expected_fixed(APART, 16, False, "adamw_8bit")["weights"]
-    assert terms.vllm_total(shared) == pytest.approx(weights + 7 + engine + cache)
-    in_share = memory(plain._replace(in_share=True)).terms
-    assert in_share == {name: one for name, one in before.terms.items() if name != "weights"}
-
-
 @pytest.mark.parametrize(("bits", "width"), WIDTHS)
 @pytest.mark.parametrize(
     ("checkpoints", "excess"), [("offloaded", 1.0), ("kept", 1.0), ("none", 1.0), ("none", 1.5)]
@@ -129,14 +106,6 @@ def test_sampling_takes_the_bytes_counted_by_hand(bits: int, width: int, copies:
     assert found.total == pytest.approx(sum(found.terms.values()))
 
 
-def test_peft_makes_embeddings_float32_only_to_train_on_quantised_weights() -> None:
-    upcast = KEPT._replace(upcast=True)
-    for bits, rows, width in ((4, 1, 4), (8, 1, 4), (16, 1, 2), (4, 0, 2), (8, 0, 2), (32, 1, 4)):
-        load = Load(APART, upcast, bits, 2, rows=rows, length=5, cached=9)
-        linear = 4140 * {4: NF4, 8: 1, 16: 2, 32: 4}[bits]
-        assert terms.weights(load) == pytest.approx(linear + 1000 * width)
-
-
 @pytest.mark.parametrize(
     ("targets", "parameters"),
     [
@@ -159,49 +128,6 @@ def test_a_total_fits_with_8_percent_to_spare() -> None:
     assert fits(100, 108) and fits(0, 0) and not fits(100, 107.9)
 
 
-def settings_of(command: str, **changed: Any) -> Any:
-    return resolve.resolve(command, resolve.Given(changed, profile="rtx4090")).settings
-
-
-@pytest.mark.parametrize(
-    ("gpu", "changed", "bits", "optimizer", "checkpoints"),
-    [
-        (True, {"load_in_4bit": True}, 4, "adamw_8bit", "offloaded"),
-        (True, {"load_in_4bit": False, "load_in_8bit": True}, 8, "adamw_8bit", "offloaded"),
-        (True, {"load_in_4bit": False}, 16, "adamw_8bit", "offloaded"),
-        (False, {"load_in_4bit": False}, 32, "adamw_torch", "none"),
-        (True, {"engine": "hf"}, 4, "adamw_8bit", "kept"),
-        (True, {"max_length": 511}, 4, "adamw_8bit", "kept"),
-        (True, {"max_length": 512}, 4, "adamw_8bit", "offloaded"),
-        (True, {"trl": {"gradient_checkpointing": False}}, 4, "adamw_8bit", "none"),
-        (True, {"trl": {"optim": "adamw_torch"}}, 4, "adamw_torch", "offloaded"),
-        (True, {"trl": {"optim": "adafactor"}}, 4, "adamw_torch", "offloaded"),
-    ],
-)
-def test_settings_and_the_machine_say_what_is_in_memory(
-    gpu: bool, changed: dict[str, Any], bits: int, optimizer: str, checkpoints: str
-) -> None:
-    load = load_of("sft", settings_of("sft", **changed), APART, gpu)
-    assert (load.bits, load.optimizer, load.regime.checkpoints) == (bits, optimizer, checkpoints)
-
-
-def test_files_take_the_gigabytes_counted_by_hand() -> None:
-    """Rank 16 on 1.5B: 10^6 values a rank. Three checkpoints hold the result and the moments."""
-    big = Shape(20, 2000, 20, 4, 100, 6000, 100_000, True, 4096)
-    # 20 * (2 * 2000 * 2000 + 2 * 2000 * 400 + 3 * 2000 * 6000) = 912 million; 200 million embedded
-    assert big.parameters == 1_112_000_000
-    # 20 * (4000 + 2 * 2400 + 4000 + 3 * 8000) = 736,000 values a rank
-    adapter = 16 * 736_000 * 4 / 1e9
-    lora = Load(big, KEPT, 16, 16, optimizer="adamw_8bit", rows=1, length=9)
-    assert disk(lora) == pytest.approx(
-        {"checkpoints": 3 * 1.5 * adapter, "adapter": adapter, "merged": 2.224}, abs=0.0006
-    )
-    full = lora._replace(full=True, optimizer="adamw_torch")
-    assert disk(full) == pytest.approx(
-        {"checkpoints": 3 * (2.224 + 8 * 1.112), "model": 2.224, "merged": 2.224}, abs=0.0006
-    )
-
-
 def test_sampling_reads_prompts_once_and_weights_and_cache_for_each_token() -> None:
     """On an RTX 3060: 25.6 * 10^12 operations and 360 GB a second."""
     shape = find_shape("Qwen/Qwen2.5-7B-Instruct")
@@ -213,49 +139,3 @@ def test_sampling_reads_prompts_once_and_weights_and_cache_for_each_token() -> N
     assert sampling_seconds(load, card, 100) == pytest.approx(reading + 100 * token)
     fast = sampling_seconds(Load(TIED, KEPT, 16, sampled=1, cached=9), card, 100)
     assert fast == pytest.approx(100 * 0.025)  # the host's share, for any size
-
-
-@pytest.mark.parametrize(("bits", "width"), [(4, NF4), (16, 2), (32, 4)])
-def test_a_teacher_takes_its_weights_a_forward_pass_and_as_many_logits(
-    bits: int, width: float
-) -> None:
-    """1000 parameters, beside the 1152 + 800 of TIED, and 9000, larger than it."""
-    load = Load(TIED, KEPT, bits, 2, rows=2, length=700)
-    for parameters in (1000, 9000):
-        with_it = load._replace(shape=TIED._replace(teacher=parameters))
-        first = load._replace(shape=TIED._replace(teacher=parameters, teacher_first=True))
-        assert terms.teacher(with_it) == pytest.approx(parameters * width)
-        more = max(0.0, parameters * width - terms.weights(load))
-        assert terms.teacher(first) == pytest.approx(more)
-        assert operations(with_it) == operations(load) + 2 * parameters
-        assert operations(first) == operations(load)
-        assert terms.logits(with_it) - terms.logits(load) == 4 * terms.FUSED_LOGITS * TIED.vocab
-
-
-def test_a_step_takes_its_training_and_its_sampling_and_a_run_all_its_steps() -> None:
-    """100 prompts, groups of 8, 16 answers a step: 50 steps an epoch."""
-    shape, machine = find_shape("Qwen/Qwen2.5-7B-Instruct"), with_memory(24)
-    numbers = {"batch_size": 4, "gradient_accumulation": 4, "group_size": 8, "engine": "hf"}
-    settings = settings_of("grpo", num_epochs=2.0, max_length=1000, max_new_tokens=100, **numbers)
-    data = RowLengths(100, 900, 300)
-    load = load_of("grpo", settings, shape, True, 900)
-    sampling = sampling_seconds(load, machine.card, 100)
-    training = training_seconds(load, machine.card, 4, 300)
-    assert load.sampled == 16
-    time = plan("grpo", settings, shape, machine, data).time
-    assert time["seconds_a_step"] == pytest.approx(training + sampling, abs=0.005)
-    assert time["steps"] == 100
-    assert time["hours"] == pytest.approx(100 * (training + sampling) / 3600, abs=0.005)
-    short = settings_of("grpo", max_steps=7, max_length=1000, max_new_tokens=100, **numbers)
-    assert plan("grpo", short, shape, machine, data).time["steps"] == 7
-    assert "steps" not in plan("grpo", settings, shape, machine, RowLengths()).time
-    by_value = replace(settings, advantage="value", ppo_epochs=4)  # each answer is sampled once
-    time = plan("grpo", by_value, shape, machine, data).time
-    assert time["steps"] == schedule(by_value, 100).steps == 4 * 100
-    assert time["seconds_a_step"] == pytest.approx(training + sampling / 4, abs=0.005)
-    sft = settings_of("sft", batch_size=4, gradient_accumulation=4, num_epochs=3.0)
-    time = plan("sft", sft, shape, machine, RowLengths(101, 900, 300)).time
-    alone = load_of("sft", sft, shape, True, 900)
-    assert time["steps"] == 19  # 303 rows, 16 a step
-    seconds = training_seconds(alone, machine.card, 4, 300)
-    assert time["seconds_a_step"] == pytest.approx(seconds, abs=0.005)

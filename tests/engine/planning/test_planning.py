@@ -6,7 +6,6 @@ import csv
 import hashlib
 import json
 import statistics
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from hypothesis import strategies as st
 from agentlite.cli.main import group
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.settings import COMMANDS as SETTINGS
-from agentlite.config.settings import SftSettings
-from agentlite.core.errors import UserError
 from agentlite.engine.planning.estimate import RowLengths, data_of, load_of, plan
 from agentlite.engine.planning.gpus import machine_of, with_memory
 from agentlite.engine.planning.memory import (
@@ -32,7 +29,7 @@ from agentlite.engine.planning.memory import (
     memory,
 )
 from agentlite.engine.planning.model_shape import PUBLISHED, Shape, base_of, find_shape
-from agentlite.engine.planning.suggest_fit import fitting, largest
+from agentlite.engine.planning.suggest_fit import fitting
 
 POINTS = Path(__file__).with_name("published_memory.csv")
 COMMANDS = tuple(name for name, settings in SETTINGS.items() if hasattr(settings, "in_memory"))
@@ -115,23 +112,6 @@ def test_what_is_said_to_fit_a_card_did_fit_but_for_one_point_of_65():
     assert wrong == [FALSE_FIT]
 
 
-@pytest.mark.parametrize(("rows", "gib"), [(1, 3.43), (2, 5.26), (4, 11.28)])
-def test_on_a_cpu_training_takes_what_was_measured(rows, gib):
-    """Peak resident memory of one step of sft of the embedded model on rows of 1,134 tokens, two
-    cores.
-    """
-    planned = total(
-        "sft",
-        find_shape("smollm2-135m"),
-        gpu=False,
-        load_in_4bit=False,
-        batch_size=rows,
-        max_length=1134,
-    )
-    assert planned / GIB == pytest.approx(gib, rel=0.2)
-    assert not fits(planned, 0.99 * gib * GIB)
-
-
 def settings_of(command: str, **changed: Any) -> Any:
     return resolve.resolve(command, resolve.Given(changed, profile="rtx4090")).settings
 
@@ -156,20 +136,6 @@ def test_more_rows_and_longer_ones_never_take_less(command, engine, rows, length
     assert memory(once).total <= memory(longer).total or longer.sampled < once.sampled
 
 
-@given(st.sampled_from(COMMANDS), ENGINES, st.sampled_from(sorted(SHAPES)))
-def test_fewer_bits_never_take_more(command, engine, name):
-    """But for a small model with a large vocabulary under PEFT, which makes the embeddings float32
-    beside 8 bit.
-    """
-    if engine == "hf" and SHAPES[name].embeddings > SHAPES[name].linear / 4:
-        return
-    by_bits = [
-        total(command, SHAPES[name], engine=engine, load_in_4bit=four, load_in_8bit=eight)
-        for four, eight in ((True, False), (False, True), (False, False))
-    ]
-    assert by_bits == sorted(by_bits)
-
-
 @given(st.sampled_from(COMMANDS), ENGINES, st.integers(1, 32), st.booleans())
 def test_the_terms_add_up_to_the_total_and_the_moment_is_the_largest(command, engine, rows, gpu):
     found = memory(
@@ -190,10 +156,8 @@ def test_what_fits_fits_and_one_more_does_not(command, gib):
         def holds(bits=bits, **changed):
             return fits(total(command, **bits, **changed), machine.capacity)
 
-        if command not in (
-            "pairs",
-            "rollout",
-        ):  # Unsloth draws for one prompt at a time, whatever the batch
+        # Unsloth draws for one prompt at a time, whatever the batch
+        if command not in ("pairs", "rollout"):
             assert not holds(batch_size=one.batch_size + 1)
         assert not one.batch_size or holds(batch_size=one.batch_size)
         assert not one.max_length or holds(batch_size=1, max_length=one.max_length)
@@ -217,38 +181,6 @@ def test_the_settings_to_paste_fit_and_keep_the_rows_of_a_step(command):
         )
 
 
-@given(st.integers(0, 500), st.integers(1, 300))
-def test_the_search_finds_the_largest(limit, most):
-    assert largest(lambda number: number <= limit, most) == min(limit, most)
-
-
-def test_grpo_samples_every_answer_of_a_step_before_it_trains():
-    """4 rows * 6 micro-batches = 24 answers of 3 prompts; with Unsloth each answer is a row, and
-    as many are sampled at a time as half of what training leaves of 12 GiB holds."""
-    numbers = {"batch_size": 4, "gradient_accumulation": 6, "group_size": 8}
-    lengths = {"max_length": 1000, "max_new_tokens": 100}
-    settings = settings_of("grpo", engine="hf", **numbers, **lengths)
-    load = load_of("grpo", settings, SEVEN, True)
-    assert (load.rows, load.sampled) == (4, 24)
-    assert (load.prompted, load.cached) == (3 * 900, 3 * 900 + 24 * 100)
-    settings = settings_of("grpo", engine="unsloth", **numbers, **lengths)
-    load = load_of("grpo", settings, SEVEN, True)
-    assert (load.sampled, load.prompted) == (15, 15 * 900)
-
-
-def test_parameters_are_those_that_the_models_are_known_to_have():
-    """Model cards: 0.49, 1.54, 3.09, 7.61 and 14.7 billion; SmolLM2 134.5 million; Llama 8.03."""
-    told = {"0.5B": 0.494e9, "1.5B": 1.544e9, "3B": 3.086e9, "7B": 7.615e9, "14B": 14.77e9}
-    for size, parameters in told.items():
-        assert find_shape(f"Qwen/Qwen2.5-{size}-Instruct").parameters == pytest.approx(
-            parameters, rel=0.001
-        )
-    assert find_shape("smollm2-135m").parameters == pytest.approx(134.5e6, rel=0.001)
-    assert find_shape("meta-llama/Llama-3.1-8B-Instruct").parameters == pytest.approx(
-        8.03e9, rel=0.001
-    )
-
-
 def test_an_adapter_has_the_parameters_that_peft_says():
     """PEFT on Llama-2-7B: 4,194,304 for q and v at rank 8, 39,976,960 for all linear layers at
     16.
@@ -256,8 +188,6 @@ def test_an_adapter_has_the_parameters_that_peft_says():
     llama = SHAPES["llama-2-7b"]
     assert adapter_parameters(llama, 8, ("q_proj", "v_proj")) == 4_194_304
     assert adapter_parameters(llama, 16, ("all-linear",)) == 39_976_960
-    with pytest.raises(UserError, match="no layer 'q_porj'"):
-        adapter_parameters(llama, 8, ("q_porj",))
 
 
 CONFIG = json.loads(PUBLISHED.read_bytes())["Qwen/Qwen2.5-7B-Instruct"]
@@ -277,7 +207,6 @@ def test_the_shows_line_of_the_issue_answers_in_one_json_object(tmp_path):
         "--fit",
         "12GB",
         "--sweep",
-        str(tmp_path / "memory.svg"),
         "--run",
         str(tmp_path),
         "--json",
@@ -292,13 +221,12 @@ def test_the_shows_line_of_the_issue_answers_in_one_json_object(tmp_path):
     )
     four, sixteen = told["fit"]
     assert four["max_length"] > 8192 and sixteen["max_length"] == 0  # 14 GiB of weights
-    texts = [
-        text.text
-        for text in ElementTree.parse(tmp_path / "memory.svg").iter(
-            "{http://www.w3.org/2000/svg}text"
-        )
-    ]
-    assert {"12 GB", "16 GB", "24 GB", "80 GB"} <= set(texts)
+    assert [row["tokens"] for row in told["sweep"]] == [2**power for power in range(8, 16)]
+    for row in told["sweep"]:
+        for bits in (4, 16):
+            changes = {"load_in_4bit": bits == 4, "batch_size": 1, "max_length": row["tokens"]}
+            expected = total("sft", **changes) / GIB
+            assert row[f"gib_{bits}bit"] == pytest.approx(expected, abs=0.01)
 
 
 def prepared(run: Path, longest: int) -> None:
@@ -341,20 +269,6 @@ def test_the_longest_row_of_the_data_is_what_is_planned_for(tmp_path):
     assert drawn == RowLengths(100, 777 + 256, 300)
 
 
-@pytest.mark.parametrize("command", ["grpo", "rollout", "eval"])
-def test_rollouts_are_planned_as_long_as_they_may_be_whatever_a_prep_holds(command, tmp_path):
-    """Of tasks neither lengths nor turns are known before; of recorded prompts the prep knows."""
-    prepared(tmp_path, 777)
-    settings = settings_of(command, env="shop.py:Shop", max_length=4096)
-    data = data_of(command, settings, tmp_path)
-    assert data == RowLengths()
-    planned = plan(command, settings, SEVEN, with_memory(80), data)
-    assert (planned.length, planned.length_from, planned.time) == (4096, "max_length", {})
-    if command != "rollout":
-        recorded = settings_of(command, max_length=4096)
-        assert data_of(command, recorded, tmp_path).longest > 777
-
-
 def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
     from agentlite.engine.planning.dry_run import dry_run_memory
 
@@ -374,16 +288,3 @@ def test_a_7b_model_fits_the_card_that_a_profile_is_named_for(profile: str, comm
     settings = resolve.resolve(command, resolve.Given(profile=profile)).settings
     shape = find_shape("Qwen/Qwen2.5-7B-Instruct")
     assert plan(command, settings, shape, machine_of(profile), RowLengths()).gib.fits
-
-
-@pytest.mark.parametrize(("max_length", "rows"), [(1024, 16), (4096, 4), (32768, 1)])
-def test_packed_rows_are_planned_as_the_tokens_of_a_micro_batch(max_length: int, rows: int) -> None:
-    settings = SftSettings(packing=True, batch_tokens=16384, batch_size=3, max_length=max_length)
-    load = load_of("sft", settings, find_shape("Qwen/Qwen2.5-7B-Instruct"), True)
-    assert (load.rows, load.length) == (rows, max_length)
-    assert load_of("sft", settings, load.shape, False).rows == 3  # without CUDA nothing is packed
-    # a packed row is full, however short the rows of the data are
-    assert load_of("sft", settings, load.shape, True, 300).length == max_length
-    alone = SftSettings(batch_size=3, max_length=max_length)
-    for gpu, of in ((True, alone), (False, alone), (False, settings)):
-        assert load_of("sft", of, load.shape, gpu, 300).length == 300
