@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from support.trainers import distill, distill_task, dpo, grpo, preferences, rows, sft, task
 
+from agentlite.engine import adapter, trainer
 from agentlite.engine import distill as distill_trainer
 from agentlite.engine import dpo as dpo_trainer
 from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine import sft as sft_trainer
-from agentlite.engine import trainer
 from agentlite.engine.kto import Answer
 
 LOADED: Any = SimpleNamespace(model="a model", tokenizer="its tokenizer")
@@ -34,11 +34,11 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(**dict.fromkeys(names, Library)))
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(Dataset=dataset))
     for name in ("warming_up", "uncast"):
-        for module in (trainer, trainer.adapter, sft_trainer):
+        for module in (trainer, adapter, sft_trainer):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, lambda trainer_class: trainer_class)
-    monkeypatch.setattr(trainer.adapter, "adapted", lambda loaded, settings: loaded.model)
-    monkeypatch.setattr(trainer.adapter, "keep_reference", lambda model: None)
+    monkeypatch.setattr(adapter, "adapted", lambda loaded, settings: loaded.model)
+    monkeypatch.setattr(adapter, "keep_reference", lambda model: None)
     for module in (distill_trainer, grpo_trainer):
         monkeypatch.setattr(module, "arguments", lambda *_: None)
     monkeypatch.setattr(distill_trainer, "_distilling", lambda trl_class, *_: trl_class)

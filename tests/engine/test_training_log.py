@@ -30,11 +30,10 @@ def test_a_mean_is_over_all_that_was_measured_zeros_too(values, found):
 
 def test_the_pace_is_a_row_for_each_step_and_stops_nothing(tmp_path):
     pace = Pace(tmp_path)
-    pace.note(1, 9, None, 2.5)
-    pace.note(2, 9, 1200.0, 2.5)
+    pace.note(1, 9)
+    pace.note(2, 9)
     first, second = read_rows(tmp_path / "pace.jsonl")
-    assert (first["step"], first["steps"], first["memory_gib"]) == (1, 9, 2.5)
-    assert "tokens" not in first and second["tokens"] == 1200.0
+    assert (first["step"], first["steps"], second["step"]) == (1, 9, 2)
     assert 0 <= second["at"] - first["at"] < 60
     assert abs(second["at"] - time.time()) < 60  # also of a run that another machine carries on
-    Pace(tmp_path / "gone").note(1, 9, None, 2.5)  # a folder that was removed, or a full disk
+    Pace(tmp_path / "gone").note(1, 9)  # a folder that was removed, or a full disk

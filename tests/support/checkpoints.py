@@ -12,4 +12,4 @@ def made(checkpoint: Path, **values: Any) -> None:
     """As if it had been made so."""
     path = checkpoint / checkpoints.MANIFEST
     manifest = msgspec.json.decode(path.read_bytes(), type=checkpoints.CheckpointManifest)
-    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, **values).sealed()))
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, **values)))

@@ -1,0 +1,78 @@
+"""Settings that cannot work together are refused with the setting that is wrong."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentlite.config.gpu_profiles import Gpu
+from agentlite.config.settings import GrpoSettings, SftSettings
+from agentlite.core.errors import UserError
+from agentlite.engine import deepspeed, load, vllm_sampler
+from agentlite.workspace.model_source import Source
+
+WHOLE, ADAPTER = Source("m", "m", None, ""), Source("sft", "m", Path("sft/adapter"), "")
+ZERO2 = {"engine": "hf", "deepspeed": "deepspeed/zero2.json"}
+ZERO3 = {"engine": "hf", "deepspeed": "deepspeed/zero3.json"}
+
+
+@pytest.mark.parametrize(
+    ("given", "source", "location"),
+    [
+        ({"full": True, "load_in_4bit": True}, WHOLE, "sft.full"),
+        ({"full": True}, ADAPTER, "sft.full"),
+        ({**ZERO2, "load_in_4bit": True}, WHOLE, "sft.deepspeed"),
+        ({"deepspeed": "deepspeed/zero2.json"}, WHOLE, "sft.deepspeed"),
+        ({**ZERO3, "segment_weights": "hermes"}, WHOLE, "sft.segment_weights"),
+    ],
+)
+def test_all_weights_and_deepspeed(given, source, location, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    with pytest.raises(UserError) as told:
+        deepspeed.refuse_unfit("sft", SftSettings(**given), source)
+    assert told.value.location == location and told.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "gpu", "packages", "location"),
+    [
+        ({}, True, (), "grpo.vllm"),
+        ({}, False, ("vllm",), "grpo.vllm"),
+        ({"load_in_4bit": True}, True, ("vllm",), "grpo.vllm"),
+        ({"full": True}, True, ("vllm",), "grpo.full"),
+        ({"peft": {"use_dora": True}}, True, ("vllm",), "grpo.peft.use_dora"),
+    ],
+)
+def test_what_vllm_cannot_sample(given, gpu, packages, location, monkeypatch):
+    card = Gpu("RTX 3060", 12, 11.5, 8.6) if gpu else None
+    monkeypatch.setattr(vllm_sampler, "card", lambda: card)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in packages or None)
+    with pytest.raises(UserError) as told:
+        vllm_sampler.refuse(GrpoSettings(vllm=True, **given))
+    assert told.value.location == location and told.value.exit_code == 2
+    vllm_sampler.refuse(GrpoSettings(**given))
+
+
+@pytest.mark.parametrize("given", [{"load_in_4bit": True}, {"attn_implementation": "eager"}])
+def test_what_a_machine_without_a_card_cannot_load(given: dict[str, Any], monkeypatch):
+    monkeypatch.setattr(load, "has_gpu", lambda: False)
+    monkeypatch.setattr(load, "has_driver", lambda: False)
+    with pytest.raises(UserError) as told:
+        load.refuse_unusable(load.loading_of(SftSettings(**given)))
+    assert told.value.location in given and told.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RuntimeError("CUDA out of memory. Tried to allocate"), 7),
+        (ValueError("needs trust_remote_code=True"), 5),
+        (OSError("We couldn't connect to the hub"), 8),
+        (ImportError("flash_attn seems to be not installed"), 5),
+    ],
+)
+def test_errors_of_loading_have_an_exit_code(error: Exception, code: int) -> None:
+    found = load.explained(error, "m")
+    assert isinstance(found, UserError) and found.exit_code == code
