@@ -1,12 +1,10 @@
 """A stage as a command: an option for each of its settings, and what happens when it is typed."""
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
-from click.core import ParameterSource
 
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import (
@@ -23,14 +21,12 @@ from agentlite.config.pipeline import MADE, PASSED_ON, STAGES
 from agentlite.core.errors import UserError
 
 if TYPE_CHECKING:
-    from agentlite.config.resolve import Given, Resolved
-    from agentlite.workspace.run_folder import Result, RunTarget
+    from agentlite.config.resolve import Resolved
+    from agentlite.workspace.run_folder import Result
 
 ARGUMENTS = ("sources", "what")  # settings that are not options but arguments
 # names of agentlite.data.write_formats.SHAPES
 Shape = Literal["openai", "sharegpt", "ms-swift", "llamafactory"]
-MARK = "\0"  # which no word of a command line holds
-WORDS = "agentlite.words"  # in the context: what was typed behind the command
 DEFAULTS = "agentlite.defaults"  # in the context: the settings of a run without options
 
 
@@ -38,7 +34,6 @@ class StageCommand(Command):
     """A command with settings, whose help shows them as they are on this machine."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[WORDS] = tuple(args)
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -146,7 +141,6 @@ def _planned(resolved: "Resolved") -> set[str]:
 
 def run_options(name: str) -> list[click.Parameter]:
     """What every stage takes in addition to its settings."""
-    from agentlite.cli.jobs import SchedulerName
     from agentlite.config.gpu_profiles import AUTO, ProfileName
 
     return [
@@ -200,13 +194,6 @@ def run_options(name: str) -> list[click.Parameter]:
             section=SETTINGS,
             is_flag=True,
             help="show every setting and where it came from",
-        ),
-        Option(
-            ["--print-job"],
-            SchedulerName,
-            section=SETTINGS,
-            default="",
-            help="print the file that runs this command under a scheduler",
         ),
         AS_JSON,
         DEBUG,
@@ -311,9 +298,6 @@ def _run(name: str, options: dict[str, Any]) -> None:
         flags["repair"] = _with_safe_repairs(flags["repair"])
     given = Given(weightings(flags), options["sets"], options["config"], options["profile"])
     target = target_of(name, run, out, options["force"], options["dry_run"], given)
-    if options["print_job"]:
-        _print_job(name, options["print_job"], given, target)
-        return
     resolved = settle(name, given, target)
     if options["print_config"]:
         as_json = json.dumps(as_object(name, resolved), ensure_ascii=False)
@@ -321,38 +305,6 @@ def _run(name: str, options: dict[str, Any]) -> None:
         return
     result = execute(name, resolved.settings, target)
     _present(result, resolved.settings, options["as_json"], show or 0, shape)
-
-
-def _print_job(name: str, scheduler: Any, given: "Given", target: "RunTarget") -> None:
-    """Raises UserError 2 for what the job would not find."""
-    from agentlite.cli.jobs.needs import TypedCommand, job_of
-    from agentlite.cli.jobs.schedulers import SCHEDULERS
-
-    context = click.get_current_context()
-    is_from_env = context.get_parameter_source("run") is ParameterSource.ENVIRONMENT
-    words = without_option(context, context.meta[WORDS], "--print-job", "print_job")
-    command = TypedCommand(name, words, given, target, is_from_env)
-    job = job_of(command, shared=scheduler == "slurm")
-    click.echo(SCHEDULERS[scheduler](job), nl=False)
-
-
-def without_option(
-    context: click.Context, words: tuple[str, ...], flag: str, key: str
-) -> tuple[str, ...]:
-    """The words without that option and its value. Whether a word is the option, or the value of
-    the one before it, only a parser can say: it is if a mark in its place becomes the value.
-    """
-    for at in reversed(range(len(words))):  # of several, the last one counts
-        name, has_value, _ = words[at].partition("=")
-        if name != flag:
-            continue
-        before, behind = words[:at], words[at + (1 if has_value else 2) :]
-        parser = context.command.make_parser(context)
-        with suppress(click.UsageError):
-            values, _, _ = parser.parse_args([*before, f"{flag}={MARK}", *behind])
-            if values.get(key) == MARK:
-                return without_option(context, before + behind, flag, key)
-    return words
 
 
 def _with_safe_repairs(given: str | None) -> str:

@@ -28,7 +28,7 @@ ODD = [
     "..",
     ".x",
 ]
-WAYS: list[tuple[str, ...]] = [(), ("--dry-run",), ("--print-config",), ("--print-job", "slurm")]
+WAYS: list[tuple[str, ...]] = [(), ("--dry-run",), ("--print-config",)]
 
 
 def refused(name: str, command: str) -> bool:

@@ -172,7 +172,7 @@ def _plan(
 
 
 PLANNED = "What to plan"
-NOT_PLANNED = {"out", "force", "dry_run", "print_config", "print_job"}
+NOT_PLANNED = {"out", "force", "dry_run", "print_config"}
 COMMAND = StageCommand(
     "plan",
     callback=_plan,
