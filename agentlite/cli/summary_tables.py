@@ -30,7 +30,6 @@ ENDINGS: dict[EndedBy, str] = {
 VERIFIED = {
     "results": "whose results another process confirms",
     "state": "whose final state another process confirms",
-    "plan": "with the calls of their plan; a model made the results",
     "judge": "in which no judge finds a fault",
 }
 
@@ -131,9 +130,6 @@ def of_make(figures: Mapping[str, Any]) -> list[Line]:
         shown.append(Line("verified", f"{count:,}", VERIFIED[name]))
     for kind, count in figures["filtered"].items():
         shown.append(Line("filtered", f"{count:,}", kind, "yellow"))
-    for kind, count in figures.get("tool_faults", {}).items():
-        words = f"replies for the tools that could not be used: {kind}"
-        shown.append(Line("tool faults", f"{count:,}", words, "yellow"))
     return [*shown, *_judges(figures), *_quality(figures["quality"])]
 
 
@@ -161,8 +157,6 @@ def _quality(quality: Mapping[str, Any]) -> Iterator[Line]:
     """How varied and how hard the dialogs are, and what to look at before they are trained on."""
     if not quality:
         return
-    share = quality["verified_by_execution"]
-    yield Line("executed", f"{share:.0%}", "of the dialogs have calls that a world carried out")
     two = quality["distinct_words"]["2"]
     if two is not None:
         yield Line("diversity", f"{two:.0%}", "of the pairs of words that users say are different")

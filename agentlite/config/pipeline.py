@@ -113,7 +113,6 @@ agentlite make dialogs --env shop.py:Shop -n 500
 agentlite make dialogs --env 'mcp:python server.py' --shares single=1,long=1
 agentlite make dialogs --env bfcl:multi_turn_base --split train
 agentlite make dialogs --env shop.py:Shop --endpoint $URL --model NAME
-agentlite make dialogs --env mock:tools.json --endpoint $URL --model NAME
 agentlite make queries --help
 agentlite make templates --help
 """,

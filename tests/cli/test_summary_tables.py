@@ -214,10 +214,7 @@ def test_dialogs_are_shown_by_kind_with_what_was_not_found_and_what_was_filtered
     ]
     assert of_make({**figures, "wanted": 1200})[0].colour == ""
     agree = {"dialogs": 3, "share": 0.0, "alpha": 0.0}
-    more = {"tool_faults": {"not JSON": 4}, "judges_agree": agree}
-    faults, _, judged = of_make({**figures, **more})[-3:]
-    words = "replies for the tools that could not be used: not JSON"
-    assert faults == Line("tool faults", "4", words, "yellow")
+    judged = of_make({**figures, "judges_agree": agree})[-1]
     assert judged == Line("", "0%", "of 3 dialogs: the judges agree; Krippendorff's alpha 0.00")
     none = {"dialogs": 0, "share": 0.0, "alpha": None}
     assert of_make({**figures, "judges_agree": none})[-1] == Line(
@@ -230,7 +227,6 @@ def test_dialogs_are_shown_by_kind_with_what_was_not_found_and_what_was_filtered
 @pytest.mark.parametrize("spread", [None, 0.0, 0.625], ids=["no encoder", "none", "spread"])
 def test_the_quality_of_dialogs_is_shown_and_what_to_look_at_is_marked(copies, personal, spread):
     quality = {
-        "verified_by_execution": 1.0,
         "distinct_words": {"1": 0.5, "2": 0.75},
         **({} if spread is None else {"spread": spread}),
         "difficulty": {"user_turns": 1.5, "calls": 2.25, "takes_an_earlier_result": 0.5},
@@ -240,7 +236,7 @@ def test_the_quality_of_dialogs_is_shown_and_what_to_look_at_is_marked(copies, p
     counts = {"kept": 4, "wanted": 4, "calls": 9, "tools_called": 3, "kinds": {"single": 4}}
     more: dict[str, dict[str, int]] = {"not_found": {}, "verified": {}, "filtered": {}}
     lines = {line.name: line for line in of_make({**counts, **more, "quality": quality})}
-    assert lines["executed"].figure == "100%" and lines["diversity"].figure == "75%"
+    assert lines["diversity"].figure == "75%"
     assert ("spread" in lines) == (spread is not None)
     assert lines["difficulty"].words.startswith("calls and 1.5 turns of the user")
     assert (lines["near copies"].figure, bool(lines["near copies"].colour)) == (

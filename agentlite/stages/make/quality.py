@@ -33,13 +33,11 @@ def quality(
     records = [*_records(rows)]
     of_users = [[str(one["content"]) for one in _of_users(row)] for row in rows]
     personal = [pii.find(record) for record in records]
-    executed = sum("results" in row["meta"]["verified"] for row in rows)
     return {
         "distinct_words": {str(size): distinct(of_users, size) for size in GRAMS},
         **({"spread": spread([one[0] for one in of_users], encoder)} if encoder else {}),
         "near_copies": len(text_copies([*map(near_text, records)])),
         "personal_data": dict(sum(personal, Counter[str]()).most_common()),
-        "verified_by_execution": executed / len(rows),
         "difficulty": _difficulty(rows, [plans[row["id"]] for row in rows]),
     }
 
