@@ -9,10 +9,10 @@ from typing import NamedTuple
 import click
 
 from agentlite.cli.run_listing import ListedStage, inventory
+from agentlite.cli.stage_state import in_words, stored_stages
 from agentlite.config.pipeline import STAGES, TRAINED
 from agentlite.config.resolve import OWN_FILE
 from agentlite.core.errors import UserError
-from agentlite.deploy.board.stage_state import in_words, stored_stages
 from agentlite.stages.plan_as_command import as_command
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import DEFAULT_RUN, RunTarget

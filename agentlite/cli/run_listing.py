@@ -10,10 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from agentlite.config.pipeline import STAGES
-from agentlite.core.errors import UserError, nearest
-from agentlite.core.row_files import disk_errors
-from agentlite.deploy.board.stage_state import (
+from agentlite.cli.stage_state import (
     CHECKPOINTS,
     State,
     in_words,
@@ -22,6 +19,9 @@ from agentlite.deploy.board.stage_state import (
     state_of,
     stored_stages,
 )
+from agentlite.config.pipeline import STAGES
+from agentlite.core.errors import UserError, nearest
+from agentlite.core.row_files import disk_errors
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.run_folder import StoredStage
 
@@ -115,12 +115,6 @@ def key_figure(stage: StoredStage) -> str:
         loss = last_row(stage.folder / "metrics.jsonl").get("loss")
         return f"loss {loss:.3f}" if loss is not None else ""
     return ""
-
-
-def load_key_figures() -> None:
-    """Imports what `key_figure` needs, which takes a second."""
-    for command in STAGES:
-        importlib.import_module(f"agentlite.stages.{command}")
 
 
 def _refuse_needed(run: Path, name: str) -> None:

@@ -28,7 +28,7 @@ class Opened(NamedTuple):
 
 class Turn(NamedTuple):
     """What the assistant said: the text as the model wrote it, how it ended, and what the protocol
-    reads in it. `ids`: as they were sampled; none where the text is not as it was sampled.
+    reads in it.
     """
 
     text: str
@@ -36,8 +36,6 @@ class Turn(NamedTuple):
     parsed: Parsed
     prompt_tokens: int = 0
     new_tokens: int = 0
-    ids: tuple[int, ...] = ()
-    log_probabilities: tuple[float, ...] = ()
 
 
 def opened(

@@ -7,7 +7,6 @@ from typing import Any
 from agentlite.config.settings import Engine
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.records import Record
 from agentlite.data.openai_messages import Opened, Turn, least_tokens, opened
 from agentlite.deploy.answer_form import AnswerForm, call_form, json_form
 from agentlite.engine import check_libraries
@@ -54,7 +53,6 @@ class ChatModel:
             load_in_8bit=load_in_8bit,
         )
         self.max_length, self.max_new_tokens = max_length, max_new_tokens
-        self.keeps_probabilities = False  # of each token: they cost time, and are for --save
         self.name, self.source = name, find_model(name, run)
         self.template = load_template(self.source.base)
         self.system = system_of(name, run) if system is None else system
@@ -95,11 +93,6 @@ class ChatModel:
         """Tokens that are left for an answer: none or less where the dialog is too long."""
         return self.max_length - len(dialog.ids)
 
-    def opened_text(self, text: str) -> Opened:
-        """A text that the model goes on with, as it stands: no dialog, no template."""
-        ids = self.template.tokenizer.encode(text, add_special_tokens=True).ids
-        return Opened(Record(messages=()), list(ids))
-
     def json_form(self, schema: Mapping[str, Any]) -> AnswerForm:
         """Of an answer that is JSON."""
         return json_form(schema, self.protocol)
@@ -124,9 +117,8 @@ class ChatModel:
             stops=(*of_calls, *decoding.stops),
             max_new_tokens=min(decoding.max_new_tokens, self.room(dialog)),
         )
-        guide, likely = form.guide if form else None, self.keeps_probabilities and not form
-        answer = stream(self.loaded, dialog.ids, decoding, listener, guide, likely=likely)
+        guide = form.guide if form else None
+        answer = stream(self.loaded, dialog.ids, decoding, listener, guide)
         text = form.completed(answer.text) if form else answer.text
         parsed = self.protocol.read(text, dialog.record.tools)
-        sampled = () if form else (answer.ids, answer.log_probabilities)
-        return Turn(text, answer.ended, parsed, len(dialog.ids), answer.new_tokens, *sampled)
+        return Turn(text, answer.ended, parsed, len(dialog.ids), answer.new_tokens)

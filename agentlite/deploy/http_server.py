@@ -10,24 +10,29 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.answer_queue import AnswerQueue, ClientGone, QueueFull
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.deploy.completion_jobs import CHAT, JOBS, ServeJob
+from agentlite.deploy.completion_jobs import ServeJob, chat_job
 from agentlite.deploy.local_server import HOST, LocalHandler, LocalServer, failed
 from agentlite.deploy.openai_api import (
     CompletionBody,
     Refused,
+    end_chunks,
     event,
+    first_chunk,
+    last_chunks,
     new_completion,
+    response,
     until_stops,
+    words_chunk,
 )
-from agentlite.deploy.saved_dialogs import SavedDialogs, ServedPlace
 from agentlite.engine.stream import Listener
 
+COMPLETIONS = "/v1/chat/completions"
 LONGEST_QUEUE = 64
 OF_TOOLS = ("E124", "E211", "E212")  # the reject codes of tools; others are of messages
 
 
 class Server(LocalServer):
-    """`token`: what clients must send as their key; "" for none. `saved`: where dialogs are kept.
+    """`token`: what clients must send as their key; "" for none.
 
     Raises what LocalServer raises.
     """
@@ -40,11 +45,9 @@ class Server(LocalServer):
         host: str = HOST,
         token: str = "",
         longest_queue: int = LONGEST_QUEUE,
-        saved: SavedDialogs | None = None,
     ):
         self.chat_model = chat_model
         self.queue = AnswerQueue(longest_queue)
-        self.saved = saved
         self.is_loading = False
         self.preparing = threading.Lock()  # a template renders for one request at a time
         # one thread runs the model: torch and the allocator keep memory for each that ever did
@@ -112,10 +115,10 @@ class Handler(LocalHandler):
         method, and while the model is being loaded.
         """
         path = self.plain_path
-        if path not in (*JOBS, *self._pages):
-            known = ", ".join([*JOBS, *self._pages])
+        if path not in (COMPLETIONS, *self._pages):
+            known = ", ".join([COMPLETIONS, *self._pages])
             raise Refused(404, f"There is no {path or '/'}: {known}.", kind="not_found_error")
-        allowed = ("POST",) if path in JOBS else ("GET", "HEAD")
+        allowed = ("POST",) if path == COMPLETIONS else ("GET", "HEAD")
         if self.command not in allowed:
             raise Refused(
                 405,
@@ -141,24 +144,20 @@ class Handler(LocalHandler):
             raise Refused(400, reason, param=param, code=error.code) from error
 
     def _completion(self) -> None:
-        path = self._path()
+        self._path()
         body = self.body()
-        make = JOBS[path]
         chat_model = self.server.chat_model
         self.details["model"] = chat_model.name
         with self.server.preparing:
-            job = make(body, chat_model)
+            job = chat_job(body, chat_model)
             del body
         self.details |= {
-            "messages": job.messages,
-            "prompt": sum(len(prompt.ids) for prompt in job.prompts),
+            "messages": len(job.request.messages),
+            "prompt": len(job.prompt.ids),
         }
-        about = new_completion(chat_model.name, job.writer.kind)
-        place: ServedPlace | None = None
-        if self.server.saved and job.writer is CHAT:  # a plain text is not a dialog
-            job, place = self.server.saved.continued(job, chat_model.max_length)
+        about = new_completion(chat_model.name)
         if job.request.stream:
-            self._stream(job, about, place)
+            self._stream(job, about)
             return
         with self._turn():
             turns = [
@@ -168,9 +167,7 @@ class Handler(LocalHandler):
         self.details["new"] = sum(turn.new_tokens for turn in turns)
         if self.is_gone():
             raise ClientGone
-        for turn in turns:
-            self._save(place, job, turn)
-        self.send_object(200, job.writer.response(about, job.request, turns))
+        self.send_object(200, response(about, job.request, turns))
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -193,13 +190,8 @@ class Handler(LocalHandler):
         server = self.server
         return server.model_thread.submit(job.answer, server.chat_model, index, listener).result()
 
-    def _save(self, place: ServedPlace | None, job: ServeJob, turn: Turn) -> None:
-        """An answer is on the disk before its client has it whole."""
-        if self.server.saved and place:
-            self.server.saved.save(place, job, turn)
-
-    def _stream(self, job: ServeJob, about: CompletionBody, place: ServedPlace | None) -> None:
-        writer, turns, index, written = job.writer, list[Turn](), 0, ""
+    def _stream(self, job: ServeJob, about: CompletionBody) -> None:
+        turns, index, written = list[Turn](), 0, ""
 
         def listener(text: str) -> bool:
             nonlocal written
@@ -208,7 +200,7 @@ class Handler(LocalHandler):
             if job.is_wordwise:
                 whole = until_stops(written + text, job.request.stops)
                 if new := whole[len(written) :]:
-                    self._chunks([writer.words(about, index, new)])
+                    self._chunks([words_chunk(about, index, new)])
                 written = whole
             return True
 
@@ -218,12 +210,10 @@ class Handler(LocalHandler):
             try:
                 for index in range(job.answers):
                     written = ""
-                    self._chunks([*rest, writer.first(about, index)])
+                    self._chunks([*rest, first_chunk(about, index)])
                     turns.append(self._answered(job, index, listener))
-                    if not self.is_gone():  # or it is the half of an answer
-                        self._save(place, job, turns[-1])
-                    rest = [*writer.last(about, index, job.request, turns[-1], written)]
-                rest += writer.end(about, job.request, turns)
+                    rest = [*last_chunks(about, index, job.request, turns[-1], written)]
+                rest += end_chunks(about, job.request, turns)
             except UserError as error:
                 rest = [event(failed(error).body)]
             except Refused as refused:

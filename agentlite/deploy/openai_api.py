@@ -2,11 +2,10 @@
 
 import json
 import random
-import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -32,9 +31,10 @@ OFF: Mapping[str, tuple[object, ...]] = {
     "top_k": (0, -1),
     "min_p": (0,),
     "repetition_penalty": (1,),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "modalities": (["text"],),
 }
-PLACE = re.compile(r"\(byte (\d+)\)$")  # in msgspec's errors
-OFF_IN_CHAT = {**OFF, "logprobs": (False,), "top_logprobs": (0,), "modalities": (["text"],)}
 
 
 class Refused(Exception):
@@ -60,9 +60,15 @@ class StreamOptions(Struct, forbid_unknown_fields=True):
     include_obfuscation: bool = False  # asks for padding, which no client may rely on
 
 
-class Sampled(Struct, frozen=True, kw_only=True):
-    """How answers are sampled and sent: the parameters of both kinds of completions."""
+class Request(Struct, frozen=True, kw_only=True):
+    """A chat completion."""
 
+    messages: Annotated[list[dict[str, Any]], Meta(min_length=1)]
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    response_format: dict[str, Any] | None = None
     model: str = ""
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -82,20 +88,6 @@ class Sampled(Struct, frozen=True, kw_only=True):
     def counts_usage(self) -> bool:
         """Whether a stream ends with the numbers of tokens."""
         return bool(self.stream_options and self.stream_options.include_usage)
-
-
-R = TypeVar("R", bound=Sampled)
-
-
-class Request(Sampled, frozen=True, kw_only=True):
-    """A chat completion."""
-
-    messages: Annotated[list[dict[str, Any]], Meta(min_length=1)]
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
-    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
-    response_format: dict[str, Any] | None = None
 
     @property
     def offered(self) -> list[dict[str, object]]:
@@ -130,31 +122,26 @@ def read_request(body: bytes, model: str) -> Request:
     """Raises Refused, 400 or 404, for a body that is not a request, or asks for something that this
     server cannot do.
     """
-    request = read_as(Request, body, model, OFF_IN_CHAT)
+    request = _read(body, model)
     _check_choice(request)
     _check_format(request)
     return request
 
 
-def read_as(kind: type[R], body: bytes, model: str, off: Mapping[str, tuple[object, ...]]) -> R:
-    """A request of a kind. `off`: the parameters that are not supported, and the values with which
-    they ask for nothing. Raises Refused.
-    """
+def _read(body: bytes, model: str) -> Request:
     try:
         given = msgspec.json.decode(body, type=dict[str, Any])
-        known = {name for name in given if name in kind.__struct_fields__}
+        known = {name for name in given if name in Request.__struct_fields__}
         for name in sorted(given.keys() - known - {*PASSED_OVER}):
-            if given[name] is not None and given[name] not in off.get(name, ()):
+            if given[name] is not None and given[name] not in OFF.get(name, ()):
                 raise _unsupported(name, "this server does not know it, or cannot do it")
-        request = msgspec.convert({name: given[name] for name in known}, kind)
+        request = msgspec.convert({name: given[name] for name in known}, Request)
     except msgspec.ValidationError as error:
         path, problem = located(error)
         named = f"`{path}`" if path else "The body of the request"
         raise Refused(400, f"{named}: {problem}.", param=path or None) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(
-            400, f"The body of the request is not JSON: {_unread(body, error)}."
-        ) from error
+        raise Refused(400, "The body of the request is not JSON.") from error
     if request.model not in ("", model):
         raise Refused(
             404,
@@ -166,21 +153,6 @@ def read_as(kind: type[R], body: bytes, model: str, off: Mapping[str, tuple[obje
     if request.stream_options and not request.stream:
         raise _unsupported("stream_options", "it needs `stream`")
     return request
-
-
-def _unread(body: bytes, error: Exception) -> str:
-    """Why a body cannot be read, in our words."""
-    if isinstance(error, RecursionError):
-        return "it is nested too deep"
-    try:
-        body.decode()
-    except UnicodeDecodeError as invalid:
-        return f"it is not UTF-8 at byte {invalid.start + 1}"
-    if not (place := PLACE.search(str(error))):
-        return "it ends too early" if body.strip() else "it is empty"
-    start = int(place[1])
-    piece = body[max(0, start - 20) : start + 20].decode(errors="replace")
-    return f"it is wrong at byte {start + 1}, in {piece!r}"
 
 
 def _unsupported(param: str, why: str) -> Refused:
@@ -218,11 +190,11 @@ def _check_format(request: Request) -> None:
         raise _unsupported("response_format", 'with tools an answer is text: tool_choice "none"')
 
 
-def new_completion(model: str, kind: str = "chatcmpl") -> CompletionBody:
-    return CompletionBody(f"{kind}-{uuid.uuid4().hex[:24]}", int(time.time()), model)
+def new_completion(model: str) -> CompletionBody:
+    return CompletionBody(f"chatcmpl-{uuid.uuid4().hex[:24]}", int(time.time()), model)
 
 
-def seed_of(request: Sampled) -> int:
+def seed_of(request: Request) -> int:
     return random.getrandbits(31) if request.seed is None else request.seed % 2**31
 
 
@@ -252,7 +224,7 @@ def finish(turn: Turn, calls: Sequence[Call] = ()) -> str:
     return "length" if turn.ended == "cut" else "tool_calls" if calls else "stop"
 
 
-def usage(turns: Sequence[Turn], request: Sampled) -> dict[str, int]:
+def usage(turns: Sequence[Turn], request: Request) -> dict[str, int]:
     """Of all answers; the tokens of a prompt count once, however many answers it gets."""
     prompts = sum(turn.prompt_tokens for turn in turns[:: request.n or 1])
     new = sum(turn.new_tokens for turn in turns)

@@ -13,17 +13,12 @@ Listener = Callable[[str], bool]  # gets each new piece of text; False: nobody l
 
 
 class StreamedAnswer(NamedTuple):
-    """The text, stop string included and end of turn left out; how it ended; its tokens.
-
-    `log_probabilities`: of each id, at the temperature it was drawn at (at 1 for the likeliest),
-    before top-p; none unless asked for.
-    """
+    """The text, stop string included and end of turn left out; how it ended; its tokens."""
 
     text: str
     ended: Ending
     new_tokens: int
     ids: tuple[int, ...] = ()
-    log_probabilities: tuple[float, ...] = ()
 
 
 def stream(
@@ -32,12 +27,9 @@ def stream(
     decoding: Decoding,
     listener: Listener,
     guide: Guide | None = None,
-    *,
-    likely: bool = False,
 ) -> StreamedAnswer:
     """At temperature 0 the text that generate.generate gives. `guide`: what the answer may be; it
-    ends with a stop where nothing may follow. `likely`: with log-probabilities. Raises UserError 7
-    if the prompt does not fit into
+    ends with a stop where nothing may follow. Raises UserError 7 if the prompt does not fit into
     memory.
     """
     import torch
@@ -46,7 +38,6 @@ def stream(
     ids = torch.tensor([list(prompt)], device=loaded.model.device)
     watcher = _Watcher(loaded, decoding, len(prompt), listener)
     samples = decoding.temperature > 0 and guide is None
-    logits = _Logits(decoding.temperature if samples else 1.0)
     if guide is not None:
         watcher.choice = GuidedChoice(loaded.tokenizer, guide, watcher.ends, decoding)
     if samples:
@@ -61,9 +52,7 @@ def stream(
                 pad_token_id=loaded.tokenizer.pad_token_id,
                 stopping_criteria=StoppingCriteriaList([watcher]),
                 # temperature and top-p are applied behind these
-                logits_processor=LogitsProcessorList(
-                    [*([logits] if likely else []), *([watcher.choice] if watcher.choice else [])]
-                ),
+                logits_processor=LogitsProcessorList([watcher.choice] if watcher.choice else []),
                 do_sample=samples,
                 temperature=decoding.temperature if samples else None,
                 top_p=decoding.top_p if samples else None,
@@ -77,33 +66,7 @@ def stream(
             f"a prompt of {len(prompt)} tokens", "Lower --max-length, or add --load-in-4bit."
         ) from error
     new = output[0, len(prompt) :].tolist()
-    return watcher.whole(new)._replace(log_probabilities=logits.of(new) if likely else ())
-
-
-class _Logits:
-    """A logits processor of transformers that changes nothing: it notes what each token was drawn
-    from, until the next one is.
-    """
-
-    def __init__(self, temperature: float):
-        self.temperature = temperature
-        self.latest: Any = None
-        self.found: list[float] = []
-
-    def __call__(self, ids: Any, scores: Any) -> Any:
-        if self.latest is not None:
-            self._note(int(ids[0, -1]))
-        self.latest = scores[0]
-        return scores
-
-    def of(self, ids: Sequence[int]) -> tuple[float, ...]:
-        """Those of an answer, once it is whole."""
-        self._note(ids[-1])
-        return tuple(self.found)
-
-    def _note(self, token: int) -> None:
-        logits = self.latest.float() / self.temperature
-        self.found.append(float(logits[token] - logits.logsumexp(-1)))
+    return watcher.whole(new)
 
 
 class _Watcher:

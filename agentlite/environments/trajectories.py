@@ -20,7 +20,6 @@ EndedBy = Literal["user", "done", "turns", "length", "unwritten", "world", "unan
 LOST: tuple[EndedBy, ...] = ("world", "unanswered")  # no score: it says nothing about the model
 
 TRAJECTORIES = "trajectories.jsonl"
-SERVER = "serve"  # the environment of dialogs that `agentlite serve` has answered
 READ = -1  # in place of a turn's number: an id that was not sampled
 
 

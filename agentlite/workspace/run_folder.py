@@ -415,7 +415,7 @@ def _was_written(folder: Path) -> bool:
 
 
 def _folders_in(folder: str) -> list[str]:
-    """Without pathlib, which takes several times as long: the board asks a thousand workspaces."""
+    """Without pathlib, which takes several times as long."""
     try:
         with os.scandir(folder) as entries:
             return [entry.path for entry in entries if entry.is_dir()]
@@ -499,7 +499,7 @@ def refuse_running(folder: Path) -> None:
     if who := holder(folder):
         raise UserError(
             f"is running: {who}.",
-            "Wait until it is done: `agentlite runs --watch` follows it.",
+            "Wait until it is done: `agentlite runs` says how far it is.",
             location=str(folder),
             exit_code=LOCKED,
         )

@@ -10,10 +10,9 @@ import pytest
 
 from agentlite.cli import run_listing
 from agentlite.cli.run_listing import free, inventory, size
-from agentlite.cli.run_watch import watch
+from agentlite.cli.stage_state import in_words
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import write_rows
-from agentlite.deploy.board.stage_state import in_words
 from agentlite.report.read_run import read_run
 from agentlite.workspace import run_folder
 from agentlite.workspace.folder_lock import held
@@ -168,10 +167,6 @@ def test_a_folder_that_is_no_workspace_is_refused_with_a_way_on(tmp_path, name, 
     with pytest.raises(UserError, match=problem) as refused:
         inventory(tmp_path / name)
     assert fix.replace("RUN", str(tmp_path / name)) in refused.value.fix
-    if not (tmp_path / name).is_dir():
-        for as_json in (False, True):
-            with pytest.raises(UserError, match=problem):
-                watch([tmp_path / "outer", tmp_path / name], json_lines=as_json)
 
 
 def test_a_stage_whose_plan_is_lost_is_listed_as_broken(tmp_path):

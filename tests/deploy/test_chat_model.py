@@ -8,7 +8,6 @@ import pytest
 
 from agentlite.core.errors import UserError
 from agentlite.deploy import chat_model
-from agentlite.deploy.answer_form import AnswerForm
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading
@@ -67,10 +66,8 @@ def test_an_answer_ends_at_its_limit_and_at_the_stops_of_calls_if_there_are_tool
     made.protocol, made.loaded = protocol, None  # type: ignore[assignment]
     asked: list[Any] = []
 
-    def stream(
-        loaded: Any, ids: Any, decoding: Decoding, listener: Any, guide: Any, *, likely: bool
-    ) -> Any:
-        assert guide is None and not likely
+    def stream(loaded: Any, ids: Any, decoding: Decoding, listener: Any, guide: Any) -> Any:
+        assert guide is None
         asked.append((ids, decoding))
         return StreamedAnswer("said", "turn", 3)
 
@@ -87,42 +84,12 @@ def test_an_answer_ends_at_its_limit_and_at_the_stops_of_calls_if_there_are_tool
     assert turn.parsed == ("said", offered, parsed)
 
 
-@pytest.mark.parametrize("formed", [False, True])
-@pytest.mark.parametrize("keeps", [False, True])
-def test_tokens_are_kept_with_their_probabilities_but_not_of_an_answer_that_is_made_to_fit(
-    tmp_path, monkeypatch, keeps, formed
-):
-    """Of such an answer the text is completed, so that the tokens are not all of it."""
-    made, wanted = model(tmp_path), list[bool]()
-    made.loaded, made.keeps_probabilities = None, keeps  # type: ignore[assignment]
-
-    def stream(*_: Any, likely: bool) -> Any:
-        wanted.append(likely)
-        return StreamedAnswer('{"a": 1', "stop", 2, (7, 8), (-1.0, -2.0) if likely else ())
-
-    monkeypatch.setattr(chat_model, "stream", stream)
-    form: Any = AnswerForm(None, str, endings={"{": "}"}) if formed else None  # type: ignore[arg-type]
-    turn = made.answer(made.opened([{"role": "user", "content": "Hi"}], []), Decoding(9), form=form)
-    assert wanted == [keeps and not formed] and turn.text == ('{"a": 1}' if formed else '{"a": 1')
-    assert turn.ids == (() if formed else (7, 8))
-    assert turn.log_probabilities == ((-1.0, -2.0) if keeps and not formed else ())
-
-
 def test_a_model_is_loaded_as_it_is_named(tmp_path):
     made = model(
         tmp_path, engine="hf", max_length=77, max_new_tokens=5, load_in_4bit=True, load_in_8bit=True
     )
     assert made.loading == Loading("hf", 77, load_in_4bit=True, load_in_8bit=True)
     assert model(tmp_path).loading == Loading("unsloth", 2048)
-
-
-@pytest.mark.parametrize("engine", ["unsloth", "hf"])
-def test_libraries_are_looked_for_before_anything_is_loaded(tmp_path, monkeypatch, engine):
-    made, calls = model(tmp_path, engine=engine), list[object]()
-    monkeypatch.setattr(chat_model, "load_for_inference", lambda *_: calls.append("loaded"))
-    monkeypatch.setattr(chat_model, "check_libraries", calls.append)
-    made.load()
-    assert calls == [engine, "loaded"]
 
 
 def test_a_system_text_stands_before_messages_alone_that_have_none(tmp_path):
@@ -132,21 +99,6 @@ def test_a_system_text_stands_before_messages_alone_that_have_none(tmp_path):
     for role in ("system", "developer"):
         own = [{"role": role, "content": "Be brief."}, question]
         assert made.with_system(own) == own
-
-
-def test_a_plain_text_begins_as_the_tokenizer_begins_every_text(tmp_path):
-    from tokenizers import Tokenizer
-    from tokenizers.processors import TemplateProcessing
-
-    made = model(tmp_path)
-    whole = Tokenizer.from_str(made.template.tokenizer.to_str())
-    plain = made.opened_text("Once").ids
-    begin = whole.token_to_id("<|im_start|>")
-    whole.post_processor = TemplateProcessing(
-        single="<|im_start|> $A", special_tokens=[("<|im_start|>", begin)]
-    )
-    made.template = SimpleNamespace(tokenizer=whole)  # type: ignore[assignment]
-    assert made.opened_text("Once").ids == [begin, *plain]
 
 
 def test_a_dialog_without_a_system_turn_gets_the_one_that_is_named_or_that_of_the_prep(

@@ -11,11 +11,9 @@ from agentlite.data.openai_messages import Opened, Turn
 from agentlite.deploy.answer_form import AnswerForm
 from agentlite.deploy.completion_jobs import (
     RETRY_TEMPERATURE,
-    TEXT,
     TRIES,
     ServeJob,
     chat_job,
-    text_job,
 )
 from agentlite.deploy.openai_api import Refused
 from agentlite.engine.decoding import Decoding
@@ -34,15 +32,6 @@ class Echo:
 class Asked:
     def __init__(self, n: int | None):
         self.n = n
-
-
-@pytest.mark.parametrize(("n", "texts"), [(None, "ab"), (1, "ab"), (2, "aabb"), (3, "aaabbb")])
-def test_each_prompt_has_its_answers_side_by_side_and_no_two_share_a_seed(n, texts):
-    job = ServeJob(Asked(n), TEXT, ["a", "b"], 1, Decoding(8, 1.0))
-    Echo.seeds.clear()
-    answers = [job.answer(Echo(), index, lambda *_: None).text for index in range(job.answers)]
-    assert "".join(answers) == texts
-    assert len({*Echo.seeds}) == len(texts)
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -75,7 +64,7 @@ FITTING = AnswerForm(Guide(()), lambda turn: "" if turn.text == "fits" else "odd
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.5])
 def test_the_tokens_of_every_try_are_counted_and_a_later_try_is_no_colder(temperature):
     tries = Tries(("no", "turn"), ("no", "stop"), ("fits", "turn"))
-    job = ServeJob(Asked(1), TEXT, ["a"], 1, Decoding(8, temperature), FITTING)
+    job = ServeJob(Asked(1), "a", Decoding(8, temperature), FITTING)
     assert job.answer(tries, 0, lambda *_: None).new_tokens == 15
     later = max(temperature, RETRY_TEMPERATURE)
     assert [one.temperature for one in tries.decodings] == [temperature, later, later]
@@ -84,7 +73,7 @@ def test_the_tokens_of_every_try_are_counted_and_a_later_try_is_no_colder(temper
 def test_an_answer_that_is_cut_is_given_as_it_is():
     """Whether it would have fitted nobody knows; a longer one is what helps."""
     tries = Tries(("no", "cut"))
-    job = ServeJob(Asked(1), TEXT, ["a"], 1, Decoding(8), FITTING)
+    job = ServeJob(Asked(1), "a", Decoding(8), FITTING)
     assert job.answer(tries, 0, lambda *_: None)[:2] == ("no", "cut")
 
 
@@ -99,9 +88,6 @@ class Named:
     def opened(self, messages: Any, tools: Any) -> Opened:
         names = [tool["function"]["name"] for tool in tools]
         return Opened(Record(messages=(), tools=tuple(map(Tool, names))), [1, 2])
-
-    def opened_text(self, text: str) -> Opened:
-        return Opened(Record(messages=()), [1] * len(text.strip()))
 
     def json_form(self, schema: Any) -> Any:
         return schema
@@ -150,25 +136,3 @@ def test_tools_count_before_anything_is_rendered(monkeypatch):
     with pytest.raises(Refused, match="at least 122 tokens") as refused:
         chat(tools=offered("f", "g"))
     assert refused.value.body["error"]["code"] == "context_length_exceeded"
-
-
-def text(*prompts: str, **fields: Any) -> ServeJob:
-    body = json.dumps({"prompt": list(prompts), **fields}).encode()
-    return text_job(body, Named())  # type: ignore[arg-type]
-
-
-def test_every_text_has_room_and_none_is_empty(monkeypatch):
-    job = text("ab", "c", n=2)
-    assert [len(prompt.ids) for prompt in job.prompts] == [2, 1]
-    assert (job.answers, job.messages, job.decoding.max_new_tokens) == (4, 2, 40)
-    assert text("a", max_tokens=7).decoding.max_new_tokens == 7
-    for prompts in (("a", " "), (" ", "a")):
-        with pytest.raises(Refused, match="prompt is empty"):
-            text(*prompts)
-    monkeypatch.setattr(Named, "least_tokens", lambda *_: 0)
-    with pytest.raises(Refused, match="resulted in 100 tokens"):
-        text("a", "b" * 100)
-    monkeypatch.setattr(Named, "least_tokens", lambda *_: 100)
-    monkeypatch.setattr(Named, "opened_text", lambda *_: pytest.fail("it was cut into tokens"))
-    with pytest.raises(Refused, match="at least 100 tokens"):
-        text("a")

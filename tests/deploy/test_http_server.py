@@ -20,14 +20,9 @@ from support.processes import start
 from support.samples import OSLO, WEATHER_TOOL
 
 import agentlite
-from agentlite.core.errors import UserError
 from agentlite.core.json_schema import fits
-from agentlite.core.records import Call, Parsed
-from agentlite.data.openai_messages import Turn
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.http_server import Server
-from agentlite.deploy.local_server import LONGEST_BODY
-from agentlite.deploy.openai_api import finished_calls, read_request
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.generate import generate
 from agentlite.engine.stream import stream
@@ -70,21 +65,6 @@ def test_a_call_goes_out_and_its_result_comes_back(client):
         "Yes, 4 mm.",
     )
     assert second.usage.prompt_tokens > first.usage.prompt_tokens > 0
-
-
-def test_the_newer_limit_of_tokens_is_the_one_that_counts(client):
-    answer = client.chat.completions.create(**ASKED, max_tokens=40, max_completion_tokens=2)
-    assert (answer.usage.completion_tokens, answer.choices[0].finish_reason) == (2, "length")
-
-
-@pytest.mark.parametrize(("several", "count"), [(None, 2), (True, 2), (False, 1)])
-def test_calls_side_by_side_are_given_unless_the_client_wants_one(several, count):
-    calls = (Call("f", {}, ""), Call("g", {}, ""))
-    request = read_request(
-        json.dumps({"messages": [OSLO], "parallel_tool_calls": several}).encode(), "sft"
-    )
-    turn = Turn("", "turn", Parsed("", calls))
-    assert [call.name for call in finished_calls(turn, request)] == ["f", "g"][:count]
 
 
 def test_it_calls_as_eval_does(client, caller):
@@ -183,11 +163,6 @@ def test_a_forced_call_is_made_and_fits_its_tool(client, choice, names, stream):
         assert fits(json.loads(arguments), tool["function"]["parameters"])
 
 
-def test_a_choice_of_none_is_answered_in_words(client):
-    answer = client.chat.completions.create(**ASKED, tool_choice="none")
-    assert not answer.choices[0].message.tool_calls and answer.choices[0].message.content
-
-
 PERSON = {
     "type": "object",
     "properties": {"age": {"type": "integer"}, "kind": {"enum": ["cat", "dog"]}},
@@ -242,27 +217,6 @@ def test_several_answers_are_those_of_their_seeds(client):
     for part in parts:
         streamed[part.choices[0].index] += part.choices[0].delta.content or ""
     assert streamed == texts
-
-
-def test_a_plain_text_goes_on_as_it_stands(client, chat_model):
-    from openai import BadRequestError
-
-    asked = {"model": "sft", "prompt": "Once upon a time", "max_tokens": 8}
-    answer = client.completions.create(**asked)
-    assert answer.object == "text_completion"
-    ids = chat_model.template.encode(asked["prompt"])
-    end = chat_model.template.token_id(chat_model.template.turn_end)
-    said = stream(chat_model.loaded, ids, Decoding(8, turn_end=end), lambda text: True)
-    assert answer.choices[0].text == said.text and answer.usage.prompt_tokens == len(ids)
-    parts = list(
-        client.completions.create(**asked, stream=True, stream_options={"include_usage": True})
-    )
-    assert "".join(part.choices[0].text for part in parts[:-1]) == said.text
-    assert parts[-1].usage == answer.usage
-    several = client.completions.create(**asked | {"prompt": ["Once", "Twice"]}, n=2)
-    assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
-    with pytest.raises(BadRequestError, match="maximum context length"):
-        client.completions.create(**asked | {"prompt": "wet " * 900})
 
 
 BAD = {
@@ -354,30 +308,6 @@ def test_a_bad_request_is_told_why_and_the_next_one_is_answered(server, name):
     assert json.loads(connection.getresponse().read())["data"][0]["id"] == "sft"
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "headers", "status"),
-    [
-        ("POST", "/v1/embeddings", {}, 404),
-        ("GET", "/v1/chat/completions", {}, 405),
-        ("PUT", "/v1/models", {}, 405),
-        ("GET", "/v1/models", {"Host": "evil.example"}, 403),
-        ("GET", "/v1/models", {"Origin": "https://evil.example"}, 403),
-        ("POST", "/v1/chat/completions", {"Content-Length": str(LONGEST_BODY + 1)}, 413),
-        ("POST", "/v1/chat/completions", {"Content-Length": "many"}, 411),
-        ("GET", "/v1/models", {"Origin": "http://localhost:3000"}, 200),
-        ("GET", "/health", {}, 200),
-    ],
-)
-def test_what_is_no_completion(server, method, path, headers, status):
-    connection = http.client.HTTPConnection(*server.server_address, timeout=20)
-    connection.putrequest(method, path, skip_host="Host" in headers)
-    for name, value in ({"Content-Length": "0"} | headers).items():
-        connection.putheader(name, value)
-    connection.endheaders()
-    answer = connection.getresponse()
-    assert answer.status == status and ("error" in json.loads(answer.read())) == (status != 200)
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_hangs_up_is_not_worked_for(server, client, monkeypatch, stream):
     made: list[int] = []
@@ -407,11 +337,6 @@ def test_a_client_that_hangs_up_is_not_worked_for(server, client, monkeypatch, s
     assert not made or made[0] < 400
     monkeypatch.undo()
     assert client.chat.completions.create(**ASKED).choices[0].finish_reason == "tool_calls"
-
-
-def test_a_port_in_use_is_told_before_anything_is_loaded(server, chat_model):
-    with pytest.raises(UserError, match=r"cannot listen on port.*\n.*--port 0"):
-        Server(chat_model, server.server_address[1])
 
 
 def test_the_command_says_where_it_is_and_ends_when_told_to(caller):

@@ -129,7 +129,7 @@ def test_a_stage_that_is_being_made_is_running_for_its_readers(tmp_path):
         with open_stage(folder, PLAN, force=True):
             with pytest.raises(UserError, match=f"is running: process {os.getpid()} ") as refused:
                 read_it()
-            assert refused.value.exit_code == 75 and "agentlite runs --watch" in str(refused.value)
+            assert refused.value.exit_code == 75 and "agentlite runs" in str(refused.value)
         with pytest.raises(UserError, match="is not finished"):
             read_it()
 

@@ -9,7 +9,6 @@ from support.examples import in_turn
 from agentlite.cli.main import group
 from agentlite.config.pipeline import STAGES, typed
 from agentlite.core.errors import UserError
-from agentlite.deploy.board.stage_form import words
 from agentlite.report import write_report
 from agentlite.stages.api import call
 from agentlite.workspace.stage_name import TAKEN, refuse_odd_name
@@ -62,19 +61,10 @@ def test_no_stage_has_an_odd_name_or_that_of_another_command(
             group.main(arguments, "agentlite", standalone_mode=False)
         assert error.value.location == "--out"
     options: dict[str, Any] = {"out": name}
-    for start in (lambda: call(command, None, options), lambda: words(command, "", options)):
-        with pytest.raises(UserError) as error:
-            start()
-        assert error.value.location == "--out"
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", [*ODD, *TAKEN])
-def test_served_dialogs_have_no_odd_name_either(name: str, tmp_path: Path) -> None:
-    arguments = ["serve", "smollm2-135m", "--run", str(tmp_path), f"--save={name}"]
     with pytest.raises(UserError) as error:
-        group.main(arguments, "agentlite", standalone_mode=False)
-    assert error.value.location == "--save" and "--save rollout-2" in error.value.fix
+        call(command, None, options)
+    assert error.value.location == "--out"
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

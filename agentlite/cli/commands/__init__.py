@@ -41,7 +41,6 @@ agentlite plan --sweep
         """
 agentlite runs
 agentlite runs runs/* --json
-agentlite runs --watch
 agentlite runs --rm sft
 """,
         "list ls status",
@@ -54,15 +53,6 @@ agentlite report --run runs/weather --no-browser
 agentlite report --json | jq -r '.sentences[][]'
 """,
         "open show view html",
-    ),
-    "board": OtherCommand(
-        "Open a local page over workspaces: curves, tables, reports, and forms to start stages.",
-        """
-agentlite board
-agentlite board runs ../other/runs --port 0
-agentlite board runs/weather --read-only --no-browser
-""",
-        "dashboard ui gui web studio tensorboard watch",
     ),
     "chat": OtherCommand(
         "Talk to a model, and answer its calls: by hand, from a file or with Python functions.",

@@ -1,4 +1,4 @@
-"""`agentlite runs`: a line for each stage of a workspace; --watch follows them; --rm frees disk."""
+"""`agentlite runs`: a line for each stage of a workspace; --rm frees disk."""
 
 import shlex
 from pathlib import Path
@@ -9,10 +9,9 @@ import msgspec
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import AS_JSON, DEBUG, RUN, WORKSPACE, Option, OptionType
 from agentlite.cli.run_listing import Freed, ListedStage, free, inventory
+from agentlite.cli.stage_state import in_words
 from agentlite.config.metavars import Folder, StageName
 from agentlite.core.console import print_table
-from agentlite.core.errors import UserError
-from agentlite.deploy.board.stage_state import in_words
 from agentlite.workspace.run_folder import DEFAULT_RUN
 
 
@@ -20,19 +19,12 @@ def runs(
     folders: tuple[str, ...],
     run: str,
     names: tuple[str, ...],
-    follow: bool,
     as_json: bool,
     debug: bool,
 ) -> None:
     """Prints the stages, or what was freed."""
     workspaces = [Path(folder) for folder in folders or (run,)]
-    if follow and names:
-        raise UserError("cannot be used with --rm.", "Leave one of them out.", location="--watch")
-    if follow:
-        from agentlite.cli.run_watch import watch
-
-        watch(workspaces, json_lines=as_json)
-    elif names:
+    if names:
         _print_freed([row for folder in workspaces for row in free(folder, names)], as_json)
     else:
         _print_stages([row for folder in workspaces for row in inventory(folder)], as_json)
@@ -99,12 +91,6 @@ COMMAND = Command(
             section=WORKSPACE,
             multiple=True,
             help="free the checkpoints of a finished stage; its results stay",
-        ),
-        Option(
-            ["--watch", "follow"],
-            section=WORKSPACE,
-            is_flag=True,
-            help="follow the stages until Ctrl-C; with --json, a line for each change",
         ),
         RUN,
         AS_JSON,

@@ -69,10 +69,10 @@ def test_the_port_is_taken_first_and_the_options_reach_the_server(monkeypatch, c
     monkeypatch.setenv("SERVE_TOKEN", GOOD)
     before = signal.getsignal(signal.SIGTERM)
     try:
-        serve("sft", 8, "0.0.0.0", "SERVE_TOKEN", 3, "", "r", as_json, False, system="Be brief.")
+        serve("sft", 8, "0.0.0.0", "SERVE_TOKEN", 3, "r", as_json, False, system="Be brief.")
     finally:
         signal.signal(signal.SIGTERM, before)
-    given = {"host": "0.0.0.0", "token": GOOD, "longest_queue": 3, "saved": None}
+    given = {"host": "0.0.0.0", "token": GOOD, "longest_queue": 3}
     model = ("model", "sft", "r", {"system": "Be brief."})
     assert steps == [model, ("server", 8, given), "load", True, "closed"]
     out, err = capsys.readouterr()

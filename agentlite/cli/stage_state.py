@@ -1,12 +1,14 @@
 """The state of a stage by its files: done, half done, running, failed or broken; how far it is."""
 
+import itertools
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from agentlite.config.pipeline import TRAINERS
-from agentlite.deploy.board.growing_rows import count_rows, newest_rows
+from agentlite.core.row_files import Row
 from agentlite.engine.checkpoints import MANIFEST
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.run_folder import StoredStage
@@ -15,7 +17,8 @@ State = Literal["done", "half", "running", "failed", "broken"]
 CHECKPOINTS = "checkpoints"
 # a line for each answer, or each command of a cell, as they come
 ANSWERS = {"pairs": "candidates.jsonl", "eval": "answers.jsonl", "ablate": "commands.jsonl"}
-LAST_ROW = 1 << 16  # bytes at the end of a log that hold its last row
+LAST_ROWS = 1 << 16  # bytes at the end of a log that hold its last rows
+RECENT = 30  # rows of the pace that the time left is estimated from
 
 
 class StageState(NamedTuple):
@@ -80,7 +83,25 @@ def _progress(stage: StoredStage, *, running: bool) -> str:
         if newest
         else plan.settings.get("max_steps")
     )
-    return f"step {step} of {steps}" if steps else f"step {step}"
+    left = _time_left(folder) if running else ""
+    return f"step {step} of {steps}{left}" if steps else f"step {step}{left}"
+
+
+def _time_left(folder: Path) -> str:
+    """`, 5 min left`, by the median of the last steps; "" where it is not known."""
+    rows = last_rows(folder / "pace.jsonl", RECENT)
+    paces = sorted(
+        (later["at"] - earlier["at"]) / (later["step"] - earlier["step"])
+        for earlier, later in itertools.pairwise(rows)
+        if later["step"] > earlier["step"]
+    )
+    if not paces:
+        return ""
+    seconds = paces[len(paces) // 2] * (rows[-1]["steps"] - rows[-1]["step"])
+    for name, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f", {seconds / length:.0f} {name} left"
+    return f", {seconds:.0f} s left"
 
 
 def in_words(state: State, detail: str) -> str:
@@ -91,8 +112,34 @@ def in_words(state: State, detail: str) -> str:
 
 def last_row(path: Path) -> dict[str, Any]:
     """The last whole line of a file that may be growing."""
-    found = newest_rows(path, 1, LAST_ROW)
+    found = last_rows(path, 1)
     return found[0] if found else {}
+
+
+def last_rows(path: Path, most: int) -> list[Row]:
+    """The last whole rows of a file that may be growing; [] for one that cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_ROWS))
+            piece = file.read()
+    except OSError:
+        return []
+    found: list[Row] = []
+    for line in piece[: piece.rfind(b"\n") + 1].splitlines()[-most:]:
+        try:
+            found.append(json.loads(line))
+        except ValueError:  # the first of them may begin before the piece
+            continue
+    return found
+
+
+def count_rows(path: Path) -> int:
+    """The whole lines of a file; 0 for one that is missing."""
+    try:
+        with open(path, "rb") as file:
+            return sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 20), b""))
+    except OSError:
+        return 0
 
 
 def _json(path: Path) -> dict[str, Any]:

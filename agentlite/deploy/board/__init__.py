@@ -1,1 +1,0 @@
-"""The board: one local page over any number of workspaces, which follows them while they grow."""
