@@ -7,15 +7,13 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from agentlite.core.errors import LOCKED, USAGE, UserError
 from agentlite.core.records import Ending
 from agentlite.core.row_files import read_rows
 from agentlite.workspace import run_folder
-from agentlite.workspace.folder_lock import holder
 
 # the user has nothing more to say; the limit of turns, or of those of a simulated user; no room
 # for another answer; the dialog cannot be written in the model's protocol; the world is lost; the
-# server of a model has no answer; a client of `serve` never sent the results of a call
+# server of a model has no answer
 EndedBy = Literal["user", "done", "turns", "length", "unwritten", "world", "unanswered", "left"]
 LOST: tuple[EndedBy, ...] = ("world", "unanswered")  # no score: it says nothing about the model
 
@@ -177,20 +175,10 @@ def is_rollout(folder: Path) -> bool:
 
 def finished_rollout(folder: Path) -> Path:
     """The trajectories of a stage. Raises UserError 2 or 3 for one that is missing, half done,
-    changed, or none of these, 75 for one that is being made.
+    changed, or none of these.
     """
     plan = run_folder.read_plan(folder) if is_rollout(folder) else None
     command = plan.command if plan else "rollout"
-    if plan and plan.settings.get("env") == SERVER and not run_folder.is_finished(folder):
-        who = holder(folder)
-        raise UserError(
-            f"its server is running: {who}." if who else "its server was killed.",
-            "Stop it with Ctrl-C."
-            if who
-            else "Start the same `agentlite serve --save` again, and stop it with Ctrl-C.",
-            location=str(folder),
-            exit_code=LOCKED if who else USAGE,
-        )
     run_folder.finished(folder, command)
     return folder / TRAJECTORIES
 

@@ -37,7 +37,7 @@ class Asked:
 @pytest.mark.parametrize("n", [1, 3])
 def test_no_try_of_an_answer_has_the_seed_of_another_try_or_answer(n):
     form = AnswerForm(Guide(()), lambda turn: "no call")
-    job = ServeJob(Asked(n), TEXT, ["a", "b"], 1, Decoding(8, 1.0, seed=2**31 - 2), form)
+    job = ServeJob(Asked(n), "a", Decoding(8, 1.0, seed=2**31 - 2), form)
     Echo.seeds.clear()
     for index in range(job.answers):
         with pytest.raises(Refused, match="no call"):
