@@ -119,6 +119,7 @@ BEFORE_CHINESE = re.compile("[ ，。、；）)”]{0,2}" + CHINESE)
 # what stands right after an amount
 COUNTED = re.compile(" ?(?:[美欧日]?元|字节|毫?秒|吨|米|公里|除以|乘以|加上|减去|转换)")
 MASK = re.compile("<?[A-Z]+_[0-9]+>")  # its beginning may be cut off
+NUMBER_MASKS = ("<IDENTITY", "<CARD", "<PHONE")
 PAID = re.compile(r"card|visa|amex|credit|debit|unionpay|卡号|银行卡|信用卡|储蓄卡", re.IGNORECASE)
 # what stands last before a number that counts or names a thing
 THING = re.compile(
@@ -152,8 +153,8 @@ def find(record: Record) -> Counter[str]:
 def mask(record: Record) -> tuple[Record, Counter[str]]:
     """The record with a mask for every value, and how many there were of each kind.
 
-    A value has one mask wherever it stands, however it is written: `<PHONE_1>`. What is masked is a
-    variant: it has the id of what was read as its `parent`.
+    A value has one mask wherever it stands, however it is written: `<PHONE_1>`, and 0 where it is a
+    number. What is masked is a variant: it has the id of what was read as its `parent`.
     """
     counts: Counter[str] = Counter()
     while spots := _found(
@@ -366,8 +367,8 @@ def _masked(contents: object, masks: Mapping[str, str]) -> object:
         if isinstance(value, str):
             return pattern.sub(lambda match: masks[match[0]], value)
         if type(value) is int:
-            mask = masks.get(str(value), "")  # a password's digits may be a number of its own
-            return mask if mask.startswith(("<IDENTITY", "<CARD", "<PHONE")) else value
+            # 0, so that it stays a number; a password's digits may be a number of its own
+            return 0 if masks.get(str(value), "").startswith(NUMBER_MASKS) else value
         if isinstance(value, dict):
             return {masked(key): masked(inner) for key, inner in value.items()}
         return [masked(inner) for inner in value] if isinstance(value, list | tuple) else value
