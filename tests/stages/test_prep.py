@@ -129,9 +129,6 @@ def test_the_counts_of_the_files_add_up_to_those_of_the_whole(tmp_path: Path) ->
     assert files[str(DATA / "formats" / "glaive.jsonl")]["formats"] == {"glaive": 5}
 
 
-# --- rejects go back ---
-
-
 REPAIRABLE = {
     "literal": str(row(1)).encode(),
     "json": line(n=1).replace(b"Yes.", b'so "yes" it is'),
@@ -195,9 +192,6 @@ def test_a_long_dialog_is_cut_by_whole_steps_and_the_ledger_says_so(tmp_path: Pa
     path.write_bytes(json.dumps(longer).encode() + b"\n" + good())
     # no step more would have fitted
     assert run(path, tmp_path, max_length=700, out="one more").figures["rejects"] == {"E217": 1}
-
-
-# --- mixtures of protocols ---
 
 
 @pytest.mark.long
@@ -298,64 +292,3 @@ def test_no_name_in_a_row_is_taken_for_a_place_on_disk(tmp_path):
         found.name for found in tmp_path.iterdir()
     ] == ["a"]
     assert not [found for found in tmp_path.rglob("*") if "escaped" in found.name]
-
-
-CATALOGUE = {
-    "tool_id": "rain_001",
-    "name": "Rain",
-    "capabilities": ["rain of today"],
-    "inputs": [{"name": "city", "type": "string", "required": True}],
-    "invoke_examples": [{"instruction": "Will it be wet?", "arguments": {"city": "Oslo"}}],
-}
-
-
-def sage_files(folder: Path, ids: str = "rain_001") -> tuple[str, str]:
-    """A file of dialogs that name a tool by its id, and a file that declares it."""
-    dialogs = [
-        {
-            "dialog_id": f"sft_{number}",
-            "turns": [
-                {"role": "user", "content": f"Is it wet in town {number} of the valley?"},
-                {"role": "assistant", "content": "I look it up."},
-                {"role": "tool", "content": "4 mm", "tool_id": ids},
-                {"role": "assistant", "content": f"Yes, {number}."},
-            ],
-            "target_tools": [ids],
-        }
-        for number in range(8)
-    ]
-    (folder / "sft.jsonl").write_text("".join(json.dumps(one) + "\n" for one in dialogs))
-    (folder / "tools.jsonl").write_text(json.dumps(CATALOGUE) + "\n")
-    return str(folder / "sft.jsonl"), str(folder / "tools.jsonl")
-
-
-@pytest.mark.long
-def test_dialogs_are_joined_with_tools_of_any_file_in_any_order_by_any_number_of_workers(
-    tmp_path: Path,
-) -> None:
-    dialogs, tools = sage_files(tmp_path)
-    given: dict[str, dict[str, object]] = {
-        "before": {"sources": [tools, dialogs]},
-        "behind": {"sources": [dialogs, tools]},
-        "workers": {"sources": [dialogs, tools], "workers": 2},
-        "file": {"sources": [dialogs], "tools": [tools]},
-    }
-    found = {}
-    for name, changes in given.items():
-        sources = changes.pop("sources")
-        figures = prep(
-            *sources,
-            run=str(tmp_path),
-            out=name,
-            model="smollm2-135m",
-            dev=0.0,
-            test=0.0,
-            **changes,
-        ).figures
-        assert "undescribed" not in figures
-        found[name] = {record.id: record for record in records(tmp_path, name)}
-    assert found["before"] == found["behind"] == found["workers"]
-    assert found["file"].items() <= found["before"].items() and len(found["file"]) == 8
-    assert {record.tools[0].description for record in found["before"].values()} == {
-        "Rain: rain of today"
-    }

@@ -264,20 +264,6 @@ def test_seed_004_filters_its_general_chat_as_ms_swift_does(tmp_path, monkeypatc
     assert result.figures["by_file"]["ms_agent.jsonl"]["formats"] == {"ms_agent": 5}
 
 
-@pytest.mark.long
-def test_what_is_chosen_does_not_depend_on_the_order_of_the_rows(files, tmp_path):
-    with open(files["chat"], "a", encoding="utf-8") as file:  # copies in another group
-        file.writelines(json.dumps(asked(number)) + "\n" for number in range(20))
-    run(tmp_path / "r", files["tools"], files["chat"], **choosing(files))
-    for name in ("tools", "chat"):
-        lines = Path(files[name]).read_text(encoding="utf-8").splitlines(keepends=True)
-        Path(files[name]).write_text(
-            "".join(random.Random(1).sample(lines, len(lines))), encoding="utf-8"
-        )
-    run(tmp_path / "r", files["chat"], files["tools"], **choosing(files), out="again")
-    assert kept(tmp_path / "r") == kept(tmp_path / "r", "again")
-
-
 @pytest.mark.parametrize(
     ("how", "left", "read"),
     [
