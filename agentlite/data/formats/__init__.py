@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, UserError, closest, nearest
-from agentlite.core.plain_words import misfit
+from agentlite.core.plain_words import misfit, misread
 from agentlite.core.records import SPLITS, Message, Record
 from agentlite.data.formats import (
     agentinstruct,
@@ -150,7 +150,10 @@ def to_record(
     """
     name = format or detected(value)
     check_format(name)
-    record = FORMATS[name].read(value, **(options or {}).get(name, {}))
+    try:
+        record = FORMATS[name].read(value, **(options or {}).get(name, {}))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise RowError("E201", f"not as {name} has it: {misread(error)}") from error
     if not _is_typed(record):  # the readers copy what they do not look into
         try:
             record = msgspec.convert(msgspec.to_builtins(record), Record)

@@ -35,9 +35,7 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Texts stay as they are, actions in them too. Raises RowError E201, E202 or E216."""
-    if not sharegpt.fits(row):
-        raise RowError("E201", "conversations is not a list of turns")
+    """Texts stay as they are, actions in them too."""
     turns = enumerate(sharegpt.turns_of(row), 1)
     return Record(
         messages=(

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.plain_words import misfit, misread
+from agentlite.core.plain_words import misfit
 from agentlite.core.records import Record, from_row
 from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.tool_calls import json_schema
@@ -43,5 +43,5 @@ def read(row: dict[str, Any]) -> Record:
         return replace(record, tools=tools)
     except msgspec.ValidationError as error:
         raise RowError("E201", misfit(error)) from error
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise RowError("E201", f"not as prep writes it: {misread(error)}") from error
+    except RecursionError as error:
+        raise RowError("E119", "nested too deep") from error

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from agentlite.core.errors import RowError
 from agentlite.core.records import Record
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.qa_text import dialog, history, text_at
@@ -15,9 +14,6 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201 for another shape, E216 for a value that is not text."""
-    if not fits(row):
-        raise RowError("E201", "a row of alpaca has an instruction and an output")
     question = "\n".join(filter(None, (row["instruction"], text_at(row, "input"))))
     return Record(
         messages=dialog(text_at(row, "system"), [*history(row), (question, row["output"])]),

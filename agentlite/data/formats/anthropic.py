@@ -49,12 +49,7 @@ def fits(row: dict[str, Any]) -> bool:
 def read(row: dict[str, Any]) -> Record:
     """A user who speaks in one message with results is refused: put into a result, these words
     would teach to obey results.
-
-    Raises RowError E201, E202, E203, E205, E206, E208, E211, E212 or E216 for a row that is not as
-    the format says.
     """
-    if not isinstance(row.get("messages"), list):
-        raise RowError("E201", "messages is not a list")
     tools = read_tools(row.get("tools"))
     dialog = _AnthropicDialog(tools)
     if system := _texts(row.get("system"), "\n\n", "system"):

@@ -10,7 +10,6 @@ from agentlite.config.settings import default
 from agentlite.core.errors import RowError, UserError, nearest
 from agentlite.core.json_schema import fits as fits_schema
 from agentlite.core.optional_deps import how
-from agentlite.core.plain_words import misread
 from agentlite.core.records import (
     ANY_TOOL,
     Call,
@@ -101,15 +100,8 @@ def read(
     Where any call is right there is none to learn: such a row is for tests, and its turn only marks
     the place.
 
-    Raises RowError E201 for another shape, E210 where no call could ever satisfy the gold.
+    Raises RowError E210 where no call could ever satisfy the gold.
     """
-    try:
-        return _read(row, no_call_answer, full=accepted_answer == "full")
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise RowError("E201", f"not as BFCL v4 has it: {misread(error)}") from error
-
-
-def _read(row: dict[str, Any], no_call_answer: str, *, full: bool) -> Record:
     category = _category(row["id"])
     tools = tools_of(row)
     question = _question(row["question"])
@@ -119,7 +111,10 @@ def _read(row: dict[str, Any], no_call_answer: str, *, full: bool) -> Record:
     calls = (
         ()
         if category in ANY_CALL
-        else tuple(_answer(call, tools, f"call_{i}", full) for i, call in enumerate(expected))
+        else tuple(
+            _answer(call, tools, f"call_{i}", accepted_answer == "full")
+            for i, call in enumerate(expected)
+        )
     )
     answer = ANY_CALL_ANSWER if category in ANY_CALL else no_call_answer
     return Record(

@@ -43,9 +43,6 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201, E206, E208 or E216; E124, E211 or E212 for functions that cannot be
-    read.
-    """
     before, *pieces = SPEAKER.split(text_at(row, "chat"))
     if before.strip() or not pieces:
         raise RowError("E201", f"the chat does not begin with who speaks: {shortened(before)}")

@@ -66,10 +66,7 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E124 for tools that cannot be read, and what `sharegpt` raises."""
     turns = sharegpt.turns_of(row)
-    if not isinstance(turns, list):
-        raise RowError("E201", "conversations is not a list")
     system_turns = [{"from": "system", "value": row["system"]}] if row.get("system") else []
     tools: list[Tool] = []
     unframed: list[Any] = []

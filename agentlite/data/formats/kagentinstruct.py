@@ -4,7 +4,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentlite.core.errors import RowError
 from agentlite.core.records import Record
 from agentlite.data.formats import modelscope, ms_agent, task_prompts, toolllama
 from agentlite.data.formats.extra_fields import meta_of, rest
@@ -64,17 +63,8 @@ def _concludes(ending: object, sample: object) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201 unless the row holds one sample, or one and its conclusion; E216 for a
-    value that is not text; of a template that is known, E124, E206, E211 or E212.
-    """
-    samples = row.get(SAMPLES)
-    if (
-        not isinstance(samples, list)
-        or len(samples) not in (1, 2)
-        or not all(isinstance(sample, dict) for sample in samples)
-        or (len(samples) == 2 and not _concludes(*samples))
-    ):
-        raise RowError("E201", f"{SAMPLES} is not a list of one sample")
+    """One sample, or one and its conclusion."""
+    samples = row[SAMPLES]
     sample = samples[0]
     question = text_at(sample, "instruction") + text_at(sample, "input")
     conclusion = text_at(samples[1], "output") if len(samples) == 2 else ""

@@ -35,7 +35,6 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201 or E202 for messages of another shape, and what openai.read raises."""
     if not fits(row):
         return openai.read(row)
     messages = [_message(message) for message in row["messages"]]

@@ -80,11 +80,6 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E202, E206, E208, E211, E212 or, for a chain that cannot be taken apart,
-    E214.
-    """
-    if not sharegpt.fits(row):
-        raise RowError("E201", "conversations is not a list of turns")
     return take_apart(sharegpt.read(row), SYNTAX)
 
 

@@ -27,9 +27,7 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError F301 for a row that ms-swift's filter leaves out, or what ShareGPT is refused
-    for.
-    """
+    """Raises RowError F301 for a row that ms-swift's filter leaves out."""
     record = sharegpt.read(row)
     messages = record.messages
     for word in FILTERED:

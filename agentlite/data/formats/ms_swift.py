@@ -42,9 +42,6 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201, E202, E206, E208, E211, E212 or E216 for a row that is not as the
-    format says.
-    """
     if refused := _preference(row):
         raise RowError(
             "E201",
@@ -67,8 +64,6 @@ def read(row: dict[str, Any]) -> Record:
 def _exchanges(row: dict[str, Any]) -> list[tuple[str, str]]:
     if _has_exchanges(row):
         return [(text_at(turn, "human"), text_at(turn, "assistant")) for turn in turns_of(row)]
-    if not isinstance(row.get("response"), str):
-        raise RowError("E201", "no messages, no exchanges of human and assistant, and no response")
     return [*history(row), (text_at(row, "query"), row["response"])]
 
 

@@ -24,11 +24,9 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Texts are a question and its answer. Raises RowError E201 for another shape or a row of KTO,
-    whose completion is not to be imitated where its label says so; and what openai.read raises.
+    """Texts are a question and its answer. Raises RowError E201 for a row of KTO, whose completion
+    is not to be imitated where its label says so.
     """
-    if not fits(row):
-        raise RowError("E201", "prompt and completion are not texts or lists of messages")
     if isinstance(row.get("label"), bool):
         raise RowError(
             "E201",

@@ -34,12 +34,8 @@ def fits(row: dict[str, Any]) -> bool:
 
 def read(row: dict[str, Any]) -> Record:
     """A turn holds all that the assistant thinks, says and calls up to the next result or message.
-
-    Raises RowError E201 for another shape or two dialogs in one row, E216 for an item that is none
-    of these, such as the call of a hosted tool, and what openai.read raises.
+    Raises RowError E216 for an item that is none of these, such as the call of a hosted tool.
     """
-    if not fits(row):
-        raise RowError("E201", "no items of messages, function calls and their outputs")
     given = [key for key in BEFORE if row.get(key)]
     dialog = _ResponsesDialog()
     if (system := row.get("instructions")) is not None:

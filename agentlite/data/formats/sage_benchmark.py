@@ -50,8 +50,6 @@ def read(row: dict[str, Any], catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> R
 
     Where any call is right there is none to learn: as with BFCL's live_relevance, such a row is for
     tests, whatever its own split, and its turn only marks the place.
-
-    Raises RowError E201, E202, E212 or E216.
     """
     kind, truth, given = (
         row.get("task_type"),

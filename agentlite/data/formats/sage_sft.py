@@ -34,16 +34,8 @@ def fits(row: dict[str, Any]) -> bool:
 def read(row: dict[str, Any], catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Record:
     """`catalogue`: the tools that the row names by their ids. A result that comes without the
     arguments of its call leaves them unknown.
-
-    Raises RowError E201, E202, E204, E205, E206, E208, E212 or E216.
     """
-    turns, targets = row.get("turns"), row.get("target_tools")
-    if (
-        not isinstance(turns, list)
-        or not isinstance(targets, list)
-        or not all(isinstance(tool, str) for tool in targets)
-    ):
-        raise RowError("E201", "turns is not a list, or target_tools is not a list of ids")
+    turns, targets = row["turns"], row["target_tools"]
     tools = tuple(declared(tool, catalogue) for tool in _offered(row, targets))
     messages: list[Message] = []
     unknown: set[str] = set()  # ids of calls
@@ -94,8 +86,6 @@ def _offered(row: dict[str, Any], targets: list[str]) -> list[object]:
     )
     if not candidates:
         return [*targets]
-    if not isinstance(candidates, list):
-        raise RowError("E201", f"{CANDIDATES} are not a list")
     names = {declared(tool).name for tool in candidates}
     absent = [tool for tool in targets if tool not in names]
     dialog = row.get("dialog_id")

@@ -56,10 +56,7 @@ def parts(row: dict[str, object]) -> list[dict[str, object]]:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """The example's result is what a tool would say, not what a model learns: it is kept in meta.
-
-    Raises RowError E201, E206, E208, E211, E212 or E216.
-    """
+    """The example's result is what a tool would say, not what a model learns: it is in meta."""
     examples = row.get(EXAMPLES)
     if not examples:
         raise RowError(
@@ -67,8 +64,6 @@ def read(row: dict[str, Any]) -> Record:
             "a tool without examples of its use: there is nothing to learn from (to describe tools "
             "alone, give the file as --tools)",
         )
-    if not isinstance(examples, list) or len(examples) != 1 or not isinstance(examples[0], dict):
-        raise RowError("E201", f"{EXAMPLES} are not a list of one example")
     example, tool = examples[0], declared(row)
     given = arguments_of({"name": tool.name, **rest(example, "instruction", "expected_output")})
     arguments = without_filled(example, given, tool)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from agentlite.core.errors import RowError
 from agentlite.core.records import Record
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.qa_text import dialog
@@ -26,13 +25,7 @@ def read(
     name: Sequence[str] = ("agentlite",),
     author: Sequence[str] = ("its developers",),
 ) -> Record:
-    """Of two names the first is said in Chinese, the second in English. Raises RowError E201 for
-    another shape.
-    """
-    if not fits(row):
-        raise RowError(
-            "E201", f"a row has a query, a response and a tag of {' or '.join(LANGUAGES)}"
-        )
+    """Of two names the first is said in Chinese, the second in English."""
     question, answered = row["query"], row["response"]
     for placeholder, value in (("{{NAME}}", name), ("{{AUTHOR}}", author)):
         filled = value[min(LANGUAGES.index(row["tag"]), len(value) - 1)]

@@ -64,12 +64,7 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201, E202, E206, E208, E211 or E212 for a row that is not as the format
-    says.
-    """
     turns = turns_of(row)
-    if not isinstance(turns, list):
-        raise RowError("E201", "conversations is not a list")
     if any(isinstance(turn, dict) and _is_of_openai(turn) for turn in turns):
         return _read_openai(row, turns)
     dialog = _ShareGptDialog()

@@ -31,10 +31,7 @@ def foreign_keys(row: dict[str, Any]) -> list[str]:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201 for a row without text, E216 where it is blank."""
-    text = row.get("text")
-    if not isinstance(text, str):
-        raise RowError("E201", "a row of text has its text under the key text")
+    text = row["text"]
     if not text.strip():
         raise RowError("E216", "the text is blank")
     return Record(messages=(Message("assistant", text),), meta=meta_of(row, "text", whole=True))

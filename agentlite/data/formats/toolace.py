@@ -65,12 +65,7 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201, E202, E206 or E216; E124, E211 or E212 for functions that cannot be
-    read.
-    """
     turns = sharegpt.turns_of(row)
-    if not isinstance(turns, list):
-        raise RowError("E201", "conversations is not a list")
     system_turns = [{"from": "system", "value": row["system"]}] if row.get("system") else []
     messages: list[Message] = []
     tools: tuple[Tool, ...] = ()

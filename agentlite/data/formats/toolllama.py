@@ -61,12 +61,7 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201, E202, E206, E208, E211, E212, E214 or E216; E124 for a list of APIs
-    that is broken.
-    """
     turns = sharegpt.turns_of(row)
-    if not isinstance(turns, list):
-        raise RowError("E201", "conversations is not a list")
     dialog = _ToolLlamaDialog()
     for number, turn in enumerate(turns, 1):
         dialog.add(turn, number)

@@ -65,9 +65,7 @@ def fits(row: dict[str, Any]) -> bool:
 def read(row: dict[str, Any]) -> Record:
     """The dialog up to the model's last turn. A turn that failed, that invents the result of a
     call, or whose call breaks its schema though the world took it, stays in it and is not learned.
-
-    Raises RowError F313 for a rollout without a turn to learn, E201 for fields of another type, and
-    those of openai.read.
+    Raises RowError F313 for a rollout without a turn to learn.
     """
     try:
         outcome = msgspec.convert(row, RolloutOutcome)

@@ -34,7 +34,7 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """No answers: no call is expected. Raises RowError E124, E206, E208, E211, E212 or E216."""
+    """No answers: no call is expected."""
     tools = tuple(_tool(tool) for tool in _listed(row, "tools", "E124"))
     answers = [read_call(answer, json_or_literal) for answer in _listed(row, "answers", "E206")]
     calls = tuple(replace(call, id=f"call_{i}") for i, call in enumerate(answers))
