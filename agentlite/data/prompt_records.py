@@ -9,13 +9,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Gold, Message, Record, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, raw_files, read_raw, samples, to_record
-from agentlite.data.formats.sage_tools import undescribed
 from agentlite.rendering import choose
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
@@ -75,7 +73,6 @@ def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -
 
 
 def _read(source: str, content: bytes) -> Iterator[Record]:
-    names: set[str] = set()
     for raw in read_raw(source, io.BytesIO(content)):
         try:
             if raw.error:
@@ -91,15 +88,9 @@ def _read(source: str, content: bytes) -> Iterator[Record]:
             )
             raise UserError(f"{error.code} {error.reason}.", fix, location=raw.location) from error
         for record in records:
-            names.update(undescribed(record.tools))
             yield replace(
                 record, source=record.source or ("stdin" if source == "-" else Path(source).name)
             )
-    if names:
-        console.notice(
-            f"{source}: {len(names)} tools have no more than an id, {min(names)} among them, so a "
-            "model cannot know what they do: run `agentlite prep` on it with --tools FILE"
-        )
 
 
 def _as_messages(row: Row) -> Row:

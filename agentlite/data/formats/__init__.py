@@ -175,9 +175,7 @@ def _stated_split(record: Record) -> str:
 
 
 def _with_turns(record: Record) -> Record:
-    """The record with the calls and results that its texts hold as turns. Raises RowError where a
-    result, or a call in another model's form, would be trained.
-    """
+    """The record with the calls and results that its texts hold as turns."""
     if not record.is_text:
         record = chains.untagged(chains.split(task_prompts.split(record), SYNTAXES))
     check_results(record)
@@ -213,9 +211,7 @@ def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
-    """A row's format, and the rows that it stands for. Raises RowError where none fits, or it holds
-    no sample.
-    """
+    """A row's format, and the rows that it stands for."""
     value = _unpacked(value)
     name = format or detected(value)
     parts = FORMATS[name].parts(value)

@@ -152,14 +152,10 @@ class _AnthropicDialog:
         )
 
 
-def _blocks(content: object, known: tuple[str, ...], place: str) -> list[Block]:
-    """A text as its only block. Raises RowError E216 for a block that holds no text, a picture for
-    example.
-    """
+def _blocks(content: Any, known: tuple[str, ...], place: str) -> list[Block]:
+    """A text as its only block."""
     if content is None or isinstance(content, str):
         return [{"type": "text", "text": content or ""}]
-    if not isinstance(content, list):
-        raise RowError("E216", f"content is {kind_of(content)}, not text or blocks ({place})")
     for block in content:
         kind = block.get("type") if isinstance(block, dict) else kind_of(block)
         if kind not in known or not isinstance(block, dict):
@@ -167,7 +163,7 @@ def _blocks(content: object, known: tuple[str, ...], place: str) -> list[Block]:
                 "E216",
                 f"content of type {kind!r}; only {', '.join(known)} can be learned here ({place})",
             )
-    return content
+    return [*content]
 
 
 def _texts(content: object, between: str, place: str) -> str:

@@ -49,9 +49,7 @@ class Syntax(NamedTuple):
 
 
 def split(record: Record, syntaxes: Iterable[Syntax]) -> Record:
-    """The record with every chain as turns of their own. Raises RowError for a trained chain that
-    cannot be taken apart.
-    """
+    """The record with every chain as turns of their own."""
     for syntax in syntaxes:
         known = bool(record.tools) or any(message.role == "tool" for message in record.messages)
         if any(

@@ -17,9 +17,7 @@ OPENING = re.compile(r"[\s,]*+([\[{])")
 
 
 def end_of(text: str, start: int, code: str) -> int:
-    """Where the bracket that opens at `start` is closed; those in quotes do not count. Raises
-    RowError `code`.
-    """
+    """Where the bracket that opens at `start` is closed; those in quotes do not count."""
     depth = 0
     for token in TOKEN.finditer(text, start):
         depth += LEVEL.get(token[0], 0)

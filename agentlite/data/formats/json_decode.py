@@ -68,9 +68,7 @@ def _canonical(text: str) -> object:
 
 
 def literal_value(text: str) -> object:
-    """The value of a Python literal, as agent data sets write objects. Nothing is evaluated. Raises
-    RowError E206, E118 for a key twice in one object.
-    """
+    """The value of a Python literal, as agent data sets write objects. Nothing is evaluated."""
     if len(text) > LONGEST_LITERAL:
         raise RowError(
             "E206", f"not JSON, and not a Python literal of at most {LONGEST_LITERAL >> 10} KiB"

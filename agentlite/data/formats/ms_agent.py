@@ -209,9 +209,7 @@ def chain(
 
 
 def _arguments(action: str, text: str, tools: Sequence[Tool]) -> dict[str, Any]:
-    """An object, or the one argument of a tool with a single parameter. Raises RowError E206 or
-    E208.
-    """
+    """An object, or the one argument of a tool with a single parameter."""
     tool = next((tool for tool in tools if tool.name == action), None)
     if tool and (arguments := react.one_argument(text, tool)):
         return arguments

@@ -24,9 +24,7 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Texts are a question and its answer. Raises RowError E201 for a row of KTO, whose completion
-    is not to be imitated where its label says so.
-    """
+    """Texts are a question and its answer."""
     if isinstance(row.get("label"), bool):
         raise RowError(
             "E201",

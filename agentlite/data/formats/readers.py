@@ -158,8 +158,6 @@ def files_of(source: str) -> list[str]:
             f"{source}: folders of stages are left out ({count}); name such a folder to read the "
             "files in it"
         )
-    if empty := len(found) - len(filled):
-        notice(f"{source}: files without a row are left out ({empty})")
     return filled
 
 

@@ -90,8 +90,6 @@ def declared(value: object, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Too
     inputs = value.get("inputs") if isinstance(value, dict) else None
     if inputs is None:
         return catalogue.get(tool_id) or Tool(tool_id, _described(value), OPEN)
-    if not isinstance(inputs, list) or not all(isinstance(given, dict) for given in inputs):
-        raise RowError("E211", f"inputs of {tool_id} are not a list of parameters")
     schema = from_list([{"required": True, **rest(given)} for given in inputs], tool_id)
     return Tool(tool_id, _described(value), json_schema(schema, tool_id))
 

@@ -194,9 +194,7 @@ def _tools(text: str) -> tuple[list[Tool], list[str]]:
 
 
 def command_json(written: str) -> object:
-    """The value of a command's JSON, in whose texts quotes may stand as they are. Raises
-    RowError.
-    """
+    """The value of a command's JSON, in whose texts quotes may stand as they are."""
     try:
         return json_or_literal(written)
     except RowError as error:

@@ -38,9 +38,7 @@ _KNOWN: dict[tuple[bytes, Reader], Tool] = {}
 
 
 def json_or_literal(text: str) -> object:
-    """The value of JSON or, for formats known to hold them, of a Python literal. Raises
-    RowError.
-    """
+    """The value of JSON or, for formats known to hold them, of a Python literal."""
     try:
         return json_value(text)
     except RowError as error:
@@ -161,9 +159,7 @@ def _refuse_unread_arguments(call: dict[str, Any]) -> None:
 
 
 def read_tools(value: object, reader: Reader = json_value) -> tuple[Tool, ...]:
-    """A list of tools, or its text. Raises RowError E212 for a tool without a name, E211 for a
-    broken schema.
-    """
+    """A list of tools, or its text."""
     if isinstance(value, str):
         value = _text_value(value, reader, "E124", "tools are") if value.strip() else []
     if value is None:

@@ -139,9 +139,7 @@ def _answer(text: str, names: set[str], made: int, loss: bool) -> Message:
 
 
 def _calls(text: str, made: int) -> Iterator[Call]:
-    """Names may hold blanks, dots and slashes, so this is not Python. Raises RowError E206, or that
-    of a value.
-    """
+    """Names may hold blanks, dots and slashes, so this is not Python."""
     for number, call in enumerate(split_at(",", text), made):
         name, opened, _ = call.partition("(")
         if not opened or not name.strip() or end_of(call, len(name), "E206") != len(call.rstrip()):

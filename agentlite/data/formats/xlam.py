@@ -77,11 +77,6 @@ def _tool(value: object) -> Tool:
     ):
         return read_tool(value)
     given = {name: parameter for name, parameter in parameters.items() if parameter is not None}
-    if not all(isinstance(parameter, dict) for parameter in given.values()):
-        raise RowError(
-            "E211",
-            f"parameters of {function.get('name')}: {shortened(given)} describe nothing",
-        )
     properties = {name: _property(parameter) for name, parameter in given.items()}
     required = [name for name, parameter in given.items() if _is_required(parameter)]
     return read_tool(
