@@ -16,7 +16,7 @@ from agentlite import prep
 from agentlite.config import resolve
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, from_row
-from agentlite.core.row_files import find_rows, read_rows
+from agentlite.core.row_files import read_rows
 from agentlite.data.curation.coreset import STRATEGIES
 from agentlite.data.curation.mix import full_task_weights
 from agentlite.data.curation.validate import validate
@@ -147,31 +147,6 @@ def test_a_coreset_leaves_the_shares_of_tasks_and_groups_as_they_were_set(
         tools: 15,
         chats: 5,
     }
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("variants", "rows"), [({}, "jsonl"), ({"mask_names": 1.0}, "parquet")])
-def test_repeated_rows_are_in_train_alone_and_counted(variants, rows, files, tmp_path):
-    tools, chats = files["tools"], files["chat"]
-    mix = [f"agent={tools}:1", f"general={chats}:2*"]
-    done = run(tmp_path / "r", tools, chats, mix=mix, rows=rows, **variants)
-    folder, figures = tmp_path / "r" / "prep", done.figures
-    ids = {
-        split: Counter(row["id"] for row in read_rows(find_rows(folder, split)))
-        for split in ("train", "dev", "test")
-    }
-    assert not (ids["train"].keys() & (ids["dev"].keys() | ids["test"].keys()))
-    assert all(count == 1 for split in ("dev", "test") for count in ids[split].values())
-    provenance = read_rows(folder / "provenance.jsonl")
-    times = {one["id"]: one["times"] for one in provenance if "times" in one}
-    assert times == {name: count for name, count in ids["train"].items() if count > 1}
-    assert figures["repeated"] == {"records": len(times), "rows": sum(times.values())}
-    assert sum(ids["train"].values()) == figures["train_rows"]
-    wanted, there = figures["mixed"]["general"], 40
-    assert wanted == 2 * figures["mixed"]["agent"] > there
-    assert sum(times.values()) == round(len(times) * wanted / there)
-    copy = next(iter(times))
-    assert {one["times"] for one in why(folder, copy)} == {times[copy]}
 
 
 @pytest.mark.long

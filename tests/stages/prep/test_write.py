@@ -119,19 +119,6 @@ def test_a_repeated_record_has_one_row_of_measures_and_a_part_of_a_dialog_one_wi
     assert len({row["id"] for row in measures}) == len(measures)
 
 
-@pytest.mark.long
-def test_workers_change_no_plan_and_an_input_that_changed_is_refused(rows, tmp_path):
-    run = str(tmp_path / "run")
-    assert prep(str(rows), run=run, **OPTIONS).status == "done"
-    assert prep(str(rows), run=run, workers=2, **OPTIONS).status == "up to date"
-    rows.write_bytes(rows.read_bytes().replace(b"no JSON", b"no json"))
-    for dry_run in (True, False):
-        with pytest.raises(UserError, match="has changed since") as refused:
-            prep(str(rows), run=run, dry_run=dry_run, **OPTIONS)
-        assert refused.value.exit_code == 3
-    assert prep(str(rows), run=run, dry_run=True, force=True, **OPTIONS).status == "dry run"
-
-
 def test_too_many_rejects_leave_their_file_and_the_next_run_starts_over(rows, tmp_path):
     options = {**OPTIONS, "max_rejects": 0.0}
     bad = rows.read_bytes() + b"also no JSON\n"
