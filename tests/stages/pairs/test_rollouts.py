@@ -177,7 +177,7 @@ def test_rollouts_whose_results_differ_before_they_part_have_no_prompt_in_common
     [
         ({"weights": {"env": -1.0}}, "would punish what is right"),
         ({"weights": {"turns": 0.5}}, "would reward a fault"),
-        ({"weights": {"tool_accuracy": 1.0}}, "4 of 4 tasks do not name them"),
+        ({"weights": {"tool_accuracy": 1.0}}, "no component 'tool_accuracy'"),
         ({"weights": {"accuracy": 1.0}}, "no component 'accuracy'"),
         ({"rewards": ("mine.py:f",)}, "no such file"),
         ({"weights": {"env": 0.0}}, "all are zero"),
