@@ -190,20 +190,6 @@ def test_a_dialog_that_is_cut_before_its_last_turn_is_ended_by_force(rows):
     assert world.get_turn_scores() == [{"turn_right": 1.0}] * 4
 
 
-def test_functions_that_were_held_back_come_with_their_question(rows):
-    row = rows["multi_turn_miss_func_0"]
-    world = BfclWorld()
-    world.reset(**row)
-    names = {tool["function"]["name"] for tool in world.tools()}
-    assert "sort" not in names
-    for calls in row["ground_truth"][:3]:
-        for call in calls:
-            world.carry_out(read_call(call))
-        question = world.next_user("")
-    assert question.startswith("I have updated some more functions")
-    assert {tool["function"]["name"] for tool in world.tools()} == {*names, "sort"}
-
-
 def test_of_a_dialog_the_turns_before_the_first_wrong_one_count(rows):
     row = rows["multi_turn_base_0"]
     for wrong in range(len(row["ground_truth"])):

@@ -160,25 +160,6 @@ def test_a_world_that_is_lost_at_any_step_costs_its_own_rollout_and_no_other_one
         assert (one.ended, one.problem, one.scores) == ("user", "", {"env": 0.25})
 
 
-def test_a_prompt_without_an_answer_ends_its_own_rollout_and_says_why(setup):
-    def answers(prompts):
-        for index, prompt in enumerate(prompts):
-            problem = "answered 503" if prompt.key.task == "t1" else ""
-            yield RolloutAnswer(index, "" if problem else "Done.", "turn", 3, problem=problem)
-
-    found = {
-        one.task: one for one in ended(setup, answers, *((task(f"t{n}"), 0) for n in range(3)))
-    }
-    lost = found.pop("t1")
-    assert (lost.ended, lost.problem, lost.scores, lost.turns) == (
-        "unanswered",
-        "answered 503",
-        {},
-        [],
-    )
-    assert {one.ended for one in found.values()} == {"user"} and len(found) == 2
-
-
 @pytest.mark.parametrize("second", [BUY, PAY])
 def test_a_world_that_has_nothing_left_to_do_ends_it_behind_the_whole_turn(setup, second):
     (found,) = ended(setup, saying(f"{PAY}\n{second}"))
@@ -196,35 +177,6 @@ def test_a_world_that_has_nothing_left_to_do_ends_it_behind_the_whole_turn(setup
 def test_turns_with_calls_are_counted_from_each_turn_of_the_users(setup, texts, reason, turns):
     (found,) = ended(setup, saying(*texts))
     assert (found.ended, len(found.turns)) == (reason, turns)
-
-
-def test_the_state_of_the_world_before_each_turn_is_kept_if_it_is_to_be(setup):
-    texts = (BUY, "Wait.", BUY, "Done.")
-    (found,) = ended(setup._replace(states=True), saying(*texts))
-    first, second, third, fourth = (turn.state for turn in found.turns)
-    assert first and second == third and len({first, second, fourth}) == 3
-    (again,) = ended(setup._replace(states=True), saying(*texts), (task("other"), 0))
-    assert [turn.state for turn in again.turns] == [first, second, third, fourth]
-    (without,) = ended(setup, saying(*texts))
-    assert {turn.state for turn in without.turns} == {""}
-
-
-@pytest.mark.parametrize(
-    "named",
-    [
-        (("buy", "pay"), ("buy", "pay"), ("buy", "pay", "more")),
-        (("buy", "pay", "more"), ("pay",), ("more",)),
-        (("buy",), ("pay",), ("buy",)),
-        (("buy", "pay"), ("buy", "pay"), ("buy", "pay")),
-    ],
-)
-def test_the_tools_of_each_turn_are_kept_where_they_come_and_go(setup, named):
-    (found,) = ended(setup, saying(BUY, BUY, "Done."), (task(tools=named), 0))
-    at = [tuple(one["function"]["name"] for one in found.tools_at(turn)) for turn in found.turns]
-    assert at == list(named)
-    assert {one["function"]["name"] for one in found.tools} == {*sum(named, ())}
-    kept = [turn.offered for turn in found.turns]
-    assert kept == ([None] * 3 if len({*named}) == 1 else list(named))
 
 
 def test_only_the_tools_that_are_named_for_a_task_are_on_offer_in_it(setup):

@@ -74,29 +74,3 @@ def test_a_fact_that_nobody_asked_for_is_told_too_early():
     assert found("W2378156!", mine=["Hello."], theirs=["Is it W2378156?"]) == []
     chinese = UserProfile("g", {"城市": "奥斯陆"}, ("城市",))
     assert found("我住在奥斯陆。", theirs=["你好"], profile=chinese) == ["unrequested"]
-
-
-NUMBERED = UserProfile(
-    "Book 1,200 seats for 05 nights.", {"row 7": "front", "code": "a12", "mail": "Ann@Mail.org"}
-)
-
-
-@pytest.mark.parametrize(
-    ("words", "theirs", "known"),
-    [
-        ("1200 of them.", "Hello.", True),  # written otherwise in the goal
-        ("5 nights.", "Hello.", True),
-        ("3.", "Two or three?", True),  # the assistant named it
-        ("At 2 pm.", "At 14:30?", True),  # on the other clock
-        ("At 14:00.", "At 2 PM?", True),
-        ("3.", "Two?", False),
-        ("At 2 pm.", "At 15:00?", False),
-        ("ann@mail.ORG", "Hello.", True),
-        ("bob@mail.org", "Hello.", False),
-    ],
-)
-def test_a_number_or_an_address_is_known_however_it_is_written_and_whoever_named_it(
-    words, theirs, known
-):
-    kinds = found(words, mine=(), theirs=[theirs], profile=NUMBERED)
-    assert kinds == ([] if known else ["contradiction"])

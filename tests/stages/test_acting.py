@@ -4,18 +4,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from support.generated_rollouts import rollout, says
 from support.generated_run import stage
 
 from agentlite.config.settings import RolloutSettings
 from agentlite.core.errors import USAGE, UserError
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.trajectories import RolloutKey, SimulatedUserTurns, UserFault
+from agentlite.environments.trajectories import RolloutKey
 from agentlite.stages.acting import (
     _refuse_too_long,
     _setup,
-    figures_of,
     split_of_task,
 )
 from agentlite.workspace.model_source import Source
@@ -52,28 +50,6 @@ def test_rollouts_that_cannot_begin_are_refused_where_none_can(others):
     with pytest.raises(UserError) as found:
         _refuse_too_long(settings, done)
     assert found.value.exit_code == USAGE and found.value.location == "shop.py:Shop"
-
-
-def test_the_figures_of_rollouts_are_those_of_their_turns_their_calls_and_their_users():
-    buys = [says(call={"item": "fig"}, result="ok"), says(call={"item": "fig"}, failed=True)]
-    whole = rollout("fig", [*buys, says("Done.")], {"env": 1.0, "more": 0.5})
-    part = rollout("fig", [says("No.")], {"env": 0.0}, sample=1, ended="turns")
-    lost = rollout("plum", buys, {}, ended="world")
-    figures = figures_of([whole, part, lost])
-    assert figures == {
-        "tasks": 2,
-        "rollouts": 3,
-        "ended": {"user": 1, "turns": 1, "world": 1},
-        "turns": 6,
-        "calls": 4,
-        "failed_calls": 2,
-        "scores": {"env": 0.5, "more": 0.5},
-    }
-    faults = [UserFault(1, "nothing", ""), UserFault(2, "call", ""), UserFault(3, "call", "")]
-    user = SimulatedUserTurns("Play.", ["a", "b", "c"], faults)
-    figures = figures_of([replace(one, simulated_user=user) for one in (whole, part)])
-    assert figures["user_errors"] == 6
-    assert figures["user_errors_by_kind"] == {"call": 4, "nothing": 2}
 
 
 @pytest.mark.parametrize(

@@ -231,3 +231,12 @@ def test_a_reward_of_the_user_sees_the_trace_is_learned_from_and_kept(talk, tiny
     assert pairs.figures["rollouts"] == 8
     stats = json.loads((talk / "run/pairs/stats.json").read_bytes())
     assert stats["weights"]["long"] == 1.0
+
+
+def test_a_class_without_scores_or_state_is_refused(talk, tiny_model):
+    (talk / "talk.py").write_text(TALK.replace("def state", "def _state"), encoding="utf-8")
+    with pytest.raises(UserError, match="no state"):
+        train(talk, tiny_model, credit="state")
+    (talk / "talk.py").write_text(TALK.replace("def get_scores", "def _scores"), encoding="utf-8")
+    with pytest.raises(UserError, match="no score"):
+        train(talk, tiny_model)

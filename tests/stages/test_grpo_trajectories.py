@@ -149,27 +149,6 @@ def rollout(*turns, ended="user", sample=0, task="figs", problem=""):
     return Trajectory(task, sample, "", [], [], [*turns], ended, {}, problem)
 
 
-@pytest.mark.parametrize(
-    ("lost", "share", "halts"),
-    [(1, 0.0, False), (2, 0.0, True), (2, 0.49, True), (2, 0.5, False), (3, 0.5, True)],
-)
-def test_more_lost_rollouts_than_the_share_allows_make_the_step_the_last_one(
-    tmp_path, acting, lost, share, halts
-):
-    done = [
-        rollout(ended="world" if n < lost else "user", sample=n, task=task, problem=f"gone {n}")
-        for n, task in enumerate(("figs", "figs", "pears", "pears"))
-    ]
-    earned = [EarnedRollout(one, {"gold_calls": 1.0}) for one in done]
-    with opened(tmp_path / "grpo", acting, max_failures=share) as rollouts:
-        rollouts._count(earned)
-    assert [
-        f"{lost} of 4 rollouts are lost; the first: gone 0 (task figs (" in str(error)
-        for error in rollouts.halt
-    ] == [True] * halts
-    assert rollouts.ended == {"world": lost, "user": 4 - lost}
-
-
 @pytest.mark.parametrize("scale", ["group", "none"])
 def test_the_turns_of_a_group_are_compared_with_each_other_alone(tmp_path, acting, scale):
     """Two tasks: one of which a rollout earns more than the other, and one that earns the same."""

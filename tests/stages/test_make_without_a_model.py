@@ -6,16 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
-from support.generated_rollouts import rollout, says
 
 from agentlite.config.settings import MakeSettings
-from agentlite.core.records import Call, Tool
 from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
 from agentlite.environments.making.checks import DialogFault
-from agentlite.environments.making.walk import PlannedCall
 from agentlite.environments.simulators import SimulatorReply
-from agentlite.environments.trajectories import LOST, SimulatedUserTurns, UserFault
 from agentlite.stages.make.judged import (
     NO_VERDICT,
     DialogJudge,
@@ -23,8 +18,6 @@ from agentlite.stages.make.judged import (
     _read,
     find_judges,
 )
-from agentlite.stages.make.play import _checked, _gold, _Opening
-from agentlite.stages.make.search import Slot
 
 making = importlib.import_module("agentlite.stages.make.judged")
 A, B = "http://a/v1", "http://b/v1"
@@ -89,23 +82,6 @@ def plan(*turns: PlannedTurn) -> Blueprint:
     return Blueprint("several_turns", "", turns, ("look",), "")
 
 
-def planned(name: str) -> PlannedCall:
-    return PlannedCall(Call(name, {}), "ok", {})
-
-
-def test_the_right_calls_are_those_of_each_turn_of_the_user():
-    """One more turn where an argument is asked for, and none where nothing can be called."""
-    look, find = planned("look"), planned("find")
-    turns = (
-        PlannedTurn((look, find)),
-        PlannedTurn((find,), missing="city"),
-        PlannedTurn((find,), missing="city", slip=look),
-        PlannedTurn((find,), refused=True),
-    )
-    names = [[call.name for call in calls] for calls in _gold(plan(*turns))]
-    assert names == [["look", "find"], [], ["find"], ["look"], ["find"], []]
-
-
 def test_judges_see_what_the_rules_keep_and_verify_what_nobody_finds_a_fault_in(monkeypatch):
     rows = {
         name: {"id": name, "meta": {"verified": ["results"]}}
@@ -140,46 +116,3 @@ def test_judges_see_what_the_rules_keep_and_verify_what_nobody_finds_a_fault_in(
     assert (kinds["good"], kinds["bad"], kinds["half"]) == ([], ["nonsense"], ["odd"])
     assert all("judge" not in row["meta"]["verified"] for row in rows.values())
     assert {name: {*of} for name, of in verdicts.items()} == {name: {*said[name]} for name in said}
-
-
-BUYS = PlannedTurn((PlannedCall(Call("buy", {"item": "fig"}), "ok"),))
-BUY = Tool("buy", "Puts an item into the cart.", {"type": "object", "properties": {"item": {}}})
-SILENT, TELLS = UserFault(1, "nothing", "is silent"), UserFault(2, "call", "calls a tool")
-
-
-@pytest.mark.parametrize(
-    ("change", "kinds", "verified"),
-    [
-        ({}, [], ("results", "state")),
-        ({"planned": ""}, [], ("results",)),
-        ({"state": "other"}, ["wrong call"], ("results", "state")),
-        ({"words": None}, ["wrong call", "no answer"], ("results", "state")),
-        ({"ended": "turns"}, ["no end"], ("results", "state")),
-        ({"ended": "length"}, ["no end"], ("results", "state")),
-        ({"ended": "world"}, ["world"], ()),
-        ({"ended": "unanswered"}, ["unanswered"], ()),
-        ({"user": [TELLS]}, ["user: call"], ("results", "state")),
-        ({"opening": [SILENT]}, ["user: nothing"], ("results", "state")),
-        ({"opening": [SILENT], "user": [TELLS]}, ["user: nothing", "user: call"], None),
-        ({"is_played": False}, ["no question"], ()),
-        ({"is_played": False, "opening": [SILENT]}, ["no question", "user: nothing"], ()),
-    ],
-)
-def test_what_is_wrong_with_a_played_dialog_is_found_wherever_it_stands(change, kinds, verified):
-    given = {"planned": "s", "state": "s", "words": "It is in the cart."}
-    given |= {"ended": "user", "is_played": True, "opening": [], "user": [], **change}
-    turns = [says(call={"item": "fig"}, result="ok")]
-    turns += [says(given["words"])] if given["words"] else []
-    played = rollout("fig", turns, {}, ended=given["ended"], problem="it is gone")
-    played.turns[-1] = replace(played.turns[-1], state=given["state"])
-    user = SimulatedUserTurns("", [], given["user"])
-    played = replace(played, simulated_user=user)
-    slot = Slot("single", 0, Blueprint("single", "", (BUYS,), ("buy",), given["planned"]), (BUY,))
-    trajectory = played if given["is_played"] else None
-    found = _checked(slot, _Opening("", given["opening"]), trajectory)
-    assert [fault.kind for fault in found.faults] == kinds
-    assert verified is None or found.verified == verified
-    assert found.tokens == (7 * len(turns) if trajectory else 0)
-    assert found.messages == (played.messages if trajectory else [])
-    if given["ended"] in LOST:
-        assert found.faults[0].reason == "it is gone"

@@ -180,15 +180,6 @@ def test_models_stand_for_the_tools_and_the_user(tmp_path, servers):
     assert records and not any(b"Stay in this role" in path.read_bytes() for path in records)
 
 
-@pytest.mark.parametrize("samples", [1, 3])
-def test_equal_calls_in_equal_places_are_asked_once(tmp_path, servers, samples):
-    write(tmp_path)
-    rollout(tmp_path, servers, num_samples=samples)
-    _, by_tool, by_user = asked(servers)
-    assert (by_tool.total(), by_user.total()) == (6, 6)
-    assert set((by_tool + by_user).values()) == {1}
-
-
 @pytest.mark.parametrize("count", [1, 14, 33])
 def test_stopped_at_any_row_it_asks_nothing_twice_and_ends_with_the_same_bytes(
     tmp_path, servers, monkeypatch, count
@@ -259,23 +250,3 @@ def test_a_simulated_user_is_measured_live(tmp_path, servers):
     assert metrics["gold_calls"]["mean"] == 1.0 and metrics["user_errors"]["mean"] == 0.5
     assert (tmp_path / "run/eval/mock-tools.json/compare.json").exists() is False
     assert "user_errors" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("changed", "problem"),
-    [
-        ({"tool_endpoint": (), "tool_model": ""}, "no model that answers their calls"),
-        ({"tool_model": ""}, "which of its models"),
-        ({"user_endpoint": ()}, "which server has it"),
-        ({"user_endpoint": (), "user_model": ""}, "no model plays the user of task"),
-        ({"user_endpoint": ("nowhere",)}, "not the address"),
-        ({"tool_endpoint": ("http://me:pw@localhost/v1",)}, "holds a name, a password"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_before_anything_is_asked(
-    tmp_path, servers, changed, problem
-):
-    write(tmp_path)
-    with pytest.raises(UserError, match=problem) as found:
-        rollout(tmp_path, servers, **changed)
-    assert found.value.exit_code == 2 and not any(server.bodies for server in servers.all)
