@@ -10,6 +10,7 @@ has the same answers. The gradient is that of the divergence; how likely an answ
 has no part in it (arXiv 2306.13649).
 """
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -36,6 +37,7 @@ from agentlite.workspace.model_source import Source
 
 MEASURES = {
     "agreement": "agreement",
+    "unlikely_starts": "unlikely_starts",
     "sampled_share": "sampled_share",
     "answer_tokens": "new_tokens",
 }
@@ -52,6 +54,7 @@ FIXED = dict.fromkeys(
     "A step's rows are sampled, and its loss is the divergence from the teacher.",
 )
 LAST = 5  # steps that the figures are the mean of
+UNLIKELY = 1e-4  # times the teacher's probability: so low, the reverse KL has next to no gradient
 
 
 class DistillPrompt(NamedTuple):
@@ -110,6 +113,7 @@ def train(
         "last_divergence": training_log.mean(rows[-few:], "loss"),
         "first_agreement": training_log.mean(rows[:few], "agreement"),
         "last_agreement": training_log.mean(rows[-few:], "agreement"),
+        "unlikely_starts": training_log.mean(rows[-few:], "unlikely_starts"),
         **({"teacher_mass": round(stored.mass, 4)} if stored else {}),
     }
 
@@ -233,7 +237,7 @@ def _distilling(
             measured = self._metrics["train"]
             measured["answer_tokens"].append(sum(counts) / len(counts))
             measured["sampled_share"].append(answers.share)
-            self.micro_batches = len(batches)
+            self.micro_batches, self.step_answers = len(batches), sum(map(len, rows))
             pad = self.processing_class.pad_token_id
             return [_micro_batch(some, pad) for some in rows], sum(counts)
 
@@ -252,6 +256,8 @@ def _distilling(
             # TRL logs the mean over micro-batches: so it is that over the whole step
             measured = self._metrics["train"]
             measured["agreement"].append(float(found.agreed) * self.micro_batches / tokens)
+            starts = float(found.unlikely_starts) * self.micro_batches / self.step_answers
+            measured["unlikely_starts"].append(starts)
             loss = found.total / tokens
             return (loss, {}) if return_outputs else loss
 
@@ -267,11 +273,13 @@ def _micro_batch(rows: Sequence[AnswerRow], pad: int) -> dict[str, Any]:
 
 class Distance(NamedTuple):
     """Of a micro-batch, over its answer tokens: the sum of their divergences; at how many both
-    models hold the same token for likeliest; and how many they are.
+    models hold the same token for likeliest; how many begin an answer and have a likeliest token
+    of the teacher that is UNLIKELY to the student; and how many they are.
     """
 
     total: Any
     agreed: Any
+    unlikely_starts: Any
     tokens: int
 
 
@@ -289,23 +297,29 @@ def distance(
     import torch
     from torch.utils.checkpoint import checkpoint
 
-    states, targets, _ = trained_states(student, inputs, labels)
+    states, targets, trained = trained_states(student, inputs, labels)
     head, count = head_of(student), len(targets)
+    first = (trained.cumsum(1) == 1)[trained]  # (tokens,), as states and targets
 
-    def of_chunk(some: Any, *of_teacher: Any) -> Any:
+    def of_chunk(some: Any, first: Any, *of_teacher: Any) -> Any:
         own, other = teacher.compare(head(some).float(), *of_teacher)
-        agreed = own.argmax(-1) == other.argmax(-1)
-        return torch.stack([divergence(own, other, beta).sum(), agreed.float().sum()])
+        highest, likeliest = other.max(-1, keepdim=True)
+        agreed = own.argmax(-1, keepdim=True) == likeliest
+        unlikely = own.gather(-1, likeliest) < highest + math.log(UNLIKELY)
+        starts = unlikely.squeeze(-1) & first
+        return torch.stack(
+            [divergence(own, other, beta).sum(), agreed.float().sum(), starts.float().sum()]
+        )
 
     # a zero that hangs on the model: without answer tokens there is still a gradient, of zeros
-    sums = torch.stack([states.sum() * 0.0] * 2).float()
+    sums = torch.stack([states.sum() * 0.0] * 3).float()
     for start in range(0, count, CHUNK):
         part = slice(start, start + CHUNK)
         sums = sums + checkpoint(
-            of_chunk, states[part], *(one[part] for one in guide), use_reentrant=False
+            of_chunk, states[part], first[part], *(one[part] for one in guide), use_reentrant=False
         )
-    total, agreed = sums
-    return Distance(total, agreed.detach(), count)
+    total, agreed, unlikely_starts = sums
+    return Distance(total, agreed.detach(), unlikely_starts.detach(), count)
 
 
 def sampled_share(settings: DistillSettings, step: int, steps: int) -> float:

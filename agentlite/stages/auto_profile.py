@@ -26,7 +26,6 @@ NO_MODEL_HERE = (
     "endpoint",
     "candidates",
     "preferences",
-    "edits",
     "grid",
     "predictions",
     "compare",

@@ -49,12 +49,6 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
     refuse_circle(settings.teacher, target)
     width = _shared_vocabulary(source, teacher)
     prepared = find_prompts(settings.data, settings.split, settings.model, source, target.run)
-    taught = setting_of(settings.teacher, "protocol", target.run)
-    if taught and taught != prepared.protocol:
-        console.notice(
-            f"distill: {teacher.name} learned {taught}, and the prompts of {settings.data} are "
-            f"{prepared.protocol}"
-        )
 
     def train(folder: Path) -> dict[str, object]:
         with console.waiting("distill: writing the prompts"):
@@ -113,13 +107,6 @@ def _refuse_settings(settings: DistillSettings) -> None:
             "holds the teacher's opinion of recorded answers, and others are sampled.",
             "Add --lmbda 0, without --fade and --off-policy teacher; or leave --top-k out.",
             location="distill.top_k",
-        )
-    if settings.lmbda == 1 and (settings.fade or settings.off_policy == "teacher"):
-        raise UserError(
-            "is 1: the student samples every answer, and none is left to fade out or to be the "
-            "teacher's.",
-            "Lower it, such as --lmbda 0; or leave --fade and --off-policy out.",
-            location="distill.lmbda",
         )
 
 

@@ -1,6 +1,5 @@
 """finished pairs -> an adapter that prefers chosen answers to rejected ones, by DPO."""
 
-import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -52,12 +51,6 @@ def inherit(settings: DpoSettings, run: Path) -> dict[str, tuple[object, str]]:
 
 def run(settings: DpoSettings, target: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
-    if Path(settings.data).is_file():
-        raise UserError(
-            "is a file of rows, not a finished pairs.",
-            f"agentlite pairs --preferences {shlex.quote(settings.data)} makes pairs of its rows.",
-            location=settings.data,
-        )
     data = run_folder.find_stage(settings.data, target.run)
     paired = run_folder.finished(data, "pairs")
     source = find_model(settings.model, target.run, target.begun)
@@ -172,7 +165,7 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> I
     prompt_ids = _prompt_ids(data, template, [pair.step for pair in pairs])
     for number, pair in enumerate(pairs, 1):
         location = f"{path}:{number}"
-        prompt = _prompt_of(pair.step, prompt_ids, location)
+        prompt = prompt_ids[pair.step]
         chosen, rejected = (
             encode_answer(side.text, side.ended, template, prompt)
             for side in (pair.chosen, pair.rejected)
@@ -220,7 +213,7 @@ def read_answers(settings: DpoSettings, data: Path, template: Template) -> Itera
     lengths: dict[str, int] = {}
     for line, step, answer, desirable in labelled:
         location = f"{path}:{line}"
-        prompt = _prompt_of(step, prompt_ids, location)
+        prompt = prompt_ids[step]
         row = Answer(prompt, encode_answer(answer.text, answer.ended, template, prompt), desirable)
         lengths[location] = max(row.longest, lengths.get(location, 0))  # a pair has two answers
         yield row
@@ -237,13 +230,3 @@ def _prompt_ids(data: Path, template: Template, steps: Iterable[Step]) -> dict[S
     ]
     found = prompts(records, mixture.of, template, lambda record: turns[record.id])
     return {prompt.step: prompt.ids for prompt in found}
-
-
-def _prompt_of(step: Step, prompt_ids: Mapping[Step, list[int]], location: str) -> list[int]:
-    if step not in prompt_ids:
-        raise UserError(
-            f"records.jsonl has no record {step.record_id} with turn {step.turn}.",
-            "Run pairs again with --force.",
-            location=location,
-        )
-    return prompt_ids[step]

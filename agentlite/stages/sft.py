@@ -1,11 +1,8 @@
 """finished prep -> an adapter trained on the assistant's messages, by supervised fine-tuning."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from agentlite.config import gpu_profiles
 from agentlite.config.settings import SftSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, RowError, UserError
@@ -23,11 +20,8 @@ from agentlite.stages.training import (
 )
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import adapter_shape, longer_rows, setting_of
-from agentlite.workspace.model_source import EMBEDDED, find_model, load_template
+from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
-
-# of the embedded model on two cores, measured in the demo: a rough guess of how long a run takes
-TOKENS_A_SECOND = 155
 
 
 def inherit(settings: SftSettings, run: Path) -> dict[str, tuple[object, str]]:
@@ -86,17 +80,13 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         )
         seen = round(tokens / max(1, len(encoded)) * planned.rows)
         longest = max((len(row.input_ids) for row in encoded), default=0)
-        figures: dict[str, Any] = {
+        return {
             "rows": len(encoded),
             "steps": planned.steps,
             "tokens": seen,
             "longest_row": longest,
             "memory_gib": dry_run_memory("sft", settings, source.base, longest),
-            "disk_free_gb": round(shutil.disk_usage(data).free / 1e9, 1),
         }
-        if source.base in EMBEDDED and not gpu_profiles.has_gpu():
-            figures["minutes_on_two_cores"] = round(seen / TOKENS_A_SECOND / 60, 1)
-        return figures
 
     return train_stage(
         "sft",

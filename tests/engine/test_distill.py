@@ -46,8 +46,10 @@ def likely(loaded, row) -> object:
     return logits[len(row.ids) - 1 : -1].log_softmax(-1)
 
 
-def by_hand(rows, student, teaching, beta) -> tuple[float, float]:
-    """The loss, and the share of tokens at which both hold the same token for likeliest."""
+def by_hand(rows, student, teaching, beta) -> tuple[float, float, float]:
+    """The loss, the share of tokens at which both hold the same token for likeliest, and of answers
+    whose likeliest first token is ten thousand times less likely to the student.
+    """
     import torch
 
     own, other = (torch.cat([likely(one, row) for row in rows]) for one in (student, teaching))
@@ -55,7 +57,11 @@ def by_hand(rows, student, teaching, beta) -> tuple[float, float]:
     total = beta * (other.exp() * (other - mixed)).sum()
     total += (1 - beta) * (own.exp() * (own - mixed)).sum()
     agreed = (own.argmax(-1) == other.argmax(-1)).double().mean()
-    return float(total) / len(own), float(agreed)
+    starts = []
+    for row in rows:
+        first, of_teacher = (likely(one, row)[0].exp() for one in (student, teaching))
+        starts.append(float(first[of_teacher.argmax()]) < 1e-4 * float(of_teacher.max()))
+    return float(total) / len(own), float(agreed), sum(starts) / len(starts)
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
@@ -94,9 +100,10 @@ def test_the_loss_is_that_of_the_formula_over_the_answers_of_whom_they_should_be
         assert row.answer == (sampled[0] if whose[-1] else other)
     assert True in whose and False in whose
     (found,) = training_log.logged(tmp_path)
-    loss, agreement = by_hand(steps[0], student, teaching, 0.4)
+    loss, agreement, starts = by_hand(steps[0], student, teaching, 0.4)
     assert found["loss"] == pytest.approx(loss, rel=1e-4)
     assert found["agreement"] == pytest.approx(agreement)
+    assert found["unlikely_starts"] == pytest.approx(starts)
     assert found["sampled_share"] == sum(whose) / len(whose)
 
 

@@ -47,8 +47,6 @@ def forecast(run: Path, **changed: Any) -> dict[str, Any]:
         ({"top_k": 8}, "others are sampled"),
         ({"top_k": 8, "lmbda": 0.0, "fade": 0.5}, "others are sampled"),
         ({"top_k": 8, "lmbda": 0.0, "off_policy": "teacher"}, "others are sampled"),
-        ({"fade": 0.5}, "none is left to fade out"),
-        ({"off_policy": "teacher"}, "none is left to fade out"),
         ({"teacher": "smollm2-135m"}, "is the model that learns"),
         ({"max_new_tokens": 2048}, "leaves no room"),
         ({"max_length": 101}, "holds no prompt of 1 tokens"),

@@ -26,7 +26,7 @@ from agentlite.engine.planning.model_shape import (
     read_shape,
     with_teacher,
 )
-from agentlite.engine.planning.suggest_fit import FittingRows, SweepRow, fitting, sweep
+from agentlite.engine.planning.suggest_fit import FittingRows, fitting, sweep
 from agentlite.workspace.run_folder import RunTarget
 
 
@@ -58,7 +58,7 @@ class PlanReport(Struct, frozen=True):
     plan: Planned
     fit: list[FittingRows]
     switches: dict[str, str]  # of Unsloth, that are set and have an effect on this run
-    sweep: list[SweepRow]
+    sweep: str
     precision_from: str  # where it was set, or the reason of --profile auto
 
 
@@ -95,7 +95,7 @@ def report(request: PlanRequest, resolved: Resolved, run: Path) -> PlanReport:
         planned,
         answers,
         switches,
-        sweep(request.command, settings, shape) if request.sweep else [],
+        sweep(request.command, settings, shape) if request.sweep else "",
         resolved.origin["load_in_4bit"],
     )
 
@@ -130,10 +130,7 @@ def present(answer: PlanReport, as_json: bool) -> None:
     for rows in answer.fit:
         print(_in_words(rows))
     if answer.sweep:
-        sizes = [
-            [str(one.tokens), f"{one.gib_4bit:.2f}", f"{one.gib_16bit:.2f}"] for one in answer.sweep
-        ]
-        console.print_table([["tokens", "4-bit GiB", "16-bit GiB"], *sizes])
+        print(answer.sweep)
 
 
 def _in_words(fitting_rows: FittingRows) -> str:

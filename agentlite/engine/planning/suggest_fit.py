@@ -29,26 +29,19 @@ class FittingRows(Struct, frozen=True):
     paste: str
 
 
-class SweepRow(Struct, frozen=True):
-    """GiB that one row of so many tokens in a micro-batch takes on a GPU."""
+def sweep(command: str, settings: Any, shape: Shape) -> str:
+    """A table: the GiB that one row in a micro-batch takes on a GPU, by its tokens and by bits."""
 
-    tokens: int
-    gib_4bit: float
-    gib_16bit: float
-
-
-def sweep(command: str, settings: Any, shape: Shape) -> list[SweepRow]:
-    """For every power of two of tokens that the model takes."""
-
-    def gib(tokens: int, in_4bit: bool) -> float:
+    def gib(tokens: int, in_4bit: bool) -> str:
         changes = {"load_in_4bit": in_4bit, "load_in_8bit": False, "batch_size": 1}
         changed = replace(settings, max_length=tokens, **changes)
-        return round(memory(load_of(command, changed, shape, gpu=True)).total / GIB, 2)
+        return f"{memory(load_of(command, changed, shape, gpu=True)).total / GIB:10.2f}"
 
     lengths, longest = [SHORTEST], min(LONGEST, shape.max_positions)
     while 2 * lengths[-1] <= longest:
         lengths.append(2 * lengths[-1])
-    return [SweepRow(tokens, gib(tokens, True), gib(tokens, False)) for tokens in lengths]
+    rows = [f"{tokens:6} {gib(tokens, True)} {gib(tokens, False)}" for tokens in lengths]
+    return "\n".join(["tokens  4-bit GiB 16-bit GiB", *rows])
 
 
 def fitting(

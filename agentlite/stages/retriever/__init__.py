@@ -53,13 +53,6 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
         num_epochs=settings.num_epochs or epochs,
         learning_rate=rate if settings.learning_rate is None else settings.learning_rate,
     )
-    for name in settings.tools:
-        if not Path(name).is_file():
-            raise UserError(
-                "there is no such file.",
-                "Name a file of tools, a row each.",
-                location=f"--tools {name}",
-            )
     files = {f"tools {name}": file_digest(Path(name)) for name in settings.tools}
     digest = ",".join(
         value[:16] for name, value in prepared.outputs.items() if name.startswith(SPLITS)
