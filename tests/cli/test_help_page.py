@@ -282,7 +282,7 @@ def test_the_choices_are_what_there_is():
     from agentlite.cli.stage_options import Shape
     from agentlite.config.resolve import config_folder
     from agentlite.data.curation.coreset import STRATEGIES
-    from agentlite.data.curation.select import COPIES, NO_COPIES
+    from agentlite.data.curation.select import COPIES
     from agentlite.data.curation.split import TIES
     from agentlite.data.formats.json_repair import METHODS
     from agentlite.data.write_formats import SHAPES
@@ -292,7 +292,7 @@ def test_the_choices_are_what_there_is():
         return set(choices(fields("prep")[key]))
 
     assert known("coreset_strategy") == {*STRATEGIES}
-    assert known("duplicates") == {*COPIES, NO_COPIES}
+    assert known("duplicates") == {*COPIES, "none"}
     assert known("split_by") == {*TIES}
     assert known("repair") == {*METHODS}
     assert known("retrieve_by") == {*RANKERS}
