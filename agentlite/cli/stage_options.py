@@ -61,7 +61,7 @@ class SettingOption(Option):
         self.command, self.key = command, key
         kind, flag = settings.fields(command)[key], settings.flag_of(command, key)
         # a switch may stand alone
-        alone = "true" if settings.default(command, key) is False else flag.alone
+        alone = "true" if settings.default(command, key) is False else ""
         rest: dict[str, Any] = {"is_flag": False, "flag_value": alone} if alone else {}
         super().__init__(
             [flag.name or f"--{key.replace('_', '-')}", *flag.more.split(), key],

@@ -58,7 +58,6 @@ agentlite pairs --from pairs --weights tool_accuracy=.5 --out pairs-b
 agentlite pairs --from pairs --grid weights.yaml
 agentlite pairs --from rollout --weights env=1,failed_calls=-.1
 agentlite pairs --preferences answers.jsonl
-agentlite pairs --edits sft --out pairs-edits
 cat prompts.jsonl | agentlite pairs --data - --model sft --json
 """,
         other_names="sample preferences",

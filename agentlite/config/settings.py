@@ -61,7 +61,6 @@ class Flag(NamedTuple):
     more: str = ""  # further ones, apart by a blank: "-n -k", "--max-tokens"
     name: str = ""  # in place of --its-name
     repeat: bool = False
-    alone: str = ""  # the value where the option stands without one
 
 
 class Section(NamedTuple):
@@ -390,9 +389,6 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """file of prompts with chosen and rejected answers, which become pairs"""
     max_rejects: Annotated[Share, DATA] = 0.01
     """share of rejected rows of --preferences above which pairs stops"""
-    edits: Annotated[Model, Flag(alone="equal"), DATA] = ""
-    """pair each correct answer with one that has a single mistake, without sampling; with MODEL,
-    the mistakes are drawn as that model errs on the dev records"""
     grid: Annotated[tuple[File, ...], REPEAT, REWARDS] = ()
     """file of reward weights to compare; writes nothing"""
     engine: Annotated[Engine, ENGINE] = "unsloth"

@@ -6,7 +6,7 @@
     .venv/bin/python scripts/bench/bfcl.py BFCL/bin/python [--cases 25000] [--seed 0]
 
 Every accepted value of every row's gold is tried (gold), then calls with one to three mutations of
-them, as calls and as the texts of prompt mode (text), some of those broken too. Both sides read the
+them. Both sides read the
 questions from the package's data, the other one in a process of its own. There the table of models,
 which imports the client of every vendor, is replaced by one entry: it only says whether a model has
 underscores for the dots of names. `raises`: the package's checker ends with an exception; ours says
@@ -32,7 +32,7 @@ Calls = list[tuple[str, Arguments]]
 SHOWN = 5
 
 
-# --- the cases: {"category", "row", "kind", "calls" or "text"} ---
+# --- the cases: {"category", "row", "kind", "calls"} ---
 
 
 def choices(accepted: dict[str, list[Any]]) -> Iterator[Arguments]:
@@ -251,30 +251,7 @@ def mutated(calls: Calls, tools: list[dict[str, Any]], draw: random.Random) -> t
     return kind, calls
 
 
-def text_of(calls: Calls, category: str) -> str:
-    """As a model writes it in prompt mode."""
-    write = (
-        repr
-        if category not in FOREIGN
-        else lambda v: v if isinstance(v, str) and LITERAL(v) else json.dumps(v)
-    )
-    inner = (
-        f"{name}({', '.join(f'{key}={write(one)}' for key, one in arguments.items())})"
-        for name, arguments in calls
-    )
-    return f"[{', '.join(inner)}]"
-
-
 FOREIGN = {"simple_java": "Java", "simple_javascript": "JavaScript"}
-
-
-def LITERAL(text: str) -> bool:
-    """Whether a text would stand without quotes: a number, a word of the language, an object."""
-    return text in ("true", "false") or text[:4] == "new " or text[:1] in tuple("[{-0123456789")
-
-
-def broken(text: str, draw: random.Random) -> str:
-    return str(draw.choice(BREAKS)(text, draw))
 
 
 BREAKS: list[Any] = [
@@ -324,15 +301,8 @@ def cases(wanted: int, seed: int) -> Iterator[dict[str, Any]]:
                 for name, given in chosen
             ]
             yield {**where, "kind": "literal", "calls": changed}
-        elif index % 3:
-            yield {**where, "kind": kinds[0] if len(kinds) == 1 else "several", "calls": calls}
         else:
-            text = text_of(calls if draw.random() < 0.6 else chosen, category)
-            yield (
-                {**where, "kind": "text", "text": text}
-                if draw.random() < 0.6
-                else {**where, "kind": "broken text", "text": broken(text, draw)}
-            )
+            yield {**where, "kind": kinds[0] if len(kinds) == 1 else "several", "calls": calls}
 
 
 def gold_calls(row: dict[str, Any], tools: Any, category: str) -> Iterator[Calls]:
@@ -369,11 +339,10 @@ def spoken(arguments: Arguments, properties: dict[str, Any]) -> Arguments:
 
 
 def ours(wanted: list[dict[str, Any]]) -> tuple[list[str], float]:
-    """The verdicts, and how many of them a second of the processor, texts read and all."""
+    """The verdicts, and how many of them a second of the processor."""
     from agentlite.core.records import Call, Gold, GoldCall
     from agentlite.data.formats import bfcl
     from agentlite.scoring.metrics.bfcl import check
-    from agentlite.scoring.metrics.bfcl_text_parser import read_text
 
     known = {}
     for category in bfcl.CATEGORIES:
@@ -383,13 +352,11 @@ def ours(wanted: list[dict[str, Any]]) -> tuple[list[str], float]:
                 Gold(tuple(GoldCall(*one) for one in expected)),
                 bfcl.tools_of(row),
             )
-    made = [tuple(Call(*call) for call in case.get("calls", ())) for case in wanted]
+    made = [tuple(Call(*call) for call in case["calls"]) for case in wanted]
     began = time.process_time()
     verdicts = []
     for case, calls in zip(wanted, made, strict=True):
         category = case["category"]
-        if "text" in case:
-            calls = read_text(case["text"], category).calls
         verdicts.append(check(category, calls, *known[category, case["row"]]))
     return verdicts, len(verdicts) / (time.process_time() - began)
 
@@ -400,9 +367,8 @@ def theirs(path: Path) -> Iterator[str]:
     stand_in.MODEL_CONFIG_MAPPING = {"any": types.SimpleNamespace(underscore_to_dot=False)}  # type: ignore[attr-defined]
     sys.modules[stand_in.__name__] = stand_in
     import bfcl_eval
-    from bfcl_eval.constants.enums import Language, ReturnFormat
+    from bfcl_eval.constants.enums import Language
     from bfcl_eval.eval_checker.ast_eval.ast_checker import ast_checker
-    from bfcl_eval.model_handler.utils import default_decode_ast_prompting as decode
     from bfcl_eval.utils import is_empty_output, is_function_calling_format_output
 
     data = Path(bfcl_eval.__file__).parent / "data"
@@ -426,14 +392,7 @@ def theirs(path: Path) -> Iterator[str]:
             ]
         row, gold = rows[category][case["row"]]
         language = FOREIGN.get(category, "Python").upper()
-        try:
-            if "text" in case:
-                made = decode(case["text"], ReturnFormat[language])
-            else:
-                made = [{name: arguments} for name, arguments in case["calls"]]
-        except Exception as error:
-            yield "" if "irrelevance" in category else f"unreadable: {type(error).__name__}"
-            continue
+        made = [{name: arguments} for name, arguments in case["calls"]]
         if gold is None:
             empty = is_empty_output(made)
             yield "" if empty == ("irrelevance" in category) else "calls or not"

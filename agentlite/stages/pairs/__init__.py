@@ -1,4 +1,4 @@
-"""finished prep + a model or edits, stored candidates, or preference rows -> preference pairs."""
+"""finished prep + a model, stored candidates, or preference rows -> preference pairs."""
 
 import shlex
 import shutil
@@ -28,7 +28,6 @@ from agentlite.stages.pairs.earlier_candidates import (
     is_sampled,
     set_aside_changed,
 )
-from agentlite.stages.pairs.edited import pair_edits
 from agentlite.stages.pairs.next_command import RANKED, SAMPLE_MORE, with_next
 from agentlite.stages.pairs.preference_files import take_recorded
 from agentlite.stages.pairs.rank import RULE, compare_grid, rank
@@ -89,12 +88,10 @@ def inherit(settings: PairsSettings, run: Path) -> dict[str, tuple[object, str]]
 
 
 def run(settings: PairsSettings, target: RunTarget) -> Result:
-    """Samples, scores and pairs; or ranks stored candidates; or takes recorded preferences; or
-    edits the gold. Raises UserError 2, 3, 4, 5, 7, 74 or 75.
+    """Samples, scores and pairs; or ranks stored candidates; or takes recorded preferences.
+    Raises UserError 2, 3, 4, 5, 7, 74 or 75.
     """
     with console.stdout_to_stderr():
-        if settings.edits:
-            return pair_edits(settings, target)
         if settings.preferences:
             return take_recorded(settings, target)
         if settings.candidates and is_rollout(

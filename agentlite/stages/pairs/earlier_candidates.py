@@ -72,13 +72,12 @@ def candidates_file(folder: Path) -> Path:
         )
     run_folder.finished(folder, command)
     plan = run_folder.read_plan(folder)
-    for key, held in (("preferences", "recorded preferences"), ("edits", "edited answers")):
-        if plan.settings.get(key):
-            raise UserError(
-                f"holds {held}, and no candidates.",
-                "There is nothing to rank: `agentlite dpo` trains on them as they are.",
-                location=str(folder),
-            )
+    if plan.settings.get("preferences"):
+        raise UserError(
+            "holds recorded preferences, and no candidates.",
+            "There is nothing to rank: `agentlite dpo` trains on them as they are.",
+            location=str(folder),
+        )
     if plan.settings.get("candidates"):
         raise UserError(
             "holds pairs, and no candidates.",

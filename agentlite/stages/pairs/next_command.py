@@ -8,7 +8,6 @@ from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 SAMPLE_MORE = "sample more answers (-n), raise --temperature, lower --margin, or add --gold"
 RANKED = "take other --weights, lower --margin, add --gold, or sample more answers first"
 ROLLOUTS = "take other --weights, lower --margin, or run `agentlite rollout` with a larger -n"
-EDITED = "take records with calls whose gold is known, or raise --max-length"
 
 
 def with_next(stage: StageFolder, target: RunTarget, helps: str) -> Result:

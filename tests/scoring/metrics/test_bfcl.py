@@ -10,9 +10,8 @@ import time
 from statistics import fmean
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support.examples import examples
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Tool
@@ -29,7 +28,6 @@ from agentlite.scoring.metrics.bfcl import (
     group_scores,
 )
 from agentlite.scoring.metrics.bfcl_java_js import LANGUAGES, LONGEST, read_literal
-from agentlite.scoring.metrics.bfcl_text_parser import read_text
 from agentlite.scoring.metrics.confidence import wilson
 
 needs_bfcl = pytest.mark.skipif(
@@ -365,163 +363,6 @@ arguments = st.dictionaries(names, values, max_size=3)
 some_calls = st.lists(
     st.builds(Call, names | st.builds("{}.{}".format, names, names), arguments), max_size=3
 )
-
-
-@settings(max_examples=examples(50))
-@given(some_calls)
-def test_calls_written_as_bfcl_asks_are_read_back(calls):
-    inner = (
-        f"{c.name}({', '.join(f'{key}={value!r}' for key, value in c.arguments.items())})"
-        for c in calls
-    )
-    parsed = read_text(f"[{', '.join(inner)}]", "parallel")
-    assert (parsed.calls, parsed.problem) == (tuple(calls), "")
-
-
-@pytest.mark.parametrize(
-    ("text", "arguments"),
-    [
-        ("f(a=-1, b=1.5)", {"a": -1, "b": 1.5}),
-        ("`[f(a=x, b=true)]`\n", {"a": "x", "b": "true"}),
-        ("[f(1, a=2 * 3 + 1, b='x' + 'y')", {"a": 7, "b": "xy"}),
-        (
-            "f(a=g(1), b=g(c=1), d=x[0], e=...)",
-            {"a": "g(1)", "b": {"g": {"c": 1}}, "d": "x[0]", "e": "..."},
-        ),
-    ],
-)
-def test_python_is_read_as_bfcl_reads_it(text, arguments):
-    assert read_text(text, "simple_python").calls == (Call("f", arguments),)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I call f(a=1)",
-        "hello",
-        "[1, 2]",
-        "[f(a=1]",
-        "[f(a=x.y)]",
-        "[f(a={1})]",
-        "[f(a=lambda: 1)]",
-        "[f(a=b'x')]",
-        "",
-        "[f(a=9**9**9)]",
-        "[f(a='x' * 10**9)]",
-        "[f(a='%1000000000d' % 1)]",
-        "[f(a=1 / 0)]",
-        "[f(a=(-8)**0.5)]",
-        "[f(a=not x)]",
-        "[f(a=open('x').read() + 'y')]",
-        "[f(a=\0)]",
-        "[f(a='\ud800)]",
-        "x" * 1_000_000,
-        "[" * 1_000_000,
-        "[f(a=" + "(" * 5000,
-        "[f(a=" + "-" * 100_000 + "1)]",
-        "[f(a=" + "9" * 5000 + ")]",
-    ],
-    ids=lambda text: ascii(text[:20]),
-)
-@pytest.mark.parametrize("category", ["simple_python", "simple_java", "simple_javascript"])
-def test_what_is_no_call_is_none_and_runs_nothing(category, text):
-    parsed = read_text(text, category)
-    if category == "simple_python":
-        assert not parsed.calls and (parsed.problem or text == "")
-    assert not (parsed.calls and parsed.problem)
-
-
-@pytest.mark.parametrize(
-    ("sign", "value"),
-    [
-        *(("+", 9), ("-", 5), ("*", 14), ("/", 3.5), ("//", 3), ("%", 1), ("**", 49)),
-        *((sign, None) for sign in ("@", "<<", ">>", "|", "&", "^", "and", "or", "<", "is", "in")),
-    ],
-)
-def test_arithmetic_of_numbers_is_computed_and_every_other_operation_is_a_problem(sign, value):
-    for left in ("7", "(8 - 1)"):
-        parsed = read_text(f"[f(a={left} {sign} 2)]", "simple_python")
-        assert parsed.problem if value is None else parsed.calls[0].arguments == {"a": value}
-    for before in ("~", "not "):
-        assert read_text(f"[f(a=7 + {before}2)]", "simple_python").problem
-
-
-def test_arithmetic_in_a_text_is_never_run_by_python(tmp_path):
-    file = tmp_path / "x"
-    assert read_text(f"[f(a=open({str(file)!r}, 'w').write('x') + 1)]", "simple_python").problem
-    assert not file.exists()
-
-
-@pytest.mark.parametrize(
-    ("category", "text", "arguments"),
-    [
-        ("simple_java", 'f(a=5L, b="x y", c=-1)', {"a": "5L", "b": "x y", "c": "-1"}),
-        (
-            "simple_java",
-            "[f(a=new int[]{1, 2}, b=g.h(1, 2))]",
-            {"a": "new int[]{1,2}", "b": "g.h(1, 2)"},
-        ),
-        (
-            "simple_java",
-            'f(a=new ArrayList<>(Arrays.asList("x", 1)))',
-            {"a": 'new ArrayList<>(Arrays.asList("x", 1))'},
-        ),
-        (
-            "simple_java",
-            'f(a=new HashMap<String, X>() {{ put("k", 1); }})',
-            {"a": "new HashMap<String,X>()"},
-        ),
-        (
-            "simple_java",
-            "f(a=x ? y : z, b=(int) 5, c=u -> u + 1)",
-            {"a": "x?y:z", "b": "(int)5", "c": "u->u+1"},
-        ),
-        ("simple_java", "f(a=1); g(b=2)", {"a": "1"}),
-        (
-            "simple_javascript",
-            "f(a=[1, 2], b={k: 'v', l: [1]})",
-            {"a": "[1, 2]", "b": "{k: 'v', l: [1]}"},
-        ),
-        (
-            "simple_javascript",
-            "f(a='x', b=(x) => x + 1, c=true,)",
-            {"a": "x", "b": "(x) => x + 1", "c": "true"},
-        ),
-        ("simple_javascript", "f(x, a=1)", {"*": "x", "a": "1"}),
-        ("simple_javascript", "f({a: 1})", {}),
-    ],
-)
-def test_java_and_javascript_are_read_as_bfcl_reads_them(category, text, arguments):
-    assert read_text(text, category).calls == (Call("f", arguments),)
-
-
-@pytest.mark.parametrize("category", ["simple_java", "simple_javascript"])
-@pytest.mark.parametrize(
-    "text",
-    [
-        "f(a=1 2)",
-        "f(a=)",
-        "f(a=1",
-        "f(a=(1]",
-        "f(a:1)",
-        "f(a=1, a=2)",
-        "f(a=1), g(b=2)",
-        "f(a='x)",
-        "f(a=1+)",
-        "f",
-        "",
-    ],
-)
-def test_what_is_no_expression_of_a_language_is_no_call(category, text):
-    assert read_text(text, category).problem and not read_text(text, category).calls
-
-
-@given(st.text("f(a=1,'\"[]{}:.;new in\n") | st.text())
-def test_any_text_can_be_read_in_any_category(text):
-    for category in ("multiple", "simple_java", "simple_javascript"):
-        parsed = read_text(text, category)
-        assert not (parsed.calls and parsed.problem)
 
 
 # --- groups ---
