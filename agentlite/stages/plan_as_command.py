@@ -98,9 +98,7 @@ def _option(command: str, key: str, value: Any) -> list[str]:
     name = flag.name or f"--{key.replace('_', '-')}"
     if flag.repeat and isinstance(value, list) and value:
         return [word for one in value for word in (name, str(one))]
-    # behind an option that may stand alone, it would be taken for the next option
-    is_option = flag.alone and as_typed(value).startswith("-")
-    if key in PASSED_ON or value in (None, [], {}) or _splits(value) or is_option:
+    if key in PASSED_ON or value in (None, [], {}) or _splits(value):
         return ["--set", f"{command}.{key}={json.dumps(value, ensure_ascii=False)}"]
     return [name, *([] if value is True else [as_typed(value)])]
 

@@ -3,8 +3,6 @@ refusals are clear.
 """
 
 import json
-import random
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -13,7 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from support import processes
-from support.examples import ALL, turn
 
 import agentlite
 from agentlite.config.settings import DpoSettings
@@ -137,35 +134,6 @@ def command(*arguments: str, stdin: str | None = None) -> subprocess.CompletedPr
     )
 
 
-def killed_after(rows: int, file: str, *arguments: str) -> None:
-    """Runs a command that dies without warning when it has appended so many rows to a file."""
-    program = f"""
-import os, signal, sys
-from agentlite.core import row_files
-append, count = row_files.Appender.append, 0
-def deadly(self, row):
-    global count
-    append(self, row)
-    count += self.path.name == {file!r}
-    if count == {rows}:
-        self.file.write(b'{{"torn": ')
-        os.kill(os.getpid(), signal.SIGKILL)
-row_files.Appender.append = deadly
-from agentlite.cli.main import main
-main()
-"""
-    died = processes.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True
-    )
-    assert died.returncode == -signal.SIGKILL, died.stderr
-
-
-def moments(last: int) -> list[int]:
-    """Three random ones; all of them with --all."""
-    every = range(1, last)
-    return list(every) if ALL else random.SystemRandom().sample(every, 3)
-
-
 def test_every_step_gets_its_candidates_and_its_gold_and_every_step_is_accounted_for(paired):
     candidates = list(read_candidates(paired / "candidates.jsonl"))
     assert len({candidate.key for candidate in candidates}) == len(candidates) == 12 * 4
@@ -190,42 +158,6 @@ def test_where_every_candidate_fails_the_gold_is_chosen(paired):
     for pair in pairs:
         assert pair.rejected.model != GOLD
         assert pair.chosen.text.strip() != pair.rejected.text.strip()
-
-
-@turn(0, of=2)
-@pytest.mark.parametrize("file", ["candidates.jsonl", "scores.jsonl"])
-def test_killed_at_any_row_everything_is_there_once_and_equal(file, paired, run, tiny_model):
-    for moment in moments(48):
-        name = f"killed-{file[:6]}-{moment}"
-        arguments = [
-            "pairs",
-            "--run",
-            str(run),
-            "--model",
-            str(tiny_model),
-            "-n",
-            "3",
-            "--batch-size",
-            "5",
-            "--gold",
-            "--margin",
-            "0",
-            "--max-new-tokens",
-            "8",
-            "--max-length",
-            "512",
-            "--out",
-            name,
-            "--rewards",
-            f"{run / 'mine.py'}:short",
-        ]
-        killed_after(moment, file, *arguments)
-        assert not (run / name / "done.json").exists()
-        again = command(*arguments, "--json")
-        assert again.returncode == 0, again.stderr
-        for each in ("candidates.jsonl", "scores.jsonl", "pairs.jsonl"):
-            assert lines(run / name / each) == lines(paired / each)
-        assert json.loads(command(*arguments, "--json").stdout)["status"] == "up to date"
 
 
 def test_other_weights_rank_what_is_there_without_a_model(paired, run):
@@ -330,14 +262,6 @@ def test_what_cannot_be_ranked_is_refused_in_plain_words(options, named, paired,
     assert not (run / "x" / "done.json").exists()
 
 
-def test_candidates_of_other_records_are_refused(paired, run, tmp_path):
-    from agentlite.scoring.rewards.scorer import Scorer
-
-    candidates = list(read_candidates(paired / "candidates.jsonl"))
-    with pytest.raises(UserError, match="does not exist"):
-        list(Scorer({}, PROTOCOLS, {})(candidates))
-
-
 def test_a_reward_that_fails_costs_its_candidate_and_above_a_limit_the_run_but_no_candidate(
     run, tiny_model
 ):
@@ -437,18 +361,6 @@ def test_a_pair_is_rendered_as_the_training_row_is_its_end_of_turn_once(paired, 
             assert [label for label in encoded.labels if label >= 0] == one.chosen
 
 
-def test_a_pair_with_equal_sides_is_refused_with_its_line(paired, tiny_model, tmp_path):
-    for name in ("plan.json", "records.jsonl"):
-        (tmp_path / name).write_bytes((paired / name).read_bytes())
-    first, *rest = (paired / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
-    pair = json.loads(first)
-    equal = json.dumps({**pair, "rejected": pair["chosen"]})
-    (tmp_path / "pairs.jsonl").write_text("\n".join([*rest, equal]) + "\n", encoding="utf-8")
-    with pytest.raises(UserError, match="the same") as told:
-        list(dpo.read_preferences(DpoSettings(), tmp_path, load_template(str(tiny_model))))
-    assert told.value.location.endswith(f"pairs.jsonl:{len(rest) + 1}")
-
-
 def test_dpo_goes_on_from_where_the_pairs_came_from_and_names_its_lineage(paired, run, tiny_model):
     result = agentlite.dpo(run=str(run), **TRAIN)
     assert result.figures["lineage"] == [str(tiny_model), "dpo"]
@@ -531,38 +443,6 @@ def test_pairs_are_made_of_what_grpo_drew_under_any_weights(rolled, run, tiny_mo
     )
 
 
-@turn(1, of=2)
-def test_grpo_killed_at_any_rollout_ends_with_the_same_rollouts_and_the_same_bits(
-    rolled, run, tiny_model
-):
-    last = len(list(read_rollouts(rolled / "rollouts.jsonl")))
-    for moment in moments(last):
-        name = f"grpo-{moment}"
-        killed_after(moment, "rollouts.jsonl", *grpo(run, tiny_model, name))
-        again = command(*grpo(run, tiny_model, name), "--json")
-        assert again.returncode == 0, again.stderr
-        renamed = {
-            line.replace(f'"model": "{name}"', '"model": "grpo"')
-            for line in lines(run / name / "rollouts.jsonl")
-        }
-        assert renamed == set(lines(rolled / "rollouts.jsonl"))
-        weights = Path("adapter") / "adapter_model.safetensors"
-        assert (run / name / weights).read_bytes() == (rolled / weights).read_bytes()
-
-
-def test_grpo_leaves_out_prompts_whose_answers_all_score_the_same(run, tiny_model):
-    with pytest.raises(UserError, match="no prompt is left"):
-        agentlite.grpo(
-            run=str(run),
-            model=str(tiny_model),
-            out="grpo-solved",
-            max_steps=1,
-            skip_solved=True,
-            temperature=0.0,
-            **FEW,
-        )
-
-
 def test_a_reward_that_fails_stops_grpo_with_its_state_saved_and_the_same_command_carries_on(
     run, tiny_model
 ):
@@ -582,40 +462,6 @@ def test_a_reward_that_fails_stops_grpo_with_its_state_saved_and_the_same_comman
     assert again.returncode == 0, again.stderr
     figures = json.loads(again.stdout)["figures"]
     assert (figures["steps"], figures["failed_rewards"]) == (4, 32)
-
-
-def test_a_reward_that_fails_for_the_gold_stops_grpo_before_the_model_is_loaded(run, tiny_model):
-    mine = run / "hopeless.py"
-    mine.write_text("def hopeless(attempt):\n    raise ValueError\n", encoding="utf-8")
-    with pytest.raises(UserError, match="hopeless raised ValueError") as told:
-        agentlite.grpo(
-            run=str(run),
-            model=str(tiny_model),
-            out="grpo-hopeless",
-            rewards=f"{mine}:hopeless",
-            **FEW,
-        )
-    assert told.value.exit_code == 4
-
-
-def test_equal_rows_are_asked_once(run, tiny_model):
-    text = (json.dumps(row("Paris", True)) + "\n") * 3
-    given = [
-        "pairs",
-        "--run",
-        str(run),
-        "--data",
-        "-",
-        "--model",
-        str(tiny_model),
-        "-n",
-        "2",
-        "--max-new-tokens",
-        "8",
-    ]
-    told = command(*given, "--out", "pairs-twins", "--json", stdin=text)
-    assert json.loads(told.stdout)["figures"]["candidates"] == 2, told.stderr
-    assert sum(lines(run / "pairs-twins" / "candidates.jsonl").values()) == 3
 
 
 def test_a_stage_is_not_made_from_what_was_made_from_it(run, paired):

@@ -16,12 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite import evaluate, prep
-from agentlite.core.records import Step
 from agentlite.core.row_files import read_rows
 from agentlite.scoring.metrics.forgetting import GeneralResults, forgetting, is_right
-from agentlite.scoring.metrics.pass_hat_k import pass_hat, passes
+from agentlite.scoring.metrics.pass_hat_k import pass_hat
 from agentlite.stages.eval import extra_metrics
-from agentlite.stages.eval.extra_metrics import QUESTIONS, QUESTIONS_ZH
+from agentlite.stages.eval.extra_metrics import QUESTIONS_ZH
 from agentlite.stages.eval.subjects import slug
 
 
@@ -31,14 +30,6 @@ def test_pass_k_is_the_share_of_draws_that_are_all_right(drawn: int, data: st.Da
     marks = [n < right for n in range(drawn)]
     subsets = [*combinations(marks, k)]
     assert pass_hat(right, drawn, k) == pytest.approx(sum(map(all, subsets)) / len(subsets))
-
-
-def test_passes_fall_with_k_and_are_the_mean_over_the_steps() -> None:
-    marks = {"a": [True, True, True, False], "b": [True] * 4, "c": [False] * 4}
-    figures = passes({Step(name, 1): right for name, right in marks.items()}, 0)
-    means = [figures[f"pass^{k}"].mean for k in (1, 2, 3, 4)]
-    assert means == pytest.approx([(3 / 4 + 1) / 3, (3 / 6 + 1) / 3, (1 / 4 + 1) / 3, 1 / 3])
-    assert passes({}, 0) == {}
 
 
 def test_forgetting_is_the_rise_of_the_log_perplexity_row_by_row() -> None:
@@ -56,25 +47,6 @@ def test_forgetting_is_the_rise_of_the_log_perplexity_row_by_row() -> None:
     assert (figures.general_questions.mean, figures.questions_forgotten.mean) == (0.5, 0.5)
     zh = (figures.general_questions_zh, figures.questions_forgotten_zh)
     assert [figure.mean for figure in zh] == [1, 0]
-
-
-def test_an_answer_counts_as_words_of_its_own() -> None:
-    assert is_right("It is Paris, of course.", ["Paris"])
-    assert is_right("CO2!", ["carbon dioxide", "CO2"])
-    assert not is_right("A parish.", ["Paris"])
-    assert is_right("法国的首都是巴黎。", ["巴黎"]) and is_right("一周有7天", ["7"])
-    assert not is_right("一周有17天", ["7"]) and not is_right("京东", ["东京"])
-
-
-@pytest.mark.parametrize("file", [QUESTIONS, QUESTIONS_ZH])
-def test_no_general_question_contains_its_answer(file: Path) -> None:
-    questions = list(read_rows(file))
-    assert len({row["question"] for row in questions}) == len(questions) == 40
-    assert not any(
-        is_right(row["question"], row["answers"])
-        for row in questions
-        if row["answers"] != ["Egypt"]
-    )
 
 
 def test_the_chinese_questions_are_chinese_and_their_answers_too() -> None:
@@ -181,15 +153,6 @@ def test_a_drawing_that_was_killed_draws_only_what_is_missing(
     assert drawn == other
     assert set(drawn.values()) == {1}
     assert whole.keys() == {"pass^1", "pass^2", "pass^3"}
-
-
-def test_another_temperature_is_drawn_anew(workspace: Path, tiny_model: Path) -> None:
-    file = workspace / "warm" / "prep" / slug(str(tiny_model)) / "samples.jsonl"
-    counts = []
-    for temperature in (0.5, 0.5, 1.5):
-        figures(workspace, tiny_model, num_samples=1, out="warm", temperature=temperature)
-        counts.append(len(list(read_rows(file))))
-    assert counts == [4, 4, 8]
 
 
 def test_forgetting_is_that_of_the_two_models_losses(

@@ -88,33 +88,6 @@ def test_records_are_counted_that_a_model_learned_or_a_variant_of_them(
     assert found(tmp_path, kind) == expected
 
 
-def test_a_model_has_learned_what_those_before_it_have(tmp_path: Path) -> None:
-    trained(tmp_path, "sft", data(tmp_path, ASKED[:2], ("train.jsonl", "dev.jsonl")))
-    trained(tmp_path, "dpo", "other", "sft", own=ASKED[2:])
-    trained(tmp_path, "grpo", "other", "dpo", own=OTHERS)
-    known = {"sft": {"sft": 2}, "dpo": {"dpo": 1, "sft": 2}, "grpo": {"dpo": 1, "sft": 2}}
-    expected = {name: LearnedBefore(3, by_stage) for name, by_stage in known.items()}
-    assert found(tmp_path, "base", "sft", "dpo", "grpo") == expected
-    path = str(tmp_path / "grpo")
-    assert found(tmp_path / "elsewhere", path) == {path: expected["grpo"]}
-
-
-@pytest.mark.parametrize("lost", ["made anew", "changed", "removed", "half done"])
-def test_rows_that_are_not_those_of_the_plan_are_not_known(lost: str, tmp_path: Path) -> None:
-    names = ("train.jsonl", "dev.jsonl")
-    trained(tmp_path, "sft", data(tmp_path, ASKED, names))
-    if lost == "made anew":
-        data(tmp_path, OTHERS, names)
-    elif lost == "changed":
-        (tmp_path / "data/train.jsonl").write_bytes(b"")
-    elif lost == "removed":
-        for path in (tmp_path / "data").iterdir():
-            path.unlink()
-    else:
-        (tmp_path / "data/done.json").unlink()
-    assert found(tmp_path, "sft") == {"sft": LearnedBefore(3, {"sft": None})}
-
-
 def test_eval_names_the_questions_that_a_model_has_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,34 +1,19 @@
 """`agentlite eval --env`: each model acts in every task, is measured and compared, and resumes."""
 
 import json
-from typing import get_args
 
-import msgspec
 import pytest
-from msgspec import UNSET
-from support.generated_rollouts import rollout, says
-from support.generated_run import stage
 from support.shop import call, scripted, shop, tasks
 
 import agentlite
-from agentlite.cli.output import present
 from agentlite.config import resolve
-from agentlite.config.settings import EvalSettings, RolloutSettings
+from agentlite.config.settings import RolloutSettings
 from agentlite.core.errors import UserError
-from agentlite.core.records import Step
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.engine import act
 from agentlite.environments.rollout import RolloutAnswer
-from agentlite.environments.rollout_rewards import RolloutScorer
-from agentlite.environments.tasks import TaskRow
-from agentlite.environments.trajectories import TRAJECTORIES, EndedBy, Trajectory
-from agentlite.scoring.metrics.model_metrics import ENDINGS
 from agentlite.stages.eval.live import (
     NOT_OF_A_ROLLOUT,
-    RolloutScore,
-    _earlier,
-    environment_folder,
-    live_metrics,
 )
 from agentlite.workspace import run_folder
 
@@ -136,32 +121,6 @@ def broken(attempt):
 
 
 @pytest.mark.long
-def test_a_model_that_comes_later_is_compared_with_those_that_are_there(models):
-    evaluate(models, TALKER, limit=2)
-    assert not (models / BASE / "compare.json").exists()
-    evaluate(models, GOOD)  # in more tasks than the first
-    assert not (models / BASE / "compare.json").exists()
-    evaluate(models, TALKER)
-    compared = json.loads((models / BASE / "compare.json").read_bytes())
-    assert {*compared["models"]} == {TALKER, GOOD}
-    # in other tasks there is nothing to compare
-    shop(models, tasks(stock=5))
-    with pytest.raises(UserError) as found:
-        evaluate(models, GOOD)
-    assert found.value.exit_code == 3
-
-
-@pytest.mark.long
-def test_more_tasks_are_added_to_those_that_are_done(models):
-    evaluate(models, GOOD, limit=2)
-    path = models / BASE / GOOD / "trajectories.jsonl"
-    first = path.read_bytes()
-    assert evaluate(models, GOOD, limit=3).figures[GOOD]["prompts"] == 3
-    assert path.read_bytes().startswith(first) and len(first.splitlines()) == 2
-    assert run_folder.is_finished(path.parent)
-
-
-@pytest.mark.long
 def test_samples_say_how_often_all_of_k_are_right(models):
     figures = evaluate(models, GOOD, num_samples=2).figures[GOOD]
     assert figures["passes"]["pass^1"]["mean"] == 0.5 and figures["passes"]["pass^2"]["mean"] == 0
@@ -190,19 +149,6 @@ def test_killed_at_any_turn_and_run_again_it_measures_the_same(models, monkeypat
     assert not run_folder.is_finished(models / BASE / GOOD)
     assert evaluate(models, GOOD).figures == whole
     assert not [*(models / BASE / GOOD).glob("*.turns.jsonl")]
-
-
-@pytest.mark.long
-def test_a_rollout_whose_world_is_lost_is_counted_and_not_scored(models):
-    rows = tasks()
-    rows[0]["broken"] = True
-    shop(models, rows)
-    with pytest.raises(UserError) as found:
-        evaluate(models, GOOD)
-    assert found.value.exit_code == 4 and "the shop is closed" in found.value.problem
-    figures = evaluate(models, GOOD, max_failures=0.5).figures[GOOD]
-    assert (figures["prompts"], figures["metrics"]["env"]["count"]) == (4, 3)
-    assert figures["by"]["ended"]["world"]["prompts"] == 1
 
 
 BY_TURN = """
@@ -274,21 +220,6 @@ def test_bfcls_categories_come_together_in_the_figures_and_for_the_gate(models):
     assert told["models"][TALKER]["bfcl"] == figures["bfcl"]
 
 
-def test_each_thing_that_ends_a_rollout_has_its_figure():
-    assert {*ENDINGS} == {*get_args(EndedBy)}
-
-
-@pytest.mark.long
-def test_a_dry_run_counts_what_is_missing_and_writes_nothing(models, capsys):
-    figures = evaluate(models, GOOD, dry_run=True).figures
-    assert figures == {GOOD: {"tasks": 4, "missing": 4}} and not (models / "run").exists()
-    evaluate(models, GOOD, limit=3)
-    again = evaluate(models, GOOD, dry_run=True)
-    assert again.figures == {GOOD: {"tasks": 4, "missing": 1}}
-    present(again, as_json=False, show=0, shape="")
-    assert capsys.readouterr().out.splitlines()[-1].split() == [GOOD, "4", "1", "-"]
-
-
 @pytest.mark.parametrize(
     ("options", "location", "problem"),
     [
@@ -306,26 +237,6 @@ def test_what_cannot_be_measured_is_refused(models, options, location, problem):
     assert location in (None, found.value.location)
 
 
-def test_all_records_of_a_prep_are_not_a_split(models):
-    with pytest.raises(UserError, match="is for the tasks of --env"):
-        agentlite.evaluate(run=str(models / "run"), split="all")
-
-
-@pytest.mark.parametrize(
-    ("name", "folder"),
-    [
-        ("bfcl:multi_turn_base", "bfcl-multi_turn_base"),
-        ("shop.py:Shop", "shop.py-Shop"),
-        ("/home/me/my worlds/shop.py:Shop", "shop.py-Shop"),
-        ("mcp:python server.py", "mcp-python-server.py"),
-        ("mcp:http://localhost:8000/mcp", "mcp-http-localhost-8000-mcp"),
-        (f"mcp:python {'a' * 300}.py", f"mcp-python-{'a' * 89}"),
-    ],
-)
-def test_an_environment_has_a_folder_of_its_name(name, folder):
-    assert environment_folder(name) == folder
-
-
 OF_THE_WORLD = {
     "env": "shop.py:Other",
     "split": "dev",
@@ -338,69 +249,3 @@ OF_THE_WORLD = {
 PLANNED = resolve.plain_settings(
     RolloutSettings(env="shop.py:Shop", split="test", model="b"), NOT_OF_A_ROLLOUT
 )
-
-
-@pytest.mark.parametrize(
-    ("settings", "inputs", "damage", "found"),
-    [
-        ({}, {}, "", True),
-        *(({key: other}, {}, "", False) for key, other in OF_THE_WORLD.items()),
-        *(({key: "other"}, {}, "", True) for key in PLANNED if key not in OF_THE_WORLD),
-        *(({}, {name: "other"}, "", False) for name in ("env", "tools", "tasks")),
-        *(({}, {name: "other"}, "", True) for name in ("model", "user_model")),
-        *(({}, {}, damage, False) for damage in ("half", "changed", "a task less")),
-    ],
-)
-def test_models_are_compared_that_have_acted_in_the_same_world(
-    tmp_path, settings, inputs, damage, found
-):
-    """They have acted in every task of the model that acts now. Other tasks do not matter."""
-    files = dict.fromkeys(("model", "env", "tools", "tasks", "user_model"), "one")
-
-    def acted(folder, tasks, settings=None, inputs=None):
-        done = [rollout(task, [says("No.")], {"env": 0.5}) for task in tasks]
-        plan = {
-            "command": "eval",
-            "settings": {**PLANNED, **(settings or {})},
-            "inputs": {**files, **(inputs or {})},
-        }
-        rows = {TRAJECTORIES: list(map(msgspec.to_builtins, done))}
-        stage(folder, plan, rows, None if damage == "half" else {})
-        return run_folder.read_plan(folder)
-
-    acted(tmp_path / "a", "xy" if damage == "a task less" else "xyz", settings, inputs)
-    plan = acted(tmp_path / "b", "xy")
-    if damage == "changed":
-        with open(tmp_path / "a" / TRAJECTORIES, "a") as file:
-            file.write("{}\n")
-    now = {"b": {Step(task, 0): {} for task in ("xz" if damage == "a task less" else "xy")}}
-    scorer = RolloutScorer([TaskRow(task) for task in "xyz"], {})
-    earlier = _earlier(tmp_path, plan, now, scorer)
-    assert [*earlier] == (["a"] if found else [])
-    for scores in earlier.values():
-        assert scores.keys() == now["b"].keys()
-        assert all(one["env"] == 0.5 for one in scores.values())
-
-
-@pytest.mark.parametrize(
-    ("scores", "right"),
-    [
-        ([{"env": 1.0}, {"env": 1.0}], [1.0, 1.0]),
-        ([{"env": 1.0}, {"env": 0.5}], [0.5, 0.0]),  # half a task is not done
-        ([{"env": 0.99}, {"env": 0.0}], [0.0, 0.0]),
-        ([{"bfcl": 0.0, "env": 1.0}, {"bfcl": 1.0, "env": 0.0}], [0.5, 0.0]),
-        ([{"gold_calls": 1.0}, {"gold_calls": 0.5}], [0.5, 0.0]),
-        ([{"other": 1.0}, {"other": 1.0}], None),  # nothing says whether it is done
-    ],
-)
-def test_a_sample_is_right_where_the_score_that_says_so_is_whole(scores, right):
-    samples = [
-        Trajectory("t", number, "", [], [], [], "user", of) for number, of in enumerate(scores)
-    ]
-    scored = [RolloutScore(scores[0], {"ended": "user"})]
-    settings = EvalSettings(env="x", num_samples=2)
-    found = live_metrics(samples[:1], scored, samples, settings).passes
-    if right is None:
-        assert found is UNSET
-    else:
-        assert [found[f"pass^{k}"].mean for k in (1, 2)] == right

@@ -8,7 +8,6 @@ from support.samples import TIME, WEATHER
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record, Step
-from agentlite.data.formats.tool_calls import ARGUMENTS
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.predictions import ExternalAnswer, external_prediction
 from agentlite.stages.eval.predictions_file import missing, read_predictions_file
@@ -135,87 +134,3 @@ def test_a_row_that_can_be_read_in_two_ways_is_refused(shape, problem, tmp_path,
     with pytest.raises(UserError, match=problem) as refused:
         external(path, [{"id": dialog.id, "turn": 2, **shape}], dialog)
     assert refused.value.location == f"{path}:1" and refused.value.fix
-
-
-@pytest.mark.parametrize("key", ARGUMENTS)
-@pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("written", [{"city": "Oslo"}, '{"city": "Oslo"}'], ids=str)
-def test_arguments_are_read_under_each_key_that_prep_reads(key, nested, written, tmp_path, dialog):
-    call = {"name": "get_weather", key: written}
-    row = {"id": dialog.id, "turn": 2, "calls": [{"function": call} if nested else call]}
-    (answer,) = external(tmp_path / "rows.jsonl", [row], dialog).values()
-    assert answer.calls == (OSLO,)
-
-
-def test_a_call_with_arguments_that_nobody_reads_is_refused(tmp_path, dialog):
-    """Read as a call without any, it would count as wrong."""
-    for call in (
-        {"name": "f", "kwargs": {"a": 1}},
-        {"function": {"name": "f", "kwargs": {"a": 1}}},
-    ):
-        rows = [{"id": dialog.id, "turn": 2, "calls": [call]}]
-        with pytest.raises(UserError, match="'kwargs'") as refused:
-            external(tmp_path / "rows.jsonl", rows, dialog)
-        assert refused.value.location.endswith(":1") and refused.value.fix
-    bare = {"id": dialog.id, "turn": 2, "calls": [{"id": "x", "type": "function", "name": "f"}]}
-    (found,) = external(tmp_path / "rows.jsonl", [bare], dialog).values()
-    assert found.calls == (Call("f"),)
-
-
-def test_a_turn_is_taken_as_read_only_where_a_record_is_asked_once(tmp_path, dialog):
-    once = asked_once()
-    path = tmp_path / "said.jsonl"
-    path.write_text(json.dumps({"id": once.id, "text": "x"}) + "\n")
-    assert [*read_predictions_file(path, [Step(once.id, 1)], {once.id: once})] == [(once.id, 1)]
-    with pytest.raises(UserError, match="not asked at turn null") as refused:
-        external(path, [{"id": dialog.id, "text": "x"}], dialog)
-    assert refused.value.fix == "It is at: 2, 4, 6."
-    path.write_text(json.dumps({"id": once.id, "turn": 7, "text": "x"}) + "\n")
-    with pytest.raises(UserError, match="not asked at turn 7"):
-        read_predictions_file(path, [Step(once.id, 1)], {once.id: once})
-    unlearned = (*dialog.messages[:4], replace(dialog.messages[4], loss=False))
-    one = replace(dialog, messages=unlearned)
-    with pytest.raises(UserError, match="not asked at turn 4") as refused:
-        external(path, [{"id": one.id, "turn": 4, "text": "x"}], one)
-    assert refused.value.fix == "It is at: 2."
-
-
-def test_a_row_names_its_record_before_itself_and_lines_are_counted_with_blank_ones(
-    tmp_path, dialog
-):
-    path = tmp_path / "said.jsonl"
-    row = {"id": "row 1", "record_id": dialog.id, "turn": 2, "text": "x"}
-    path.write_text(f"\n{json.dumps(row)}\n\n{json.dumps({**row, 'turn': 6})}\n")
-    wanted, records = [Step(dialog.id, 2)], {dialog.id: dialog}
-    assert [*read_predictions_file(path, wanted, records)] == wanted
-    # one that is not wanted may not be there twice either
-    with open(path, "a", encoding="utf-8") as file:
-        file.write("\n" + json.dumps({**row, "turn": 6}) + "\n")
-    with pytest.raises(UserError, match="turn 6 appears twice, first in line 4") as refused:
-        read_predictions_file(path, wanted, records)
-    assert refused.value.location == f"{path}:6"
-
-
-def test_rows_about_unknown_records_are_counted(tmp_path, dialog):
-    rows = [
-        {"id": dialog.id, "turn": 2, "text": "x"},
-        {"id": "zz", "text": "x"},
-        {"id": "yy", "text": "x"},
-    ]
-    path = tmp_path / "said.jsonl"
-    with pytest.raises(UserError, match=r"2 of 3 rows are about records .* zz first") as refused:
-        external(path, rows, dialog)
-    assert refused.value.location == f"{path}:2"
-
-
-def test_rows_about_records_that_are_not_asked_are_noted(tmp_path, dialog, capsys):
-    path = tmp_path / "said.jsonl"
-    plain = Record(messages=(Message("user", "Two and two?"), Message("assistant", "Four.")))
-    rows = [{"id": plain.id, "text": "x"}] * 2 + [{"id": dialog.id, "turn": 2, "text": "y"}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    records = {one.id: one for one in (plain, dialog)}
-    assert [*read_predictions_file(path, [Step(dialog.id, 2)], records)] == [(dialog.id, 2)]
-    assert "2 rows are about records that are not asked" in capsys.readouterr().err
-    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"id": "zz", "text": "z"}]))
-    with pytest.raises(UserError, match="1 of 4 rows are about records that the data does not"):
-        read_predictions_file(path, [Step(dialog.id, 2)], records)

@@ -1,17 +1,15 @@
 """pairs --preferences: recorded preferences become pairs, as sampled ones do; dpo trains them."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentlite import prep
-from agentlite.config.settings import DpoSettings, PairsSettings, fields
-from agentlite.core.errors import OTHER_PLAN, REJECTS, RowError, UserError
+from agentlite.config.settings import DpoSettings, PairsSettings
+from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
 from agentlite.core.records import PreferencePair, from_row
-from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import read_rows
 from agentlite.engine.dpo import Preference
 from agentlite.rendering import PROTOCOLS, training_rows
@@ -19,7 +17,6 @@ from agentlite.rendering.encoding import IGNORED
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages import dpo, pairs
-from agentlite.stages.pairs.preference_files import _hint
 from agentlite.workspace.model_source import load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
@@ -153,12 +150,6 @@ def test_a_row_is_too_long_from_one_token_on_by_either_of_its_answers(
         assert (figures["rejected"], figures["pairs"]) == (rejected, 1 - rejected)
 
 
-def test_one_bad_row_never_ends_the_run(take: Any) -> None:
-    done = take([row(0), {"prompt": "a"}, row(1)], max_rejects=0.0)
-    assert (done.figures["rejected"], done.figures["pairs"]) == (1, 2)
-    assert done.next.startswith("agentlite dpo --data pairs")
-
-
 def test_more_rejects_than_allowed_end_the_run_with_its_rejects_on_disk(
     take: Any, tmp_path: Path
 ) -> None:
@@ -168,40 +159,6 @@ def test_more_rejects_than_allowed_end_the_run_with_its_rejects_on_disk(
     assert Path(refused.value.location).exists()
     with pytest.raises(UserError, match="2 of 2 rows rejected, 0 pairs left"):
         take([{"prompt": "a"}, {"prompt": "b"}], max_rejects=1.0)
-
-
-@pytest.mark.parametrize("code", CODES)
-def test_the_help_for_a_row_names_only_options_of_pairs(code: str) -> None:
-    own = {f"--{name.replace('_', '-')}" for name in fields("pairs")}
-    for hint in ("", "--format text learns the text alone.", "Write it anew; --fix repairs it."):
-        shown = _hint(RowError(code, "is wrong", hint))
-        assert {*re.findall(r"--[a-z-]+", shown)} <= own and "prep" not in shown.split("prep.")[0]
-        assert shown[0].isupper() or shown[0] == "`"
-        assert shown.endswith(".")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"{'prompt': 'a', 'chosen': 'b', 'rejected': 'c'}",
-        b'{"prompt": "a", "chosen": "b", "rejected": "c",}',
-        b'{"prompt": "\xe9", "chosen": "b", "rejected": "c"}',
-        b'{"text": "a", "chosen": "b", "rejected": "c"}',
-        b'{"a": 1}',
-        b'{"prompt": "a", "chosen": {"role": "assistant", "content": 3}, "rejected": "c"}',
-    ],
-)
-def test_no_option_of_prep_stands_beside_a_row_that_is_set_aside(
-    line: bytes, tmp_path: Path, capsys: Any
-) -> None:
-    file = tmp_path / "rows.jsonl"
-    file.write_bytes(line + b"\n" + json.dumps(row(0)).encode() + b"\n")
-    settings = PairsSettings(preferences=(str(file),), model=MODEL, max_rejects=0.6)
-    pairs.run(settings, RunTarget(tmp_path / "r", "pairs"))
-    [reject] = read_rows(tmp_path / "r/pairs/rejects.jsonl")
-    shown = capsys.readouterr().err.replace("`agentlite prep --explain", "")
-    assert reject["hint"] in shown
-    assert not re.findall(r"--[a-z-]+", shown + reject["hint"] + reject["reason"])
 
 
 def test_the_same_command_is_up_to_date_and_other_rows_are_another_plan(take: Any) -> None:
@@ -270,49 +227,6 @@ def test_a_pair_that_gives_a_held_out_record_away_is_left_out_and_counted(
     (pair,) = read_pairs(tmp_path / "r/pairs/pairs.jsonl")
     (record,) = map(from_row, read_rows(tmp_path / "r/pairs/records.jsonl"))
     assert pair.record_id == record.id and record.messages[0].content.endswith("on day 1?")
-
-
-@pytest.mark.long
-def test_train_records_hold_nothing_out_and_another_prep_is_another_plan(
-    take: Any, prepared: Any
-) -> None:
-    leaking = [{"chosen": "Yes.", "rejected": "No.", **one} for one in LEAKING]
-    prepared("train")
-    assert take(leaking).figures["pairs"] == 4
-    prepared("test", force=True)
-    with pytest.raises(UserError, match="held out test") as refused:
-        take(leaking)
-    assert refused.value.exit_code == OTHER_PLAN
-
-
-def test_where_every_pair_leaks_or_a_named_prep_is_missing_the_error_says_so(
-    take: Any, prepared: Any
-) -> None:
-    leaking = [{"chosen": "Yes.", "rejected": "No.", **one} for one in LEAKING]
-    prepared()
-    with pytest.raises(UserError, match=r"4 pairs left out \(F331\), 0 pairs left") as refused:
-        take(leaking)
-    assert refused.value.exit_code == REJECTS and "--data" in refused.value.fix
-    with pytest.raises(UserError, match="no such stage"):
-        take([row(0)], data="other")
-
-
-def test_what_only_a_sampled_folder_can_do_is_refused_with_the_reason(
-    take: Any, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match="nothing to rank") as refused:
-        take([row(0)], candidates="pairs")
-    assert refused.value.location == "--preferences"
-    take([row(0)])
-    with pytest.raises(UserError, match="holds recorded preferences, and no candidates"):
-        pairs.run(PairsSettings(candidates="pairs"), RunTarget(tmp_path / "r", "again"))
-
-
-def test_dpo_names_the_command_that_makes_pairs_of_a_file(tmp_path: Path) -> None:
-    file = write(tmp_path / "preferences.jsonl", [row(0)])
-    with pytest.raises(UserError, match="is a file of rows") as refused:
-        dpo.run(DpoSettings(data=file, model=MODEL), RunTarget(tmp_path / "r", "dpo"))
-    assert f"agentlite pairs --preferences {file}" in refused.value.fix
 
 
 def test_dpo_trains_on_recorded_preferences(take: Any, tmp_path: Path, tiny_model: Path) -> None:

@@ -16,13 +16,10 @@ from agentlite.core.errors import UserError
 from agentlite.core.row_files import read_rows
 from agentlite.engine import act
 from agentlite.environments.rollout import RolloutAnswer
-from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.trajectories import EndedBy
-from agentlite.stages.acting import acted_by
 from agentlite.stages.dpo import read_preferences
-from agentlite.stages.pairs.rollouts import StoredRollouts, _read, _template
+from agentlite.stages.pairs.rollouts import _read
 from agentlite.workspace.model_source import load_template
-from agentlite.workspace.run_folder import Plan
 
 pytestmark = pytest.mark.long
 
@@ -127,44 +124,6 @@ def test_rollouts_that_score_the_same_or_say_the_same_make_no_pair(tmp_path, rol
         assert "no pair was made (failed 4). To get some, " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("out", ["gold", "other"])
-def test_rollouts_of_the_gold_are_ranked_whatever_stage_is_called_gold(tmp_path, out):
-    gold = [[{"name": "buy", "arguments": {"item": row["item"]}}] for row in tasks()]
-    shop(
-        tmp_path,
-        [{**row, "gold": [calls, calls]} for row, calls in zip(tasks(), gold, strict=True)],
-    )
-    made = {"env": f"{tmp_path / 'shop.py'}:Shop", "tasks": str(tmp_path / "tasks.jsonl")}
-    for name in ("gold", "other"):
-        agentlite.rollout(
-            **made,
-            model="gold",
-            num_samples=2,
-            call_seconds=60.0,
-            run=str(tmp_path / "run"),
-            out=name,
-        )
-    figures = pairs(tmp_path, candidates=out).figures
-    assert (figures["tasks"], figures["lineage"]) == (4, ["gold"])
-    elsewhere = agentlite.pairs(candidates=str(tmp_path / "run" / out), run=str(tmp_path / "b"))
-    assert elsewhere.figures == figures
-
-
-@pytest.mark.parametrize(
-    ("model", "digest"),
-    [("gold", "ab"), ("Qwen", "http://127.0.0.1:1/v1"), ("gold", "https://a/v1"), (MODEL, "ab")],
-)
-@pytest.mark.parametrize("command", ["", "rollout", "prep", "sft"])
-def test_a_model_that_only_acts_is_not_looked_up_as_a_stage(tmp_path, command, model, digest):
-    if command:
-        stage(tmp_path / "gold", {"command": command, "settings": {}, "inputs": {}}, {}, {})
-        stage(tmp_path / "Qwen", {"command": command, "settings": {}, "inputs": {}}, {}, {})
-    plan = Plan("rollout", {"model": model}, {"model": digest})
-    rollouts = StoredRollouts(tmp_path / "rollout", plan, {}, [], RolloutScorer([], {}))
-    assert _template(rollouts).name == load_template(MODEL).name
-    assert acted_by("gold", tmp_path) == ["gold"]
-
-
 def test_rollouts_whose_results_differ_before_they_part_have_no_prompt_in_common(tmp_path, rollout):
     shop(tmp_path, tasks(changes=True))
     rollout(2)
@@ -246,60 +205,6 @@ def test_a_reward_of_the_user_is_given_the_whole_trace_and_weighs_1(tmp_path, ro
     assert grid.figures["failed_rewards"] == 0
 
 
-def test_a_reward_that_decides_nothing_is_said_to(tmp_path, rollout, capsys):
-    rollout(2)  # in both no call fails
-    pairs(tmp_path, rewards=own(tmp_path))
-    assert "steady is the same for every candidate" in capsys.readouterr().err
-
-
-def test_a_reward_that_fails_is_counted_and_too_many_end_the_run(tmp_path, rollout):
-    rollout(3)
-    rare = own(tmp_path, broken="'fig' in attempt.row['prompt']", name="rare.py")
-    with pytest.raises(UserError) as found:
-        pairs(tmp_path, rewards=rare)
-    assert found.value.exit_code == 4 and "failed for 2 rollouts" in found.value.problem
-    assert "no wish" in found.value.problem and "steady" in found.value.problem
-    figures = pairs(tmp_path, rewards=rare, max_failures=0.3).figures
-    assert figures["failed_rewards"] == 3 and figures["no_pair"]["failed"] == 1
-    for options in ({"candidates": "rollout"}, {"candidates": "rollout", "grid": ("env=1",)}):
-        with pytest.raises(UserError) as found:
-            pairs(tmp_path, rewards=(f"{tmp_path / 'rare.py'}:none",), out="b", **options)
-        assert "has no function none" in found.value.problem
-
-
-def test_a_changed_reward_is_another_plan(tmp_path, rollout):
-    rollout(3)
-    pairs(tmp_path, rewards=own(tmp_path))
-    with pytest.raises(UserError) as found:
-        pairs(tmp_path, rewards=own(tmp_path, broken="bool(attempt.scores)"))
-    assert found.value.exit_code == 3
-
-
-def test_what_a_trace_lacks_of_the_gold_tells_rollouts_apart(tmp_path, rollout):
-    """The formulas of docs/rewards.md, where the tasks have a gold."""
-    buy = lambda item: {"name": "buy", "arguments": {"item": item}}  # noqa: E731
-    rows = [one | {"gold": [[buy(one["item"])], [buy(one["item"])]]} for one in tasks()]
-    shop(tmp_path, rows)
-    rollout(4)
-    pairs(tmp_path, weights={"env": 0.0, "task_completion": 1.0, "efficiency": 0.5})
-    rows = list(read_rows(tmp_path / "run/pairs/scores.jsonl"))[:4]
-    named = ("task_completion", "efficiency", "extra_calls", "progress", "missed_call")
-    assert [tuple(row["components"][name] for name in named) for row in rows] == [
-        (1.0, 1.0, 0.0, 1.0, 0.0),
-        (0.5, 0.0, 0.0, 0.5, 0.0),  # the second call was never made
-        (2 / 3, 2 / 3, 1.0, 1.0, 0.0),  # one failed on the way
-        (0.0, 0.0, 0.0, 0.0, 0.0),  # the only one failed
-    ]
-    for pair, _ in read(tmp_path):
-        assert (pair["chosen"]["total"], pair["rejected"]["total"]) == (1.5, 0.0)
-
-
-def test_pairs_that_are_too_long_are_counted(tmp_path, rollout):
-    rollout(2)
-    figures = pairs(tmp_path, max_length=60).figures
-    assert figures["pairs"] == 0 and figures["no_pair"]["not written (E217)"] == 4
-
-
 def stored(folder, *rows, command="rollout"):
     settings = {"model": MODEL, "protocol": "hermes", "split": "train"}
     plan = {"command": command, "settings": settings, "inputs": {}}
@@ -314,19 +219,3 @@ def test_a_rollout_whose_dialog_is_not_whole_is_left_out(tmp_path, ended):
     found = _read(stored(tmp_path / "rollout", whole, other), {})
     kept = ended not in ("world", "unanswered", "unwritten")
     assert [one.sample for one in found.candidates] == [0, 1][: 1 + kept]
-
-
-def test_without_a_turn_or_a_score_there_is_nothing_to_rank(tmp_path):
-    silent = acted("fig", [], {"env": 1.0})
-    unscored = acted("fig", [says("Done.")], {}, sample=1)
-    with pytest.raises(UserError, match="no rollout with a score"):
-        _read(stored(tmp_path / "rollout", silent, unscored), {})
-    mine = {"mine": lambda attempt: 1.0}  # a function of the user scores what no world does
-    found = _read(stored(tmp_path / "rollout", silent, unscored), mine)
-    assert [one.sample for one in found.candidates] == [1]
-
-
-def test_a_rollout_has_the_tokens_and_the_words_of_all_its_turns(tmp_path):
-    one = acted("fig", [says("First."), says("Then."), says("Done.")], {"env": 1.0})
-    [found] = _read(stored(tmp_path / "rollout", one), {}).candidates
-    assert (found.text, found.new_tokens) == ("First.\nThen.\nDone.", 3 * 7)
