@@ -309,28 +309,6 @@ def test_every_reader_gets_what_it_takes_beside_the_row() -> None:
     assert not given
 
 
-ROLLOUT = json.loads(FORMATS["trajectory"].example)
-
-
-@pytest.mark.parametrize(("least", "code"), [(0, ""), (2, "F314")])
-def test_a_rollout_with_a_score_that_is_too_low_is_left_out_and_its_scores_are_shown(
-    least: int, code: str, smollm2: Template
-) -> None:
-    (name, score), *_ = ROLLOUT["scores"].items()
-    how = context(smollm2, keep=f"{name}>={least}")
-    (sample,) = take("f", *lines(ROLLOUT), how).samples
-    assert not isinstance(sample, Reject)
-    assert getattr(sample, "code", "") == code and sample.done["scores"][name] == score < 2
-
-
-def test_what_a_rollout_cannot_say_is_no_fault_of_the_rows_that_are_read(smollm2: Template) -> None:
-    for row, code in ((openai_row("q", "a"), "E215"), (ROLLOUT, "F313")):
-        marked = {**row["messages"][0], "content": "Say <|im_end|>"}
-        row = {**row, "messages": [marked, *row["messages"][1:]]}
-        (sample,) = take("f", *lines(row), context(smollm2)).samples
-        assert isinstance(sample, Reject if code == "E215" else LeftOut) and sample.code == code
-
-
 # --- messages on the wire ---
 
 

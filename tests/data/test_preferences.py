@@ -102,15 +102,6 @@ def only(row: dict[str, Any]) -> RecordedPreference:
     return preference
 
 
-def test_a_preference_has_the_source_that_its_row_names_or_else_its_file() -> None:
-    row = {"prompt": USER["content"], "chosen": CHOSEN, "rejected": REJECTED}
-    assert only(row).record.source == "rows.jsonl"
-    stored = dict.fromkeys(("id", "parent", "split", "task"), "") | {"source": "mine.jsonl"}
-    texts = {"task": "general", "tools": "[]", "gold": "{}", "meta": "{}"}
-    own = {**stored, **texts, "messages": [USER, spoken(CHOSEN)], "rejected_response": REJECTED}
-    assert only(own).record.source == "mine.jsonl"
-
-
 @pytest.mark.parametrize("row", TEXTS.values(), ids=TEXTS)
 def test_every_shape_gives_the_same_dialog_and_the_same_two_answers(row: dict[str, Any]) -> None:
     preference = only({**row, "kept": 1})
@@ -122,19 +113,6 @@ def test_every_shape_gives_the_same_dialog_and_the_same_two_answers(row: dict[st
     assert preference.turn == 1 and preference.record.source == "rows.jsonl"
     assert preference.other.messages == (preference.record.messages[0], preference.rejected)
     assert preference.record.meta == {"extra": {"kept": 1}}
-
-
-def test_the_tools_of_openais_input_belong_to_both() -> None:
-    asked = {"messages": [SYSTEM, USER], "tools": [TOOL]}
-    outputs = {"preferred_output": [spoken("a")], "non_preferred_output": [spoken("b")]}
-    preference = only({"input": asked, **outputs})
-    for record in (preference.record, preference.other):
-        assert record.messages[0] == Message("system", SYSTEM["content"])
-        assert [tool.name for tool in record.tools] == ["weather"]
-    for broken in (None, "Is it wet?", {}, {"messages": USER}):
-        with pytest.raises(RowError, match="input: no object with messages") as refused:
-            only({"input": broken, **outputs})
-        assert "preferred_output" in refused.value.hint
 
 
 @pytest.mark.parametrize("shape", [name for name in TEXTS if name != "LLaMA-Factory, Alpaca"])

@@ -11,9 +11,8 @@ import pytest
 from support.generated_run import stage
 
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool, from_row, to_row
+from agentlite.core.records import Message, Record, from_row, to_row
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats.sage_tools import OPEN
 from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source
@@ -115,22 +114,3 @@ def test_a_prompt_with_its_completion_is_a_dialog_with_the_right_answer() -> Non
     [record] = Prompts("-", "", "hermes", False, content).records()
     assert [message.content for message in record.messages] == ["q", "a"]
     assert record.has_gold(1)
-
-
-def test_what_is_expected_at_earlier_turns_stays_expected() -> None:
-    messages = (
-        Message("user", "Is it wet?"),
-        Message("assistant", "", (Call("weather", {}, "call_0"),)),
-        Message("tool", "4 mm", call_id="call_0"),
-    )
-    gold = {1: Gold((GoldCall("weather", {"city": ["Oslo", ""]}),))}
-    given = Record(messages=messages, tools=(Tool("weather", "", OPEN),), gold=gold)
-    [record] = Prompts("-", "", "hermes", False, lines(to_row(given))).records()
-    assert record.prompted_turns == [1, 3] and record.expected(1) == gold[1]
-    assert not record.has_gold(3)
-
-
-@pytest.mark.parametrize("key", ["response", "output", "chosen"])
-def test_a_prompt_beside_an_answer_is_no_prompt_alone(key: str) -> None:
-    with pytest.raises(UserError):
-        list(Prompts("-", "", "hermes", False, lines({"prompt": "q", key: "a"})).records())

@@ -1,6 +1,5 @@
 """Tools that rows and files declare describe those that other rows name by their ids."""
 
-import io
 import itertools
 import json
 from pathlib import Path
@@ -10,9 +9,9 @@ import pytest
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Tool
-from agentlite.data.formats import Raw, read_raw, to_record
+from agentlite.data.formats import Raw, to_record
 from agentlite.data.formats.sage_tools import is_id_alone, undescribed
-from agentlite.data.tool_catalogue import may_declare, read_catalogue
+from agentlite.data.tool_catalogue import read_catalogue
 
 RAIN: dict[str, Any] = {
     "tool_id": "rain_001",
@@ -71,12 +70,6 @@ def test_a_file_without_a_tool_is_refused_and_one_bad_row_is_noted(
     notice = " ".join(capsys.readouterr().err.split())
     assert f"{path}:2: E212 a tool" in notice
     assert "[1 of 3 tools of the file cannot be read]" in notice
-
-
-def test_only_rows_with_the_signs_of_a_declaration_are_decoded(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", RAIN, CLOCK, TIDE, {"messages": [], "tool_id": "x"})
-    lines = [one.content for one in read_raw(path, io.BytesIO())]
-    assert [may_declare(line) for line in lines] == [True, True, False, False]
 
 
 DIALOG: dict[str, Any] = {

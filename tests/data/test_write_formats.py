@@ -15,7 +15,7 @@ from support.samples import DATA, ROOT
 from support.unknown_arguments import RECORD
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Message, Record, Tool, from_row, to_row
+from agentlite.core.records import Message, Record, from_row, to_row
 from agentlite.core.reject_codes import CODES
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, read_raw, to_record
@@ -77,27 +77,6 @@ def test_a_plain_text_is_a_text_in_every_shape():
     assert {json.dumps(shaped(record, shape)) for shape in SHAPES} == {'{"text": "Rain."}'}
 
 
-def test_openai_rows_hold_what_its_api_takes():
-    record = to_record(json.loads(FORMATS["openai"].example))
-    row = shaped(
-        replace(
-            record,
-            messages=(
-                record.messages[0],
-                replace(record.messages[1], loss=False),
-                *record.messages[2:],
-            ),
-        ),
-        "openai",
-    )
-    call = row["messages"][1]
-    assert call["content"] is None
-    assert call["weight"] == 0
-    assert json.loads(call["tool_calls"][0]["function"]["arguments"]) == {"city": "Oslo"}
-    assert row["messages"][2]["tool_call_id"] == call["tool_calls"][0]["id"]
-    assert Tool(**row["tools"][0]["function"]) == record.tools[0]
-
-
 # --- codes ---
 
 
@@ -111,13 +90,6 @@ def test_every_code_that_is_raised_is_explained():
     assert len(raised) > 20
     assert raised <= CODES.keys()
     assert {"E121", "E206"} <= {*CODES}
-
-
-def test_a_turn_whose_arguments_are_not_known_is_not_learned_by_other_trainers():
-    written = learned_elsewhere(RECORD)
-    assert [message.loss for message in written.messages] == [True, False, True, True]
-    assert shaped(written, "openai")["messages"][1]["weight"] == 0
-    assert learned_elsewhere(replace(RECORD, gold={})).messages == RECORD.messages
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape not in ALL_TRAINED])

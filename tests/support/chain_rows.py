@@ -164,14 +164,6 @@ SYNTAXES = {
         MS_AGENT,
         _lines("Thought: {text}", "Action: {tool}", "Action Input: {city}", *OBSERVED),
     ),
-    "plain input, numbered": ChainSyntax(
-        MS_AGENT,
-        _lines(
-            *("Thought: {text}", "Action: {tool}", "Action Input: {city}"),
-            *("Observation {n}: {text}", "Final Answer: {text}"),
-        ),
-        split=False,
-    ),
     "plain input, result": ChainSyntax(
         MS_AGENT,
         _lines(
@@ -185,30 +177,6 @@ SYNTAXES = {
         _lines(
             *("Thought: {text}", "Action: {tool}", "Action Input: {arguments}"),
             *("Response: {text}", "Final Answer: {text}"),
-        ),
-        split=False,
-    ),
-    "short": ChainSyntax(
-        "",
-        _lines(
-            *("Think {n}: {text}", "Act {n}: {tool}[{city}]", ""),
-            *("Obs {n}: {text}", "Finish: {text}"),
-        ),
-        split=False,
-    ),
-    "tool lines": ChainSyntax(
-        "",
-        _lines(
-            *("{text}", "Tool: {tool}", "Tool Input: {arguments}"),
-            *("Tool Output: {text}", "Answer: {text}"),
-        ),
-        split=False,
-    ),
-    "structured": ChainSyntax(
-        "",
-        _lines(
-            *("Thought: {text}", 'Action:\n```\n{{"action": "{tool}"}}\n```', ""),
-            *OBSERVED,
         ),
         split=False,
     ),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentlite.core.records import ANY_ARGUMENTS, GoldCall, Tool
+from agentlite.core.records import GoldCall, Tool
 from agentlite.data.formats.accepted_values import first_accepted, gold_problem
 from agentlite.data.formats.bfcl_java_js_schemas import as_text, written
 
@@ -39,15 +39,6 @@ def test_the_first_accepted_values_that_fit_are_the_arguments(
     call = GoldCall("f", accepted)
     assert first_accepted(call, TOOLS) == least
     assert first_accepted(call, TOOLS, full=True) == full
-
-
-def test_lists_are_filled_element_by_element_and_any_arguments_are_none() -> None:
-    schema = {"type": "object", "properties": {"spots": {"type": "array", "items": SPOT}}}
-    call = GoldCall("g", {"spots": [[{"x": [1]}, {"x": [2], "y": ["", 3]}]]})
-    tools = (Tool("g", "", schema),)
-    assert first_accepted(call, tools) == {"spots": [{"x": 1}, {"x": 2}]}
-    assert first_accepted(call, tools, full=True) == {"spots": [{"x": 1}, {"x": 2, "y": 3}]}
-    assert first_accepted(GoldCall("f", ANY_ARGUMENTS), TOOLS) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Chains of calls, and marks of results: no container can make a result trainable."""
 
-import json
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -14,7 +13,7 @@ from support.examples import examples, sample
 from support.samples import DATA, with_template
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, to_row
+from agentlite.core.records import Call, Message, Record
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import to_record
 from agentlite.rendering import PROTOCOLS, choose, training_rows
@@ -149,14 +148,6 @@ def test_prose_about_observations_and_results_is_kept(container: str, text: str)
     assert not record.tools
 
 
-@pytest.mark.parametrize("container", ["query", "sharegpt"])
-@pytest.mark.parametrize("syntax", ["hermes", "ms_agent", "toolllama"])
-def test_a_record_that_was_split_is_split_no_further(container: str, syntax: str) -> None:
-    record = to_record(row_of(container, syntax, [PLAIN, TWO]))
-    again = to_record(json.loads(json.dumps(to_row(record))))
-    assert (again.messages, again.tools) == (record.messages, record.tools)
-
-
 RESULTS = [
     (["4 mm"], ["4 mm"]),
     (["4 mm", '["dry"]'], ["4 mm", '["dry"]']),
@@ -213,20 +204,6 @@ def test_a_result_that_is_a_turn_answers_the_call_that_has_none_in_the_text(synt
     results = [message for message in record.messages if message.role == "tool"]
     answered = [(calls[one.call_id], one.content) for one in results]
     assert answered == [("weather", "4 mm"), ("clock", "12:34")]
-
-
-@pytest.mark.parametrize("container", ["openai", "alpaca", "query", "anthropic"])
-@pytest.mark.parametrize("offered", [False, True])
-def test_a_lone_call_is_a_call_where_tools_are_on_offer_and_else_a_text(
-    container: str, offered: bool
-) -> None:
-    text = SYNTAXES["ms_agent"].answer(PLAIN[0], "").partition("\nObservation:")[0]
-    row = CONTAINERS[container](SYNTAXES["ms_agent"].system if offered else "", [("q", text)])
-    row = row if offered else {key: value for key, value in row.items() if key != "tools"}
-    record = to_record(row)
-    *_, answer = record.messages
-    assert [call.name for call in answer.calls] == (["weather"] if offered else [])
-    assert answer.content == ("I look." if offered else text)
 
 
 def test_gold_stays_with_the_turn_it_is_for() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.examples import sample
 
-from agentlite.core.records import Message, Record
+from agentlite.core.records import Record
 from agentlite.data.curation.coreset import wording
 from agentlite.data.curation.task_labels import classified
 from agentlite.data.formats import FORMATS, samples, to_record
@@ -38,23 +38,6 @@ def read(name: str, fields: dict[str, Any]) -> Record:
 )
 def test_the_id_of_a_row_is_kept_also_if_it_is_the_first(given: object, kept: str | None) -> None:
     assert read("alpaca", {"id": given}).meta.get("source_id") == kept
-
-
-def test_what_a_stored_record_states_of_itself_counts_first() -> None:
-    messages = (Message("user", "Wet?"), Message("assistant", "Yes."))
-    own = {"loss": 1.5, "extra": {"loss": 2.0, "metadata": {"loss": 3.0}}}
-    for meta, loss in ((own, 1.5), ({"extra": own["extra"]}, 2.0), ({"meta": {"loss": 4}}, None)):
-        found = wording(Record(messages=messages, meta=meta)).proxy_loss
-        assert found == loss if loss else found < 1
-
-
-def test_what_is_stated_at_the_top_counts_before_what_is_stated_inside() -> None:
-    outer = {"loss": 0, "metadata": {"loss": 2.0}, "meta": {"loss": 3.0}}
-    assert wording(read("alpaca", outer)).proxy_loss == 0
-    inner = {"loss": None, "metadata": {"loss": 2.0}, "meta": {"loss": 3.0}}
-    assert wording(read("alpaca", inner)).proxy_loss == 2.0
-    kept = read("alpaca", {"n": 0, "flag": False, "nothing": None}).meta["extra"]
-    assert kept == {"n": 0, "flag": False}
 
 
 @pytest.mark.parametrize(("name", "location"), sample(40, PAIRS))

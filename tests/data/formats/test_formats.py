@@ -15,7 +15,7 @@ from support.examples import examples, sample
 from support.read_rows import from_stdin, rows_of
 from support.samples import DATA
 
-from agentlite.core.errors import RowError, UserError
+from agentlite.core.errors import RowError
 from agentlite.core.records import (
     Message,
     Parsed,
@@ -198,18 +198,6 @@ def test_a_key_that_is_misspelt_gets_the_name_by_which_the_row_fits(row: Any, ri
     to_record({right if key == wrong else key: value for key, value in row.items()})
 
 
-def test_a_row_of_no_format_is_rejected_with_its_keys() -> None:
-    with pytest.raises(RowError) as caught:
-        to_record({"prompt": "a", "answer": "b"})
-    assert (caught.value.code, "prompt, answer" in caught.value.reason) == ("E202", True)
-
-
-def test_an_unknown_format_is_a_usage_error_with_the_nearest() -> None:
-    with pytest.raises(UserError) as caught:
-        to_record({}, "open_ai")
-    assert "openai" in caught.value.fix
-
-
 def marked_rows() -> list[tuple[str, dict[str, Any]]]:
     """The sample rows of the formats whose turns may say that they are not learned."""
     names = (
@@ -260,14 +248,6 @@ def test_a_system_text_beside_the_turns_comes_first_in_every_format_that_has_one
         assert with_system.messages == expected, (name, row)
         tested.add(name)
     assert len(tested) == 11
-
-
-def test_turns_under_the_keys_of_openai_are_read_like_those_of_sharegpt() -> None:
-    for name, row in sample_rows("apigen_mt", "ms_agent", "ms_agent_exec", "ms_bench", "sharegpt"):
-        key = "conversations" if "conversations" in row else "conversation"
-        keys = {"from": "role", "value": "content"}
-        turns = [{keys.get(k, k): value for k, value in turn.items()} for turn in row[key]]
-        assert to_record({**row, key: turns}) == to_record(row), name
 
 
 SECOND = ("messages", "conversations", "prompt", "input", "contents")

@@ -81,31 +81,6 @@ def test_arguments_that_arrow_filled_in_are_none() -> None:
     assert read_call({"name": "f", "args": {"a": None}}) == Call("f", {"a": None})
 
 
-def test_nulls_that_arrow_filled_in_under_several_keys_are_not_two_sets_of_arguments() -> None:
-    filled: dict[str, object] = {key: {"a": None, key: None} for key in ARGUMENTS}
-    for most in range(2, len(ARGUMENTS) + 1):
-        call = {"name": "f", **{key: filled[key] for key in ARGUMENTS[:most]}}
-        assert read_call(call) == Call("f", {"a": None, **dict.fromkeys(ARGUMENTS[:most])})
-        turn = {"role": "assistant", "tool_calls": [{"id": "x", "function": call}]}
-        messages = [{"role": "user", "content": "q"}, turn]
-        record = to_record({"messages": messages, "tools": [{"name": "f"}]})
-        assert record.messages[1].calls[0].arguments == {}
-    text = {"name": "f", **filled, "arguments": '{"a": null}'}  # Arrow fills in no text
-    assert read_call(text) == Call("f", {"a": None})
-
-
-@pytest.mark.parametrize("call", [{}, {"arguments": None}, dict.fromkeys(ARGUMENTS)])
-@pytest.mark.parametrize("value", [{"city": "Oslo"}, '{"city": "Oslo"}', '"{}"'])
-def test_an_object_under_any_key_of_a_call_that_has_no_key_of_arguments_is_refused(
-    call: dict[str, Any], value: object
-) -> None:
-    with pytest.raises(RowError) as caught:
-        read_call({"name": "f", **call, "data": value})
-    assert (caught.value.code, caught.value.at) == ("E206", "data")
-    for key in ARGUMENTS:  # one that says that there are none is believed
-        assert read_call({"name": "f", **call, key: {}, "data": value}) == Call("f")
-
-
 SCHEMA = {
     "type": "object",
     "properties": {

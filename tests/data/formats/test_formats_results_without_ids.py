@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from support.damaged_rows import refused
 
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import detected, to_record
@@ -103,15 +102,3 @@ def test_a_name_goes_before_the_order(form: Callable[[Pairs, Pairs], Row], place
     results = [one for one in CALLS if one[0] == "f"]
     results.insert(place, CALLS[1])
     assert results_of(form(CALLS, results)) == [(n, str(n)) for _, n in CALLS]
-
-
-@pytest.mark.parametrize("form", [openai, named, ollama, langchain])
-def test_fewer_results_than_calls_or_one_with_an_id_leave_it_open_which_they_answer(
-    form: Callable[[Pairs, Pairs], Row],
-) -> None:
-    calls = [CALLS[0], *CALLS[2:]]
-    assert refused(lambda: results_of(form(calls, calls[:2]))) == "E205"
-    row = form(calls, calls)
-    for message in row["messages"][2:3]:
-        message["tool_call_id"] = "other"
-    assert refused(lambda: results_of(row)) == "E205"

@@ -129,13 +129,6 @@ def test_a_row_may_nest_as_deep_as_64() -> None:
     assert from_stdin(json.dumps({"a": brackets}).encode())[0].error is None
 
 
-def test_a_torn_last_line_looks_cut_and_the_rows_before_it_are_kept() -> None:
-    whole, torn = from_stdin(b'{"a": 1}\n{"a": "some te')
-    assert whole.value == {"a": 1}
-    assert torn.error is not None
-    assert (torn.error.code, "looks cut" in torn.error.reason) == ("E122", True)
-
-
 def test_a_line_that_is_too_long_is_rejected_without_being_kept() -> None:
     long, good = from_stdin(b'{"a": "' + b"x" * LONGEST_LINE + b'"}\n{"good": 1}\n')
     assert long.error is not None
@@ -193,7 +186,13 @@ def test_an_object_that_does_not_end_leaves_its_file_to_be_read_as_lines(tmp_pat
     assert (whole.value, cut.error and cut.error.code) == ({"a": 1}, "E105")
 
 
-@pytest.mark.parametrize("content", [b'[{"a": 1}, {"a"', b'[{"a": 1},', b'[{"a": 1}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b'[{"a": 1}, {"a"', b'[{"a": 1},', b'[{"a": 1}'),
+        *(b'[{"a": 1}\n{"a": 2}]', b'[{"a": 1}]\n[{"a": 2}]', b'[{"a": 1}] x'),
+    ],
+)
 def test_a_cut_array_keeps_its_whole_rows_and_says_that_it_is_cut(
     tmp_path: Path, content: bytes
 ) -> None:
@@ -203,26 +202,6 @@ def test_a_cut_array_keeps_its_whole_rows_and_says_that_it_is_cut(
     assert whole.value == {"a": 1}
     assert cut.error is not None
     assert cut.error.code == "E105"
-
-
-@pytest.mark.parametrize(
-    ("between", "rest"),
-    [
-        ('{"b": 1},\n[]\n] ', None),
-        ('{"b": 1}]\n[{"c": 1}]\n', '[{"c": 1}]'),
-        ('{"b": 1}\n{"c": 1}]', '{"c": 1}]'),
-        ('{"b": 1} x', "x"),
-    ],
-)
-def test_what_stands_behind_an_array_or_where_a_comma_is_missing_is_a_row_that_cannot_be_read(
-    tmp_path: Path, between: str, rest: str | None
-) -> None:
-    path = tmp_path / "rows.json"
-    path.write_text('[\n{"a": 1}, ' + between, encoding="utf-8")
-    *good, last = rows_of(path)
-    assert [raw.value for raw in good] == [{"a": 1}, {"b": 1}]
-    assert last.error is not None
-    assert (last.error.code, last.content) == (("E105", rest.encode()) if rest else ("E201", b"[]"))
 
 
 def test_parquet_rows_are_read_with_their_number(tmp_path: Path) -> None:
@@ -304,21 +283,6 @@ def test_of_a_packed_file_that_is_cut_the_rows_before_the_cut_are_read_and_the_c
     assert [raw.content for raw in read] == rows[: len(read)]
     assert last.error is not None
     assert last.error.code == "E104"
-
-
-def test_an_array_is_read_as_rows_whatever_the_name_and_whether_packed(tmp_path: Path) -> None:
-    for name, content in {
-        "a.jsonl": b'[{"a": 1}, {"a": 2}]',
-        "b.json": b'\n[\n{"a": 1},\n {"a": 2}\n]\n',
-        "c.json.gz": gzip.compress(b'[{"a": 1},{"a": 2}]'),
-    }.items():
-        (tmp_path / name).write_bytes(content)
-        assert [raw.value for raw in rows_of(tmp_path / name)] == [{"a": 1}, {"a": 2}]
-    (tmp_path / "lists.jsonl").write_bytes(b"[1]\n[2]\n")
-    assert [raw.error and raw.error.code for raw in rows_of(tmp_path / "lists.jsonl")] == [
-        "E201",
-        "E201",
-    ]
 
 
 def test_a_folder_is_its_files_of_rows_by_name(tmp_path: Path) -> None:

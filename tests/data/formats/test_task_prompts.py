@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.damaged_rows import refused
-from support.samples import DATA, TIME, WEATHER
+from support.samples import DATA
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import samples, task_prompts, to_record
+from agentlite.data.formats import task_prompts, to_record
 from agentlite.rendering import PROTOCOLS, render, renderer, training_rows
 from agentlite.rendering.template import Template
 
@@ -24,7 +24,6 @@ ROWS = [
 ]
 PLAN, COMMAND = (message["content"] for message in ROWS[1]["messages"])
 CONCLUDE, ANSWER = (message["content"] for message in ROWS[2]["messages"])
-FUNCTIONS = [json.dumps(tool.function) for tool in (WEATHER, TIME)]
 CONTAINERS = {
     "openai": lambda q, a: {
         "messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]
@@ -124,79 +123,6 @@ def test_what_these_protocols_write_is_read_as_the_dialog_it_came_from(
         assert not any(m.loss for m in record.messages[:-1] if m.role == "assistant")
 
 
-SEVERAL = [
-    {"task_name": "look", "command": {"name": "get_weather", "args": {"city": "Oslo"}}},
-    {"task_name": "done", "command": {"name": "task_complete", "args": {}}},
-]
-KWAI = """You are a KwaiAgent，made by Kuaishou
-Be kind.
-Currently, you are in the task planning phase, where you will be given goals. Please pursue efficient strategies for task planning.
-1. You have a short-term memory.
-9. You can reflect.
-
-Commands:
-1:{}
-
-Current Date: 2023-11-01
-
-{}GOAL:Wet?
-
-\\Based on the goal and existing tasks, plan a new Task:
-{{
-    "task_name": "task description"
-}}
-A new Task:"""  # noqa: E501  (a paragraph of the prompt is one line)
-DONE_TASKS = json.dumps([{**SEVERAL[0], "task_id": 1, "result": "4 mm"}], indent=4)
-CONCLUDING = """You are a KwaiAgent
-* Complete tasks: {}
-Goal: Wet?
-Generate helpful answers **in English** for users:
-"""
-
-
-def kwai(*samples: tuple[str, Any]) -> dict[str, Any]:
-    pairs = [
-        {"instruction": q, "input": "", "output": a if isinstance(a, str) else json.dumps(a)}
-        for q, a in samples
-    ]
-    return {
-        "id": "1",
-        "query": "Wet?",
-        "source": "kwai-agent",
-        "functions": FUNCTIONS,
-        "function_names": ["get_weather", "get_time"],
-        "llm_prompt_response": pairs,
-    }
-
-
-def test_the_samples_of_a_row_are_its_steps_and_the_end_is_the_answer() -> None:
-    memory = f"* Complete tasks: {DONE_TASKS}\n"
-    row = kwai(
-        (KWAI.format(FUNCTIONS[0], ""), SEVERAL[0]),
-        (KWAI.format(FUNCTIONS[0], memory), SEVERAL[1]),
-        (CONCLUDING.format(DONE_TASKS), "Yes, 4 mm."),
-    )
-    name, parts = samples(row)
-    first, second = (to_record(part) for part in parts)
-    assert name == "kagentinstruct"
-    call = Call("get_weather", {"city": "Oslo"}, "call_0")
-    system = Message(
-        "system", "You are a KwaiAgent，made by Kuaishou\nBe kind.\n\nCurrent Date: 2023-11-01"
-    )
-    question = Message("user", "Wet?")
-    assert first.tools == second.tools == (WEATHER, TIME)
-    assert [m.content.split() for m in first.messages[:1]] == [system.content.split()]
-    assert first.messages[1:] == (question, Message("assistant", "look", (call,)))
-    assert second.messages[1:] == (
-        question,
-        Message("assistant", "look", (call,), loss=False),
-        Message("tool", "4 mm", call_id="call_0"),
-        Message("assistant", "Yes, 4 mm."),
-    )
-    for record in (first, second):
-        validate(record)
-
-
 AUTOGPT = """You are AutoGPT, an agent that reaches its goals alone.
 
 GOALS:
@@ -222,19 +148,6 @@ Response Format:
     "command": {"name": "command name", "args": {"arg name": "value"}}
 }
 Ensure the response can be parsed by Python json.loads"""
-
-
-def test_autogpts_own_commands_and_thoughts_are_read() -> None:
-    thoughts = {"text": "Look.", "plan": "- look\n- answer", "speak": "I look."}
-    command = {"name": "get_weather", "args": {"city": "Oslo"}}
-    record = read(AUTOGPT, json.dumps({"thoughts": thoughts, "command": command}, indent=4))
-    parameters = {"type": "object", "properties": {"city": {"description": "<a town>"}}}
-    assert record.tools == (Tool("get_weather", "Weather", parameters),)
-    words = "Look.\nPlan: - look\n- answer\nSpeak: I look."
-    assert record.messages == (
-        Message("user", "Wet?"),
-        Message("assistant", words, (Call("get_weather", {"city": "Oslo"}, "call_0"),)),
-    )
 
 
 WITH_SYSTEM: dict[str, Callable[[str, str, str], dict[str, Any]]] = {
