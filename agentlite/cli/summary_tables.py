@@ -23,7 +23,6 @@ ENDINGS: dict[EndedBy, str] = {
     "unwritten": "ended because the chat template cannot write the dialog",
     "world": "lost their world: the environment broke down",
     "unanswered": "have a turn without an answer from the server",
-    "left": "were left by their client with open calls",
 }
 
 

@@ -133,14 +133,12 @@ def attempt_of(one: Trajectory, task: TaskRow) -> Attempt:
 def trace_of(one: Trajectory) -> list[list[TraceStep]]:
     """The calls that were carried out, with their results, by turn of the model."""
     answers = [message for message in one.messages if message["role"] == "assistant"]
-    # a client of `serve` may have sent answers of others before the first of ours
-    ours = answers[len(answers) - len(one.turns) :]
     return [
         [
             trace_step(call, text, failed)
             for call, (text, failed) in zip(read_wire(message).calls, turn.results, strict=False)
         ]
-        for message, turn in zip(ours, one.turns, strict=True)
+        for message, turn in zip(answers, one.turns, strict=True)
     ]
 
 

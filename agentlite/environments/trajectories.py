@@ -14,7 +14,7 @@ from agentlite.workspace import run_folder
 # the user has nothing more to say; the limit of turns, or of those of a simulated user; no room
 # for another answer; the dialog cannot be written in the model's protocol; the world is lost; the
 # server of a model has no answer
-EndedBy = Literal["user", "done", "turns", "length", "unwritten", "world", "unanswered", "left"]
+EndedBy = Literal["user", "done", "turns", "length", "unwritten", "world", "unanswered"]
 LOST: tuple[EndedBy, ...] = ("world", "unanswered")  # no score: it says nothing about the model
 
 TRAJECTORIES = "trajectories.jsonl"

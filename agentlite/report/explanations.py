@@ -21,7 +21,6 @@ EXPLANATIONS = {
     "ended_by_unwritten": "The dialog could not be written in the model's protocol.",
     "ended_by_world": "The world hung or died. Such a rollout has no score.",
     "ended_by_unanswered": "The model's server gave no answer. Such a rollout has no score.",
-    "ended_by_left": "A client of `agentlite serve` never sent the results of a call.",
     "tool_errors": "Of the calls of a rollout, the share that failed.",
     "user_errors": "Of the replies of a simulated user, the share with a fault of the user's own.",
     "timeout": "Calls that ran out of time; one more if the last text was cut off.",

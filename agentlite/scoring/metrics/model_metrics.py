@@ -37,7 +37,7 @@ COUNTS = ("calls_made", "timeout", "extra_calls")
 # what can end a rollout -> the figure that says how often it did
 ENDINGS = {
     name: f"ended_by_{name}"
-    for name in ("user", "done", "turns", "length", "unwritten", "world", "unanswered", "left")
+    for name in ("user", "done", "turns", "length", "unwritten", "world", "unanswered")
 }
 # the metrics of one figure in a listing, and the words for them
 HEADLINE = {"tool_selection_accuracy": "right tool", "exact_call": "exact"}

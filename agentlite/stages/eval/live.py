@@ -293,11 +293,10 @@ def _tool_errors(turns: Sequence[ModelTurn]) -> dict[str, float]:
 
 
 def _endings(done: Sequence[Trajectory], seed: int) -> dict[str, Summary]:
-    """How often each thing ended a rollout, also if it never did; no client can leave one here."""
+    """How often each thing ended a rollout, also if it never did."""
     return {
         figure: summary([float(one.ended == name) for one in done], seed)
         for name, figure in ENDINGS.items()
-        if name != "left"
     }
 
 
