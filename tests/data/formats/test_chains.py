@@ -86,7 +86,7 @@ WHOLE = ("text",)
 
 @pytest.mark.parametrize(
     ("container", "syntax"),
-    sample(60, [one for one in PAIRS if one[0] not in WHOLE and SYNTAXES[one[1]].split]),
+    sample(45, [one for one in PAIRS if one[0] not in WHOLE and SYNTAXES[one[1]].split]),
 )
 def test_a_chain_becomes_the_same_turns_in_every_container(container: str, syntax: str) -> None:
     whole = "one text" in container or container in ONE_TEXT or syntax == "toolllama"
@@ -140,7 +140,7 @@ def test_plain_text_that_holds_a_chain_is_rejected(syntax: str) -> None:
         "The Result: see the tool output below.",
     ],
 )
-@pytest.mark.parametrize("container", ["openai", "alpaca", "query", "text"])
+@pytest.mark.parametrize("container", ["openai", "text"])
 def test_prose_about_observations_and_results_is_kept(container: str, text: str) -> None:
     row = CONTAINERS[container]("", [("q", text)])
     record = to_record(row)

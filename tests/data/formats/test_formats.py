@@ -254,7 +254,7 @@ SECOND = ("messages", "conversations", "prompt", "input", "contents")
 OTHERS = [name for name in FORMATS if name not in ("agentlite", "bfcl")]
 
 
-@pytest.mark.parametrize(("name", "key"), sample(50, [*product(OTHERS, SECOND)]))
+@pytest.mark.parametrize(("name", "key"), sample(30, [*product(OTHERS, SECOND)]))
 def test_a_second_dialog_in_a_row_is_kept_or_refused_and_not_lost(name: str, key: str) -> None:
     own = json.loads(FORMATS[name].example)
     turns = [{"role": "user", "content": "Say 317."}, {"role": "assistant", "content": "317."}]

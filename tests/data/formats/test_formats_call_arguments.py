@@ -46,7 +46,7 @@ KEYS = (*ARGUMENTS, "kwargs", "tool_input")
 CALLING = [name for name in SAMPLES if name not in OWN_WORDS]
 
 
-@pytest.mark.parametrize(("name", "key"), sample(50, [*product(CALLING, KEYS)]))
+@pytest.mark.parametrize(("name", "key"), sample(30, [*product(CALLING, KEYS)]))
 def test_a_call_keeps_its_arguments_under_any_key_or_its_row_is_refused(
     name: str, key: str
 ) -> None:

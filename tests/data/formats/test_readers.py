@@ -190,7 +190,7 @@ def test_an_object_that_does_not_end_leaves_its_file_to_be_read_as_lines(tmp_pat
     "content",
     [
         *(b'[{"a": 1}, {"a"', b'[{"a": 1},', b'[{"a": 1}'),
-        *(b'[{"a": 1}\n{"a": 2}]', b'[{"a": 1}]\n[{"a": 2}]', b'[{"a": 1}] x'),
+        *(b'[{"a": 1}\n{"a": 2}]', b'[\n{"a": 1}]\n[{"a": 2}]', b'[{"a": 1}] x'),
     ],
 )
 def test_a_cut_array_keeps_its_whole_rows_and_says_that_it_is_cut(
