@@ -6,7 +6,6 @@ import gzip
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -42,30 +41,6 @@ def prep(path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def by_gzip(content: bytes) -> bytes:
     return gzip.compress(content, compresslevel=9)
-
-
-def by_zstd(content: bytes) -> bytes:
-    return bytes(pytest.importorskip("zstandard").ZstdCompressor().compress(content))
-
-
-PACKED: dict[str, Callable[[bytes], bytes]] = {"gz": by_gzip, "zst": by_zstd}
-# how it begins, and what follows 500 times
-BOMBS = {
-    "one line": (ROW + b'{"text": "', b"z" * (32 << 20)),
-    "one array": (b'[{"text": "', b"z" * (32 << 20)),
-    "blank lines": (ROW, (b" " * ((1 << 20) - 1) + b"\n") * 32),
-}
-
-
-@pytest.mark.parametrize("how", PACKED)
-@pytest.mark.parametrize("what", BOMBS)
-def test_a_packed_bomb_is_named_and_nothing_is_finished(tmp_path, what, how):
-    path = tmp_path / f"rows.jsonl.{how}"
-    start, piece = BOMBS[what]
-    path.write_bytes(PACKED[how](start) + PACKED[how](piece) * 500)
-    done = prep(path, tmp_path)
-    assert done.returncode == 4 and f"{path}: grows more than 200-fold" in done.stderr, done.stderr
-    assert "Traceback" not in done.stderr and not (tmp_path / "prep" / "done.json").exists()
 
 
 def test_many_equal_rows_are_no_bomb(tmp_path):
