@@ -1,8 +1,6 @@
 """The prompt of a dialog that waits for the assistant: the same as in training, and cheap."""
 
-from collections import Counter
 from functools import cache
-from itertools import cycle, islice
 
 import pytest
 from support.samples import WEATHER_TOOL
@@ -11,7 +9,6 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Message
 from agentlite.data.openai_messages import opened, read_wire, wire_message
 from agentlite.rendering import PROTOCOLS
-from agentlite.rendering.template import Template
 from agentlite.workspace.model_source import load_template
 
 ROUND = [
@@ -30,35 +27,7 @@ ROUND = [
     {"role": "tool", "tool_call_id": "call00000", "content": "4 mm"},
     {"role": "assistant", "content": "Yes."},
 ]
-SPOKEN = [name for name in PROTOCOLS if name != "chat"]
 template = cache(lambda: load_template("smollm2-135m"))
-
-
-@pytest.mark.parametrize("name", SPOKEN)
-def test_the_work_for_a_prompt_grows_as_the_prompt_does(name, monkeypatch):
-    """Counted, not timed: messages that are rendered, and characters that are cut into tokens."""
-    template().turn_end, template().prompt_head, template().prompt_extra
-    work: Counter[str] = Counter()
-    render, encode = Template.render, Template.encode
-
-    def counting_render(self, messages, *args, **options):
-        work["messages"] += len(messages)
-        return render(self, messages, *args, **options)
-
-    def counting_encode(self, text, before=()):
-        work["characters"] += len(text)
-        return encode(self, text, before)
-
-    monkeypatch.setattr(Template, "render", counting_render)
-    monkeypatch.setattr(Template, "encode", counting_encode)
-    found = []
-    for rounds in (50, 100):
-        work.clear()
-        messages = [*islice(cycle(ROUND), rounds * len(ROUND)), ROUND[0]]
-        ids = opened(messages, [WEATHER_TOOL], PROTOCOLS[name], template()).ids
-        assert len(ids) > len(messages) and work["messages"] <= 2 * len(messages) + 20
-        found.append(dict(work))
-    assert found[1]["characters"] < 2.2 * found[0]["characters"]
 
 
 @pytest.mark.parametrize(

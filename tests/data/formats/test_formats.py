@@ -180,13 +180,9 @@ TURNS = json.loads(FORMATS["openai"].example)["messages"]
     ("row", "right"),
     [
         ({"message": TURNS}, "messages"),
-        ({"mesages": TURNS, "id": "1"}, "messages"),
         ({"dialog": TURNS}, "messages"),
         ({"conversatons": [{"from": "human", "value": "q"}]}, "conversations"),
         ({"instructions": "q", "input": "", "output": "a"}, "instruction"),
-        ({"Instruction": "q", "output": "a"}, "instruction"),
-        ({"querry": "q", "response": "a"}, "query"),
-        ({"promt": "q", "gold": []}, "prompt"),
         ({"txt": "a"}, "text"),
     ],
 )
