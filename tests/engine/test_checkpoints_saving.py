@@ -96,29 +96,6 @@ def test_files_are_synced_before_the_list_and_the_list_before_the_name(
     assert "fsync checkpoints" in disk_calls[named:]
 
 
-def test_of_several_processes_the_first_makes_the_checkpoint_of_what_all_have_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits: list[bool] = []
-    saving = tmp_path / "checkpoints" / checkpoints.ASIDE
-    for first in (False, True):
-        monkeypatch.setattr(checkpoints.distributed, "first", lambda first=first: first)
-        monkeypatch.setattr(
-            checkpoints.coordinate, "barrier", lambda: waits.append((saving / "x").exists())
-        )
-        if not first:  # another one has made the folder, and put its share there
-            saving.mkdir(parents=True)
-            (saving / "x").touch()
-        Trainer(tmp_path).save(1)
-        if not first:
-            assert {path.name for path in (saving / "checkpoint-1").iterdir()} == {
-                "weights",
-                "optimizer",
-            }
-    assert steps_of(tmp_path) == [1] and not saving.exists()
-    assert waits == [True, True, False, False]  # before writing and before listing
-
-
 def test_the_newest_two_and_the_best_stay_and_a_step_made_again_replaces_the_first(
     tmp_path: Path,
 ) -> None:
@@ -168,21 +145,6 @@ def test_a_log_comes_back_as_it_was_at_the_checkpoint_and_stays_without_one(
     assert log.read_text(encoding="utf-8") == "one two"
     checkpoints.restore_log(log.name, tmp_path, checkpoints.newest(tmp_path))
     assert log.read_text(encoding="utf-8") == "one"
-
-
-def test_a_checkpoint_is_of_all_that_is_trained_by_name_and_shape() -> None:
-    first = checkpoints.trained(Model(a=Weight(1), b=Weight(2)))
-    assert first == checkpoints.trained(Model(b=Weight(2), a=Weight(1)))
-    for other in (
-        Model(a=Weight(1)),
-        Model(a=Weight(1), c=Weight(2)),
-        Model(a=Weight(1), b=Weight(2, (3, 2))),
-        Model(a=Weight(1), b=Weight(2, requires_grad=False)),
-    ):
-        assert checkpoints.trained(other) != first
-    # ZeRO-3 leaves a weight empty, with its whole shape in a name of its own
-    shared = SimpleNamespace(requires_grad=True, shape=(0,), ds_shape=(2, 3))
-    assert checkpoints.trained(Model(a=shared, b=Weight(2))) == first
 
 
 def test_a_reference_is_not_stored_and_names_are_in_order(tmp_path: Path) -> None:

@@ -86,17 +86,3 @@ def test_another_process_runs_once_the_first_says_so_and_ends_with_its_code(code
             coordinate._follow(lambda: ran.append(1), store)  # type: ignore[arg-type]
         assert ended.value.code == int(code) and store.seen == 1
     assert ran == [1]  # not where the first process ended before
-
-
-@pytest.mark.parametrize(
-    ("end", "raised"), [("0", ValueError), ("7", SystemExit), ("", ValueError)]
-)
-def test_an_error_of_another_process_is_its_own_where_the_first_knows_of_none(
-    end: str, raised: Any
-) -> None:
-    store = Store(**{coordinate.WORD: "go"} | ({coordinate.END: end} if end else {}))
-    with pytest.raises(raised) as ended:
-        coordinate._follow(raising(ValueError("odd")), store)
-    assert store.timeouts == [coordinate.SECONDS]
-    if raised is SystemExit:
-        assert ended.value.code == 7

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from agentlite.engine import grouped_attention
 from agentlite.engine.grouped_attention import attend
 
 torch = pytest.importorskip("torch")
@@ -49,23 +48,3 @@ def test_each_head_reads_the_keys_of_its_group(
     expected = by_hand(query, key, value, mask if masked else None, 0.3)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert weights is None and found.is_contiguous()
-
-
-@pytest.mark.parametrize("name", grouped_attention.BEYOND)
-def test_what_it_cannot_do_is_left_to_transformers(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from transformers.integrations import sdpa_attention
-
-    given: list[dict[str, Any]] = []
-
-    def theirs(*_: Any, **others: Any) -> tuple[str, None]:
-        given.append(others)
-        return "theirs", None
-
-    monkeypatch.setattr(sdpa_attention, "sdpa_attention_forward", theirs)
-    query, key, value, mask = case(6, 3, 1, 40)
-    module = SimpleNamespace(num_key_value_groups=3)
-    assert attend(module, query, key, value, mask, **{name: 1})[0] == "theirs"
-    assert given == [{name: 1}]
-    assert attend(module, query, key, value, mask, **{name: None})[0] != "theirs"

@@ -166,19 +166,3 @@ def test_the_same_holds_for_the_loss_of_unsloth_on_cuda(tiny_model, tmp_path):
     cases = [{"credited": False}, {"credited": True}]
     for difference in simulated(simulated_gradients, tiny_model, tmp_path, cases, card="rtx3060"):
         assert difference < 0.05  # in 16 bit
-
-
-def test_a_rollout_without_a_turn_is_not_compared_with_what_was_sampled(tiny_model, tmp_path):
-    """It is the first of its group, which is the step's only one."""
-    from agentlite.engine.load import load, loading_of
-
-    settings = grpo(engine="hf", group_size=2, batch_size=2, gradient_accumulation=1)
-    empty = LearnedRow([2], [2], [0], [0.0], AnswerReward(None))
-    loaded = load(source(tiny_model), loading_of(settings), trainable=True)
-    live = task()._replace(live=lambda sample, groups, step: [empty, rows(False)[0]])
-    trainer = grpo_trainer.make_trainer(
-        loaded, settings, tmp_path, live, grpo_trainer.schedule(settings, 5)
-    )
-    trainer._generate_and_score_completions([dict(trainer.train_dataset[0]) for _ in range(2)])
-    [gap] = trainer._metrics["train"]["sampler_gap/mean"]
-    assert gap > 0

@@ -8,26 +8,13 @@ import pytest
 from support import shared_tokenizers
 from support.hub_cache import cache_model, use_cache
 
-from agentlite.config.settings import EvalSettings, PairsSettings, SftSettings
 from agentlite.engine import (
     load,
     load_libraries,
 )
-from agentlite.engine.load import Loading, loading_of
+from agentlite.engine.load import Loading
 from agentlite.engine.merge import merge
 from agentlite.workspace.model_source import Source, find_model
-
-
-def test_a_model_is_loaded_as_the_settings_of_its_stage_say() -> None:
-    sizes: dict[str, Any] = {"engine": "hf", "max_length": 77}
-    for settings in (SftSettings, PairsSettings, EvalSettings):
-        assert loading_of(settings(**sizes)) == Loading("hf", 77)
-        found = loading_of(settings(**sizes, load_in_4bit=True))
-        assert (found.load_in_4bit, found.load_in_8bit, found.quantized) == (True, False, True)
-        found = loading_of(settings(**sizes, load_in_8bit=True))
-        assert (found.load_in_4bit, found.load_in_8bit, found.quantized) == (False, True, True)
-    found = loading_of(SftSettings(**sizes, full=True, deepspeed="x"))
-    assert found.full and found.sharded and not found.quantized
 
 
 @pytest.mark.parametrize("name", ["eager", "sdpa"])

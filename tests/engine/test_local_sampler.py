@@ -106,20 +106,6 @@ def test_a_prompt_is_read_once_however_many_answers_it_gets(loaded, monkeypatch)
     assert sum(read[1:]) == sum(len(one.ids) - 1 for one in drawn)
 
 
-def test_an_answer_ends_at_the_end_of_turn_at_a_stop_string_or_at_the_limit(loaded):
-    free = local_sampler.sample(loaded, asked(), decoding())
-    assert {one.ended for one in free if len(one.ids) == 12 and one.ids[-1] != 2} == {"cut"}
-    end = free[0].ids[4]
-    ended = local_sampler.sample(loaded, asked(), decoding(turn_end=end))[0]
-    assert ended.ended == "turn"
-    assert ended.ids == free[0].ids[: free[0].ids.index(end) + 1]
-    assert ended.text == loaded.tokenizer.decode(ended.ids[:-1])
-    stop = loaded.tokenizer.decode(free[0].ids[3:5])
-    stopped = local_sampler.sample(loaded, asked(stops=(stop,)), decoding())[0]
-    assert stopped.ended == "stop"
-    assert stopped.text == free[0].text[: free[0].text.index(stop) + len(stop)]
-
-
 @settings(max_examples=examples(60), deadline=None)
 @given(
     logits=st.lists(st.floats(-4, 4, width=32), min_size=2, max_size=9),

@@ -145,11 +145,3 @@ def test_a_round_takes_every_answer_once_in_each_pass():
     assert sorted(order[:16]) == sorted(order[16:]) == list(range(16))
     assert order[:16] != order[16:] and order == ppo.round_order(settings, 4)
     assert order != ppo.round_order(settings, 8)
-
-
-def test_answers_earn_more_and_the_value_head_knows_of_it(tiny_model, tmp_path):
-    figures = trained(tiny_model, tmp_path, max_steps=16, rollouts=32, beta=0.0)
-    assert figures["last_reward"] > figures["first_reward"] + 0.01
-    row = training_log.logged(tmp_path)[-1]
-    assert row.keys() >= {"value_loss", "clipped", "explained", "new_tokens"}
-    assert row.keys() >= {f"reward/{name}" for name in WEIGHTS}

@@ -12,7 +12,6 @@ import pytest
 from support.listening import listen
 
 import agentlite
-from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Reply
 from agentlite.core.records import Record
 from agentlite.core.row_files import read_rows
@@ -125,31 +124,6 @@ def test_what_is_asked_is_the_dialog_and_its_tools(caller, theirs):
     assert second["messages"][1]["tool_calls"][0]["function"] == CALL["function"]
     assert first["tools"][0]["function"]["name"] == "get_weather"
     assert (first["model"], first["max_tokens"], first["temperature"]) == ("theirs", 40, 0)
-
-
-def test_a_prompt_that_is_refused_stays_open_unless_it_is_to_count_as_wrong(caller, theirs):
-    given = asking(caller, "refuses", theirs.url) | {"concurrency": 1}
-    yes = (200, completion("Yes, 4 mm."))
-    theirs.replies[:] = [(400, {"error": "too long"}), yes]
-    with pytest.raises(UserError, match="1 of 2 questions have no answer") as caught:
-        agentlite.evaluate(**given)
-    assert "1 x answered 400: too long" in caught.value.problem
-    assert caught.value.exit_code == NETWORK and "--unanswered wrong" in caught.value.fix
-    theirs.asked.clear()
-    figures = agentlite.evaluate(**given, unanswered="wrong").figures
-    [found] = figures.values()
-    assert found["prompts"] == 2 and found["unanswered"] == 1
-    assert found["problems"] == {"no answer from the server": 1}
-    count = len(theirs.asked)
-    assert agentlite.evaluate(**given, unanswered="wrong").status == "up to date"
-    assert len(theirs.asked) == count
-    theirs.replies[:] = [yes]
-    [found] = agentlite.evaluate(**given).figures.values()
-    assert "unanswered" not in found and len(theirs.asked) == count + 1
-    folder = next((caller / "eval" / "prep").glob("refuses*"))
-    # the answer stands in place of the problem, and not behind it
-    rows = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
-    assert len(rows) == 2 and not [row for row in rows if row.get("problem")]
 
 
 def request_of(prompt: Prompt, template: Any) -> RemoteRequest:

@@ -64,31 +64,6 @@ def test_three_bad_steps_in_a_row_end_a_run_and_sixteen_that_float16_skips(
     assert ended_at(run_of(tmp_path), steps, scaled) == expected
 
 
-class Weight:
-    def __init__(self, finite: bool, trained: bool = True):
-        self.finite, self.requires_grad = finite, trained
-
-    def isfinite(self) -> Any:
-        return SimpleNamespace(all=lambda: self.finite)
-
-
-@pytest.mark.parametrize(
-    ("weights", "sound"),
-    [
-        ([Weight(True), Weight(True)], True),
-        ([Weight(True), Weight(False)], False),
-        ([Weight(False), Weight(True)], False),
-        ([Weight(True), Weight(False, trained=False)], True),  # of the frozen model
-    ],
-)
-def test_a_step_is_saved_only_where_every_trained_weight_is_finite(
-    weights: list[Weight], sound: bool, tmp_path: Path
-) -> None:
-    run = run_of(tmp_path, model=SimpleNamespace(parameters=lambda: weights))
-    assert run.facts(4) == (None, sound)
-    assert run.bad == ([] if sound else [4])
-
-
 @pytest.fixture
 def no_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The follower's base class, which does nothing, without the seconds of its import."""

@@ -3,14 +3,13 @@ exactly.
 """
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from support.trainers import sft, source
 
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.engine import load, weighted_loss
+from agentlite.engine import load
 from agentlite.engine import sft as sft_trainer
 from agentlite.rendering import TABLES, Encoded, choose, training_rows
 from agentlite.rendering.loss_weights import segments
@@ -129,41 +128,3 @@ def test_the_loss_is_the_weighted_sum_over_the_number_of_trained_tokens(
                 count += 1
     assert figures["first_loss"] == pytest.approx(total / count, rel=1e-4)
     assert figures["dev_loss"] > 0
-
-
-class Causal:
-    """A model whose hidden states are those of a table, by token."""
-
-    base_model_prefix = "model"
-
-    def __init__(self) -> None:
-        generator = torch.Generator().manual_seed(0)
-        self.table = torch.randn(50, 6, generator=generator, requires_grad=True)
-        self.head = torch.nn.Linear(6, 50)
-
-    def model(self, input_ids: Any, attention_mask: Any, use_cache: bool) -> Any:
-        return (self.table[input_ids],)
-
-    def get_output_embeddings(self) -> Any:
-        return self.head
-
-
-@pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 511, 512, 600])
-def test_every_trained_token_counts_once_however_many_chunks_they_fill(count: int):
-    assert weighted_loss.CHUNK == 256  # the numbers of tokens stand on both sides of its edges
-    model, generator = Causal(), torch.Generator().manual_seed(count)
-    ids = torch.randint(50, (2, 400), generator=generator)
-    weights = torch.rand(ids.shape, generator=generator)
-    places = torch.randperm(2 * 399, generator=generator)[:count]
-    labels = torch.full(ids.shape, -100)
-    labels[places // 399, places % 399 + 1] = ids[places // 399, places % 399 + 1]
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    total, number = weighted_loss.weighted_loss(model, inputs, labels, weights)
-    scores = model.head(model.table[ids[:, :-1]]).log_softmax(-1)
-    picked = scores.gather(-1, ids[:, 1:, None])[..., 0]
-    expected = -(picked * weights[:, 1:] * (labels[:, 1:] != -100)).sum()
-    assert int(number) == count
-    torch.testing.assert_close(total, expected, rtol=1e-4, atol=1e-4)
-    (found,) = torch.autograd.grad(total, model.table)
-    (wanted,) = torch.autograd.grad(expected, model.table)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)

@@ -11,7 +11,6 @@ import agentlite
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.metavars import choices, without_marks
 from agentlite.config.pipeline import STAGES
-from agentlite.config.resolve import Given
 from agentlite.config.settings import fields
 from agentlite.core.errors import UserError
 from agentlite.stages import api
@@ -23,19 +22,6 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(gpu_profiles, "card", lambda: gpu_profiles.Gpu("Tesla T4", 15, 13, 7.5))
-
-
-def test_what_an_earlier_stage_fixed_stands_in_for_a_default_and_for_nothing_else(
-    card, tmp_path, monkeypatch
-):
-    module: Any = SimpleNamespace(inherit=lambda settings, run: {"seed": (7, f"from {run.name}")})
-    monkeypatch.setitem(sys.modules, "agentlite.stages.eval", module)
-    run = tmp_path / "run"
-    target = RunTarget(run, "eval")
-    found = api.settle("eval", Given(profile="cpu"), target)
-    assert (found.settings.seed, found.origin["seed"]) == (7, "from run")
-    found = api.settle("eval", Given({"seed": 0}, profile="cpu"), target)
-    assert (found.settings.seed, found.origin["seed"]) == (0, "--seed")
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -110,15 +96,3 @@ def test_a_path_may_stand_wherever_a_text_may(command, tmp_path, monkeypatch):
     for files in (config, [config]):
         _, settings = given_by(monkeypatch, command, **usual, config=files)
         assert settings.seed == 5
-
-
-def test_a_call_writes_where_it_is_given_or_where_the_environment_says(tmp_path, monkeypatch):
-    monkeypatch.setenv("AGENTLITE_RUN", str(tmp_path / "mine"))
-    target, _ = given_by(monkeypatch, "sft")
-    assert target == RunTarget(tmp_path / "mine", "sft", given=target.given)
-    monkeypatch.setenv("AGENTLITE_RUN", "")
-    target, _ = given_by(monkeypatch, "sft", force=True)
-    assert (target.run, target.force, target.dry_run) == (Path("runs/default"), True, False)
-    target, _ = given_by(monkeypatch, "sft", run=tmp_path, dry_run=True, profile="cpu")
-    assert (target.run, target.force, target.dry_run) == (tmp_path, False, True)
-    assert target.given.profile == "cpu" and target.given.flags == {}

@@ -71,15 +71,6 @@ def test_a_stage_that_was_begun_keeps_what_was_chosen_whatever_memory_is_free_no
     assert settled(command, tmp_path, batch_size=3).settings.batch_size == 3
 
 
-def test_a_flag_is_stronger_and_no_other_setting_changes(free, tmp_path):
-    free(9)
-    auto = settled("sft", tmp_path)
-    flagged = settled("sft", tmp_path, load_in_4bit=False)
-    assert auto.settings.load_in_4bit and not flagged.settings.load_in_4bit
-    changed = {key for key, origin in auto.origin.items() if origin.startswith("profile auto")}
-    assert changed == set(CHOSEN)
-
-
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from agentlite.config.settings import GrpoSettings
-from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import GOLD, Record, Score
 from agentlite.core.row_files import read_rows
 from agentlite.engine import checkpoints, grpo, local_sampler
@@ -124,18 +123,6 @@ def test_what_rests_is_the_same_after_a_kill(
         assert rollouts.resting.visits == at_two
     with rollouts_of(folder, asked, **one_group) as rollouts:  # by default nothing rests
         assert rollouts.resting.awake([0], 2) == [0]
-
-
-def test_too_many_failed_rewards_make_the_step_the_last_one(
-    tmp_path: Path, asked: list[Prompt]
-) -> None:
-    with rollouts_of(tmp_path / "grpo", asked, max_failures=0.5) as rollouts:
-        rollouts.verdicts(answers(["0.5", "fail"], 0))
-        assert not rollouts.halt
-        rollouts.verdicts(answers(["fail"] * 20, 1))
-        (error,) = rollouts.halt
-    assert isinstance(error, UserError) and error.exit_code == REJECTS
-    assert "carries on" in error.fix
 
 
 def screened(

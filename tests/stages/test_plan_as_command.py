@@ -14,9 +14,8 @@ from agentlite.config import gpu_profiles
 from agentlite.config.metavars import choices, metavar, without_marks
 from agentlite.config.pipeline import typed
 from agentlite.config.resolve import Given, plain_settings, resolve
-from agentlite.config.settings import COMMANDS, EvalSettings, fields
+from agentlite.config.settings import COMMANDS, fields
 from agentlite.core.errors import UserError
-from agentlite.stages.eval import subjects
 from agentlite.stages.plan_as_command import as_command
 from agentlite.workspace.run_folder import Plan
 
@@ -82,12 +81,3 @@ def test_the_command_line_of_a_plan_makes_the_same_plan(plan, out, tmp_path_fact
     assert named == plan.settings
     assert words[-2:] == ["--run", "w"]
     assert ("--out" in words) == bool(out)
-
-
-def test_an_answer_to_a_recorded_prompt_depends_on_its_model_the_prompt_and_the_decoding():
-    kept = plain_settings(EvalSettings(), subjects.NOT_OF_THE_ANSWER)
-    of_a_model = {"engine", "attn_implementation", "load_in_4bit", "load_in_8bit"}
-    of_a_model |= {"max_length", "max_new_tokens"}
-    assert {*subjects.OF_A_MODEL} == of_a_model
-    # a retriever is known by the digest of the prompts that it has changed
-    assert {*kept} == {"split", "retrieve", "retrieve_by", "protocol"} | of_a_model

@@ -18,10 +18,7 @@ from agentlite.core.records import digest
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.data.prompt_records import Prompts
 from agentlite.engine import sentence_encoder
-from agentlite.environments.simulators import SimulatorReply
 from agentlite.retrieval.rankers import words
-from agentlite.stages.queries.requests import NearQueries, read_reply
-from agentlite.stages.queries.seeds import SeedQuery
 
 ASKED = {
     "weather": "What is the weather in {} going to be like next weekend?",
@@ -166,39 +163,6 @@ def test_each_planted_fault_is_dropped_counted_and_asked_for_again(tmp_path, ser
     (dropped,) = rows(tmp_path, "dropped.jsonl")
     assert dropped["fault"] == KIND.get(fault, fault)
     assert len({row["prompt"] for row in rows(tmp_path)}) == 6
-
-
-SEEDS = [SeedQuery("Wet in Oslo?"), SeedQuery("明天下雨吗？")]
-
-
-def fault_of(text, seed=0):
-    near = NearQueries(0, (seed,))
-    said = json.dumps([text], ensure_ascii=False)
-    (one,) = read_reply(SimulatorReply("", said), near, SEEDS)
-    assert (one.text, one.near) == (text.strip(), near)
-    return one.fault
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("Is it ok", ""),  # eight bytes
-        ("Is it o", "nonsense"),
-        ("12345678?", "nonsense"),
-        ("wet " + "abcdefghijklmnopqrstuvwxyz " * 73, ""),
-        ("wet " + "abcdefghijklmnopqrstuvwxyz " * 74, "nonsense"),  # 2002 characters
-        *((f"Fly me to {place} now", "nonsense") for place in ("<city>", "[your name]", "{date}")),
-        *((f"Fly me to {place} now", "") for place in ("<5>", "[1]", "{}", "a...", "<x>")),
-        ("...", "nonsense"),
-        ("“...”", "nonsense"),
-        ("It is wet " + "!" * 7, ""),
-        ("It is wet " + "!" * 8, "nonsense"),
-        ("Go: " + "turn left, " * 8, "nonsense"),
-        ("明天下雨吗", "other language"),
-    ],
-)
-def test_a_query_is_nonsense_from_certain_bounds_on(text, fault):
-    assert fault_of(text) == fault
 
 
 @pytest.mark.parametrize("count", [1, 3])

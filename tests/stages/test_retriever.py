@@ -288,38 +288,3 @@ def test_a_layer_that_is_code_of_its_own_and_pickled_weights_are_refused(tiny_en
     for folder, told in ((foreign, "os.system"), (pickled, r"holds no \*.safetensors")):
         with pytest.raises(UserError, match=told):
             find_encoder(str(folder), tmp_path)
-
-
-def test_without_training_there_is_an_index_by_the_model_as_it_is(workspace, tiny_encoder):
-    done = agentlite(
-        "retriever",
-        "--run",
-        workspace,
-        "--model",
-        tiny_encoder,
-        "--out",
-        "bare",
-        "--max-steps",
-        0,
-        "--max-length",
-        32,
-        "--json",
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    assert "tuned" not in json.loads(done.stdout)["figures"]["ranking"]["all"]["13"]
-    assert not (workspace / "bare" / "model").exists()
-    told = agentlite(
-        "eval",
-        "--run",
-        workspace,
-        "--model",
-        model_of(workspace),
-        "--retrieve",
-        2,
-        "--retriever",
-        "bare",
-        "--limit",
-        2,
-        *ASK,
-    )
-    assert told.returncode == 0, told.stderr.decode()

@@ -12,17 +12,14 @@ from support.sampled_pairs import sampled
 from support.samples import DATA
 
 import agentlite
-from agentlite.config.resolve import Given
 from agentlite.config.settings import DpoSettings, SftSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, PreferencePair, Side, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.rendering import PROTOCOLS, training_rows
 from agentlite.stages import dpo, sft
-from agentlite.stages.api import settle
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import load_template
-from agentlite.workspace.run_folder import RunTarget
 
 SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3}
 
@@ -90,20 +87,6 @@ def test_rows_are_weighed_only_where_a_table_is_named(run: Path) -> None:
         assert all(bool(row.weights) == weighed for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("loss", "beta", "sft_weight"), [("sigmoid", 0.1, 0.0), ("simpo", 2.0, 0.0), ("orpo", 0.1, 1.0)]
-)
-def test_a_loss_of_dpo_brings_its_own_defaults(
-    loss: str, beta: float, sft_weight: float, run: Path
-) -> None:
-    target = RunTarget(run, "never")
-    settled = settle("dpo", Given({"loss_type": loss, "model": "smollm2-135m"}), target).settings
-    assert (settled.beta, settled.sft_weight) == (beta, sft_weight)
-    given = Given({"loss_type": loss, "beta": 0.3, "sft_weight": 0.5, "model": "smollm2-135m"})
-    settled = settle("dpo", given, target).settings
-    assert (settled.beta, settled.sft_weight) == (0.3, 0.5)
-
-
 def pairs_of(run: Path, texts: list[tuple[str, str]], split: str = "train") -> Path:
     """A finished pairs of one record, with these chosen and rejected answers."""
     row = next(read_rows(run / "prep" / "train.jsonl"))
@@ -132,23 +115,6 @@ def pairs_of(run: Path, texts: list[tuple[str, str]], split: str = "train") -> P
 def read_pairs(folder: Path, max_length: int = 2048) -> list[Any]:
     settings = DpoSettings(model="smollm2-135m", max_length=max_length)
     return list(dpo.read_preferences(settings, folder, load_template("smollm2-135m")))
-
-
-def test_a_dry_run_of_dpo_says_its_steps_and_tokens(run: Path) -> None:
-    folder = pairs_of(run, [("Yes, it rains.", "No"), ("Yes", "No, it is dry."), ("a", "b c d")])
-    rows = read_pairs(folder)
-    figures = forecast(agentlite.dpo, run, data=folder.name, model="smollm2-135m", num_epochs=5.0)
-    assert (figures["pairs"], figures["steps"]) == (3, 3)  # 15 of 6 a step
-    tokens = [2 * len(row.prompt) + len(row.chosen) + len(row.rejected) for row in rows]
-    assert figures["longest_pair"] == max(tokens)
-    assert figures["tokens"] == round(sum(tokens) / 3 * 18)
-    template = load_template("smollm2-135m")
-    end = template.token_id("<|im_end|>")
-    assert rows[0].chosen == [*template.encode("Yes, it rains."), end]
-    assert rows[0].rejected == [*template.encode("No"), end]
-    assert dpo.inherit(DpoSettings(model="", data=folder.name), run) == {
-        "model": ("smollm2-135m", folder.name)
-    }
 
 
 def test_a_pair_longer_than_max_length_is_refused_with_its_line_and_the_length_it_needs(

@@ -7,7 +7,6 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from msgspec.structs import replace
 from support.scripted_meta_agent import WORDS, good, is_judge, is_meta, meta_agent, templates_win
 from support.scripted_server import ScriptedServer
 from support.stopped_rows import stops_at
@@ -16,7 +15,6 @@ import agentlite
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.rendering import choose
-from agentlite.stages.templates import _can_be_measured
 
 pytestmark = pytest.mark.long
 
@@ -160,13 +158,3 @@ def test_a_killed_run_asks_nothing_again_that_was_answered(prepared, server, tmp
     before = len(server.bodies)
     assert run(tmp_path / "killed").status == "up to date" and len(server.bodies) == before
     assert killed == run(tmp_path / "whole").figures
-
-
-def test_only_a_first_turn_that_a_user_asked_for_and_is_learned_is_measured(dialog):
-    assert _can_be_measured(dialog, {}) and not _can_be_measured(replace(dialog, tools=()), {})
-    read = replace(dialog.messages[2], loss=False)
-    unlearned = replace(dialog, messages=(*dialog.messages[:2], read, *dialog.messages[3:]))
-    assert not _can_be_measured(unlearned, {})
-    begun = replace(dialog, messages=(dialog.messages[0], *dialog.messages[2:]))
-    assert not _can_be_measured(begun, {})  # nobody has asked for anything
-    assert not _can_be_measured(replace(dialog, messages=dialog.messages[:2]), {})

@@ -11,7 +11,7 @@ from agentlite.core.row_files import write_rows
 from agentlite.engine import sentence_encoder
 from agentlite.retrieval.index import ToolIndex
 from agentlite.retrieval.training_pairs import PAIRS
-from agentlite.stages.tool_retrieval import METHODS, digest_of, learned
+from agentlite.stages.tool_retrieval import METHODS, learned
 
 QUESTION = OSLO["content"]
 SETTINGS = EvalSettings(retriever="retriever")
@@ -50,21 +50,6 @@ def test_a_record_counts_once_by_any_of_its_questions_and_only_where_it_has_tool
     again = asking("How far is it to Rome?", QUESTION, "is it wet in oslo")  # no case, no marks
     assert learned(SETTINGS, [again], run) == 1
     assert learned(SETTINGS, [asking(QUESTION, tools=())], run) == 0
-
-
-def test_a_retriever_is_known_by_its_index_and_its_model(tmp_path):
-    names = ("index/tools.jsonl", "index/vectors.jsonl", "model/weights.jsonl", "metrics.jsonl")
-
-    def found(changed=""):
-        for folder in ("index", "model"):
-            (tmp_path / "retriever" / folder).mkdir(parents=True, exist_ok=True)
-        rows = {name: [{"changed": name == changed}] for name in names}
-        plan = {"command": "retriever", "settings": {}, "inputs": {}}
-        stage(tmp_path / "retriever", plan, rows, {})
-        return digest_of(SETTINGS, tmp_path)
-
-    others = {name: found(name) for name in names}
-    assert found() == others.pop("metrics.jsonl") and len({found(), *others.values()}) == 4
 
 
 def test_a_tuned_retriever_ranks_by_the_model_of_its_own_folder_wherever_it_is(

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from agentlite.config import resolve
 from agentlite.engine.planning.auto_settings import CAUTION, auto_settings
-from agentlite.engine.planning.estimate import RowLengths, load_of, plan
+from agentlite.engine.planning.estimate import load_of
 from agentlite.engine.planning.gpus import with_memory
-from agentlite.engine.planning.memory import GIB, fits, memory
+from agentlite.engine.planning.memory import fits, memory
 from agentlite.engine.planning.model_shape import PUBLISHED, find_shape
 
 SIZES = (8, 10, 11, 12, 16, 24, 32, 40, 48, 80, 96, 141)
@@ -114,23 +114,3 @@ def test_an_adapter_that_was_trained_in_4_bit_stays_in_it():
     settings = defaults("dpo")
     values = auto_settings("dpo", settings, set(), SMALL, with_memory(80), 0, True).values
     assert values["load_in_4bit"] is True
-
-
-def test_unsloth_has_the_weights_once_and_a_cache_that_stays():
-    machine, answers = with_memory(12), 16
-    alone = chosen("grpo", SMALL, machine)
-    shared = plan("grpo", replace(alone, vllm=True), SMALL, machine, RowLengths())
-    before = plan("grpo", alone, SMALL, machine, RowLengths())
-    assert shared.gib.of == 12 and shared.gib.moment == "backward" == before.gib.moment
-    for term, gib in before.gib.terms.items():
-        assert shared.gib.terms[term] == gib  # weights among them
-    # four prompts once, and sixteen answers
-    tokens = answers // 4 * (2048 - 256) + answers * 256
-    assert shared.vllm["cached_tokens"] == tokens
-    per_token = 2 * SMALL.layers * SMALL.kv_heads * SMALL.head_dim * 2
-    assert shared.gib.terms["kv_cache"] == pytest.approx(tokens * per_token / 0.95 / GIB, abs=0.01)
-    own = sum(shared.gib.terms[name] for name in ("weights", "overhead", "vllm", "kv_cache"))
-    assert own / 12 <= shared.vllm["share"] < own / 12 + 0.012
-    longest = replace(alone, vllm=True, batch_size=2, group_size=2, max_new_tokens=8)
-    one_row = plan("grpo", longest, SMALL, machine, RowLengths(longest=64))
-    assert one_row.vllm["cached_tokens"] > longest.max_length  # else Unsloth would shorten it

@@ -6,11 +6,7 @@ import pytest
 
 from agentlite.engine.planning import memory as terms
 from agentlite.engine.planning.memory import Load, Regime, fits, memory
-from agentlite.engine.planning.model_shape import Shape, find_shape
-from agentlite.engine.planning.time_and_disk import (
-    CARDS,
-    sampling_seconds,
-)
+from agentlite.engine.planning.model_shape import Shape
 
 # Linear layers of a block: queries 10 x 20, keys, values 10 x 4, output 20 x 10, MLP 3 x 10 x 30:
 # 200 + 2 * 40 + 200 + 900 = 1380. Three blocks: 4140. Embeddings and head: 2 * 50 * 10 = 1000.
@@ -126,16 +122,3 @@ def test_an_adapter_has_the_layers_that_are_named_each_once(
 
 def test_a_total_fits_with_8_percent_to_spare() -> None:
     assert fits(100, 108) and fits(0, 0) and not fits(100, 107.9)
-
-
-def test_sampling_reads_prompts_once_and_weights_and_cache_for_each_token() -> None:
-    """On an RTX 3060: 25.6 * 10^12 operations and 360 GB a second."""
-    shape = find_shape("Qwen/Qwen2.5-7B-Instruct")
-    load = Load(shape, KEPT, 16, length=1000, sampled=8, cached=8000, prompted=4000)
-    card = CARDS["rtx3060"]
-    forward = 2 * (shape.linear + shape.vocab * shape.hidden) + 2 * 28 * 28 * 128 * 1000
-    reading = 4000 * forward / (25.6e12 * 0.5)  # a 7B model reaches half of the peak
-    token = (2 * shape.parameters + 2 * 28 * 4 * 128 * 2 * 8000) / 360e9
-    assert sampling_seconds(load, card, 100) == pytest.approx(reading + 100 * token)
-    fast = sampling_seconds(Load(TIED, KEPT, 16, sampled=1, cached=9), card, 100)
-    assert fast == pytest.approx(100 * 0.025)  # the host's share, for any size
