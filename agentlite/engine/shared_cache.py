@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentlite.engine.grouped_attention import grouped_queries
-from agentlite.engine.growing_cache import growing_cache
 from agentlite.engine.load import Loaded
 
 # The owner of a column of the cache: the number of a sample (0, 1, ...), or one of these.
@@ -96,6 +95,7 @@ def _read(loaded: Loaded, prompts: Sequence[Sequence[int]]) -> tuple[Any, Any, A
     ids. In a row of the cache, padding stands on the left.
     """
     import torch
+    from transformers import DynamicCache
 
     model, device = loaded.model, loaded.model.device
     width = max(map(len, prompts))
@@ -105,7 +105,7 @@ def _read(loaded: Loaded, prompts: Sequence[Sequence[int]]) -> tuple[Any, Any, A
         ids.append([loaded.tokenizer.pad_token_id] * blanks + list(prompt))
         owners.append([PADDING] * blanks + [PROMPT] * len(prompt))
     owner = torch.tensor(owners, device=device)
-    cache = growing_cache(model.config)
+    cache = DynamicCache(config=model.config)
     mask = (owner == PROMPT).long()
     # padding does not count: the first token of a prompt is at position 0
     positions = (mask.cumsum(1) - 1).clamp(min=0)
@@ -134,10 +134,11 @@ def _joined(
 ) -> tuple[Any, Any, Any]:
     """What was read in parts as one batch, its rows where `indices` say."""
     import torch
+    from transformers import DynamicCache
 
     order = torch.tensor([index for of_part in indices for index in of_part]).argsort()
     width = max(owner.shape[1] for _, owner, _ in parts)
-    cache = growing_cache(model.config)
+    cache = DynamicCache(config=model.config)
     for number in range(len(parts[0][0].layers)):
         layers = [part.layers[number] for part, _, _ in parts]
         keys = _padded([row for layer in layers for row in layer.keys], width)
@@ -145,7 +146,7 @@ def _joined(
         at = order.to(keys.device)
         cache.update(keys[at], values[at], number)
         for layer in layers:  # so that never more than one layer is there twice
-            layer.keys = layer.values = layer.room = None
+            layer.keys = layer.values = None
     owner = torch.cat(
         [
             torch.nn.functional.pad(owner, (width - owner.shape[1], 0), value=PADDING)

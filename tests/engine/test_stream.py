@@ -94,31 +94,3 @@ def test_without_temperature_nothing_is_drawn_and_with_it_the_seed_decides() -> 
         assert {name: model.asked[name] for name in sampling} == sampling
         drawn.append(torch.rand(1).item())
     assert drawn[0] == drawn[1] != drawn[2]
-
-
-class Scored(Model):
-    """Draws each token from `logits`, a row for each."""
-
-    logits = torch.tensor([[0.0, 2.0, -1.0, 0.5], [1.0, 0.0, 3.0, -2.0], [0.5, 0.5, 0.0, 4.0]])
-
-    def generate(self, *, input_ids: Any, logits_processor: Any, **asked: Any) -> Any:
-        self.asked = asked
-        ids = input_ids
-        for token, scores in zip(self.script, self.logits, strict=True):
-            assert torch.equal(logits_processor(ids, scores[None]), scores[None])
-            ids = torch.cat([ids, torch.tensor([[token]])], dim=1)
-        return ids
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, 2.0])
-def test_log_probabilities_are_those_at_the_temperature_that_a_token_was_drawn_at(
-    temperature: float,
-) -> None:
-    model, decoding = Scored(1, 2, 3), Decoding(3, temperature, turn_end=END)
-    loaded = Loaded(model, Tokenizer())
-    answer = stream(loaded, PROMPT, decoding, lambda _: True, likely=True)
-    likely = (model.logits / (temperature or 1.0)).log_softmax(-1)
-    expected = likely[range(3), list(model.script)].tolist()
-    assert answer.log_probabilities == pytest.approx(expected, abs=1e-5)
-    plain = stream(loaded, PROMPT, decoding, lambda _: True)
-    assert plain == answer._replace(log_probabilities=())

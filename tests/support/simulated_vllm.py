@@ -312,6 +312,13 @@ MODULES: dict[str, dict[str, Any]] = {
     "vllm.lora": {},
     "vllm.lora.request": {"LoRARequest": LoRARequest},
     "vllm.lora.worker_manager": {},
+    # what TRL imports of a server
+    "vllm.utils": {},
+    "vllm.utils.network_utils": {"get_ip": None},
+    "vllm.distributed": {},
+    "vllm.distributed.weight_transfer": {},
+    "vllm.distributed.weight_transfer.nccl_common": {"trainer_init": None},
+    "vllm.distributed.weight_transfer.packed_tensor": {"packed_nccl_broadcast_producer": None},
 }
 
 

@@ -83,13 +83,13 @@ def with_teacher(shape: Shape, settings: Any, run: Path) -> Shape:
     return shape._replace(teacher=parameters, teacher_first=bool(settings.top_k))
 
 
-def shape_of(config: Mapping[str, object], location: str) -> Shape:
+def shape_of(config: Mapping[str, Any], location: str) -> Shape:
     """`config`: the content of a config.json. Raises UserError 5 for a missing field or for
     experts.
     """
     inner = config.get("text_config")  # a model that takes images too has its decoder's facts here
     text = inner if isinstance(inner, dict) else config
-    if any(_number(text.get(key) or 1, key, location) > 1 for key in EXPERTS):
+    if any(int(text.get(key) or 1) > 1 for key in EXPERTS):
         raise UserError(
             "is a mixture of experts, which cannot be planned for.",
             "Take a dense model.",
@@ -104,20 +104,18 @@ def shape_of(config: Mapping[str, object], location: str) -> Shape:
             location=location,
             exit_code=MODEL,
         )
-    layers, hidden, heads, intermediate, vocab = (
-        _number(text[key], key, location) for key in NEEDED
-    )
+    layers, hidden, heads, intermediate, vocab = (int(text[key]) for key in NEEDED)
     kind = str(text.get("model_type", ""))
     return Shape(
         layers,
         hidden,
         heads,
-        _number(text.get("num_key_value_heads") or heads, "num_key_value_heads", location),
-        _number(text.get("head_dim") or hidden // heads, "head_dim", location),
+        int(text.get("num_key_value_heads") or heads),
+        int(text.get("head_dim") or hidden // heads),
         intermediate,
         vocab,
         bool(text.get("tie_word_embeddings", kind.startswith("gemma"))),
-        _number(text.get("max_position_embeddings") or 2**31, "max_position_embeddings", location),
+        int(text.get("max_position_embeddings") or 2**31),
         kind,
     )
 
@@ -163,14 +161,3 @@ def base_of(model: str, run: Path) -> str:
     if model and is_stage(folder):
         return base_of(str(read_plan(folder).settings["model"]), folder.parent)
     return lineage(model, run)[0]
-
-
-def _number(value: object, key: str, location: str) -> int:
-    if not isinstance(value, int) or value < 1:
-        raise UserError(
-            f"{key} is {value!r}, not a positive integer.",
-            "Name the config.json of a decoder.",
-            location=location,
-            exit_code=MODEL,
-        )
-    return value
