@@ -68,22 +68,6 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None: ...
 
 
-@pytest.fixture
-def theirs() -> Iterator[Theirs]:
-    with Theirs() as server:
-        listen(server)
-        yield server
-        server.shutdown()
-
-
-def completion(content: str | None, calls: Any = None, finish: str = "stop") -> Any:
-    message = {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
-    return {
-        "choices": [{"message": message, "finish_reason": finish}],
-        "usage": {"completion_tokens": 5},
-    }
-
-
 def asking(caller: Path, model: str, url: str) -> dict[str, Any]:
     return {
         "run": str(caller),
@@ -113,17 +97,6 @@ def test_eval_by_our_server_predicts_what_eval_predicts(caller, ours):
     )
     assert here == other and len(here) == 2
     assert agentlite.evaluate(**given).status == "up to date"
-
-
-def test_what_is_asked_is_the_dialog_and_its_tools(caller, theirs):
-    theirs.replies[:] = [(200, completion(None, [CALL]))]
-    agentlite.evaluate(**asking(caller, "theirs", theirs.url))
-    first, second = sorted(theirs.asked, key=lambda body: len(body["messages"]))
-    assert [message["role"] for message in first["messages"]] == ["user"]
-    assert [message["role"] for message in second["messages"]] == ["user", "assistant", "tool"]
-    assert second["messages"][1]["tool_calls"][0]["function"] == CALL["function"]
-    assert first["tools"][0]["function"]["name"] == "get_weather"
-    assert (first["model"], first["max_tokens"], first["temperature"]) == ("theirs", 40, 0)
 
 
 def request_of(prompt: Prompt, template: Any) -> RemoteRequest:

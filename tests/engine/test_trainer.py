@@ -104,20 +104,6 @@ def test_a_run_has_as_many_steps_as_its_epochs_need(
     assert plan.rows == steps * plan.rows_a_step
 
 
-def test_micro_batches_hold_rows_of_like_length_and_each_epoch_has_its_own_order() -> None:
-    lengths = list(range(1, 65))
-    plan = Schedule(32, 4, 1)
-    order = trainer.row_order(lengths, plan, 0)
-    spans = []
-    for start in range(0, len(order), 4):
-        batch = [lengths[row] for row in order[start : start + 4]]
-        spans.append(max(batch) - min(batch))
-    assert sum(spans) / len(spans) < 12  # at random: about 39
-    assert lengths[order[0]] == 64 and order[0] == max(order[:4])
-    assert sorted(order[:64]) != order[:64] and order[:64] != order[64:]
-    assert order != trainer.row_order(lengths, plan, 1)
-
-
 @pytest.mark.parametrize(
     ("settings", "said", "named"),
     [

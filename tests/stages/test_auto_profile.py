@@ -71,24 +71,6 @@ def test_a_stage_that_was_begun_keeps_what_was_chosen_whatever_memory_is_free_no
     assert settled(command, tmp_path, batch_size=3).settings.batch_size == 3
 
 
-@pytest.mark.parametrize(
-    ("flags", "reason"),
-    [
-        ({"model": "some/unknown"}, "cannot be reached"),
-        ({"model": "nothing"}, "there is no model 'nothing'"),
-        ({"full": True}, "training of all weights"),
-        ({"deepspeed": "deepspeed/zero3.json"}, "in several processes"),
-    ],
-)
-def test_where_nothing_can_be_planned_a_named_profile_stands_in(
-    flags, reason, free, tmp_path, capsys
-):
-    found = settled("sft", tmp_path, **flags)
-    shown = capsys.readouterr().err
-    assert shown.startswith("profile rtx4090: 23.5 GiB are free, and ") and reason in shown
-    assert (found.settings.load_in_4bit, found.settings.batch_size) == (True, 4)
-
-
 CARDS = [
     ("NVIDIA GeForce RTX 2070", 8, 7.5),
     ("NVIDIA GeForce RTX 2080 Ti", 11, 7.5),

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.config.settings import GrpoSettings
-from agentlite.stages.resting import NEVER, Resting, Visit, resting_of
+from agentlite.stages.resting import NEVER, Resting, Visit
 
 COUNT = 6
 indexes = st.integers(0, COUNT - 1)
@@ -52,11 +51,3 @@ def test_in_its_place_comes_the_one_that_was_learned_from_least_and_longest_ago(
         3: Visit(3, 2, flat=False),
     }
     assert resting.awake([0], 13) == [0] and NEVER.times == 0
-
-
-def test_epochs_of_rest_are_counted_in_the_steps_that_an_epoch_has():
-    settings = GrpoSettings(
-        batch_size=4, gradient_accumulation=3, group_size=2, rest_epochs=1.5
-    )  # six groups in a step: twelve prompts are an epoch of two steps
-    assert resting_of(settings, 12).rest == 3 and resting_of(settings, 6).rest == 1.5
-    assert resting_of(settings, 12).count == 12

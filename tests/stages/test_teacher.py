@@ -10,27 +10,6 @@ from agentlite.core.errors import NETWORK, UserError
 from agentlite.environments.simulators import SimulatorReply
 from agentlite.stages import teacher
 from agentlite.stages.teacher import answers, question, teacher_of
-from agentlite.workspace.run_folder import Plan, open_stage
-
-BOTH = "http://a/v1 http://b/v1"
-
-
-@pytest.mark.parametrize(
-    ("urls", "digest"),
-    [
-        (("http://a/v1",), BOTH),  # one of those of before
-        (("http://b/v1", "http://c/v1"), BOTH),
-        (("http://c/v1",), "http://c/v1"),
-    ],
-)
-def test_a_stage_that_was_begun_keeps_the_servers_of_its_plan(
-    urls: tuple[str, ...], digest: str, tmp_path: Path
-) -> None:
-    with open_stage(tmp_path / "queries", Plan("queries", {}, {"model": BOTH}), force=False):
-        pass
-    settings = QueriesSettings(endpoint=urls, model="m")
-    assert teacher_of(settings, "make queries", tmp_path / "queries").digest == digest
-    assert teacher_of(settings, "make queries", None).digest == " ".join(urls)
 
 
 @pytest.mark.parametrize(

@@ -95,21 +95,6 @@ def test_a_larger_card_never_gets_fewer_bits_and_with_the_same_never_fewer_rows(
                 assert larger.batch_size >= smaller.batch_size, model
 
 
-def test_what_was_set_stays_and_the_rest_is_chosen_around_it():
-    machine = with_memory(12)
-    four = chosen("sft", SMALL, machine, {"load_in_4bit"}, load_in_4bit=True)
-    assert (four.load_in_4bit, four.batch_size) == (True, 16)
-    rows = chosen("sft", SEVEN, machine, {"batch_size"}, batch_size=3)
-    assert (rows.load_in_4bit, rows.batch_size, rows.gradient_accumulation) == (True, 3, 4)
-    for shape in (SMALL, SEVEN):  # also where they do not fit
-        eight = chosen("sft", shape, with_memory(8), load_in_8bit=True)
-        assert eight.load_in_8bit and not eight.load_in_4bit
-    few, many = (
-        chosen("sft", SMALL, with_memory(8), {"batch_size"}, batch_size=rows) for rows in (1, 16)
-    )
-    assert not few.load_in_4bit and many.load_in_4bit  # so many rows fit in 4 bit only
-
-
 def test_an_adapter_that_was_trained_in_4_bit_stays_in_it():
     settings = defaults("dpo")
     values = auto_settings("dpo", settings, set(), SMALL, with_memory(80), 0, True).values
