@@ -48,28 +48,14 @@ class Server(LocalServer):
     ):
         self.chat_model = chat_model
         self.queue = AnswerQueue(longest_queue)
-        self.is_loading = False
         self.preparing = threading.Lock()  # a template renders for one request at a time
         # one thread runs the model: torch and the allocator keep memory for each that ever did
         self.model_thread = ThreadPoolExecutor(1)
-        super().__init__("serve", Handler, port, host=host, token=token)
+        super().__init__(Handler, port, host=host, token=token)
 
     @property
     def url(self) -> str:
         return f"{self.origin}/v1"
-
-    @contextmanager
-    def loading(self) -> Iterator[None]:
-        """While the model is loaded: every request is answered at once, with 503."""
-        self.is_loading = True
-        thread = threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self.shutdown()
-            thread.join()
-            self.is_loading = False
 
     def server_close(self) -> None:
         """The answer under way ends at its next token."""
@@ -112,7 +98,7 @@ class Handler(LocalHandler):
 
     def _path(self) -> str:
         """The path of the request. Raises Refused for one that does not exist or takes another
-        method, and while the model is being loaded.
+        method.
         """
         path = self.plain_path
         if path not in (COMPLETIONS, *self._pages):
@@ -124,14 +110,6 @@ class Handler(LocalHandler):
                 405,
                 f"{path} takes {allowed[0]}, not {self.command}.",
                 headers={"Allow": ", ".join(allowed)},
-            )
-        if self.server.is_loading:
-            raise Refused(
-                503,
-                "The model is being loaded.",
-                code="loading",
-                kind="server_error",
-                headers={"Retry-After": "2"},
             )
         return path
 

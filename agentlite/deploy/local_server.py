@@ -23,15 +23,13 @@ HOST = "127.0.0.1"
 LOCAL = ("localhost", HOST, "::1")
 LONGEST_BODY = 8 << 20
 LONGEST_NAME = 200  # characters of a path or a model's name in the log
-MOST_CONNECTIONS = 512
 WAIT = 30.0  # seconds for a client to say what it wants
 LINGER = 2.0  # seconds in which a client may end what it sends, behind its answer
 GONE = 499  # the status in the log where the client hung up, as nginx writes it
 
 
 class LocalServer(ThreadingHTTPServer):
-    """`command`: the name before each line of the log. `token`: what clients must send; "" for
-    none.
+    """`token`: what clients must send; "" for none.
 
     Raises UserError 2 for an address that is missing, or that other machines reach without a
     token; port 0 is one that is free.
@@ -44,17 +42,15 @@ class LocalServer(ThreadingHTTPServer):
 
     def __init__(
         self,
-        command: str,
         handler: "type[LocalHandler]",
         port: int,
         *,
         host: str = HOST,
         token: str = "",
     ):
-        self.command, self.host, self.token = command, host, token
+        self.host, self.token = host, token
         self.logging = threading.Lock()
         self.is_closing = False
-        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self.address_family, address = _resolved(host, port)
         self.is_local = ipaddress.ip_address(address[0].partition("%")[0]).is_loopback
         if not (self.is_local or token):
@@ -88,36 +84,10 @@ class LocalServer(ThreadingHTTPServer):
         self.is_closing = True
         super().server_close()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(blocking=False):
-            with suppress(OSError):
-                request.sendall(BUSY)
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:  # no thread could be started
-            self._places.release()
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away has nothing to be told."""
-        import sys
-
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            self.log(f"{type(error).__name__}: {error}")
-
     def log(self, text: str) -> None:
         """A line on stderr, whole."""
         with self.logging:
-            console.notice(f"{self.command}: {text}")
+            console.notice(f"serve: {text}")
 
 
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
@@ -158,7 +128,7 @@ class LocalHandler(BaseHTTPRequestHandler):
         raise NotImplementedError
 
     def do_HEAD(self) -> None:
-        """As GET; `send_bytes` leaves the body out."""
+        """As GET; `send_object` leaves the body out."""
         self.do_GET()
 
     def do_PUT(self) -> None:
@@ -200,18 +170,11 @@ class LocalHandler(BaseHTTPRequestHandler):
         if self.server.is_local:
             host = _name_of(f"//{self.headers.get('Host') or 'localhost'}")
             origin = self.headers.get("Origin")
-            if host not in LOCAL or (origin and not self.is_own_origin(origin)):
+            if host not in LOCAL or (origin and _name_of(origin) not in LOCAL):
                 raise Refused(
                     403, "This server only answers programs on its own machine.", code="forbidden"
                 )
-        self.refuse_without_token()
 
-    def is_own_origin(self, origin: str) -> bool:
-        """Whether pages of this origin may ask."""
-        return _name_of(origin) in LOCAL
-
-    def refuse_without_token(self) -> None:
-        """Raises Refused for a request that does not have the server's token."""
         given = self.headers.get("Authorization", "").encode("utf-8", "replace")
         expected = f"Bearer {self.server.token}".encode()
         is_open = not self.server.token or self.plain_path == "/health"
@@ -237,13 +200,11 @@ class LocalHandler(BaseHTTPRequestHandler):
             ) from None
         if not 0 <= length <= LONGEST_BODY:
             raise Refused(413, f"The body of the request is longer than {LONGEST_BODY >> 20} MiB.")
-        body, deadline = bytearray(), time.monotonic() + WAIT
+        body = bytearray()
         while len(body) < length:
             if not (piece := self.rfile.read1(min(length - len(body), 1 << 16))):
                 raise Refused(400, "The body of the request ends before it should.")
             body += piece
-            if time.monotonic() > deadline:
-                raise Refused(408, f"The body of the request took longer than {WAIT:g} s.")
         self.close_connection = self.client_closes or "Transfer-Encoding" in self.headers
         return bytes(body)
 
@@ -251,13 +212,8 @@ class LocalHandler(BaseHTTPRequestHandler):
         self, status: int, value: object, headers: Mapping[str, str] | None = None
     ) -> None:
         body = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-        self.send_bytes(status, "application/json", body, headers)
-
-    def send_bytes(
-        self, status: int, kind: str, body: bytes, headers: Mapping[str, str] | None = None
-    ) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind)
+        self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         for name, text in (headers or {}).items():
             self.send_header(name, text)
@@ -291,15 +247,6 @@ class LocalHandler(BaseHTTPRequestHandler):
                 if not (piece := self.connection.recv(1 << 16)):
                     break
                 left -= len(piece)
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Sends the library's errors about a request in the same form as all others: with headers
-        too, which the library leaves out where it cannot read a line as a request.
-        """
-        self.request_version = self.protocol_version
-        self.started, self.details, self.close_connection = time.monotonic(), {}, True
-        self.send_object(code, Refused(code, message or "This is not a request.").body)
-        self._log(self.requestline)
 
     def log_request(self, code: Any = "-", size: Any = "-") -> None:
         self.status = int(code)
@@ -335,21 +282,3 @@ def _name_of(url: str) -> str | None:
 def failed(error: UserError) -> Refused:
     """An error of this machine's, as an answer."""
     return Refused(500, str(error).replace("\n", " "), kind="server_error")
-
-
-def _busy() -> bytes:
-    """The answer where there are too many connections, written before any request is read."""
-    body = json.dumps(
-        Refused(503, "Too many connections.", code="too_many", kind="server_error").body
-    ).encode()
-    lines = [
-        "HTTP/1.1 503 Service Unavailable",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        "Retry-After: 1",
-        "Connection: close",
-    ]
-    return "\r\n".join([*lines, "", ""]).encode() + body
-
-
-BUSY = _busy()

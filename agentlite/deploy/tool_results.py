@@ -51,15 +51,6 @@ def read_toolbox(path: str) -> tuple[Tool, ...]:
         ) from error
     if not tools:
         raise UserError("holds no tool.", f"Write a list of tools: {SHAPE}.", location=path)
-    twice = [
-        tool.name
-        for number, tool in enumerate(tools)
-        if tool.name in {one.name for one in tools[:number]}
-    ]
-    if twice:
-        raise UserError(
-            f"has two tools named {twice[0]}.", "Give each its own name.", location=path
-        )
     return tools
 
 

@@ -7,11 +7,10 @@ from agentlite.report import ablation, retrieval_tables, tables
 from agentlite.report.bfcl_scores import SENTENCE, BfclTable, bfcl_table, figures_of, missing
 from agentlite.report.headline import headline
 from agentlite.report.read_run import Evaluation, ReportedStage, WorkspaceRun
-from agentlite.report.rollouts import RolloutFile, file_of, files_of, in_words, read_rollouts
+from agentlite.report.rollouts import RolloutFile, file_of, files_of, read_rollouts
 from agentlite.report.tables import Figures
 
 WIDEST = 8  # a table with more figures than that is turned
-WORST = 5  # rollouts in a list
 
 
 def markdown(run: WorkspaceRun) -> str:
@@ -79,12 +78,9 @@ def _bfcl(table: BfclTable) -> Iterator[str]:
 
 
 def _rollouts(files: Sequence[RolloutFile]) -> Iterator[str]:
-    """How many failed, and the worst ones in a line each."""
-    found = read_rollouts(files, WORST)
-    unread = f" {found.unread} rows are not rollouts." if found.unread else ""
-    yield f"{found.failed} of {found.total} rollouts failed.{unread} The page shows them in full."
-    if worst := [one for one in found.shown if one.rollout.failed]:
-        yield "\n".join(f"- {_cell(in_words(one))}" for one in worst)
+    """How many failed."""
+    found = read_rollouts(files, 0)
+    yield f"{found.failed} of {found.total} rollouts failed. The page shows them in full."
 
 
 def _ablations(run: WorkspaceRun) -> Iterator[str]:

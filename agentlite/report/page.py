@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from agentlite.core.row_files import Row
 from agentlite.report import ablation, bfcl_scores, charts, retrieval_tables, tables
 from agentlite.report.explanations import EXPLANATIONS
 from agentlite.report.headline import headline
@@ -52,7 +53,7 @@ def page(run: WorkspaceRun) -> str:
             for stage in run.stages
             if stage.kind == "retriever" and stage.is_as_left("metrics.json")
         ],
-        "trained": [_trained(stage) for stage in run.stages if stage.is_as_left("metrics.jsonl")],
+        "trained": [_trained(stage, rows) for stage in run.stages if (rows := stage.logged)],
         "origins": origins(run),
         "statistics": [
             (stage, list(_statistics(stage.json("stats.json"))))
@@ -111,12 +112,11 @@ def _links(sections: Json) -> list[tuple[str, str]]:
 
 
 class PageRows(NamedTuple):
-    """A table of text. `bars`: the length of each row's bar in per cent; [] for no bars."""
+    """A table of text."""
 
     title: str
     head: list[str]
     rows: list[list[str]]
-    bars: list[float]
 
 
 def _evaluation(run: WorkspaceRun, evaluation: Evaluation, budget: int) -> Json:
@@ -214,21 +214,22 @@ def _retriever(stage: ReportedStage) -> Json:
     }
 
 
-def _trained(stage: ReportedStage) -> Json:
-    curves, components = charts.charts(stage.rows("metrics.jsonl"))
-    return {"stage": stage, "curves": curves, "components": components}
+def _trained(stage: ReportedStage, rows: list[Row]) -> Json:
+    curves, components = charts.charts(rows)
+    so_far = {} if stage.done else {"not finished, step": rows[-1]["step"]}
+    return {
+        "stage": stage,
+        "figures": {**so_far, **stage.figures},
+        "curves": curves,
+        "components": components,
+    }
 
 
 def _statistics(values: Json, title: str = "") -> Iterator[PageRows]:
     """The numbers as a table; each value that is an object as a table of its own."""
     single = {name: value for name, value in values.items() if not isinstance(value, dict)}
     if single:
-        yield PageRows(
-            title,
-            [],
-            [[name, _text(value)] for name, value in single.items()],
-            _bars(title, single),
-        )
+        yield PageRows(title, [], [[name, _text(value)] for name, value in single.items()])
     for name, value in values.items():
         if isinstance(value, dict) and value:
             called = f"{title} {name.replace('_', ' ')}".strip()
@@ -238,16 +239,9 @@ def _statistics(values: Json, title: str = "") -> Iterator[PageRows]:
                     [key, *(_text(inner.get(column)) for column in head)]
                     for key, inner in value.items()
                 ]
-                yield PageRows(called, ["", *head], body, [])
+                yield PageRows(called, ["", *head], body)
             else:
                 yield from _statistics(value, called)
-
-
-def _bars(title: str, counts: Json) -> list[float]:
-    """For counts of one kind, which their title names: by source, most called."""
-    if len(counts) < 2 or not {"by", "most"} & {*title.split()}:
-        return []
-    return [round(100 * n / max(1, *counts.values()), 1) for n in counts.values()]
 
 
 def _text(value: object) -> str:

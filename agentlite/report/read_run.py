@@ -1,13 +1,12 @@
 """A workspace as reports see it: its stages, its evaluations, and why something was not read."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from agentlite.config.pipeline import STAGES
 from agentlite.core.errors import OTHER_PLAN, UserError
@@ -83,6 +82,15 @@ class ReportedStage(Struct, frozen=True):
 
     def rows(self, name: str) -> list[Row]:
         return list(read_rows(self.folder / name)) if self.is_as_left(name) else []
+
+    @property
+    def logged(self) -> list[Row]:
+        """The rows of metrics.jsonl; while the stage is not finished, the whole rows so far."""
+        path = self.folder / "metrics.jsonl"
+        if self.done or not path.exists():
+            return self.rows(path.name)
+        written = path.read_bytes()
+        return list(map(json.loads, written[: written.rfind(b"\n") + 1].splitlines()))
 
 
 class Evaluation(Struct, frozen=True, dict=True):
@@ -184,35 +192,10 @@ def read_run(folder: Path) -> WorkspaceRun:
     )
 
 
-def with_models(run: WorkspaceRun, names: Collection[str]) -> WorkspaceRun:
-    """The same workspace with only those models, and the differences between them, in its
-    evaluations. All where none is named.
-    """
-    evaluations = (
-        [_with_models(one, names) for one in run.evaluations] if names else run.evaluations
-    )
-    return replace(run, evaluations=[one for one in evaluations if one.models or not names])
-
-
-def _with_models(evaluation: Evaluation, names: Collection[str]) -> Evaluation:
-    compared = dict(evaluation.compared)
-    if compared:
-        compared["models"] = [name for name in compared.get("models", []) if name in names]
-        digests = compared.get("predictions", {}).items()
-        compared["predictions"] = {name: digest for name, digest in digests if name in names}
-        compared["differences"] = [
-            row
-            for row in compared.get("differences", [])
-            if {row["first"], row["second"]} <= {*names}
-        ]
-    models = {name: model for name, model in evaluation.models.items() if name in names}
-    return Evaluation(evaluation.folder, models, evaluation.unread, compared)
-
-
 def read_json(path: Path) -> Json:
-    """The object in a file that a finished stage left. Raises UserError for anything else."""
+    """The object in a file that a finished stage left. Raises UserError where it cannot be read."""
     try:
-        content = json.loads(path.read_bytes())
+        content: Json = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError) as error:
         raise UserError(
             f"cannot be read ({error}).",
@@ -220,12 +203,6 @@ def read_json(path: Path) -> Json:
             location=str(path),
             exit_code=OTHER_PLAN,
         ) from error
-    if not isinstance(content, dict):
-        raise UserError(
-            "is not a JSON object.",
-            "Run the stage that wrote it again with --force.",
-            location=str(path),
-        )
     return content
 
 

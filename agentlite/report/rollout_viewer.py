@@ -35,8 +35,6 @@ def pack_rollouts(name: str, rollouts: RankedRollouts, budget: int) -> Packed:
             f"The worst {fitted.rows:,} of {rollouts.total:,} rollouts: with the others this page "
             "would be too large."
         )
-    if rollouts.unread:
-        notes.append(f"{rollouts.unread:,} rows are not rollouts and cannot be shown.")
     return Packed(fitted.text, notes)
 
 

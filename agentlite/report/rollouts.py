@@ -16,7 +16,6 @@ from agentlite.scoring.metrics.model_metrics import DONE
 
 MOST = 500  # rollouts in a reader
 FILE, SAMPLES = "trajectories.jsonl", "samples.jsonl"
-LONGEST_PROBLEM = 200  # characters in a line
 LOST = ("world", "unanswered")  # such a rollout has no score
 
 
@@ -93,11 +92,6 @@ class ReportedRollout(Struct, frozen=True):
     def failed(self) -> bool:
         return self.is_lost or (self.verdict is not None and self.verdict < 1)
 
-    @property
-    def calls(self) -> list[bool]:
-        """Of each call whether it failed."""
-        return [failed for turn in self.turns for _, failed in turn.results]
-
 
 class Parting(NamedTuple):
     """Where a rollout leaves the best one of its task: a turn, from 0, and whether they part in
@@ -117,14 +111,13 @@ class ShownRollout(NamedTuple):
 
 
 class RankedRollouts(NamedTuple):
-    """`shown`: at most MOST, the worst first. `total`, `failed`: counts of all. `unread`: rows that
-    are not rollouts. `names`: of the scores, the verdict first.
+    """`shown`: at most MOST, the worst first. `total`, `failed`: counts of all. `names`: of the
+    scores, the verdict first.
     """
 
     shown: list[ShownRollout]
     total: int
     failed: int
-    unread: int
     names: list[str]
 
 
@@ -133,26 +126,6 @@ class _Place(NamedTuple):
 
     file: int
     offset: int
-
-
-def in_words(shown: ShownRollout) -> str:
-    """A rollout in a line: what it is, its scores, what ended it, where it leaves the best one."""
-    one = shown.rollout
-    scores = ", ".join(f"{name} {value:.3g}" for name, value in one.scores.items()) or "no score"
-    calls = f"{len(one.calls)} calls, {sum(one.calls)} failed"
-    words = f"{_name(shown.file, one)}: {scores}; {calls}; ended by {one.ended}"
-    if one.problem:
-        words += f" ({one.problem[:LONGEST_PROBLEM]})"
-    if shown.best:
-        file, best, parting = shown.best
-        words += f"; leaves the best ({_name(file, best)}) at turn {parting.turn + 1}"
-    return f"{words}."
-
-
-def _name(file: RolloutFile, one: ReportedRollout) -> str:
-    return f"task {one.task}, {file.model}, " + (
-        f"rollout {one.sample}" if file.sampled else "greedy"
-    )
 
 
 def files_of(evaluation: Evaluation) -> list[RolloutFile]:
@@ -181,12 +154,9 @@ def read_rollouts(files: Sequence[RolloutFile], most: int = MOST) -> RankedRollo
     ranks: list[tuple[tuple[float, ...], _Place, str]] = []
     best: dict[str, tuple[tuple[float, ...], _Place]] = {}
     names: dict[str, None] = {}
-    unread = failed = 0
+    failed = 0
     for number, file in enumerate(files):
         for offset, one in _stored(file.path):
-            if one is None:
-                unread += 1
-                continue
             place, verdict = _Place(number, offset), one.verdict
             ranks.append(((not one.is_lost, verdict or 0.0, one.mean), place, one.task))
             names |= dict.fromkeys(one.scores)
@@ -206,7 +176,7 @@ def read_rollouts(files: Sequence[RolloutFile], most: int = MOST) -> RankedRollo
             against = (files[other.file], better, parting(rollout, better))
         shown.append(ShownRollout(files[place.file], rollout, against))
     order = [*(name for name in DONE if name in names), *(one for one in names if one not in DONE)]
-    return RankedRollouts(shown, len(ranks), failed, unread, order)
+    return RankedRollouts(shown, len(ranks), failed, order)
 
 
 def parting(one: ReportedRollout, other: ReportedRollout) -> Parting:
@@ -219,8 +189,8 @@ def parting(one: ReportedRollout, other: ReportedRollout) -> Parting:
     return Parting(min(len(one.turns), len(other.turns)), "end")
 
 
-def _stored(path: Path) -> Iterator[tuple[int, ReportedRollout | None]]:
-    """Each row with the place of its first byte; None for one that is torn, or no trajectory."""
+def _stored(path: Path) -> Iterator[tuple[int, ReportedRollout]]:
+    """Each row with the place of its first byte."""
     with open(path, "rb") as file:
         offset = 0
         for line in file:
@@ -228,13 +198,8 @@ def _stored(path: Path) -> Iterator[tuple[int, ReportedRollout | None]]:
             offset += len(line)
 
 
-def _read(line: bytes) -> ReportedRollout | None:
-    try:
-        one = msgspec.convert(json.loads(line), ReportedRollout)
-    except (ValueError, RecursionError):
-        return None
-    if len(one.answers) != len(one.turns):
-        return None
+def _read(line: bytes) -> ReportedRollout:
+    one = msgspec.convert(json.loads(line), ReportedRollout)
     by_turn = [_finite(scores) for scores in one.by_turn]
     return msgspec.structs.replace(one, scores=_finite(one.scores), by_turn=by_turn)
 
@@ -249,9 +214,7 @@ def _reader(files: Sequence[RolloutFile]) -> Callable[[_Place], ReportedRollout]
     def read(place: _Place) -> ReportedRollout:
         with open(files[place.file].path, "rb") as file:
             file.seek(place.offset)
-            one = _read(file.readline())
-        assert one
-        return one
+            return _read(file.readline())
 
     return read
 

@@ -127,12 +127,6 @@ LEAVING: dict[str, Callable[[Any], str]] = {
     "/undo": lambda talk: "taken back" if talk.undo() else "there is nothing to take back",
     "/reset": _reset,
 }
-OTHER_NAMES = {
-    "/help": "/h /? /commands",
-    "/undo": "/back /retry",
-    "/reset": "/clear /new /restart",
-    "/quit": "/exit /bye /q /end",
-}
 COMMAND_LINE = re.compile(r"(/[A-Za-z?][\w-]*)(?:\s|$)")
 
 
@@ -162,7 +156,7 @@ class Asides:
                 except RowError as error:
                     _note(error.reason)
                 continue
-            fix = nearest(command, HELP, other="", other_names=OTHER_NAMES)
+            fix = nearest(command, HELP, other="")
             every = f"Known: {', '.join(HELP)}. //{command[1:]} sends it as a text"
             _note(f"no command '{command}'. {fix} {every}".replace("  ", " "))
         return None

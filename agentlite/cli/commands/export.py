@@ -41,7 +41,7 @@ def export(request: "ExportRequest") -> dict[str, object]:
         refuse_taken,
         writing,
     )
-    from agentlite.deploy.export.exported_model import find_subject, weights_size
+    from agentlite.deploy.export.exported_model import find_subject
     from agentlite.deploy.export.model_card import card, digests
     from agentlite.deploy.export.targets import GGUF, KINDS
     from agentlite.workspace.hub import push, refuse_push
@@ -54,8 +54,7 @@ def export(request: "ExportRequest") -> dict[str, object]:
         refuse_push(request.push_to_hub)
     subject = find_subject(request.model, request.run)
     kind.check(request, subject)
-    needed = int(kind.times * weights_size(subject.source) * 1.05)
-    with console.stdout_to_stderr(), writing(target, needed) as aside:
+    with console.stdout_to_stderr(), writing(target) as aside:
         made = kind.make(request, subject, aside)
         text = card(target.name, request.kind, made.weights, subject, made.proof)
         (aside / CARD).write_text(text, encoding="utf-8")

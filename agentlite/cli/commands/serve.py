@@ -43,8 +43,7 @@ def serve(
     token = read_token(token_env) if token_env else ""
     chat_model = ChatModel(model, Path(run), **options)
     with Server(chat_model, port, host=host, token=token, longest_queue=queue) as server:
-        with server.loading():
-            chat_model.load()
+        chat_model.load()
         address = {
             "url": server.url,
             "model": model,

@@ -17,17 +17,12 @@ def refuse_taken(target: Path, force: bool) -> None:
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     strangers = _strangers(target)
-    if strangers:
+    if strangers or not force:
         raise UserError(
-            f"is there already, and {strangers[0]} is not of an export.",
-            "Name another place: only what export itself wrote is replaced.",
-            location=str(target),
-            exit_code=OTHER_PLAN,
-        )
-    if not force:
-        raise UserError(
-            "is there already, from an earlier export.",
-            "Name another place, or add --force.",
+            f"exists already, and {strangers[0]} in it was not written by export."
+            if strangers
+            else "exists already, from an earlier export.",
+            "Name another place." if strangers else "Name another place, or add --force.",
             location=str(target),
             exit_code=OTHER_PLAN,
         )
@@ -39,21 +34,14 @@ def next_to(target: Path, name: str) -> Path:
 
 
 @contextmanager
-def writing(target: Path, needed: int) -> Iterator[Path]:
-    """A folder beside the target, gone when it is left. Raises UserError 74 if it cannot be made,
-    or for want of `needed` bytes."""
+def writing(target: Path) -> Iterator[Path]:
+    """A folder beside the target, gone when it is left. Raises UserError 74 if it cannot be
+    made.
+    """
     aside = target.with_name(f".{target.name}.partial")
     try:
         shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed
         aside.mkdir(parents=True)
-        free = shutil.disk_usage(aside).free
-        if free < needed:
-            raise UserError(
-                f"has {free / 1e9:.1f} GB of free space; {needed / 1e9:.1f} GB are needed.",
-                "Free some, or name another place.",
-                location=str(target.parent),
-                exit_code=DISK,
-            )
         yield aside
     except OSError as error:
         raise UserError(

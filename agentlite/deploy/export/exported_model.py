@@ -117,11 +117,6 @@ def made_of(run: WorkspaceRun, name: str) -> list[ReportedStage]:
     return [*rest, *(stage for stage in run.stages if stage.name == name)]
 
 
-def weights_size(source: Source) -> int:
-    """Bytes of the base's weights, as far as they are on this machine."""
-    return sum(path.stat().st_size for path in _folder(source.base).glob("*.safetensors"))
-
-
 def _folder(base: str) -> Path:
     """Where the base's files are, as far as they are on this machine."""
     if base in EMBEDDED:

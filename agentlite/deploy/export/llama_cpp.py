@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,7 +96,7 @@ def convert(llama: LlamaCpp, model: Path, target: Path, outtype: str, quantize: 
 def _run(command: list[str], written: Path) -> None:
     name = Path(command[1] if command[0] == sys.executable else command[0]).name
     console.notice(f"export: {name} writes {written.name}")
-    last, shown_at = deque[str](maxlen=20), time.monotonic()
+    last = deque[str](maxlen=20)
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -108,11 +107,6 @@ def _run(command: list[str], written: Path) -> None:
     ) as process:
         for line in filter(None, map(str.rstrip, process.stdout or ())):
             last.append(line)
-            if (
-                "%|" in line and time.monotonic() - shown_at > console.EVERY_SECONDS
-            ):  # how far it is
-                console.notice(line)
-                shown_at = time.monotonic()
     if process.returncode or not written.exists():
         console.notice("\n".join(last))
         why = (

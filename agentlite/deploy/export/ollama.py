@@ -170,15 +170,10 @@ def modelfile(
 
 
 def _fenced(text: str) -> str:
-    """Ollama leaves out what cannot be printed, and ends a text at three quotes."""
-    unheld = (
-        [FENCE]
-        if FENCE in text
-        else [sign for sign in text if not (sign.isprintable() or sign in "\n\t")]
-    )
-    if unheld:
+    """Ollama ends a text at three quotes."""
+    if FENCE in text:
         raise UserError(
-            f"a Modelfile cannot hold {unheld[0]!r}.",
+            f"a Modelfile cannot hold {FENCE}.",
             "Take it out of the descriptions of the tools.",
             location="--tools",
             exit_code=MODEL,

@@ -64,13 +64,10 @@ class Exported(NamedTuple):
 
 
 class ExportTarget(NamedTuple):
-    """`check`: whatever can be said before there is work; `times`: how often the base's weights are
-    on disk at once.
-    """
+    """`check`: whatever can be said before there is work."""
 
     check: Callable[[ExportRequest, ExportedModel], object]
     make: Callable[[ExportRequest, ExportedModel, Path], Exported]
-    times: int
 
 
 def _merged(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
@@ -182,10 +179,10 @@ def _ollama(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exp
 
 
 KINDS: dict[str, ExportTarget] = {
-    "merged": ExportTarget(lambda request, subject: refuse_quantized(subject.source), _merged, 1),
-    "adapter": ExportTarget(_check_adapter, _adapter, 0),
-    "gguf": ExportTarget(_check_gguf, _gguf, 3),
-    "ollama": ExportTarget(_check_ollama, _ollama, 3),
+    "merged": ExportTarget(lambda request, subject: refuse_quantized(subject.source), _merged),
+    "adapter": ExportTarget(_check_adapter, _adapter),
+    "gguf": ExportTarget(_check_gguf, _gguf),
+    "ollama": ExportTarget(_check_ollama, _ollama),
 }
 
 
