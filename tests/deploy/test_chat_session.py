@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from agentlite.core.errors import RowError, UserError
+from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Parsed, Tool
 from agentlite.data.formats import openai, trajectory
 from agentlite.data.openai_messages import Turn
-from agentlite.deploy.chat_session import MOST_STEPS, ChatSession
+from agentlite.deploy.chat_session import ChatSession
 from agentlite.engine.decoding import Decoding
 from agentlite.rendering.result_marks import check_results
 
@@ -76,11 +76,6 @@ def test_an_answer_in_words_ends_the_turn():
     assert made.row == {"messages": made.messages, "tools": [TOOL.schema]}
 
 
-def test_a_session_without_tools_has_none_in_its_row():
-    made = ChatSession(Model(words("a")), [], str, print, print)  # type: ignore[arg-type]
-    assert made.row == {"messages": []}
-
-
 def test_calls_get_results_under_ids_that_are_counted_on():
     model = Model(calls("f", "g", thought="I look."), calls("f"), words("Done."))
     made = session(model)
@@ -106,31 +101,6 @@ def test_calls_get_results_under_ids_that_are_counted_on():
     assert [len(dialog) for dialog in model.dialogs] == [1, 4, 6, 8]
 
 
-def test_a_model_that_calls_for_ever_is_stopped_and_the_turn_is_taken_back():
-    made = session(Model(calls("f")))
-    made.messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    made.say("Hi", GREEDY)
-    assert roles(made) == ["user", "assistant"]
-    assert made.notes == ["8 steps without an answer; this turn is taken back"]
-    assert len(made.chat_model.dialogs) == MOST_STEPS == 8
-
-
-@pytest.mark.parametrize(
-    ("said", "content", "note"),
-    [
-        (calls("f", problem="no JSON"), "<raw>", "no call that can be read: no JSON"),
-        (calls("f", ended="cut"), "<raw>", "cut after 3 tokens: --max-new-tokens"),
-        (words("half", "cut"), "half", "cut after 3 tokens: --max-new-tokens"),
-        (words("stopped", "stop"), "stopped", ""),
-    ],
-)
-def test_what_is_no_whole_call_stays_as_it_was_said(said, content, note):
-    made = session(Model(said))
-    made.say("Hi", GREEDY)
-    assert made.messages[1:] == [{"role": "assistant", "content": content}]
-    assert made.notes == ([note] if note else [])
-
-
 @pytest.mark.parametrize(
     ("model", "note"),
     [
@@ -149,13 +119,6 @@ def test_what_cannot_be_gone_on_from_is_taken_back_and_noted(model, note):
     assert made.messages == [] and made.notes == [note]
 
 
-def test_an_error_of_the_machine_takes_the_turn_back_and_is_raised():
-    made = session(Model(UserError("out of memory", exit_code=7)))
-    with pytest.raises(UserError, match="out of memory"):
-        made.say("Hi", GREEDY)
-    assert made.messages == []
-
-
 def test_the_last_turn_is_undone_with_all_that_followed():
     made = session(Model(calls("f"), words("a")))
     made.say("one", GREEDY)
@@ -166,38 +129,6 @@ def test_the_last_turn_is_undone_with_all_that_followed():
     assert not made.undo()
 
 
-def test_a_prompt_is_shown_for_a_next_word_and_changes_nothing():
-    made = session(Model(words("a")))
-    made.say("one", GREEDY)
-    assert made.prompt() == "3 tokens" and len(made.messages) == 2
-    assert made.chat_model.dialogs[-1][-1] == {"role": "user", "content": "..."}
-
-
-def test_a_dialog_that_is_forgotten_leaves_no_mark_on_the_next_one():
-    made = session(Model(words("half", "cut")))
-    made.say("one", GREEDY)
-    assert [message.get("loss") for message in made.row["messages"]] == [None, False]
-    made.reset()
-    assert made.messages == []
-    made.chat_model.turns = [words("whole")]
-    made.say("two", GREEDY)
-    assert [message.get("loss") for message in made.row["messages"]] == [None, None]
-
-
-@pytest.mark.parametrize("failing", ["f", "g", "none"])
-def test_a_turn_is_not_learned_where_any_of_its_calls_has_failed(failing):
-    made = ChatSession(  # type: ignore[arg-type]
-        Model(calls("f", "g"), words("Done.")),
-        [Tool(name, "", {"type": "object", "properties": {"n": {}}}) for name in "fg"],
-        lambda call: "Error: closed" if call.name == failing else "4 mm",
-        lambda text: None,
-        print,
-    )
-    made.say("Hi", GREEDY)
-    marks = [one.get("loss") for one in made.row["messages"] if one["role"] == "assistant"]
-    assert marks == [None if failing == "none" else False, None]
-
-
 RESULT = "<tool_response>\n4 mm\n</tool_response>\nYes, 4 mm."
 BUY, FIND = (
     Tool(name, "", {"type": "object", "properties": {"n": {"type": kind}}})
@@ -205,7 +136,6 @@ BUY, FIND = (
 )
 
 
-@pytest.mark.parametrize("system", [[], [{"role": "system", "content": "Be brief."}]])
 @pytest.mark.parametrize(
     ("turn", "result", "learned"),
     [
@@ -223,7 +153,7 @@ BUY, FIND = (
         (calls("find"), "4 mm", False),  # n is a number
     ],
 )
-def test_a_turn_is_kept_and_not_learned_as_of_a_rollout(turn, result, learned, system):
+def test_a_turn_is_kept_and_not_learned_as_of_a_rollout(turn, result, learned):
     made = ChatSession(  # type: ignore[arg-type]
         Model(turn, words("Then.")),
         [TOOL, BUY, FIND],
@@ -231,7 +161,6 @@ def test_a_turn_is_kept_and_not_learned_as_of_a_rollout(turn, result, learned, s
         lambda text: None,
         print,
     )
-    made.chat_model.system = system
     made.say("Wet?", GREEDY)
     made.chat_model.turns = [words("Fine.")]
     made.say("Well?", GREEDY)

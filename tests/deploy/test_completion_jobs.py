@@ -70,13 +70,6 @@ def test_the_tokens_of_every_try_are_counted_and_a_later_try_is_no_colder(temper
     assert [one.temperature for one in tries.decodings] == [temperature, later, later]
 
 
-def test_an_answer_that_is_cut_is_given_as_it_is():
-    """Whether it would have fitted nobody knows; a longer one is what helps."""
-    tries = Tries(("no", "cut"))
-    job = ServeJob(Asked(1), "a", Decoding(8), FITTING)
-    assert job.answer(tries, 0, lambda *_: None)[:2] == ("no", "cut")
-
-
 class Named:
     """A model of a hundred tokens, whose forms say what they are of."""
 
@@ -123,16 +116,3 @@ def named(name: str) -> dict[str, Any]:
 def test_words_are_passed_on_unless_they_may_be_half_a_call_or_not_fit(fields, form, is_wordwise):
     job = chat(**fields)
     assert (job.form, job.is_wordwise) == (form, is_wordwise)
-
-
-@pytest.mark.parametrize(("choice", "names"), [("required", ["f", "g"]), (named("g"), ["g"])])
-def test_a_forced_call_is_of_the_named_tool_alone(choice, names, monkeypatch):
-    monkeypatch.setattr(Named, "max_length", 1000)
-    assert chat(tools=offered("f", "g"), tool_choice=choice).form == names
-
-
-def test_tools_count_before_anything_is_rendered(monkeypatch):
-    monkeypatch.setattr(Named, "opened", lambda *_: pytest.fail("it was rendered"))
-    with pytest.raises(Refused, match="at least 122 tokens") as refused:
-        chat(tools=offered("f", "g"))
-    assert refused.value.body["error"]["code"] == "context_length_exceeded"

@@ -8,7 +8,7 @@ from support.generated_run import stage, write_run
 
 from agentlite.deploy.export import model_card
 from agentlite.deploy.export.exported_model import ExportedModel, licence
-from agentlite.deploy.export.model_card import card, digests
+from agentlite.deploy.export.model_card import card
 from agentlite.deploy.export.verify import Proof
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template
@@ -76,19 +76,6 @@ def test_the_head_names_the_base_and_the_library_that_reads_it(
     assert "# Weather" in lines
 
 
-def test_a_base_that_is_a_folder_has_no_name_on_the_hub_and_shows_its_licence(
-    written: Any, tmp_path: Path
-) -> None:
-    folder = tmp_path / "my-base"
-    folder.mkdir()
-    (folder / "README.md").write_text("---\nlicense: mit\n---\n", encoding="utf-8")
-    text = written(source=Source("sft", str(folder), None, "d"))
-    assert "license: mit\n" in text and "Licence of the base: mit." in text
-    assert "base_model" not in text
-    assert "The base is a folder, `my-base`, on the machine it was trained on." in text
-    assert "not known here" in written() and "is a folder" not in written()
-
-
 @pytest.mark.parametrize(
     ("template", "protocol", "parser"),
     [("smollm2", "hermes", ""), ("tools", "chat", "hermes"), ("tools", "chat,react", "")],
@@ -101,26 +88,6 @@ def test_vllm_reads_the_calls_only_of_a_template_that_prints_the_tools(
     assert ("read calls from the text" in text) != bool(parser)
     assert "vllm" not in written("gguf", template, protocol).lower()
     assert ("Ollama's own `tools` are not used" in written("ollama")) and "Ollama" not in text
-
-
-def test_each_protocol_has_an_example_of_a_prompt_and_its_answer(written: Any) -> None:
-    text = written(protocol="hermes,react")
-    for name in ("hermes", "react"):
-        assert f"An example of the format ({name}): a prompt, and an answer in this format." in text
-    assert text.count("Neither is from the training data.") == 2 and "trained to give" not in text
-    _, prompt, _, answer, *_ = text.split("~~~~~~")
-    assert prompt.startswith("text\n<|im_start|>system\n")
-    assert prompt.endswith("<|im_start|>assistant\n\n")
-    assert answer.startswith("text\n") and "<|im_start|>" not in answer
-    assert "An answer ends with `<|im_end|>`" in text and "`Observation:`" in text
-
-
-def test_the_proof_the_length_and_what_was_left_out_are_said(written: Any) -> None:
-    text = written(proof=PROOF._replace(left_out=["several calls"]), max_length=512)
-    assert "12 dialogs come out byte for byte as in training, by minijinja, transformers." in text
-    assert "Not of use with this template: several calls." in text
-    assert "Prompt and answer together had 512 tokens at most." in text
-    assert "Not of use" not in written() and "tokens at most" not in written()
 
 
 def test_stages_are_named_without_the_folders_of_the_machine_and_with_single_figures(
@@ -143,19 +110,6 @@ def test_stages_are_named_without_the_folders_of_the_machine_and_with_single_fig
     assert "leaderboard" in written(of_bfcl=True) and "leaderboard" not in text
 
 
-def test_the_files_of_the_data_are_named_with_their_digests_and_those_of_the_model_are_not(
-    written: Any, tmp_path: Path
-) -> None:
-    for name in ("prep", "pairs", "dpo"):
-        plan = {"command": name, "settings": {}, "inputs": {}}
-        stage(tmp_path / name, plan, {f"{name}.jsonl": [{"a": name}]}, {})
-    stages = read_run(tmp_path).stages
-    text, by_name = written(stages=stages), {one.name: one.outputs for one in stages}
-    for name, outputs in by_name.items():
-        assert (outputs[f"{name}.jsonl"] in text) == (name != "dpo")
-    assert digests(stages) == {name: by_name[name] for name in ("prep", "pairs")}
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("out", "named"), [("eval", "On prep, answered"), ("later", "On prep (later), answered")]
@@ -168,14 +122,3 @@ def test_figures_stand_under_the_name_of_their_questions(
     text = written(evaluations=read_run(run).evaluations)
     assert named in text and "Not evaluated" not in text
     assert "| base" in text and "exact call" in text.lower().replace("_", " ")
-
-
-def test_a_template_that_prints_the_date_is_told_apart(
-    written: Any, templates: dict[str, Template], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = templates["smollm2"]
-    dated = Template(
-        plain.name, plain.tokenizer, f"{plain.chat_template}{{# strftime_now #}}", plain.special
-    )
-    monkeypatch.setitem(templates, "dated", dated)
-    assert "1 January 2025" in written(template="dated") and "1 January 2025" not in written()

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,22 +10,19 @@ import pytest
 from support.generated_run import stage
 from support.shipped_templates import shipped, with_marks
 
-from agentlite.core.errors import DISK, MODEL, OTHER_PLAN, UserError
+from agentlite.core.errors import DISK, MODEL, UserError
 from agentlite.deploy.export import exported_model, llama_cpp, targets
 from agentlite.deploy.export.atomic_folder import (
     next_to,
     put_files,
     put_folder,
-    refuse_taken,
     writing,
 )
-from agentlite.deploy.export.exported_model import ExportedModel, licence, refuse_quantized
+from agentlite.deploy.export.exported_model import licence, refuse_quantized
 from agentlite.deploy.export.golden_dialogs import goldens
 from agentlite.deploy.export.llama_cpp import (
-    GgufFacts,
     LlamaCpp,
     convert,
-    find_llama_cpp,
     read_facts,
 )
 from agentlite.deploy.export.ollama import turns_of
@@ -40,26 +36,17 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def free(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    usage = shutil._ntuple_diskusage(10**12, 0, count)  # type: ignore[attr-defined]
-    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
-
-
-def test_a_folder_is_made_beside_the_target_and_gone_when_it_is_left(tmp_path, monkeypatch):
+def test_a_folder_is_made_beside_the_target_and_gone_when_it_is_left(tmp_path):
     target = tmp_path / "a/b/model"
     (tmp_path / "a/b/.model.partial").mkdir(parents=True)
     (tmp_path / "a/b/.model.partial/old").write_bytes(b"of a run that was killed")
-    free(monkeypatch, 1000)
-    with writing(target, 1000) as aside:
+    with writing(target) as aside:
         assert aside.parent == target.parent and list(aside.iterdir()) == []
     assert list(target.parent.iterdir()) == []
-    with pytest.raises(UserError, match=r"0\.0 GB are needed") as refused, writing(target, 1001):
-        pass
-    assert refused.value.exit_code == DISK and refused.value.location == str(target.parent)
-    with pytest.raises(UserError, match="no more room") as refused, writing(target, 0):
+    with pytest.raises(UserError, match="no more room") as refused, writing(target):
         raise OSError(28, "no more room")
     assert refused.value.exit_code == DISK and list(target.parent.iterdir()) == []
-    with pytest.raises(KeyboardInterrupt), writing(target, 0):
+    with pytest.raises(KeyboardInterrupt), writing(target):
         raise KeyboardInterrupt
     assert list(target.parent.iterdir()) == []
 
@@ -78,28 +65,13 @@ def test_a_tokenizer_that_cuts_any_text_of_the_dialogs_otherwise_is_no_export(sm
     assert refused.value.exit_code == MODEL
 
 
-def test_the_folders_above_a_target_are_made(tmp_path):
-    with writing(tmp_path / "a/b/model", 0) as aside:
-        put_folder(aside, tmp_path / "a/b/model", {"kind": "merged"})
-    assert (tmp_path / "a/b/model/export.json").exists()
-
-
-def test_of_several_files_that_are_in_the_way_the_first_by_name_is_named(tmp_path):
-    for name in ("c.txt", "export.json", "a.txt", "b.txt"):
-        (tmp_path / name).write_text('{"outputs": {"a.txt": ""}}', encoding="utf-8")
-    for force in (False, True):
-        with pytest.raises(UserError, match=r"b\.txt is not of an export") as refused:
-            refuse_taken(tmp_path, force)
-        assert refused.value.exit_code == OTHER_PLAN
-
-
 @pytest.mark.parametrize("earlier", [False, True])
 def test_an_export_is_put_whole_into_the_place_of_the_one_before(tmp_path, earlier):
     target = tmp_path / "model"
     if earlier:
         target.mkdir()
         (target / "gone").write_bytes(b"of before")
-    with writing(target, 0) as aside:
+    with writing(target) as aside:
         (aside / "b").write_bytes(b"B")
         (aside / "a").write_bytes(b"A")
         (aside / "b").chmod(0o600)
@@ -129,109 +101,10 @@ def test_files_are_put_in_their_places_and_the_mark_last(tmp_path, disk_calls):
     ]
 
 
-def test_a_folder_is_named_once_all_of_it_is_on_the_disk(tmp_path, disk_calls):
-    target = tmp_path / "model"
-    for earlier in ("model", ".model.partial.earlier"):  # the second: of a run that was killed
-        (tmp_path / earlier).mkdir()
-        (tmp_path / earlier / "gone").write_bytes(b"of before")
-    with writing(target, 0) as aside:
-        for name in ("b", "a"):
-            (aside / name).write_bytes(b"")
-        put_folder(aside, target, {})
-    named = disk_calls.index("rename .model.partial model")
-    before, after = disk_calls[:named], disk_calls[named:]
-    assert {"fsync a", "fsync b", "fsync .export.json.partial", "fsync .model.partial"} < {*before}
-    assert f"fsync {tmp_path.name}" in after
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    assert not (target / "gone").exists()
-
-
-@pytest.mark.parametrize("force", [False, True])
-@pytest.mark.parametrize("kind", ["folder", "file"])
-def test_only_an_earlier_export_is_replaced_and_only_by_force(tmp_path, kind, force):
-    target = tmp_path / "made"
-    refuse_taken(target, force)
-    if kind == "folder":
-        target.mkdir()
-        refuse_taken(target, force)
-        (target / "a").write_bytes(b"")
-        mark = target / "export.json"
-    else:
-        target.write_bytes(b"")
-        mark = tmp_path / "made.json"
-    for content in (None, "{", "[]", "{}"):
-        if content:
-            mark.write_text(content, encoding="utf-8")
-        with pytest.raises(UserError, match="is not of an export") as refused:
-            refuse_taken(target, force)
-        assert refused.value.exit_code == OTHER_PLAN
-    mark.write_text(json.dumps({"outputs": {"a": "", "made": ""}}), encoding="utf-8")
-    if force:
-        refuse_taken(target, force)
-    else:
-        with pytest.raises(UserError, match="from an earlier export"):
-            refuse_taken(target, force)
-
-
-@pytest.mark.parametrize(
-    ("built", "named"),
-    [
-        (("build/bin/llama-quantize", "llama-quantize"), "build/bin/llama-quantize"),
-        (("build/bin/Release/llama-quantize.exe",), "build/bin/Release/llama-quantize.exe"),
-        (("llama-quantize",), "llama-quantize"),
-        ((), None),
-    ],
-)
-def test_llama_cpp_is_the_named_folder_with_its_script_and_its_program(tmp_path, built, named):
-    with pytest.raises(UserError, match=r"holds no convert_hf_to_gguf\.py"):
-        find_llama_cpp(str(tmp_path), "")
-    for name in ("convert_hf_to_gguf.py", *built):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
-    script = tmp_path.resolve() / "convert_hf_to_gguf.py"
-    assert find_llama_cpp(str(tmp_path), "") == LlamaCpp(script, None)
-    if named:
-        assert find_llama_cpp(str(tmp_path), "q4_k_m").quantize == tmp_path.resolve() / named
-    else:
-        with pytest.raises(UserError, match="holds no llama-quantize") as refused:
-            find_llama_cpp(str(tmp_path), "q4_k_m")
-        assert "cmake" in refused.value.fix and refused.value.exit_code == 2
-    with pytest.raises(UserError, match="none is named") as refused:
-        find_llama_cpp("", "")
-    assert refused.value.location == "--llama-cpp"
-
-
-SCRIPT = """
-import sys
-words = sys.argv[1:]
-open(words[words.index("--outfile") + 1], "w").write(" ".join(words))
-"""
-
-
-@pytest.mark.parametrize("quantize", ["", "q4_k_m"])
-def test_a_model_is_converted_and_then_quantized_if_asked(tmp_path, quantize):
-    (tmp_path / "convert.py").write_text(SCRIPT, encoding="utf-8")
-    program = tmp_path / "quantize"
-    program.write_text('#!/bin/sh\necho "$@" > "$2"\n', encoding="utf-8")
-    program.chmod(0o755)
-    (tmp_path / "out").mkdir()
-    target, plain = tmp_path / "out/model.gguf", tmp_path / "out/f16.gguf"
-    llama = LlamaCpp(tmp_path / "convert.py", program if quantize else None)
-    convert(llama, tmp_path / "merged", target, "f16", quantize)
-    outfile = plain if quantize else target
-    expected = f"{tmp_path / 'merged'} --outfile {outfile} --outtype f16"
-    if quantize:
-        expected = f"{plain} {target} q4_k_m"
-    assert target.read_text().strip() == expected
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.gguf"]
-
-
 @pytest.mark.parametrize(
     ("script", "message"),
     [
         ("print('a'); print('no such model'); raise SystemExit(3)", "code 3: no such model"),
-        ("print('a'); open(sys.argv[3], 'w'); print('half'); raise SystemExit(1)", "code 1: half"),
-        ("print('a'); open(sys.argv[3], 'w'); os.kill(os.getpid(), 9)", "code -9: a"),
         ("print('a'); print('ready')", "wrote no model.gguf: ready"),
         ("", "wrote no model.gguf: it said nothing"),
     ],
@@ -244,23 +117,6 @@ def test_a_conversion_that_fails_says_its_last_words(tmp_path, script, message, 
         convert(llama, tmp_path, tmp_path / "model.gguf", "f16", "")
     assert refused.value.exit_code == MODEL and refused.value.location == "convert.py"
     assert ("a\n" in capsys.readouterr().err) == bool(script)  # its last words, all of them
-
-
-def test_how_far_a_conversion_is_is_said_every_thirty_seconds(tmp_path, monkeypatch, capsys):
-    now = [100.0]
-
-    def monotonic() -> float:
-        now[0] += 20.0
-        return now[0]
-
-    monkeypatch.setattr(llama_cpp.time, "monotonic", monotonic)
-    lines = "".join(f"print('{n}%|x'); " for n in range(5))
-    script = f"{lines} import sys; open(sys.argv[3], 'w')"
-    (tmp_path / "convert.py").write_text(script, encoding="utf-8")
-    convert(LlamaCpp(tmp_path / "convert.py", None), tmp_path, tmp_path / "m.gguf", "f16", "")
-    shown = [line for line in capsys.readouterr().err.splitlines() if "%|" in line]
-    # the clock goes on by 20 s at each look
-    assert shown == ["1%|x", "3%|x"]
 
 
 def gguf_file(path: Path, **fields: Any) -> Path:
@@ -276,20 +132,13 @@ def gguf_file(path: Path, **fields: Any) -> Path:
     return path
 
 
-def test_facts_of_a_gguf_file_are_those_it_holds_or_else_say_that_it_holds_none(tmp_path):
-    whole = {"tokenizer_model": "gpt2", "chat_template": "{{ x }}", "eos_token_id": 7}
-    assert read_facts(gguf_file(tmp_path / "a", **whole)) == GgufFacts("{{ x }}", 7, False)
-    assert read_facts(gguf_file(tmp_path / "b", tokenizer_model="gpt2")) == GgufFacts("", -1, False)
-
-
 @pytest.mark.parametrize("said", [None, True, False])
 @pytest.mark.parametrize(
     ("model", "pre", "begins"),
     [
         ("llama", "default", True),  # SentencePiece's
-        *(("gpt2", pre, True) for pre in llama_cpp.BEGINS_WITH_BOS),
+        ("gpt2", llama_cpp.BEGINS_WITH_BOS[0], True),
         ("gpt2", "qwen2", False),
-        ("gpt2", "smollm", False),
     ],
 )
 def test_a_gguf_file_adds_a_bos_as_it_says_or_else_as_llama_cpp_does_for_its_kind(
@@ -305,10 +154,8 @@ def test_a_gguf_file_adds_a_bos_as_it_says_or_else_as_llama_cpp_does_for_its_kin
     ("card", "expected"),
     [
         ("---\nlicense: mit\nbase: x\n---\n# Model\n", "mit"),
-        ("---\nlicense: 'apache-2.0'\n---\n", "apache-2.0"),
         ("---\nbase: x\n---\nlicense: mit\n", ""),
         ("# Model\nlicense: mit\n", ""),
-        ("words\n---\nlicense: mit\n---\n", ""),
         (None, ""),
     ],
 )
@@ -317,44 +164,6 @@ def test_the_licence_is_the_one_in_the_head_of_the_card(tmp_path, card, expected
         (tmp_path / "README.md").write_text(card, encoding="utf-8")
     assert licence(str(tmp_path)) == expected
     assert licence("smollm2-135m") == "apache-2.0"
-
-
-def subject(**changes: Any) -> ExportedModel:
-    protocols = {
-        "react": SimpleNamespace(stops=("Observation:", "<end>")),
-        "other": SimpleNamespace(stops=("Observation:", "Stop")),
-    }
-    values: dict[str, Any] = {
-        "name": "sft",
-        "source": Source("sft", "smollm2-135m", None, "d"),
-        "template": SimpleNamespace(turn_end="<end>"),
-        "mixture": SimpleNamespace(protocols=protocols),
-        "lineage": [],
-        "stages": [],
-        "evaluations": [],
-        "of_bfcl": False,
-        "max_length": None,
-    }
-    return ExportedModel(**{**values, **changes})
-
-
-def test_an_answer_ends_with_its_turn_and_at_each_stop_once():
-    assert subject().stops == ["<end>", "Observation:", "Stop"]
-
-
-def test_the_context_is_that_of_the_training_or_4096():
-    assert (subject().context, subject(max_length=512).context) == (4096, 512)
-
-
-def test_a_base_has_the_name_by_which_others_know_it():
-    assert subject().origin == "HuggingFaceTB/SmolLM2-135M-Instruct"
-    assert subject(source=Source("sft", "org/name", None, "d")).origin == "org/name"
-
-
-def test_the_size_of_a_model_is_that_of_its_weights(tmp_path):
-    for name, size in (("a.safetensors", 3), ("b.safetensors", 4), ("tokenizer.json", 100)):
-        (tmp_path / name).write_bytes(b"x" * size)
-    assert exported_model.weights_size(Source("m", str(tmp_path), None, "d")) == 7
 
 
 @pytest.mark.parametrize("config", ["{}", '{"quantization_config": null}'])

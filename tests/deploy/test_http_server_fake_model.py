@@ -4,7 +4,6 @@ may ask, the log.
 
 import http.client
 import json
-import re
 import socket
 import threading
 import time
@@ -19,7 +18,6 @@ from support.listening import listen
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Parsed
 from agentlite.data.openai_messages import Turn
-from agentlite.deploy import local_server
 from agentlite.deploy.http_server import Server
 from agentlite.deploy.local_server import LONGEST_BODY
 from agentlite.engine.decoding import Decoding
@@ -125,13 +123,6 @@ def test_the_model_is_asked_as_the_request_says(server, model, fields, expected)
     assert model.decodings == [expected._replace(seed=9)]
 
 
-def test_tools_are_offered_unless_the_choice_is_none(server, model):
-    tools = [{"type": "function", "function": {"name": "f"}}]
-    post(server, ASKED | {"tools": tools})
-    post(server, ASKED | {"tools": tools, "tool_choice": "none"})
-    assert model.offered == [tools, []]
-
-
 def test_a_prompt_that_leaves_room_for_one_token_is_answered_and_a_longer_one_is_not(server, model):
     model.left = 1
     assert post(server, ASKED)[0] == 200
@@ -142,84 +133,12 @@ def test_a_prompt_that_leaves_room_for_one_token_is_answered_and_a_longer_one_is
     assert "100 tokens" in error["message"] and len(model.decodings) == 1
 
 
-def test_more_messages_than_tokens_are_refused_before_they_are_rendered(server, model):
-    for count, status in ((99, 200), (100, 400), (60_001, 400)):
-        found, body = post(server, {"messages": ASKED["messages"] * count})
-        assert found == status and len(model.offered) == 1
-    error = body["error"]
-    assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
-    assert "at least 60001 tokens" in error["message"]
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_one_answer_is_made_at_a_time(server, model, stream):
-    bodies: list[Any] = []
-    threads = [
-        threading.Thread(target=lambda: bodies.append(post(server, ASKED | {"stream": stream})))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [status for status, _ in bodies] == [200] * 4
-    assert len(model.decodings) == 4 and model.most == 1
-
-
 def health(server: Server) -> Any:
     connection = http.client.HTTPConnection(*server.server_address, timeout=60)
     connection.request("GET", "/health")
     found = json.loads(connection.getresponse().read())
     connection.close()
     return found
-
-
-def sent(server: Server, method: str, path: str) -> tuple[int, Any, bytes]:
-    connection = http.client.HTTPConnection(*server.server_address, timeout=20)
-    body = json.dumps(ASKED) if method in ("POST", "PUT", "PATCH") else None
-    connection.request(method, path, body)
-    answer = connection.getresponse()
-    found = answer.status, answer.headers, answer.read()
-    connection.close()
-    return found
-
-
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-PAGES = ("/health", "/v1/models", "/v1/models/org/sft")
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_path_names_the_methods_that_it_takes(server, method):
-    for path in (*PAGES, PATH, "/nowhere"):
-        allowed = "GET, HEAD" if path in PAGES else "POST" if path != "/nowhere" else ""
-        if method in allowed.split(", "):
-            continue
-        status, headers, body = sent(server, method, path)
-        assert (status, headers["Allow"]) == ((405, allowed) if allowed else (404, None))
-        assert (b"error" in body) == (method != "HEAD")
-    for path in PAGES:
-        status, headers, body = sent(server, "HEAD", path)
-        assert (status, body) == (200, b"")
-        assert int(headers["Content-Length"]) == len(sent(server, "GET", path)[2])
-
-
-def test_a_server_whose_model_is_loaded_answers_that_at_once(model):
-    with Server(model, 0) as server:  # type: ignore[arg-type]
-        with server.loading():
-            for method, path in (*(("GET", page) for page in PAGES), ("POST", PATH)):
-                status, headers, body = sent(server, method, path)
-                error = json.loads(body)["error"]
-                assert (status, error["code"], error["type"]) == (503, "loading", "server_error")
-                assert int(headers["Retry-After"]) > 0 and "is being loaded" in error["message"]
-            assert sent(server, "HEAD", "/health")[0] == 503
-            assert sent(server, "GET", "/nowhere")[0] == 404
-            assert sent(server, "GET", PATH)[0] == 405
-        with pytest.raises(UserError), server.loading():
-            raise UserError("there is too little memory.")
-        thread = listen(server)
-        assert health(server) == IDLE and post(server, ASKED)[0] == 200
-        server.shutdown()
-        thread.join()
 
 
 def begin(server: Server, body: Any = ASKED) -> socket.socket:
@@ -273,41 +192,6 @@ def test_a_client_that_went_away_is_not_worked_for_and_keeps_nobody_waiting(serv
     assert status_of(third) == 200 and len(model.decodings) == 2
 
 
-def test_a_server_that_closes_ends_the_answer_under_way(model):
-    model.free.clear()
-    with Server(model, 0) as server:
-        thread = listen(server)
-        client = begin(server)
-        eventually(lambda: model.working)
-        server.shutdown()
-    eventually(lambda: not model.working)
-    thread.join()
-    client.close()
-
-
-@pytest.mark.long
-def test_two_hundred_clients_at_once_are_all_answered_or_asked_to_come_back(server, model):
-    model.free.clear()
-    clients = [begin(server) for _ in range(200)]
-    eventually(lambda: server.queue.waiting == server.queue.longest)
-    model.free.set()
-    statuses = [status_of(client) for client in clients]
-    assert set(statuses) <= {200, 503} and statuses.count(200) >= 1 + server.queue.longest
-    assert server.request_queue_size >= 128
-
-
-def test_more_connections_than_there_are_places_are_answered_at_once(model, monkeypatch):
-    monkeypatch.setattr(local_server, "MOST_CONNECTIONS", 1)
-    with serving(model) as server:
-        with socket.create_connection(server.server_address, timeout=60):
-            eventually(lambda: not server._places._value)
-            with socket.create_connection(server.server_address, timeout=60) as other:
-                answer = b"".join(iter(lambda: other.recv(1 << 16), b""))
-            assert answer.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 1" in answer
-        eventually(lambda: server._places._value)
-        assert health(server)["status"] == "ok"
-
-
 TOKEN = "0123456789abcdef"
 
 
@@ -357,47 +241,6 @@ def test_an_address_of_other_machines_needs_a_token_and_no_host_then(model, host
         connection.close()
 
 
-def test_a_host_that_is_none_is_named(model):
-    with pytest.raises(UserError, match="not an address of this machine") as caught:
-        Server(model, 0, host="no.such.host.invalid")  # type: ignore[arg-type]
-    assert caught.value.location == "--host"
-
-
-def test_the_log_has_a_line_for_each_request(server, capsys):
-    odd = b"GET /a\x1b[2J\x07b?key=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    when = r"serve: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d 127\.0\.0\.1"
-    chat = "POST /v1/chat/completions model=org/sft"
-    for send, expected in (
-        (
-            lambda: post(server, ASKED),
-            rf"200 TIME {chat} messages=1 prompt=50 waited=\d\.\d\d new=3",
-        ),
-        (
-            lambda: post(server, ASKED | {"stream": True}),
-            rf"200 TIME {chat} messages=1 prompt=50 waited=\d\.\d\d new=3",
-        ),
-        (lambda: post(server, {"messages": []}), rf"400 TIME {chat} refused=messages"),
-        (
-            lambda: raw(server, odd),
-            r"404 TIME GET /a\\x1b\[2J\\x07b\?key=1 refused=not_found_error",
-        ),
-        (
-            lambda: raw(server, b"\x1b]0;owned\x07 nonsense\r\n\r\n"),
-            r"400 TIME \\x1b\]0;owned\\x07 nonsense",
-        ),
-    ):
-        send()
-        lines: list[str] = []
-
-        def is_logged(lines: list[str] = lines) -> int:
-            lines.extend(filter(None, capsys.readouterr().err.splitlines()))
-            return len(lines)
-
-        eventually(is_logged)
-        pattern = expected.replace("TIME", r"\d+\.\d\d s")
-        assert len(lines) == 1 and re.fullmatch(f"{when} {pattern}", lines[0]), lines
-
-
 def test_a_fault_of_our_own_is_answered_and_logged(server, model, capsys):
     model.failure = ValueError("odd")
     status, body = post(server, ASKED)
@@ -428,24 +271,6 @@ def test_words_are_streamed_as_they_come_unless_they_may_be_half_a_call(server, 
     assert [delta["content"] for delta in rest] == expected
 
 
-def test_an_error_of_the_machine_is_one_of_the_server(server, model):
-    model.failure = UserError("out of memory.", "Lower it.", exit_code=7)
-    for stream in (False, True):
-        status, content = post(server, ASKED | {"stream": stream})
-        if stream:
-            assert status == 200 and b"server_error" in content
-        else:
-            assert status == 500
-            assert content["error"]["message"] == "out of memory. Lower it."
-            assert content["error"]["type"] == "server_error"
-
-
-def test_a_dialog_that_cannot_be_read_is_named_with_its_code(server):
-    status, body = post(server, {"messages": [{"role": "robot", "content": "x"}]})
-    assert (status, body["error"]["message"]) == (400, "unknown role (E203).")
-    assert (body["error"]["param"], body["error"]["code"]) == ("messages", "E203")
-
-
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -472,33 +297,6 @@ def test_a_page_of_another_machine_gets_no_answer(server, model, headers, status
         assert body["error"]["code"] == "forbidden"
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("/health", IDLE),
-        ("/health/?x=1", IDLE),
-        (
-            "/v1/models/org/sft",
-            {"id": "org/sft", "object": "model", "created": 0, "owned_by": "agentlite"},
-        ),
-    ],
-)
-def test_pages(server, path, expected):
-    connection = http.client.HTTPConnection(*server.server_address, timeout=20)
-    connection.request("GET", path)
-    answer = connection.getresponse()
-    assert answer.status == 200 and json.loads(answer.read()) == expected
-    assert answer.headers["Content-Type"] == "application/json"
-    connection.request("GET", "/v1/models")
-    listed = json.loads(connection.getresponse().read())
-    assert listed["object"] == "list" and listed["data"][0]["id"] == "org/sft"
-    connection.request("GET", "/nothing")
-    missing = connection.getresponse()
-    assert missing.status == 404
-    assert json.loads(missing.read())["error"]["type"] == "not_found_error"
-    connection.close()
-
-
 def raw(server: Server, request: bytes, half_close: bool = False) -> bytes:
     with socket.create_connection(server.server_address, timeout=20) as client:
         client.sendall(request)
@@ -519,53 +317,3 @@ def test_a_body_of_no_sensible_length_is_refused_and_the_connection_ends(server,
     answer = raw(server, head(length))
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
     assert b"Connection: close" in answer
-
-
-@pytest.mark.parametrize("status", [401, 413])
-def test_a_client_that_sends_a_long_body_sees_why_it_is_refused(model, status):
-    """All of it lies unread where the connection is closed."""
-    length = LONGEST_BODY + (status == 413)
-    with (
-        serving(model, token=TOKEN) as server,
-        socket.create_connection(server.server_address, timeout=60) as client,
-    ):
-        key = f"Authorization: Bearer {TOKEN if status == 413 else 'x'}"
-        client.sendall(head(length, key) + b"x" * length)
-        answer = b"".join(iter(lambda: client.recv(1 << 16), b""))
-    assert answer.startswith(f"HTTP/1.1 {status} ".encode()) and answer.endswith(b"}")
-
-
-def test_a_body_that_ends_early_is_refused(server):
-    answer = raw(server, head(100) + b"{}", half_close=True)
-    assert answer.startswith(b"HTTP/1.1 400 ") and b"ends before it should" in answer
-
-
-def test_the_longest_body_is_eight_mebibytes(server):
-    assert LONGEST_BODY == 8 * 1024 * 1024
-    body = json.dumps(ASKED).encode().ljust(LONGEST_BODY)
-    answer = raw(server, head(len(body), "Connection: close") + body)
-    assert answer.startswith(b"HTTP/1.1 200 ")
-
-
-def test_a_connection_stays_open_for_the_next_request_unless_the_client_says_close(server):
-    body = json.dumps(ASKED).encode()
-    one = head(len(body)) + body
-    last = head(len(body), "Connection: close") + body
-    assert raw(server, one * 2 + last).count(b"HTTP/1.1 200 ") == 3
-
-
-def test_a_port_that_cannot_be_had_is_named(server, model):
-    for port, reason in ((server.server_address[1], "in use"), (70000, "no port")):
-        with pytest.raises(UserError, match=f"cannot listen on port {port}: .*{reason}") as refused:
-            Server(model, port)  # type: ignore[arg-type]
-        assert refused.value.location == "--port" and refused.value.exit_code == 2
-    assert server.url == f"http://127.0.0.1:{server.server_address[1]}/v1"
-
-
-@pytest.mark.parametrize(("error", "shown"), [(OSError(), ""), (ValueError("x"), "ValueError: x")])
-def test_a_fault_is_noted_and_a_client_that_left_is_not(server, error, shown, capsys):
-    try:
-        raise error
-    except Exception:
-        server.handle_error(None, None)
-    assert shown in capsys.readouterr().err if shown else capsys.readouterr().err == ""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.generated_run import stage
 
-from agentlite.report.ablation import HEADLINE, ablations, gains, notes, picture, rows
+from agentlite.report.ablation import HEADLINE, ablations, notes, picture, rows
 from agentlite.report.read_run import read_run
 from agentlite.workspace.digests import file_digest
 
@@ -98,15 +98,6 @@ def test_cells_without_figures_are_explained_together_where_the_reason_is_the_sa
     ]
 
 
-def test_a_metric_that_no_cell_was_compared_in_has_no_part_in_the_picture():
-    one = cell("one", 0.5, differences={EXACT: difference(EXACT, 0.2)})
-    (found,) = gains(table(FIRST, one, cell("two", state="failed")))
-    assert (found.metric, found.first) == (EXACT, "first")
-    assert [(name, bool(there)) for name, there in found.rows] == [("one", True), ("two", False)]
-    assert gains(table(FIRST)) == []
-    assert "No cell was compared with the first." in picture(table(FIRST))
-
-
 MEANS = st.lists(st.floats(-0.6, 0.6).map(lambda one: round(one, 2)), min_size=1, max_size=5)
 
 
@@ -147,15 +138,6 @@ def test_the_picture_has_a_dot_for_each_gain_at_its_place_and_hollow_within_nois
         assert not text.get("font-weight")
     assert [text.text for text in texts[::2]] == [f"c{n}" for n in range(len(means))]
     assert heights == sorted({*heights}) and heights[-1] < float(tree.get("height", 0))
-
-
-@pytest.mark.parametrize("length", [31, 32, 33])
-def test_a_long_name_is_cut_and_every_name_is_text(length):
-    name = "<b>&" + "n" * (length - 4)
-    shown = [
-        text.text for text in ET.fromstring(picture(table(FIRST, cell(name, 0.5, 0.1)))).iter()
-    ]
-    assert (name if length <= 32 else f"{name[:31]}…") in shown
 
 
 def test_an_ablation_is_a_finished_stage_of_that_command_whose_table_is_as_it_left_it(tmp_path):

@@ -123,15 +123,6 @@ def test_categories_that_were_not_measured_are_named_in_both_reports(tmp_path):
     assert len(missing(table_of(run))) == 2
 
 
-def test_without_a_multi_turn_category_there_is_no_such_table(tmp_path):
-    run = recorded(tmp_path / "run", {"multiple": [1, 0]})
-    write_json(run / "bfcl.json", {})  # of an evaluation that is gone
-    assert table_of(run) is None
-    write_report(run)
-    assert not (run / "bfcl.json").exists()
-    assert "BFCL v4" not in (run / "report.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("settings", "option"),
     [
@@ -156,43 +147,6 @@ def test_what_was_not_asked_as_bfcl_asks_is_left_out_and_named(tmp_path, setting
     for folder in (run, alone):  # also where nothing else was measured
         write_report(folder)
         assert option in (folder / "report.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("env", ["mcp:multi_turn_base", "bfcl", "multi_turn_base.py"])
-def test_an_environment_of_others_is_no_category_and_may_be_measured_as_it_likes(tmp_path, env):
-    write_live(tmp_path, {"sft": [rollout("0", [says("Hm.")], {"bfcl": 1.0})]}, env=env)
-    (path,) = tmp_path.glob("eval/*/sft/plan.json")
-    plan = json.loads(path.read_bytes())
-    write_json(path, {**plan, "settings": {**plan["settings"], "extra_tools": 4}})
-    assert table_of(tmp_path) is None
-
-
-def test_a_category_that_counts_in_no_group_is_shown_and_what_has_all_lacks_none(tmp_path):
-    every = {name: [1, 0] for group in GROUPS.values() for name in group.categories}
-    prompts = {name: values for name, values in every.items() if not name.startswith("multi_turn")}
-    run = recorded(live(tmp_path, MULTI_TURN), {**prompts, "live_relevance": [1, 0, 0, 0]})
-    table = table_of(run)
-    assert missing(table) == []
-    cells = dict(figures_of(table).cells)
-    assert cells["live_relevance"].startswith("25.0 %")
-
-
-def test_a_model_that_was_trained_again_is_not_mixed_with_what_it_was(tmp_path):
-    run = recorded(live(tmp_path, MULTI_TURN), {"multiple": [1, 0]}, digest="earlier")
-    table = table_of(run)
-    assert {*table.models} == {"sft (sftsft)", "sft (earlie)"}
-    assert table.find("sft", "sft" * 4).figures["bfcl_overall"]["mean"] == pytest.approx(0.5625)
-    assert table.find("sft", "earlier").figures["bfcl_overall"]["mean"] == 0.5
-    assert table.find("sft", "unknown") is None
-
-
-def test_of_a_category_that_was_measured_twice_on_as_many_the_first_counts(tmp_path):
-    run = live(tmp_path, {"multi_turn_base": [1, 0]})
-    live(run / "x", {"multi_turn_base": [1, 1]})
-    (run / "again").mkdir()
-    (run / "x/eval/bfcl-multi_turn_base").rename(run / "again/bfcl-multi_turn_base")
-    one = table_of(run).find("sft", "sft" * 4)
-    assert one.categories["multi_turn_base"].where == "again/bfcl-multi_turn_base"
 
 
 def test_of_a_category_that_was_measured_twice_the_larger_counts(tmp_path):

@@ -25,11 +25,6 @@ def test_a_scale_is_0_to_1_or_holds_every_interval_and_0(figures, ends):
     assert scale(figures) == ends
 
 
-def test_a_scale_of_gains_has_0_in_its_middle():
-    assert scale([{"mean": 0.1, "low": -0.3, "high": 0.2}], around_zero=True) == (-0.3, 0.3)
-    assert scale([{"mean": 0.01}], around_zero=True) == (-0.05, 0.05)
-
-
 @pytest.mark.parametrize(
     ("mean", "at"), [(0.0, "1.0"), (0.25, "25.5"), (0.5, "50.0"), (1.0, "99.0")]
 )
@@ -69,21 +64,6 @@ def test_a_curve_is_the_mean_of_as_many_rows_as_share_a_point_and_keeps_its_last
     assert chart.lines[0].points == [(float(step), float(step)) for step in range(1, 241)]
     ((chart,), _) = charts(rows[:241])
     assert len(chart.lines[0].points) == 121
-
-
-def test_a_whole_number_is_drawn_like_any_other():
-    ((chart,), _) = charts([{"step": 1, "kept": 3}, {"step": 2, "kept": 4.5}])
-    assert chart.lines[0].points == [(1.0, 3.0), (2.0, 4.5)]
-
-
-def test_a_curve_goes_from_the_lower_left_to_the_upper_right_and_a_short_one_has_dots():
-    ((chart,), _) = charts([{"step": 10, "loss": 1.0}, {"step": 20, "loss": 3.0}])
-    assert 'viewBox="0 0 100 56"' in chart.svg  # as much room above as below
-    assert 'd="M1.0 51.52L99.0 4.48"' in chart.svg and chart.svg.count('class="dot"') == 2
-    ((chart,), _) = charts([{"step": step, "loss": 1.0} for step in range(4)])
-    assert 'class="dot"' not in chart.svg
-    ((chart,), _) = charts([{"step": step, "loss": 1.0} for step in range(3)])
-    assert chart.svg.count('class="dot"') == 3
 
 
 def test_components_of_a_reward_stand_on_one_scale_from_0_to_1_or_higher():

@@ -4,7 +4,7 @@ measured.
 
 import pytest
 
-from agentlite.report.headline import headline, listed
+from agentlite.report.headline import headline
 
 TOOL, EXACT = "tool_selection_accuracy", "exact_call"
 
@@ -59,57 +59,11 @@ def test_of_several_models_each_that_is_better_beyond_noise_is_named_and_each_do
     ]
 
 
-def test_a_single_model_is_not_compared():
-    assert headline({"sft": measured(14, 6)}, []) == [
-        "sft picks the right tool for 14 of 16 questions that need one.",
-        "The whole call, with its arguments, is right for 6.",
-    ]
-
-
-def test_counts_that_differ_are_each_given():
-    metrics = {"a": measured(8, count=16), "b": measured(2, count=8)}
-    assert headline(metrics, [])[0] == (
-        "a picks the right tool for 8 of 16 questions that need one; b for 2 of 8."
-    )
-
-
-def test_whole_calls_are_counted_where_each_model_has_both_figures_of_the_same_questions():
-    assert len(headline({"a": measured(4, 2), "b": measured(3, 1)}, [])) == 2
-    assert len(headline({"a": measured(4, 2), "b": measured(3)}, [])) == 1
-    assert len(headline({"a": measured(4, 2, name="env")}, [])) == 1
-
-
 def test_without_a_question_that_needs_a_tool_the_decision_is_what_counts():
     decided = {"a": measured(5, count=6, name="call_decision")}
     decided["a"]["metrics"][TOOL] = {"mean": None, "count": 0}
     assert headline(decided, []) == ["a is right to call a tool, or not to, for 5 of 6 questions."]
     assert headline({"a": {"metrics": {}}}, []) == []
-
-
-@pytest.mark.parametrize(
-    ("names", "text"), [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")]
-)
-def test_names_are_listed_as_in_a_sentence(names, text):
-    assert listed(names) == text
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        (TOOL, "a picks the right tool for 3 of 4 questions that need one; b for 1."),
-        ("call_decision", "a is right to call a tool, or not to, for 3 of 4 questions; b for 1."),
-        ("bfcl", "a completes 3 of 4 tasks, by BFCL's verdict; b for 1."),
-        ("env", "a completes 3 of 4 tasks; b for 1."),
-    ],
-)
-def test_each_figure_that_counts_has_its_own_words(name, sentence):
-    metrics = {"b": measured(1, count=4, name=name), "a": measured(3, count=4, name=name)}
-    assert headline(metrics, [difference("a", "b", True, name)]) == [
-        sentence,
-        "The difference is beyond noise.",
-    ]
-    # one model that lacks the figure is not set beside the others
-    assert headline({**metrics, "c": measured(1, name="other")}, [])[0] == sentence
 
 
 def test_a_reward_between_0_and_1_is_a_mean_and_nothing_is_counted():

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from agentlite.report.packing import LONGEST, Cutter, pack_within
+from agentlite.report.packing import LONGEST, pack_within
 
 
 def texts(count, length, seed=0):
@@ -20,14 +20,6 @@ def packed(rows, budget):
     """The texts that are left, and what was fitted."""
     fitted = pack_within(budget, len(rows), lambda n, cut: {"rows": [*map(cut, rows[:n])]})
     return json.loads(zlib.decompress(base64.b64decode(fitted.text)))["rows"], fitted
-
-
-def test_what_fits_is_whole_and_says_nothing():
-    rows = [*texts(5, 300), "é\ud800"]
-    left, fitted = packed(rows, 10**6)
-    assert left == [*rows[:5], "é?"] and (fitted.rows, fitted.notes) == (6, [])
-    exact = len(fitted.text)
-    assert packed(rows, exact)[1].rows == 6 and packed(rows, exact - 1)[1].rows < 6
 
 
 @pytest.mark.parametrize("limit", LONGEST)
@@ -51,26 +43,3 @@ def test_the_first_rows_stay_where_cutting_is_not_enough(budget, length):
     assert [text[:500] for text in left] == [text[:500] for text in rows[: fitted.rows]]
     if budget == 20_000:  # not many more would have fitted
         assert len(fitted.text) > 0.8 * budget
-
-
-def test_texts_shorter_than_a_limit_are_not_tried_at_that_limit():
-    """Nothing would change but the time."""
-    rows, limits = texts(40, 1500), []
-
-    def contents(count, cut):
-        limits.append(cut.limit)
-        return {"rows": [*map(cut, rows[:count])]}
-
-    pack_within(1000, 40, contents)
-    assert limits[:2] == [20_000, 1_000] and 4_000 not in limits
-
-
-def test_a_cutter_counts_what_it_cuts():
-    cut = Cutter(3)
-    assert [cut(text) for text in ("", "abc", "abcd", "a" * 1003)] == [
-        "",
-        "abc",
-        "abc … [1 more characters]",
-        "aaa … [1,000 more characters]",
-    ]
-    assert (cut.count, cut.longest) == (2, 3)

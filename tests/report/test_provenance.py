@@ -33,12 +33,6 @@ def test_answers_that_are_ranked_again_are_those_of_the_stage_that_drew_them(tmp
     assert read.stage is not None and read.stage.name == "grpo"
 
 
-def test_a_setting_that_a_profile_may_choose_is_named_also_where_it_is_the_default(tmp_path):
-    made(tmp_path / "sft", "sft", {"batch_size": 2, "seed": 0})
-    words = words_of(tmp_path)
-    assert given(words, "--batch-size") == "2" and "--seed" not in words
-
-
 @pytest.mark.parametrize(
     ("folder", "data", "protocol"),
     [("prep", None, None), ("rows", "rows", None), ("rows-in-hermes", "rows", "hermes")],
@@ -50,10 +44,3 @@ def test_an_evaluation_names_its_data_and_the_protocol_that_was_asked_for(
     made(tmp_path / "eval" / folder / "sft", "eval", settings)
     words = words_of(tmp_path)
     assert (given(words, "--data"), given(words, "--protocol")) == (data, protocol)
-
-
-def test_the_choice_of_prompts_is_that_of_the_figures(tmp_path):
-    figures = {"prompt_set": {"limit": 3, "seed": 7}}
-    made(tmp_path / "eval/prep/sft", "eval", {"model": "sft"}, figures=figures)
-    words = words_of(tmp_path)
-    assert (given(words, "--limit"), given(words, "--seed")) == ("3", "7")

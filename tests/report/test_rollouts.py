@@ -1,7 +1,6 @@
 """The reader of rollouts: the worst first, each beside the best of its task, all as text."""
 
 import base64
-import itertools
 import json
 import re
 import zlib
@@ -13,18 +12,13 @@ from hypothesis import strategies as st
 from support.browser import browser, installed
 from support.examples import examples
 from support.generated_rollouts import rollout, says, write_live, write_rollout
-from support.generated_run import stage
 
 from agentlite.core.row_files import write_rows
 from agentlite.report import write_report
-from agentlite.report.explanations import EXPLANATIONS
-from agentlite.report.read_run import read_run
 from agentlite.report.rollout_viewer import pack_rollouts
 from agentlite.report.rollouts import (
-    Parting,
     RolloutFile,
     _read,
-    files_of,
     parting,
     read_rollouts,
 )
@@ -123,68 +117,6 @@ def test_two_rollouts_part_where_their_turns_are_no_longer_the_same(mine, theirs
         assert one != other and (found.by == "answer") == (said[0] != said[1])
 
 
-def test_other_results_of_the_same_call_part_them_as_well():
-    first, second = (
-        _read(msgspec.json.encode(apple([says("", {"item": "a"}, result)], 1.0)))
-        for result in ("1", "2")
-    )
-    assert parting(first, second) == Parting(0, "result")
-
-
-@pytest.mark.parametrize(("score", "best"), [(1.0, 2), (0.0, 2)])
-def test_of_equal_rollouts_the_shorter_is_the_best_and_a_lost_one_never(tmp_path, score, best):
-    lost = rollout("apple", RIGHT[:1], {}, ended="world", problem="gone")
-    done = [lost, apple(RIGHT, score, sample=1), apple(RIGHT[2:], score, sample=2)]
-    write_rows(tmp_path / "x.jsonl", map(msgspec.to_builtins, done))
-    found = read_rollouts([RolloutFile("m", tmp_path / "x.jsonl", True)])
-    assert [(one.rollout.sample, one.best and one.best[1].sample) for one in found.shown] == [
-        (0, best),
-        (1, best),
-        (best, None),
-    ]
-
-
-def test_what_is_no_rollout_is_counted_and_the_others_are_shown(tmp_path):
-    whole = msgspec.to_builtins(apple(RIGHT, 1.0))
-    nan = {**whole, "scores": {"env": float("nan"), "progress": 0.5}, "sample": 7}
-    bad = [
-        b"",
-        b"not json",
-        b"[1, 2]",
-        b"{}",
-        *(
-            json.dumps({**whole, "messages": whole["messages"][:end]}).encode()
-            for end in range(len(whole["messages"]))
-            if any(one["role"] == "assistant" for one in whole["messages"][end:])
-        ),
-        json.dumps({**whole, "turns": [{"text": 1}]}).encode(),
-        json.dumps({**whole, "messages": ["x"]}).encode(),
-        b"[" * 100_000,
-        json.dumps(whole).encode()[:-40],
-    ]
-    more = {**whole, "of_a_later_version": {"a": [1]}, "sample": 9}
-    lines = [json.dumps(nan).encode(), *bad[1:-1], json.dumps(more).encode(), bad[-1]]
-    (tmp_path / "x.jsonl").write_bytes(b"\n".join(lines))
-    found = read_rollouts([RolloutFile("m", tmp_path / "x.jsonl", True)])
-    assert [one.rollout.sample for one in found.shown] == [7, 9]
-    assert found.unread == len(bad) - 1 and found.shown[0].rollout.scores == {"progress": 0.5}
-    assert f"{found.unread} rows are not rollouts" in " ".join(
-        pack_rollouts("x", found, 100_000).notes
-    )
-
-
-@pytest.mark.parametrize("content", [[], {}, None, 3, ["a", {"text": "b"}, 7], "c"])
-def test_strange_messages_are_shown_as_text(tmp_path, content):
-    row = msgspec.to_builtins(apple(RIGHT, 1.0))
-    row["messages"][1] = {"role": 5, "content": content, "tool_calls": content}
-    row["messages"][2]["tool_calls"] = [content, {"function": content}, {"function": {}}]
-    row["tools"] = [{"function": content}, {}]
-    write_rows(tmp_path / "x.jsonl", [row])
-    found = read_rollouts([RolloutFile("m", tmp_path / "x.jsonl", False)])
-    [one] = unpacked(pack_rollouts("x", found, 100_000).text)["rollouts"]
-    assert one[9][0][1] in ([["", "{}"]], [["", "{}"]] * 2)
-
-
 @pytest.mark.parametrize("name", ["trajectories.jsonl", "samples.jsonl"])
 def test_a_file_that_was_changed_or_is_not_finished_is_named_and_not_read(run, name):
     folder = run / "eval/shop.py-Shop/sft"
@@ -195,14 +127,6 @@ def test_a_file_that_was_changed_or_is_not_finished_is_named_and_not_read(run, n
     assert "sft" not in packed(page)[0]["models"]
     (run / "rollout/done.json").unlink()
     assert len(packed(read_page(run))) == 1
-
-
-def test_a_stage_whose_rollouts_were_changed_is_named(run):
-    with (run / "rollout/trajectories.jsonl").open("ab") as file:
-        file.write(b"{")
-    page = read_page(run)
-    assert "trajectories.jsonl has changed since the stage wrote it, so not read: rollout" in page
-    assert len(packed(page)) == 1
 
 
 @settings(max_examples=examples(10))
@@ -217,12 +141,6 @@ def test_a_reader_stays_in_its_budget_and_says_what_it_left_out(budget, most):
     assert scores == sorted(scores)
     note = f"The worst {len(shown)} of 40 rollouts"
     assert any(note in one for one in fitted.notes) == (len(shown) < 40)
-
-
-def test_a_reader_with_room_for_all_rollouts_says_nothing_of_any_left_out():
-    fitted = pack_rollouts("x", read_rollouts(many(), 40), 10**6)
-    assert len(unpacked(fitted.text)["rollouts"]) == 40
-    assert fitted.notes == []
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -247,18 +165,6 @@ def many():
     return MANY[-1:]
 
 
-@pytest.mark.long
-def test_a_result_of_a_megabyte_is_cut_and_says_by_how_much(tmp_path):
-    endless = [says("", {"item": "x" * 1_000_000}, "y" * 1_000_000), says("z" * 1_000_000)]
-    run = write_live(tmp_path / "run", {"base": [apple(endless, 0.0)]})
-    page = read_page(run)
-    assert len(page) < 300_000 and "texts are cut after 20,000 characters" in page
-    [data] = packed(page)
-    [one] = data["rollouts"]
-    assert one[9][0][2][0][0].endswith("[980,000 more characters]")
-    assert len(json.dumps(data)) < 200_000
-
-
 def evil_run(folder):
     text = EVIL + BIDI
     turns = [says(text, {"item": text}, text, failed=True, user=text), says(text, problem=text)]
@@ -274,36 +180,6 @@ def test_a_worlds_text_never_becomes_markup(tmp_path):
     evil = next(one for one in data["rollouts"] if one[0] == EVIL + BIDI)
     assert evil[9][0][2] == [[EVIL + BIDI, True]] and evil[4] == EVIL + BIDI
     assert "<img" not in (run / "report.md").read_text(encoding="utf-8")
-
-
-def test_the_markdown_lists_the_worst_and_what_ended_them(run):
-    read_page(run)
-    report = (run / "report.md").read_text(encoding="utf-8")
-    live = report[report.index("### Rollouts") : report.index("### How it was measured")]
-    assert "7 of 10 rollouts failed." in live and live.count("\n- ") == 5
-    assert (
-        "- task plum, sft, greedy: no score; 1 calls, 0 failed; ended by world (call ended: the "
-        "process is gone); leaves the best (task plum, base, greedy) at turn 1."
-    ) in live
-    stage = report[report.index("## Rollouts of rollout") :]
-    assert "1 of 2 rollouts failed." in stage and "task apple, sft, rollout 0: env 0;" in stage
-
-
-def test_a_live_evaluation_has_no_part_about_recorded_prompts(run):
-    page = read_page(run)
-    assert "Predictions" not in page and "Tools confused" not in page
-    assert "2 models on 3 tasks of" in re.sub(r"\s+", " ", page)
-    assert EXPLANATIONS["ended_by_world"].replace("'", "&#39;") in page
-
-
-def test_files_of_an_evaluation_are_those_of_its_models(run):
-    [evaluation] = read_run(run).evaluations
-    files = [(one.model, one.path.name, one.sampled) for one in files_of(evaluation)]
-    assert files == [
-        ("base", "trajectories.jsonl", False),
-        ("sft", "trajectories.jsonl", False),
-        ("sft", "samples.jsonl", True),
-    ]
 
 
 CHOOSE = """(label, value) => {
@@ -323,21 +199,6 @@ needs_browser = pytest.mark.skipif(
 def chromium():
     with browser() as page:
         yield page
-
-
-@pytest.mark.long
-@pytest.mark.browser
-@needs_browser
-@pytest.mark.parametrize(("width", "dark"), list(itertools.product((1280, 390), (False, True))))
-def test_it_renders_without_errors_and_without_sideways_scrolling(
-    run, chromium, tmp_path, width, dark
-):
-    read_page(run)
-    chromium.open(run / "report.html", width=width, dark=dark)
-    assert chromium.errors == []
-    assert chromium.value("document.documentElement.scrollWidth") <= width
-    assert chromium.value(ROWS) == 10
-    (tmp_path / "rollouts.png").write_bytes(chromium.screenshot())
 
 
 @pytest.mark.long
@@ -381,79 +242,3 @@ def test_a_conversation_has_all_that_was_said_and_the_turn_at_which_it_leaves_th
     chromium.value("document.querySelector('.detail .note a').click()")
     chromium.wait(f"{OPENED} === 'apple / sft / greedy'")  # past the filter that hid it
     assert chromium.value(ROWS) == 10 and chromium.errors == []
-
-
-@pytest.mark.long
-@pytest.mark.browser
-@needs_browser
-def test_it_filters_by_outcome_end_task_and_text_and_a_failure_is_a_click_away(run, chromium):
-    read_page(run)
-    chromium.open(run / "report.html", width=1280)
-    counts = {
-        ("outcome", "failed"): 7,
-        ("outcome", "full"): 3,
-        ("outcome", "unreadable"): 1,
-        ("ended by", "turns"): 1,
-        ("ended by", "world"): 1,
-        ("task", "apple"): 6,
-        ("text", "no melon"): 1,
-        ("text", "nobody said this"): 0,
-    }
-    for (label, value), count in counts.items():
-        chromium.value(f"({CHOOSE})('{label}', '{value}')")
-        assert chromium.value(ROWS) == count, (label, value)
-        default = "any" if label == "outcome" else ""
-        chromium.value(f"({CHOOSE})('{label}', '{default}')")
-    chromium.value(f"({CHOOSE})('task', 'apple')")
-    click = "[...document.querySelector('.controls').querySelectorAll('button')].at(-1).click()"
-    first = chromium.value(OPENED)
-    seen = [chromium.value(f"{click}, {OPENED}") for _ in range(3)]
-    assert seen == ["apple / sft / rollout 2", "apple / base / greedy", first]
-    press = "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: '%s', bubbles: true}))"  # noqa: E501
-    chromium.value("document.querySelector('.list button').focus()")
-    chromium.value(press % "ArrowDown")
-    assert chromium.value(OPENED) == "apple / sft / rollout 2"
-    chromium.value(press % "ArrowUp")
-    assert chromium.value(OPENED) == first
-    assert chromium.errors == []
-
-
-@pytest.mark.long
-@pytest.mark.browser
-@needs_browser
-def test_long_results_are_folded_and_nothing_is_read_as_html(chromium, tmp_path):
-    page = evil_run(tmp_path / "run") / "report.html"
-    read_page(page.parent)
-    chromium.open(page, width=390)
-    assert chromium.errors == [] and chromium.value("document.images.length") == 0
-    text = json.dumps(EVIL + BIDI)
-    assert chromium.value(f"document.querySelector('.turn.failed pre').textContent === {text}")
-    assert chromium.value("document.documentElement.scrollWidth") <= 390
-    endless = [says("", {"item": "x"}, "y" * 1_000_000), says("Done.")]
-    run = write_live(tmp_path / "long", {"base": [apple(endless, 0.0)]})
-    read_page(run)
-    chromium.open(run / "report.html", width=390)
-    folded = "document.querySelector('.turn.result details')"
-    assert not chromium.value(f"{folded}.open")
-    assert chromium.value(f"{folded}.innerText.length") < 400
-    assert chromium.value(f"{folded}.querySelector('pre').textContent.length") > 20_000
-    assert chromium.value("document.documentElement.scrollWidth") <= 390
-
-
-@pytest.mark.long
-def test_the_page_of_many_rollouts_stays_small(tmp_path):
-    words = [f"word{n}" for n in range(500)]
-    long = [says(" ".join(words), {"item": "x"}, " ".join(words[::-1])) for _ in range(3)]
-    done = [apple(long, n % 3 / 2, sample=n) for n in range(600)]
-    stage(
-        tmp_path / "run/rollout",
-        {"command": "rollout", "settings": {"model": "m", "num_samples": 600}, "inputs": {}},
-        {"trajectories.jsonl": map(msgspec.to_builtins, done)},
-        {},
-    )
-    page = read_page(tmp_path / "run")
-    assert len(page) < 5_000_000
-    [data] = packed(page)
-    shown = len(data["rollouts"])
-    assert shown == 500 and f"The worst {shown} of 600 rollouts" in page
-    assert {one[6][0] for one in data["rollouts"]} == {0.0, 0.5, 1.0}

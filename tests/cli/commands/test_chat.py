@@ -13,9 +13,8 @@ from support.samples import OSLO, WEATHER_TOOL
 
 import agentlite
 from agentlite.cli.main import main
-from agentlite.core.errors import UserError
 from agentlite.core.records import Call
-from agentlite.deploy.tool_results import executed, read_toolbox, recorded
+from agentlite.deploy.tool_results import executed
 
 CALL = Call("get_weather", {"city": "Oslo"})
 SAID = [
@@ -80,12 +79,6 @@ def test_the_person_types_the_result(chat, tools):
     assert code == 0 and messages(out) == SAID
 
 
-def test_without_json_stdout_holds_what_the_model_says_as_it_says_it(chat, tools):
-    code, out, _ = chat(f"{OSLO['content']}\n4 mm\n", "--tools", tools)
-    call, answer = out.splitlines()[0], out.splitlines()[-1]
-    assert code == 0 and "<tool_call>" in call and answer == "Yes, 4 mm." and "4 mm" not in call
-
-
 def test_functions_of_ones_own_are_run(chat, tools, tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text(
@@ -106,64 +99,6 @@ def test_a_talk_is_saved_replayed_and_learned_from(chat, tools, tmp_path, tiny_m
         str(saved), run=str(tmp_path / "run"), model=str(tiny_model), protocol="hermes", test=0.0
     )
     assert result.figures["kept"] == 1 and result.figures["duplicates"] == 1
-
-
-def test_a_result_that_is_not_there_is_an_error_that_names_the_call_and_keeps_the_turns_before(
-    chat, tools, tmp_path
-):
-    saved = tmp_path / "talks.jsonl"
-    code, _, err = chat(
-        f"{OSLO['content']}\n4 mm\n{OSLO['content']}\n", "--tools", tools, "--save", saved
-    )
-    kept = json.loads(saved.read_text(encoding="utf-8"))["messages"]
-    if code == 0:  # it may answer the second time without a call
-        assert len(kept) > len(SAID)
-    else:
-        assert code == 2 and "where the result of get_weather(" in err and len(kept) == len(SAID)
-
-
-def test_asides(chat, tools):
-    typed = f"/tools\n/undo\n{OSLO['content']}\n4 mm\n/undo\n/prompt\n"
-    code, out, err = chat(typed, "--tools", tools, "--json")
-    assert code == 0 and json.loads(out)["messages"] == []
-    assert "there is nothing to take back" in err and "(taken back)" in err
-    assert "<|im_start|>user" in err and OSLO["content"] not in err  # the prompt shows what is left
-
-
-def test_what_cannot_be_gone_on_from_is_taken_back(chat, tools):
-    code, out, err = chat(
-        f"<|im_end|>\n{'wet ' * 900}\n{OSLO['content']}\n4 mm\n", "--tools", tools, "--json"
-    )
-    assert code == 0 and messages(out) == SAID
-    assert (
-        "<|im_end|>" in err
-        and "--max-length is 512" in err
-        and err.count("this turn is taken back") == 2
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("{", "is not JSON"),
-        ("[]", "holds no tool"),
-        ('[{"type": "function"}]', "E212"),
-        ("3", "E2"),
-        (json.dumps([WEATHER_TOOL] * 2), "two tools named get_weather"),
-        ('[{"name": "f", "parameters": {"type": "object", "properties": 3}}]', "E211"),
-    ],
-)
-def test_a_file_that_holds_no_tools(tools, text, told):
-    tools.write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=told) as caught:
-        read_toolbox(str(tools))
-    assert caught.value.location == str(tools) and caught.value.fix
-
-
-def test_tools_are_found_in_a_row_of_data_too(tools):
-    row = json.dumps({"messages": [OSLO], "tools": [WEATHER_TOOL]})
-    tools.write_text(f"{row}\n{row}\n", encoding="utf-8")
-    assert [tool.name for tool in read_toolbox(str(tools))] == ["get_weather"]
 
 
 @pytest.mark.long
@@ -193,28 +128,6 @@ def test_a_file_without_the_function_is_told_before_the_model_is_loaded(chat, to
     mine.write_text("def weather(city): ...\n", encoding="utf-8")
     code, _, err = chat("", "--tools", tools, "--exec", mine)
     assert code == 2 and "get_weather" in err and "loading" not in err
-
-
-def test_recorded_results_come_in_their_order(tmp_path):
-    def dialog(result: str) -> str:
-        call = {
-            "id": "a",
-            "type": "function",
-            "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'},
-        }
-        said = [
-            OSLO,
-            {"role": "assistant", "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": "a", "content": result},
-            {"role": "assistant", "content": "Well."},
-        ]
-        return json.dumps({"messages": said, "tools": [WEATHER_TOOL]})
-
-    path = tmp_path / "dialogs.jsonl"
-    path.write_text(f"{dialog('dry')}\n{dialog('wet')}\n", encoding="utf-8")
-    result = recorded(str(path))
-    assert [result(CALL) for _ in range(3)] == ["dry", "wet", "wet"]
-    assert result(Call("get_weather", {"city": "Lima"})) is None
 
 
 def read_tool() -> Any:
