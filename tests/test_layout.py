@@ -41,7 +41,6 @@ CORE = {
     "openai_client",
     "optional_deps",
     "plain_words",
-    "process_guard",
     "records",
     "reject_codes",
     "row_files",

@@ -6,15 +6,11 @@ import inspect
 import json
 import multiprocessing
 import os
-import pickle
 import signal
-import socket
 import sys
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from multiprocessing import resource_tracker
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
@@ -22,16 +18,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite.core import process_guard
 from agentlite.core.errors import UserError
 
 LOADING = 60.0  # seconds to start the child and import the user's files
 CLOSED = 5.0  # seconds within which a child whose connection is closed should have ended
-LONGEST_WAIT = 1e6  # seconds; a socket takes no infinity
+LONGEST_WAIT = 1e6  # seconds; a poll takes no infinity
 LONGEST = 200  # characters of what an exception says
-LONGEST_ANSWER = 16 << 20  # bytes
 MEMORY = 16.0  # GiB
-FORKSERVER = process_guard.AVAILABLE  # macOS has libraries that do not survive a fork
+FORKSERVER = sys.platform == "linux"  # macOS has libraries that do not survive a fork
 loop: Any = None  # of a child, in which what it awaits runs
 
 
@@ -43,24 +37,12 @@ class Named(NamedTuple):
     define: str = "def {}(...):"
 
 
-class Refusal(NamedTuple):
-    """What the child could not load: the parts of a UserError."""
-
-    problem: str
-    fix: str
-    location: str
-
-
-class LostChildError(Exception):
-    """There will be no answer; the text says what the child did."""
-
-
 class UserCode:
     """Functions of the user's. All run in one child process, which is replaced when it is lost.
 
     `use` runs in the child: (function, payload) -> (a value that JSON can hold, problem or ""). It
-    must be defined at the top of a module, so that the child can import it. `seconds` bound a
-    question and its answer together, `memory` (GiB) each process of the child.
+    must be defined at the top of a module, so that the child can import it. `seconds` bound an
+    answer, `memory` (GiB) the child and each process that it starts.
     """
 
     def __init__(
@@ -72,126 +54,70 @@ class UserCode:
     ):
         self.named, self.use, self.seconds, self.memory = named, use, seconds, memory
         self.child: BaseProcess | None = None
-        self.questions = 0
 
     def start(self) -> None:
         """Raises UserError 2 where a file cannot be imported or has no such function."""
-        self.socket, theirs = socket.socketpair()
+        context: Any = multiprocessing.get_context("forkserver" if FORKSERVER else "spawn")
+        if FORKSERVER:
+            context.set_forkserver_preload([__name__, self.use.__module__, *_of_main()])
+        self.connection, theirs = context.Pipe()
+        arguments = (theirs, self.named, self.use, self.memory, {**os.environ})
+        self.child = context.Process(target=_serve, args=arguments, daemon=True)
         try:
-            with _held_back():
-                self.child = self._started(theirs)
-            if FORKSERVER:
-                socket.send_fds(self.socket, [b"\n"], [2])
+            self.child.start()
             # our copy of the child's end: while it is open, no EOF would say that the child ended
             theirs.close()
-            refusal, _ = self._answer(0, time.monotonic() + LOADING)
-        except TimeoutError:
-            refusal = (
-                f"not imported within {LOADING:g} s.",
-                "Do less at import.",
-                self.named[0].file,
-            )
-        except LostChildError as lost:
-            refusal = (
-                f"the process that imports it {lost}.",
-                "A script that calls agentlite does so under `if __name__ == '__main__':`.",
-                self.named[0].file,
-            )
+            refusal, problem = self._answer(LOADING)
         except BaseException:
             self.stop()
             raise
+        if problem:
+            refusal = (
+                f"the process that imports it {problem}.",
+                "Do less at import. A script that calls agentlite does so under `if __name__ == "
+                "'__main__':`.",
+                self.named[0].file,
+            )
         if refusal:
             self.stop()
             problem, fix, location = refusal
             raise UserError(problem, fix, location=location)
 
-    def _started(self, theirs: socket.socket) -> BaseProcess:
-        """Each child is forked from a clean process that has imported this module already: that
-        takes milliseconds, and the start of an interpreter takes a tenth of a second.
-        """
-        arguments = (theirs, self.named, self.use, self.memory, {**os.environ})
-        if FORKSERVER:
-            context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload([__name__, self.use.__module__, *_of_main()])
-            forked = context.Process(target=_serve, args=arguments, daemon=True)
-            # OSError: its socket is a file, and a long TMPDIR makes the path too long
-            with contextlib.suppress(OSError):
-                forked.start()
-                return forked
-        spawned = multiprocessing.get_context("spawn").Process(
-            target=_serve, args=arguments, daemon=True
-        )
-        spawned.start()
-        return spawned
-
     def ask(self, function: str, payload: object) -> tuple[Any, str]:
         """What `use` returns; or None and why there is nothing."""
         if self.child is None:
             self.start()
-        self.questions += 1
-        deadline = time.monotonic() + min(self.seconds, LONGEST_WAIT)
         try:
             with contextlib.suppress(ConnectionError):  # it has ended: the answer says how
-                self.socket.settimeout(_left(deadline))
-                self.socket.sendall(pickle.dumps((self.questions, function, payload)))
-            return self._answer(self.questions, deadline)
-        except TimeoutError:
-            self.stop()
-            return None, f"took longer than {self.seconds:g} s"
-        except LostChildError as lost:
-            self.stop()
-            return None, str(lost)
+                self.connection.send((function, payload))
+            return self._answer(self.seconds)
         except BaseException:  # an interrupt: what is under way is of no use to the next question
             self.stop()
             raise
 
     def stop(self) -> None:
         if self.child is not None and self.child.pid is not None:
-            # alive: the number of a process that has ended may be another's, as its server reaps it
-            if process_guard.STOP and self.child.is_alive():
-                with contextlib.suppress(OSError):
-                    os.kill(self.child.pid, process_guard.STOP)
-                    os.kill(self.child.pid, signal.SIGCONT)  # user code may have stopped it
-                self.child.join(2 * process_guard.ENDING)
             if self.child.is_alive():
-                # Without a guard, its group. OSError: it does not lead one yet. AttributeError: a
-                # system without groups.
+                # OSError: it does not lead a group yet. AttributeError: a system without groups.
                 with contextlib.suppress(OSError, AttributeError):
                     os.killpg(self.child.pid, signal.SIGKILL)
-                # the child too, where it leads no group yet; joined, so that no zombie is left
                 self.child.kill()
             self.child.join()
-            self.socket.close()
+            self.connection.close()
         self.child = None
 
-    def _answer(self, number: int, deadline: float) -> tuple[Any, str]:
-        """The child's line about a question. Raises TimeoutError, or LostChildError where there
-        will be none: user code can write into the socket too, close it, or end the child.
-        """
-        line = bytearray()
-        while not line.endswith(b"\n"):
-            if len(line) > 2 * LONGEST_ANSWER:
-                raise LostChildError("wrote without end into the connection of agentlite")
-            self.socket.settimeout(_left(deadline))
-            try:
-                piece = self.socket.recv(1 << 20)
-            except ConnectionError:
-                piece = b""
-            if not piece:
-                assert self.child
-                self.child.join(CLOSED)
-                code = self.child.exitcode
-                raise LostChildError(
-                    "closed its connection" if code is None else f"ended with exit code {code}"
-                )
-            line += piece
+    def _answer(self, seconds: float) -> tuple[Any, str]:
+        """Where there will be none, the child is stopped, and the problem says what it did."""
         try:
-            answered, value, problem = msgspec.json.decode(line, type=tuple[int, Any, str])
-        except msgspec.DecodeError:
-            answered = -1
-        if answered != number:
-            raise LostChildError("wrote into the connection of agentlite")
-        return value, problem
+            if self.connection.poll(min(seconds, LONGEST_WAIT)):
+                return msgspec.json.decode(self.connection.recv_bytes(), type=tuple[Any, str])
+            problem = f"took longer than {seconds:g} s"
+        except (EOFError, ConnectionError):
+            assert self.child
+            self.child.join(CLOSED)
+            problem = f"ended with exit code {self.child.exitcode}"
+        self.stop()
+        return None, problem
 
 
 def _of_main() -> list[str]:
@@ -203,88 +129,70 @@ def _of_main() -> list[str]:
     return sorted(name for name in names if name.startswith("agentlite."))
 
 
-def _left(deadline: float) -> float:
-    """Seconds until then. Raises TimeoutError."""
-    if (left := deadline - time.monotonic()) <= 0:
-        raise TimeoutError
-    return left
-
-
 def _serve(
-    theirs: socket.socket,
+    theirs: Connection,
     named: Sequence[Named],
     use: Callable[..., tuple[Any, str]],
     memory: float,
     environment: Mapping[str, str],
 ) -> None:
     """What the child does, as the leader of a group of its own: a signal to the parent's is the
-    parent's to answer. The process that it is forked from may have the environment and the stderr
-    of an earlier time: the present ones are sent.
+    parent's to answer. The process that it is forked from may have the environment of an earlier
+    time: the present one is sent.
     """
-    # ignored first, unblocked last: a signal that waited since the start ends nothing; not by
-    # SIG_IGN, which the programs that the user's code starts would inherit
-    for number in _ending():
-        signal.signal(number, lambda *_: None)
     if hasattr(os, "setsid"):
         os.setsid()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ending())
-    if FORKSERVER:
-        _, (stderr,), *_ = socket.recv_fds(theirs, 1, 1)
-        os.dup2(stderr, 2)
-        os.close(stderr)
-        os.environ.clear()
-        os.environ.update(environment)
-    if process_guard.AVAILABLE:
-        parent = multiprocessing.parent_process()
-        assert parent
-        process_guard.fork_under_guard(parent.sentinel, theirs.fileno())
-        process_guard.limit_memory(memory)
-    else:
-        threading.Thread(target=end_with_parent, args=(True,), daemon=True).start()
+    os.environ.clear()
+    os.environ.update(environment)
+    threading.Thread(target=end_with_parent, args=(True,), daemon=True).start()
+    _limit_memory(memory)
     # what the user's code prints goes to stderr: stdout holds the result of the command
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     loaded = _load(named)
-    theirs.sendall(_line(0, None if isinstance(loaded, dict) else loaded, ""))
+    theirs.send_bytes(_encoded(None if isinstance(loaded, dict) else loaded, ""))
     if not isinstance(loaded, dict):
         return
     files = {name.function: name.file for name in named}
-    questions = theirs.makefile("rb")
     while True:
         try:
-            number, function, payload = pickle.load(questions)
+            function, payload = theirs.recv()
         except EOFError:
             return
-        theirs.sendall(_answered(number, loaded[function], payload, use, files[function], memory))
+        theirs.send_bytes(_answered(loaded[function], payload, use, files[function]))
 
 
 def _answered(
-    number: int,
     function: Callable[..., object],
     payload: object,
     use: Callable[..., tuple[Any, str]],
     file: str,
-    memory: float,
 ) -> bytes:
     try:
-        line = _line(number, *use(function, payload))
-        if len(line) > LONGEST_ANSWER:
-            line = _line(number, None, f"returned more than {LONGEST_ANSWER >> 20} MiB")
-        return line
-    except MemoryError as error:
-        problem = f"needed more than {memory:g} GiB of memory"
-        return _line(number, None, f"{problem} ({file}{_place(error, function, file)})")
+        return _encoded(*use(function, payload))
     except BaseException as error:
-        problem = f"raised {_described(error)} ({file}{_place(error, function, file)})"
-        return _line(number, None, problem)
+        problem = f"raised {_described(error)} ({file}{_last_line(error, file)})"
+        return _encoded(None, problem)
 
 
-def _line(number: int, value: object, problem: str) -> bytes:
-    """One line of JSON. Half a character, as `'\\ud83d'` is, becomes U+FFFD: nothing could store it
-    or send it to a model.
+def _encoded(value: object, problem: str) -> bytes:
+    """JSON. Half a character, as `'\\ud83d'` is, becomes U+FFFD: nothing could store it or send it
+    to a model.
     """
-    text = json.dumps([number, value, problem], ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode() + b"\n"
+    text = json.dumps([value, problem], ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+
+
+def _limit_memory(gibibytes: float) -> None:
+    """Of private memory, so that what a GPU driver only reserves does not count. Systems other than
+    Linux have no such limit.
+    """
+    if sys.platform == "linux":
+        import resource
+
+        size, hard = int(min(gibibytes * 2**30, 2**62)), resource.getrlimit(resource.RLIMIT_DATA)[1]
+        if hard == resource.RLIM_INFINITY or size < hard:
+            resource.setrlimit(resource.RLIMIT_DATA, (size, size))
 
 
 def awaited(value: object) -> Any:
@@ -309,21 +217,6 @@ async def _items(generator: AsyncIterator[object]) -> list[object]:
     return [one async for one in generator]
 
 
-def end_loop() -> None:
-    """Ends what is still under way in the loop. The next value that is awaited begins another."""
-    global loop
-    if loop is None:
-        return
-    import asyncio
-
-    if left := asyncio.all_tasks(loop):
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.wait(left))
-    loop.close()
-    loop = None
-
-
 def end_with_parent(leads: bool = False) -> None:
     """A process that hangs, or waits for more to do, would outlive a parent that is killed.
     `leads`: its group ends as well.
@@ -336,29 +229,8 @@ def end_with_parent(leads: bool = False) -> None:
     os._exit(1)
 
 
-def _ending() -> list[signal.Signals]:
-    return [
-        getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-    ]
-
-
-@contextmanager
-def _held_back() -> Iterator[None]:
-    """Signals that come while a child is started reach it when it ignores them, and the parent
-    right after.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # which lets signals through again once it has started
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ending())
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | Refusal:
+def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | tuple[str, str, str]:
+    """The functions by name; or the parts of a UserError."""
     functions: dict[str, Callable[..., Any]] = {}
     modules: dict[str, Any] = {}
     for file, function, define in named:
@@ -367,18 +239,11 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | Refusal:
                 modules[file] = _imported(Path(file).resolve())
             except BaseException as error:
                 location = f"{file}{_last_line(error, file)}"
-                return Refusal(
-                    f"cannot be imported: {_described(error)}.", "Fix the file.", location
-                )
+                return (f"cannot be imported: {_described(error)}.", "Fix the file.", location)
         candidate = getattr(modules[file], function, None)
         if not callable(candidate):
-            kind = "class" if define.startswith("class") else "function"
-            what = f"no {kind}" if candidate is None else f"no {kind}, but something else, called"
-            return Refusal(
-                f"has {what} {function}.",
-                f"Define `{define.format(function)}` in it, or name another.",
-                file,
-            )
+            fix = f"Define `{define.format(function)}` in it, or name another."
+            return (f"has no function {function}.", fix, file)
         functions[function] = candidate
     return functions
 
@@ -398,23 +263,12 @@ def _imported(path: Path) -> object:
 
 
 def _described(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except BaseException:  # the user's own exception may fail to print
-        text = ""
+    text = str(error)
     return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
 def one_line(text: str) -> str:
     return " ".join(text.split())[:LONGEST]
-
-
-def _place(error: BaseException, function: Callable[..., object], file: str) -> str:
-    """`:12`, the last line of the user's file on the way to the error; or the function's first, if
-    it was not even entered.
-    """
-    code = getattr(function, "__code__", None)
-    return _last_line(error, file) or (f":{code.co_firstlineno}" if code else "")
 
 
 def _last_line(error: BaseException, file: str) -> str:

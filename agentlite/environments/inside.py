@@ -12,7 +12,7 @@ from typing import Any
 
 from agentlite.core.call_results import as_text, no_tool, says_error
 from agentlite.core.records import plain
-from agentlite.core.user_code import awaited, end_loop, one_line
+from agentlite.core.user_code import awaited, one_line
 from agentlite.environments.tool_schema import SchemaError, as_hinted, tool_schema
 
 # methods that are not tools: the first two are TRL's
@@ -51,7 +51,6 @@ def _answered(make: Callable[[], Any], what: str, *arguments: Any) -> Any:
         os.environ["TZ"] = "UTC"  # the same times of day on every machine
         time.tzset()
         _hook("close")
-        end_loop()
         world = make()
         return None
     if what == "reset":

@@ -1,8 +1,7 @@
 """A world in a process of its own: reset, called, asked for its scores; what it breaks is its own.
 
-A process is started for each world, under a guard (core/process_guard.py), with a time limit for
-each question and a memory limit. So worlds never see each other, and one that hangs, forks, prints
-without end or dies costs its own rollout.
+A process is started for each world, with a time limit for each question and a memory limit. So
+worlds never see each other, and one that hangs or dies costs its own rollout.
 """
 
 from collections.abc import Collection

@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ STARTS = """
 import os, subprocess, sys, time
 
 def starts(folder):
-    sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    sleeper = subprocess.Popen(["sleep", "600"])
     open(folder + "/pids.partial", "w").write(f"{os.getpid()} {sleeper.pid}")
     os.rename(folder + "/pids.partial", folder + "/pids")
     time.sleep(600)
@@ -39,9 +38,6 @@ def doubled(number): return 2 * number
 def slow(seconds): time.sleep(seconds); return "slept"
 def dies(code): os._exit(code)
 def long(length): raise ValueError("x" * length)
-class Odd(Exception):
-    def __str__(self): raise RuntimeError
-def odd(_): raise Odd
 def lines(_): raise ValueError("one\\n two\\t three")
 def pid(_): return os.getpid()
 def ends_a_program(number):
@@ -78,19 +74,6 @@ def test_what_a_function_has_started_does_not_outlive_a_parent_that_is_killed(tm
             os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("leads", [False, True])
-def test_a_child_ends_with_its_parent_and_only_a_leader_takes_its_group_along(leads, monkeypatch):
-    """A worker shares the group of its parent: a signal to it would reach whoever started it."""
-    calls: list[object] = []
-    parent = SimpleNamespace(join=lambda: calls.append("the parent has ended"))
-    monkeypatch.setattr(user_code.multiprocessing, "parent_process", lambda: parent)
-    monkeypatch.setattr(os, "killpg", lambda *given: calls.append(given))
-    monkeypatch.setattr(os, "_exit", calls.append)
-    user_code.end_with_parent(*([True] if leads else []))
-    group = [(0, signal.SIGKILL)] if leads else []
-    assert calls == ["the parent has ended", *group, 1]
-
-
 @pytest.fixture(scope="module")
 def code(tmp_path_factory):
     file = tmp_path_factory.mktemp("code") / "mine.py"
@@ -118,16 +101,6 @@ def test_one_child_answers_until_it_is_lost_and_another_takes_its_place(code):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_ends_a_program_that_a_function_has_started_and_not_the_child(
-    code, number, monkeypatch
-):
-    monkeypatch.setattr(code, "seconds", 20.0)
-    assert code.ask("is_sent", number) == ("goes on", "")
-    assert code.ask("ends_a_program", number) == (-number, "")
-
-
-@pytest.mark.long
 def test_an_interrupt_of_the_start_leaves_no_child(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text("def f(_): return 1", encoding="utf-8")
     made = UserCode([Named(str(tmp_path / "mine.py"), "f")], called, 5.0)
@@ -144,17 +117,6 @@ def test_an_interrupt_of_the_start_leaves_no_child(tmp_path, monkeypatch):
     assert made.child is None and not children[0].is_alive()
     assert made.ask("f", None) == (1, "")
     made.stop()
-
-
-@pytest.mark.long
-def test_importing_may_take_longer_than_a_call(tmp_path):
-    file = tmp_path / "slow.py"
-    file.write_text("import time\ntime.sleep(0.5)\ndef doubled(number): return 2 * number\n")
-    made = UserCode([Named(str(file), "doubled")], called, 0.2)
-    try:
-        assert made.ask("doubled", 4) == (8, "")
-    finally:
-        made.stop()
 
 
 @pytest.mark.long
@@ -190,30 +152,11 @@ def test_the_words_of_an_exception_are_one_short_line(code):
     file = code.named[0].file
     assert code.ask("lines", None) == (
         None,
-        f"raised ValueError: one two three ({file}:11)",
+        f"raised ValueError: one two three ({file}:8)",
     )
-    assert code.ask("odd", None) == (None, f"raised Odd ({file}:10)")
     problem = code.ask("long", 1000)[1]
-    head = "ValueError: "
-    assert problem == f"raised {head}{'x' * (LONGEST - len(head))} ({file}:7)"
+    assert problem.startswith("raised ValueError: xxx") and len(problem) < LONGEST + 200
     assert one_line(" a \n\t b ") == "a b" and len(one_line("x" * 1000)) == 200
-
-
-@pytest.mark.long
-def test_each_of_two_files_of_one_name_keeps_its_own_functions(tmp_path):
-    for folder, number in (("a", 1), ("b", 2)):
-        (tmp_path / folder).mkdir()
-        text = f"def {folder}(_): return {number}\ndef fails_{folder}(_): 1 / 0\n"
-        (tmp_path / folder / "mine.py").write_text(text, encoding="utf-8")
-    files = {name: str(tmp_path / name / "mine.py") for name in "ab"}
-    named = [Named(files[name], f"{kind}{name}") for name in "ab" for kind in ("", "fails_")]
-    made = UserCode(named, called, 5.0)
-    try:
-        for name, number in (("a", 1), ("b", 2)):
-            assert made.ask(name, None) == (number, "")
-            assert made.ask(f"fails_{name}", None)[1].endswith(f"({files[name]}:2)")
-    finally:
-        made.stop()
 
 
 # what a file does with its own classes and its own name; each f() is then "ok"
@@ -310,11 +253,9 @@ def prints(at):
 prints("import")
 """
 ASKS = """
-from agentlite.core import process_guard, user_code
+from agentlite.core import user_code
 from agentlite.core.user_code import Named, UserCode
-if not GUARDED:  # a system that has no guard; the child begins with these lines too
-    process_guard.AVAILABLE = user_code.FORKSERVER = False
-    process_guard.STOP = None
+user_code.FORKSERVER = FORKED
 def called(function, payload): return function(payload), ""
 
 if __name__ == "__main__":
@@ -326,11 +267,11 @@ if __name__ == "__main__":
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("guarded", [True, False])
-def test_all_that_a_function_prints_goes_to_stderr_however_it_is_printed(tmp_path, guarded):
+@pytest.mark.parametrize("forked", [True, False])
+def test_all_that_a_function_prints_goes_to_stderr_however_it_is_printed(tmp_path, forked):
     """stdout holds the result of the command."""
     (tmp_path / "prints.py").write_text(PRINTS, encoding="utf-8")
-    (tmp_path / "asks.py").write_text(ASKS.replace("GUARDED", str(guarded)), encoding="utf-8")
+    (tmp_path / "asks.py").write_text(ASKS.replace("FORKED", str(forked)), encoding="utf-8")
     command = [sys.executable, str(tmp_path / "asks.py")]
     done = processes.run(
         command, capture_output=True, text=True, cwd=tmp_path, env=processes.environment()
@@ -346,26 +287,52 @@ def test_a_file_that_takes_too_long_to_import_is_refused_by_its_name(tmp_path, m
     monkeypatch.setattr(user_code, "LOADING", 0.3)
     (tmp_path / "mine.py").write_text("import time; time.sleep(60)", encoding="utf-8")
     made = UserCode([Named(str(tmp_path / "mine.py"), "f")], called, 5.0)
-    with pytest.raises(UserError, match=r"not imported within 0\.3 s") as refused:
+    with pytest.raises(UserError, match=r"longer than 0\.3 s") as refused:
         made.start()
     assert refused.value.location == str(tmp_path / "mine.py") and made.child is None
 
 
-@pytest.mark.long
-def test_what_is_no_file_of_python_is_refused(tmp_path):
-    (tmp_path / "mine.txt").write_text("def f(_): ...", encoding="utf-8")
-    made = UserCode([Named(str(tmp_path / "mine.txt"), "f")], called, 5.0)
-    with pytest.raises(UserError, match=r"ImportError: it is not a \.py file"):
-        made.start()
+ODD = """
+import os, signal
+def raises(_): raise ValueError("no")
+def exits(_): raise SystemExit(4)
+def ends(_): os._exit(4)
+def kills_its_group(_): os.kill(0, signal.SIGKILL)
+def recursion(_): return recursion(_)
+def takes_memory(_): return len(bytearray(8 << 30))
+def half_a_character(_): return "a\\ud800b"
+def half_an_error(_): raise ValueError("\\ud83d and \\udcff")
+def returns_nan(_): return float("nan")
+def an_object(_): return object()
+async def awaits(_): return "ok"
+"""
+OUTCOMES = {
+    "raises": "raised ValueError: no",
+    "exits": "raised SystemExit: 4",
+    "ends": "ended with exit code 4",
+    "kills_its_group": f"ended with exit code -{signal.SIGKILL:d}",
+    "recursion": "raised RecursionError",
+    "takes_memory": "raised MemoryError",
+    "half_a_character": "a\ufffdb",
+    "half_an_error": "raised ValueError: \ufffd and \ufffd",
+    "returns_nan": "raised ValueError",
+    "an_object": "raised TypeError",
+    "awaits": "ok",
+}
+
+
+def awaited_too(function: Callable[[Any], Any], payload: Any) -> tuple[Any, str]:
+    return user_code.awaited(function(payload)), ""
 
 
 @pytest.mark.long
-def test_signals_that_were_held_back_reach_the_parent_after_the_start(code):
-    code.stop()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    code.start()
-    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
-    with user_code._held_back():
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= blocked
-    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+def test_each_function_has_an_answer_or_a_reason_why_it_has_none(tmp_path):
+    file = tmp_path / "odd.py"
+    file.write_text(ODD, encoding="utf-8")
+    made = UserCode([Named(str(file), name) for name in OUTCOMES], awaited_too, 5.0, memory=0.5)
+    try:
+        for name, outcome in OUTCOMES.items():
+            value, problem = made.ask(name, None)
+            assert (value == outcome and not problem) or problem.startswith(outcome), name
+    finally:
+        made.stop()

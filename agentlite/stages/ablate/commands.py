@@ -1,6 +1,7 @@
 """The commands of cells, each in a process of its own: answers, time, memory, and a journal."""
 
 import contextlib
+import ctypes
 import json
 import os
 import shlex
@@ -18,7 +19,6 @@ from msgspec import Struct
 
 from agentlite.core import console
 from agentlite.core.errors import DISK, GATE, LOCKED, OTHER_PLAN, UserError
-from agentlite.core.process_guard import die_with_parent
 from agentlite.core.row_files import Appender, disk_errors, whole_lines_end
 from agentlite.engine.signals import Stopped
 from agentlite.workspace import run_folder
@@ -88,7 +88,7 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> CommandRun:
             stdin=subprocess.DEVNULL,
             stdout=answer,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=_die_with_parent,
         )
         try:
             usage = _wait(process, caught)
@@ -107,6 +107,14 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> CommandRun:
         round(time.monotonic() - started, 1),
         round(usage.ru_maxrss * scale / 2**30, 2),
     )
+
+
+def _die_with_parent() -> None:
+    """In a process that was just forked: the system kills it when its parent ends, however that
+    ends. Linux only; elsewhere it is left to itself.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 def _wait(process: subprocess.Popen[bytes], caught: Sequence[int]) -> Any:
