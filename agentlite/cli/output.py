@@ -147,19 +147,8 @@ def _ablation(result: Result, stream: Any) -> None:
         for sentence in ablation.notes(figures):
             print(sentence, file=stream)
         return
-    cells = figures["cells"]
-    rows = [
-        [name, one["differs"] or "the first", _time(one["seconds"])] for name, one in cells.items()
-    ]
-    rows += [["shared", "sampling, and the model before", _time(figures["shared_seconds"])]]
-    rows += [["all", f"by {figures['by']}", _time(figures["seconds"])]]
-    console.print_table([["cell", "what differs", "time, calculated"], *rows], stream, words=2)
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "unknown"
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+    rows = [[name, differs or "the first"] for name, differs in figures["cells"].items()]
+    console.print_table([["cell", "what differs"], *rows], stream, words=2)
 
 
 def _models(figures: dict[str, Any], stream: Any) -> None:

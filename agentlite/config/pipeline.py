@@ -156,8 +156,7 @@ agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft
         """
 agentlite ablate --grid grids/rewards.yaml --dry-run
 agentlite ablate --grid grids/rewards.yaml --by dpo
-agentlite ablate --grid betas.yaml --by grpo --budget 2h
-agentlite ablate --grid wide.yaml --halving --set dpo.num_epochs=2
+agentlite ablate --grid betas.yaml --by grpo
 """,
         other_names="ablation grid sweep search hyperparameters tune-settings",
     ),

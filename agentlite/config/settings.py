@@ -830,13 +830,7 @@ class AblateSettings(Struct, frozen=True, kw_only=True):
     split: Annotated[Literal["test", "dev"], MEASURED, COMMON] = "test"
     """records on which the cells are measured"""
     metric: Annotated[str, Metavar("METRIC"), MEASURED, COMMON] = "exact_call"
-    """metric of the verdict; --halving chooses by it as well"""
-    budget: Annotated[str, Metavar("TIME"), CELLS, COMMON] = ""
-    """time limit, such as 90min or 2h; cells that would not fit into it are not run [none]"""
-    halving: Annotated[bool, CELLS, COMMON] = False
-    """train all cells for a short time, then only the better half (by dev) for longer"""
-    first_share: Annotated[float, Meta(gt=0, le=1), CELLS] = 0.25
-    """share of the steps in the first round of --halving; each round doubles it"""
+    """metric of the verdict"""
     retry: Annotated[bool, CELLS, COMMON] = False
     """run the cells that failed again"""
     seed: Annotated[Seed, MEASURED] = 0

@@ -9,8 +9,7 @@ from agentlite.scoring.metrics.confidence import Summary
 from agentlite.scoring.metrics.model_metrics import HEADLINE, ModelDifference
 from agentlite.scoring.metrics.summarize import WHOLE, Scores, differences_of
 
-CellState = Literal["done", "same", "failed", "dropped", "not run"]
-STATES = {"failed": "failed", "dropped": "dropped by halving", "not run": "not run"}
+CellState = Literal["done", "same", "failed"]
 
 
 class CellRow(Struct, frozen=True, kw_only=True):
@@ -125,15 +124,8 @@ def verdict(cells: Sequence[CellRow], metric: str) -> list[str]:
         sentences.append(f"No cell is better than {first.name} beyond noise ({metric}); {best}.")
     if worse:
         sentences.append(f"Worse beyond noise: {_listed(worse, metric)}.")
-    counts = [
-        f"{len(names)} {'cell was' if len(names) == 1 else 'cells were'} {words}"
-        if state != "failed"
-        else f"{len(names)} {'cell' if len(names) == 1 else 'cells'} failed"
-        for state, words in STATES.items()
-        if (names := [cell.name for cell in cells if cell.state == state])
-    ]
-    if counts:
-        sentences.append(f"{', '.join(counts)}.")
+    if failed := sum(cell.state == "failed" for cell in cells):
+        sentences.append(f"{failed} {'cell' if failed == 1 else 'cells'} failed.")
     return sentences
 
 

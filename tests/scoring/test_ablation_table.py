@@ -32,12 +32,12 @@ def test_equal_cells_are_not_called_different() -> None:
 
 def test_the_verdict_names_better_and_worse_cells_and_those_without_figures() -> None:
     failed = CellResult(state="failed", note="diverged")
-    waiting = CellResult(state="not run", note="no time")
+    waiting = CellResult(state="failed", note="killed")
     table = made(first=cell(50), good=cell(80), bad=cell(20), torn=failed, late=waiting)
     assert len(table.verdict) == 3
     assert table.verdict[0].startswith("Better than first beyond noise (exact_call): good (+30.0")
     assert table.verdict[1].startswith("Worse beyond noise: bad (-30.0")
-    assert table.verdict[2] == "1 cell failed, 1 cell was not run."
+    assert table.verdict[2] == "2 cells failed."
 
 
 @pytest.mark.parametrize("others", [[50], [50, 50], [50, 48]])
@@ -93,19 +93,6 @@ def test_the_verdict_names_three_cells_the_best_first_and_the_worst_first() -> N
     assert "more" not in made(first=cell(50), **three).verdict[0]
 
 
-def test_the_verdict_counts_the_cells_without_figures() -> None:
-    states = ("failed", "failed", "dropped", "dropped", "not run", "not run", "same")
-    others = {
-        f"c{number}": CellResult(state=state, note="first") for number, state in enumerate(states)
-    }
-    assert made(first=cell(50), good=cell(90), **others).verdict[1:] == [
-        "2 cells failed, 2 cells were dropped by halving, 2 cells were not run."
-    ]
-    # a cell that is the same as a better one is better by no work of its own
-    twin = CellResult(state="same", note="good")
-    assert "twin" not in made(first=cell(50), good=cell(90), twin=twin).verdict[0]
-
-
 def test_the_start_is_compared_as_a_cell_is_on_the_prompts_that_all_have_answered() -> None:
     table = made(first=cell(50), fewer=cell(50, of=60))
     assert table.start is not None and table.start.name == "sft (start)"
@@ -134,13 +121,6 @@ def test_the_main_figures_stand_before_the_metric_of_the_verdict_and_dialogs_are
     assert table.metrics == ["tool_selection_accuracy", METRIC, "recall"]
     assert [*table.cells[0].figures] == table.metrics
     assert {*table.cells[1].differences} == {METRIC, "recall"} and table.prompts == 100
-
-
-def test_a_cell_that_was_dropped_is_not_compared_though_it_was_measured_on_the_way() -> None:
-    dropped = measured(90, "dropped", note="halving")
-    table = made(first=cell(50), good=cell(60), early=dropped)
-    assert not table.cells[2].figures and not table.cells[2].differences
-    assert table.cells[1].differences == made(first=cell(50), good=cell(60)).cells[1].differences
 
 
 def test_a_cell_that_failed_says_why_and_with_which_command() -> None:

@@ -1,11 +1,7 @@
 """finished prep + a grid of weights and settings -> every cell trained, evaluated and compared."""
 
-import contextlib
-import math
-import re
 import shlex
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +23,6 @@ from agentlite.scoring.metrics import dialogs, tool_calls
 from agentlite.scoring.metrics.model_metrics import read_metrics
 from agentlite.scoring.predictions import read_scores
 from agentlite.scoring.preference_pairs import read_pairs
-from agentlite.stages.ablate import estimate
 from agentlite.stages.ablate.cells import (
     CANDIDATES,
     PAIRED,
@@ -44,30 +39,14 @@ from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 TABLE, COSTS, PICTURE = "table.json", "costs.json", "table.svg"
 # how it is done, not what comes out; the cells stand in the figures, so that a grid can grow
-NOT_OF_THE_PLAN = ("budget", "retry")
+NOT_OF_THE_PLAN = ("retry",)
 SHARED = "(all cells)"  # in commands.jsonl: what is done once
-
-
-class Budget(NamedTuple):
-    """Seconds that this run may take, and when it began, by the clock that never goes back."""
-
-    seconds: float
-    began: float
-
-    @property
-    def left(self) -> float:
-        return self.seconds - (time.monotonic() - self.began)
-
-    def allows(self, seconds: float | None) -> bool:
-        """Whether so much is left; of an unknown time, whether anything is."""
-        return self.left > 0 and (seconds or 0.0) <= self.left
 
 
 def run(settings: AblateSettings, target: RunTarget) -> Result:
     """Runs the cells that are not done, one after the other, and compares all of them. Raises
     UserError 2, 3, 5, 74 or 75; Stopped after a signal. A cell that fails is a row of the table.
     """
-    budget = Budget(_seconds(settings.budget), time.monotonic())
     _check_metric(settings.metric)
     prepared = run_folder.finished(run_folder.find_stage(settings.data, target.run), PREPARED)
     ablation = read_ablation(settings, target)
@@ -91,21 +70,19 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     )
     _refuse_unfit(ablation, before)
     if target.dry_run:
-        return _dry_run(ablation, plan, before)
+        return _dry_run(ablation, plan)
     grid = digest(plain([[cell.name, cell.sets] for cell in ablation.cells]))
     with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
         if stage.status == "done":
             figures = stage.done.figures
-            again = figures["not_run"] or (settings.retry and figures["failed"])
-            if figures["grid"] != grid or again:
+            if figures["grid"] != grid or (settings.retry and figures["failed"]):
                 stage.reopen()
                 stage.outcome = "done"
         if stage.status != "done":
             with noted_signals() as caught:
                 journal = CommandJournal(stage.folder, caught, retry=settings.retry)
                 stage.expect(JOURNAL, len(journal.rows) + _count_left(ablation, journal))
-                _say_estimate(ablation, journal)
-                table = _fill(ablation, journal, budget)
+                table = _fill(ablation, journal)
                 if caught:
                     raise Stopped(caught[0])
             costs = journal.costs(
@@ -140,18 +117,6 @@ SPLITS = ("train", "dev", "test")
 
 def _is_split(name: str) -> bool:
     return name.partition(".")[0] in SPLITS
-
-
-def _seconds(text: str) -> float:
-    """`1h30min`, `2h`, `90min`, `0`; an empty text sets no limit. Raises UserError 2."""
-    found = re.fullmatch(r"(?:([\d.]+)\s*h)?\s*(?:([\d.]+)\s*(?:min|m))?|0", text.strip())
-    with contextlib.suppress(ValueError):
-        if found:
-            hours, minutes = (float(part) if part else 0.0 for part in found.groups())
-            return 3600 * hours + 60 * minutes if text.strip() else math.inf
-    raise UserError(
-        f"'{text}' is not a time.", "Write it as 90min, 2h or 1h30min.", location="--budget"
-    )
 
 
 def _check_metric(name: str) -> None:
@@ -222,7 +187,7 @@ def _refuse_unfit(ablation: Ablation, journal: CommandJournal) -> None:
     """
     target, by, seen = ablation.target, ablation.by, set[str]()
     for cell in ablation.cells:
-        left = _left(ablation, journal, cell, ablation.settings.split)
+        left = _left(ablation, journal, cell)
         data = f"{target.out}/{ablation.pairs_of(cell)}" if ablation.paired else ""
         is_there = not data or run_folder.is_finished(target.run / data)
         if not is_there or all(one.command != by for one in left):
@@ -245,52 +210,27 @@ def _refuse_unfit(ablation: Ablation, journal: CommandJournal) -> None:
             ) from error
 
 
-def _dry_run(ablation: Ablation, plan: Plan, journal: CommandJournal) -> Result:
-    """The cells, what each changes, and how long it would take."""
+def _dry_run(ablation: Ablation, plan: Plan) -> Result:
+    """The cells, and what each changes."""
     target = ablation.target
     status = "new" if target.force else run_folder.compare(target.folder, plan)
-    cells = {
-        cell.name: {
-            "differs": cell.differs,
-            "seconds": _cell_seconds(ablation, journal, cell, ablation.settings.split),
-        }
-        for cell in ablation.cells
-    }
-    shared = _shared_seconds(ablation, journal)
-    every = [shared, *(one["seconds"] for one in cells.values())]
     figures = {
         "folder": status,
         "by": ablation.by,
         "candidates": ablation.sampled or ("sampled once" if ablation.paired else "none"),
-        "cells": cells,
-        "shared_seconds": shared,
-        "seconds": estimate.total(every),  # type: ignore[arg-type]  # values of a mapping
+        "cells": {cell.name: cell.differs for cell in ablation.cells},
     }
     return Result("ablate", "dry run", str(target.folder), figures, [], 0.0)
 
 
 def _count_left(ablation: Ablation, journal: CommandJournal) -> int:
     """How many commands will end, for `agentlite runs`."""
-    split = ablation.settings.split
     left = {
         (one.folder, journal.typed(one.words))
         for cell in ablation.cells
-        for one in _left(ablation, journal, cell, split)
+        for one in _left(ablation, journal, cell)
     }
     return len(left) + len(_shared_left(ablation, journal))
-
-
-def _say_estimate(ablation: Ablation, journal: CommandJournal) -> None:
-    split = ablation.settings.split
-    parts = [_cell_seconds(ablation, journal, cell, split) for cell in ablation.cells]
-    left = sum(part != 0 for part in parts)
-    whole = estimate.total([_shared_seconds(ablation, journal), *parts])
-    by = "by the cells that are done" if journal.rows else "calculated"
-    halved = "; halving takes less" if ablation.settings.halving else ""
-    console.notice(
-        f"ablate: {left} of {len(parts)} cells to run by {ablation.by}, "
-        f"{estimate.in_words(whole)} ({by}{halved})"
-    )
 
 
 class CellCommand(NamedTuple):
@@ -305,24 +245,12 @@ class CellCommand(NamedTuple):
     after: list[str]
 
 
-def _commands(
-    ablation: Ablation, cell: Cell, split: str, steps: int | None = None
-) -> list[CellCommand]:
+def _commands(ablation: Ablation, cell: Cell) -> list[CellCommand]:
     """In order: pairs for a trainer that reads them, the trainer, eval."""
-    made_of = ablation.made_of(CELLS, cell)
+    by, made_of = ablation.by, ablation.made_of(CELLS, cell)
     made = [
-        (
-            ablation.by,
-            ablation.training_words(cell, steps),
-            f"{ablation.home(cell)}/{ablation.trained(steps)}",
-            made_of,
-        ),
-        (
-            "eval",
-            ablation.eval_words(cell, split, steps),
-            ablation.evaluated(cell, split, steps),
-            made_of,
-        ),
+        (by, ablation.training_words(cell), f"{ablation.home(cell)}/{by}", made_of),
+        ("eval", ablation.eval_words(cell), ablation.evaluated(cell), made_of),
     ]
     before = []
     if ablation.paired:
@@ -335,40 +263,15 @@ def _commands(
     ]
 
 
-def _left(
-    ablation: Ablation, journal: CommandJournal, cell: Cell, split: str, steps: int | None = None
-) -> list[CellCommand]:
+def _left(ablation: Ablation, journal: CommandJournal, cell: Cell) -> list[CellCommand]:
     """The commands of a cell that are to be run: none behind one that failed."""
     left = []
-    for one in _commands(ablation, cell, split, steps):
+    for one in _commands(ablation, cell):
         row = journal.earlier(one.folder, journal.typed(one.words), one.after)
         if row and row.exit_code:
             break
         left += [] if row else [one]
     return left
-
-
-def _cell_seconds(
-    ablation: Ablation,
-    journal: CommandJournal,
-    cell: Cell,
-    split: str,
-    steps: int | None = None,
-    share: float = 1.0,
-) -> float | None:
-    """Of what is left to do for a cell: 0 if that is nothing. Ranking takes no time to speak of."""
-    return estimate.total(
-        [
-            estimate.expected(
-                estimate.calculated(ablation, one.command, cell),
-                one.command,
-                journal.rows,
-                share if one.command == ablation.by else 1.0,
-            )
-            for one in _left(ablation, journal, cell, split, steps)
-            if one.command != PAIRED
-        ]
-    )
 
 
 def _shared_left(
@@ -377,8 +280,8 @@ def _shared_left(
     """What is done once and is not done: asking the model that all start from, and sampling. Each
     is a command, a cell that needs it, its words and its folder.
     """
-    split, first = ablation.settings.split, ablation.cells[0]
-    parts = [("eval", first, ablation.eval_words(None, split), ablation.evaluated(None, split))]
+    first = ablation.cells[0]
+    parts = [("eval", first, ablation.eval_words(None), ablation.evaluated(None))]
     if ablation.paired and not ablation.sampled:
         sampled = {ablation.candidates_of(cell): cell for cell in ablation.cells[::-1]}
         parts += [
@@ -392,43 +295,21 @@ def _shared_left(
     ]
 
 
-def _shared_seconds(ablation: Ablation, journal: CommandJournal) -> float | None:
-    return estimate.total(
-        [
-            estimate.expected(estimate.calculated(ablation, command, cell), command, journal.rows)
-            for command, cell, *_ in _shared_left(ablation, journal)
-        ]
-    )
-
-
-def _fill(ablation: Ablation, journal: CommandJournal, budget: Budget) -> AblationTable:
+def _fill(ablation: Ablation, journal: CommandJournal) -> AblationTable:
     """Runs what is not done, and compares what there is."""
     settings, cells = ablation.settings, ablation.cells
-    shared = _shared_seconds(ablation, journal)
-    first = estimate.total([shared, _cell_seconds(ablation, journal, cells[0], settings.split)])
-    results: dict[str, CellResult] = {}
-    start = None
-    if shared == 0 or budget.allows(first):
-        start = _start(ablation, journal)
-    else:  # nothing is run, and what is known of the cells stays known
-        budget = Budget(0.0, budget.began)
-    going_on = _halve(ablation, journal, budget, results) if settings.halving else cells
+    start = _start(ablation, journal)
     twins: dict[str, str] = {}
-    for cell in going_on:
-        results[cell.name] = _cell(ablation, journal, budget, cell, twins, settings.split)
+    results = {cell.name: _cell(ablation, journal, cell, twins) for cell in cells}
     return ablation_table(
         ablation.by,
         settings.split,
         settings.metric,
         {cell.name: cell.differs for cell in cells},
-        {cell.name: results[cell.name] for cell in cells},
-        (f"{ablation.model} (start)", start) if start else None,
+        results,
+        (f"{ablation.model} (start)", start),
         settings.seed,
     )
-
-
-def _does_not_fit(seconds: float | None) -> str:
-    return f"it takes {estimate.in_words(seconds)}, and less is left of the budget"
 
 
 def _start(ablation: Ablation, journal: CommandJournal) -> CellResult:
@@ -436,9 +317,8 @@ def _start(ablation: Ablation, journal: CommandJournal) -> CellResult:
     UserError where a command fails.
     """
     for command, cell, words, folder in _shared_left(ablation, journal):
-        calculated = estimate.calculated(ablation, command, cell)
         made_of = ablation.made_of(CANDIDATES, cell) if command == PAIRED else ""
-        row = journal.run(SHARED, folder, words, calculated, made_of=made_of)
+        row = journal.run(SHARED, folder, words, made_of=made_of)
         if row.exit_code:
             raise UserError(
                 row.problem,
@@ -446,51 +326,34 @@ def _start(ablation: Ablation, journal: CommandJournal) -> CellResult:
                 location=row.command,
                 exit_code=row.exit_code if row.exit_code > 0 else 1,
             )
-    split = ablation.settings.split
-    words = ablation.eval_words(None, split)
+    words = ablation.eval_words(None)
     name = words[words.index("--model") + 1]
-    return _evaluated(ablation.target.folder / ablation.evaluated(None, split), name)
+    return _evaluated(ablation.target.folder / ablation.evaluated(None), name)
 
 
 def _cell(
-    ablation: Ablation,
-    journal: CommandJournal,
-    budget: Budget,
-    cell: Cell,
-    twins: dict[str, str],
-    split: str,
-    steps: int | None = None,
-    share: float = 1.0,
+    ablation: Ablation, journal: CommandJournal, cell: Cell, twins: dict[str, str]
 ) -> CellResult:
     """Ranks, trains and asks, unless another cell was trained on the same pairs with the same
-    settings. `twins`: the names of the cells by all that decides what comes out; `steps`, `share`:
-    of a round of halving.
+    settings. `twins`: the names of the cells by all that decides what comes out.
     """
-    left = _cell_seconds(ablation, journal, cell, split, steps, share)
-    if left != 0 and not budget.allows(left):
-        return CellResult(state="not run", note=_does_not_fit(left))
-    number = f"cell {ablation.cells.index(cell) + 1} of {len(ablation.cells)}"
-    round_of = f", {steps} steps" if steps else ""
-    if left != 0:
-        console.notice(f"ablate: {number}, {cell.name}{round_of}: {estimate.in_words(left)}")
-    for one in _commands(ablation, cell, split, steps):
+    if _left(ablation, journal, cell):
+        number = f"cell {ablation.cells.index(cell) + 1} of {len(ablation.cells)}"
+        console.notice(f"ablate: {number}, {cell.name}")
+    for one in _commands(ablation, cell):
         is_training = one.command == ablation.by
         if is_training:
             key = _what_decides(ablation, cell)
             if twins.setdefault(key, cell.name) != cell.name:
                 return CellResult(state="same", note=twins[key])
-        calculated = estimate.calculated(ablation, one.command, cell)
-        if calculated is not None and is_training:
-            calculated *= share
-        row = journal.run(cell.name, one.folder, one.words, calculated, one.after, one.made_of)
+        row = journal.run(cell.name, one.folder, one.words, one.after, one.made_of)
         if row.exit_code:
             console.notice(f"ablate: {cell.name} failed: {row.problem}")
             return CellResult(state="failed", note=row.problem, command=row.command)
         if is_training:
             # a finished stage carries nothing on: its checkpoints are much, and are of no use
             shutil.rmtree(journal.folder / one.folder / "checkpoints", ignore_errors=True)
-    folder = ablation.target.folder / ablation.evaluated(cell, split, steps)
-    return _evaluated(folder, ablation.trained(steps))
+    return _evaluated(ablation.target.folder / ablation.evaluated(cell), ablation.by)
 
 
 def _what_decides(ablation: Ablation, cell: Cell) -> str:
@@ -526,77 +389,6 @@ def _evaluated(folder: Path, model: str) -> CellResult:
     return CellResult(state="done", figures=figures, scores=read_scores(found))
 
 
-def _halve(
-    ablation: Ablation,
-    journal: CommandJournal,
-    budget: Budget,
-    results: dict[str, CellResult],
-) -> list[Cell]:
-    """Rounds of all cells for a share of the steps, twice as many each time, after which the better
-    half goes on, by the metric on dev. The first cell always goes on: the others are compared with
-    it. Those that do not are in `results`. Test records are not looked at.
-    """
-    settings = ablation.settings
-    first, *others = ablation.cells
-    share = settings.first_share
-    while share < 1 and len(others) > 1:
-        twins: dict[str, str] = {}
-        means: dict[str, float] = {}
-        for cell in [first, *others]:
-            steps = _steps(ablation, cell, share, journal, budget)
-            found = (
-                steps
-                if isinstance(steps, CellResult)
-                else _cell(ablation, journal, budget, cell, twins, "dev", steps, share)
-            )
-            if found.state == "same":
-                means[cell.name] = means.get(found.note, -1.0)
-            elif found.state == "done" and settings.metric in found.figures:
-                means[cell.name] = found.figures[settings.metric].mean
-            elif found.state == "done":
-                results[cell.name] = CellResult(
-                    state="failed", note=f"{settings.metric} was not measured on dev"
-                )
-            else:
-                results[cell.name] = found
-        alive = sorted(
-            (cell for cell in others if cell.name in means), key=lambda cell: -means[cell.name]
-        )
-        kept = alive[: math.ceil(len(alive) / 2)]
-        for cell in alive[len(kept) :]:
-            note = f"{settings.metric} {100 * means[cell.name]:.1f} % on dev after {share:.0%}"
-            results[cell.name] = CellResult(state="dropped", note=f"{note} of the steps")
-        others = [cell for cell in others if cell in kept]
-        console.notice(
-            f"ablate: after {share:.0%} of the steps "
-            f"{', '.join(cell.name for cell in others) or 'no cell'} go on with {first.name}"
-        )
-        share *= 2
-    return [cell for cell in [first, *others] if cell.name not in results]
-
-
-def _steps(
-    ablation: Ablation, cell: Cell, share: float, journal: CommandJournal, budget: Budget
-) -> int | CellResult:
-    """How many steps a share of the cell's are: a dry run knows them all, once it has its pairs."""
-    *ranking, training, _ = _commands(ablation, cell, "dev")
-    left = _left(ablation, journal, cell, "dev")
-    if any(one.command == PAIRED for one in left) and not budget.allows(None):
-        return CellResult(state="not run", note=_does_not_fit(None))
-    for one in ranking:
-        row = journal.run(cell.name, one.folder, one.words, None, one.after, one.made_of)
-        if row.exit_code:
-            return CellResult(state="failed", note=row.problem, command=row.command)
-    planned = journal.ask(
-        training.folder, [*training.words, "--out", f"{ablation.by}-planned", "--dry-run"]
-    )
-    if planned.exit_code:
-        typed = journal.typed(training.words)
-        return CellResult(state="failed", note=planned.problem, command=typed)
-    steps: int = planned.answer["figures"]["steps"]
-    return max(1, round(share * steps))
-
-
 def _key_figures(table: AblationTable) -> dict[str, object]:
     metric = table.metric
     done = [row for row in table.cells if row.state in ("done", "same")]
@@ -606,8 +398,6 @@ def _key_figures(table: AblationTable) -> dict[str, object]:
         "cells": len(table.cells),
         "done": len(done),
         "failed": sum(row.state == "failed" for row in table.cells),
-        "not_run": sum(row.state == "not run" for row in table.cells),
-        "dropped": sum(row.state == "dropped" for row in table.cells),
         "best": f"{best.name} ({metric} {100 * best.figures[metric].mean:.0f} %)" if best else "",
     }
 

@@ -174,38 +174,34 @@ class Ablation(NamedTuple):
             *self._set_words(PAIRED, sets),
         ]
 
-    def training_words(self, cell: Cell, steps: int | None = None) -> list[str]:
-        """Of the stage that trains it, for all its steps or for so many."""
+    def training_words(self, cell: Cell) -> list[str]:
+        """Of the stage that trains it."""
         inside = self.home(cell)
         data = f"../../{self.pairs_of(cell)}" if self.paired else self._from(inside)
-        sets = cell.of(self.by) | ({"max_steps": steps} if steps else {})
         return [
-            *self._words(self.by, inside, self.trained(steps)),
+            *self._words(self.by, inside, self.by),
             *("--data", data),
             *self._model_words(inside),
-            *self._set_words(self.by, sets),
+            *self._set_words(self.by, cell.of(self.by)),
         ]
 
-    def eval_words(self, cell: Cell | None, split: str, steps: int | None = None) -> list[str]:
+    def eval_words(self, cell: Cell | None) -> list[str]:
         """`agentlite eval` of a trained cell, or of the model that all start from."""
         inside = self.home(cell) if cell else ""
-        model = ["--model", self.trained(steps)] if cell else self._model_words("")
+        model = ["--model", self.by] if cell else self._model_words("")
+        split = self.settings.split
         return [
-            *self._words("eval", inside, self.evaluated(None, split, steps)),
+            *self._words("eval", inside, self.evaluated(None)),
             *("--data", self._from(inside)),
             *model,
             *([] if split == default("eval", "split") else ["--split", split]),
             *self._set_words("eval", {}),
         ]
 
-    def trained(self, steps: int | None) -> str:
-        """The name of the stage that trains a cell."""
-        return f"{self.by}-{steps}-steps" if steps else self.by
-
-    def evaluated(self, cell: Cell | None, split: str, steps: int | None = None) -> str:
+    def evaluated(self, cell: Cell | None) -> str:
         """The folder of an evaluation, in that of the ablation."""
+        split = self.settings.split
         out = "eval" if split == default("eval", "split") else f"eval-{split}"
-        out += f"-{steps}-steps" if steps else ""
         return f"{self.home(cell)}/{out}" if cell else out
 
     def _words(self, command: str, inside: str, out: str) -> list[str]:

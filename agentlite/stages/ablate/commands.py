@@ -33,9 +33,8 @@ class EndedCommand(Struct, frozen=True, kw_only=True):
     """A row of commands.jsonl: a command that has ended by itself, whole or with an error.
 
     `folder`: that of its stage, in the folder of the ablation; `made_of`: the settings that tell
-    that folder from others of its kind; `calculated`: the seconds that were
-    estimated before, None if they were unknown; `gib`: the most memory that it took: of the GPU
-    if it trained on one, else of its process.
+    that folder from others of its kind; `gib`: the most memory that it took, of the GPU if it
+    trained on one, else of its process.
     """
 
     cell: str
@@ -45,7 +44,6 @@ class EndedCommand(Struct, frozen=True, kw_only=True):
     seconds: float
     gib: float
     problem: str = ""
-    calculated: float | None = None
     made_of: str = ""
 
 
@@ -172,7 +170,6 @@ class CommandJournal:
         cell: str,
         folder: str,
         words: Sequence[str],
-        calculated: float | None,
         after: Sequence[str] = (),
         made_of: str = "",
     ) -> EndedCommand:
@@ -204,7 +201,6 @@ class CommandJournal:
             seconds=run.seconds,
             gib=run.answer.get("figures", {}).get("gpu_gib", run.gib),
             problem="" if run.exit_code == GATE else run.problem,
-            calculated=calculated,
             made_of=made_of,
         )
         self.rows.append(row)

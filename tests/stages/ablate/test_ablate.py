@@ -3,7 +3,6 @@ commands that leave the files of a stage without a model.
 """
 
 import json
-import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,8 +33,7 @@ from agentlite.scoring.predictions import to_prediction_row
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages import ablate as stages_ablate
 from agentlite.stages.ablate import commands
-from agentlite.stages.ablate.commands import CommandRun, EndedCommand
-from agentlite.stages.ablate.estimate import expected
+from agentlite.stages.ablate.commands import CommandRun
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Result, RunTarget
 
@@ -364,66 +362,6 @@ def test_a_full_disk_ends_the_run_which_carries_on_later(run: Path, ran: Command
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("times", [1, 3])
-def test_without_any_time_no_cell_is_run_and_each_is_named(
-    run: Path, ran: Commands, times: int
-) -> None:
-    for _ in range(times):
-        result = ablate(run, budget="0min")
-    assert not ran.ran and {cell["state"] for cell in cells(run).values()} == {"not run"}
-    assert "4 cells were not run." in result.sentences
-    assert ablate(run).status == "done"
-    assert {cell["state"] for cell in cells(run).values()} == {"done"}
-
-
-@pytest.mark.long
-def test_a_cell_that_takes_longer_than_what_is_left_is_not_run(
-    run: Path, ran: Commands, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from agentlite.stages.ablate import estimate
-
-    # two commands a cell, of a minute by calculation: of two seconds, once the first have ended
-    monkeypatch.setattr(estimate, "calculated", lambda *_: 60.0)
-    monkeypatch.setattr(estimate, "expected", lambda seconds, *_: seconds)
-    ablate(run, budget="5min")
-    states = [cell["state"] for cell in cells(run).values()]
-    assert states == ["done"] * 4  # the commands take no time here: the clock says that all fit
-    regrid(run, GRID.replace("0.1]", "0.1, 0.2]"))
-    ablate(run, budget="1min")
-    assert [cell["state"] for cell in cells(run).values()] == ["done", "done", "not run"] * 2
-    assert "it takes 2 min" in cells(run)["default, beta=0.2"]["note"]
-
-
-@pytest.mark.long
-def test_cells_whose_long_names_begin_alike_have_folders_of_their_own(
-    run: Path, ran: Commands
-) -> None:
-    name = "without the reward for short answers, " * 3
-    regrid(run, f"by: dpo\nweights:\n  {name}a: {{efficiency: 0}}\n  {name}b: {{efficiency: 1}}\n")
-    assert ablate(run).status == "done"
-    assert {cell["state"] for cell in cells(run).values()} == {"done"}
-    assert len([*(run / "ablate/cells").iterdir()]) == len(cells(run)) == 2
-
-
-def test_a_command_takes_as_much_longer_as_those_of_its_kind_that_ended_whole() -> None:
-    rows = [
-        ("dpo --run a", 0, 60.0),
-        ("dpo --run b", 0, 120.0),
-        ("dpo --run c", 7, 6000.0),
-        ("eval --run a", 0, 600.0),
-    ]
-    whole: dict[str, Any] = {"cell": "", "folder": "", "gib": 1.0, "calculated": 60.0}
-    ended = [
-        EndedCommand(command=f"agentlite {words}", exit_code=code, seconds=seconds, **whole)
-        for words, code, seconds in rows
-    ]
-    assert expected(60.0, "dpo", ended) == pytest.approx(90)
-    assert expected(60.0, "dpo", ended, 0.5) == pytest.approx(45)
-    assert expected(None, "dpo", ended) == pytest.approx(90)
-    assert expected(60.0, "sft", ended) == 60 and expected(None, "sft", ended) is None
-
-
-@pytest.mark.long
 def test_a_cell_that_is_added_is_run_alone(run: Path, ran: Commands) -> None:
     ablate(run)
     count = len(ran.ran)
@@ -439,41 +377,6 @@ def test_what_follows_a_stage_that_was_made_again_is_made_again(run: Path, ran: 
     regrid(run, GRID.replace("efficiency: 0", "efficiency: 0.4"))
     ablate(run)
     assert [words[0] for words in ran.ran[count:]] == ["pairs", "dpo", "eval", "dpo", "eval"]
-
-
-@pytest.mark.long
-def test_halving_an_odd_number_of_cells_keeps_the_larger_half(run: Path, ran: Commands) -> None:
-    regrid(run, "by: dpo\nsettings: {dpo.beta: [0.1, 0.2, 0.3, 0.4]}")
-    ran.skill = lambda cell, split, steps: round(100 * cell.get("dpo.beta", 0))
-    ablate(run, halving=True)
-    trained = [settings_of(words).get("dpo.max_steps") for words in ran.ran if words[0] == "dpo"]
-    assert trained == [10] * 4 + [20] * 3 + [None] * 2
-
-
-@pytest.mark.long
-def test_halving_trains_all_for_a_share_and_judges_on_dev_alone(run: Path, ran: Commands) -> None:
-    regrid(run, "by: dpo\nsettings: {dpo.beta: [0.1, 0.2, 0.3, 0.4, 0.5]}")
-    # on dev the better ones are those of a large beta, on test the others are
-    ran.skill = lambda cell, split, steps: round(
-        100 * (cell.get("dpo.beta", 0) if split == "dev" else 1 - cell.get("dpo.beta", 0))
-    )
-    ablate(run, halving=True)
-    states = {name: cell["state"] for name, cell in cells(run).items()}
-    assert states == {
-        "beta=0.1": "done",  # the first always goes on
-        "beta=0.2": "dropped",
-        "beta=0.3": "dropped",
-        "beta=0.4": "dropped",
-        "beta=0.5": "done",
-    }
-    trained = [settings_of(words).get("dpo.max_steps") for words in ran.ran if words[0] == "dpo"]
-    assert trained == [10] * 5 + [20] * 3 + [None] * 2
-    asked = [words for words in ran.ran if words[0] == "eval"]
-    on_test = [words for words in asked if option(words, "--split", "test") == "test"]
-    assert len(on_test) == 3  # the model before, and the two cells that got all their steps
-    assert "20.0 % on dev after 25% of the steps" in cells(run)["beta=0.2"]["note"]
-    count = len(ran.ran)
-    assert ablate(run, halving=True).status == "up to date" and len(ran.ran) == count
 
 
 def test_a_dry_run_lists_the_cells_and_writes_nothing(run: Path, ran: Commands) -> None:
@@ -545,12 +448,6 @@ def test_a_value_that_does_not_fit_names_the_grid_and_the_cell(
     assert "--set" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["soon", "2", "1d", "-1h"])
-def test_a_budget_that_is_not_a_time_is_refused(run: Path, ran: Commands, text: str) -> None:
-    with pytest.raises(UserError, match="is not a time"):
-        ablate(run, budget=text)
-
-
 @pytest.mark.long
 def test_weights_go_to_a_stage_with_rewards_of_its_own(run: Path, ran: Commands) -> None:
     regrid(run, "weights: {default: {}, exact: {exact: 1}}")
@@ -579,128 +476,7 @@ def test_both_reports_have_the_table_and_a_picture(run: Path, ran: Commands) -> 
     assert "default, beta=0.1" in picture and '<section id="ablation">' in page
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("fails", ["dpo --run", "eval --run", "pairs --run"])
-@pytest.mark.parametrize("budget", ["0", "1h"])
-def test_a_cell_that_failed_keeps_its_reason_and_takes_no_time(
-    run: Path, ran: Commands, capsys: pytest.CaptureFixture[str], fails: str, budget: str
-) -> None:
-    inside = "no-efficiency" if fails.startswith("pairs") else "cells/no-efficiency-beta=0.05"
-    words = f"{fails} {run}/ablate"
-    ran.fails = {
-        f"{words} --out pairs-{inside}" if fails.startswith("pairs") else f"{words}/{inside}": (
-            DIVERGED,
-            "loss is not a finite number.",
-        )
-    }
-    ablate(run)
-    failed = {name: cell for name, cell in cells(run).items() if cell["state"] == "failed"}
-    assert len(failed) == (2 if fails.startswith("pairs") else 1)
-    regrid(run, GRID.replace("no-eff", "half: {exact: 0.5}\n  no-eff"))
-    planned = ablate(run, dry_run=True).figures["cells"]
-    assert {planned[name]["seconds"] for name in failed} == {0}
-    capsys.readouterr()
-    ablate(run, budget=budget)
-    assert "ablate: 2 of 6 cells to run" in capsys.readouterr().err
-    kept = ("state", "note", "command")
-    assert all(
-        [cells(run)[name][key] for key in kept] == [cell[key] for key in kept]
-        for name, cell in failed.items()
-    )
-    states = [cells(run)[f"half, beta={beta}"]["state"] for beta in (0.05, 0.1)]
-    assert states == ["not run" if budget == "0" else "done"] * 2
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("halving", [False, True])
-def test_what_is_known_of_a_cell_stays_known_where_the_first_does_not_fit(
-    run: Path, ran: Commands, halving: bool
-) -> None:
-    regrid(run, "by: dpo\nsettings: {dpo.beta: [0.1, 0.2, 0.3, 0.4]}")
-    ablate(run, halving=halving)
-    before, count = cells(run), len(ran.ran)
-    regrid(run, "by: dpo\nsettings: {dpo.beta: [0.5, 0.2, 0.3, 0.4]}")
-    ablate(run, halving=halving, budget="0")
-    states = {name: cell["state"] for name, cell in cells(run).items()}
-    assert states.pop("beta=0.5") == "not run" and len(ran.ran) == count
-    assert states == {name: before[name]["state"] for name in states}
-
-
 WIDE = "settings:\n  dpo.beta: [0.2, 0.3]\n  dpo.max_length: 700\n  pairs.margin: [0.2, 0.3]"
-GRIDS = {
-    "fewer": WIDE.replace("[0.2, 0.3]", "[0.2]", 1),
-    "one ranking": WIDE.replace("margin: [0.2, 0.3]", "margin: 0.3"),
-    "more": WIDE.replace("700", "[700, 800]"),
-    "another order": "settings:\n  pairs.margin: [0.3, 0.2]\n  dpo.max_length: [700]\n"
-    "  dpo.beta: [0.3, 0.2]",
-    "written otherwise": WIDE.replace("0.2, 0.3", "2e-1, .3"),
-    "with a default": f"{WIDE}\n  dpo.seed: [0]",
-    "with weights": f"weights: {{usual: {{}}}}\n{WIDE}",
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("then", GRIDS)
-def test_a_cell_is_found_by_its_settings_whatever_the_grid_calls_it(
-    run: Path, ran: Commands, then: str
-) -> None:
-    for text in (GRIDS["one ranking"], WIDE, GRIDS[then], WIDE):
-        regrid(run, f"by: dpo\n{text}")
-        ablate(run)
-        assert {cell["state"] for cell in cells(run).values()} == {"done"}
-        assert json.loads((run / "ablate/costs.json").read_bytes()).keys() == cells(run).keys()
-    different = 8 if then == "more" else 4
-    trained = [words for words in ran.ran if words[0] == "dpo"]
-    assert len({option(words, "--run") for words in trained}) == different
-    if then in ("fewer", "one ranking", "more", "another order"):  # else a stage is up to date
-        counts = [ran.count(command) for command in ("pairs", "dpo", "eval")]
-        assert counts == [3, different, different + 1]
-
-
-@pytest.mark.long
-def test_weightings_that_exchange_their_names_keep_their_cells(run: Path, ran: Commands) -> None:
-    grid = "by: dpo\nweights: {a: {}, b: {exact: 0.5}}"
-    regrid(run, grid)
-    ran.skill = lambda cell, *_: 80 if "exact" in str(cell) else 50
-    ablate(run)
-    count = len(ran.ran)
-    regrid(run, "by: dpo\nweights: {b: {}, a: {exact: 0.5}}")
-    ablate(run)
-    assert len(ran.ran) == count
-    assert cells(run)["a"]["figures"]["exact_call"]["mean"] == 0.8
-    # a new weighting takes a name whose folder another one has
-    regrid(run, "by: dpo\nweights: {b: {efficiency: 0}, c: {}, a: {exact: 0.5}}")
-    for _ in range(2):
-        ablate(run)
-        assert [words[0] for words in ran.ran[count:]] == ["pairs", "dpo", "eval"]
-    assert cells(run)["a"]["figures"]["exact_call"]["mean"] == 0.8
-
-
-@pytest.mark.long
-def test_cells_that_the_grid_has_no_longer_stay_and_are_named(
-    run: Path, ran: Commands, capsys: pytest.CaptureFixture[str]
-) -> None:
-    regrid(run, f"by: dpo\n{WIDE}")
-    ablate(run)
-    assert "no longer" not in capsys.readouterr().err
-    regrid(run, f"by: dpo\n{GRIDS['one ranking']}")
-    ablate(run)
-    [named] = [line for line in capsys.readouterr().err.splitlines() if "no longer" in line]
-    removed = shlex.split(named.partition("rm -r ")[2])
-    assert len(removed) == 3 and all(Path(name).is_dir() for name in removed)
-    assert f"{run}/ablate/pairs-margin=0.2" in removed
-    for name in removed:
-        shutil.rmtree(name)
-    count = len(ran.ran)
-    ablate(run, retry=True)
-    assert len(ran.ran) == count
-
-
-@pytest.mark.long
-def test_values_that_are_written_otherwise_are_one_cell(run: Path, ran: Commands) -> None:
-    regrid(run, "by: dpo\nsettings: {dpo.beta: [0.2, 2e-1, 0.3]}")
-    ablate(run)
-    assert ran.count("dpo") == 2 and cells(run)["beta=2e-1"]["note"] == "beta=0.2"
 
 
 LENGTHS = "settings: {%s.learning_rate: [1e-4, 1e-3, 1e-2], %s.max_length: [1024, 900, 300]}"
@@ -723,23 +499,3 @@ def test_a_cell_that_would_fail_on_its_data_is_found_before_anything_is_run(
     ran.unfit, ran.checked = lambda settings: False, []
     ablate(run, dry_run=True)
     assert len(ran.checked) == 5
-
-
-@pytest.mark.long
-def test_a_cell_is_checked_once_its_pairs_are_there_and_until_it_is_run(
-    run: Path, ran: Commands
-) -> None:
-    regrid(run, "by: dpo\nsettings: {dpo.max_length: [1024, 900]}")
-    ran.fails = {"cells/max_length=900": (DIVERGED, "loss is not a finite number.")}
-    ablate(run)
-    assert not ran.checked  # there were no pairs before
-    ablate(run)
-    regrid(run, "by: dpo\nsettings: {dpo.max_length: [1024, 900, 800]}")
-    ablate(run, dry_run=True)
-    assert [one.max_length for one in ran.checked] == [800]
-    ablate(run, dry_run=True, retry=True)
-    assert [one.max_length for one in ran.checked] == [800, 900, 800]
-    ran.unfit, count = lambda settings: settings.max_length == 800, len(ran.ran)
-    with pytest.raises(UserError, match="cell max_length=800: runs/home/prep/train:7: 2 rows"):
-        ablate(run)
-    assert len(ran.ran) == count

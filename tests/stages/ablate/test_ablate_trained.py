@@ -1,10 +1,6 @@
-"""agentlite ablate with a model that is trained: the same table whatever is killed, and halving."""
+"""agentlite ablate with a model that is trained: its cells, and the table of them."""
 
 import json
-import os
-import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +8,6 @@ from typing import Any
 
 import pytest
 from support import processes
-from support.examples import turn
 from support.samples import WEATHER_TOOL
 
 import agentlite
@@ -45,23 +40,8 @@ def dialog(city: str) -> dict[str, Any]:
 def prepared(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a grid, settings and a workspace: a prep of short dialogs, and candidates."""
     folder = tmp_path_factory.mktemp("home")
-    cities = [
-        "Oslo",
-        "Paris",
-        "Rome",
-        "Lyon",
-        "Graz",
-        "Bonn",
-        "Bern",
-        "Turin",
-        "Kyiv",
-        "Riga",
-        "Cork",
-        "Gent",
-        "Nice",
-        "Lille",
-    ]
-    rows = [json.dumps(dialog(city)) for city in cities]
+    cities = "Oslo Paris Rome Lyon Graz Bonn Bern Turin Kyiv Riga Cork Gent Nice Lille"
+    rows = [json.dumps(dialog(city)) for city in cities.split()]
     (folder / "rows.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
     (folder / "grid.yaml").write_text(GRID, encoding="utf-8")
     (folder / "settings.yaml").write_text(json.dumps(FILES), encoding="utf-8")
@@ -96,23 +76,11 @@ def ablate(folder: Path, **options: Any) -> Any:
     )
 
 
-@pytest.fixture(scope="module")
-def trained(
-    prepared: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Any]:
-    """A copy of the folder with the whole grid trained, and what `ablate` gave back."""
-    folder = shutil.copytree(prepared, tmp_path_factory.mktemp("whole") / "home")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "run_command", in_the_warm_python)
-        return folder, ablate(folder, model=tiny_model)
-
-
-@turn(1, of=2)
 def test_a_grid_is_trained_to_its_table(
-    trained: tuple[Path, Any], tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, "run_command", in_the_warm_python)
-    folder, result = trained
+    folder, result = prepared, ablate(prepared, model=tiny_model)
     cells = result.figures["cells"]
     assert [cell["name"] for cell in cells] == [
         "default, beta=0.05",
@@ -127,30 +95,3 @@ def test_a_grid_is_trained_to_its_table(
     assert ran.count("pairs") == 3  # candidates, and one ranking for each weighting
     assert ran.count("eval") == 1 + ran.count("dpo")
     assert ablate(folder, model=tiny_model).status == "up to date"
-    # halving takes nothing from the test records for the cells that it drops
-    halved = ablate(folder, model=tiny_model, halving=True, out="halved", set="dpo.max_steps=4")
-    dropped = [cell for cell in halved.figures["cells"] if cell["state"] == "dropped"]
-    assert dropped and not any(cell["figures"] for cell in dropped)
-
-
-@turn(0, of=2)
-def test_what_was_killed_ends_with_the_same_table(
-    prepared: Path,
-    trained: tuple[Path, Any],
-    tiny_model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    killed = shutil.copytree(prepared, tmp_path / "home")
-    words = [sys.executable, "-m", "agentlite", "ablate", "--run", str(killed / "run")]
-    words += ["--grid", str(killed / "grid.yaml"), "--config", str(killed / "settings.yaml")]
-    words += ["--model", str(tiny_model)]
-    run = subprocess.Popen(words, env=processes.environment(), stdout=subprocess.DEVNULL)
-    cells = killed / "run/ablate/cells"
-    assert processes.waits_until(lambda: bool(list(cells.glob("*/dpo/metrics.jsonl"))), 200)
-    os.kill(run.pid, signal.SIGKILL)
-    run.wait()
-    monkeypatch.setattr(commands, "run_command", in_the_warm_python)
-    ablate(killed, model=tiny_model)
-    tables = {(folder / "run/ablate/table.json").read_bytes() for folder in (trained[0], killed)}
-    assert len(tables) == 1
