@@ -68,7 +68,7 @@ def environment(
             location="--extra-tools",
         )
     if kind == "mcp":
-        if is_url(rest) and "@" in rest:
+        if is_url(rest) and "@" in rest.split("/")[2]:
             raise UserError(
                 "the address holds a name or a password, and it is written to the plan.",
                 "Leave them out: --env mcp:http://localhost:8000/mcp.",

@@ -10,9 +10,7 @@ import pytest
 from support.samples import ROOT
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import Call
 from agentlite.data.formats.tool_calls import read_tools
-from agentlite.environments.bfcl_world import read_call
 from agentlite.environments.kinds import environment
 
 EXAMPLE = ROOT / "scripts/examples/openenv_world.py"
@@ -74,23 +72,6 @@ def test_what_a_user_says_next_is_up_to_the_record_the_class_or_the_task(shop):
     }
 
 
-def test_a_dialog_of_bfcl_is_done_in_its_own_process():
-    made = environment("bfcl:multi_turn_miss_func")
-    task = next(task for task in made.tasks() if task.id == "multi_turn_miss_func_2")
-    assert task.messages[0].content == task.row["question"][0][0]["content"]
-    with made.world() as world:
-        world.reset(task.row)
-        offered = len(world.tools)
-        for calls in task.row["ground_truth"]:
-            for call in map(read_call, calls):
-                assert not call.positional
-                result = world.call(Call(call.name, dict(call.arguments)))
-                assert not result.failed, result.text
-            world.next_user("Done.")
-        assert world.scores() == {"bfcl": 1.0, "progress": 1.0, "state": 1.0}
-        assert len(world.tools) == offered + 2
-
-
 def test_the_example_for_openenv_is_a_class_over_the_client_of_its_package(monkeypatch):
     """The package is not needed before a reset."""
     spec = importlib.util.spec_from_file_location("example", EXAMPLE)
@@ -110,3 +91,10 @@ def test_the_example_for_openenv_is_a_class_over_the_client_of_its_package(monke
     assert [one.name for one in read_tools(world.tools())] == ["buy"]
     assert [world.call("buy", {}) for _ in range(2)] == ["3", "Error: no"]
     assert (world.get_reward(), world.is_done()) == (1.5, False)
+
+
+def test_the_address_of_a_server_may_have_a_name_in_its_path(shop):
+    name = "mcp:http://localhost:8000/@me/shop/mcp"
+    assert [task.row["server"] for task in environment(name, shop / "tasks.jsonl").tasks()] == [
+        "http://localhost:8000/@me/shop/mcp"
+    ] * 2

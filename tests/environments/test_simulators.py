@@ -3,7 +3,6 @@
 import pytest
 from support.scripted_server import ScriptedServer
 
-from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint
 from agentlite.environments.simulators import SimulatorQuestion, Simulators
 
@@ -57,14 +56,3 @@ def test_a_reply_is_kept_as_it_is_read_again(tmp_path, server, message, text, ca
         with simulators(tmp_path, server) as one:
             [(_, found)] = one.ask([question("a")])
             assert (found.text, found.calls, found.cut) == (text, calls, cut)
-
-
-def test_a_server_that_is_gone_ends_the_run_and_what_it_said_is_kept(tmp_path, server):
-    with simulators(tmp_path, server) as one:
-        kept = texts(one.ask([question("a")]))
-        server.close()
-        with pytest.raises(UserError) as found:
-            list(one.ask([question("b")]))
-        assert found.value.exit_code == 8 and server.url in found.value.location
-    with simulators(tmp_path, server) as one:
-        assert one.known(question("a")).text == kept[0] and one.known(question("b")) is None

@@ -1,6 +1,4 @@
-"""Rollouts of a training step: users that a model plays are asked once, rows have one width, and
-what is wrong is said.
-"""
+"""Rollouts of a training step: users that a model plays are asked once, and rows have one width."""
 
 import json
 
@@ -136,9 +134,6 @@ def test_a_batch_is_as_wide_as_its_longest_row_and_the_same_tokens_are_learned(r
         assert len(after.advantages) == (len(after.ids) if credited else 0)
         if any(before.mask):
             assert [*after.prompt, *after.ids] == [*before.prompt, *before.ids]
-
-
-# --- what is wrong with rollouts ---
 
 
 def turn(text, results=(), ended="turn", problem=""):

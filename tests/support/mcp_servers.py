@@ -159,10 +159,6 @@ def answer(fault: str, request: Any, connection: Connection) -> None:
             tools = {"tools": {}}
             version = request["params"]["protocolVersion"]
             out(result(request, protocolVersion=version, capabilities=tools, serverInfo=about))
-    elif method == "tools/list" and fault == "pages":
-        page = int((request.get("params") or {}).get("cursor", 0))
-        more = {"nextCursor": str(page + 1)} if page < 2 else {}
-        out(result(request, tools=[{**BUY, "name": f"buy{page}"}], **more))
     elif method == "tools/list":
         out(result(request, tools=[BUY]))
     else:
