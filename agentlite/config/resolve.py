@@ -17,7 +17,6 @@ from agentlite.config.yaml_errors import in_words, yaml_error
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.plain_words import misfit
 
-MOST_VALUES = 100_000  # of settings
 # arguments of TRL or PEFT that plan.json must not keep
 SECRETS = {"hub_token", "push_to_hub_token", "token", "use_auth_token"}
 EXAMPLES = (("whole number", "100"), ("number", "0.1"), ("true", "true"), ("list", "a,b"))
@@ -151,7 +150,6 @@ def read_sections(path: Path) -> dict[str, dict[str, Any]]:
 
     try:
         content = strict_yaml.read(path).get_single_data()
-        refuse_grown(content, str(path))
     except OSError as error:
         raise UserError(
             f"cannot read the configuration: {error.strerror}.", location=str(path)
@@ -179,25 +177,6 @@ def _sectioned(content: object) -> str:
     return f"\n  {owner}:\n    {key}: ..." if owner else "\n  sft:\n    lora_r: 16"
 
 
-def refuse_grown(content: object, location: str) -> None:
-    """An alias stands for all that its anchor holds: a few lines of them for more than there is
-    memory.
-    """
-    waiting, seen = [content], 0
-    while waiting:
-        part = waiting.pop()
-        waiting += (
-            part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-        )
-        seen += 1 + (len(part) // 100 if isinstance(part, str) else 0)
-        if seen + len(waiting) > MOST_VALUES:
-            raise UserError(
-                f"holds more than {MOST_VALUES} values.",
-                "Are there aliases of aliases (*name)?",
-                location=location,
-            )
-
-
 def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     """`sft.lora_r=64` -> ({"lora_r": 64}, "--set"); None if it is for another command."""
     import yaml
@@ -215,7 +194,6 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     check_key(section, key, "--set")
     try:
         parsed = strict_yaml.loader(value).get_single_data()
-        refuse_grown(parsed, f"--set {name}")
     except (yaml.YAMLError, RecursionError) as error:
         words, fix = in_words(error)
         raise UserError(

@@ -5,7 +5,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from agentlite.config.resolve import refuse_grown
 from agentlite.config.settings import COMMANDS
 from agentlite.config.yaml_errors import yaml_error
 from agentlite.core.errors import UserError, nearest
@@ -52,7 +51,6 @@ def read_grid_file(path: Path) -> GridFile:
                 loader.construct_document(parts[name]) if name in parts else None
                 for name in ("by", "settings")
             )
-            refuse_grown(settings, str(path))
             return GridFile(
                 _entries(loader, weights, path) if weights and not _is_empty(weights) else [],
                 _crossed(settings, path),
@@ -106,12 +104,10 @@ def _entries(loader: Any, node: Any, path: Path) -> list[tuple[str, dict[str, An
         entries = [
             [loader.construct_object(half, deep=True) for half in entry] for entry in node.value
         ]
-        refuse_grown(entries, str(path))
         for name, weights in entries:
             _refuse_other(name, weights, path)
         return [(str(name), weights) for name, weights in entries]
     listed = loader.construct_document(node)
-    refuse_grown(listed, str(path))
     for one in listed if isinstance(listed, list) else [listed]:
         if not isinstance(one, dict | None):
             problem = f"holds {plain(one)[:SHOWN]} in place of a weighting."

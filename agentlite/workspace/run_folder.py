@@ -11,18 +11,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from agentlite.config.gpu_profiles import SWITCHES, has_gpu
 from agentlite.config.resolve import Given, plain_defaults
 from agentlite.core import distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import LOCKED, OTHER_PLAN, UserError
-from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import disk_errors, sync_all, write_json
 from agentlite.core.version import VERSION
 from agentlite.workspace.digests import file_digest
@@ -45,6 +43,7 @@ VERSIONED = (
 )
 DEFAULT_RUN = "runs/default"
 Status = Literal["new", "half", "done"]
+Content = TypeVar("Content")
 Outcome = Literal["done", "up to date", "dry run", "compared"]
 
 
@@ -79,23 +78,7 @@ class RunTarget(NamedTuple):
         return f"{command} --run {shlex.quote(str(self.run))}"
 
 
-class Sealed(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A file written with the digest of its own content, so that a change by hand is seen."""
-
-    seal: str = ""  # an earlier version wrote none
-
-    def sealed(self) -> Self:
-        """The same values as a reader will get them from JSON, with their digest."""
-        content = msgspec.json.decode(msgspec.json.encode(self), type=type(self))
-        unsealed = msgspec.to_builtins(replace(content, seal=""))
-        return replace(content, seal=digest(canonical(unsealed)))
-
-    @property
-    def is_as_written(self) -> bool:
-        return self.seal in ("", self.sealed().seal)
-
-
-class Plan(Sealed, frozen=True, forbid_unknown_fields=True):
+class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     """What a stage is about to do: written first, compared when the command is run again."""
 
     command: str
@@ -104,7 +87,7 @@ class Plan(Sealed, frozen=True, forbid_unknown_fields=True):
     versions: dict[str, str] = {}
 
 
-class Done(Sealed, frozen=True, forbid_unknown_fields=True):
+class Done(Struct, frozen=True, forbid_unknown_fields=True):
     """What a stage has done: written last, so that its presence proves the rest.
 
     `outputs`: the sha256 of each file that was written, by its name in the folder."""
@@ -137,8 +120,8 @@ class Result(Struct, frozen=True):
 
 
 class StoredStage(Struct, frozen=True):
-    """A stage's folder as it lies on disk. All readers trust the same: a plan and a done that are
-    as they were written, and outputs that still have the digests in done."""
+    """A stage's folder as it lies on disk. All readers trust the same: a plan and a done that can
+    be read, and outputs that still have the digests in done."""
 
     folder: Path
     plan: Plan | None  # None: there is none, or it cannot be trusted
@@ -201,10 +184,10 @@ class StageFolder:
             sync_all(paths.values())
             (self.folder / EXPECTED).unlink(missing_ok=True)
         digests = {name: file_digest(path) for name, path in paths.items()}
-        done = Done(digests, figures, round(time.monotonic() - self.started, 1)).sealed()
+        done = Done(digests, figures, round(time.monotonic() - self.started, 1))
         write_json(self.folder / DONE, done)
         self.status = "done"
-        return done
+        return self.done
 
     def reopen(self) -> None:
         """Takes done.json away, before more is added to the outputs of a finished stage."""
@@ -260,7 +243,7 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[StageFolder
             clear(folder)
         status = compare(folder, plan)
         if status == "new":
-            write_json(folder / PLAN, plan.sealed())
+            write_json(folder / PLAN, plan)
         elif status == "half":
             _report_other_versions(folder, plan)
             if changed := read(folder).trusted().changed():
@@ -324,8 +307,8 @@ def refuse_other_command(folder: Path, command: str) -> None:
 
 
 def differences(old: Plan, new: Plan) -> list[str]:
-    """Each setting or input that differs, named with both values. A setting that an earlier version
-    did not have counts as its default."""
+    """Each setting or input that differs, named with both values. A setting that the old plan
+    does not have counts as its default."""
     changes = [] if old.command == new.command else [f"command {old.command} -> {new.command}"]
     missing = plain_defaults(new.command, new.settings.keys() - old.settings.keys())
     for prefix, before, after in (
@@ -442,9 +425,7 @@ def read(folder: Path) -> StoredStage:
 
 
 def read_plan(folder: Path) -> Plan:
-    """Raises UserError 3 for a plan that was damaged, or changed by hand: what is in the folder was
-    made under another one.
-    """
+    """Raises UserError 3 for a plan that cannot be read."""
     return _read_plan(folder / PLAN)
 
 
@@ -506,61 +487,23 @@ def refuse_running(folder: Path) -> None:
 
 
 def _read_plan(path: Path) -> Plan:
+    return _decoded(path, Plan)
+
+
+def _read_done(folder: Path) -> Done:
+    return _decoded(folder / DONE, Done)
+
+
+def _decoded(path: Path, kind: type[Content]) -> Content:
     try:
-        plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        refuse_other_version(path, error)
         raise UserError(
             f"cannot be read ({error}).",
             "Start over with --force.",
             location=str(path),
             exit_code=OTHER_PLAN,
         ) from error
-    if not plan.is_as_written:
-        refuse_other_version(path, ValueError("its seal is not the one this version would write"))
-        raise UserError(
-            "was changed since it was written.",
-            "Put it back as it was, or start over with --force; other settings are given with the "
-            "command.",
-            location=str(path),
-            exit_code=OTHER_PLAN,
-        )
-    return plan
-
-
-def _read_done(folder: Path) -> Done:
-    path = folder / DONE
-    try:
-        done = msgspec.json.decode(path.read_bytes(), type=Done)
-        problem = "" if done.is_as_written else "it was changed"
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        refuse_other_version(path, error, version_in=folder / PLAN)
-        problem = str(error)
-    if problem:
-        raise UserError(
-            f"cannot be trusted ({problem}).",
-            "Remove it and run the same command again, which makes it anew, or start over with "
-            "--force.",
-            location=str(path),
-            exit_code=OTHER_PLAN,
-        )
-    return done
-
-
-def refuse_other_version(path: Path, error: Exception, version_in: Path | None = None) -> None:
-    """Raises UserError 3 for a file that cannot be read because another version of agentlite wrote
-    it: it is not damaged. `version_in`: the file that names the version, if `path` does not."""
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
-        json.loads(path.read_bytes())
-        writer = json.loads((version_in or path).read_bytes())["versions"]["agentlite"]
-        reader = versions()["agentlite"]
-        if writer != reader:
-            raise UserError(
-                f"was written by agentlite {writer}, and this is {reader}: {error}.",
-                f"Use agentlite {writer} for this folder, or another folder: --out NAME.",
-                location=str(path),
-                exit_code=OTHER_PLAN,
-            ) from error
 
 
 def set_aside(path: Path) -> None:

@@ -1,8 +1,6 @@
 """Settings that could be read as something else than was meant are errors with their line."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +9,6 @@ from hypothesis import strategies as st
 from agentlite.config import resolve, strict_yaml
 from agentlite.config.resolve import Given
 from agentlite.core.errors import USAGE, UserError
-from agentlite.scoring.weight_sweep import read_grid
 
 MISTAKES = {  # the text of a section -> its line, the column, and what is said
     "  seed: 1\n  seed: 2\n": (3, 2, "the key 'seed' appears twice"),
@@ -19,9 +16,6 @@ MISTAKES = {  # the text of a section -> its line, the column, and what is said
     "  seed: 1:30\n": (2, 8, "1:30 would be read as 90"),
     "  num_epochs: 1:30.5\n": (2, 14, "1:30.5 would be read as 90.5"),
     "  seed: 010\n": (2, 8, "010 would be read as 8"),
-    f"  seed: {'9' * 100_000}\n": (2, 8, "a number of 100000 digits"),
-    f"  seed: 0x{'f' * 100_000}\n": (2, 8, "a number of 100002 digits"),
-    f"  trl: {{a: [1, {'9' * 5000}]}}\n": (2, 14, "a number of 5000 digits"),
     "  data: !!binary aGk=\n": (2, 8, "a sign that YAML takes for its own"),
     "  trl: !!set {a}\n": (2, 7, "a sign that YAML takes for its own"),
     "  data: !!python/object/apply:os.getcwd []\n": (2, 8, "a sign that YAML takes for its own"),
@@ -33,12 +27,10 @@ def file(tmp_path):
     return tmp_path / "mine.yaml"
 
 
-@pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("text", MISTAKES, ids=lambda text: text[:24])
-def test_a_mistake_is_refused_with_its_line_and_a_caret(text, deep, file):
+def test_a_mistake_is_refused_with_its_line_and_a_caret(text, file):
     line, column, said = MISTAKES[text]
-    # many brackets in a comment: Python's own reader, not libyaml
-    file.write_text(f"sft:\n{text}{'# ' + '[' * 600 if deep else ''}\n", encoding="utf-8")
+    file.write_text(f"sft:\n{text}\n", encoding="utf-8")
     with pytest.raises(UserError) as refused:
         resolve.resolve("sft", Given(files=(str(file),), profile="cpu"))
     error = refused.value
@@ -49,7 +41,7 @@ def test_a_mistake_is_refused_with_its_line_and_a_caret(text, deep, file):
         assert rows[2].index("^") - len("  | ") == column
 
 
-@pytest.mark.parametrize("text", ["1:30", "010", "9" * 100_000, "{a: 1, a: 2}", "[1:30]"])
+@pytest.mark.parametrize("text", ["1:30", "010", "{a: 1, a: 2}", "[1:30]"])
 def test_so_is_an_assignment(text):
     with pytest.raises(UserError, match="cannot be read as YAML: ") as refused:
         resolve.resolve("sft", Given(sets=(f"sft.trl={text}",), profile="cpu"))
@@ -79,21 +71,6 @@ def test_a_date_is_a_text_and_a_merged_key_may_be_set_again():
         "b": {"x": 3, "y": "2025-99-99"},
         "c": "2025-01-01",
     }
-
-
-def test_every_kind_of_file_is_read_or_refused_without_waiting(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "loop").symlink_to("loop")
-    (tmp_path / "dangling").symlink_to("nowhere")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "latin").write_bytes(b"sft: {model: caf\xe9}\n")
-    names = ["pipe", "loop", "dangling", "folder", "latin"]
-    for path in (*(str(tmp_path / name) for name in names), "/dev/zero"):
-        with pytest.raises(UserError) as refused:
-            resolve.resolve("sft", Given(files=(path,), profile="cpu"))
-        assert refused.value.exit_code == USAGE
-        with pytest.raises(UserError):
-            read_grid(Path(path))
 
 
 def test_names_in_a_grid_may_stand_twice(file):

@@ -49,7 +49,7 @@ def begin(folder: Path, command: str, resolved, name: str = PLAN) -> None:
     folder.mkdir(parents=True)
     left_out = ("batch_size",) if command in ("eval", "pairs") else ()
     begun = Plan(command, plain_settings(resolved.settings, left_out), {})
-    write_json(folder / name, begun.sealed())
+    write_json(folder / name, begun)
 
 
 @pytest.mark.parametrize("command", ["sft", "dpo", "grpo", "distill"])

@@ -480,7 +480,7 @@ def test_pairs_of_test_records_are_not_trained_on(paired, run, tiny_model, tmp_p
         if path.is_file():
             (tmp_path / "pairs" / path.name).write_bytes(path.read_bytes())
     plan = run_folder.read_plan(paired)
-    plan = msgspec.structs.replace(plan, settings={**plan.settings, "split": "test"}, seal="")
+    plan = msgspec.structs.replace(plan, settings={**plan.settings, "split": "test"})
     (tmp_path / "pairs" / "plan.json").write_bytes(msgspec.json.encode(plan))
     with pytest.raises(UserError, match="test records"):
         agentlite.dpo(run=str(tmp_path), data=str(tmp_path / "pairs"), **TRAIN)

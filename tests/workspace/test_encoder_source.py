@@ -7,9 +7,7 @@ import pytest
 from support.hub_cache import cache_model, use_cache
 
 from agentlite.core.errors import MODEL, UserError
-from agentlite.workspace import encoder_source
-from agentlite.workspace.encoder_source import find_encoder, is_static
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.encoder_source import find_encoder
 from agentlite.workspace.run_folder import Plan, open_stage
 
 KIND = "sentence_transformers.models.Transformer"
@@ -113,21 +111,6 @@ def test_a_folder_that_is_no_encoder_is_refused(run, gone, missing):
     assert refused.value.exit_code == MODEL
 
 
-@pytest.mark.parametrize("name", ["org/name", "name", "a/b/c", "./name", "/no/name", "~/name"])
-def test_a_name_with_one_slash_is_one_of_the_hub(run, name, monkeypatch):
-    snapshot = cache_model(
-        use_cache(run / "hub", monkeypatch), "org/name", run.parent / "base", "c" * 40
-    )
-    (snapshot / "config.json").write_text("{}", encoding="utf-8")
-    if name == "org/name":
-        found = find_encoder(name, run)
-        assert (found.base, found.digest) == (f"org/name@{'c' * 40}", "c" * 40)
-        return
-    with pytest.raises(UserError, match="there is no sentence encoder") as refused:
-        find_encoder(name, run)
-    assert refused.value.exit_code == MODEL and "all-minilm-l6-v2" in refused.value.fix
-
-
 def test_a_stage_keeps_the_commit_of_its_encoder_and_a_new_one_takes_the_newest(run, monkeypatch):
     cache = use_cache(run / "hub", monkeypatch)
     (run.parent / "base/config.json").write_text("{}", encoding="utf-8")
@@ -148,21 +131,3 @@ def test_an_encoder_of_the_hub_that_names_code_is_refused(run, monkeypatch):
     with pytest.raises(UserError, match="never runs a model's own code") as refused:
         find_encoder("org/name", run)
     assert refused.value.exit_code == MODEL
-
-
-def test_a_static_model_is_made_anew_from_other_weights_or_in_another_way(run, monkeypatch):
-    encoder(run.parent / "embedded", b"embedded")
-    monkeypatch.setenv("AGENTLITE_CACHE", str(run.parent / "cache"))
-    monkeypatch.setattr(encoder_source, "_embedded", lambda alias: run.parent / "embedded")
-    first = find_encoder("static-minilm", run)
-    assert first.base.startswith(str(run.parent / "cache/models/static-minilm-"))
-    monkeypatch.setattr(encoder_source, "STATIC_VERSION", 2)
-    second = find_encoder("static-minilm", run)
-    (run.parent / "embedded/model.safetensors").write_bytes(b"other")
-    third = find_encoder("static-minilm", run)
-    assert len({one.base for one in (first, second, third)}) == 3
-    assert len({one.digest for one in (first, second, third)}) == 3
-    assert is_static(first) and not is_static(find_encoder("base", run))
-    encoder(run.parent / "static", kind="sentence_transformers.models.StaticEmbedding")
-    assert is_static(find_encoder("static", run))
-    assert not is_static(Source("me/base", "me/base@4f1c", None, "4f1c"))  # of a hub: no folder

@@ -2,13 +2,10 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import processes
 from support.hub_cache import cache_model, commit, served, use_cache
 
 from agentlite.core.errors import MODEL, NETWORK, OTHER_PLAN, UserError
@@ -216,48 +213,3 @@ def test_what_the_hub_does_not_have_is_refused_by_name(online, name, message, co
         hub.model_snapshot(name)
     assert refused.value.exit_code == code
     assert ("safetensors" in refused.value.fix) is ("pickled" in name)
-
-
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        *((one, 74) for one in ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM")),
-        *((one, NETWORK) for one in ("ECONNRESET", "ETIMEDOUT", "EHOSTUNREACH")),
-    ],
-)
-def test_a_full_disk_is_told_as_such_and_not_as_a_hub_that_does_not_answer(
-    cache, monkeypatch, number, code
-):
-    import errno
-
-    import huggingface_hub
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(getattr(errno, number), "the reason")
-
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
-    with pytest.raises(UserError, match="the reason") as refused:
-        hub.hub_file(NAME, "config.json")
-    assert refused.value.exit_code == code
-    assert refused.value.location == (str(cache) if code == 74 else "--model")
-
-
-@pytest.mark.parametrize("name", ["a b/c", "org/-x", "org/a..b"])
-def test_a_name_that_no_model_can_have_is_not_on_the_hub(cache, name):
-    with pytest.raises(UserError, match="no such model on the hub") as refused:
-        hub.hub_file(name, "config.json")
-    assert refused.value.exit_code == MODEL and refused.value.location == "--model"
-
-
-def test_the_library_prints_no_line_for_each_try():
-    program = (
-        "from agentlite.config.gpu_profiles import keep_private; keep_private()\n"
-        "from huggingface_hub.utils import logging\n"
-        "assert logging.get_verbosity() >= logging.ERROR, logging.get_verbosity()\n"
-    )
-    environment = {**processes.environment()}
-    environment.pop("HF_HUB_VERBOSITY", None)
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, check=False
-    )
-    assert done.returncode == 0, done.stderr

@@ -95,14 +95,3 @@ def test_an_adapter_that_names_another_base_is_no_model(tiny_model, tmp_path):
     )
     with pytest.raises(UserError, match="is an adapter"):
         find_model(str(folder), tmp_path)
-
-
-@pytest.mark.parametrize("engine", ["unsloth", "hf"])
-def test_a_generate_of_its_own_is_not_run(tiny_model, tmp_path, engine):
-    folder, mark = Path(shutil.copytree(tiny_model, tmp_path / "model")), tmp_path / "was-run"
-    (folder / "custom_generate").mkdir()
-    (folder / "custom_generate" / "generate.py").write_text(
-        f"open({str(mark)!r}, 'w').close()\n", encoding="utf-8"
-    )
-    load(find_model(str(folder), tmp_path), Loading(engine, 256), trainable=False)
-    assert not mark.exists()

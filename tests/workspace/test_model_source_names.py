@@ -1,7 +1,6 @@
 """Which model a name means, and which digest stands for it: no model is loaded."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from support.hub_cache import cache_model, use_cache
 
 from agentlite.core.errors import MODEL, OTHER_PLAN, UserError
 from agentlite.workspace import model_source
-from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace.model_source import find_model
 from agentlite.workspace.run_folder import Plan, open_stage
 
 
@@ -111,15 +110,6 @@ def test_an_adapter_is_refused_on_other_weights_than_those_it_was_trained_on(run
     assert refused.value.exit_code == OTHER_PLAN
 
 
-def test_another_adapter_below_changes_the_name_and_not_the_use(run):
-    """Under an adapter that was trained further, only the weights of the base count."""
-    train(run / "sft", "base", "adapter")
-    train(run / "dpo", "sft", "adapter", b"two")
-    shutil.rmtree(run / "sft")
-    train(run / "sft", "base", "adapter", b"another")
-    assert find_model("dpo", run).adapter == run / "dpo/adapter"
-
-
 def test_a_tokenizer_of_the_hub_may_have_its_template_in_its_configuration(run, monkeypatch):
     (run.parent / "base/chat_template.jinja").unlink()
     cache_model(use_cache(run / "hub", monkeypatch), "org/name", run.parent / "base", "c" * 40)
@@ -127,17 +117,6 @@ def test_a_tokenizer_of_the_hub_may_have_its_template_in_its_configuration(run, 
         (run / "copy").mkdir(exist_ok=True)
         model_source.copy_tokenizer("org/name", run / "copy")
         assert (run / "copy" / name).read_bytes() == b"{}"
-
-
-@pytest.mark.parametrize("name", ["org/name", "a/b/c", "./name", "/no/name", "~/name", "name"])
-def test_a_name_with_one_slash_is_one_of_the_hub(run, name, monkeypatch):
-    cache_model(use_cache(run / "hub", monkeypatch), "org/name", run.parent / "base", "c" * 40)
-    if name == "org/name":
-        assert find_model(name, run).digest == "c" * 40
-        return
-    with pytest.raises(UserError, match=f"there is no model '{name}'") as refused:
-        find_model(name, run)
-    assert refused.value.exit_code == MODEL
 
 
 def test_a_model_of_the_hub_that_names_code_is_refused(run, monkeypatch):
@@ -153,18 +132,6 @@ def test_a_model_of_the_hub_that_names_code_is_refused(run, monkeypatch):
     with pytest.raises(UserError, match="never runs a model's own code") as refused:
         find_model("org/name", run)
     assert refused.value.exit_code == MODEL and "org--name" in refused.value.location
-
-
-@pytest.mark.parametrize("name", ["sft", "dpo", "grpo", "prep", "other", ""])
-def test_a_model_that_is_missing_is_refused_with_the_stages_that_are_there(run, name):
-    train(run / "mine", "base", "adapter")
-    with open_stage(run / "rows", Plan("prep", {}, {}), force=False):
-        pass
-    with pytest.raises(UserError) as refused:
-        find_model(name, run)
-    first = f"Run `agentlite {name}` first" in refused.value.fix
-    assert first is (name in ("sft", "dpo", "grpo"))
-    assert f"{run} (mine)" in refused.value.fix and refused.value.exit_code == MODEL
 
 
 @pytest.mark.parametrize(
@@ -190,28 +157,12 @@ def test_a_file_is_no_model_and_a_pickle_is_never_one(run):
         assert fix in refused.value.fix and refused.value.exit_code == MODEL
 
 
-def test_an_adapter_of_which_the_plan_does_not_say_the_weights_is_taken(run):
-    with open_stage(run / "sft", Plan("sft", {"model": "base"}, {}), force=False) as stage:
-        (run / "sft/adapter").mkdir()
-        (run / "sft/adapter/adapter_model.safetensors").write_bytes(b"a")
-        stage.finish(["adapter/adapter_model.safetensors"], {})
-    assert find_model("sft", run).adapter == run / "sft/adapter"
-
-
 @pytest.mark.parametrize("text", ["{", "[" * 100_000])
 def test_a_configuration_that_cannot_be_read_is_refused(run, text):
     (run.parent / "base/config.json").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match="is not JSON") as refused:
         find_model("base", run)
     assert refused.value.exit_code == MODEL and refused.value.location.endswith("config.json")
-
-
-@pytest.mark.parametrize(
-    ("digest", "served"),
-    [("http://h/v1", True), ("https://h/v1", True), ("c" * 40, False), ("httpx", False)],
-)
-def test_the_digest_of_a_model_behind_servers_is_their_addresses(digest, served):
-    assert model_source.is_served(digest) is served
 
 
 @pytest.mark.parametrize(
@@ -252,48 +203,3 @@ def test_an_adapter_whose_base_is_gone_says_so(run):
     with pytest.raises(UserError, match="is an adapter on base, which cannot be found") as refused:
         find_model("sft", run)
     assert refused.value.exit_code == MODEL and refused.value.location == str(run / "sft")
-
-
-def test_the_files_of_a_tokenizer_are_copied_and_no_others(run, tmp_path):
-    (tmp_path / "base/generation_config.json").write_bytes(b"{}")
-    for also, names in (
-        ((), {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}),
-        (
-            ("generation_config.json", "missing"),
-            {
-                "tokenizer.json",
-                "tokenizer_config.json",
-                "chat_template.jinja",
-                "generation_config.json",
-            },
-        ),
-    ):
-        target = tmp_path / f"copy{len(also)}"
-        target.mkdir()
-        model_source.copy_tokenizer(str(tmp_path / "base"), target, also)
-        assert {path.name for path in target.iterdir()} == names
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_the_files_that_training_left_are_named_in_order(run, tmp_path, whole):
-    stage = tmp_path / "stage"
-    (stage / ("model" if whole else "adapter")).mkdir(parents=True)
-    folder = stage / ("model" if whole else "adapter")
-    for name in ("b.safetensors", "a.json"):
-        (folder / name).write_bytes(b"")
-    names = ["a.json", "b.safetensors"]
-    if whole:
-        names += ["chat_template.jinja", "tokenizer.json", "tokenizer_config.json"]
-    found = model_source.trained_files(stage, str(tmp_path / "base"))
-    assert found == sorted(f"{folder.name}/{name}" for name in names)
-
-
-@pytest.mark.long
-def test_the_embedded_template_ends_a_turn_otherwise_than_it_pads():
-    folder = model_source.embedded_folder("smollm2-135m")
-    load_template("smollm2-135m")
-    config = json.loads((folder / "tokenizer_config.json").read_bytes())
-    assert (config["eos_token"], config["pad_token"]) == ("<|im_end|>", "<|endoftext|>")
-    tokenizer = json.loads((folder / "tokenizer.json").read_bytes())
-    special = {token["content"] for token in tokenizer["added_tokens"] if token["special"]}
-    assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>"} <= special

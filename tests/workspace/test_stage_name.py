@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.examples import in_turn
+from support.examples import sample
 
 from agentlite.cli.main import group
 from agentlite.config.pipeline import STAGES, typed
@@ -46,7 +46,7 @@ def test_the_refusal_shows_the_name_on_one_line(name: str) -> None:
 
 
 @pytest.mark.parametrize("command", STAGES)
-@pytest.mark.parametrize("name", in_turn(2, [*ODD, *TAKEN]))
+@pytest.mark.parametrize("name", sample(4, [*ODD, *TAKEN]))
 def test_no_stage_has_an_odd_name_or_that_of_another_command(
     command: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,7 +196,7 @@ def _timeless(name: str, content: bytes) -> bytes:
     told = {
         key: value
         for key, value in json.loads(content).items()
-        if key not in ("seconds", "seal", "latency_ms")
+        if key not in ("seconds", "latency_ms")
     }
     for files in ("files", "outputs"):
         if isinstance(told.get(files), dict):
