@@ -98,25 +98,6 @@ print(detected(row), *(message.content for message in record.messages), record.m
 
 
 @pytest.mark.long
-def test_a_format_with_rows_is_tested(checkout, monkeypatch):
-    follow("Add a format", checkout)
-    shutil.copytree(ROOT / "tests/support", checkout / "tests/support")
-    (checkout / "scripts/bench").mkdir(parents=True)
-    test = "tests/data/formats/test_formats_every_format.py"
-    rows = "tests/support/rows/formats/faq.jsonl"
-    (checkout / test).parent.mkdir(parents=True)
-    shutil.copy(ROOT / test, checkout / test)
-    assert rows in RECIPES["Add a format"][1] and test in RECIPES["Add a format"][1]
-    row = '{"q": "When do you open on day %d?", "a": "At nine.", "shop": "Oslo"}\n'
-    (checkout / rows).write_text("".join(row % day for day in range(5)), encoding="utf-8")
-    # the table of all characters, which takes seconds to make, lies there
-    monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(ROOT / ".hypothesis"))
-    monkeypatch.setenv("AGENTLITE_TEST_ALL", "1")
-    words = ("-m", "pytest", "--noconftest", "--hypothesis-profile=ci", "-p", "no:cacheprovider")
-    assert "6 passed" in run(checkout, *words, test, "-k", "every_format_has_rows or faq")
-
-
-@pytest.mark.long
 def test_a_protocol_writes_and_reads_back(checkout):
     follow("Add a protocol", checkout)
     folder = checkout / "weather"

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 import pytest
-import yaml
 from click.testing import CliRunner
 from support.samples import ROOT
 
@@ -153,21 +152,46 @@ def test_every_item_of_a_seed_has_a_state_and_a_proof_that_is_there() -> None:
         assert proof or state.startswith("not "), item
 
 
+ROWS = ROOT / "tests/support/rows"
+FILES = {  # of the seeds' commands: a file here, or the lines of one
+    "agent_sft.jsonl": ("formats/sage_sft.jsonl", None),
+    "agent_tools.jsonl": ("formats/sage_tools.jsonl", None),
+    "agent_benchmark.jsonl": ("formats/sage_benchmark.jsonl", None),
+    "react.jsonl": ("seeds/seed_003.jsonl", 0),
+    "kuaiagent.jsonl": ("seeds/seed_003.jsonl", 1),
+    "ms_agent.jsonl": ("seeds/seed_004.jsonl", 0),
+    "ms_agent.json": ("seeds/seed_004.jsonl", 0),
+    "swift.jsonl": ("seeds/seed_004.jsonl", 0),
+    "fire.jsonl": ("seeds/seed_004.jsonl", 1),
+    "self_cognition.jsonl": ("formats/self_cognition.jsonl", None),
+    "chat.jsonl": ("formats/alpaca.jsonl", None),
+    "bench.jsonl": ("formats/bfcl.jsonl", None),
+    "agent.jsonl": ("weather.jsonl", None),
+    "rows.jsonl": ("weather.jsonl", None),
+}
+NEEDS_A_RUN = {"ID", "base", "preferences.jsonl", "--dry-run"}
+
+
 @pytest.mark.long
-def test_the_settings_of_the_seeds_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The commands that print a configuration run, and every other one is parsed."""
+def test_the_commands_of_the_seeds_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that need a finished run are only parsed."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AGENTLITE_RUN", str(tmp_path / "run"))
-    commands = [
-        words for *_, proof in seed_rows() for words in typed("\n".join(INLINE.findall(proof)))
-    ]
-    printed = [words for words in commands if "--print-config" in words]
-    assert len(printed) > 10 and not [words for words in commands if misread(words)]
-    for words in printed:
-        done = CliRunner().invoke(group, words)
-        assert not done.exit_code and yaml.safe_load(done.stdout), (words, done.output)
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    for name, (source, number) in FILES.items():
+        lines = text_of(ROWS / source).splitlines(keepends=True)
+        chosen = lines if number is None else [lines[number]]
+        if name.endswith(".json"):
+            chosen = [json.dumps(json.loads(chosen[0]), ensure_ascii=False, indent=2)]
+        (tmp_path / name).write_text("".join(chosen), encoding="utf-8")
+    cells = [proof for *_, proof in seed_rows()]
+    commands = [words for proof in cells for words in typed("\n".join(INLINE.findall(proof)))]
+    assert len(commands) > 40 and not [words for words in commands if misread(words)]
+    for number, words in enumerate(commands):
+        if not NEEDS_A_RUN & {*words}:
+            run = [] if "--formats" in words else ["--run", str(tmp_path / f"run-{number}")]
+            few = ["--max-rejects", "1"] if words[0] == "prep" else []
+            done = CliRunner().invoke(group, [*words, *run, *few])
+            assert not done.exit_code, (words, done.output)
 
 
 def test_the_image_and_the_devcontainer_name_what_is_there() -> None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What SmolLM2-135M learns, as docs/environments.md and docs/making.md print it: live in BFCL's multi-turn dialogs after
+# What SmolLM2-135M learns, as docs/learning.md prints it: live in BFCL's multi-turn dialogs after
 # sft, rejection fine-tuning and grpo; after sft on made dialogs; in prompt templates that it was never trained in.
 #   usage: bash scripts/bench/figures.sh [live] [made] [templates]     (default: all; run again, it carries on)
 # Workspaces are runs/figures/live, made and templates. Each takes hours on a CPU; templates were measured on a GPU.

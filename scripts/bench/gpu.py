@@ -8,7 +8,7 @@ Models have the shapes of published configs, random weights and the embedded mod
 nothing is downloaded. Every measurement is a process of its own. Results are added to
 runs/bench/gpu.json by cell and card; what is there is left out. A step's time is that from its
 beginning to the next one's; the first half of the steps is left out, the last one as well, which
-saves. docs/gpu.md says what each cell shows.
+saves. docs/results.md has what was seen.
 """
 
 import argparse

@@ -75,7 +75,7 @@ def test_shares_errors_and_means_by_hand():
     ("name", "gib"), [("sft-1.5b", 3.86), ("sft-7b-12gb", 7.364), ("beside-defaults", 8.252)]
 )
 def test_what_was_measured_on_an_h200_is_planned_within_a_tenth_or_so(name, gib):
-    """docs/gpu.md: 2026-11-26. Never less is planned than was needed."""
+    """docs/results.md: 2026-11-26. Never less is planned than was needed."""
     load, _ = gpu.loads(gpu.CELLS[name], False)
     planned = (memory(load).total - load.regime.overhead) / GIB
     assert 0 <= gpu.planner_error(planned, gib) <= 0.12

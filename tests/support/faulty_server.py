@@ -239,7 +239,6 @@ ERROR = json.dumps({"error": {"message": f"overloaded {ESCAPES}", "code": 502}})
 PAST = email.utils.formatdate(0, usegmt=True)
 SHORT = 0.1  # seconds of a try at servers that never end one
 
-# The names are the rows of a table in docs/endpoints.md.
 KINDS: dict[str, Kind] = {
     # ends well
     "it answers": Kind("answered", good),

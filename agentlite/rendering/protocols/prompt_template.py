@@ -34,7 +34,7 @@ from agentlite.rendering.protocols import hermes, modelscope, react, toolllama
 
 SUFFIX = ".txt"
 LONGEST = 1 << 16  # characters of a file
-HELP = "docs/protocols.md shows a whole prompt template."
+HELP = "docs/data.md shows a whole prompt template."
 SLOTS = ("Profile", "Instruction", "Tools", "Goal", "Memory", "Format")
 FILLED = SLOTS[2:]  # each holds its place once: {tools}, {goal}, {memory}, {format}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

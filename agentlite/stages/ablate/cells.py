@@ -259,7 +259,7 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> Ablation:
     if not settings.grid:
         raise UserError(
             "which grid?",
-            "Name a file, such as --grid grids/rewards.yaml (docs/attempts.md shows one).",
+            "Name a file, such as --grid grids/rewards.yaml (docs/rewards.md shows one).",
             location="--grid",
         )
     path = resolve.find_file(settings.grid)
