@@ -6,11 +6,9 @@ import os
 
 import pytest
 
-from agentlite.core import row_files
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import (
     Appender,
-    PatientAppender,
     disk_errors,
     encode,
     find_rows,
@@ -221,73 +219,3 @@ def test_the_last_complete_line_ends_behind_its_line_break(tmp_path):
     for content, end in ((b"", 0), (b"ab", 0), (b"ab\n", 3), (b"ab\ncd", 3), (b"\n\nx", 2)):
         path.write_bytes(content)
         assert whole_lines_end(path) == end
-
-
-class RefusingDisk:
-    """A file that takes nothing while `full` is set."""
-
-    def __init__(self, file):
-        self.file, self.full = file, False
-
-    def write(self, line):
-        if self.full:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return self.file.write(line)
-
-    def __getattr__(self, name):
-        return getattr(self.file, name)
-
-
-@pytest.fixture
-def patient(tmp_path, monkeypatch):
-    """A patient appender, its disk, and the notices that it gave."""
-    notices = []
-    monkeypatch.setattr(row_files, "notice", notices.append)
-    appender = PatientAppender(tmp_path / "rows.jsonl")
-    appender.file = disk = RefusingDisk(appender.file)
-    return appender, disk, notices
-
-
-def test_rows_wait_while_the_disk_is_full_and_are_then_written_in_their_order(patient):
-    appender, disk, notices = patient
-    with appender:
-        appender.append({"n": 1})
-        disk.full = True
-        for n in (2, 3, 4):
-            appender.append({"n": n})
-        assert list(read_rows(appender.path)) == [{"n": 1}]
-        assert len(notices) == 1
-        assert "rows.jsonl" in notices[0]
-        disk.full = False
-        appender.append({"n": 5})
-        assert list(read_rows(appender.path)) == [{"n": n} for n in (1, 2, 3, 4, 5)]
-        disk.full = True
-        appender.append({"n": 6})
-        assert len(notices) == 2
-        disk.full = False
-    assert list(read_rows(appender.path)) == [{"n": n} for n in (1, 2, 3, 4, 5, 6)]
-
-
-def test_rows_that_still_wait_at_the_end_are_an_error_unless_there_is_another_one(patient):
-    appender, disk, _ = patient
-    appender.__enter__()
-    disk.full = True
-    appender.append({"n": 1})
-    with pytest.raises(UserError) as caught:
-        appender.__exit__(None, None, None)
-    assert caught.value.exit_code == 74
-    assert disk.closed
-
-
-def test_an_error_is_not_hidden_by_the_rows_that_still_wait(patient):
-    appender, disk, _ = patient
-
-    def stop_with_rows_waiting():
-        with appender:
-            disk.full = True
-            appender.append({"n": 1})
-            raise ValueError("the first error")
-
-    with pytest.raises(ValueError, match="the first error"):
-        stop_with_rows_waiting()
-    assert disk.closed

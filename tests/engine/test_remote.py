@@ -2,9 +2,7 @@
 writes.
 """
 
-import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -37,35 +35,6 @@ def ours(caller: Path) -> Iterator[str]:
         listen(server)
         yield server.url
         server.shutdown()
-
-
-class Theirs(ThreadingHTTPServer):
-    """A server that answers what `replies` holds, in turn, the last one again; keeps what it was
-    asked.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
-        self.asked: list[Any] = []
-        self.replies: list[tuple[int, Any]] = []
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Theirs
-
-    def do_POST(self) -> None:
-        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        status, body = self.server.replies[
-            min(len(self.server.asked), len(self.server.replies)) - 1
-        ]
-        content = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: Any) -> None: ...
 
 
 def asking(caller: Path, model: str, url: str) -> dict[str, Any]:
