@@ -154,11 +154,10 @@ def to_record(
         record = FORMATS[name].read(value, **(options or {}).get(name, {}))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise RowError("E201", f"not as {name} has it: {misread(error)}") from error
-    if not _is_typed(record):  # the readers copy what they do not look into
-        try:
-            record = msgspec.convert(msgspec.to_builtins(record), Record)
-        except msgspec.ValidationError as error:
-            raise RowError("E201", f"not as {name} has it: {misfit(error)}") from error
+    try:  # the readers copy what they do not look into
+        record = msgspec.convert(msgspec.to_builtins(record), Record)
+    except msgspec.ValidationError as error:
+        raise RowError("E201", f"not as {name} has it: {misfit(error)}") from error
     if not record.split:
         record = replace(record, split=_stated_split(record))
     if split and "rollout" not in record.meta:  # its turns are known
@@ -181,18 +180,6 @@ def _with_turns(record: Record) -> Record:
     check_results(record)
     check_calls(record)
     return record
-
-
-def _is_typed(record: Record) -> bool:
-    """Whether every field has its type, for sure; what is not worth a look here is left to a slower
-    one.
-    """
-    texts = [text for message in record.messages for text in (message.content, message.call_id)]
-    calls = [call for message in record.messages if message.calls for call in message.calls]
-    texts += [text for call in calls for text in (call.name, call.id)]
-    texts += [text for tool in record.tools for text in (tool.name, tool.description)]
-    objects = [*(call.arguments for call in calls), *(tool.parameters for tool in record.tools)]
-    return {*map(type, texts)} <= {str} and {*map(type, objects)} <= {dict} and not record.gold
 
 
 def _in_order(messages: Sequence[Message]) -> Iterator[Message]:

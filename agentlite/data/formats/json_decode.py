@@ -6,13 +6,10 @@ import math
 import warnings
 from typing import Any, NoReturn
 
-import msgspec
-
 from agentlite.core.errors import RowError
 
 DEEPEST = 64
 LONGEST_LITERAL = 64 << 10
-_OTHERWISE = object()
 CUT = "The row was cut: fetch or write it again. No repair can know what is missing."
 SPREAD = "Is the JSON spread over lines? `jq -c . FILE` writes one row per line."
 # json's words for a mistake -> ours
@@ -35,8 +32,6 @@ def json_value(text: str) -> Any:
     E116 NaN or infinity, E117 a number too long, E118 a key twice in one object, E119 nested too
     deep, E113 half a surrogate pair, E121 anything else that is not a single JSON value.
     """
-    if (value := _canonical(text)) is not _OTHERWISE:
-        return _not_too_deep(text, value)
     try:
         value = json.loads(
             text,
@@ -51,20 +46,6 @@ def json_value(text: str) -> Any:
         raise RowError("E119", f"nested deeper than {DEEPEST}") from error
     _refuse_surrogates(text, value)
     return _not_too_deep(text, value)
-
-
-def _canonical(text: str) -> object:
-    """The value of JSON that is written as msgspec writes it, blanks apart: nothing can have been
-    lost in reading it.
-
-    Many rows are, and this is several times faster than the parser that can say what is wrong.
-    """
-    try:
-        value = msgspec.json.decode(text)
-        same = msgspec.json.encode(value) == msgspec.json.format(text.encode(), indent=-1)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return _OTHERWISE
-    return value if same else _OTHERWISE
 
 
 def literal_value(text: str) -> object:
