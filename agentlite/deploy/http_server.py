@@ -74,8 +74,10 @@ class Handler(LocalHandler):
     def do_POST(self) -> None:
         self.answered(self._complete)
 
-    def refuse_method(self) -> None:
-        self._path()
+    def do_PUT(self) -> None:
+        self.answered(self._path)
+
+    do_DELETE = do_PATCH = do_OPTIONS = do_PUT
 
     @property
     def _pages(self) -> dict[str, Any]:

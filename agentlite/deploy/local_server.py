@@ -5,6 +5,7 @@ import ipaddress
 import json
 import select
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -84,6 +85,12 @@ class LocalServer(ThreadingHTTPServer):
         self.is_closing = True
         super().server_close()
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away has nothing to be told."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            self.log(f"{type(error).__name__}: {error}")
+
     def log(self, text: str) -> None:
         """A line on stderr, whole."""
         with self.logging:
@@ -131,16 +138,7 @@ class LocalHandler(BaseHTTPRequestHandler):
         """As GET; `send_object` leaves the body out."""
         self.do_GET()
 
-    def do_PUT(self) -> None:
-        self.answered(self.refuse_method)
-
-    do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = do_PUT
-
-    def refuse_method(self) -> None:
-        """Raises Refused for a method that no path takes."""
-        raise Refused(405, f"{self.command} is not taken.", headers={"Allow": "GET, HEAD, POST"})
-
-    def answered(self, answer: Callable[[], None]) -> None:
+    def answered(self, answer: Callable[[], object]) -> None:
         """Answers one request, whatever happens, and logs it."""
         self.started, self.status, self.details = time.monotonic(), 0, dict[str, object]()
         try:
