@@ -6,10 +6,8 @@ from support.samples import TIME, WEATHER
 
 from agentlite.core.records import Message, Record
 from agentlite.data.openai_messages import Opened, Turn
-from agentlite.deploy import answer_form
 from agentlite.deploy.answer_form import AnswerForm, call_form, json_form
 from agentlite.rendering import PROTOCOLS
-from agentlite.rendering.call_syntax import call_syntax
 
 HERMES = PROTOCOLS["hermes"]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 3}}}
@@ -51,13 +49,3 @@ def test_a_call_is_completed_and_read(smollm2):
 def test_no_form_is_made_where_calls_cannot_be_read(smollm2):
     assert call_form(DIALOG, ["get_weather"], PROTOCOLS["chat"], smollm2) is None
     assert call_form(DIALOG, [], HERMES, smollm2) is None
-
-
-def test_no_form_is_made_where_the_calls_of_one_of_the_tools_cannot_be_read(smollm2, monkeypatch):
-    monkeypatch.setattr(
-        answer_form,
-        "call_syntax",
-        lambda tool, *more: None if tool.name == "get_time" else call_syntax(tool, *more),
-    )
-    assert call_form(DIALOG, ["get_weather", "get_time"], HERMES, smollm2) is None
-    assert call_form(DIALOG, ["get_weather"], HERMES, smollm2)

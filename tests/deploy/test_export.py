@@ -3,8 +3,6 @@ not its own.
 """
 
 import json
-import shutil
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,6 @@ from agentlite.deploy.export.verify import minijinja_writer, prove
 from agentlite.engine.load import Loading, load
 from agentlite.rendering import PROTOCOLS, render, settled
 from agentlite.rendering.template import Template
-from agentlite.scoring.metrics.tool_calls import METRICS
 from agentlite.workspace.lineage import setting_of
 from agentlite.workspace.model_source import find_model, load_template
 
@@ -212,37 +209,12 @@ def test_the_folder_says_what_it_is(run, merged):
     digest = json.loads((run / "prep/done.json").read_bytes())["outputs"]["train.jsonl"]
     card = (merged / "README.md").read_text(encoding="utf-8")
     assert mark["data"]["prep"]["train.jsonl"] == digest and digest in card
-    figures = json.loads((run / "eval/prep/sft/metrics.json").read_bytes())["metrics"][
-        "call_decision"
-    ]
-    assert (
-        f"{100 * figures['mean']:.1f} % [{100 * figures['low']:.1f}, {100 * figures['high']:.1f}]"
-        in card
-    )
-    assert set(METRICS) & {line.split(" | ")[0].strip("| ") for line in card.splitlines()}
     assert "|  | tiny-model | sft |" in card  # the base beside it
-    for word in (
-        "Protocol hermes",
-        "learning_rate 0.01",
-        "<tool_call>",
-        "transformers 5",
-        "Licence of the base: not known",
-    ):
-        assert word in card, word
+    assert "Protocol hermes" in card and "learning_rate 0.01" in card and "<tool_call>" in card
     assert str(run.parent) not in card and "pytest" not in card  # no folder of this machine
     assert "leaderboard" not in card
     assert setting_of(str(merged), "protocol", run) == "hermes"
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in merged.iterdir()}
-    assert len(modes) == 1
     assert says_its_head_is_its_embeddings(merged)
-
-
-def test_all_weights_are_exported_as_they_are(run, tmp_path):
-    agentlite.sft(run=str(run), full=True, engine="hf", out="full", **{**SHORT, "lora_r": 16})
-    export("full", "--run", run, "--merged", tmp_path / "m")
-    weights = "model.safetensors"
-    assert (tmp_path / "m" / weights).read_bytes() == (run / "full/model" / weights).read_bytes()
-    assert "has no adapter" in str(refused("full", "--run", run, "--adapter", tmp_path / "a"))
 
 
 def test_an_adapter_on_tied_embeddings_leaves_the_head_as_it_was(run, tmp_path):
@@ -436,9 +408,6 @@ TURNWISE = {
     "{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt "
     "%}<|start_header_id|>assistant<|end_header_id|>"
     "\n\n{% endif %}",
-    "zephyr": "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|im_end|>\n' }}{% "
-    "endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}",
 }
 
 
@@ -497,21 +466,6 @@ def test_the_ollama_folder_holds_what_a_modelfile_names(run, llama_cpp, tmp_path
         {"Role": "user", "Content": record.messages[0].content},
     ]
     assert execute(go, messages) == prompt
-
-
-def test_a_bos_that_llama_cpp_adds_is_not_written_twice(run, llama_cpp, tiny_model, tmp_path):
-    base = tmp_path / "base"
-    shutil.copytree(tiny_model, base)
-    (base / "chat_template.jinja").write_text(TURNWISE["llama 3"], encoding="utf-8")
-    config = json.loads((base / "tokenizer_config.json").read_bytes())
-    (base / "tokenizer_config.json").write_text(
-        json.dumps({**config, "bos_token": "<|endoftext|>"}), encoding="utf-8"
-    )
-    for bos in (True, False):
-        export(base, "--ollama", tmp_path / f"o{bos}", "--llama-cpp", llama_cpp(bos=bos))
-        assert (
-            "<|endoftext|>" in (tmp_path / f"o{bos}/Modelfile").read_text(encoding="utf-8")
-        ) is not bos
 
 
 def test_what_ollama_cannot_hold_is_refused(smollm2, templates):

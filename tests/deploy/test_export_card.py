@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.generated_run import stage, write_run
+from support.generated_run import stage
 
 from agentlite.deploy.export import model_card
 from agentlite.deploy.export.exported_model import ExportedModel, licence
@@ -76,20 +76,6 @@ def test_the_head_names_the_base_and_the_library_that_reads_it(
     assert "# Weather" in lines
 
 
-@pytest.mark.parametrize(
-    ("template", "protocol", "parser"),
-    [("smollm2", "hermes", ""), ("tools", "chat", "hermes"), ("tools", "chat,react", "")],
-)
-def test_vllm_reads_the_calls_only_of_a_template_that_prints_the_tools(
-    template: str, protocol: str, parser: str, written: Any
-) -> None:
-    text = written(template=template, protocol=protocol)
-    assert (f"--tool-call-parser {parser}`" in text) == bool(parser)
-    assert ("read calls from the text" in text) != bool(parser)
-    assert "vllm" not in written("gguf", template, protocol).lower()
-    assert ("Ollama's own `tools` are not used" in written("ollama")) and "Ollama" not in text
-
-
 def test_stages_are_named_without_the_folders_of_the_machine_and_with_single_figures(
     written: Any, tmp_path: Path
 ) -> None:
@@ -108,17 +94,3 @@ def test_stages_are_named_without_the_folders_of_the_machine_and_with_single_fig
     assert "No stage of a workspace" in written() and "No stage of a workspace" not in text
     assert "Not evaluated (`agentlite eval`)." in text
     assert "leaderboard" in written(of_bfcl=True) and "leaderboard" not in text
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("out", "named"), [("eval", "On prep, answered"), ("later", "On prep (later), answered")]
-)
-def test_figures_stand_under_the_name_of_their_questions(
-    out: str, named: str, written: Any, tmp_path: Path
-) -> None:
-    run = write_run(tmp_path / "weather", ["base", "sft"], 6)
-    (run / "eval").rename(run / out)
-    text = written(evaluations=read_run(run).evaluations)
-    assert named in text and "Not evaluated" not in text
-    assert "| base" in text and "exact call" in text.lower().replace("_", " ")

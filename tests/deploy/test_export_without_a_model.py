@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from support.generated_run import stage
-from support.shipped_templates import shipped, with_marks
 
 from agentlite.core.errors import DISK, MODEL, UserError
 from agentlite.deploy.export import exported_model, llama_cpp, targets
@@ -25,7 +24,6 @@ from agentlite.deploy.export.llama_cpp import (
     convert,
     read_facts,
 )
-from agentlite.deploy.export.ollama import turns_of
 from agentlite.deploy.export.verify import prove_tokens
 from agentlite.rendering import choose
 from agentlite.report.read_run import Evaluation, read_run
@@ -244,23 +242,3 @@ def test_an_export_shows_what_its_own_weights_answered_and_the_base_beside_them(
         shown.models[name] is models[name] for name in expected
     )
     assert (shown.folder, shown.unread, shown.compared) == (tmp_path, [], {"models": answered})
-
-
-FOLDING = [
-    name
-    for name, source in shipped()
-    if name in ("trl/gemma", "trl/gemma3", "unsloth/mistral_template", "unsloth/gemma_template")
-]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", FOLDING)
-def test_a_template_that_folds_the_system_turn_has_no_ollama_template_and_the_error_says_so(
-    name, smollm2
-):
-    """Be it that the model's own template folds it, or the lines that stand before it."""
-    template = with_marks(name, dict(shipped())[name], smollm2.tokenizer)
-    with pytest.raises(UserError, match="puts the system turn into the first user turn") as error:
-        turns_of(template)
-    assert error.value.exit_code == MODEL
-    assert "--gguf" in error.value.fix and "llama-server --jinja" in error.value.fix

@@ -6,10 +6,8 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -194,20 +192,6 @@ def test_json_that_is_wanted_is_given(client, wanted, schema, stream):
     assert reason == "stop" and fits(json.loads(content), schema)
 
 
-def test_several_answers_are_those_of_their_seeds(client):
-    asked = {**HELLO, "temperature": 1.5, "max_tokens": 6}
-    several = client.chat.completions.create(**asked, seed=7, n=3)
-    texts = [choice.message.content for choice in several.choices]
-    alone = [client.chat.completions.create(**asked, seed=seed) for seed in (7, 8, 9)]
-    assert texts == [answer.choices[0].message.content for answer in alone]
-    assert several.usage.prompt_tokens == alone[0].usage.prompt_tokens
-    parts = client.chat.completions.create(**asked, seed=7, n=3, stream=True)
-    streamed = ["", "", ""]
-    for part in parts:
-        streamed[part.choices[0].index] += part.choices[0].delta.content or ""
-    assert streamed == texts
-
-
 BAD = {
     "no JSON": (b"{", 400, "not JSON"),
     "no object": (b"[]", 400, "an object is expected"),
@@ -258,37 +242,6 @@ def test_a_bad_request_is_told_why_and_the_next_one_is_answered(server, name):
     assert reason in told["message"]
     connection.request("GET", "/v1/models")  # on the same connection
     assert json.loads(connection.getresponse().read())["data"][0]["id"] == "sft"
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_hangs_up_is_not_worked_for(server, client, monkeypatch, stream):
-    made: list[int] = []
-    done = threading.Event()
-    answer = server.chat_model.answer
-
-    def counted(*given: Any) -> Any:
-        try:
-            turn = answer(*given)
-            made.append(turn.new_tokens)
-            return turn
-        finally:
-            done.set()
-
-    monkeypatch.setattr(server.chat_model, "answer", counted)
-    body = json.dumps(
-        {"model": "sft", "messages": [OSLO], "max_tokens": 400, "temperature": 2, "stream": stream}
-    ).encode()
-    with socket.create_connection(server.server_address) as connection:
-        connection.sendall(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
-            % (len(body), body)
-        )
-        if stream:  # in the middle
-            assert connection.recv(1 << 16)
-    assert done.wait(30)
-    assert not made or made[0] < 400
-    monkeypatch.undo()
-    assert client.chat.completions.create(**ASKED).choices[0].finish_reason == "tool_calls"
 
 
 def test_the_command_says_where_it_is_and_ends_when_told_to(caller):

@@ -154,29 +154,6 @@ def status_of(client: socket.socket) -> int:
         return int(b"".join(iter(lambda: client.recv(1 << 16), b"")).split()[1])
 
 
-def test_so_many_may_wait_and_the_next_is_asked_to_come_back(model):
-    model.free.clear()
-    with serving(model, longest_queue=2) as server:
-        clients = []
-        for number in range(3):
-            clients.append(begin(server))
-            eventually(lambda n=number: (server.queue.working, server.queue.waiting) == (True, n))
-        assert health(server) == IDLE | {"working": True, "waiting": 2, "longest_queue": 2}
-        connection = http.client.HTTPConnection(*server.server_address, timeout=60)
-        connection.request("POST", PATH, json.dumps(ASKED))
-        refused = connection.getresponse()
-        assert (refused.status, refused.headers["Retry-After"]) == (503, "3")  # a second each
-        error = json.loads(refused.read())["error"]
-        assert error["code"] == "queue_full" and "in about 3 s" in error["message"]
-        assert health(server)["waiting"] == 2
-        model.free.set()
-        connection.request("POST", PATH, json.dumps(ASKED))  # on the same connection
-        assert connection.getresponse().status in (200, 503)
-        assert [status_of(client) for client in clients] == [200] * 3
-        connection.close()
-        eventually(lambda: health(server)["working"] is False)
-
-
 @pytest.mark.long
 def test_a_client_that_went_away_is_not_worked_for_and_keeps_nobody_waiting(server, model):
     model.free.clear()
@@ -239,36 +216,6 @@ def test_an_address_of_other_machines_needs_a_token_and_no_host_then(model, host
             answer = connection.getresponse()
             assert (answer.status, bool(answer.read())) == (status, True)
         connection.close()
-
-
-def test_a_fault_of_our_own_is_answered_and_logged(server, model, capsys):
-    model.failure = ValueError("odd")
-    status, body = post(server, ASKED)
-    assert (status, body["error"]["type"]) == (500, "server_error")
-    assert "odd" not in body["error"]["message"]
-    assert "serve: ValueError: odd" in capsys.readouterr().err
-
-
-def deltas(content: bytes) -> list[Any]:
-    lines = [line[6:] for line in content.decode().split("\n\n") if line]
-    assert lines[-1] == "[DONE]"
-    return [json.loads(line)["choices"][0]["delta"] for line in lines[:-1]]
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({}, ["a", "b"]),
-        ({"stop": "x"}, ["a", "b"]),
-        ({"stop": "b"}, ["a"]),
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, ["ab"]),
-    ],
-)
-def test_words_are_streamed_as_they_come_unless_they_may_be_half_a_call(server, fields, expected):
-    status, content = post(server, ASKED | {"stream": True} | fields)
-    first, *rest, last = deltas(content)
-    assert (status, first, last) == (200, {"role": "assistant", "content": ""}, {})
-    assert [delta["content"] for delta in rest] == expected
 
 
 @pytest.mark.parametrize(

@@ -108,15 +108,6 @@ def test_a_field_that_cannot_be_done_is_named(name):
         )
 
 
-def test_a_format_is_a_schema_and_excludes_tools():
-    formats = [None, {"type": "text"}, {"type": "json_object"}, SCHEMA]
-    found = [request(response_format=one).schema for one in formats]
-    assert found == [None, None, {"type": "object"}, {"type": "object"}]
-    with pytest.raises(Refused, match="response_format"):
-        request(response_format=SCHEMA, tools=[TOOL])
-    assert request(response_format=SCHEMA, tools=[TOOL], tool_choice="none").offered == []
-
-
 CALLS = (Call("f", {"a": 1}, "x"), Call("g", {}, "x"))
 
 

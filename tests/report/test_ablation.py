@@ -1,15 +1,11 @@
 """agentlite.report.ablation: the rows, the notes and the picture of a table of cells."""
 
 import json
-import xml.etree.ElementTree as ET
 from typing import Any
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.generated_run import stage
 
-from agentlite.report.ablation import HEADLINE, ablations, notes, picture, rows
+from agentlite.report.ablation import HEADLINE, ablations, notes, rows
 from agentlite.report.read_run import read_run
 from agentlite.workspace.digests import file_digest
 
@@ -96,48 +92,6 @@ def test_cells_without_figures_are_explained_together_where_the_reason_is_the_sa
         "b; d: not run, no time is left.",
         "c; e: the same as first, so not run twice.",
     ]
-
-
-MEANS = st.lists(st.floats(-0.6, 0.6).map(lambda one: round(one, 2)), min_size=1, max_size=5)
-
-
-@given(MEANS, st.sampled_from([0.01, 0.1, 0.4]))
-def test_the_picture_has_a_dot_for_each_gain_at_its_place_and_hollow_within_noise(means, reach):
-    """Right of the line is better, one scale serves all cells of a metric, and nothing is drawn
-    outside of the picture.
-    """
-    cells = [
-        cell(f"c{n}", 0.5, differences={EXACT: difference(EXACT, mean, reach)})
-        for n, mean in enumerate(means)
-    ]
-    tree = ET.fromstring(picture(table(FIRST, *cells)))
-    width = float(tree.get("width", 0)) - 10
-    shapes = [one for one in tree.iter() if one.get("stroke")]
-    zero, *intervals = [one.get("d", "") for one in shapes if one.tag.endswith("path")]
-    dots = [one for one in shapes if one.tag.endswith("circle")]
-    middle = float(zero[1:].split()[0])
-    assert len(dots) == len(intervals) == len(means)
-    widest = max(abs(mean) + reach for mean in means)
-    per_unit = (width - 10 - middle) / max(widest, 0.05)
-    for mean, dot, line in zip(means, dots, intervals, strict=True):
-        at = middle + mean * per_unit
-        assert float(dot.get("cx", 0)) == pytest.approx(at, abs=0.06)
-        start, end = (float(one) for one in line[1:].replace("H", " ").split()[::2])
-        assert (start, end) == pytest.approx(
-            (at - reach * per_unit, at + reach * per_unit), abs=0.2
-        )
-        assert 0 <= start <= end <= width
-        is_beyond = abs(mean) > reach
-        assert (dot.get("fill") == dot.get("stroke")) == is_beyond
-    # the name and the reading of a cell stand beside its dot, and the title above all of them
-    heights = [float(dot.get("cy", 0)) for dot in dots]
-    title, *texts = [one for one in tree.iter() if one.tag.endswith("text")]
-    assert title.get("font-weight") and float(title.get("y", 0)) < heights[0] - 11
-    for number, text in enumerate(texts):
-        assert abs(float(text.get("y", 0)) - heights[number // 2]) < 11
-        assert not text.get("font-weight")
-    assert [text.text for text in texts[::2]] == [f"c{n}" for n in range(len(means))]
-    assert heights == sorted({*heights}) and heights[-1] < float(tree.get("height", 0))
 
 
 def test_an_ablation_is_a_finished_stage_of_that_command_whose_table_is_as_it_left_it(tmp_path):

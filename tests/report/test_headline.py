@@ -64,21 +64,3 @@ def test_without_a_question_that_needs_a_tool_the_decision_is_what_counts():
     decided["a"]["metrics"][TOOL] = {"mean": None, "count": 0}
     assert headline(decided, []) == ["a is right to call a tool, or not to, for 5 of 6 questions."]
     assert headline({"a": {"metrics": {}}}, []) == []
-
-
-def test_a_reward_between_0_and_1_is_a_mean_and_nothing_is_counted():
-    metrics = {
-        model: {"metrics": {"env": {"mean": mean, "count": 40, "interval": interval}}}
-        for model, mean, interval in (
-            ("base", 0.25, "wilson"),
-            ("sft", 0.515, "bootstrap"),
-            ("dpo", 0.5, "wilson"),
-        )
-    }
-    rows = [difference("base", "sft", True, "env"), difference("sft", "dpo", False, "env")]
-    assert headline(metrics, rows) == [
-        "sft has a mean env of 0.52 on 40 tasks; dpo of 0.50, base of 0.25.",
-        "sft is better than base, beyond noise.",
-        "Too few questions to tell sft and dpo apart.",
-    ]
-    assert headline({"sft": metrics["sft"]}, []) == ["sft has a mean env of 0.52 on 40 tasks."]

@@ -1,8 +1,5 @@
 """agentlite.report.markdown: which sections report.md has, and that its tables hold any text."""
 
-import json
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.generated_run import stage
@@ -10,7 +7,6 @@ from support.generated_run import stage
 from agentlite.report.markdown import as_table, markdown
 from agentlite.report.read_run import read_run
 from agentlite.report.tables import BFCL_SENTENCE, NO_EVALUATION
-from agentlite.workspace.digests import file_digest
 
 FIGURE = {"mean": 0.5, "low": 0.25, "high": 0.75, "count": 4}
 
@@ -24,6 +20,10 @@ def sections(run):
     return [line for line in markdown(read_run(run)).splitlines() if line.startswith("#")]
 
 
+def test_a_run_without_evaluations_says_so(tmp_path):
+    assert NO_EVALUATION in markdown(read_run(tmp_path))
+
+
 def test_an_evaluation_of_which_nothing_was_read_is_named_with_its_reason_alone(tmp_path):
     made(tmp_path / "eval" / "prep" / "m", "eval", metrics={"metrics": {"exact_call": FIGURE}})
     whole = markdown(read_run(tmp_path))
@@ -33,32 +33,6 @@ def test_an_evaluation_of_which_nothing_was_read_is_named_with_its_reason_alone(
     text = markdown(read_run(tmp_path))
     assert NO_EVALUATION in text and "### " not in text and BFCL_SENTENCE not in text
     assert "## Evaluation on prep\n\nNot finished, so not read: m." in text
-
-
-@pytest.mark.parametrize("has_any", [True, False])
-@pytest.mark.parametrize("outdated", [False, True])
-def test_differences_are_shown_only_of_the_predictions_that_were_compared(
-    outdated, has_any, tmp_path
-):
-    folder = tmp_path / "eval" / "prep"
-    for name in "ab":
-        rows = {"predictions.jsonl": [{"name": name}]}
-        made(folder / name, "eval", metrics={"metrics": {"exact_call": FIGURE}}, rows=rows)
-    ends = {"mean": 0.5, "low": 0.25, "high": 0.75, "beyond_noise": True}
-    row = {"metric": "exact_call", "first": "a", "second": "b", "count": 4, **ends}
-    digests = {name: file_digest(folder / name / "predictions.jsonl") for name in "ab"}
-    compared = {"models": ["a", "b"], "predictions": digests}
-    compared["differences"] = [row] if has_any else []
-    if outdated:
-        compared["predictions"]["b"] = "0" * 64
-    (folder / "compare.json").write_text(json.dumps(compared))
-    text = markdown(read_run(tmp_path))
-    assert ("### Paired differences" in text) is has_any
-    if not has_any:
-        return
-    part = text[text.index("### Paired differences") :]
-    assert ("- exact_call: b over a +50.0 points" in part) is not outdated
-    assert ("Run `agentlite eval --model a --model b` again." in part) is outdated
 
 
 cells = st.text("ab|\\<\n é", max_size=12)

@@ -13,21 +13,18 @@ from collections import Counter
 import pytest
 import yaml
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.browser import browser, installed
-from support.examples import examples
 from support.generated_run import stage, write_run
 
 from agentlite.cli.main import group
-from agentlite.core.records import Call, Gold, GoldCall, Parsed, Step
+from agentlite.core.records import Gold, GoldCall, Parsed, Step
 from agentlite.report import write_report
 from agentlite.report.charts import charts
-from agentlite.report.prediction_viewer import pack
-from agentlite.report.predictions import NO_CALL, UNREADABLE, Answers, confusion, read_answers
-from agentlite.report.provenance import commands, origins
+from agentlite.report.predictions import NO_CALL, UNREADABLE, Answers, confusion
+from agentlite.report.provenance import commands
 from agentlite.report.read_run import read_run
-from agentlite.scoring.metrics.wrong_answers import IN_WORDS
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -132,23 +129,6 @@ def test_the_reader_holds_every_prediction_with_its_record(run):
         assert mine[5] == [[call["name"], call["arguments"]] for call in row["calls"]]
 
 
-@settings(max_examples=examples(20))
-@given(st.integers(3_000, 40_000))
-def test_what_is_packed_stays_in_its_budget_and_says_what_it_left_out(answers, budget):
-    found = pack(answers, ["base", "sft"], ["exact_call"], budget)
-    contents = json.loads(zlib.decompress(base64.b64decode(found.text)))
-    assert len(found.text) <= budget
-    assert any("The first" in note for note in found.notes) == (
-        len(contents["steps"]) < len(answers.by_step)
-    )
-
-
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory):
-    run = read_run(write_run(tmp_path_factory.mktemp("more") / "more", ["base", "sft"], 30))
-    return read_answers(run, run.evaluations[0])
-
-
 NAMES = st.lists(st.sampled_from("abc"), max_size=3)
 
 
@@ -182,21 +162,6 @@ class Due:
 
     def expected(self, turn):
         return self.gold
-
-
-def test_a_lineage_goes_back_to_the_raw_files_and_sees_what_has_changed(tmp_path):
-    run = write_run(tmp_path / "run", ["sft"], 3)
-    (tree,) = origins(read_run(run))
-    assert (tree.name, [origin.name for origin in tree.origins]) == ("sft", ["prep", "base"])
-    data = tree.origins[0]
-    assert not data.changed and [(raw.name, raw.digests) for raw in data.origins] == [
-        ("dialogs.jsonl", ["ab" * 6])
-    ]
-    done = json.loads((run / "prep" / "done.json").read_text("utf-8"))
-    (run / "prep" / "done.json").write_text(
-        json.dumps(done | {"outputs": {"test.jsonl": "0" * 64}}), encoding="utf-8"
-    )
-    assert origins(read_run(run))[0].origins[0].changed
 
 
 SETTINGS = {
@@ -263,11 +228,6 @@ def test_a_curve_has_few_points_and_none_that_is_no_number(losses):
         assert "nan" not in chart.svg and "inf" not in chart.svg
 
 
-CHOOSE = """(label, value) => {
-  const made = [...document.querySelectorAll(".controls label")].find((one) => one.firstChild.data === label).lastChild;
-  made.value = value;
-  made.dispatchEvent(new Event(made.tagName === "INPUT" ? "input" : "change"));
-}"""  # noqa: E501  (verbatim text)
 needs_browser = pytest.mark.skipif(
     not installed(), reason="no Chromium is installed: apt-get install chromium"
 )
@@ -296,86 +256,6 @@ def test_a_page_renders_without_errors_and_without_sideways_scrolling(
     (tmp_path / "report.png").write_bytes(shot)
     print(f"loaded in {chromium.load_seconds():.2f} s, {len(shot)} bytes of screenshot at {width}")
     assert shot.startswith(b"\x89PNG") and len(shot) > 20_000
-
-
-@pytest.mark.long
-@pytest.mark.browser
-@needs_browser
-def test_the_reader_filters_by_model_outcome_and_text(run, chromium):
-    read_page(run)
-    chromium.open(run / "report.html", width=1280)
-    rows = [
-        json.loads(line)
-        for line in (run / "eval/prep/sft/predictions.jsonl").read_text("utf-8").splitlines()
-    ]
-    chromium.value(
-        f"({CHOOSE})('model', '1'), ({CHOOSE})('by', '1'), ({CHOOSE})('outcome', 'full')"
-    )
-    right = sum(row["metrics"]["exact_call"] == 1 for row in rows)
-    assert (
-        0 < right < 12
-        and chromium.value("document.querySelectorAll('.list button').length") == right
-    )
-    kinds = Counter(IN_WORDS[row["wrong"]] for row in rows if row["wrong"])
-    chromium.value(f"({CHOOSE})('outcome', 'any')")
-    for words, count in kinds.items():
-        chromium.value(f"({CHOOSE})('wrong by', '{words}')")
-        assert chromium.value("document.querySelectorAll('.list button').length") == count
-    assert kinds
-    chromium.value(f"({CHOOSE})('wrong by', '')")
-    chromium.value(f"({CHOOSE})('outcome', 'any'), ({CHOOSE})('text', '{rows[0]['record_id']}')")
-    assert chromium.value("document.querySelectorAll('.list button').length") == 1
-
-
-def answering(kinds):
-    """The answers to the prompts, in turn: `right`; `value`: a wrong one for the first argument;
-    `key`: that argument is missing, and another one is there; `tool`: another tool; `calls`: right,
-    and given as calls without a text; `words`: no call.
-    """
-    kinds = iter(kinds)
-
-    def answer(record, generator):
-        kind, [call] = next(kinds), record.messages[-1].calls
-        (first, value), *others = call.arguments.items()
-        changed = {
-            "value": Call(call.name, {first: value + "!?", **dict(others)}),
-            "key": Call(call.name, {"other": value, **dict(others)}),
-            "tool": Call("other_tool", call.arguments),
-        }.get(kind, call)
-        calls = () if kind == "words" else (changed,)
-        return "" if kind == "calls" else "I look.", Parsed("", calls)
-
-    return answer
-
-
-MARKED = """(side) => [...document.querySelectorAll(`.compared > :nth-child(${side}) mark`)]
-  .map((mark) => mark.textContent.trim().split(" ")[0])"""
-
-
-@pytest.mark.long
-@pytest.mark.browser
-@needs_browser
-def test_what_differs_between_the_expected_and_the_given_call_is_marked(chromium, tmp_path):
-    kinds = ["right", "value", "key", "tool", "calls", "words"]
-    run = write_run(tmp_path / "run", ["base"], len(kinds), answering(kinds))
-    page = read_page(run)
-    chromium.open(run / "report.html", width=1280)
-    data = packed(page)
-    for number, (kind, step) in enumerate(zip(kinds, data["steps"], strict=True)):
-        chromium.value(f"document.querySelectorAll('.list button')[{number}].click()")
-        [[name, arguments]] = step[3]
-        first = next(iter(json.loads(arguments)))
-        expected, given = {
-            "value": ([], [first]),
-            "key": ([first], ["other"]),
-            "tool": ([name], ["other_tool"]),
-            "words": ([name], []),
-        }.get(kind, ([], []))
-        assert chromium.value(f"({MARKED})(1)") == expected, kind
-        assert chromium.value(f"({MARKED})(2)") == given, kind
-        shown = chromium.value("document.querySelector('.compared > :nth-child(2)').innerText")
-        assert ("no call" in shown) == (kind == "words") and "nothing" not in shown
-    assert chromium.errors == []
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ from support.generated_run import stage
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, Message, Record, Step, to_row
 from agentlite.report import write_report
-from agentlite.report.predictions import Answers, confusion, read_answers
+from agentlite.report.predictions import read_answers
 from agentlite.report.provenance import origins
 from agentlite.report.read_run import read_run
 from agentlite.workspace.digests import file_digest
@@ -99,9 +99,6 @@ def test_a_file_of_a_stage_is_read_only_as_it_was_left(tmp_path):
     assert run.stage("sft") is run.stages[0] and run.stage("dpo") is None
 
 
-# --- which tools are confused ---
-
-
 def expecting(*names):
     calls = tuple(Call(name, {}, f"c{n}") for n, name in enumerate(names))
     return Record(
@@ -112,28 +109,6 @@ def expecting(*names):
 
 def answer(*called, problem=""):
     return {"calls": [{"name": name, "arguments": "{}"} for name in called], "problem": problem}
-
-
-@pytest.mark.parametrize(
-    ("expected", "row", "pairs"),
-    [
-        ("a", answer("a"), {"a": {"a": 1}}),
-        ("a", answer("b"), {"a": {"b": 1}}),
-        ("a", answer(), {"a": {"no call": 1}}),
-        ("a", answer("a", problem="torn"), {"a": {"unreadable": 1}}),
-        ("ab", answer("b", "c"), {"a": {"c": 1}, "b": {"b": 1}}),
-        ("a", answer("a", "b"), {"a": {"a": 1}, "no call": {"b": 1}}),
-        ("aa", answer("a"), {"a": {"a": 1, "no call": 1}}),
-        ("", answer(), {"no call": {"no call": 1}}),
-        ("", answer("b"), {"no call": {"b": 1}}),
-        ("", answer(problem="torn"), {"no call": {"unreadable": 1}}),
-    ],
-)
-def test_each_expected_tool_is_paired_with_the_one_called_for_it(expected, row, pairs):
-    record = expecting(*expected)
-    answers = Answers({record.id: record}, {Step(record.id, 1): {"m": [row]}})
-    found = {one.name: dict(one.called["m"]) for one in confusion(answers, ["m"])}
-    assert found == pairs
 
 
 def test_answers_come_with_the_records_of_the_very_file_they_were_asked_from(tmp_path):
@@ -150,9 +125,6 @@ def test_answers_come_with_the_records_of_the_very_file_they_were_asked_from(tmp
     assert found.by_step == {Step(asked.id, 1): {"m": [row]}}
     (tmp_path / "prep" / "test.jsonl").write_text("")
     assert read_answers(run, run.evaluations[0]).records == {}
-
-
-# --- what a model was made from ---
 
 
 def test_an_input_is_changed_where_its_stage_holds_another_last_digest(tmp_path):

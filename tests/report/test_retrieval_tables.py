@@ -48,24 +48,6 @@ FIGURES: dict[str, Any] = {
 }
 
 
-def test_views_of_the_same_questions_are_one_table_and_only_recall_is_there_for_each_size() -> None:
-    every, known = retrieval_tables.tables(FIGURES)
-    assert every.title == "All questions, Questions whose tools were never right in training"
-    assert known.title == "Questions with a tool that was right in training"
-    assert every.names == [
-        "recall@5 of 10",
-        "recall@5 of 200",
-        "comp@5 of 200",
-        "ndcg@5 of 200",
-        "mrr of 200",
-        "map of 200",
-    ]
-    ((_, bm25), (labels, tuned)) = every.rows
-    assert labels == ["tuned"]
-    assert [one["mean"] for one in bm25] == [0.4, 0.125, 0.5, 0.5, 0.5, 0.5]
-    assert [one["mean"] for one in tuned] == [0.9, 0.75, 0.5, 0.5, 0.5, 0.5]
-
-
 def test_a_terminal_shows_means_in_percent_gains_in_words_and_the_time_of_a_question() -> None:
     stream = io.StringIO()
     retrieval_tables.show(FIGURES, stream)

@@ -7,20 +7,14 @@ import zlib
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support.browser import browser, installed
-from support.examples import examples
 from support.generated_rollouts import rollout, says, write_live, write_rollout
 
-from agentlite.core.row_files import write_rows
 from agentlite.report import write_report
-from agentlite.report.rollout_viewer import pack_rollouts
 from agentlite.report.rollouts import (
-    RolloutFile,
     _read,
     parting,
-    read_rollouts,
 )
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -68,10 +62,6 @@ def packed(page):
     return [json.loads(zlib.decompress(base64.b64decode(text))) for text in texts]
 
 
-def unpacked(text):
-    return json.loads(zlib.decompress(base64.b64decode(text)))
-
-
 def test_both_readers_hold_every_rollout_the_worst_first(run):
     live, stage = packed(read_page(run))
     assert (live["name"], stage["name"]) == ("shop.py-Shop", "rollout")
@@ -117,54 +107,6 @@ def test_two_rollouts_part_where_their_turns_are_no_longer_the_same(mine, theirs
         assert one != other and (found.by == "answer") == (said[0] != said[1])
 
 
-@pytest.mark.parametrize("name", ["trajectories.jsonl", "samples.jsonl"])
-def test_a_file_that_was_changed_or_is_not_finished_is_named_and_not_read(run, name):
-    folder = run / "eval/shop.py-Shop/sft"
-    with (folder / name).open("ab") as file:
-        file.write(b"{")
-    page = read_page(run)
-    assert f"{name} has changed since the stage wrote it, so not read: sft" in page
-    assert "sft" not in packed(page)[0]["models"]
-    (run / "rollout/done.json").unlink()
-    assert len(packed(read_page(run))) == 1
-
-
-@settings(max_examples=examples(10))
-@given(st.integers(2_000, 30_000), st.integers(1, 40))
-def test_a_reader_stays_in_its_budget_and_says_what_it_left_out(budget, most):
-    found = read_rollouts(many(), most)
-    fitted = pack_rollouts("x", found, budget)
-    shown = unpacked(fitted.text)["rollouts"]
-    assert len(fitted.text) <= budget and found.total == 40
-    assert len(found.shown) == most and len(shown) <= most
-    scores = [one[6][0] for one in shown]
-    assert scores == sorted(scores)
-    note = f"The worst {len(shown)} of 40 rollouts"
-    assert any(note in one for one in fitted.notes) == (len(shown) < 40)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def forty(tmp_path_factory):
-    """Forty rollouts whose texts do not compress."""
-    import random
-
-    draw = random.Random(0)
-    path = tmp_path_factory.mktemp("many") / "x.jsonl"
-    done = [
-        apple([says("".join(draw.choices("abcdefghij", k=900)))], (n * 7 % 40) / 40, sample=n)
-        for n in range(40)
-    ]
-    write_rows(path, map(msgspec.to_builtins, done))
-    MANY.append(RolloutFile("m", path, True))
-
-
-MANY = []
-
-
-def many():
-    return MANY[-1:]
-
-
 def evil_run(folder):
     text = EVIL + BIDI
     turns = [says(text, {"item": text}, text, failed=True, user=text), says(text, problem=text)]
@@ -180,65 +122,3 @@ def test_a_worlds_text_never_becomes_markup(tmp_path):
     evil = next(one for one in data["rollouts"] if one[0] == EVIL + BIDI)
     assert evil[9][0][2] == [[EVIL + BIDI, True]] and evil[4] == EVIL + BIDI
     assert "<img" not in (run / "report.md").read_text(encoding="utf-8")
-
-
-CHOOSE = """(label, value) => {
-  const made = [...document.querySelectorAll(".controls label")].find((one) => one.firstChild.data === label).lastChild;
-  made.value = value;
-  made.dispatchEvent(new Event(made.tagName === "INPUT" ? "input" : "change"));
-}"""  # noqa: E501  (verbatim text)
-ROWS = "document.querySelector('.list').querySelectorAll('button').length"
-OPENED = "document.querySelector('.detail a').textContent"
-SHOWN = "document.querySelector('.detail').innerText.replace(/\\s+/g, ' ')"
-needs_browser = pytest.mark.skipif(
-    not installed(), reason="no Chromium is installed: apt-get install chromium"
-)
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with browser() as page:
-        yield page
-
-
-@pytest.mark.long
-@pytest.mark.browser
-@needs_browser
-def test_a_conversation_has_all_that_was_said_and_the_turn_at_which_it_leaves_the_best(
-    run, chromium
-):
-    read_page(run)
-    chromium.open(run / "report.html", width=1280)
-    chromium.value(f"({CHOOSE})('model', '1'), ({CHOOSE})('task', 'apple')")
-    assert chromium.value(ROWS) == 1
-    shown = chromium.value(SHOWN)
-    order = [
-        "Leaves the best rollout of this task, sft, greedy",
-        "at turn 3: they say different things",
-        'buy(item="melon")',
-        "the best: sft, greedy",
-        'buy(item="apple")',
-        "Conversation",
-        "You are a shop.",
-        "Buy a apple.",
-        "Turn 1 of the user's · turn_right 1 · 1 call",
-        "thoughts",
-        "I buy it.",
-        "1 in the cart",
-        "One more.",
-        "Turn 2 of the user's · turn_right 0 · 1 call, 1 failed",
-        "leaves the best here",
-        "failed",
-        "Error: no melon",
-        "cannot be read: call not closed",
-        "Ended by user.",
-    ]
-    at = 0
-    for text in order:
-        assert text in shown[at:], (text, shown)
-        at = shown.index(text, at)
-    assert chromium.value("document.querySelector('.thoughts pre').textContent") == "I need it."
-    assert not chromium.value("document.querySelector('.thoughts').open")
-    chromium.value("document.querySelector('.detail .note a').click()")
-    chromium.wait(f"{OPENED} === 'apple / sft / greedy'")  # past the filter that hid it
-    assert chromium.value(ROWS) == 10 and chromium.errors == []

@@ -39,28 +39,6 @@ def row(mean=0.1, low=-0.02, high=0.22, beyond=False, metric="exact_call", **mor
     return {**values, "first": "base", "second": "sft", "count": 40, **more}
 
 
-@pytest.mark.parametrize(
-    ("difference", "words"),
-    [
-        (row(), "+10.0 points [-2.0, +22.0], within noise: 40 prompts cannot tell them apart."),
-        (
-            row(-0.5, -0.6, -0.4, True, p=0.0001, p_holm=0.00123),
-            "-50.0 points [-60.0, -40.0], beyond noise, on 40 prompts (p = 0.0012).",
-        ),
-        (
-            row(-0.5, -0.6, -0.4, True, p=0.0001, p_holm=0.00099),
-            "-50.0 points [-60.0, -40.0], beyond noise, on 40 prompts (p < 0.001).",
-        ),
-        (
-            row(beyond=True),
-            "+10.0 points [-2.0, +22.0], beyond noise, on 40 prompts.",
-        ),
-    ],
-)
-def test_a_difference_is_put_in_words(difference, words):
-    assert tables.in_words(difference) == f"exact_call: sft over base {words}"
-
-
 def test_differences_of_the_main_figures_come_first_in_the_order_of_their_columns(tmp_path):
     names = ["env", "call_decision", "exact_call", "a", "tool_selection_accuracy"]
     compared = {"differences": [row(metric=name) for name in names]}

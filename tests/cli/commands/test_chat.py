@@ -14,7 +14,6 @@ from support.samples import OSLO, WEATHER_TOOL
 import agentlite
 from agentlite.cli.main import main
 from agentlite.core.records import Call
-from agentlite.deploy.tool_results import executed
 
 CALL = Call("get_weather", {"city": "Oslo"})
 SAID = [
@@ -101,36 +100,8 @@ def test_a_talk_is_saved_replayed_and_learned_from(chat, tools, tmp_path, tiny_m
     assert result.figures["kept"] == 1 and result.figures["duplicates"] == 1
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("body", "result"),
-    [
-        ("return 'wet'", "wet"),
-        ("return {'mm': 4}", '{"mm": 4}'),
-        ("return None", "null"),
-        ("raise OSError('no rain gauge')", "raised OSError: no rain gauge"),
-        ("import os; os._exit(3)", "exit code 3"),
-        ("import time; time.sleep(60)", "took longer than 0.5 s"),
-    ],
-)
-def test_whatever_a_function_does_is_a_result(tmp_path, body, result):
-    mine = tmp_path / "mine.py"
-    mine.write_text(f"def get_weather(city):\n    {body}\n", encoding="utf-8")
-    tool = read_tool()
-    with executed(str(mine), [tool], 0.5) as observe:
-        assert result in observe(CALL)
-        assert result in observe(CALL)  # a child that was lost is replaced
-        assert "no tool get_time" in observe(Call("get_time"))
-
-
 def test_a_file_without_the_function_is_told_before_the_model_is_loaded(chat, tools, tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text("def weather(city): ...\n", encoding="utf-8")
     code, _, err = chat("", "--tools", tools, "--exec", mine)
     assert code == 2 and "get_weather" in err and "loading" not in err
-
-
-def read_tool() -> Any:
-    from agentlite.data.formats.tool_calls import read_tools
-
-    return read_tools([WEATHER_TOOL])[0]

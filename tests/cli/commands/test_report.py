@@ -5,7 +5,7 @@ a screen.
 import webbrowser
 
 import pytest
-from support.generated_run import stage, write_run
+from support.generated_run import write_run
 
 from agentlite.cli.main import main
 
@@ -59,9 +59,3 @@ def test_a_browser_opens_where_there_is_a_terminal_and_a_screen(
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     assert report("--run", run, *arguments)[0] == 0
     assert opened == [(run / "report.html").as_uri()] * count
-
-
-def test_a_workspace_without_an_evaluation_has_a_report(report, tmp_path):
-    stage(tmp_path / "run" / "sft", {"command": "sft", "settings": {}, "inputs": {}}, {}, {})
-    code, shown = report("--run", tmp_path / "run")
-    assert code == 0 and shown.out.startswith("No evaluation is finished.\n")

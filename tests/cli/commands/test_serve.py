@@ -26,11 +26,6 @@ def test_a_token_that_protects_nothing_or_cannot_be_sent_is_refused(monkeypatch,
     assert caught.value.location == "--token-env" and "export SERVE_TOKEN=" in caught.value.fix
 
 
-def test_a_token_is_read_without_the_blanks_around_it(monkeypatch):
-    monkeypatch.setenv("SERVE_TOKEN", f" {GOOD}\n")
-    assert read_token("SERVE_TOKEN") == GOOD
-
-
 @pytest.mark.parametrize("as_json", [True, False])
 def test_the_port_is_taken_first_and_the_options_reach_the_server(monkeypatch, capsys, as_json):
     steps = []
