@@ -180,7 +180,6 @@ MISTAKES: dict[str, list[Mistake]] = {
     "Files": [
         Mistake("A table", "prep orders.csv", 2, {"orders.csv": CSV}),
         Mistake("A ZIP archive", "prep rows.zip", 2, {"rows.zip": b"PK\x03\x04\x14\0rows"}),
-        Mistake("A picture", "prep rows.png", 2, {"rows.png": b"\x89PNG\r\n\x1a\n"}),
         Mistake("A PDF", "prep rows.pdf", 2, {"rows.pdf": b"%PDF-1.7\n"}),
         Mistake("A web page", "prep rows.jsonl", 2, {"rows.jsonl": b"<!DOCTYPE html>\n<html>\n"}),
         Mistake("A pointer of Git LFS", "prep rows.jsonl", 2, {"rows.jsonl": LFS}),
