@@ -4,7 +4,6 @@ The content of a file decides how it is read, not its name; gzip and zstd are un
 """
 
 import contextlib
-import gzip
 import io
 import json
 import shlex
@@ -25,7 +24,7 @@ from agentlite.data.formats.json_repair import ENCODING
 from agentlite.workspace import run_folder
 
 LONGEST_LINE = 16 << 20
-PACKED_AT_ONCE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
+AT_ONCE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
 TORN = "the packed file is cut off or damaged here: what follows cannot be read"
 SUFFIXES = (
     ".jsonl",
@@ -38,70 +37,46 @@ SUFFIXES = (
 )  # read from a folder
 
 
-def _zstd(file: BinaryIO) -> BinaryIO:
+def _zstd() -> Any:
     import zstandard
 
-    class Frames(io.RawIOBase):
-        """The library's own reader does not tell a file that ends amid a frame from one that
-        ends.
-        """
-
-        frame, left = zstandard.ZstdDecompressor().decompressobj(), memoryview(b"")
-
-        def readable(self) -> bool:
-            return True
-
-        def readinto(self, buffer: Any) -> int:
-            while not self.left:
-                packed = (self.frame.unused_data if self.frame.eof else b"") or file.read(
-                    PACKED_AT_ONCE
-                )
-                if not packed:
-                    if self.frame.eof:
-                        return 0
-                    raise EOFError("the last frame is not whole")
-                if self.frame.eof:
-                    self.frame = zstandard.ZstdDecompressor().decompressobj()
-                try:
-                    self.left = memoryview(self.frame.decompress(packed))  # a slice copies nothing
-                except zstandard.ZstdError as error:
-                    raise EOFError(str(error)) from error
-            taken = self.left[: len(buffer)]
-            self.left = self.left[len(taken) :]
-            buffer[: len(taken)] = taken
-            return len(taken)
-
-    return cast(BinaryIO, io.BufferedReader(Frames()))
+    return zstandard.ZstdDecompressor().decompressobj()
 
 
-def _gzip(file: BinaryIO) -> BinaryIO:
-    return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-
-
-PACKED: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {
-    b"\x1f\x8b": _gzip,
+# how packed files begin -> what unpacks one part of them
+PACKED: dict[bytes, Callable[[], Any]] = {
+    b"\x1f\x8b": lambda: zlib.decompressobj(zlib.MAX_WBITS | 16),
     b"\x28\xb5\x2f\xfd": _zstd,
 }
 
 
 class Unpacked(io.RawIOBase):
-    """The content of a packed file, up to its end or to where it cannot be unpacked (`is_torn`)."""
+    """The content of a packed file of one or more parts, up to its end or to where it cannot be
+    unpacked (`is_torn`).
+    """
 
-    def __init__(self, content: Any):
-        self.content, self.is_torn = content, False
+    def __init__(self, file: BinaryIO, begin: Callable[[], Any]):
+        self.file, self.begin, self.part = file, begin, begin()
+        self.left, self.is_torn = memoryview(b""), False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        try:
-            # one piece: of several, those before a tear would be lost with it
-            content = b"" if self.is_torn else self.content.read1(len(buffer))
-        except (EOFError, zlib.error, OSError):
-            self.is_torn = True
-            return 0
-        buffer[: len(content)] = content
-        return len(content)
+        while not self.left and not self.is_torn:
+            packed = (self.part.unused_data if self.part.eof else b"") or self.file.read(AT_ONCE)
+            if not packed:
+                self.is_torn = not self.part.eof
+                break
+            self.part = self.begin() if self.part.eof else self.part
+            try:
+                self.left = memoryview(self.part.decompress(packed))  # a slice copies nothing
+            except Exception:
+                self.is_torn = True
+        taken = self.left[: len(buffer)]
+        self.left = self.left[len(taken) :]
+        buffer[: len(taken)] = taken
+        return len(taken)
 
 
 class RawLine(NamedTuple):
@@ -259,8 +234,8 @@ def _unpacked(file: BinaryIO) -> Unpacked | None:
     """The content of a packed file; None for any other one."""
     start = file.read(4)
     file.seek(0)
-    unpack = next((unpack for magic, unpack in PACKED.items() if start.startswith(magic)), None)
-    return Unpacked(unpack(file)) if unpack else None
+    begin = next((begin for magic, begin in PACKED.items() if start.startswith(magic)), None)
+    return Unpacked(file, begin) if begin else None
 
 
 def _bracketed(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator[RawLine]:

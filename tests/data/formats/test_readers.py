@@ -249,7 +249,7 @@ def test_stdin_without_rows_is_an_error_that_names_it(content: bytes) -> None:
 def packed(content: bytes, how: str) -> bytes:
     if how == "gzip":
         return gzip.compress(content)
-    return zstandard.ZstdCompressor().compress(content)
+    return zstandard.ZstdCompressor(write_checksum=True).compress(content)
 
 
 @pytest.mark.parametrize("how", ["gzip", "zstd"])
@@ -283,6 +283,9 @@ def test_of_a_packed_file_that_is_cut_the_rows_before_the_cut_are_read_and_the_c
     assert [raw.content for raw in read] == rows[: len(read)]
     assert last.error is not None
     assert last.error.code == "E104"
+    for place in (len(whole) // 3, len(whole) - 2):  # the latter is of the checksum
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
+        assert [raw.error.code for raw in rows_of(path) if raw.error][-1] == "E104"
 
 
 def test_a_folder_is_its_files_of_rows_by_name(tmp_path: Path) -> None:
