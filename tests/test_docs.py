@@ -1,25 +1,38 @@
-"""The pages say what is so: commands that can be typed, links and files that are there, seeds."""
+"""The pages say what is so: commands that can be typed, links and files that are there, seeds; and
+they make a site.
+"""
 
 import json
 import re
 import shlex
-import tomllib
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner
+from support.processes import environment
 from support.samples import ROOT
 
 from agentlite.cli.main import COMMANDS, group
 from agentlite.config.pipeline import MADE
+from agentlite.config.settings import PreferenceLoss
+from agentlite.data.formats import FORMATS
+from agentlite.environments.making.blueprint import KINDS
+from agentlite.rendering import PROTOCOLS
+from agentlite.scoring.rewards import WEIGHTS
 
 DOCS = ROOT / "docs"
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted(DOCS.glob("*.md")),
 ]
+WRITTEN = [path.name for path in DOCS.glob("*.md")]
 FENCED = re.compile(r"^```.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`(agentlite [^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -194,12 +207,55 @@ def test_the_commands_of_the_seeds_run(tmp_path: Path, monkeypatch: pytest.Monke
             assert not done.exit_code, (words, done.output)
 
 
-def test_the_image_and_the_devcontainer_name_what_is_there() -> None:
+def menu(entry: Any) -> Iterator[str]:
+    """The pages of an entry of `nav`: a page, or a title with a page or more entries."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for inner in entry.values() if isinstance(entry, dict) else entry:
+            yield from menu(inner)
+
+
+def test_every_page_is_in_the_menu_once_and_in_the_index() -> None:
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    helped = [f"commands/{name}.md" for name in COMMANDS]
+    assert sorted(menu(nav)) == sorted([*WRITTEN, *helped])
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert not [name for name in WRITTEN if name != "index.md" and f"({name})" not in index]
+
+
+@pytest.mark.long
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    left_out = shutil.ignore_patterns("commands")
+    shutil.copytree(DOCS, tmp_path / "docs", ignore=left_out)
+    helped = [sys.executable, str(ROOT / "scripts/help_pages.py"), "docs"]
+    subprocess.run(helped, cwd=tmp_path, check=True, env=environment())
+    built = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--strict"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    printed = re.sub(r"\x1b\[[\d;]*m", "", built.stdout + built.stderr)
+    assert "No issues found" in printed, re.findall(r"\S+\.md:\S+|.*does not exist", printed)
+    for name in [*WRITTEN, *(f"commands/{name}.md" for name in COMMANDS)]:
+        page = "index.html" if name == "index.md" else f"{name.removesuffix('.md')}/index.html"
+        assert (tmp_path / "site" / page).is_file(), page
+
+
+def test_tables_name_what_there_is() -> None:
+    there = {
+        "data.md": [*FORMATS, *PROTOCOLS],
+        "environments.md": KINDS,
+        "rewards.md": [*WEIGHTS, *get_args(PreferenceLoss)],
+    }
+    for page, names in there.items():
+        text = text_of(DOCS / page)
+        assert not [name for name in names if f"`{name}`" not in text], page
+
+
+def test_the_image_copies_what_is_there() -> None:
     lines = text_of(ROOT / "Dockerfile").splitlines()
     copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
     assert copied and not [word for word in copied if not (ROOT / word).exists()]
-    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
-    (extras,) = re.findall(r'"\.\[([\w,]+)\]"', "\n".join(lines))
-    assert {*extras.split(",")} <= project["optional-dependencies"].keys()
-    container = json.loads(text_of(ROOT / ".devcontainer/devcontainer.json"))
-    assert (ROOT / container["postCreateCommand"].split()[1]).exists()
