@@ -6,7 +6,7 @@ Simulated, not run on a GPU. What holds here: which configuration, trainer, patc
 come about on CUDA; losses and gradients too, to the precision of bfloat16. What does not: memory,
 speed, and what a kernel does in its own way on a card, since Triton's interpreter runs the kernels
 and every tensor lies on the CPU. It takes milliseconds a token, so torch does what the three
-slowest do for more than KERNEL_TOKENS of them. tests/test_simulated_card.py compares the two.
+slowest do for more than KERNEL_TOKENS of them.
 
 support/card_hook changes each library when a process has imported it. bitsandbytes and triton come
 from a folder beside the packages: installed, they would change what a CPU run imports.
