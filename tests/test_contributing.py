@@ -64,11 +64,6 @@ def run(checkout: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_there_is_a_recipe_for_each():
-    things = ("format", "protocol", "reward component", "metric", "stage")
-    assert {*RECIPES} == {f"Add a {thing}" for thing in things}
-
-
 @pytest.mark.long
 def test_a_format_reads_its_rows(checkout):
     follow("Add a format", checkout)
@@ -100,32 +95,32 @@ for text in ('[call] {"name": "f", "arguments": {"a": 1}}', "[call] {", "[call] 
     assert all("problem='call" in line for line in bad)
 
 
-@pytest.mark.long
-def test_a_component_scores(checkout):
-    follow("Add a reward component", checkout)
-    program = """
+PROGRAMS = {
+    "Add a reward component": """
 from agentlite.core.records import Gold, Parsed
 from agentlite.scoring.rewards import Attempt, score_attempt, settle_weights, total
 text = "x" * 400
 components = score_attempt(Attempt(Parsed(text), Gold(), (), finished=True, text=text)).components
 with_it, without = (total(components, settle_weights(weights)) for weights in ({"brevity": 1}, {}))
 print(components["brevity"], with_it - without)
-"""
-    assert run(checkout, "-c", program).split() == ["0.5", "0.5"]
-
-
-@pytest.mark.long
-def test_a_metric_is_measured_and_a_gate_knows_it(checkout):
-    follow("Add a metric", checkout)
-    program = """
+""",
+    "Add a metric": """
 from agentlite.core.records import Call, Gold, GoldCall, Parsed
 from agentlite.scoring.gates import parse_gate
 from agentlite.scoring.metrics.tool_calls import METRICS
 call, gold = Call("f", {}), Gold((GoldCall("f", {}),))
 values = [METRICS["single_call"](Parsed("", calls), gold, ()) for calls in ((call,), (call, call))]
 print(*values, *parse_gate("single_call>=0.9"))
-"""
-    assert run(checkout, "-c", program).split() == ["1.0", "0.0", "single_call>=0.9"]
+""",
+}
+PRINTED = {"Add a reward component": "0.5 0.5", "Add a metric": "1.0 0.0 single_call>=0.9"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", PROGRAMS)
+def test_an_answer_is_scored(recipe, checkout):
+    follow(recipe, checkout)
+    assert run(checkout, "-c", PROGRAMS[recipe]).strip() == PRINTED[recipe]
 
 
 @pytest.mark.long
