@@ -5,10 +5,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agentlite.cli.doctor.attention_kernels import attention
 from agentlite.cli.doctor.finding import Finding
 from agentlite.cli.doctor.hardware import compiler, disk, gpu, memory, trains
-from agentlite.cli.doctor.model_access import embedded, hub, variables
+from agentlite.cli.doctor.model_access import embedded, hub
 from agentlite.cli.doctor.packages import installed, known_bad, python, tested, torch
 from agentlite.cli.doctor.probe import ProbedFacts, ask
 from agentlite.core.console import hidden
@@ -22,14 +21,12 @@ CHECKS: tuple[Check, ...] = (
     known_bad,
     torch,
     gpu,
-    attention,
     memory,
     disk,
     compiler,
     trains,
     embedded,
     hub,
-    variables,
 )
 
 

@@ -26,6 +26,7 @@ from agentlite.workspace.digests import cache_folder
 
 LITTLE_MEMORY, LITTLE_DISK, NO_DISK = 6, 10, 1  # GB
 GB = 1e9
+HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
 
 
 def gpu(facts: ProbedFacts) -> Iterator[Finding]:
@@ -34,9 +35,7 @@ def gpu(facts: ProbedFacts) -> Iterator[Finding]:
             "gpu",
             "problem",
             f"nvidia-smi does not answer in {SECONDS:.0f} s",
-            "Try again: a driver that sleeps wakes slowly (nvidia-smi -pm 1 keeps it awake). If it "
-            "stays "
-            "so, see dmesg and load the driver again.",
+            "Try again: a driver that sleeps wakes slowly. If it stays so, load the driver again.",
         )
     elif card := facts.card:
         yield Finding(
@@ -52,20 +51,13 @@ def gpu(facts: ProbedFacts) -> Iterator[Finding]:
             "hidden by CUDA_VISIBLE_DEVICES",
             "To use it: unset CUDA_VISIBLE_DEVICES",
         )
-    elif facts.driver:
-        yield Finding(
-            "gpu",
-            "problem",
-            f"driver {facts.driver} does not say what the GPU can compute",
-            "Update the driver: 525 or newer.",
-        )
     elif facts.driver is not None:
         yield Finding(
             "gpu",
             "problem",
-            "nvidia-smi is there, and fails",
-            "Run nvidia-smi and do as it says: mostly, "
-            "install the driver again. If no GPU is to be used: export CUDA_VISIBLE_DEVICES=-1",
+            "nvidia-smi is there, and fails or does not say what the GPU can compute",
+            "Run nvidia-smi and do as it says: mostly, install the driver again (525 or newer). If "
+            "no GPU is to be used: export CUDA_VISIBLE_DEVICES=-1",
         )
     else:
         yield Finding("gpu", "ok", "no NVIDIA GPU is found: the CPU is used")
@@ -130,26 +122,17 @@ def disk(facts: ProbedFacts) -> Iterator[Finding]:
 
 def compiler(facts: ProbedFacts) -> Iterator[Finding]:
     """Triton compiles a small C file for each kernel, against Python's headers."""
-    found = next(
-        (name for name in (os.environ.get("CC", ""), "cc", "gcc", "clang") if shutil.which(name)),
-        "",
-    )
-    headers = (Path(sysconfig.get_path("include")) / "Python.h").exists()
-    lacking = [
-        what for what, there in (("a C compiler", found), ("Python.h", headers)) if not there
-    ]
-    if not lacking:
-        yield Finding("compiler", "ok", f"{found}, with Python.h")
-    elif facts.card:
+    compilers = (os.environ.get("CC", ""), "cc", "gcc", "clang")
+    if not facts.card:
+        return
+    if any(map(shutil.which, compilers)) and HEADERS.exists():
+        yield Finding("compiler", "ok", "a C compiler, with Python.h")
+    else:
         yield Finding(
             "compiler",
             "problem",
-            f"{' and '.join(lacking)}: not there, and Triton needs it on the GPU",
+            "no C compiler with Python.h, and Triton needs it on the GPU",
             "On Debian and Ubuntu: apt install gcc python3-dev",
-        )
-    else:
-        yield Finding(
-            "compiler", "ok", f"{' and '.join(lacking)}: not there, and not needed without a GPU"
         )
 
 

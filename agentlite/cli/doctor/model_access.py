@@ -1,24 +1,14 @@
-"""Whether models can be had: the embedded model, the hub, environment variables."""
+"""Whether models can be had: the embedded model and the hub."""
 
-import os
 from collections.abc import Iterator
 
 from agentlite.cli.doctor.finding import Finding
-from agentlite.cli.doctor.probe import HUB, MIRROR, ProbedFacts, endpoint
+from agentlite.cli.doctor.probe import ProbedFacts, endpoint
 from agentlite.config.settings import CPU_MODEL
 from agentlite.core.errors import UserError
 from agentlite.workspace.digests import cache_folder
 from agentlite.workspace.model_source import embedded_file
 
-NAMED = (
-    "CUDA_VISIBLE_DEVICES",
-    "HF_HOME",
-    "HF_HUB_OFFLINE",
-    "HF_ENDPOINT",
-    "AGENTLITE_CACHE",
-    "AGENTLITE_RUN",
-    "CC",
-)
 ELSE = "Without it: smollm2-135m, or the folder of a model."
 
 
@@ -37,31 +27,14 @@ def embedded(facts: ProbedFacts) -> Iterator[Finding]:
 
 
 def hub(facts: ProbedFacts) -> Iterator[Finding]:
-    if not facts.unreached:
+    if facts.unreached is None:
         yield Finding("hub", "ok", "not asked: offline (HF_HUB_OFFLINE)")
-        return
-    here = endpoint()
-    why, others = facts.unreached[here], {HUB, MIRROR} - {here}
-    reached = [url for url in sorted(others) if not facts.unreached[url]]
-    also = f"; {reached[0]} too" if reached else ""
-    if not why:
-        yield Finding("hub", "ok", f"{here} answers{also}")
-    elif reached:
-        variable = "unset HF_ENDPOINT" if reached[0] == HUB else f"export HF_ENDPOINT={reached[0]}"
-        yield Finding(
-            "hub", "warning", f"{here} does not answer ({why}); {reached[0]} does", variable
-        )
+    elif not facts.unreached:
+        yield Finding("hub", "ok", f"{endpoint()} answers")
     else:
         yield Finding(
             "hub",
             "warning",
-            f"no answer from {here} or {' or '.join(sorted(others))} ({why})",
-            f"Behind a proxy, set HTTPS_PROXY; HF_ENDPOINT names another mirror. {ELSE}",
+            f"no answer from {endpoint()} ({facts.unreached})",
+            f"Behind a proxy, set HTTPS_PROXY; HF_ENDPOINT names a mirror. {ELSE}",
         )
-
-
-def variables(facts: ProbedFacts) -> Iterator[Finding]:
-    found = [f"{name}={os.environ[name]}" for name in NAMED if name in os.environ]
-    yield Finding(
-        "environment", "ok", ", ".join(found) or "none of the variables that matter is set"
-    )

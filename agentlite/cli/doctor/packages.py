@@ -24,7 +24,6 @@ WITHOUT_TRAIN = (
     "accelerate",
     "datasets",
 )  # many environments have these for something else
-NAMED = 5
 Release = tuple[int, ...]
 
 
@@ -65,22 +64,6 @@ KNOWN_BAD = (
     Bad("trl", lambda v: v < (1, 15), "lacks what dpo and grpo stand on", "trl==1.15.0"),
     Bad(
         "trl", lambda v: v > (1, 15, 0), "Unsloth 2026.10.9 takes none above 1.15.0", "trl==1.15.0"
-    ),
-    Bad(
-        "datasets", lambda v: v >= (5,), "Unsloth 2026.10.9 takes none from 5 on", "datasets==4.8.5"
-    ),
-    Bad(
-        "datasets",
-        lambda v: (4,) <= v <= (4, 1, 0) or v[:2] in ((4, 4), (4, 5)),
-        "Unsloth 2026.10.9 leaves it out",
-        "datasets==4.8.5",
-    ),
-    Bad(
-        "litellm",
-        lambda v: v in ((1, 82, 7), (1, 82, 8)),
-        "was published with malware in it, in March 2026; change "
-        "every key that this machine has seen",
-        "--upgrade litellm",
     ),
 )
 
@@ -141,11 +124,10 @@ def tested(facts: ProbedFacts) -> Iterator[Finding]:
             "tested set", "ok", f"{len(there)} packages, each in the version that was tested"
         )
         return
-    more = f", and {len(other) - NAMED} others" if other[NAMED:] else ""
     yield Finding(
         "tested set",
         "warning",
-        ", ".join(other[:NAMED]) + more,
+        ", ".join(other),
         f"It may well work; to be sure: pip install -c {tested_file()} 'agentlite[train]'",
     )
 
@@ -168,7 +150,6 @@ def torch(facts: ProbedFacts) -> Iterator[Finding]:
     again = (
         best_for(facts.card, facts.driver) if facts.card and facts.driver else "scripts/setup.sh"
     )
-    vision = version("torchvision")
     if facts.card and not cuda:
         yield Finding("torch", "problem", f"{text}: the GPU is not used", again)
     elif facts.card and facts.driver and is_too_old(facts.driver, cuda):
@@ -177,13 +158,6 @@ def torch(facts: ProbedFacts) -> Iterator[Finding]:
             "problem",
             f"{text}, which needs driver {DRIVERS[cuda]}; this is {facts.driver}",
             f"Update the driver, or: {again}",
-        )
-    elif vision and not cuda and "+cpu" not in vision:
-        yield Finding(
-            "torch",
-            "problem",
-            f"{text}; torchvision is built for CUDA: transformers cannot be imported",
-            "pip uninstall torchvision",
         )
     else:
         yield Finding("torch", "ok", text)

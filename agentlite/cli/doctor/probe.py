@@ -6,7 +6,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,34 +13,31 @@ from agentlite.config import gpu_profiles
 from agentlite.config.gpu_driver import driver
 
 SECONDS = 2.0
-HUB, MIRROR = "https://huggingface.co", "https://hf-mirror.com"
+HUB = "https://huggingface.co"
 
 
 class ProbedFacts(NamedTuple):
     """`driver`: the version, "" where nvidia-smi is there and fails, None without one. `unreached`:
-    by address, why a server did not answer, "" if it did; empty where none was asked. `late`:
-    whether nvidia-smi did not answer in time.
+    why the hub did not answer, "" if it did, None where it was not asked. `late`: whether
+    nvidia-smi did not answer in time.
     """
 
     run: Path
     card: gpu_profiles.Gpu | None
     driver: str | None
-    unreached: Mapping[str, str]
+    unreached: str | None
     late: bool = False
 
 
 def ask(run: Path) -> ProbedFacts:
-    servers = (
-        {} if offline() else {url: partial(unreached, url) for url in (HUB, endpoint(), MIRROR)}
-    )
-    facts = answers({"card": gpu_profiles.card, "driver": driver, **servers}, SECONDS)
-    late = not {"card", "driver"} <= facts.keys()
+    hub = {} if offline() else {"hub": lambda: unreached(endpoint())}
+    facts = answers({"card": gpu_profiles.card, "driver": driver, **hub}, SECONDS)
     return ProbedFacts(
         run,
         facts.get("card"),
         facts.get("driver"),
-        {url: facts.get(url, f"no answer in {SECONDS:.0f} s") for url in servers},
-        late,
+        facts.get("hub", f"no answer in {SECONDS:.0f} s") if hub else None,
+        late=not {"card", "driver"} <= facts.keys(),
     )
 
 
