@@ -9,9 +9,6 @@ import sys
 import pytest
 from support.samples import DATA
 
-from agentlite.config.gpu_profiles import PRIVATE
-from agentlite.config.settings import SftSettings
-
 PROGRAM = """
 import sys, agentlite
 tiny, encoder, run, rows = sys.argv[1:]
@@ -80,39 +77,3 @@ def test_a_connection_would_be_seen(tmp_path):
     ]
     subprocess.run(traced, check=True)
     assert "sa_family=AF_INET" in log.read_text()
-
-
-@pytest.mark.long
-def test_libraries_are_told_to_tell_nobody_also_where_none_of_ours_was_loaded_before(tmp_path):
-    program = (
-        "import os\nfrom agentlite.workspace.model_source import find_model\nfrom "
-        "agentlite.core.errors import UserError\n"
-        "try:\n    find_model('no/such', __import__('pathlib').Path('.'))\nexcept UserError:\n    "
-        "pass\n"
-        "from huggingface_hub import constants\n"
-        "known = map(os.environ.get, ('DO_NOT_TRACK', 'UNSLOTH_DISABLE_STATISTICS'))\n"
-        "print(constants.HF_HUB_DISABLE_TELEMETRY, *known)"
-    )
-    clean = {key: value for key, value in os.environ.items() if key not in PRIVATE}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env={**clean, "HF_HUB_OFFLINE": "1"},
-    )
-    assert done.stdout.split() == ["True", "1", "1"], done.stderr
-
-
-def test_no_tracker_is_told_unless_it_is_asked_for(tmp_path, monkeypatch):
-    from agentlite.engine import load_libraries
-    from agentlite.engine.trainer import arguments, schedule
-
-    load_libraries("unsloth")
-    plan = schedule(1, epochs=1, max_steps=1, batch_size=1, gradient_accumulation=1)
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    asked = arguments(
-        SftSettings(model="m", trl={"report_to": "wandb"}), tmp_path, plan, with_dev=False
-    )
-    assert asked["report_to"] == "wandb" and "WANDB_MODE" not in os.environ
-    assert arguments(SftSettings(model="m"), tmp_path, plan, with_dev=False)["report_to"] == "none"
-    assert os.environ["WANDB_MODE"] == "disabled"

@@ -152,40 +152,6 @@ def test_no_key_is_told_by_a_server_that_sends_it_back(prepared, said, server, s
     assert f"answered {status}" in told
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"http://me:{CANARY}@127.0.0.1:1/v1",
-        f"http://127.0.0.1:1/v1?key={CANARY}",
-        f"http://{CANARY}@127.0.0.1:1/v1",
-    ],
-)
-@pytest.mark.parametrize("flags", [["--endpoint"], ["--judge-model", "j", "--judge"]])
-def test_an_address_with_a_secret_in_it_is_refused_without_being_told(prepared, said, url, flags):
-    model = [] if "--judge" in flags else ["--model", "m"]
-    assert "the address holds" in run(said, prepared, "eval", *flags, url, *model, code=2)
-
-
-def test_a_mirror_with_a_password_is_not_told(prepared, said):
-    mirror = {"HF_ENDPOINT": f"http://me:{CANARY}@127.0.0.1:1", "HF_HUB_OFFLINE": "0"}
-    run(
-        said,
-        prepared,
-        "prep",
-        DATA / "weather.jsonl",
-        "--model",
-        "no/such",
-        "--out",
-        "other",
-        code=8,
-        **mirror,
-    )
-    command = [sys.executable, "-m", "agentlite", "doctor"]
-    there = {**os.environ, **SECRETS, **mirror, "PYTHONPATH": str(ROOT)}
-    done = processes.run(command, capture_output=True, text=True, env=there)
-    said += [done.stdout, done.stderr]
-
-
 @pytest.mark.parametrize("key", ["hub_token", "push_to_hub_token"])
 def test_a_token_is_no_setting(prepared, said, key):
     given = prepared / "agentlite.yaml"
@@ -193,22 +159,3 @@ def test_a_token_is_no_setting(prepared, said, key):
     for flags in ([], ["--print-config"]):
         assert "a secret is not a setting" in run(said, prepared, "sft", *flags, code=2)
     given.unlink()
-
-
-@pytest.mark.parametrize(
-    ("said", "kept"),
-    [
-        ("401 for token hf_abcdefghijklmnopqrstuvwx, which", "401 for token (hidden), which"),
-        ("{'Authorization': 'Bearer abc.def-123'}", "{'Authorization': 'Bearer (hidden)'}"),
-        ("key sk-proj-0123456789abcdef: refused", "key (hidden): refused"),
-        ("http://me:secret@there/v1 said no", "http://(hidden)@there/v1 said no"),
-        (
-            "hf_hub is no key, nor is task-force, nor sk-learn",
-            "hf_hub is no key, nor is task-force, nor sk-learn",
-        ),
-    ],
-)
-def test_what_looks_like_a_key_is_hidden_also_where_no_variable_holds_it(said, kept):
-    from agentlite.core.console import hidden
-
-    assert hidden(said) == kept

@@ -2,7 +2,6 @@
 does not answer.
 """
 
-import importlib.metadata
 import json
 import os
 import subprocess
@@ -11,21 +10,16 @@ import threading
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from support.listening import listen
 from support.samples import ROOT
 
 from agentlite.cli import doctor as checks
 from agentlite.cli.doctor import hardware, packages, probe
 from agentlite.cli.doctor.model_access import hub
-from agentlite.cli.doctor.probe import HUB, MIRROR, ProbedFacts
-from agentlite.cli.main import group
+from agentlite.cli.doctor.probe import ProbedFacts
 from agentlite.config import gpu_profiles
-from agentlite.core.version import VERSION
-from agentlite.workspace import run_folder
 
 CARD = gpu_profiles.Gpu("NVIDIA GeForce RTX 4090", 24.0, 23.0)
-BARE = ProbedFacts(Path("runs/default"), None, None, {})
+BARE = ProbedFacts(Path("runs/default"), None, None, None)
 
 
 def doctor(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -72,7 +66,6 @@ def test_one_json_object_and_a_table_and_torch_is_not_imported(tmp_path):
         "gpu",
         "memory",
         "disk",
-        "compiler",
         "can train",
         "embedded model",
         "hub",
@@ -112,22 +105,6 @@ def test_a_gpu_that_torch_cannot_use_is_a_problem_and_exit_1(tmp_path):
         assert "torch==2.10.0" in found["torch"]["fix"]  # which this driver runs
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("smi", "hidden", "state", "told"),
-    [
-        ("exit 9", "0", "problem", "fails"),
-        ("exit 9", "-1", "warning", "hidden"),
-        ("case $1 in *driver*) echo 470.1;; *) exit 2;; esac", "0", "problem", "driver 470.1"),
-    ],
-)
-def test_a_driver_that_does_not_answer_as_it_should(tmp_path, smi, hidden, state, told):
-    done = doctor("--json", PATH=driver(tmp_path, smi), CUDA_VISIBLE_DEVICES=hidden)
-    (found,) = (one for one in json.loads(done.stdout)["findings"] if one["name"] == "gpu")
-    assert found["state"] == state
-    assert told in found["detail"]
-
-
 @pytest.mark.parametrize(
     ("package", "version", "is_bad"),
     [
@@ -138,11 +115,6 @@ def test_a_driver_that_does_not_answer_as_it_should(tmp_path, smi, hidden, state
         ("transformers", "5.17.0", False),
         ("trl", "1.16.0", True),
         ("trl", "1.15.0", False),
-        ("datasets", "4.1.0", True),
-        ("datasets", "4.8.5", False),
-        ("datasets", "5.2.0", True),
-        ("litellm", "1.82.8", True),
-        ("litellm", "1.82.9", False),
     ],
 )
 def test_versions_that_do_harm_are_known(installed, package, version, is_bad):
@@ -162,42 +134,6 @@ def test_what_differs_from_the_tested_set_is_named_with_the_file_to_go_back_by(i
     assert packages.tested_file().exists()
 
 
-def test_a_checkout_that_is_not_installed_needs_the_same_packages(monkeypatch):
-    installed = packages.named()
-
-    def none(name: str) -> list[str]:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "requires", none)
-    needed = packages.named()
-
-    def normal(by_extra: dict[str, list[str]]) -> dict[str, list[str]]:
-        return {
-            extra: sorted(name.lower().replace("_", "-") for name in names)
-            for extra, names in by_extra.items()
-        }
-
-    assert normal(needed) == normal(installed)
-    monkeypatch.setattr(packages, "version", lambda name: "" if name == "agentlite" else "1.0")
-    (found,) = packages.installed(BARE)
-    assert found.state == "ok" and "in a checkout, not installed" in found.detail
-
-
-def test_a_checkout_that_is_not_installed_knows_its_version(monkeypatch):
-    own = importlib.metadata.version
-
-    def version(name: str) -> str:
-        if name == "agentlite":
-            raise importlib.metadata.PackageNotFoundError(name)
-        return own(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    run_folder._installed.cache_clear()
-    assert run_folder.versions()["agentlite"] == VERSION
-    done = CliRunner().invoke(group, ["--version"])
-    assert done.output == f"agentlite, version {VERSION}\n"
-
-
 def test_without_the_extra_is_a_warning_and_with_half_of_it_a_problem(installed):
     train = {name.replace("-", "_"): "" for name in packages.named()["train"]}
     installed(**train)
@@ -207,13 +143,6 @@ def test_without_the_extra_is_a_warning_and_with_half_of_it_a_problem(installed)
     installed(trl="")
     (found,) = packages.installed(BARE)
     assert (found.state, found.detail) == ("problem", "not installed: trl")
-
-
-def test_a_torchvision_that_breaks_transformers_is_found(installed):
-    installed(torch="2.13.0+cpu", torchvision="0.28.0")
-    (found,) = packages.torch(BARE)
-    if "built for the CPU" in found.detail:
-        assert (found.state, found.fix) == ("problem", "pip uninstall torchvision")
 
 
 def test_each_disk_is_told_once_and_a_folder_that_cannot_be_written_is_a_problem(
@@ -241,38 +170,6 @@ def test_little_disk_is_a_warning_and_none_a_problem(tmp_path, monkeypatch, free
     assert {one.state for one in hardware.disk(BARE._replace(run=tmp_path))} == {state}
 
 
-@pytest.mark.parametrize(("card", "state"), [(None, "ok"), (CARD, "problem")])
-def test_a_compiler_is_missed_on_a_gpu_only(monkeypatch, card, state):
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    (found,) = hardware.compiler(BARE._replace(card=card))
-    assert found.state == state
-    assert "a C compiler" in found.detail
-
-
-@pytest.mark.parametrize(
-    ("named", "down", "state", "fix"),
-    [
-        ("", [], "ok", ""),
-        ("", [MIRROR], "ok", ""),
-        ("", [HUB], "warning", f"export HF_ENDPOINT={MIRROR}"),
-        (
-            "https://mirror.example",
-            ["https://mirror.example"],
-            "warning",
-            "export HF_ENDPOINT=https://hf-mirror.com",
-        ),
-        (MIRROR, [MIRROR], "warning", "unset HF_ENDPOINT"),
-        ("", [HUB, MIRROR], "warning", "HTTPS_PROXY"),
-    ],
-)
-def test_where_models_can_be_had_is_said_with_the_way_around(monkeypatch, named, down, state, fix):
-    monkeypatch.setenv("HF_ENDPOINT", named)
-    servers = {url: "refused" if url in down else "" for url in (HUB, MIRROR, named) if url}
-    (found,) = hub(BARE._replace(unreached=servers))
-    assert found.state == state
-    assert fix in found.fix
-
-
 def test_offline_nobody_is_asked(monkeypatch):
     def never(url: str) -> str:
         raise AssertionError(f"{url} was asked")
@@ -290,22 +187,6 @@ def test_who_does_not_answer_is_left_behind():
     assert found == {"quick": 1}
 
 
-@pytest.mark.long
-def test_a_server_that_refuses_is_unreached_and_one_that_answers_anything_is_not():
-    import http.server
-
-    server = http.server.HTTPServer(
-        ("127.0.0.1", 0), http.server.BaseHTTPRequestHandler
-    )  # 501 to everything
-    listen(server)
-    url = f"http://127.0.0.1:{server.server_port}"
-    assert probe.unreached(url) == ""
-    server.shutdown()
-    server.server_close()
-    assert probe.unreached(url)
-    assert probe.unreached("no address")
-
-
 def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch):
     def breaks(facts: ProbedFacts):
         raise OSError("the disk is on fire")
@@ -316,3 +197,31 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch):
     found = checks.findings(Path("runs/default"))
     assert [one.name for one in found] == ["breaks", "python"]
     assert "on fire" in found[0].detail
+
+
+@pytest.mark.parametrize(("unreached", "state"), [("", "ok"), (None, "ok"), ("refused", "warning")])
+def test_a_hub_that_does_not_answer_is_a_warning(unreached, state):
+    (found,) = hub(BARE._replace(unreached=unreached))
+    assert found.state == state and bool(found.fix) == (state != "ok")
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        ({}, "ok"),
+        ({"late": True}, "problem"),
+        ({"driver": ""}, "problem"),
+        ({"driver": "550", "card": CARD}, "ok"),
+    ],
+)
+def test_a_gpu_is_described_or_its_fault_is_named(monkeypatch, facts, state):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (found,) = hardware.gpu(BARE._replace(**facts))
+    assert found.state == state
+
+
+def test_a_compiler_is_missed_on_a_gpu_only(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert not list(hardware.compiler(BARE))
+    (found,) = hardware.compiler(BARE._replace(card=CARD))
+    assert found.state == "problem"

@@ -2,9 +2,7 @@
 process.
 """
 
-import errno
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -13,10 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from support.processes import agentlite, environment, start
+from support.processes import agentlite, start
 from support.samples import DATA, ROOT
-
-from agentlite.cli import main
 
 ROWS = (DATA / "weather.jsonl").read_bytes().splitlines(keepends=True)
 SPLIT = ["--set", "prep.dev=0.2", "--set", "prep.test=0.3"]
@@ -117,39 +113,6 @@ def test_a_first_signal_saves_and_says_how_to_carry_on(workspace, tmp_path, sent
     assert list(tmp_path.glob("sft/checkpoints/checkpoint-*/manifest.json"))
 
 
-def test_ctrl_c_and_the_same_command_again_leave_the_log_of_a_run_that_was_let_be(
-    workspace, tmp_path
-):
-    shutil.copytree(workspace / "prep", tmp_path / "prep")
-    arguments = ["sft", "--run", tmp_path, "--max-steps", 30, "--save-steps", 10, "--batch-size", 1]
-    assert agentlite(*arguments, "--out", "whole").returncode == 0
-    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    running = start(command, cwd=ROOT, stderr=subprocess.DEVNULL)
-    log = tmp_path / "sft" / "metrics.jsonl"
-    while not log.exists() or log.read_bytes().count(b"\n") < 3:
-        assert running.poll() is None
-        time.sleep(0.02)
-    running.send_signal(signal.SIGINT)
-    assert running.wait(timeout=120) == 130
-    assert log.read_bytes().count(b"\n") < 30
-    assert agentlite(*arguments).returncode == 0
-    assert log.read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
-
-
-def test_a_terminal_that_is_closed_does_not_end_a_run(workspace, tmp_path):
-    shutil.copytree(workspace / "prep", tmp_path / "prep")
-    arguments = ["sft", "--run", tmp_path, "--max-steps", 8, "--batch-size", 1]
-    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    running = start(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert running.stderr and running.stderr.readline()
-    running.stderr.close()
-    assert running.stdout
-    running.stdout.close()
-    running.wait(timeout=120)
-    assert (tmp_path / "sft" / "done.json").exists()
-    assert agentlite(*arguments).returncode == 0
-
-
 def test_eval_adds_only_the_predictions_that_are_missing(workspace, tiny_model):
     out = ["--run", workspace, "--out", "eval-some", *EVAL, "--model", "sft", "--json"]
     assert agentlite("eval", *out, "--limit", 1).returncode == 0
@@ -208,39 +171,11 @@ def test_a_typo_in_what_is_passed_through_is_exit_2_before_the_model_is_loaded(
     assert not (workspace / "sft-typo" / "plan.json").exists()
 
 
-def test_an_adapter_trained_further_keeps_its_shape(workspace):
-    done = agentlite("sft", "--run", workspace, "--model", "sft", "--out", "sft-2", "--lora-r", 8)
-    assert done.returncode == 2
-    assert b"lora_r 16" in done.stderr
-
-
 def test_another_setting_on_a_done_folder_is_exit_3_and_named(workspace):
     done = agentlite("sft", "--run", workspace, *SFT, "--set", "sft.lora_r=8")
     assert done.returncode == 3
     assert b"sft.lora_r 16 -> 8" in done.stderr
     assert b"--force" in done.stderr
-
-
-def test_another_setting_on_a_half_done_folder_is_exit_3_and_named(workspace, tmp_path):
-    shutil.copytree(workspace, tmp_path / "run")
-    (tmp_path / "run" / "sft" / "done.json").unlink()
-    done = agentlite("sft", "--run", tmp_path / "run", *SFT, "--set", "sft.lora_r=8")
-    assert done.returncode == 3
-    assert b"half done" in done.stderr
-    assert b"sft.lora_r 16 -> 8" in done.stderr
-
-
-@pytest.mark.long
-def test_show_marks_the_trained_tokens_of_rows_from_stdin(tmp_path):
-    done = agentlite(
-        "prep", "-", "--run", tmp_path / "run", "--show", 2, *SPLIT, stdin=b"".join(ROWS)
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    text = done.stdout.decode()
-    assert text.count("── ") == 2
-    assert "⟦" in text
-    assert "<|im_end|>⟧" in text
-    assert "rain_mm" not in "".join(part.split("⟧")[0] for part in text.split("⟦")[1:])
 
 
 @pytest.mark.long
@@ -298,16 +233,6 @@ def test_a_bad_row_is_rejected_with_its_place_and_the_counts_add_up(tmp_path, co
         assert reject["raw"].encode() == content.splitlines()[1]
     elif rejects.exists():
         assert not (tmp_path / "run" / "prep" / "done.json").exists()
-
-
-@pytest.mark.long
-def test_after_too_many_rejects_the_mended_file_is_taken_without_force(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(b"".join(ROWS) + b"oops\noops\n")
-    assert agentlite("prep", path, "--run", tmp_path / "run").returncode == 4
-    path.write_bytes(b"".join(ROWS))
-    done = agentlite("prep", path, "--run", tmp_path / "run")
-    assert done.returncode == 0, done.stderr.decode()
 
 
 @pytest.mark.long
@@ -398,93 +323,6 @@ def test_the_python_functions_are_the_commands(tmp_path, rows):
 # --- what prep tells without a source, and the ways out ---
 
 
-def test_the_formats_and_the_codes_are_told_without_a_source():
-    formats = agentlite("prep", "--formats")
-    assert formats.returncode == 0
-    for name in ("openai", "anthropic", "ms_agent_exec", "sage_benchmark", "text"):
-        assert f"\n{name}\n".encode() in b"\n" + formats.stdout
-    told = agentlite("prep", "--explain", "E206")
-    assert told.returncode == 0
-    assert b"--fix" in told.stdout
-    assert agentlite("prep", "--explain", " e206").stdout == told.stdout
-    unknown = agentlite("prep", "--explain", "E266")
-    assert unknown.returncode == 2
-    assert b"Did you mean" in unknown.stderr
-
-
-@pytest.mark.long
-def test_records_go_out_as_other_trainers_read_them_and_come_in_again(rows, tmp_path):
-    base = ["prep", rows, "--run", tmp_path, "--model", "smollm2-135m", *SPLIT]
-    mine = agentlite(*base, "--rows", "-")
-    assert mine.returncode == 0, mine.stderr.decode()
-    for shape in ("openai", "sharegpt", "ms-swift", "llamafactory"):
-        out = agentlite(*base, "--rows", "-", "--as", shape)
-        assert out.returncode == 0, out.stderr.decode()
-        again = agentlite(
-            "prep",
-            "-",
-            "--run",
-            tmp_path,
-            "--out",
-            shape,
-            "--model",
-            "smollm2-135m",
-            "--json",
-            "--set",
-            "prep.dev=0",
-            "--set",
-            "prep.test=0",
-            stdin=out.stdout,
-        )
-        assert json.loads(again.stdout)["figures"]["kept"] == len(mine.stdout.splitlines())
-    assert agentlite(*base, "--as", "openapi").returncode == 2
-
-
-@pytest.mark.long
-def test_a_table_tells_what_became_of_every_file(tmp_path):
-    done = agentlite(
-        "prep",
-        "formats",
-        "--run",
-        tmp_path,
-        "--model",
-        "smollm2-135m",
-        "--max-rejects",
-        0.5,
-        cwd=DATA,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    for name in ("glaive", "anthropic", "sage_tools"):
-        (line,) = [
-            line for line in done.stdout.decode().splitlines() if f"formats/{name}.jsonl" in line
-        ]
-        assert f"{name} " in line
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "protocol",
-    ["react-zh", "toolllama", "modelscope", "autogpt", "kuaiagent", "ms-agent", "hermes=2,react"],
-)
-def test_what_is_trained_is_shown_in_every_protocol(rows, tmp_path, protocol):
-    done = agentlite(
-        "prep",
-        rows,
-        "--run",
-        tmp_path,
-        "--model",
-        "smollm2-135m",
-        "--protocol",
-        protocol,
-        *SPLIT,
-        "--show",
-        6,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    shown = done.stdout.decode()
-    assert shown.count("⟦") == shown.count("⟧") >= 6
-
-
 # --- what the system refuses, and streams that are closed ---
 
 
@@ -524,74 +362,6 @@ def test_a_place_that_cannot_be_written_is_told_before_a_model_is_loaded(
     assert told.value.exit_code == DISK and str(tmp_path) in told.value.location
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["prep", "rows.jsonl", "--run", "LONG"],
-        ["prep", "LONG.jsonl"],
-        ["sft", "--config", "LONG"],
-        ["init", "LONG"],
-        ["runs", "LONG"],
-        ["chat", "LONG"],
-        ["export", "LONG", "--merged", "x"],
-    ],
-)
-def test_a_name_that_no_system_takes_is_named_and_no_fault_of_ours(rows, tmp_path, command):
-    done = agentlite(*(part.replace("LONG", "x" * 300) for part in command), cwd=tmp_path)
-    told = done.stderr.decode()
-    assert done.returncode == 74, told
-    assert "x" * 300 in told and "File name too long.\nGive it a shorter name." in told
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
-def test_closed_streams_end_nothing_and_no_file_takes_their_place(tmp_path, rows, closed):
-    line = f'exec "$@" {closed}'
-    for arguments, code in (
-        (["prep", str(rows), *SPLIT], 0),
-        (["runs"], 0),
-        (["sft", "--nosuch"], 2),
-    ):
-        command = [
-            "bash",
-            "-c",
-            line,
-            "bash",
-            sys.executable,
-            "-m",
-            "agentlite",
-            *arguments,
-            "--run",
-            str(tmp_path),
-        ]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, capture_output=True, env=environment, timeout=120)
-        assert done.returncode == code, done.stderr.decode()
-        assert b"Traceback" not in done.stderr
-    done = agentlite("prep", rows, *SPLIT, "--run", tmp_path, "--json")
-    assert json.loads(done.stdout)["status"] == "up to date"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        {"PYTHONIOENCODING": "gbk"},
-        {"PYTHONIOENCODING": "ascii:strict"},
-    ],
-)
-def test_what_is_printed_is_utf_8_and_whole_whatever_the_locale(tmp_path, environment, monkeypatch):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(ROWS[0].replace(b"Oslo", "Reykjavík 雷克雅未克 ☔".encode()))
-    given = ["prep", path, "--run", tmp_path, "--set", "prep.dev=0", "--set", "prep.test=0"]
-    (row,) = map(json.loads, agentlite(*given, "--rows", "-").stdout.splitlines())
-    assert "Reykjavík 雷克雅未克 ☔" in json.dumps(row, ensure_ascii=False)
-    assert "⟦" in agentlite(*given, "--show", 1).stdout.decode()
-
-
 def test_code_that_was_planted_in_the_current_folder_is_not_run(workspace, tmp_path, monkeypatch):
     shutil.copytree(workspace / "prep", tmp_path / "prep")
     planted, mark = tmp_path / "unsloth_compiled_cache", tmp_path / "was-run"
@@ -629,59 +399,3 @@ def test_rows_that_train_nothing_are_refused_before_a_model_is_loaded(
     with pytest.raises(UserError, match="no token of this row would be trained") as caught:
         sft(run=str(tmp_path), max_steps=1)
     assert caught.value.exit_code == MODEL
-
-
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform == "win32", reason="has no such limits, and few links")
-@pytest.mark.parametrize(
-    ("limit", "arguments", "code", "said"),
-    [
-        ("ulimit -f 1", [], 74, "ulimit -f"),
-        ("ln -s loop loop", ["--run", "loop"], 74, "leads back to itself"),
-        ("ln -s no/where dangling", ["--run", "dangling"], 74, "a link that leads nowhere"),
-        ("mkfifo pipe", ["--config", "pipe"], 2, "is not a regular file"),
-        ("true", ["--run", b"caf\xe9"], 2, "'caf\\xe9' is not UTF-8"),
-        ("true", ["--config", b"caf\xe9.yaml"], 2, "'caf\\xe9.yaml' is not UTF-8"),
-    ],
-)
-def test_what_the_system_refuses_has_a_cause_and_a_code(limit, arguments, code, said, tmp_path):
-    row = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}
-    lines = [json.dumps({**row, "number": number}) + "\n" for number in range(40)]
-    (tmp_path / "rows.jsonl").write_text("".join(lines), encoding="utf-8")
-    program = f'{limit}; exec "$@"'
-    command = [sys.executable, "-m", "agentlite", "prep", "rows.jsonl", "--duplicates", "none"]
-    done = subprocess.run(
-        ["bash", "-c", program, "bash", *command, *arguments],
-        capture_output=True,
-        cwd=tmp_path,
-        timeout=300,
-        env=environment(),
-    )
-    err = done.stderr.decode()
-    assert done.returncode == code and said in err and "Traceback" not in err, err
-
-
-def test_a_file_in_a_folder_whose_name_is_not_utf8_is_named(tmp_path):
-    (tmp_path / os.fsdecode(b"caf\xe9.jsonl")).write_text("{}", encoding="utf-8")
-    (tmp_path / "link.jsonl").symlink_to("nowhere.jsonl")
-    done = agentlite("prep", tmp_path, "--run", tmp_path / "r")
-    assert done.returncode == 2 and b"caf\\xe9.jsonl' is not UTF-8" in done.stderr
-    done = agentlite("prep", tmp_path / "link.jsonl", "--run", tmp_path / "r")
-    assert done.returncode == 2 and b"is a link to nowhere.jsonl, which is not there" in done.stderr
-
-
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.EFBIG, errno.ENOSPC])
-def test_an_error_of_the_system_that_names_no_file_is_no_fault_of_agentlite(
-    code, monkeypatch, capsys
-):
-    def fails(**_):
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(main, "group", fails)
-    monkeypatch.setattr(sys, "argv", ["agentlite"])
-    monkeypatch.setattr(main.sys, "stderr", sys.stderr)
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    err = capsys.readouterr().err
-    assert ended.value.code == 74 and os.strerror(code) in err and "fault of agentlite" not in err
-    assert ("--workers" in err) == (code in (errno.EMFILE, errno.ENFILE))

@@ -134,13 +134,6 @@ def test_a_mistake_leaves_nothing_that_needs_force(folder):
     assert "longer than max_length (1)" in mended.stderr
 
 
-def test_a_stage_that_failed_is_no_model_and_that_is_said(folder):
-    assert typed("sft --max-length 1", folder).returncode == 2
-    done = typed("eval", folder)
-    assert done.returncode == 5
-    assert "its stage failed" in done.stderr
-
-
 def test_a_typo_in_the_settings_of_the_folder_names_that_file(tmp_path):
     (tmp_path / "agentlite.yaml").write_bytes(b"sft:\n  epochs: 3\n")
     done = typed("sft", tmp_path)

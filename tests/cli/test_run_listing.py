@@ -1,6 +1,5 @@
 """What a listing says of a stage, from its files alone, and what `runs --rm` may take away."""
 
-import errno
 import json
 import os
 from pathlib import Path
@@ -10,11 +9,8 @@ import pytest
 
 from agentlite.cli import run_listing
 from agentlite.cli.run_listing import free, inventory, size
-from agentlite.cli.stage_state import in_words
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import write_rows
-from agentlite.report.read_run import read_run
-from agentlite.workspace import run_folder
 from agentlite.workspace.folder_lock import held
 from agentlite.workspace.run_folder import Plan, StageFolder, open_stage
 
@@ -57,21 +53,8 @@ def test_a_half_trained_stage_carries_on_from_its_last_whole_checkpoint(tmp_path
     }
 
 
-@pytest.mark.parametrize(
-    ("command", "file"), [("pairs", "candidates.jsonl"), ("eval", "answers.jsonl")]
-)
-def test_a_stage_that_asks_says_how_many_answers_are_there(tmp_path, command, file):
-    with stage(tmp_path / "a", command):
-        pass
-    with stage(tmp_path / "b", command):
-        (tmp_path / "b" / file).write_bytes(b"{}\n{}\n")
-    name = file.removesuffix(".jsonl")
-    found = {key: value[:2] for key, value in listed(tmp_path).items()}
-    assert found == {"a": ("half", f"0 {name}"), "b": ("half", f"2 {name}")}
-
-
 def test_a_stage_is_done_failed_broken_or_half_done(tmp_path):
-    for name in ("done", "failed", "broken", "sealed", "half"):
+    for name in ("done", "failed", "broken", "half"):
         with stage(tmp_path / name, "prep") as one:
             assert isinstance(one, StageFolder)
             (one.folder / "out").write_bytes(b"x")
@@ -80,42 +63,12 @@ def test_a_stage_is_done_failed_broken_or_half_done(tmp_path):
             elif name != "half":
                 one.finish(["out"], {"kept": 3, "read": 5})
     (tmp_path / "broken/out").write_bytes(b"y")
-    text = (tmp_path / "sealed/plan.json").read_text()
-    (tmp_path / "sealed/plan.json").write_text(text.replace("prep", "eval"))
     assert listed(tmp_path) == {
         "done": ("done", "", "3 of 5 rows kept"),
         "failed": ("failed", "the same command starts over", ""),
         "broken": ("broken", "out has changed since the stage wrote it", "3 of 5 rows kept"),
-        "sealed": ("broken", "plan.json was changed since it was written", ""),
         "half": ("half", "", ""),
     }
-
-
-@pytest.mark.parametrize("target", ["nothing", "large", "folder", "link"])
-def test_a_link_in_a_stage_adds_no_more_than_its_own_size(tmp_path, target):
-    (tmp_path / "large").write_bytes(b"x" * 10_000)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder/large").write_bytes(b"x" * 10_000)
-    with stage(tmp_path / "run/a"):
-        pass
-    before = size(tmp_path / "run/a")
-    link = tmp_path / "run/a/link"
-    link.symlink_to(link if target == "link" else tmp_path / target)  # the last goes in a circle
-    [one] = inventory(tmp_path / "run")
-    assert one.bytes - before == (0 if target == "folder" else link.lstat().st_size)
-
-
-@pytest.mark.parametrize("last", ["plan.json", "metrics.jsonl", "done.json"])
-def test_a_stage_is_as_old_as_what_was_written_to_it_last(last, tmp_path, monkeypatch):
-    """One that trains is young, however long ago it was begun."""
-    with stage(tmp_path / "a") as one:
-        write_rows(one.folder / "metrics.jsonl", [{"step": 1, "loss": 2.0}])
-        one.finish(["metrics.jsonl"], {})
-    for name in ("plan.json", "metrics.jsonl", "done.json"):
-        written = 1000 + 20 * (name == last)
-        os.utime(tmp_path / "a" / name, (written, written))
-    monkeypatch.setattr(run_listing.time, "time", lambda: 1030.0)
-    assert [one.age for one in inventory(tmp_path)] == [10.0]
 
 
 def test_stages_come_in_the_order_in_which_they_were_begun_with_sizes_and_ages(
@@ -143,13 +96,6 @@ def test_stages_come_in_the_order_in_which_they_were_begun_with_sizes_and_ages(
         assert (one.run, one.command) == (str(tmp_path), "sft")
 
 
-def test_evaluations_are_listed_and_other_workspaces_inside_are_not(tmp_path):
-    for name, command in (("prep", "prep"), ("eval/prep/sft", "eval"), ("a/b/sft", "sft")):
-        with stage(tmp_path / name, command):
-            pass
-    assert {one.stage for one in inventory(tmp_path)} == {"prep", "eval/prep/sft"}
-
-
 @pytest.mark.parametrize(
     ("name", "problem", "fix"),
     [
@@ -167,24 +113,6 @@ def test_a_folder_that_is_no_workspace_is_refused_with_a_way_on(tmp_path, name, 
     with pytest.raises(UserError, match=problem) as refused:
         inventory(tmp_path / name)
     assert fix.replace("RUN", str(tmp_path / name)) in refused.value.fix
-
-
-def test_a_stage_whose_plan_is_lost_is_listed_as_broken(tmp_path):
-    for name in ("sft", "eval/prep/sft"):
-        finished(tmp_path / name)
-        (tmp_path / name / "plan.json").unlink()
-    for one in inventory(tmp_path):
-        assert (one.state, one.command) == ("broken", "?")
-        assert one.detail.startswith("plan.json is missing")
-    run = read_run(tmp_path)
-    assert not run.stages and run.unread[0].startswith("plan.json is missing")
-    for read_it in (
-        lambda: run_folder.finished(tmp_path / "sft", "sft"),
-        lambda: stage(tmp_path / "sft").__enter__(),
-    ):
-        with pytest.raises(UserError, match="is missing") as refused:
-            read_it()
-        assert refused.value.exit_code == 3 and "copy" in refused.value.fix
 
 
 def finished(folder: Path) -> None:
@@ -243,29 +171,3 @@ def test_a_kill_while_checkpoints_are_freed_leaves_none_that_looks_whole(tmp_pat
     assert not (tmp_path / "a/checkpoints").exists()
     assert [one.bytes > 0 for one in free(tmp_path, ["a"])] == [True]
     assert sorted(os.listdir(tmp_path / "a")) == [".lock", "done.json", "plan.json"]
-
-
-def test_a_loss_of_zero_is_a_loss(tmp_path):
-    with stage(tmp_path / "a") as one:
-        write_rows(one.folder / "metrics.jsonl", [{"step": 1, "loss": 0.0}])
-    assert listed(tmp_path)["a"][2] == "loss 0.000"
-
-
-def test_checkpoints_that_cannot_be_removed_are_not_called_freed(tmp_path, monkeypatch):
-    finished(tmp_path / "a")
-
-    def refused(*_: Any, ignore_errors: bool) -> None:
-        if not ignore_errors:
-            raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(run_listing.shutil, "rmtree", refused)
-    with pytest.raises(UserError, match="Read-only") as told:
-        free(tmp_path, ["a"])
-    assert told.value.exit_code == 74
-
-
-def test_a_state_in_words():
-    assert in_words("half", "step 2 of 3") == "half done, step 2 of 3"
-    assert in_words("half", "") == "half done"
-    assert in_words("broken", "x is gone") == "broken, x is gone"
-    assert in_words("done", "") == "done"

@@ -2,18 +2,13 @@
 
 from typing import Any, get_args
 
-import pytest
-
 from agentlite.cli.summary_tables import (
     ENDINGS,
     Line,
-    number,
     of_make,
     of_prep,
     of_queries,
     of_rollout,
-    of_servers,
-    of_templates,
 )
 from agentlite.environments.trajectories import EndedBy
 
@@ -79,52 +74,6 @@ def test_the_split_has_shares_and_a_missed_one_is_marked():
     assert test.words == "30% of the records; 3 call only tools that train never calls"
 
 
-def test_lengths_stand_against_the_limit_and_tools_are_named_by_their_calls():
-    found = named(FIGURES)
-    assert found["length"][0].words == (
-        "tokens in a typical row; the longest has 1,691 of at most 2,048"
-    )
-    assert found["learned"][0] == Line(
-        "learned", "3,012", "tokens in train; 11% of all tokens are the assistant's"
-    )
-    assert found["tools"][0].words == (
-        "on offer, typically 5 at a time; 1,080 calls: a 1,000, b 20, c 19, d 18, e 13, 2 more"
-    )
-    assert [line.name for line in of_prep(FIGURES, None)][-2:] == ["task", "protocol"]
-
-
-def test_each_kind_of_variant_has_a_line_with_why_rows_have_none():
-    made = {
-        "removed": {"no other tool on offer": 1200, "made": 3, "no call is expected": 2},
-        "masked": {"made": 5},
-        "left out": {"too long": 2},
-    }
-    lines = of_prep(FIGURES | {"made": made}, None)[-3:]
-    assert lines == [
-        Line(
-            "variants",
-            "3",
-            "removed; other rows have none: no other tool on offer 1,200, no call is expected 2",
-        ),
-        Line("variants", "5", "masked"),
-        Line("", "2", "left out, too long", "yellow"),
-    ]
-
-
-@pytest.mark.parametrize("figure", ["repaired", "personal", "cut", "buffer"])
-def test_a_figure_of_what_seldom_happens_has_a_line_of_its_own(figure):
-    value = 7 if figure in ("cut", "buffer") else {"json": 7, "other": {"x": 1}}
-    (line,) = named(FIGURES | {figure: value})[figure]
-    assert "7" in line.figure + line.words and "{" not in line.words
-
-
-def test_nothing_rejected_is_said_and_nothing_kept_is_red():
-    figures = {"read": 3, "kept": 0, "by_file": {}}
-    found = named(figures, None)
-    assert found["rejected"] == [Line("rejected", "0", "")]
-    assert found["kept"][0].colour == "red" and "train" not in found
-
-
 def test_a_rollout_says_its_scores_how_it_ended_and_which_calls_failed():
     figures = {
         "tasks": 4,
@@ -152,30 +101,6 @@ def test_a_rollout_says_its_scores_how_it_ended_and_which_calls_failed():
         Line("user errors", "3", "of the simulated user: call 1, cut 2", "yellow"),
     ]
     assert of_rollout({**figures, "user_errors": 0})[-1].colour == ""
-
-
-def test_templates_are_shown_with_their_difference_and_what_was_dropped():
-    points = {"mean": 0.5, "low": -0.125, "high": 1.0}
-    figures = {
-        "kept": 1,
-        "written": 3,
-        "differences": {
-            "meta-01": {"points": points, "score": 3.5, "readable": 0.75},
-            "meta-02": {"points": None, "score": None, "readable": 0.0},
-        },
-        "benchmark": {"autogpt": 3.0},
-        "dropped": {"missing slot": 1},
-    }
-    assert of_templates(figures) == [
-        Line("templates", "1", "kept, of 3"),
-        Line(
-            "points",
-            "+0.50",
-            "meta-01, 95 % from -0.12 to +1.00; 75% of its answers can be read",
-        ),
-        Line("benchmark", "3.00", "of 5, autogpt"),
-        Line("dropped", "1", "missing slot", "yellow"),
-    ]
 
 
 def test_queries_are_shown_by_cluster():
@@ -220,65 +145,3 @@ def test_dialogs_are_shown_by_kind_with_what_was_not_found_and_what_was_filtered
     assert of_make({**figures, "judges_agree": none})[-1] == Line(
         "", "-", "of 0 dialogs: the judges agree"
     )
-
-
-@pytest.mark.parametrize("copies", [0, 3])
-@pytest.mark.parametrize("personal", [{}, {"mail": 2, "card": 1}], ids=["none", "some"])
-@pytest.mark.parametrize("spread", [None, 0.0, 0.625], ids=["no encoder", "none", "spread"])
-def test_the_quality_of_dialogs_is_shown_and_what_to_look_at_is_marked(copies, personal, spread):
-    quality = {
-        "distinct_words": {"1": 0.5, "2": 0.75},
-        **({} if spread is None else {"spread": spread}),
-        "difficulty": {"user_turns": 1.5, "calls": 2.25, "takes_an_earlier_result": 0.5},
-        "near_copies": copies,
-        "personal_data": personal,
-    }
-    counts = {"kept": 4, "wanted": 4, "calls": 9, "tools_called": 3, "kinds": {"single": 4}}
-    more: dict[str, dict[str, int]] = {"not_found": {}, "verified": {}, "filtered": {}}
-    lines = {line.name: line for line in of_make({**counts, **more, "quality": quality})}
-    assert lines["diversity"].figure == "75%"
-    assert ("spread" in lines) == (spread is not None)
-    assert lines["difficulty"].words.startswith("calls and 1.5 turns of the user")
-    assert (lines["near copies"].figure, bool(lines["near copies"].colour)) == (
-        str(copies),
-        copies > 0,
-    )
-    found = lines["personal"]
-    assert (found.figure, bool(found.colour)) == (str(sum(personal.values())), bool(personal))
-    assert all(f"{kind} {count}" in found.words for kind, count in personal.items())
-
-
-def test_each_model_behind_a_server_is_shown_with_what_it_cost():
-    one = {"replies": 1200, "tokens_read": 34567, "tokens_written": 8901}
-    assert of_servers({"a": one, "b": one}) == [
-        Line("replies", "1,200", f"of {model}: 34,567 tokens read, 8,901 written") for model in "ab"
-    ]
-    assert of_servers({}) == []
-
-
-def test_several_sources_are_counted_and_each_of_their_formats_is_named_once():
-    one, other = {"formats": {"openai": 1, "alpaca": 2}}, {"formats": {"openai": 3}}
-    files = {"a.jsonl": one, "b.jsonl": other}
-    (rows,) = named(FIGURES | {"by_file": files})["rows"]
-    assert rows.words == "from 2 sources (alpaca, openai)"
-    (rows,) = named(FIGURES | {"by_file": {"a.jsonl": {"formats": {}}}})["rows"]
-    assert rows.words == "from a.jsonl"
-    (kept,) = named(FIGURES | {"read": 0, "kept": 0})["kept"]
-    assert kept.words == ""
-
-
-@pytest.mark.parametrize("called", range(8))
-def test_the_five_tools_that_are_called_most_are_named_and_the_others_counted(called):
-    most = {name: 9 - at for at, name in enumerate("abcdefg"[:called])}
-    tools = {**FIGURES["tools"], "called": called, "most_called": most, "calls": 40}
-    words = named(FIGURES | {"tools": tools})["tools"][0].words
-    listed = [f"{name} {count}" for name, count in most.items()][:5]
-    listed += [f"{called - 5} more"] if called > 5 else []
-    assert words == ": ".join(
-        filter(None, ["on offer, typically 5 at a time; 40 calls", ", ".join(listed)])
-    )
-
-
-def test_a_figure_is_written_as_short_as_it_can_be():
-    written = {"0.3333": 1 / 3, "3": 3, "1 -> 2": [1, 2], "a 1, b 0.5": {"a": 1, "b": 0.5}, "-": {}}
-    assert [number(value) for value in written.values()] == [*written]

@@ -3,7 +3,6 @@ values a setting takes.
 """
 
 import itertools
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +13,7 @@ from click.testing import CliRunner
 import agentlite
 from agentlite.cli.main import group
 from agentlite.config import gpu_profiles, resolve
-from agentlite.config.gpu_profiles import PROFILES, Gpu, card, keep_private, profile_for
-from agentlite.config.resolve import Given, parse_weights, plain_defaults, weightings
+from agentlite.config.resolve import Given, parse_weights
 from agentlite.config.settings import (
     COMMANDS,
     DpoSettings,
@@ -110,26 +108,6 @@ def test_of_all_sources_the_strongest_one_wins_whichever_of_them_speak(folder, i
         assert found.trl == {**shared, **named}, sources
 
 
-def test_the_last_of_several_files_and_of_several_assignments_wins(folder):
-    given_by(("first", "second"), folder)
-    for files in (("first.yaml", "second.yaml"), ("second.yaml", "first.yaml")):
-        found = resolve.resolve("sft", Given(files=files, profile="bare"))
-        last = files[-1].partition(".")[0]
-        assert (found.settings.batch_size, found.origin["batch_size"]) == (VALUES[last], files[-1])
-    sets = ("sft.batch_size=5", "sft.batch_size=6")
-    assert resolve.resolve("sft", Given(sets=sets, profile="bare")).settings.batch_size == 6
-
-
-@pytest.mark.parametrize("depth", range(4))
-def test_a_name_of_an_assignment_leads_as_deep_into_a_mapping_as_it_has_parts(folder, depth):
-    names = ["outer", "middle", "inner", "last"][: depth + 1]
-    expected: object = [1, {"x": 2}]
-    for name in reversed(names):
-        expected = {name: expected}
-    text = f"sft.trl.{'.'.join(names)}=[1, {{x: 2}}]"
-    assert resolve.resolve("sft", Given(sets=(text,), profile="bare")).settings.trl == expected
-
-
 @pytest.mark.parametrize("strongest", range(len(SOURCES)))
 def test_the_shell_and_python_agree_on_who_wins(folder, strongest, monkeypatch):
     """The strongest source speaks, and so do all that are weaker."""
@@ -182,19 +160,6 @@ def test_the_workspace_is_the_flag_or_else_the_variable_or_else_the_default(
     assert [str(target.run) for target in targets] == [folder_used] * 2
 
 
-def test_what_is_typed_reaches_the_stage_and_nothing_else_does(folder, monkeypatch):
-    targets: list[Any] = []
-    monkeypatch.setattr(api, "execute", lambda *given: targets.append(given[2]))
-    monkeypatch.setattr("agentlite.cli.stage_options._present", lambda *_: None)
-    CliRunner().invoke(group, ["dpo", "--profile", "bare"])
-    words = ["dpo", "--profile", "bare", "--out", "b", "--force", "--dry-run", "--run", "r"]
-    CliRunner().invoke(group, words)
-    agentlite.dpo(profile="bare")
-    agentlite.dpo(profile="bare", out="b", force=True, dry_run=True, run="r")
-    plain, full = ("runs/default/dpo", False, False), ("r/b", True, True)
-    assert [(str(one.folder), one.force, one.dry_run) for one in targets] == [plain, full] * 2
-
-
 @pytest.mark.parametrize("file", ["agentlite.yaml", "other.yaml", "profile"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_typo_in_any_section_of_a_file_is_refused_by_every_command(folder, file, command):
@@ -212,16 +177,6 @@ def test_a_typo_in_any_section_of_a_file_is_refused_by_every_command(folder, fil
         assert refused.value.exit_code == 2
         assert refused.value.location.endswith(path.name)
         path.write_text(f"{section}:\n  seed: 1\n", encoding="utf-8")
-        assert resolve.resolve(command, given).settings.seed == (section == command)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_typo_in_an_assignment_to_another_command_is_refused_too(folder, command):
-    flags = {"sources": "x"} if command == "prep" else {}
-    for section in COMMANDS:
-        with pytest.raises(UserError, match=rf"'{section}\.sede'. Did you mean '{section}\.seed'"):
-            resolve.resolve(command, Given(flags, sets=(f"{section}.sede=1",), profile="bare"))
-        given = Given(flags, sets=(f"{section}.seed=1",), profile="bare")
         assert resolve.resolve(command, given).settings.seed == (section == command)
 
 
@@ -266,41 +221,6 @@ def test_a_file_of_the_user_hides_a_shipped_one_of_that_name(folder, name):
 
 
 @pytest.mark.parametrize(
-    ("value", "aliases", "grown"),
-    [
-        ("[1, 2, 3, 4, 5, 6, 7, 8, 9]", 9_000, False),
-        ("[1, 2, 3, 4, 5, 6, 7, 8, 9]", 11_000, True),
-        (f'"{"x" * 10_000}"', 900, False),  # a hundred characters of a text count as a value
-        (f'"{"x" * 10_000}"', 1_100, True),
-    ],
-)
-def test_what_aliases_stand_for_is_counted_values_and_long_texts_alike(
-    value, aliases, grown, folder
-):
-    names = ", ".join(["*a"] * aliases)
-    text = f"sft: {{trl: {{first: &a {value}, others: [{names}]}}}}\n"
-    (folder / "aliases.yaml").write_text(text, encoding="utf-8")
-    given = Given(files=("aliases.yaml",), profile="bare")
-    if grown:
-        with pytest.raises(UserError, match="holds more than 100000 values"):
-            resolve.resolve("sft", given)
-    else:
-        assert len(resolve.resolve("sft", given).settings.trl["others"]) == aliases
-
-
-def test_a_file_of_settings_may_have_a_mebibyte_and_no_more(folder):
-    text = "sft: {seed: 1}\n"
-    for length in (1 << 20, (1 << 20) + 1):
-        (folder / "long.yaml").write_text(text + "#" * (length - len(text)), encoding="utf-8")
-        given = Given(files=("long.yaml",), profile="bare")
-        if length == 1 << 20:
-            assert resolve.resolve("sft", given).settings.seed == 1
-        else:
-            with pytest.raises(UserError, match="is longer than 1 MiB"):
-                resolve.resolve("sft", given)
-
-
-@pytest.mark.parametrize(
     ("text", "weights"),
     [
         ("a=1", {"a": 1.0}),
@@ -330,20 +250,6 @@ def test_weights_are_names_with_numbers_each_once(text, weights):
 
 
 @pytest.mark.parametrize(
-    ("given", "settings"),
-    [
-        ({"weights": ("a=1",)}, {"weights": "a=1"}),
-        ({"weights": "a=1,b=0"}, {"weights": "a=1,b=0"}),
-        ({"weights": ("a=1", "a=2")}, {"grid": ("a=1", "a=2")}),
-        ({"grid": ("x.yaml",), "weights": ("a=1", "a=2")}, {"grid": ("x.yaml", "a=1", "a=2")}),
-        ({"grid": ("x.yaml",), "weights": ()}, {"grid": ("x.yaml",)}),
-    ],
-)
-def test_several_weightings_are_a_grid_beside_those_of_a_file(given, settings):
-    assert weightings({**given, "margin": None}) == settings
-
-
-@pytest.mark.parametrize(
     ("text", "value"),
     [(".5", 0.5), ("0.5", 0.5), ("1", 1.0), ("5e-1", 0.5)],
 )
@@ -351,30 +257,6 @@ def test_a_number_may_begin_with_its_point(text, value):
     for given in (Given({"dev": text}, profile="cpu"), Given(sets=(f"prep.dev={text}",))):
         given = given._replace(profile="cpu")
         assert resolve.resolve("prep", given).settings.dev == value
-
-
-@pytest.mark.parametrize(("text", "value"), [("-.5", -0.5), ("+.5", 0.5)])
-def test_so_may_a_number_with_a_sign(text, value):
-    given = Given({"epsilon": text}, profile="cpu")
-    assert resolve.resolve("templates", given).settings.epsilon == value
-
-
-def test_lists_are_written_with_commas_or_as_lists():
-    for text in ("a, b,c", ["a", "b", "c"], ("a", "b", "c")):
-        given = Given({"metrics": text}, profile="cpu")
-        assert resolve.resolve("eval", given).settings.metrics == ("a", "b", "c")
-    assert resolve.resolve("eval", Given({"metrics": " "}, profile="cpu")).settings.metrics == ()
-
-
-def test_defaults_are_those_of_the_settings_alone_as_json_has_them():
-    keys = ["batch_size", "learning_rate", "lora_target_modules", "trl", "no_setting"]
-    assert plain_defaults("sft", keys) == {
-        "batch_size": 2,
-        "learning_rate": 2e-4,
-        "lora_target_modules": ["all-linear"],
-        "trl": {},
-    }
-    assert plain_defaults("export", keys) == {}
 
 
 LOWEST = {  # by hand: the least value that each setting takes
@@ -479,89 +361,3 @@ def test_a_setting_takes_its_bound_and_nothing_beyond_it(command):
 )
 def test_what_a_stage_holds_in_memory_at_once(settings, gpu, expected):
     assert settings.in_memory(gpu) == expected
-
-
-@pytest.mark.parametrize(
-    ("free", "profile"),
-    [
-        (80, "a100"),
-        (70, "a100"),
-        (69.9, "rtx4090"),
-        (20, "rtx4090"),
-        (19.9, "t4"),
-        (12.5, "t4"),
-        (12.4, "rtx3060"),
-        (6, "rtx3060"),
-        (0, "rtx3060"),
-    ],
-)
-def test_a_profile_is_picked_from_its_least_free_memory_on(free, profile):
-    assert profile_for(free) == profile and profile in PROFILES
-
-
-@pytest.mark.parametrize(
-    ("output", "expected"),
-    [
-        ("Tesla T4, 15360, 1024, 7.5\n", Gpu("Tesla T4", 15.0, 1.0, 7.5)),
-        ("NVIDIA A100, 81920, 81920, 8.0\nTesla T4, 1, 1, 7.5\n", Gpu("NVIDIA A100", 80, 80, 8.0)),
-        ("A, with a comma, 2048, 512, 9.0\n", Gpu("A, with a comma", 2.0, 0.5, 9.0)),
-        ("", None),
-        ("No devices were found\n", None),
-        ("T4, [N/A], [N/A], 7.5\n", None),
-    ],
-)
-def test_the_driver_is_asked_for_the_first_gpu(output, expected, monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    asked: list[list[str]] = []
-
-    def run(command: list[str], **_: Any) -> SimpleNamespace:
-        asked.append(command)
-        return SimpleNamespace(stdout=output)
-
-    monkeypatch.setattr("subprocess.run", run)
-    card.cache_clear()
-    try:
-        assert card() == expected and asked[0][0] == "nvidia-smi"
-        for hidden in ("", "-1"):
-            card.cache_clear()
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-            assert card() is None and len(asked) == 1
-    finally:
-        card.cache_clear()
-
-
-def test_nobody_is_counted_unless_the_environment_says_so(monkeypatch):
-    names = ("HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK", "UNSLOTH_DISABLE_STATISTICS")
-    for name in names:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("DO_NOT_TRACK", "0")
-    keep_private()
-    assert [os.environ[name] for name in names] == ["1", "0", "1"]
-    for name in names:
-        monkeypatch.delenv(name)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "# sft:\n", "sft:\n", "sft:\n  # seed: 1\nprep:\n", "sft: {}\n"]
-)
-@pytest.mark.parametrize("kind", ["settings", "own", "recipe", "profile"])
-def test_a_section_without_a_setting_is_empty(folder, monkeypatch, text, kind):
-    names = {"settings": "mine", "own": "agentlite", "recipe": "recipes/mine", "profile": "mine"}
-    home = folder / "configs"
-    (home / "recipes").mkdir(parents=True)
-    (home / "bare.yaml").write_text("", encoding="utf-8")
-    path = (home if kind in ("recipe", "profile") else folder) / f"{names[kind]}.yaml"
-    path.write_text(text, encoding="utf-8")
-    monkeypatch.setattr(resolve, "config_folder", lambda: home)
-    given = Given(
-        files=(f"{names[kind]}.yaml",) if kind in ("settings", "recipe") else (),
-        profile="mine" if kind == "profile" else "bare",
-    )
-    assert set(resolve.resolve("sft", given).origin.values()) == {"default"}
-
-
-@pytest.mark.parametrize("text", ["0", "false", "[]", "''", "sft: 0", "sft: []", "sft: ''"])
-def test_an_empty_value_that_is_no_mapping_is_refused(folder, text):
-    (folder / "mine.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match="must hold one section per command"):
-        resolve.resolve("sft", Given(files=("mine.yaml",), profile="bare"))

@@ -103,28 +103,3 @@ def test_any_number_is_refused_or_can_be_planned_with(at, text):
     for value in resolved(*at, text):
         if isinstance(value, int | float):
             assert math.isfinite(value) and abs(value) <= max(MOST, LAST_SEED)
-
-
-@pytest.mark.parametrize(
-    "text", [value for value in ODD if value not in ("0x10", "1_000", "٣", "-0.0")]
-)
-def test_no_odd_number_is_a_seed_a_count_or_a_number_of_epochs(text):
-    for key in ("seed", "max_steps", "batch_size"):
-        assert resolved("sft", key, text) in ([], [None], [None, None]), (key, text)
-    if text not in ("1.5", "1e-320"):
-        assert resolved("sft", "num_epochs", text) == []
-
-
-@pytest.mark.parametrize(
-    "value", [math.inf, math.nan, 10**20, 2**63, -(2**63) - 1, [1, {"a": -math.inf}]]
-)
-@pytest.mark.parametrize("key", ["trl", "peft"])
-def test_what_is_passed_through_holds_no_number_that_json_cannot(key, value):
-    with pytest.raises(UserError, match="not a number that can be computed with"):
-        resolve.resolve("sft", Given({key: {"some": value}}, profile="cpu"))
-
-
-@pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 1.5, [1, {"a": True}]])
-def test_what_64_bits_hold_is_passed_through(value):
-    given_ = Given({"trl": {"some": value}}, profile="cpu")
-    assert resolve.resolve("sft", given_).settings.trl == {"some": value}

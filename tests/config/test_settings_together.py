@@ -10,9 +10,7 @@ from agentlite.config.settings import (
     GrpoSettings,
     InMemory,
     PairsSettings,
-    RetrieverSettings,
     RolloutSettings,
-    SftSettings,
 )
 
 
@@ -94,9 +92,3 @@ def test_a_prompt_rests_by_default_only_in_an_environment(given, epochs):
 def test_how_often_an_answer_is_learned_from(given, passes):
     settings = GrpoSettings(**given)
     assert settings.passes == passes
-
-
-def test_epochs_of_a_retriever_and_packed_rows_are_those_that_are_set():
-    assert (RetrieverSettings().epochs, RetrieverSettings(num_epochs=0.5).epochs) == (1.0, 0.5)
-    rows = [SftSettings(batch_tokens=n, max_length=100).packed_rows for n in (1, 199, 200)]
-    assert rows == [1, 1, 2]

@@ -4,18 +4,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
-from random import Random
 from typing import Any
 
 import pytest
 
 from agentlite.core import endpoint_pool
 from agentlite.core.endpoint_pool import (
-    IN_A_ROW,
     PROBE,
     Question,
-    _SharedWork,
     ask_all,
     refuse_unanswered,
 )
@@ -62,24 +58,6 @@ def test_each_question_is_asked_once_and_all_endpoints_have_some(answering: Any)
     assert set(asked.values()) == {1} and {host for host, _ in asked} == {"a", "b"}
 
 
-def test_an_endpoint_has_as_many_questions_at_once_as_its_concurrency(answering: Any) -> None:
-    together, lock, now, most = threading.Barrier(3, timeout=30), threading.Lock(), [0], [0]
-
-    def say(host: str, number: int) -> Reply:
-        with lock:
-            now[0] += 1
-            most[0] = max(most[0], now[0])
-        if number < 3:
-            together.wait()
-        with lock:
-            now[0] -= 1
-        return Reply("x")
-
-    answering(say)
-    assert len(list(ask_all([A._replace(concurrency=3)], questions(30)))) == 30
-    assert most[0] == 3
-
-
 @pytest.mark.parametrize("end", ["silent", "refused"])
 def test_what_a_dead_endpoint_does_not_answer_the_others_do(
     end: str, answering: Any, capsys: pytest.CaptureFixture[str]
@@ -101,21 +79,6 @@ def test_what_a_dead_endpoint_does_not_answer_the_others_do(
     assert sum(count for (host, _), count in asked.items() if host == "a") < 12
 
 
-@pytest.mark.parametrize(("limit", "of_probe"), [(2.0, 2.0), (60.0, 60.0), (600.0, 60.0)])
-def test_a_probe_is_waited_for_as_long_as_a_question_and_a_minute_at_most(
-    limit: float, of_probe: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waited: dict[bool, set[float]] = {True: set(), False: set()}
-
-    def ask(endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], *_: Any) -> Reply:
-        waited[messages == PROBE.messages].add(endpoint.timeout)
-        return YES if messages == PROBE.messages else SILENT
-
-    monkeypatch.setattr(endpoint_pool, "ask", ask)
-    assert len(list(ask_all([A._replace(timeout=limit)], questions(IN_A_ROW)))) == IN_A_ROW
-    assert waited == {True: {of_probe}, False: {limit}}
-
-
 def test_a_question_that_one_endpoint_fails_is_asked_at_the_other(answering: Any) -> None:
     def say(host: str, number: int) -> Reply:
         return SILENT if (host, number % 2) == ("a", 0) and number >= 0 else Reply(host)
@@ -132,101 +95,6 @@ def test_a_question_that_all_fail_is_given_back_with_its_problem(answering: Any)
     found = dict(ask_all([A, B], questions(8)))
     assert found.pop(3) == SILENT and set(found.values()) == {Reply("x")} and len(found) == 7
     assert asked["a", 3] == asked["b", 3] == 1
-
-
-def test_a_question_that_only_a_dead_endpoint_had_not_failed_is_given_back(answering: Any) -> None:
-    a_asked, b_failed = threading.Event(), threading.Event()
-
-    def say(host: str, number: int) -> Reply:
-        if host == "a":
-            a_asked.set()
-            b_failed.wait(20)
-            raise UserError("answered 401.", location=A.address, exit_code=NETWORK)
-        a_asked.wait(20)  # so that it is the first question or the second that A keeps waiting
-        if number == 4:
-            b_failed.set()
-        return SILENT if number == 3 else Reply("x")
-
-    answering(say)
-    found: dict[int, Reply] = {}
-    one, two = A._replace(concurrency=1), B._replace(concurrency=1)
-    asking = threading.Thread(
-        target=lambda: found.update(ask_all([one, two], questions(6))), daemon=True
-    )
-    asking.start()
-    asking.join(20)
-    assert not asking.is_alive(), "it waits for an answer that nobody gives"
-    assert found.pop(3) == SILENT and found == dict.fromkeys((0, 1, 2, 4, 5), Reply("x"))
-
-
-YES_NO_GONE = ("answers", "fails", "refuses")
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_question_is_given_back_without_an_answer_only_when_all_that_are_left_have_failed_it(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Three endpoints and two questions, whatever each does at each, in orders by chance."""
-    monkeypatch.setattr(endpoint_pool, "ask", lambda *_: YES)  # the probes
-    monkeypatch.setattr(endpoint_pool, "notice", lambda _: None)
-    three, draw = [A._replace(concurrency=1)] * 3, Random(seed)
-    for does in product(YES_NO_GONE, repeat=6):
-        work, under_way = _SharedWork(three, questions(2), None), dict[int, int]()
-        replies: list[tuple[int, Reply] | BaseException] = []
-        while ready := [
-            n for n in work.alive if n in under_way or work._next(n) is not None
-        ]:  # one of them takes a question, or is done with it
-            number = draw.choice(sorted(ready))
-            if number not in under_way:
-                under_way[number] = taken = work._take(number)
-                assert taken is not None
-                continue
-            question = under_way.pop(number)
-            match does[2 * number + question]:
-                case "answers":
-                    work.results.put((question, YES))
-                case "fails":
-                    work._fail(number, question, SILENT)
-                case _:
-                    work._give_up(number, question, UserError("answered 401.", location="a"))
-            while not work.results.empty():
-                replies.append(work.results.get())
-                if not isinstance(replies[-1], BaseException):
-                    work.take_up(replies[-1][0])
-        if not work.alive:
-            assert isinstance(replies[-1], UserError)
-            continue
-        found = dict(one for one in replies if not isinstance(one, BaseException))
-        assert sorted(found) == [0, 1] and len(replies) == 2, does
-        for question, reply in found.items():
-            if reply.problem:
-                assert {does[2 * n + question] for n in work.alive} == {"fails"}, (does, replies)
-
-
-def test_many_questions_that_fail_do_not_stop_an_endpoint_that_answers_a_short_one(
-    answering: Any,
-) -> None:
-    asked = answering(lambda host, number: SILENT if number >= 2 else Reply("x"))
-    found = dict(ask_all([A], questions(30)))
-    assert [number for number, reply in found.items() if not reply.problem] == [0, 1]
-    assert len(found) == 30 and asked["a", -1] >= 28 // (4 * 2)
-
-
-@pytest.mark.parametrize("count", range(1, 8))
-def test_an_endpoint_is_probed_after_each_four_failures_in_a_row_and_at_the_end(
-    count: int, answering: Any
-) -> None:
-    """An answer begins the count anew, be it to a question or to the probe."""
-    for ends in product((True, False), repeat=count):
-        asked = answering(lambda _, n, ends=ends: YES if n < 0 or ends[n] else SILENT)
-        found = dict(ask_all([A._replace(concurrency=1)], questions(count)))
-        assert [not found[number].problem for number in range(count)] == [*ends]
-        probes = in_a_row = 0
-        for number, answered in enumerate(ends):
-            in_a_row = 0 if answered else in_a_row + 1
-            if in_a_row == IN_A_ROW or (in_a_row and number == count - 1):
-                probes, in_a_row = probes + 1, 0
-        assert asked["a", -1] == probes
 
 
 @pytest.mark.parametrize("endpoints", [[A], [A, B]], ids=["one", "two"])
@@ -249,31 +117,6 @@ def test_when_all_are_dead_what_came_before_has_been_given(
         found.extend(number for number, reply in replies if not reply.problem)
     assert {*found} <= answered and error.value.exit_code == NETWORK
     assert error.value.location in {one.address for one in endpoints}
-
-
-@pytest.mark.parametrize("detail", ["", "at lunch"])
-def test_the_explanation_of_a_dead_endpoint_is_shown(answering: Any, detail: str) -> None:
-    answering(lambda host, number: SILENT._replace(detail=detail))
-    with pytest.raises(UserError) as error:
-        list(ask_all([A], questions(9)))
-    assert f"answered 503{': ' + detail if detail else ''}." in error.value.problem
-
-
-def test_nothing_is_asked_when_nobody_reads_on(answering: Any) -> None:
-    closed = threading.Event()
-
-    def say(host: str, number: int) -> Reply:
-        if number >= 2:
-            closed.wait(30)
-        return Reply("x")
-
-    asked = answering(say)
-    replies = ask_all([A], questions(500))
-    next(iter(replies))
-    replies.close()  # type: ignore[attr-defined]  # a generator
-    closed.set()
-    time.sleep(0.05)
-    assert len(asked) <= 2  # the one that was taken, and one under way
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])

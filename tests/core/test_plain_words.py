@@ -7,17 +7,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import Meta
 
 from agentlite.config.resolve import Given, resolve
 from agentlite.core.errors import UserError
-from agentlite.core.plain_words import kind, misfit, misread, utf8_text, wide_encoding
+from agentlite.core.plain_words import misfit, utf8_text, wide_encoding
 from agentlite.data.formats import read_raw
 from agentlite.deploy.tool_results import read_toolbox
 from agentlite.environments.mock_tasks import read_tools_file
-from agentlite.environments.tasks import for_class, read_tasks
 from agentlite.rendering.protocols.prompt_template import read_templates
 from agentlite.scoring.grid_file import read_grid_file
 from agentlite.stages.eval.predictions_file import read_predictions_file
@@ -59,23 +56,6 @@ def test_a_misfit_in_plain_words(value: Any, wanted: Any, words: str) -> None:
     assert misfit(caught.value) == words
 
 
-def test_a_kind_and_a_key_that_is_missing() -> None:
-    values = ["", 1, 1.5, True, None, [], (), {}, b""]
-    assert [kind(value) for value in values] == [
-        "a text",
-        "a whole number",
-        "a number",
-        "true or false",
-        "null",
-        "a list",
-        "a list",
-        "an object",
-        "something else",
-    ]
-    assert misread(KeyError("tools")) == "the key 'tools' is missing"
-    assert misread(ValueError("no")) == "a value is of another type (no)"
-
-
 @pytest.mark.parametrize("name", [*WIDE, "utf-8-sig", "utf-8"])
 @pytest.mark.parametrize("text", ['{"a": "ж"}\n', "# по-русски\nsft:\n", "- a\n", " x"])
 def test_a_text_is_read_as_utf_8_or_its_encoding_is_named(name: str, text: str) -> None:
@@ -94,7 +74,6 @@ def test_a_text_is_read_as_utf_8_or_its_encoding_is_named(name: str, text: str) 
 READERS: dict[str, Callable[[Path], object]] = {
     "settings": lambda path: resolve("sft", Given(files=(str(path),))),
     "grid": read_grid_file,
-    "tasks": lambda path: [*read_tasks(path, for_class)],
     "tools": lambda path: read_toolbox(str(path)),
     "mock tools": read_tools_file,
     "answers": lambda path: read_predictions_file(path, [], {}),
@@ -103,7 +82,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("encoding", WIDE)
+@pytest.mark.parametrize("encoding", WIDE[:2])
 @pytest.mark.parametrize("reader", READERS)
 def test_every_reader_of_a_users_file_names_its_encoding(
     tmp_path: Path, reader: str, encoding: str
@@ -113,17 +92,3 @@ def test_every_reader_of_a_users_file_names_its_encoding(
     with pytest.raises(UserError) as caught:
         READERS[reader](path)
     assert f"iconv -f {wide_encoding(path.read_bytes())} -t UTF-8" in caught.value.fix
-
-
-@given(st.text())
-def test_no_text_without_nul_is_taken_for_a_wide_one(text: str) -> None:
-    assert not wide_encoding(text.replace("\0", "").encode("utf-8", "replace"))
-
-
-@pytest.mark.parametrize("before", ["", "é\n", "\ufeff", "\n"])
-def test_a_byte_that_is_not_utf_8_is_named_with_its_line(before: str) -> None:
-    content = f"{before}a: 1\nb: ".encode() + b"\xe9\n"
-    with pytest.raises(UserError) as caught:
-        utf8_text(content, "a.yaml")
-    assert caught.value.location == f"a.yaml:{before.count(chr(10)) + 2}"
-    assert "byte e9" in caught.value.problem and "WINDOWS-1252" in caught.value.fix

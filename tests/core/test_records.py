@@ -1,6 +1,5 @@
 """A record means the same before and after a file, and its id is its content."""
 
-import hashlib
 import json
 from typing import get_args
 
@@ -13,7 +12,6 @@ from support.unknown_arguments import RECORD
 from agentlite.core.records import (
     ANY_ARGUMENTS,
     Call,
-    Candidate,
     Gold,
     GoldCall,
     GreedyAnswer,
@@ -21,13 +19,11 @@ from agentlite.core.records import (
     Prediction,
     PreferencePair,
     Record,
-    Rollout,
     Side,
     Step,
     Task,
     Tool,
     canonical,
-    digest,
     from_row,
     plain,
     to_row,
@@ -107,24 +103,9 @@ def test_where_gold_is_silent_the_turn_itself_is_the_gold():
     assert record.expected(3).calls == ()
 
 
-def test_a_digest_is_the_beginning_of_sha256():
-    assert digest("Oslo 天") == hashlib.sha256("Oslo 天".encode()).hexdigest()[:16]
-    assert len(digest("\ud800")) == 16
-
-
 def test_canonical_json_is_the_same_for_equal_values_and_plain_json_keeps_its_order():
     assert canonical({"b": [1, "天"], "a": None}) == '{"a":null,"b":[1,"天"]}'
     assert plain({"b": [1, "天"], "a": None}) == '{"b": [1, "天"], "a": null}'
-
-
-def test_the_id_is_that_of_messages_tools_and_gold():
-    record = Record(messages=(Message("user", "a"), Message("assistant", "b")))
-    others = [
-        Record(messages=record.messages, tools=(Tool("f"),)),
-        Record(messages=record.messages, gold={1: Gold()}),
-        Record(messages=(record.messages[0], Message("assistant", "b", loss=False))),
-    ]
-    assert len({record.id, *(other.id for other in others)}) == 4
 
 
 def test_the_id_of_a_record_never_changes():
@@ -136,35 +117,6 @@ def test_the_id_of_a_record_never_changes():
         gold=gold,
     )
     assert record.id == "7d65b76faed9c8b2"
-
-
-def test_the_row_of_a_record_is_as_openai_writes_it():
-    messages = (
-        Message("user", "天?"),
-        Message("assistant", "", (Call("f", {"a": "天"}, "x"),)),
-        Message("tool", "4", call_id="x"),
-        Message("assistant", "Four.", loss=False),
-    )
-    tool = Tool("f", "Does it.", {"type": "object"})
-    row = to_row(Record(messages=messages, tools=(tool,), source="s", split="dev"))
-    called = {"name": "f", "arguments": '{"a": "天"}'}
-    assert row["messages"] == [
-        {"role": "user", "content": "天?"},
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"id": "x", "type": "function", "function": called}],
-        },
-        {"role": "tool", "content": "4", "tool_call_id": "x"},
-        {"role": "assistant", "content": "Four.", "loss": False},
-    ]
-    assert json.loads(row["tools"]) == [
-        {
-            "type": "function",
-            "function": {"name": "f", "description": "Does it.", "parameters": {"type": "object"}},
-        }
-    ]
-    assert (row["source"], row["split"], row["task"], row["parent"]) == ("s", "dev", "general", "")
 
 
 def test_nulls_that_parquet_gives_for_absent_fields_are_the_defaults():
@@ -202,24 +154,6 @@ def test_without_tools_the_steps_to_judge_are_those_with_gold(gold, loss, prompt
     messages = (Message("user", "q"), Message("assistant", "a", loss=loss))
     record = Record(messages=messages, gold={} if gold is None else {1: gold})
     assert record.prompted_turns == prompted
-
-
-def test_a_plain_text_is_one_assistant_turn_that_is_marked_as_whole():
-    said = Message("assistant", "Once upon a time.")
-    assert Record(messages=(said,), meta={"whole": True}).is_text
-    assert not Record(messages=(said,)).is_text
-    assert not Record(messages=(Message("user", "q"), said), meta={"whole": True}).is_text
-    assert not Record(messages=(said, said), meta={"whole": True}).is_text
-
-
-def test_a_rollout_is_its_candidate_and_its_score():
-    rollout = Rollout("r", 3, "hermes", "m", 2, "text", "stop", 7, 40, {"a": 0.5}, "fine", "none")
-    candidate = Candidate("r", 3, "hermes", "m", 2, "text", "stop", 7, 40)
-    assert rollout.candidate == candidate
-    assert candidate.step == Step("r", 3)
-    assert candidate.key == rollout.score.key == ("r", 3, "hermes", "m", 2)
-    score = rollout.score
-    assert (score.components, score.feedback, score.error) == ({"a": 0.5}, "fine", "none")
 
 
 def test_rows_of_one_step_name_it_and_a_margin_is_the_better_total_less_the_other():

@@ -15,9 +15,7 @@ from support.samples import DATA, ROOT
 
 import agentlite
 from agentlite.cli.run_listing import free, inventory
-from agentlite.core.errors import UserError
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.run_folder import Plan, open_stage
 
 STEPS = {
     "max_steps": 3,
@@ -71,32 +69,6 @@ def test_stages_are_listed_with_state_figure_size_and_age(run):
     assert 0 <= found["sft"]["age"] < 3600
 
 
-def test_states_are_told_apart(run):
-    sft = run / "sft"
-    shutil.copytree(sft, run / "half")
-    (run / "half" / "done.json").unlink()
-    shutil.copytree(sft, run / "failed")
-    (run / "failed" / "plan.json").rename(run / "failed" / "failed.json")
-    shutil.copytree(sft, run / "broken")
-    (run / "broken" / "metrics.jsonl").write_bytes(b"{}\n")
-    shutil.copytree(sft, run / "unread")
-    (run / "unread" / "plan.json").write_bytes(b"{")
-    found = {name: (one["state"], one["detail"]) for name, one in told(run).items()}
-    assert found["half"] == ("half", "step 3 of 3")
-    assert found["failed"][0] == "failed"
-    assert found["broken"] == ("broken", "metrics.jsonl has changed since the stage wrote it")
-    assert found["unread"] == ("broken", "plan.json cannot be read (Input data was truncated)")
-    assert found["sft"] == ("done", "")
-
-
-def test_the_step_of_a_stopped_run_is_that_from_which_it_carries_on(run):
-    (run / "sft" / "done.json").unlink()
-    shutil.rmtree(run / "sft" / "checkpoints" / "checkpoint-3")
-    assert told(run)["sft"]["detail"] == "step 2 of 3"
-    shutil.rmtree(run / "sft" / "checkpoints")
-    assert told(run)["sft"]["detail"] == "step 0 of 3"
-
-
 @pytest.mark.long
 def test_a_stage_that_is_held_is_running_and_a_killed_holder_leaves_it_half_done(tmp_path):
     program = (
@@ -118,14 +90,6 @@ def test_a_stage_that_is_held_is_running_and_a_killed_holder_leaves_it_half_done
     assert found.state == "half"
 
 
-def test_looking_does_not_take_the_lock_from_a_stage(tmp_path):
-    with open_stage(tmp_path / "sft", Plan("sft", {}, {}), force=False):
-        assert inventory(tmp_path)[0].state == "running"
-        assert inventory(tmp_path)[0].state == "running"
-    with open_stage(tmp_path / "sft", Plan("sft", {}, {}), force=False) as stage:
-        assert stage.status == "half"
-
-
 def test_freed_checkpoints_are_missed_by_no_command(run, tiny_model):
     before = {
         path: file_digest(path)
@@ -145,27 +109,6 @@ def test_freed_checkpoints_are_missed_by_no_command(run, tiny_model):
     assert free(run, ["sft"])[0].bytes == 0  # again: nothing to do
 
 
-@pytest.mark.parametrize("damage", ["half", "broken", "failed"])
-def test_checkpoints_that_are_still_needed_stay_and_so_do_all_others_that_were_named(run, damage):
-    shutil.copytree(run / "sft", run / "other")
-    if damage == "half":
-        (run / "other" / "done.json").unlink()
-    elif damage == "broken":
-        shutil.rmtree(run / "other" / "adapter")
-    else:
-        (run / "other" / "plan.json").rename(run / "other" / "failed.json")
-    with pytest.raises(UserError, match="is not done"):
-        free(run, ["sft", "other"])
-    for name in ("sft", "other"):
-        assert list((run / name / "checkpoints").glob("checkpoint-*/manifest.json"))
-
-
-def test_a_stage_whose_checkpoints_were_being_freed_when_it_was_killed_is_freed_the_next_time(run):
-    (run / "sft" / "checkpoints").rename(run / "sft" / ".checkpoints-freed")
-    assert free(run, ["sft"])[0].bytes > 0
-    assert not (run / "sft" / ".checkpoints-freed").exists()
-
-
 def test_a_table_a_hint_and_several_workspaces(run):
     shutil.copytree(run, run.with_name("b"))
     done = cli(run)
@@ -176,10 +119,3 @@ def test_a_table_a_hint_and_several_workspaces(run):
     assert (
         sum(line.split()[0].endswith("/sft") for line in both.stdout.splitlines()) == 4
     )  # two sft, two eval/prep/sft
-
-
-def test_a_folder_that_is_no_workspace_is_told_with_a_way_on(run):
-    above = cli(run.parent)
-    assert above.returncode == 2
-    assert f"agentlite runs {run.parent}/*" in above.stderr
-    assert cli(run / "nowhere").returncode == 2
