@@ -12,8 +12,8 @@ declare -A commands=(
   [rendering]="$bench/rendering.py" [reading]="$bench/reading.py"
   [curation]="$bench/curation.py"
   [reranking]="$bench/reranking.py"
-  [sampling]="$bench/sampling.py" [sft]="$bench/sft_overhead.py"
-  [dpo]="$bench/rl_overhead.py dpo" [grpo]="$bench/rl_overhead.py grpo"
+  [sampling]="$bench/sampling.py" [sft]="$bench/overhead.py sft"
+  [dpo]="$bench/overhead.py dpo" [grpo]="$bench/overhead.py grpo"
 )
 order=(startup rendering reading curation reranking sampling sft dpo grpo startup-again)
 mkdir -p "$out"

@@ -1,0 +1,449 @@
+"""Our BFCL rules beside the checker of bfcl-eval itself: the same verdicts? And how many a second?
+
+    python -m venv BFCL && BFCL/bin/pip install --no-deps bfcl-eval==2026.3.23
+    BFCL/bin/pip install tree_sitter==0.21.3 tree-sitter-java==0.21.0 tree-sitter-javascript==0.21.4
+    BFCL/bin/pip install tenacity python-dotenv filelock
+    .venv/bin/python scripts/bench/bfcl.py BFCL/bin/python [--cases 25000] [--seed 0]
+
+Every accepted value of every row's gold is tried (gold), then calls with one to three mutations of
+them. Both sides read the
+questions from the package's data, the other one in a process of its own. There the table of models,
+which imports the client of every vendor, is replaced by one entry: it only says whether a model has
+underscores for the dots of names. `raises`: the package's checker ends with an exception; ours says
+what is wrong. What differs is in docs/bfcl.md. Seconds are of the processor, on one core.
+"""
+
+import argparse
+import ast
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+Arguments = dict[str, Any]
+Calls = list[tuple[str, Arguments]]
+SHOWN = 5
+
+
+# --- the cases: {"category", "row", "kind", "calls"} ---
+
+
+def choices(accepted: dict[str, list[Any]]) -> Iterator[Arguments]:
+    """The first accepted values; then with what may be left out; then each other accepted value,
+    one at a time.
+    """
+    first = {
+        name: value(next((v for v in values if v != ""), "")) for name, values in accepted.items()
+    }
+    least = {name: one for name, one in first.items() if "" not in accepted[name]}
+    yield least
+    yield first
+    for name, values in accepted.items():
+        yield from ({**least, name: value(other)} for other in values[1:] if other != "")
+
+
+def value(accepted: Any) -> Any:
+    """What an accepted value accepts: an object's values stand in lists of accepted ones."""
+    if isinstance(accepted, dict):
+        pairs = {
+            key: inner if isinstance(inner, list) else [inner] for key, inner in accepted.items()
+        }
+        return {
+            key: value(next((v for v in inner if v != ""), ""))
+            for key, inner in pairs.items()
+            if "" not in inner
+        }
+    return [value(inner) for inner in accepted] if isinstance(accepted, list) else accepted
+
+
+def mutate(thing: Any, draw: random.Random) -> Any:
+    """Another value: of another type, spelled otherwise, or changed somewhere inside."""
+    if isinstance(thing, list | dict) and thing and draw.random() < 0.5:
+        keys = list(thing) if isinstance(thing, dict) else range(len(thing))
+        key = draw.choice(list(keys))
+        changed = thing.copy()
+        changed[key] = mutate(thing[key], draw)
+        return changed
+    return draw.choice(MUTATIONS[type(thing)] + MUTATIONS[object])(thing, draw)
+
+
+def _cut(text: str, draw: random.Random) -> str:
+    at = draw.randrange(len(text) + 1)
+    return text[:at] + text[at + 1 :]
+
+
+def _put(text: str, draw: random.Random) -> str:
+    at = draw.randrange(len(text) + 1)
+    return text[:at] + draw.choice(" ,./-_*^'\"é\nLf0") + text[at:]
+
+
+def _without(pairs: dict[str, Any], draw: random.Random) -> dict[str, Any]:
+    lost = draw.choice([*pairs, ""])
+    return {key: one for key, one in pairs.items() if key != lost}
+
+
+MUTATIONS: dict[type, list[Any]] = {
+    object: [
+        lambda v, d: None,
+        lambda v, d: [v],
+        lambda v, d: str(v),
+        lambda v, d: {"value": v},
+        lambda v, d: v,
+    ],
+    bool: [
+        lambda v, d: not v,
+        lambda v, d: int(v),
+        lambda v, d: str(v).lower(),
+        lambda v, d: float(v),
+    ],
+    int: [
+        lambda v, d: float(v),
+        lambda v, d: v + 1,
+        lambda v, d: -v,
+        lambda v, d: bool(v),
+        lambda v, d: f"{v}L",
+    ],
+    float: [lambda v, d: int(v), lambda v, d: v + 0.5, lambda v, d: f"{v}f", lambda v, d: round(v)],
+    str: [
+        lambda v, d: v.upper(),
+        lambda v, d: v.lower(),
+        lambda v, d: f" {v}.",
+        _cut,
+        _put,
+        lambda v, d: "",
+        lambda v, d: f'"{v}"',
+        lambda v, d: v.strip("\"'"),
+        lambda v, d: v.replace(" ", ""),
+        lambda v, d: v.title(),
+        lambda v, d: v.replace("'", '"'),
+        lambda v, d: literal(v),
+    ],
+    list: [
+        lambda v, d: v[::-1],
+        lambda v, d: v[1:],
+        lambda v, d: v + v[:1],
+        lambda v, d: [*v, None],
+        lambda v, d: [],
+        lambda v, d: d.sample(v, len(v)),
+        lambda v, d: [str(e) for e in v],
+        lambda v, d: tuple(v),
+        lambda v, d: [mutate(e, d) for e in v],
+    ],
+    dict: [
+        _without,
+        lambda v, d: {**v, "extra": 1},
+        lambda v, d: {},
+        lambda v, d: dict(reversed(v.items())),
+        lambda v, d: {key.upper(): e for key, e in v.items()},
+        lambda v, d: [v],
+    ],
+    tuple: [lambda v, d: list(v)],
+    type(None): [],
+}
+
+
+FORMS = {
+    "simple_java": [
+        "new ArrayList<>(Arrays.asList(%s, %s))",
+        "new ArrayList<String>() {{ add(%s); add(%s); }}",
+        "new HashMap<>()",
+        'new HashMap<>() {{ put("a", %s); put("b", %s); }}',
+        "new int[]{%s, %s}",
+        "new Object[] { %s, %s }",
+        "%s",
+    ],
+    "simple_javascript": [
+        "[%s, %s]",
+        "[[%s], [%s, 1]]",
+        "new Array(%s, %s)",
+        '{a: %s, "b": %s}',
+        "{'a': [%s, %s]}",
+        "%s",
+    ],
+}
+LEAVES = [
+    "1",
+    "-2",
+    "3L",
+    "2.5",
+    "2.5f",
+    "5n",
+    "1e3",
+    "true",
+    "false",
+    '"x"',
+    "'y z'",
+    "name",
+    "",
+    '"a, b"',
+    "[1]",
+    "{k: 1}",
+]
+
+
+def foreign(category: str, draw: random.Random) -> str:
+    """A literal of Java or JavaScript, as it may be written of any type."""
+    form = draw.choice(FORMS[category])
+    text = form % tuple(draw.choice(LEAVES) for _ in range(form.count("%s")))
+    return draw.choice([_cut, _put])(text, draw) if draw.random() < 0.2 else text
+
+
+def literal(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def mutated(calls: Calls, tools: list[dict[str, Any]], draw: random.Random) -> tuple[str, Calls]:
+    """The kind of change, and the calls with it."""
+    kind = draw.choice(
+        [
+            *["value"] * 8,
+            "drop",
+            "extra",
+            "rename",
+            "swap values",
+            "name",
+            "order",
+            "fewer",
+            "more",
+            "none",
+        ]
+    )
+    calls = [(name, dict(arguments)) for name, arguments in calls]
+    at = draw.randrange(len(calls)) if calls else 0
+    if not calls or kind == "none":
+        return "none", []
+    name, arguments = calls[at]
+    offered = [tool["name"] for tool in tools]
+    if kind == "order":
+        draw.shuffle(calls)
+    elif kind == "fewer":
+        del calls[at]
+    elif kind == "more":
+        calls.insert(draw.randrange(len(calls) + 1), (draw.choice([name, *offered]), arguments))
+    elif kind == "name":
+        calls[at] = (
+            draw.choice([*offered, name.upper(), name.replace(".", "_"), f"{name}s", ""]),
+            arguments,
+        )
+    elif kind == "extra":
+        known = [key for tool in tools for key in tool["parameters"]["properties"]]
+        arguments[draw.choice([*known, "extra"])] = draw.choice([1, "x", None, True, [], 0.5])
+    elif arguments:
+        key, other = draw.choice(list(arguments)), draw.choice(list(arguments))
+        if kind == "drop":
+            del arguments[key]
+        elif kind == "rename":
+            arguments[draw.choice([key.upper(), f"{key}_", key[:-1]])] = arguments.pop(key)
+        elif kind == "swap values":
+            arguments[key], arguments[other] = arguments[other], arguments[key]
+        else:
+            arguments[key] = mutate(arguments[key], draw)
+    return kind, calls
+
+
+FOREIGN = {"simple_java": "Java", "simple_javascript": "JavaScript"}
+
+
+def cases(wanted: int, seed: int) -> Iterator[dict[str, Any]]:
+    from agentlite.data.formats import bfcl
+
+    draw = random.Random(seed)
+    pool = []
+    for category in bfcl.CATEGORIES:
+        for number, row in enumerate(bfcl.rows(bfcl.files(category))):
+            tools = bfcl.tools_of(row)
+            for chosen in gold_calls(row, tools, category):
+                yield {"category": category, "row": number, "kind": "gold", "calls": chosen}
+                pool.append((category, number, row["function"], chosen))
+    by_category: dict[str, list[Any]] = {}
+    for one in pool:
+        by_category.setdefault(one[0], []).append(one)
+    for index in range(wanted):
+        category, number, tools, chosen = draw.choice(by_category[draw.choice(list(by_category))])
+        kinds, calls = [], chosen
+        for _ in range(draw.choice((1, 1, 1, 2, 3))):
+            kind, calls = mutated(calls, tools, draw)
+            kinds.append(kind)
+        where = {"category": category, "row": number}
+        if category in FOREIGN and index % 2:
+            changed = [
+                (
+                    name,
+                    {
+                        key: draw.choice([one, foreign(category, draw)])
+                        for key, one in given.items()
+                    },
+                )
+                for name, given in chosen
+            ]
+            yield {**where, "kind": "literal", "calls": changed}
+        else:
+            yield {**where, "kind": kinds[0] if len(kinds) == 1 else "several", "calls": calls}
+
+
+def gold_calls(row: dict[str, Any], tools: Any, category: str) -> Iterator[Calls]:
+    """Calls made of accepted values; where none are named, a call of each tool, and none."""
+    if "ground_truth" not in row:
+        yield from ([(tool["name"], {})] for tool in row["function"])
+        yield []
+        return
+    expected = [next(iter(answer.items())) for answer in row["ground_truth"]]
+    options = [list(choices(accepted)) for _, accepted in expected]
+    schemas = {tool.name: tool.parameters["properties"] for tool in tools}
+    for index in range(max(map(len, options))):
+        picked = [
+            (name, option[min(index, len(option) - 1)])
+            for (name, _), option in zip(expected, options, strict=True)
+        ]
+        yield [(name, spoken(arguments, schemas.get(name, {}))) for name, arguments in picked]
+
+
+def spoken(arguments: Arguments, properties: dict[str, Any]) -> Arguments:
+    """Values of Java and JavaScript as the text they are to be given as."""
+    from agentlite.data.formats.bfcl_java_js_schemas import LANGUAGES, written
+
+    declared = {name: str(properties.get(name, {}).get("format", "")) for name in arguments}
+    return {
+        name: written(one, declared[name])
+        if declared[name].startswith(tuple(LANGUAGES.values()))
+        else one
+        for name, one in arguments.items()
+    }
+
+
+# --- the two sides: "" right, or what is wrong ---
+
+
+def ours(wanted: list[dict[str, Any]]) -> tuple[list[str], float]:
+    """The verdicts, and how many of them a second of the processor."""
+    from agentlite.core.records import Call, Gold, GoldCall
+    from agentlite.data.formats import bfcl
+    from agentlite.scoring.metrics.bfcl import check
+
+    known = {}
+    for category in bfcl.CATEGORIES:
+        for number, row in enumerate(bfcl.rows(bfcl.files(category))):
+            expected = (next(iter(answer.items())) for answer in row.get("ground_truth", ()))
+            known[category, number] = (
+                Gold(tuple(GoldCall(*one) for one in expected)),
+                bfcl.tools_of(row),
+            )
+    made = [tuple(Call(*call) for call in case["calls"]) for case in wanted]
+    began = time.process_time()
+    verdicts = []
+    for case, calls in zip(wanted, made, strict=True):
+        category = case["category"]
+        verdicts.append(check(category, calls, *known[category, case["row"]]))
+    return verdicts, len(verdicts) / (time.process_time() - began)
+
+
+def theirs(path: Path) -> Iterator[str]:
+    """The verdicts of bfcl-eval. Runs in its environment, and imports nothing of ours."""
+    stand_in = types.ModuleType("bfcl_eval.constants.model_config")
+    stand_in.MODEL_CONFIG_MAPPING = {"any": types.SimpleNamespace(underscore_to_dot=False)}  # type: ignore[attr-defined]
+    sys.modules[stand_in.__name__] = stand_in
+    import bfcl_eval
+    from bfcl_eval.constants.enums import Language
+    from bfcl_eval.eval_checker.ast_eval.ast_checker import ast_checker
+    from bfcl_eval.utils import is_empty_output, is_function_calling_format_output
+
+    data = Path(bfcl_eval.__file__).parent / "data"
+    rows: dict[str, list[Any]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        case = ast.literal_eval(line)
+        category = case["category"]
+        if category not in rows:
+            name = f"BFCL_v4_{category}.json"
+            found = [
+                json.loads(line) for line in (data / name).read_text(encoding="utf-8").splitlines()
+            ]
+            answers = data / "possible_answer" / name
+            gold = (
+                [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
+                if answers.exists()
+                else []
+            )
+            rows[category] = [
+                (row, gold[i]["ground_truth"] if gold else None) for i, row in enumerate(found)
+            ]
+        row, gold = rows[category][case["row"]]
+        language = FOREIGN.get(category, "Python").upper()
+        made = [{name: arguments} for name, arguments in case["calls"]]
+        if gold is None:
+            empty = is_empty_output(made)
+            yield "" if empty == ("irrelevance" in category) else "calls or not"
+        elif not is_function_calling_format_output(made):
+            yield "wrong format"
+        else:
+            try:
+                verdict = ast_checker(
+                    row["function"], made, gold, Language[language], category, "any"
+                )
+                yield "" if verdict["valid"] else str(verdict["error_type"])
+            except Exception as error:
+                yield f"raises {type(error).__name__}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "python", help="of the environment that has bfcl-eval and what its checker needs"
+    )
+    parser.add_argument("--cases", type=int, default=25_000, help="mutated ones, beside all gold")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--judge", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.judge:
+        for verdict in theirs(Path(options.python)):
+            print("\0" + json.dumps(verdict))
+        return
+    wanted = list(cases(options.cases, options.seed))
+    mine, speed = ours(wanted)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cases.txt"
+        path.write_text("".join(f"{case!r}\n" for case in wanted), encoding="utf-8")
+        run = subprocess.run(
+            [options.python, __file__, str(path), "--judge"],
+            stdout=subprocess.PIPE,
+            cwd=folder,
+            check=True,
+        )
+    lines = run.stdout.decode("utf-8").split("\0")[1:]
+    judged = [json.loads(line.splitlines()[0]) for line in lines]
+    print(json.dumps({**compared(wanted, mine, judged), "checks_a_second": round(speed)}, indent=1))
+
+
+def compared(wanted: list[dict[str, Any]], mine: list[str], other: list[str]) -> dict[str, Any]:
+    table: dict[str, Counter[str]] = {}
+    shown = 0
+    for case, our, their in zip(wanted, mine, other, strict=True):
+        equal = (our == "") == (their == "")
+        for name in (case["category"], case["kind"], "all"):
+            counts = table.setdefault(name, Counter())
+            counts += Counter(
+                {
+                    "cases": 1,
+                    "agree": equal,
+                    "right": their == "",
+                    "raises": their.startswith("raises"),
+                }
+            )
+        if not equal and (shown := shown + 1) <= SHOWN:
+            print(f"{case}\n  ours: {our!r}  theirs: {their!r}", file=sys.stderr)
+    return {"by": table}
+
+
+if __name__ == "__main__":
+    main()

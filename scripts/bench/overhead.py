@@ -1,17 +1,13 @@
-"""What `dpo` and `grpo` cost over TRL loops written by hand on the same engine: losses and step
-time, side by side.
+"""What `sft`, `dpo` and `grpo` cost over TRL loops written by hand on the same engine: losses and
+step time, side by side.
 
-    .venv/bin/python scripts/bench/rl_overhead.py dpo [--steps 8] [--pairs 3]
-    .venv/bin/python scripts/bench/rl_overhead.py grpo [--steps 5] [--pairs 3]
+    .venv/bin/python scripts/bench/overhead.py sft|dpo|grpo [--steps 6] [--pairs 3]
 
 Both sides get the same rows in the same order, and start from the same new adapter. Each run is a
 process of its own; the sides take turns (ours, bare, bare, ours, ...). A step's time is that from
 its beginning to the next one's, so that logging and, for grpo, sampling and scoring count; the
-first is left out. The ratio is that of the medians.
-
-grpo draws at random: the bare loop is therefore measured twice. `bare` samples by TRL itself, every
-answer forced to the same length as ours, and gives the time to compare with; `told` is handed the
-very answers that ours drew, and gives the losses to compare with.
+first is left out. The ratio is that of the medians. grpo draws at random: every answer is forced to
+the same length, and its losses are not compared.
 """
 
 import argparse
@@ -40,37 +36,22 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--side", help=argparse.SUPPRESS)
-    parser.add_argument("--answers", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side:
         print(json.dumps(SIDES[options.command][options.side](options)))
         return
-    with tempfile.TemporaryDirectory() as folder:
-        options.answers = str(Path(folder) / "answers.json")
-        measured: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES[options.command]}
-        for pair in range(options.pairs):
-            sides = list(measured) if pair == 0 else [side for side in measured if side != "told"]
-            for side in sides if pair % 2 == 0 else reversed(sides):
-                measured[side].append(one_run(side, options))
-                print(
-                    f"{side}: {statistics.median(measured[side][-1]['seconds']):.2f} s a step",
-                    file=sys.stderr,
-                )
+    measured: dict[str, list[dict[str, Any]]] = {"ours": [], "bare": []}
+    for pair in range(options.pairs):
+        for side in list(measured) if pair % 2 == 0 else reversed(list(measured)):
+            measured[side].append(one_run(side, options))
+            seconds = statistics.median(measured[side][-1]["seconds"])
+            print(f"{side}: {seconds:.2f} s a step", file=sys.stderr)
     report(measured)
 
 
 def one_run(side: str, options: argparse.Namespace) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        __file__,
-        options.command,
-        "--side",
-        side,
-        "--steps",
-        str(options.steps),
-        "--answers",
-        options.answers,
-    ]
+    command = [sys.executable, __file__, options.command, "--side", side]
+    command += ["--steps", str(options.steps)]
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     result: dict[str, Any] = json.loads(output.splitlines()[-1])
     return result
@@ -81,8 +62,7 @@ def report(measured: dict[str, list[dict[str, Any]]]) -> None:
         side: statistics.median(s for run in runs for s in run["seconds"])
         for side, runs in measured.items()
     }
-    told = measured.get("told", measured["bare"])
-    losses = [run["losses"] for run in measured["ours"] + told]
+    losses = [run["losses"] for runs in measured.values() for run in runs]
     result = {
         "step_time_ratio": round(medians["ours"] / medians["bare"], 4),
         "losses_equal": all(other == losses[0] for other in losses),
@@ -134,13 +114,41 @@ def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
 
 
 def settings(command: str, steps: int) -> Any:
-    from agentlite.config.settings import DpoSettings, GrpoSettings
+    from agentlite.config.settings import DpoSettings, GrpoSettings, SftSettings
 
     shared = {"model": ALIAS, "max_steps": steps, "save_steps": 10_000, "learning_rate": 1e-4}
+    shared["warmup_ratio"] = 0.0  # ours does not begin at a rate of 0
+    if command == "sft":
+        return SftSettings(**shared, batch_size=1, gradient_accumulation=2)
     if command == "dpo":
         return DpoSettings(**shared, batch_size=1, gradient_accumulation=2)
     return GrpoSettings(
         **shared, batch_size=4, gradient_accumulation=2, group_size=GROUP, max_new_tokens=NEW_TOKENS
+    )
+
+
+def rows_of_ids() -> list[Any]:
+    """Every prompt with its right call, as sft trains them."""
+    from agentlite.rendering import Encoded
+
+    return [
+        Encoded(prompt + answer, [-100] * len(prompt) + answer)
+        for prompt, answer, _ in pairs_of_ids()
+    ]
+
+
+def ours_sft(options: argparse.Namespace) -> dict[str, Any]:
+    from agentlite.engine import sft
+    from agentlite.engine.watch import Watch
+
+    chosen, rows = settings("sft", options.steps), rows_of_ids()
+    return _ours(
+        chosen,
+        lambda loaded, folder, plan: sft.make_trainer(
+            loaded, chosen, sft.arguments(chosen, folder, rows, [], plan), rows, []
+        ),
+        Watch(),
+        sft.schedule(chosen, rows),
     )
 
 
@@ -182,33 +190,20 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
         judge = Scorer({one.record.id: one.record for one in asked}, PROTOCOLS, own)
         with Rollouts(Path(folder), chosen, judge, asked) as rollouts:
             decoding = Decoding(NEW_TOKENS, temperature=1.0)
-            drawn: list[dict[str, Any]] = []
-
-            def verdicts(answers: Any) -> Any:
-                drawn.append(
-                    {
-                        "prompts": [one.prompt for one in answers],
-                        "ids": [one.sample.ids for one in answers],
-                    }
-                )
-                return rollouts.verdicts(answers)
-
             task = grpo.GrpoTask(
                 [one.ids for one in asked],
                 [()] * len(asked),
-                verdicts,
+                rollouts.verdicts,
                 rollouts.weights,
                 decoding,
                 [],
             )
-            result = _ours(
+            return _ours(
                 chosen,
                 lambda loaded, run, plan: grpo.make_trainer(loaded, chosen, run, task, plan),
                 Watch(grpo.MEASURES),
                 grpo.schedule(chosen, len(asked)),
             )
-    Path(options.answers).write_text(json.dumps(drawn), encoding="utf-8")
-    return result
 
 
 def digits_of(attempt: Any) -> float:
@@ -235,6 +230,37 @@ def _ours(
         trainer.add_callback(clock)
         training.train(lambda micro: trainer, Path(folder), plan, watch)
         return {"losses": _losses(trainer), "seconds": clock.seconds()}
+
+
+def bare_sft(options: argparse.Namespace) -> dict[str, Any]:
+    """The loop a reader of TRL's pages would write; only rows and their order come from
+    agentlite.
+    """
+
+    def make(model: Any, tokenizer: Any, folder: str) -> Any:
+        from datasets import Dataset
+        from trl import SFTConfig, SFTTrainer
+
+        from agentlite.engine import trainer as training
+
+        rows = rows_of_ids()
+        lengths = [len(row.input_ids) for row in rows]
+        order = training.row_order(lengths, training.Schedule(options.steps, 1, 2), 0)
+        ordered = [{"input_ids": rows[i].input_ids, "labels": rows[i].labels} for i in order]
+        arguments = SFTConfig(
+            **_arguments(folder, options.steps),
+            per_device_train_batch_size=1,
+            max_length=2048,
+            dataset_kwargs={"skip_prepare_dataset": True},
+        )
+        return SFTTrainer(
+            model=model,
+            args=arguments,
+            train_dataset=Dataset.from_list(ordered),
+            processing_class=tokenizer,
+        )
+
+    return _bare(make)
 
 
 def bare_dpo(options: argparse.Namespace) -> dict[str, Any]:
@@ -272,28 +298,10 @@ def bare_dpo(options: argparse.Namespace) -> dict[str, Any]:
 
 def bare_grpo(options: argparse.Namespace) -> dict[str, Any]:
     """TRL's own sampling, from the text of the same prompts."""
-    return _bare(lambda *made: _bare_grpo(*made, options=options, rollout=None))
+    return _bare(lambda *made: _bare_grpo(*made, options=options))
 
 
-def told_grpo(options: argparse.Namespace) -> dict[str, Any]:
-    """The bare loop with the answers that ours drew."""
-    drawn = json.loads(Path(options.answers).read_text(encoding="utf-8"))
-    prompts = [row[0] for row in pairs_of_ids()]
-
-    def rollout(_: list[str], trainer: Any) -> dict[str, Any]:
-        step = drawn[trainer.state.global_step]
-        return {
-            "prompt_ids": [prompts[index] for index in step["prompts"]],
-            "completion_ids": step["ids"],
-            "logprobs": None,
-        }
-
-    return _bare(lambda *made: _bare_grpo(*made, options=options, rollout=rollout))
-
-
-def _bare_grpo(
-    model: Any, tokenizer: Any, folder: str, *, options: argparse.Namespace, rollout: Any
-) -> Any:
+def _bare_grpo(model: Any, tokenizer: Any, folder: str, *, options: argparse.Namespace) -> Any:
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
@@ -322,7 +330,6 @@ def _bare_grpo(
         args=arguments,
         train_dataset=dataset,
         processing_class=tokenizer,
-        rollout_func=rollout,
     )
 
 
@@ -332,7 +339,7 @@ def _arguments(folder: str, steps: int) -> dict[str, Any]:
         "max_steps": steps,
         "gradient_accumulation_steps": 2,
         "learning_rate": 1e-4,
-        "warmup_steps": -(-steps // 10),
+        "warmup_steps": 0,
         "lr_scheduler_type": "cosine",
         "optim": "adamw_torch",
         "bf16": False,
@@ -406,8 +413,9 @@ def _losses(trainer: Any) -> list[float]:
 
 
 SIDES: dict[str, dict[str, Callable[[argparse.Namespace], dict[str, Any]]]] = {
+    "sft": {"ours": ours_sft, "bare": bare_sft},
     "dpo": {"ours": ours_dpo, "bare": bare_dpo},
-    "grpo": {"ours": ours_grpo, "told": told_grpo, "bare": bare_grpo},
+    "grpo": {"ours": ours_grpo, "bare": bare_grpo},
 }
 
 if __name__ == "__main__":
