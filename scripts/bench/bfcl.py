@@ -10,7 +10,7 @@ them. Both sides read the
 questions from the package's data, the other one in a process of its own. There the table of models,
 which imports the client of every vendor, is replaced by one entry: it only says whether a model has
 underscores for the dots of names. `raises`: the package's checker ends with an exception; ours says
-what is wrong. What differs is in docs/bfcl.md. Seconds are of the processor, on one core.
+what is wrong. What differs is in docs/eval.md. Seconds are of the processor, on one core.
 """
 
 import argparse
