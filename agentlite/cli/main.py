@@ -95,9 +95,8 @@ def group(ctx: click.Context) -> None:
 
 def main() -> None:
     """Runs the command line; an error that a user can fix is a few lines and an exit code."""
-    from agentlite.core.console import Forgiving, open_streams
+    from agentlite.core.console import Forgiving
 
-    open_streams()
     # a terminal that is not UTF-8, or a line that is not, must not end a run
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
@@ -105,7 +104,6 @@ def main() -> None:
     sys.stderr = Forgiving(sys.stderr)
     debug = "--debug" in sys.argv
     try:
-        _refuse_odd_names(sys.argv[1:])
         group(prog_name="agentlite", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
@@ -150,20 +148,6 @@ def _refuse_unknown(words: list[str]) -> None:
         others = {name: command.other_names for name, command in COMMANDS.items()}
         fix = nearest(words[0], COMMANDS, other_names=others)
         raise click.UsageError(f"no command '{words[0]}'. {fix}")
-
-
-def _refuse_odd_names(arguments: list[str]) -> None:
-    """Raises UserError 2 for one that is not UTF-8: no plan, row or report could name it."""
-    for argument in arguments:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:
-            shown = ascii(os.fsencode(argument))[1:]
-            raise UserError(
-                f"{shown} is not UTF-8.",
-                "Rename that file or folder: `convmv -f latin1 -t utf8 --notest NAME`.",
-                location="the command line",
-            ) from None
 
 
 def _with_nearest(error: click.ClickException) -> click.ClickException:

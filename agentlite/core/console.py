@@ -44,20 +44,6 @@ def notice(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def open_streams() -> None:
-    """A stream that was closed before we were started would lend its number to the next file that
-    is opened, and what is printed would go into that one. Nobody reads what is written to it
-    now."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.set_inheritable(
-                os.open(os.devnull, os.O_RDWR), True
-            )  # the lowest number that is free: this one
-            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
-
-
 def hidden(text: str) -> str:
     """Without the keys of the environment, what looks like one, and the password in an address."""
     named = {value.strip() for name, value in os.environ.items() if name.endswith(SECRET)}

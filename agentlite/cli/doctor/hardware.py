@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import re
 import shutil
 import sysconfig
@@ -110,14 +109,6 @@ def disk(facts: ProbedFacts) -> Iterator[Finding]:
                 found,
                 "Free some: agentlite runs says how much finished stages can do without.",
             )
-    workspace = str(facts.run.absolute())
-    if "microsoft" in platform.release().lower() and workspace.startswith("/mnt/"):
-        yield Finding(
-            "disk",
-            "warning",
-            f"{workspace} is on the disk of Windows: slow from WSL",
-            "Work in a folder of Linux, for example under your home.",
-        )
 
 
 def compiler(facts: ProbedFacts) -> Iterator[Finding]:

@@ -5,7 +5,6 @@ import importlib.util
 import platform
 import re
 import sys
-import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -189,24 +188,10 @@ def release(text: str) -> Release:
 def named() -> dict[str, list[str]]:
     """The packages that agentlite asks for, by extra; under "" those that it always needs."""
     found: dict[str, list[str]] = defaultdict(list)
-    try:
-        lines = importlib.metadata.requires("agentlite") or ()
-    except importlib.metadata.PackageNotFoundError:  # run from a checkout, and not installed
-        return _named_in_checkout()
-    for line in lines:
+    for line in importlib.metadata.requires("agentlite") or ():
         extra = re.search(r"""extra == ['"](\w+)['"]""", line)
         found[extra[1] if extra else ""] += re.findall(r"^[\w.-]+", line)
     return found
-
-
-def _named_in_checkout() -> dict[str, list[str]]:
-    text = (tested_file().parent / "pyproject.toml").read_text(encoding="utf-8")
-    project = tomllib.loads(text)["project"]
-    by_extra = {"": project["dependencies"], **project["optional-dependencies"]}
-    return {
-        extra: [name for line in lines for name in re.findall(r"^[\w.-]+", line)]
-        for extra, lines in by_extra.items()
-    }
 
 
 def tested_file() -> Path:
