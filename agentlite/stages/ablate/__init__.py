@@ -1,6 +1,5 @@
 """finished prep + a grid of weights and settings -> every cell trained, evaluated and compared."""
 
-import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,15 +23,13 @@ from agentlite.scoring.metrics.model_metrics import read_metrics
 from agentlite.scoring.predictions import read_scores
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.ablate.cells import (
-    CANDIDATES,
     PAIRED,
     Ablation,
     Cell,
     is_ranking,
     read_ablation,
 )
-from agentlite.stages.ablate.commands import CELLS, JOURNAL, CommandJournal
-from agentlite.stages.api import execute
+from agentlite.stages.ablate.commands import JOURNAL, CommandJournal
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.model_source import Source, find_model
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
@@ -50,10 +47,6 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     _check_metric(settings.metric)
     prepared = run_folder.finished(run_folder.find_stage(settings.data, target.run), PREPARED)
     ablation = read_ablation(settings, target)
-    before = CommandJournal(target.folder, [], retry=settings.retry)
-    if target.force:
-        before.rows.clear()
-    ablation = ablation.placed(before.kept())
     source = find_model(ablation.model, target.run, target.begun)
     ablation = ablation._replace(sampled=_sampled_already(ablation, source))
     rows = [prepared.outputs[name] for name in sorted(prepared.outputs) if _is_split(name)]
@@ -68,7 +61,6 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
         {"data": ",".join(value[:16] for value in rows), "model": source.digest},
         run_folder.versions(),
     )
-    _refuse_unfit(ablation, before)
     if target.dry_run:
         return _dry_run(ablation, plan)
     grid = digest(plain([[cell.name, cell.sets] for cell in ablation.cells]))
@@ -92,7 +84,6 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
                     if row.state != "same"
                 }
             )
-            _name_left_over(ablation, journal)
             write_json(stage.folder / TABLE, table)
             write_json(stage.folder / COSTS, costs)
             with disk_errors(stage.folder / PICTURE):
@@ -168,48 +159,6 @@ def _sampled_already(ablation: Ablation, source: Source) -> str:
     return ""
 
 
-def _name_left_over(ablation: Ablation, journal: CommandJournal) -> None:
-    """Folders of cells that are no longer in the grid: they stay until the user removes them."""
-    folder, places = ablation.target.folder, {*ablation.places.values()}
-    found = {f"{CELLS}/{path.name}" for path in (folder / CELLS).glob("*")}
-    found |= {name for name in journal.kept().values() if (folder / name).exists()}
-    if left_over := [str(folder / name) for name in sorted(found - places)]:
-        console.notice(
-            f"ablate: folders of cells that are no longer in the grid: {len(left_over)}, kept in "
-            f"case the cells come back. To remove them: rm -r {shlex.join(left_over)}"
-        )
-
-
-def _refuse_unfit(ablation: Ablation, journal: CommandJournal) -> None:
-    """A dry run of the stage that trains, for cells that are to be trained and whose data is there.
-    A cell whose values were all tried in cells before it is left out: a long grid takes little
-    time. Raises UserError for a cell that would fail.
-    """
-    target, by, seen = ablation.target, ablation.by, set[str]()
-    for cell in ablation.cells:
-        left = _left(ablation, journal, cell)
-        data = f"{target.out}/{ablation.pairs_of(cell)}" if ablation.paired else ""
-        is_there = not data or run_folder.is_finished(target.run / data)
-        if not is_there or all(one.command != by for one in left):
-            continue
-        values = {plain([key, value]) for key, value in cell.of(by).items()} | {data}
-        if not values - seen:
-            continue
-        seen |= values
-        settings = ablation.settled(by, ablation.origins(by, cell), data)
-        planned = RunTarget(target.run, f"{by}-planned", dry_run=True, given=ablation.given())
-        try:
-            execute(by, settings, planned)
-        except UserError as error:
-            cell_of = f"{ablation.settings.grid}, cell {cell.name}"
-            raise UserError(
-                error.problem,
-                f"Correct the cell in the grid, or take it out. {error.fix}".rstrip(),
-                location=": ".join(filter(None, (cell_of, error.location))),
-                exit_code=error.exit_code,
-            ) from error
-
-
 def _dry_run(ablation: Ablation, plan: Plan) -> Result:
     """The cells, and what each changes."""
     target = ablation.target
@@ -234,31 +183,27 @@ def _count_left(ablation: Ablation, journal: CommandJournal) -> int:
 
 
 class CellCommand(NamedTuple):
-    """One of the commands of a cell: its words, the folder of its stage, what that is made of, and
-    the folders that it reads.
-    """
+    """One of the commands of a cell: its words, the folder of its stage, those that it reads."""
 
     command: str
     words: list[str]
     folder: str
-    made_of: str
     after: list[str]
 
 
 def _commands(ablation: Ablation, cell: Cell) -> list[CellCommand]:
     """In order: pairs for a trainer that reads them, the trainer, eval."""
-    by, made_of = ablation.by, ablation.made_of(CELLS, cell)
+    by = ablation.by
     made = [
-        (by, ablation.training_words(cell), f"{ablation.home(cell)}/{by}", made_of),
-        ("eval", ablation.eval_words(cell), ablation.evaluated(cell), made_of),
+        (by, ablation.training_words(cell), f"{ablation.home(cell)}/{by}"),
+        ("eval", ablation.eval_words(cell), ablation.evaluated(cell)),
     ]
     before = []
     if ablation.paired:
-        ranked = ablation.made_of(PAIRED, cell)
-        made.insert(0, (PAIRED, ablation.ranking_words(cell), ablation.pairs_of(cell), ranked))
+        made.insert(0, (PAIRED, ablation.ranking_words(cell), ablation.pairs_of(cell)))
         before = [] if ablation.sampled else [ablation.candidates_of(cell)]
     return [
-        CellCommand(*one, [*before, *(folder for *_, folder, _ in made[:index])])
+        CellCommand(*one, [*before, *(folder for *_, folder in made[:index])])
         for index, one in enumerate(made)
     ]
 
@@ -274,23 +219,17 @@ def _left(ablation: Ablation, journal: CommandJournal, cell: Cell) -> list[CellC
     return left
 
 
-def _shared_left(
-    ablation: Ablation, journal: CommandJournal
-) -> list[tuple[str, Cell, list[str], str]]:
-    """What is done once and is not done: asking the model that all start from, and sampling. Each
-    is a command, a cell that needs it, its words and its folder.
+def _shared_left(ablation: Ablation, journal: CommandJournal) -> list[tuple[list[str], str]]:
+    """The words and folders of what is done once and is not done: asking the model that all start
+    from, and sampling.
     """
-    first = ablation.cells[0]
-    parts = [("eval", first, ablation.eval_words(None), ablation.evaluated(None))]
+    parts = [(ablation.eval_words(None), ablation.evaluated(None))]
     if ablation.paired and not ablation.sampled:
         sampled = {ablation.candidates_of(cell): cell for cell in ablation.cells[::-1]}
-        parts += [
-            (PAIRED, cell, ablation.sampling_words(cell), folder)
-            for folder, cell in sampled.items()
-        ]
+        parts += [(ablation.sampling_words(cell), folder) for folder, cell in sampled.items()]
     return [
-        (command, cell, words, folder)
-        for command, cell, words, folder in parts
+        (words, folder)
+        for words, folder in parts
         if not journal.earlier(folder, journal.typed(words))
     ]
 
@@ -316,9 +255,8 @@ def _start(ablation: Ablation, journal: CommandJournal) -> CellResult:
     """Does what all cells share, once. Returns what the model says that they start from. Raises
     UserError where a command fails.
     """
-    for command, cell, words, folder in _shared_left(ablation, journal):
-        made_of = ablation.made_of(CANDIDATES, cell) if command == PAIRED else ""
-        row = journal.run(SHARED, folder, words, made_of=made_of)
+    for words, folder in _shared_left(ablation, journal):
+        row = journal.run(SHARED, folder, words)
         if row.exit_code:
             raise UserError(
                 row.problem,
@@ -346,7 +284,7 @@ def _cell(
             key = _what_decides(ablation, cell)
             if twins.setdefault(key, cell.name) != cell.name:
                 return CellResult(state="same", note=twins[key])
-        row = journal.run(cell.name, one.folder, one.words, one.after, one.made_of)
+        row = journal.run(cell.name, one.folder, one.words, one.after)
         if row.exit_code:
             console.notice(f"ablate: {cell.name} failed: {row.problem}")
             return CellResult(state="failed", note=row.problem, command=row.command)

@@ -124,22 +124,15 @@ class Ablation(NamedTuple):
         }
         return f"{kind} {plain(changed)}"
 
-    def placed(self, kept: Mapping[str, str]) -> "Ablation":
-        """With a folder for all that is made: the one that is kept with the same settings, whatever
-        it was called then; otherwise one that is called as the grid has it.
-        """
+    def placed(self) -> "Ablation":
+        """With a folder for all that is made, called as the grid has it."""
         named: dict[str, str] = {}
         for cell in self.cells:
             named.setdefault(self.made_of(CELLS, cell), f"{CELLS}/{folder_name(cell.name)}")
             if self.paired:
                 for kind in (PAIRED, CANDIDATES):
                     named.setdefault(self.made_of(kind, cell), self._stage_name(kind, cell))
-        places = {made: kept[made] for made in named if made in kept}
-        for made, name in named.items():
-            if made not in places:  # some file systems take upper and lower case for one
-                taken = {place.lower() for place in places.values()}
-                places[made] = f"{name}-{digest(made)[:6]}" if name.lower() in taken else name
-        return self._replace(places=places)
+        return self._replace(places=named)
 
     def _stage_name(self, kind: str, cell: Cell) -> str:
         changes = {
@@ -289,7 +282,7 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> Ablation:
         )
     weighted = f"{by if 'weights' in fields(by) else PAIRED}.weights"
     many = [*several, *([weighted] if len(weightings) > 1 else [])]
-    return ablation._replace(cells=cells, many=many)
+    return ablation._replace(cells=cells, many=many).placed()
 
 
 def _changed(ablation: Ablation, cell: Cell) -> dict[str, Any]:

@@ -32,9 +32,8 @@ OF_THE_MACHINE = (DISK, LOCKED)
 class EndedCommand(Struct, frozen=True, kw_only=True):
     """A row of commands.jsonl: a command that has ended by itself, whole or with an error.
 
-    `folder`: that of its stage, in the folder of the ablation; `made_of`: the settings that tell
-    that folder from others of its kind; `gib`: the most memory that it took, of the GPU if it
-    trained on one, else of its process.
+    `folder`: that of its stage, in the folder of the ablation; `gib`: the most memory that it took,
+    of the GPU if it trained on one, else of its process.
     """
 
     cell: str
@@ -44,7 +43,6 @@ class EndedCommand(Struct, frozen=True, kw_only=True):
     seconds: float
     gib: float
     problem: str = ""
-    made_of: str = ""
 
 
 class CommandRun(Struct, frozen=True):
@@ -171,7 +169,6 @@ class CommandJournal:
         folder: str,
         words: Sequence[str],
         after: Sequence[str] = (),
-        made_of: str = "",
     ) -> EndedCommand:
         """Runs the command of the stage in `folder`, unless it was run. A stage that was finished
         with other settings, because the cell of that name was another one, is started over. Raises
@@ -201,7 +198,6 @@ class CommandJournal:
             seconds=run.seconds,
             gib=run.answer.get("figures", {}).get("gpu_gib", run.gib),
             problem="" if run.exit_code == GATE else run.problem,
-            made_of=made_of,
         )
         self.rows.append(row)
         with Appender(self.path) as file:
@@ -226,18 +222,6 @@ class CommandJournal:
         folders = [folder] if run_folder.is_stage(folder) else run_folder.stages_in(folder, "*/*")
         stored = [run_folder.read(one) for one in folders]
         return bool(stored) and all(one.done and not one.problem() for one in stored)
-
-    def kept(self) -> dict[str, str]:
-        """The folders by what they were made of last."""
-        last = {
-            # the stages of a cell stand in its workspace
-            "/".join(row.folder.split("/")[: 2 if row.folder.startswith(f"{CELLS}/") else 1]): (
-                row.made_of
-            )
-            for row in self.rows
-            if row.made_of
-        }
-        return {made_of: folder for folder, made_of in last.items()}
 
     def costs(self, cells: Mapping[str, str]) -> dict[str, dict[str, float]]:
         """Seconds of all commands of each cell, and the most memory that one of them took. `cells`:

@@ -31,11 +31,9 @@ from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.metrics.tool_calls import score_step
 from agentlite.scoring.predictions import to_prediction_row
 from agentlite.scoring.preference_pairs import read_pairs
-from agentlite.stages import ablate as stages_ablate
 from agentlite.stages.ablate import commands
 from agentlite.stages.ablate.commands import CommandRun
 from agentlite.workspace import run_folder
-from agentlite.workspace.run_folder import Result, RunTarget
 
 TOOL = Tool("get_weather", "Weather.", {"type": "object", "properties": {}})
 STEPS = 40  # of a whole training
@@ -77,17 +75,6 @@ class Commands:
         self.stops_at: int | None = None
         self.gate = False  # whether the answers of a model miss a gate
         self.skill = lambda settings, split, steps: 50
-        self.checked = list[Any]()  # the settings of each dry run of a cell
-        self.unfit = lambda settings: False
-
-    def check(self, command: str, settings: Any, target: RunTarget) -> Result:
-        """In place of a dry run in this process."""
-        assert target.dry_run and not target.folder.exists()
-        assert run_folder.is_finished(run_folder.find_stage(settings.data, target.run))
-        self.checked.append(settings)
-        if self.unfit(settings):
-            raise UserError("2 rows are too long.", "Raise it.", location="runs/home/prep/train:7")
-        return Result(command, "dry run", "", {}, [], 0.0)
 
     def __call__(self, words: Sequence[str], caught: Sequence[int]) -> CommandRun:
         words = list(words)
@@ -226,7 +213,6 @@ def run(tmp_path: Path) -> Path:
 def ran(run: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     replaced = Commands(run)
     monkeypatch.setattr(commands, "run_command", replaced)
-    monkeypatch.setattr(stages_ablate, "execute", replaced.check)
     return replaced
 
 
@@ -480,22 +466,3 @@ WIDE = "settings:\n  dpo.beta: [0.2, 0.3]\n  dpo.max_length: 700\n  pairs.margin
 
 
 LENGTHS = "settings: {%s.learning_rate: [1e-4, 1e-3, 1e-2], %s.max_length: [1024, 900, 300]}"
-
-
-@pytest.mark.parametrize("by", ["sft", "grpo"])
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_a_cell_that_would_fail_on_its_data_is_found_before_anything_is_run(
-    run: Path, ran: Commands, by: str, dry_run: bool
-) -> None:
-    regrid(run, f"by: {by}\n{LENGTHS % (by, by)}")
-    ran.unfit = lambda settings: settings.max_length == 300
-    with pytest.raises(UserError) as caught:
-        ablate(run, dry_run=dry_run)
-    where = f"{run.parents[1]}/grid.yaml, cell learning_rate=1e-4, max_length=300"
-    assert caught.value.location == f"{where}: runs/home/prep/train:7"
-    assert "Correct the cell in the grid" in caught.value.fix
-    assert not ran.ran and not (run / "ablate").exists()
-    # each value once, and not each of the nine cells
-    ran.unfit, ran.checked = lambda settings: False, []
-    ablate(run, dry_run=True)
-    assert len(ran.checked) == 5

@@ -123,10 +123,9 @@ def test_a_stage_of_other_settings_is_started_over(
 ) -> None:
     other, whole = CommandRun(OTHER_PLAN, ERROR, 1.0, 0.5), CommandRun(0, {}, 2.0, 1.5)
     found, ran = journal(tmp_path, monkeypatch, other, whole)
-    row = found.run("a", "cells/a/dpo", ["dpo", "--run", "x"], made_of="beta")
+    row = found.run("a", "cells/a/dpo", ["dpo", "--run", "x"])
     assert ran == [["dpo", "--run", "x"], ["dpo", "--run", "x", "--force"]]
     assert (row.exit_code, row.seconds, row.command) == (0, 2.0, "agentlite dpo --run x")
-    assert row.made_of == "beta"
     assert CommandJournal(tmp_path, [], retry=False).rows == found.rows == [row]
 
 
