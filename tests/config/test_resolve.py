@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from support.examples import sample
 
 import agentlite
 from agentlite.cli.main import group
@@ -161,7 +162,7 @@ def test_the_workspace_is_the_flag_or_else_the_variable_or_else_the_default(
 
 
 @pytest.mark.parametrize("file", ["agentlite.yaml", "other.yaml", "profile"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", sample(3, [*COMMANDS]))
 def test_a_typo_in_any_section_of_a_file_is_refused_by_every_command(folder, file, command):
     path = folder.parent / "profiles" / "bad.yaml" if file == "profile" else folder / file
     given = Given(
