@@ -38,9 +38,6 @@ class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
     the model read before it: the whole prompt if the turn `opens` a row, and otherwise what came
     behind the ids of the turn before. `state`: a digest of the world's before it, where that was
     asked for.
-
-    Of a turn that `serve` has sampled, `log_probabilities` are those of its ids at the
-    `temperature`, before `top_p`; at temperature 0, those at 1.
     """
 
     task: str
@@ -57,9 +54,6 @@ class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
     prompt_ids: tuple[int, ...] = ()
     ids: tuple[int, ...] = ()
     state: str = ""
-    log_probabilities: tuple[float, ...] = ()
-    temperature: float | None = None
-    top_p: float | None = None
 
     @property
     def key(self) -> RolloutKey:
