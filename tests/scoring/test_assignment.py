@@ -1,6 +1,5 @@
 """agentlite.scoring.assignment: the pairs with the highest sum."""
 
-import random
 from itertools import permutations
 
 import pytest
@@ -38,15 +37,6 @@ def test_an_assignment_is_the_best_there_is_and_takes_nothing_twice(worth):
     assert len({row for row, _ in pairs}) == len({column for _, column in pairs}) == len(pairs)
 
 
-@pytest.mark.parametrize("rows", [5, 6])
-def test_long_chains_of_changes_end_at_the_best_too(rows):
-    """Only in larger tables does a row push away one that had pushed another away itself."""
-    generator = random.Random(rows)
-    for _ in range(60):
-        worth = [generator.choices([0, 0.25, 0.5, 1], k=6) for _ in range(rows)]
-        assert sum(worth[row][column] for row, column in assign(worth)) == best(worth)
-
-
 @pytest.mark.parametrize("count", [2, 6, 7, 40])
 def test_many_calls_are_assigned_at_their_best_too(count):
     """Whoever gives the first row the most it can earn, 3, leaves 0 to the second: 3, not 4."""
@@ -57,8 +47,3 @@ def test_many_calls_are_assigned_at_their_best_too(count):
     longer = [*worth, [0.0] * count]
     for table in (worth, longer, [*zip(*longer, strict=True)]):
         assert sum(table[row][column] for row, column in assign(table)) == 4 + count - 2
-
-
-@pytest.mark.parametrize("worth", [[], [[0.0]], [[0.0, 0.0]]])
-def test_what_is_worth_nothing_is_not_assigned(worth):
-    assert assign(worth) == []

@@ -31,21 +31,6 @@ def test_a_figure_that_there_is_not_is_refused_wherever_it_stands(name, place):
         assert (refused.value.location, refused.value.exit_code) == (location, 2)
 
 
-def test_the_nearest_figure_is_named():
-    with pytest.raises(UserError, match="Did you mean 'exact_call'"):
-        check_figure("exact_cal", "--gate")
-
-
-def test_an_environment_may_have_figures_of_its_own_but_not_conditions_of_its_own():
-    (condition,) = parse_gate("orders_filled>0.5", own_scores=True)
-    assert condition.name == "orders_filled"
-    with pytest.raises(UserError, match="is not a condition"):
-        parse_gate("orders_filled", own_scores=True)
-    with pytest.raises(UserError, match="no figure is called"):
-        parse_gate("orders_filled>0.5")
-    assert parse_gate("") == parse_gate(" , ") == []
-
-
 @given(mean=MEANS, bound=MEANS)
 @pytest.mark.parametrize(
     ("sign", "holds"),

@@ -59,30 +59,6 @@ def test_a_value_that_is_no_list_stands_alone_and_a_stage_may_be_left_out(tmp_pa
         assert (grid.by, grid.weights) == ("", [])
 
 
-NINE = "*a, *a, *a, *a, *a, *a, *a, *a, *a"
-GROWING = [
-    f"&{new} [{NINE.replace('a', old)}]" for old, new in zip("abcdef", "bcdefg", strict=True)
-]
-BOMB = ", ".join(["&a [1, 1, 1, 1, 1, 1, 1, 1, 1]", *GROWING])
-
-
-@pytest.mark.parametrize(
-    "text",
-    [f"settings: {{dpo.beta: [{BOMB}]}}", f"a: {{exact: [{BOMB}]}}", f"- {{exact: [{BOMB}]}}"],
-    ids=["settings", "by name", "a list"],
-)
-def test_a_file_that_grows_by_its_references_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UserError) as caught:
-        read_grid_file(written(tmp_path, text))
-    assert "grid.yaml" in caught.value.location and "mapping" not in caught.value.problem
-
-
-def test_a_folder_is_no_grid(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot read the grid") as caught:
-        read_grid_file(tmp_path)
-    assert caught.value.location == str(tmp_path)
-
-
 def test_a_grid_of_settings_alone_has_no_weightings_to_compare(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no weighting"):
         read_grid(written(tmp_path, "settings: {dpo.beta: [0.1, 0.2]}"))

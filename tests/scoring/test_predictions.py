@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from support.samples import TIME, WEATHER
 from support.unknown_arguments import FORECAST, INVALID, RECORD, VALID
 
-from agentlite.core.errors import UserError
 from agentlite.core.records import (
     Call,
     Gold,
@@ -20,11 +19,8 @@ from agentlite.core.records import (
     Step,
     Tool,
 )
-from agentlite.core.row_files import write_rows
 from agentlite.rendering import PROTOCOLS, Prompt
-from agentlite.scoring.gates import failures, parse_gate
 from agentlite.scoring.metrics import measure_predictions
-from agentlite.scoring.metrics.summarize import WHOLE
 from agentlite.scoring.metrics.tool_calls import calls_problem
 from agentlite.scoring.metrics.tool_f1 import AnsweredStep, count
 from agentlite.scoring.predictions import (
@@ -35,10 +31,6 @@ from agentlite.scoring.predictions import (
     predicted,
     prompt_key,
     read_answers,
-    read_predictions,
-    read_scores,
-    slices,
-    to_prediction_row,
 )
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Attempt, score_attempt
 
@@ -75,12 +67,6 @@ def test_an_answer_that_was_cut_or_never_asked_is_no_right_one(
     assert found.step == Step(dialog.id, 2) and found.slices["protocol"] == "hermes"
 
 
-def test_a_turn_without_a_call_expects_none(dialog):
-    found = predicted(prompt(dialog, 4), Parsed("Yes."), "Yes.", 3)
-    assert found.metrics["expected"] == 0.0 and found.metrics["toolrl"] == 1.0
-    assert "bfcl" not in found.metrics
-
-
 @pytest.mark.parametrize(
     ("given", "problem", "exact"),
     [
@@ -93,26 +79,6 @@ def test_a_turn_without_a_call_expects_none(dialog):
 def test_another_systems_calls_go_before_its_text(given, problem, exact, dialog):
     found = external_prediction(prompt(dialog), given, HERMES)
     assert (found.problem, found.metrics["exact_call"], found.new_tokens) == (problem, exact, 0)
-
-
-def test_a_wrong_answer_that_was_cut_or_never_given_is_of_that_kind(dialog):
-    given = [answer(RIGHT[:-13], "cut"), answer(RIGHT[:-13]), answer(RIGHT, key=""), answer("No.")]
-    kinds = [answered(prompt(dialog), one, HERMES).wrong for one in given]
-    assert kinds == ["cut_off", "unreadable", "no_answer", "no_call"]
-    assert answered(prompt(dialog), answer(RIGHT), HERMES).wrong == ""
-
-
-@pytest.mark.parametrize("words", ["!", "Yes."])
-def test_what_the_record_says_itself_is_an_answer_though_it_be_a_mark(words, dialog):
-    """Also of a system that gives only its calls: it is not judged by its words."""
-    record = replace(dialog, messages=(*dialog.messages[:4], Message("assistant", words)))
-    said, by_calls = ExternalAnswer(words), ExternalAnswer("", ())
-    for found in (
-        answered(prompt(record, 4), answer(words), HERMES),
-        external_prediction(prompt(record, 4), said, HERMES),
-        external_prediction(prompt(record, 4), by_calls, HERMES),
-    ):
-        assert (found.problem, found.metrics["tool_n1"], found.wrong) == ("", 1.0, "")
 
 
 def with_calls(count, **changes):
@@ -138,19 +104,6 @@ def test_a_record_is_as_difficult_as_it_says_or_as_its_expected_calls_are_many(c
     assert difficulty(again) == all_turns[count]
 
 
-@pytest.mark.parametrize(("count", "expected"), [(1, "1"), (2, "2-4"), (4, "2-4"), (5, "5+")])
-def test_a_slice_counts_the_tools_on_offer(count, expected):
-    tools = tuple(replace(WEATHER, name=f"t{n}") for n in range(count))
-    record = replace(with_calls(1), tools=tools, source="s", task="general")
-    assert slices(record, "react") == {
-        "tools": expected,
-        "task": "general",
-        "source": "s",
-        "protocol": "react",
-        "difficulty": "1 call",
-    }
-
-
 def test_answers_to_other_prompts_or_steps_are_left_out_and_a_torn_line_is_cut(tmp_path, dialog):
     keys = {Step("a", 1): prompt_key(prompt(dialog)), Step("b", 1): "other"}
     rows = [
@@ -168,41 +121,6 @@ def test_answers_to_other_prompts_or_steps_are_left_out_and_a_torn_line_is_cut(t
     assert [*read_answers(path, keys)] == [("b", 1)]
     assert read_answers(tmp_path / "none.jsonl", keys) == {}
     assert len({prompt_key(prompt(dialog, ids=ids)) for ids in ((1, 2), (12,), (2, 1), (1,))}) == 4
-
-
-def test_predictions_come_back_from_a_file_as_they_were(tmp_path, dialog):
-    call = Call("get_weather", {"city": "Oslo", "days": [1, 2.5, None]})
-    one = predicted(prompt(dialog), Parsed("", (call,)), RIGHT, 9)
-    path = tmp_path / "predictions.jsonl"
-    path.write_text(json.dumps(to_prediction_row(one)) + "\n")
-    assert list(read_predictions(path)) == [one]
-
-
-@pytest.mark.parametrize(
-    ("text", "conditions"),
-    [
-        ("exact_call>=0.5", [("exact_call", ">=", 0.5)]),
-        (" recall < 80% , pass^3>.5,", [("recall", "<", 0.8), ("pass^3", ">", 0.5)]),
-        ("overall<=-1e-2", [("overall", "<=", -0.01)]),
-    ],
-)
-def test_a_gate_is_read_as_it_is_written(text, conditions):
-    assert parse_gate(text) == conditions
-
-
-def test_a_gate_fails_for_each_condition_that_does_not_hold():
-    gate = parse_gate("exact_call>0.5,recall<0.5,f1>=0.5,specificity<=0.5,pass^2>=0.1")
-    exact = dict.fromkeys(("exact_call", "recall", "f1", "specificity"), 0.5)
-    assert failures(gate, exact) == [
-        "exact_call>0.5: it is 0.5",
-        "recall<0.5: it is 0.5",
-        "pass^2>=0.1: not measured",
-    ]
-    above = dict.fromkeys(exact, 0.50001)
-    assert failures(gate, {**above, "pass^2": 0.1}) == [
-        "recall<0.5: it is 0.5",
-        "specificity<=0.5: it is 0.5",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -296,47 +214,3 @@ def test_a_call_with_known_arguments_is_matched_before_one_with_unknown_ones():
             assert COMPONENTS["exact"](Attempt(Parsed("", made), gold, (FORECAST,))) == 1
             counts = count(AnsweredStep(Parsed("", made), gold, (FORECAST,)))
             assert (counts.supplied, counts.needed, counts.agreeing) == (1, 1, 1)
-
-
-UNTOOLED = Record(
-    messages=(Message("user", "What is two and two?"), Message("assistant", "Four.")),
-    gold={1: Gold()},
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "right"),
-    [
-        ("Four.", 1),
-        ("It is 4: I need no tool.", 1),
-        (RIGHT, 0),
-        (f"Let me see.\n{RIGHT}", 0),
-        ("", 0),
-    ],
-)
-def test_a_call_is_one_even_where_no_tool_is_on_offer(text, right):
-    answer = ExternalAnswer(text)
-    found = external_prediction(prompt(UNTOOLED, 1), answer, HERMES)
-    assert found.metrics["call_decision"] == right and found.metrics["expected"] == 0
-    assert bool(found.calls) == (text.endswith("</tool_call>"))
-    assert found.slices["tools"] == "0"
-
-
-def test_what_a_record_without_tools_says_itself_is_no_call():
-    words = replace(UNTOOLED.messages[1], content=RIGHT)
-    record = replace(UNTOOLED, messages=(UNTOOLED.messages[0], words))
-    assert not external_prediction(prompt(record, 1), ExternalAnswer(RIGHT), HERMES).calls
-
-
-def test_the_scores_of_a_folder_are_those_of_its_steps_and_its_dialogs(tmp_path, dialog):
-    one = predicted(prompt(dialog), Parsed("", (OSLO,)), RIGHT, 9)
-    write_rows(tmp_path / "predictions.jsonl", [to_prediction_row(one)])
-    with pytest.raises(UserError, match="an earlier version wrote it") as refused:
-        read_scores(tmp_path)
-    assert refused.value.location == str(tmp_path)
-    whole = {"record_id": dialog.id, "metrics": {"plan_partial": 0.5}, "slices": {}}
-    write_rows(tmp_path / "dialogs.jsonl", [whole])
-    assert read_scores(tmp_path) == {
-        one.step: one.metrics,
-        Step(dialog.id, WHOLE): {"plan_partial": 0.5},
-    }

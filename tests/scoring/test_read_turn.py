@@ -41,14 +41,6 @@ DIALOG = Record(
 )
 
 
-def test_a_result_that_is_made_up_goes_before_the_words_behind_a_call() -> None:
-    protocol = PROTOCOLS["hermes"]
-    written = protocol.write(DIALOG.messages[1], TOOLS)
-    assert read_turn(f"{written}\nIt rains.", protocol, DIALOG, 1).problem == "text after a call"
-    invented = read_turn(f"{written}\n<tool_response>\n9 mm", protocol, DIALOG, 1)
-    assert invented.problem.startswith("invents a result") and invented.calls
-
-
 @pytest.mark.parametrize("name", ["hermes", "react"])
 @pytest.mark.parametrize("turn", [1, 3])
 def test_a_thought_that_the_prompt_opens_has_to_be_closed(name: str, turn: int) -> None:

@@ -296,15 +296,6 @@ def test_a_recorded_call_is_gold_by_itself(case: Case, as_text: bool, data: st.D
 
 @pytest.mark.long
 @settings(max_examples=examples(20))
-@given(cases(), st.booleans())
-def test_gold_that_was_on_disk_is_the_same(case: Case, as_text: bool) -> None:
-    record = from_row(as_on_disk(to_row(case.record)))
-    assert record == case.record
-    assert_right(record, {len(record.messages) - 1: case.right}, as_text)
-
-
-@pytest.mark.long
-@settings(max_examples=examples(20))
 @given(VALID, INVALID, st.booleans())
 def test_any_valid_arguments_are_right_where_the_gold_knows_none(
     valid: dict[str, Any], invalid: dict[str, Any], as_text: bool
@@ -356,14 +347,6 @@ def test_where_any_tool_will_do_only_what_can_be_satisfied_is_measured(as_text: 
         }
     assert_no_better(record, turn, [Call("f0")], [])
     assert rewards(record, turn, [Call("g")])[0]["wrong_tool"] == 1.0
-
-
-def test_no_call_is_right_where_none_is_expected() -> None:
-    row = {"prompt": "Thank you!", "tools": [{"name": "f"}], "gold": []}
-    record = to_record(row, "prompts")
-    assert_right(record, {1: []}, as_text=True)
-    assert_right(record, {1: []}, as_text=False)
-    assert_no_better(record, 1, [], [Call("f")])
 
 
 def an_argument(schema: dict[str, Any]) -> object:

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import random
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from pathlib import Path
@@ -14,11 +13,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import to_builtins
 from msgspec.structs import replace
-from support.examples import examples
 from support.listening import listen
 
 from agentlite import evaluate, prep
@@ -41,12 +39,9 @@ from agentlite.core.row_files import read_rows
 from agentlite.rendering import Prompt
 from agentlite.rendering.protocols.hermes import assistant
 from agentlite.scoring.gates import failures, parse_gate
-from agentlite.scoring.metrics import confidence
 from agentlite.scoring.metrics.confidence import (
     holm,
-    paired_difference,
     paired_differences,
-    summary,
     wilson,
 )
 from agentlite.scoring.metrics.dialogs import (
@@ -58,7 +53,7 @@ from agentlite.scoring.metrics.dialogs import (
     plan_success_rate,
 )
 from agentlite.scoring.metrics.dialogs import step_efficiency as efficiency
-from agentlite.scoring.predictions import difficulty, predicted, prompt_key, read_answers
+from agentlite.scoring.predictions import predicted, prompt_key, read_answers
 
 TOOLS = tuple(Tool(name, "", {"type": "object"}) for name in ("find", "book", "pay"))
 NAMES = st.lists(
@@ -132,21 +127,6 @@ def booked() -> Record:
     )
 
 
-def test_a_dialog_counts_once_all_its_steps_are_there_and_by_its_own_slices() -> None:
-    record = booked()
-    said = {1: (Call("find", {"to": "Oslo"}),), 3: (Call("book", {"day": 4}),), 5: ()}
-    steps = [
-        predicted(Prompt(record, turn, "hermes", [], "", "turn"), Parsed("", calls), "", 0)
-        for turn, calls in said.items()
-    ]
-    (whole,) = dialogs(steps[::-1], {record.id: record})
-    assert whole.metrics == dict.fromkeys(METRICS, 1.0)
-    assert whole.slices["difficulty"] == "2-4 calls"
-    assert dialogs(steps[:2], {record.id: record}) == []
-    assert difficulty(Record(messages=record.messages, meta={"difficulty": "hard"})) == "hard"
-    assert difficulty(Record(messages=record.messages[:1])) == "no call"
-
-
 @pytest.mark.parametrize(
     ("due", "planned"),
     [
@@ -182,44 +162,6 @@ def test_intervals_cover_the_truth_in_93_of_100_draws(count: int, share: float) 
     assert covered >= 930, covered
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("count", [30, 400])
-def test_intervals_of_graded_values_cover_the_truth(count: int) -> None:
-    """The bootstrap's, of values between 0 and 1 that lean to 1; it is a little narrow where there
-    are few.
-    """
-    chance = random.Random(count)
-    covered = 0
-    for _ in range(300):
-        found = summary([round(chance.betavariate(4, 2), 2) for _ in range(count)], 0)
-        covered += found.low <= 4 / 6 <= found.high
-    assert covered >= 0.9 * 300, covered
-
-
-@pytest.fixture
-def verdicts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The intervals of differences, which their verdicts do not depend on, take two resamples."""
-    redrawn = partial(confidence.redrawn_sums, resamples=2)
-    monkeypatch.setattr(confidence, "redrawn_sums", redrawn)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("verdicts_alone")
-@pytest.mark.parametrize(("count", "share"), [(30, 0.5), (100, 0.2), (400, 0.9)])
-def test_two_equal_models_are_seldom_told_apart(count: int, share: float) -> None:
-    """Two models that are right by the same chance: false alarms below 6 of 100."""
-    chance = random.Random(f"{count} {share}")
-    rounds = examples(1000)
-    alarms = 0
-    for _ in range(rounds):
-        one, other = (
-            {Step(str(n), 1): float(chance.random() < share) for n in range(count)}
-            for _ in range(2)
-        )
-        alarms += paired_difference(one, other, 0).beyond_noise
-    assert alarms < 0.06 * rounds
-
-
 def test_a_verdict_is_that_of_its_p_after_holms_correction() -> None:
     zero = {Step(str(n), 1): 0.0 for n in range(30)}
     changed = [{**zero, **{Step(str(n), 1): 1.0 for n in range(count)}} for count in (7, 9, 30, 1)]
@@ -234,14 +176,6 @@ def test_a_verdict_is_that_of_its_p_after_holms_correction() -> None:
 # --- gates ---
 
 FIGURES = {"exact_call": 0.42, "tool_selection_accuracy": None, "plan_success_rate": 1.0, "f1": 0.9}
-
-
-@settings(max_examples=examples(50))
-@given(st.sampled_from([">=", "<=", ">", "<"]), st.floats(0, 1).map(lambda bound: round(bound, 3)))
-def test_a_gate_compares_as_it_says(sign: str, bound: float) -> None:
-    holds = {">=": bound <= 0.42, "<=": bound >= 0.42, ">": bound < 0.42, "<": bound > 0.42}[sign]
-    assert bool(failures(parse_gate(f" exact_call {sign} {bound:f} "), FIGURES)) != holds
-    assert bool(failures(parse_gate(f"exact_call{sign}{100 * bound:f}%"), FIGURES)) != holds
 
 
 def test_a_gate_says_which_condition_failed_and_that_nothing_was_measured() -> None:

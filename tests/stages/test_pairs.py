@@ -180,24 +180,6 @@ def test_other_weights_rank_what_is_there_without_a_model(paired, run):
     assert json.loads((run / "pairs-b" / "stats.json").read_bytes())["weights"]["short"] == 0
 
 
-def test_stored_candidates_are_paired_by_the_rule_of_the_first_pairs_unless_another_is_given(
-    paired, run
-):
-    kept = {"gold": True, "margin": 0.0, "balance": False}
-    first = json.loads((paired / "plan.json").read_bytes())["settings"]
-    assert {key: first[key] for key in kept} == kept
-    for options, rule in (
-        ({}, kept),
-        ({"gold": False, "margin": 0.2}, kept | {"gold": False, "margin": 0.2}),
-    ):
-        agentlite.pairs(run=str(run), candidates="pairs", out="pairs-kept", force=True, **options)
-        again = json.loads((run / "pairs-kept" / "plan.json").read_bytes())["settings"]
-        assert {key: again[key] for key in kept} == rule
-        pairs = lines(run / "pairs-kept" / "pairs.jsonl")
-        assert (pairs == lines(paired / "pairs.jsonl")) == (not options)
-    assert any(pair.chosen.model == GOLD for pair in read_pairs(paired / "pairs.jsonl"))
-
-
 def test_a_grid_sets_weightings_side_by_side_and_writes_nothing(paired, run):
     before = {path: path.read_bytes() for path in paired.iterdir() if path.is_file()}
     given = [
@@ -217,24 +199,6 @@ def test_a_grid_sets_weightings_side_by_side_and_writes_nothing(paired, run):
     table = command(*given).stdout
     assert all(str(one["pairs"]) in table and one["name"] in table for one in told)
     assert before == {path: path.read_bytes() for path in paired.iterdir() if path.is_file()}
-
-
-def test_other_weights_for_the_same_folder_are_refused_with_the_command_that_needs_no_sampling(
-    paired, run, tiny_model
-):
-    with pytest.raises(UserError, match="--from pairs") as told:
-        agentlite.pairs(
-            run=str(run),
-            model=str(tiny_model),
-            num_samples=3,
-            batch_size=5,
-            gold=True,
-            margin=0.0,
-            **FEW,
-            weights={"efficiency": 0.0},
-            rewards=f"{run / 'mine.py'}:short",
-        )
-    assert told.value.exit_code == 3
 
 
 @pytest.mark.parametrize(
@@ -462,16 +426,6 @@ def test_a_reward_that_fails_stops_grpo_with_its_state_saved_and_the_same_comman
     assert again.returncode == 0, again.stderr
     figures = json.loads(again.stdout)["figures"]
     assert (figures["steps"], figures["failed_rewards"]) == (4, 32)
-
-
-def test_a_stage_is_not_made_from_what_was_made_from_it(run, paired):
-    agentlite.dpo(run=str(run), **TRAIN)
-    with pytest.raises(UserError, match="was made from it"):
-        agentlite.dpo(run=str(run), model="dpo", out="dpo", force=True, **{**TRAIN, "lora_r": None})
-    with pytest.raises(UserError, match="lora_dropout"):
-        agentlite.dpo(
-            run=str(run), model="dpo", out="dpo-3", lora_dropout=0.5, **{**TRAIN, "lora_r": None}
-        )
 
 
 def test_pairs_of_test_records_are_not_trained_on(paired, run, tiny_model, tmp_path):

@@ -13,8 +13,6 @@ from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint, Reply
 from agentlite.scoring.judge.llm_judge import (
     Item,
-    JudgeResult,
-    JudgeVerdict,
     Prices,
     judge,
     messages,
@@ -96,17 +94,6 @@ def test_four_silences_in_a_row_end_a_run_unless_a_short_question_is_answered(ca
     assert all(isinstance(stop, threading.Event) and stop.is_set() for stop in server.stops)
 
 
-def test_an_item_that_is_left_out_is_kept_until_it_is_to_be_asked_again(cache, monkeypatch):
-    server, rows = Judge(monkeypatch, GOOD, SILENT, GOOD), []
-    found = judge(items(3), ONE_BY_ONE, cache, leave_out=True, begin=rows.append)
-    assert (found.unanswered, len(found.scores), rows) == (["answered 503"], 2, [3])
-    again = judge(items(3), ONE_BY_ONE, cache, leave_out=True, begin=rows.append)
-    assert (again.new_verdicts, again.unanswered, rows) == (0, ["answered 503"], [3])
-    third = judge(items(3), ONE_BY_ONE, cache, begin=rows.append)
-    assert (third.new_verdicts, third.unanswered, rows) == (1, [], [3, 3])
-    assert len(server.requests) == 4 and len(cache.read_bytes().splitlines()) == 3
-
-
 def test_equal_answers_are_one_question_and_cost_once(cache, monkeypatch):
     server, steps = Judge(monkeypatch, GOOD), []
     twins = [Item("a", "q", "the same"), Item("b", "q", "the same"), Item("c", "q", "another")]
@@ -118,13 +105,6 @@ def test_equal_answers_are_one_question_and_cost_once(cache, monkeypatch):
     found = judge(twins, ENDPOINT, cache.with_name("other.jsonl"))
     assert found.problems == {"no score in the judge's text": 3}  # of answers
     assert (found.prompt_tokens, found.completion_tokens) == (14, 4)  # of questions
-
-
-def test_a_verdict_of_another_address_is_asked_for_anew(cache, monkeypatch):
-    Judge(monkeypatch, GOOD)
-    judge(items(1), ENDPOINT, cache)
-    assert judge(items(1), ENDPOINT._replace(url="http://127.0.0.1:9/v2"), cache).new_verdicts == 1
-    assert judge(items(1), ENDPOINT._replace(url=ENDPOINT.url + "/"), cache).new_verdicts == 0
 
 
 def test_the_judge_gets_the_rubric_the_question_the_reference_and_the_answer(cache, monkeypatch):
@@ -140,33 +120,6 @@ def test_the_judge_gets_the_rubric_the_question_the_reference_and_the_answer(cac
     assert "<reference" not in messages(Item("n", "2 + 2?", "Five."))[1]["content"]
     silent = messages(Item("n", "2 + 2?", ""))[1]["content"]  # no answer is shown as one
     assert silent.count("<answer ") == silent.count("</answer ") == 1
-
-
-def test_the_rows_that_the_file_will_have_are_known_before_the_first_question(cache, monkeypatch):
-    server, rows = Judge(monkeypatch, GOOD), []
-    judge(items(2), ENDPOINT, cache, begin=rows.append)
-    more = [*items(1), Item("other", "What is it?", "It is.")]  # one verdict is there already
-    judge(more, ENDPOINT, cache, begin=lambda count: rows.append((count, len(server.requests))))
-    assert rows == [2, (3, 2)] and len(cache.read_bytes().splitlines()) == 3
-
-
-@pytest.mark.parametrize("field", ["question", "reference", "answer"])
-def test_a_judge_sees_the_beginning_and_the_end_of_a_long_text(field):
-    fits = "a" * 10_000 + "b" * 10_000
-    assert fits in messages(Item("n", "q", "x")._replace(**{field: fits}))[1]["content"]
-    long = "a" * 10_000 + "---" + "b" * 10_000
-    shown = messages(Item("n", "q", "x")._replace(**{field: long}))[1]["content"]
-    assert "\n" + "a" * 10_000 + "\n[3 characters left out]\n" + "b" * 10_000 + "\n" in shown
-
-
-def test_a_score_is_looked_for_at_the_end_of_a_text_and_that_end_is_kept(cache, monkeypatch):
-    score = '{"score": 2}'
-    assert read_verdict(score + "." * (4000 - len(score)))[0] == 2
-    assert read_verdict(f"I weigh {{this}} and {{that: {score}")[0] == 2
-    assert read_verdict(score + "." * 4000) == (None, "", "no score in the judge's text")
-    Judge(monkeypatch, Reply("x" * 5000 + score))
-    (verdict,) = judge(items(1), ENDPOINT, cache).verdicts.values()
-    assert verdict.text == "x" * (4000 - len(score)) + score
 
 
 @pytest.mark.parametrize(
@@ -185,28 +138,3 @@ def test_a_score_is_a_whole_number_from_0_to_5(written, score):
 @pytest.mark.parametrize(("score", "expected"), [(5, True), (4, True), (3.9, False), (3, False)])
 def test_an_answer_is_usable_from_a_score_of_4(score, expected):
     assert usable(score) is expected
-
-
-def test_a_verdict_is_in_the_file_before_the_next_is_awaited(cache, monkeypatch, disk_calls):
-    Judge(monkeypatch, GOOD, Reply("Hm."), SILENT, GOOD)
-    seen = []
-    judge(
-        items(4),
-        ONE_BY_ONE,
-        cache,
-        advance=lambda done: seen.append((done, len(cache.read_bytes().splitlines()))),
-    )
-    assert seen == [(1, 1), (2, 2), (3, 2), (4, 3)]
-    assert disk_calls[-1] == "fsync verdicts.jsonl"
-
-
-def test_every_score_counts_and_only_a_verdict_without_score_and_text_is_missing():
-    verdicts = {
-        f"{score} {text}": JudgeVerdict("k", score, text=text, problem="none" if not text else "")
-        for score in (None, *RUBRIC)
-        for text in ("", "said")
-    }
-    result = JudgeResult(verdicts, 0, {}, 0, 0, None)
-    assert result.scores == {f"{score} {text}": score for score in RUBRIC for text in ("", "said")}
-    assert {name for name, one in verdicts.items() if one.is_missing} == {"None "}
-    assert result.unanswered == ["none"]

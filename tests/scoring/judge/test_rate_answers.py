@@ -6,13 +6,10 @@ from functools import partial
 
 import pytest
 from msgspec import UNSET
-from msgspec.structs import replace
-from support.unknown_arguments import RECORD
 
 from agentlite.core import endpoint_pool
-from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint, Reply
-from agentlite.core.records import Call, Gold, GoldCall, Message, Prediction
+from agentlite.core.records import Prediction
 from agentlite.scoring.judge.llm_judge import Item, Prices
 from agentlite.scoring.judge.rate_answers import items, judge_metrics, read_ratings, write_sheets
 from agentlite.scoring.metrics import rater_agreement
@@ -66,45 +63,6 @@ def test_the_figures_are_those_of_the_answers_that_have_a_score(
     judge_metrics([said(2, "odd")], *given[1:], begin=rows.append)
     assert rows == [4]
     assert "no score to 1 answers: no score in the judge's text" in capsys.readouterr().err
-
-
-def test_a_judge_that_does_not_answer_is_refused_unless_it_is_to_be_left_out(
-    dialog, tmp_path, monkeypatch
-):
-    def ask(endpoint, messages, parameters, stop):
-        if "\nwrong\n" in messages[-1]["content"]:
-            return Reply("", "answered 503", silent=True)
-        return Reply('{"score": 4}')
-
-    monkeypatch.setattr(endpoint_pool, "ask", ask)
-    answers = [said(2, "right"), said(4, "wrong")]
-    given = (answers, {"r": dialog}, Endpoint("http://127.0.0.1:9/v1", "m"), tmp_path / "v.jsonl")
-    with pytest.raises(
-        UserError, match="1 of 2 questions have no answer: 1 x answered 503"
-    ) as lost:
-        judge_metrics(*given, 0)
-    assert (lost.value.location, lost.value.exit_code) == ("--judge", 8)
-    metrics, run = judge_metrics(*given, 0, leave_out=True)
-    assert (metrics.judge_score.mean, metrics.judge_score.count) == (4.0, 1)
-    assert run.problems == {"answered 503": 1}
-
-
-def test_ratings_of_a_sheet_that_is_not_there_are_refused(tmp_path):
-    with pytest.raises(UserError, match="there is no such sheet"):
-        read_ratings(tmp_path / "s.csv", [tmp_path / "r.csv"], 0)
-
-
-def test_the_reference_of_a_call_with_unknown_arguments_is_its_name():
-    (item,) = items([said(1, "")], {"r": RECORD})
-    assert item.reference == 'I look it up.\n{"name": "forecast_001"}'
-    calls = (Call("forecast_001"), Call("tide_002", {"harbour": "Bergen"}))
-    gold = Gold((GoldCall("forecast_001", None), GoldCall("tide_002", {"harbour": ["Bergen"]})))
-    both = replace(RECORD, messages=(RECORD.messages[0], Message("assistant", "", calls)))
-    (item,) = items([said(1, "")], {"r": replace(both, gold={1: gold})})
-    assert item.reference.splitlines() == [
-        '{"name": "forecast_001"}',
-        '{"name": "tide_002", "arguments": {"harbour": "Bergen"}}',
-    ]
 
 
 def test_ratings_are_the_means_over_all_sheets_by_model(dialog, tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from agentlite.core.errors import UserError
 from agentlite.scoring.metrics.kagentbench import (
-    RULES,
     WEIGHTS,
     Row,
     StepTask,
@@ -23,7 +22,7 @@ from agentlite.scoring.metrics.kagentbench import (
 )
 from agentlite.scoring.metrics.kagentbench_parser import ANSWERS, READERS
 from agentlite.scoring.metrics.punkt_tokens import tokens
-from agentlite.scoring.metrics.rouge import common_length, mixed_tokens, rouge_l
+from agentlite.scoring.metrics.rouge import common_length
 
 NLTK = {  # what nltk 3.10 says, with Punkt's English model
     "Muffins cost $3.88 (3,36)\nin New York.  Buy two.": (
@@ -59,16 +58,6 @@ SPLIT = {"(mm)": ["(", "mm", ")"], "北京": ["北", "京"], "天气": ["天", "
 @pytest.mark.parametrize("text", NLTK)
 def test_tokens_are_those_of_nltk(text):
     assert " ".join(tokens(text)) == NLTK[text]
-
-
-@given(st.text(alphabet=st.sampled_from("aB3.,:;?!'\"`()[]-–«»“’ \n北。？…"), max_size=60))
-def test_tokenising_loses_no_letter(text):
-    assert [c for c in "".join(tokens(text)) if c.isalnum()] == [c for c in text if c.isalnum()]
-
-
-def test_a_token_with_chinese_in_it_is_taken_apart_and_one_with_a_chinese_stop_is_cut():
-    assert mixed_tokens("GPT模型 rain") == ("G", "P", "T", "模", "型", "rain")
-    assert mixed_tokens("ok。yes") == ("ok。", "yes")
 
 
 @given(
@@ -280,17 +269,6 @@ def test_on_200_rows_the_score_is_that_of_a_calculation_made_another_way():
     assert [found[name].count for name in ("planning", "profile", "overall")] == [50, 50, 200]
 
 
-@pytest.mark.parametrize("rules", RULES)
-def test_a_part_without_rows_is_not_measured_and_neither_is_the_overall(rules):
-    found = score(
-        [Row("1", "profile", [StepTask(golden_result="rain")], model_predict="rain")], rules, seed=0
-    )
-    assert found["profile"].mean == pytest.approx(1)
-    assert {name for name, figure in found.items() if figure is None} == {*WEIGHTS, "overall"} - {
-        "profile"
-    }
-
-
 def planned(texts, rules, gold=None, last=None):
     gold = gold or StepTask("look up the rain", "weather", {"city": "Oslo", "days": "3"})
     row = {
@@ -301,13 +279,6 @@ def planned(texts, rules, gold=None, last=None):
     }
     rows = [Row(id="1", type="plantooluse", **row), Row(id="2", type="reflextion", **row)]
     return {name: figure.mean for name, figure in score(rows, rules, seed=0).items() if figure}
-
-
-@pytest.mark.parametrize("rules", RULES)
-def test_an_answer_without_a_tool_earns_nothing_where_the_gold_has_none_either(rules):
-    said = '{"task_name": "look up the rain", "command": {"name": "None", "args": {}}}'
-    found = planned({"KuaiAgent": said}, rules, StepTask("look up the rain", "None", {}))
-    assert found == {"planning": 0, "tool_use": 0, "reflection": 0}
 
 
 def test_corrected_reads_all_arguments_of_react_and_leaves_the_label_out_of_the_thought():
@@ -322,16 +293,6 @@ def test_corrected_reads_all_arguments_of_react_and_leaves_the_label_out_of_the_
     assert published["planning"] < 0.9 and published["tool_use"] < 0.5
 
 
-def test_an_empty_react_text_is_read_as_the_one_before_it_only_as_published():
-    said = (
-        '{"task_name": "look up the rain", "command": {"name": "weather", "args": {"city": '
-        '"Oslo", "days": "3"}}}'
-    )
-    texts = {"KuaiAgent": said, "ReACT": ""}
-    assert planned(texts, "as_published")["planning"] == pytest.approx(1)
-    assert planned(texts, "corrected")["planning"] == pytest.approx(0.5)
-
-
 def test_corrected_punishes_the_prediction_that_repeats_the_last_task_as_published_the_gold_that_does():  # noqa: E501  (verbatim text)
     gold = StepTask("look up the rain", "weather", {"city": "Oslo"})
     repeated = {"tool_name": "weather", "tool_args": {"city": "Oslo"}}
@@ -342,21 +303,6 @@ def test_corrected_punishes_the_prediction_that_repeats_the_last_task_as_publish
     assert planned(other, "as_published", gold, repeated)["reflection"] == 0
     assert planned(other, "corrected", gold, repeated)["reflection"] > 0.5
     assert planned({"KuaiAgent": said % "Oslo"}, "corrected", gold, repeated)["reflection"] == 0
-
-
-def test_a_modelscope_thought_counts_only_where_corrected():
-    text = (
-        'look up the rain<|startofthink|>{"api_name": "weather", "parameters": {"city": '
-        '"Oslo"}}<|endofthink|>'
-    )
-    assert planned({"ModelScope": text}, "as_published")["planning"] == 0
-    assert planned({"ModelScope": text}, "corrected")["planning"] == pytest.approx(1)
-
-
-def test_a_toolllama_text_without_a_thought_is_an_empty_list_only_as_published():
-    gold = StepTask("see [ 1 ]", "weather", {})
-    assert planned({"ToolLlama": "Action: weather"}, "as_published", gold)["planning"] > 0
-    assert planned({"ToolLlama": "Action: weather"}, "corrected", gold)["planning"] == 0
 
 
 REPAIRED = {
@@ -380,27 +326,6 @@ REPAIRED = {
 def test_json_is_repaired_as_published(text):
     said = READERS["KuaiAgent"](text, FUNCS)
     assert (said.tool, said.arguments) == ("weather", {"city": "Oslo"})
-
-
-@pytest.mark.parametrize("template", READERS)
-@pytest.mark.parametrize("rules", RULES)
-@given(
-    text=st.text(alphabet=st.sampled_from('{}":,\\naT [1]A\n<|>'), max_size=60)
-    | st.text(max_size=30)
-)
-def test_no_text_breaks_a_reader(template, rules, text):
-    said = RULES[rules].readers[template](text, FUNCS)
-    assert said.arguments is not None
-
-
-@pytest.mark.parametrize(
-    "unit", ["{", "}", "Action:", "Thought: Action Input:", '\\"', "[", "天", "rain ", '{"a":']
-)
-def test_a_text_of_a_megabyte_is_read(unit):
-    text = unit * (2**20 // len(unit))
-    for template in READERS:
-        for rules in RULES.values():
-            rules.readers[template](text, FUNCS)
 
 
 ROW = {
@@ -463,8 +388,3 @@ def test_rows_are_joined_by_type_and_id(tmp_path):
         row.model_predict == SAID["model_predict"]
         and row.golden_result_list[0].tool_name == "weather"
     )
-
-
-def test_rouge_of_nothing_is_0_and_of_the_same_text_1():
-    assert rouge_l("", "rain") == rouge_l("rain", " \n") == 0
-    assert rouge_l("rain in Oslo.", "rain in Oslo.") == pytest.approx(1)

@@ -23,7 +23,6 @@ from agentlite.core.records import (
 from agentlite.scoring.metrics.call_timing import Decision, timing
 from agentlite.scoring.metrics.confidence import bootstrap, paired_difference, summary, wilson
 from agentlite.scoring.metrics.dialogs import DialogCalls, step_efficiency
-from agentlite.scoring.metrics.model_metrics import Comparison
 from agentlite.scoring.metrics.summarize import compare, scores, summarize
 from agentlite.scoring.metrics.tool_calls import METRICS, call_problem, calls_problem, score_step
 
@@ -117,10 +116,6 @@ def without(name: str) -> dict[str, object]:
     return {key: value for key, value in RIGHT.items() if key != name}
 
 
-def test_a_call_as_its_gold_has_it_passes():
-    assert call_problem(Call("weather", RIGHT), GOLD, WEATHER) == ""
-
-
 @pytest.mark.parametrize("change", ALSO_RIGHT.values(), ids=ALSO_RIGHT)
 def test_what_bfcl_forgives_is_forgiven(change):
     assert call_problem(Call("weather", RIGHT | change), GOLD, WEATHER) == ""
@@ -136,54 +131,12 @@ def test_no_parameter_can_be_dropped_unless_the_gold_says_so(name):
     assert call_problem(Call("weather", without(name)), GOLD, WEATHER)
 
 
-def test_another_name_fails():
-    assert call_problem(Call("Weather", RIGHT), GOLD, WEATHER) == "calls Weather, not weather"
-
-
-def test_a_required_parameter_fails_by_the_schema_even_where_the_gold_lets_it_go():
-    lenient = GoldCall("weather", GOLD.arguments | {"days": ["", 3]})
-    assert call_problem(Call("weather", without("days")), lenient, WEATHER) == "days is required"
-
-
 def test_a_parameter_the_schema_does_not_have_fails_even_where_the_gold_has_it():
     generous = GoldCall("weather", GOLD.arguments | {"language": ["en"]})
     assert (
         call_problem(Call("weather", RIGHT | {"language": "en"}), generous, WEATHER)
         == "language is not expected"
     )
-
-
-def test_gold_of_another_type_than_declared_is_compared_letter_by_letter():
-    gold = GoldCall("weather", GOLD.arguments | {"days": ["two weeks"]})
-    assert call_problem(Call("weather", RIGHT | {"days": "two weeks"}), gold, WEATHER) == ""
-    assert call_problem(Call("weather", RIGHT | {"days": "Two Weeks"}), gold, WEATHER)
-    assert call_problem(Call("weather", RIGHT | {"days": 14}), gold, WEATHER)
-
-
-def test_without_a_tool_the_types_of_the_gold_stand_in():
-    assert call_problem(Call("weather", RIGHT | {"city": "OSLO", "radius": 5}), GOLD, None) == ""
-    assert call_problem(
-        Call("weather", RIGHT | {"days": True}),
-        GoldCall("weather", GOLD.arguments | {"days": [1]}),
-        None,
-    )
-
-
-@pytest.mark.parametrize("deep_gold", [True, False])
-@pytest.mark.parametrize("kind", [list, dict])
-def test_what_is_nested_hundreds_deep_is_wrong_and_does_not_fit_but_can_be_scored(kind, deep_gold):
-    value = "x"
-    for _ in range(700):
-        value = [value] if kind is list else {"a": value}
-    gold = GoldCall("weather", GOLD.arguments | {"user": [value]} if deep_gold else GOLD.arguments)
-    call = Call("weather", RIGHT | {"user": value})
-    scores = score_step(Parsed("", (call,)), Gold((gold,)), TOOLS)
-    assert (
-        scores["exact_call"],
-        scores["format_compliance"],
-        scores["tool_selection_accuracy"],
-    ) == (0.0, 0.0, 1.0)
-    assert calls_problem([call], Gold((gold,)), ())
 
 
 def test_any_call_of_a_record_satisfies_the_gold_made_from_it():
@@ -252,45 +205,9 @@ def test_several_calls_may_come_in_any_order_but_each_once():
     assert calls_problem([oslo, bergen], Gold((gold.calls[0],) * 2), TOOLS)
 
 
-def test_where_none_is_due_any_call_is_a_problem():
-    assert calls_problem([], Gold(), TOOLS) == ""
-    assert calls_problem([Call("stop")], Gold(), TOOLS)
-
-
 def test_a_right_call_scores_full_everywhere():
     scores = score_step(Parsed("", (Call("weather", RIGHT),)), Gold((GOLD,)), TOOLS)
     assert scores == dict.fromkeys(METRICS, 1.0)
-
-
-def test_a_right_no_call_scores_full_on_what_applies():
-    assert score_step(Parsed("It is late."), Gold(), TOOLS) == {
-        "call_decision": 1.0,
-        "format_compliance": 1.0,
-    }
-
-
-def test_unreadable_text_is_never_a_right_no_call():
-    unreadable = Parsed("{'name':", (), "call not closed")
-    assert score_step(unreadable, Gold(), TOOLS) == {"call_decision": 0.0, "format_compliance": 0.0}
-    assert set(score_step(unreadable, Gold((GOLD,)), TOOLS).values()) == {0.0}
-
-
-def test_a_call_in_unreadable_text_is_a_decision_and_nothing_more():
-    scores = score_step(
-        Parsed("", (Call("weather", RIGHT),), "call not closed"), Gold((GOLD,)), TOOLS
-    )
-    assert scores.pop("call_decision") == 1.0 and set(scores.values()) == {0.0}
-
-
-def test_tools_are_right_only_as_often_as_they_are_due():
-    def selected(*names):
-        gold = Gold((GoldCall("stop"), GoldCall("stop"), GoldCall("weather")))
-        return score_step(Parsed("", tuple(map(Call, names))), gold, TOOLS)[
-            "tool_selection_accuracy"
-        ]
-
-    assert selected("stop", "weather", "stop") == 1.0
-    assert selected("stop", "weather") == selected("stop", "weather", "weather") == 0.0
 
 
 @pytest.mark.parametrize(
@@ -311,11 +228,6 @@ def test_a_call_that_does_not_fit_its_schema_is_not_compliant(call):
     assert score_step(Parsed("", (call,)), Gold((GOLD,)), TOOLS)["format_compliance"] == 0.0
 
 
-def test_a_call_that_fits_its_schema_is_compliant_even_when_it_is_wrong():
-    call = Call("weather", {"city": "Rome", "days": 9, "levels": [1, 2.5], "user": {"any": None}})
-    assert score_step(Parsed("", (call,)), Gold((GOLD,)), TOOLS)["format_compliance"] == 1.0
-
-
 # Newcombe, Statistics in Medicine 17 (1998), table I, method 3.
 @pytest.mark.parametrize(
     ("successes", "count", "low", "high"),
@@ -328,19 +240,6 @@ def test_a_call_that_fits_its_schema_is_compliant_even_when_it_is_wrong():
 )
 def test_wilson_gives_the_published_values(successes, count, low, high):
     assert wilson(successes, count) == pytest.approx((low, high), abs=5e-5)
-
-
-def test_wilson_is_symmetric_and_narrows_with_confidence():
-    low, high = wilson(3, 10)
-    assert wilson(7, 10) == pytest.approx((1 - high, 1 - low))
-    assert low < wilson(3, 10, 0.8).low < 0.3 < wilson(3, 10, 0.8).high < high
-
-
-def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says():
-    generator = random.Random(1)
-    samples = ([generator.random() for _ in range(40)] for _ in range(200))
-    intervals = [bootstrap(sample, seed, 200) for seed, sample in enumerate(samples)]
-    assert 0.88 <= sum(low <= 0.5 <= high for low, high in intervals) / 200 <= 0.99
 
 
 def test_the_bootstrap_is_as_wide_as_theory_says_and_repeats_itself():
@@ -376,16 +275,6 @@ def test_a_paired_difference_is_that_of_the_second_over_the_first_on_common_step
         paired_difference(before, {}, 0)
 
 
-def test_a_difference_that_goes_both_ways_is_noise():
-    before, after = steps([0.0, 1.0] * 20), steps([1.0, 0.0] * 20)
-    assert not paired_difference(before, after, 0).beyond_noise
-
-
-def test_a_few_changed_records_prove_nothing_though_all_go_one_way():
-    assert not paired_difference(steps([0.0] * 5), steps([1.0] * 5), 0).beyond_noise
-    assert paired_difference(steps([0.0] * 6), steps([1.0] * 6), 0).beyond_noise
-
-
 def test_steps_of_one_dialog_count_as_one_piece_of_evidence():
     changes = [1.0] * 30 + [-1.0] * 20
     alone, together = (
@@ -417,15 +306,6 @@ def test_timing_counts_unreadable_text_against_specificity():
         getattr(measured, name).low < getattr(measured, name).mean < getattr(measured, name).high
         for name in (*expected, "f1")
     )
-
-
-def test_timing_is_undefined_where_there_is_nothing_to_measure_it_on():
-    only_due = timing([Decision(True, False, True)] * 3, 0)
-    assert only_due.timing_precision is only_due.specificity is only_due.balanced_accuracy is None
-    assert only_due.recall.mean == only_due.f1.mean == 0.0
-    never_due = timing([Decision(False, False, True)] * 3, 0)
-    assert never_due.recall is never_due.f1 is None and never_due.specificity.mean == 1.0
-    assert timing([], 0).count == 0
 
 
 def predictions(right: int, count: int = 40) -> list[Prediction]:
@@ -493,11 +373,6 @@ def test_models_are_compared_on_the_prompts_all_of_them_answered():
         False,
         27,
     )
-
-
-def test_one_model_alone_has_nothing_to_be_compared_with():
-    alone = compare({"base": scores(predictions(8), [])}, 0)
-    assert alone == Comparison(prompts=40, models=["base"], differences=[])
 
 
 @pytest.mark.parametrize(

@@ -2,29 +2,17 @@
 cost.
 """
 
-import msgspec
 import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 from support.samples import TIME, WEATHER
 
-from agentlite.core.errors import UserError
-from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Prediction, Record, Step
+from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Prediction, Record
 from agentlite.scoring.metrics.bfcl import category_of
 from agentlite.scoring.metrics.call_timing import Decision, timing
-from agentlite.scoring.metrics.dialogs import Dialog, dialogs
-from agentlite.scoring.metrics.forgetting import GeneralResults, forgetting, is_right
+from agentlite.scoring.metrics.forgetting import is_right
 from agentlite.scoring.metrics.measure_predictions import figures
-from agentlite.scoring.metrics.model_metrics import (
-    GROUPS,
-    JudgeMetrics,
-    Metrics,
-    means,
-    read_metrics,
-)
-from agentlite.scoring.metrics.pass_hat_k import pass_hat, passes
 from agentlite.scoring.metrics.retrieval_loss import in_words, retrieval_loss
-from agentlite.scoring.metrics.summarize import compare, scores, summarize
 
 OSLO = Call("get_weather", {"city": "Oslo"}, "call_0")
 
@@ -59,129 +47,6 @@ def test_one_decision_counts_where_it_can_be_measured(expected, called, readable
     assert (found.count, found.unreadable) == (3, 0 if readable else 3)
 
 
-def test_an_interval_leaves_out_the_draws_in_which_there_is_nothing_to_measure():
-    found = timing([Decision(True, True, True)] + [Decision(False, False, True)] * 3, 0)
-    assert (found.f1.low, found.f1.mean, found.f1.high) == (1.0, 1.0, 1.0)
-    balanced = found.balanced_accuracy
-    assert (balanced.low, balanced.mean, balanced.high, balanced.count) == (1.0, 1.0, 1.0, 4)
-
-
-def test_a_summary_names_all_that_it_has_in_an_order_that_stays():
-    slices = [
-        dict.fromkeys(("tools", "source", "task", "protocol", "difficulty"), "1"),
-        {"tools": "2-4"},
-    ]
-    problems = ["torn", "call is not JSON", "", "call not closed", "torn"]
-    rows = [
-        answered(record(n), slices=slices[n % 2], problem=problem, expected=float(n != 2))
-        for n, problem in enumerate(problems)
-    ]
-    found = summarize(rows, [], 0)
-    for first in range(2):  # whichever slices the first one has
-        by = summarize(rows[first:], [], 0).by
-        assert list(by) == ["difficulty", "protocol", "source", "task", "tools"]
-    assert {value: part.prompts for value, part in found.by["tools"].items()} == {"1": 3, "2-4": 2}
-    assert list(found.problems.items()) == [
-        ("call is not JSON", 1),
-        ("call not closed", 1),
-        ("torn", 2),
-    ]
-    assert "expected" not in found.metrics and found.metrics["exact_call"].count == 5
-    assert (found.timing.recall.count, found.timing.specificity.count) == (4, 1)
-    # a call is one, also in a text that cannot be read
-    assert (found.timing.recall.mean, found.timing.unreadable) == (1.0, 4)
-    with pytest.raises(KeyError, match="expected"):
-        summarize([replace(rows[0], metrics={"exact_call": 1.0})], [], 0)
-
-
-def test_models_are_compared_on_steps_and_on_whole_dialogs():
-    records = {one.id: one for one in map(record, range(8))}
-    right = [answered(one, call_decision=1.0) for one in records.values()]
-    wrong = [answered(one, exact_call=0.0, call_decision=1.0) for one in records.values()]
-    found = compare(
-        {
-            name: scores(rows, dialogs(rows, records))
-            for name, rows in (("a", wrong), ("b", right[:7]))
-        },
-        0,
-    )
-    rows = {row.metric: row for row in found.differences}
-    assert (found.prompts, found.models) == (7, ["a", "b"])
-    assert rows["exact_call"].mean == rows["end_to_end_success"].mean == 1.0
-    assert rows["exact_call"].p == pytest.approx(2 / 2**7)
-    assert rows["plan_partial"].mean == 0.0 and not rows["plan_partial"].beyond_noise
-    assert {row.count for row in rows.values()} == {7} and "expected" not in rows
-
-
-def test_a_metric_is_compared_where_both_have_it_and_the_seed_decides_the_draws():
-    steps = [Step(f"r{n}", 1) for n in range(30)]
-    first = {step: {"toolrl": n / 30, "exact_call": 1.0} for n, step in enumerate(steps)}
-    second = {step: {"toolrl": n % 7 / 7} for n, step in enumerate(steps)}
-    second[steps[0]] = {"exact_call": 0.0}
-    first[steps[1]]["rouge_l"] = second[steps[2]]["rouge_l"] = 1.0  # at no step that both have
-    found, again, other = (compare({"a": first, "b": second}, seed) for seed in (0, 0, 1))
-    assert [(row.metric, row.count) for row in found.differences] == [
-        ("exact_call", 1),
-        ("toolrl", 29),
-    ]
-    assert found == again
-    one, two = (compared.differences[1] for compared in (found, other))
-    assert one.mean == two.mean and (one.low, one.high, one.p) != (two.low, two.high, two.p)
-
-
-def test_a_slice_has_the_dialogs_that_are_in_it():
-    rows = [answered(record(n), slices={"tools": "1"}) for n in range(2)]
-    whole = [
-        Dialog("a", {"plan_partial": 1.0}, {"tools": "1"}),
-        Dialog("b", {"plan_partial": 0.0}, {"tools": "2-4"}),
-    ]
-    found = summarize(rows, whole, 0)
-    (part,) = found.by["tools"].values()
-    assert (part.dialogs["plan_partial"].mean, part.dialogs["plan_partial"].count) == (1.0, 1)
-    assert found.dialogs["plan_partial"].mean == 0.5
-
-
-def whole_metrics(**groups):
-    one = record(0)
-    return replace(figures([answered(one)], [], {one.id: one}, 0), **groups)
-
-
-def test_a_gate_can_name_every_figure_and_no_count():
-    summary = whole_metrics().metrics["exact_call"]
-    found = means(
-        whole_metrics(
-            judge=JudgeMetrics(replace(summary, mean=4.5), None),
-            passes={"pass^1": replace(summary, mean=0.5)},
-            forgetting=forgetting(
-                GeneralResults({"a": 1.0, "b": 2.0}, {"q": True}, {"z": True}),
-                GeneralResults({"a": 1.5, "b": 2.5}, {"q": False}, {"z": False}),
-                0,
-            ),
-        )
-    )
-    assert (found["judge_score"], found["judge_usable"], found["pass^1"]) == (4.5, None, 0.5)
-    assert (found["forgetting"], found["questions_forgotten"]) == (0.5, 1.0)
-    assert found["perplexity"] == pytest.approx(2.718281828459**2)
-    assert (found["exact_call"], found["recall"], found["specificity"]) == (1.0, 1.0, None)
-    assert found["name_f1"] == found["schema_validity"] == 1.0
-    assert not {"count", "unreadable", "prompts"} & found.keys()
-    assert {*GROUPS} <= {*Metrics.__struct_fields__}
-    assert {name for group in ("judge", "timing") for name in GROUPS[group].names} <= {*found}
-
-
-def test_a_file_of_another_version_is_named_with_what_to_do(tmp_path):
-    path = tmp_path / "metrics.json"
-    path.write_bytes(msgspec.json.encode(whole_metrics()))
-    assert read_metrics(path) == whole_metrics()
-    path.write_text('{"prompts": 1}')
-    with pytest.raises(UserError, match=r"is not a metrics\.json of this version") as refused:
-        read_metrics(path)
-    assert (
-        refused.value.location == str(path)
-        and refused.value.fix == "Run that eval again with --force."
-    )
-
-
 def test_a_call_is_repeated_only_if_it_was_made_before_its_step(dialog):
     records = {dialog.id: dialog}
     for turn, repeated in ((2, 0.0), (4, 1.0)):
@@ -197,29 +62,6 @@ def test_a_call_is_repeated_only_if_it_was_made_before_its_step(dialog):
     # a call is one, also in a text with a problem
     torn = figures([answered(dialog, 2, problem="torn")], [], records, 0)
     assert (torn.tools["name_recall"].mean, torn.tools["name_precision"].count) == (1.0, 1)
-
-
-def test_the_seed_decides_every_interval_that_is_drawn():
-    records = {one.id: one for one in map(record, range(40))}
-    rows = [
-        answered(one, calls=(OSLO,) * (n % 3), toolrl=n / 40, expected=float(n % 5 < 3))
-        for n, one in enumerate(records.values())
-    ]
-    rows = [replace(row, slices={"tools": "2-4"}) for row in rows]
-
-    def drawn(seed):
-        found = figures(rows, [], records, seed)
-        return {
-            "step": found.metrics["toolrl"],
-            "slice": found.by["tools"]["2-4"].metrics["toolrl"],
-            "timing": found.timing.f1,
-            "balanced": found.timing.balanced_accuracy,
-            "tools": found.tools["name_f1"],
-        }
-
-    first, other = drawn(0), drawn(1)
-    assert all(first[name].mean == other[name].mean for name in first)
-    assert [name for name in first if first[name] == other[name]] == []
 
 
 # --- what retrieval cost ---
@@ -321,14 +163,3 @@ def test_the_figures_of_bfcl_are_those_of_its_own_records_alone():
     assert (found.bfcl["simple_python"].mean, found.bfcl["simple_python"].count) == (0.5, 2)
     assert found.bfcl_is == "BFCL-style subset" and "multiple" in found.bfcl_not_measured
     assert "simple_python" not in found.bfcl_not_measured
-
-
-def test_passes_go_up_to_the_fewest_samples_of_a_step():
-    found = passes({Step("a", 1): [True, True, False], Step("b", 1): [True, False]}, 0)
-    assert {name: figure.mean for name, figure in found.items()} == {
-        "pass^1": pytest.approx((2 / 3 + 1 / 2) / 2),
-        "pass^2": pytest.approx((1 / 3 + 0) / 2),
-    }
-    assert passes({}, 0) == {} == passes({Step("a", 1): []}, 0)
-    with pytest.raises(ValueError, match="3 of 2"):
-        pass_hat(2, 2, 3)

@@ -2,31 +2,23 @@
 by published examples.
 """
 
-import random
-from statistics import fmean, variance
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
 from agentlite.core.records import (
-    ANY_ARGUMENTS,
     Call,
     Gold,
     GoldCall,
-    Message,
     Parsed,
-    Record,
     Tool,
 )
-from agentlite.scoring.metrics.confidence import redrawn_sums
 from agentlite.scoring.metrics.rater_agreement import agreement, alpha
 from agentlite.scoring.metrics.tool_f1 import (
     SHARES,
     AnsweredStep,
     count,
-    parse_problems,
     tool_metrics,
 )
 
@@ -49,21 +41,6 @@ def answer(*calls, gold=DUE, earlier=(), problem=""):
 
 def figures(*answers):
     return {name: figure and figure.mean for name, figure in tool_metrics(answers, seed=0).items()}
-
-
-def test_a_right_call_scores_full():
-    found = figures(answer(Call("weather", {"city": "oslo", "days": 3})))
-    assert found == {
-        name: 0.0 if name in ("hallucinated_tools", "repeated_calls") else 1.0 for name in SHARES
-    }
-
-
-def test_the_gold_of_a_record_scores_full_with_objects_and_lists_in_it():
-    call = Call("weather", {"city": "Oslo", "user": {"name": "Kari", "ages": [1, {"a": None}]}})
-    gold = Record(
-        messages=(Message("user", "?"), Message("assistant", calls=(call,))), tools=TOOLS
-    ).expected(1)
-    assert figures(answer(call, gold=gold))["parameter_f1"] == 1
 
 
 def test_counts_are_summed_before_they_are_divided():
@@ -97,19 +74,6 @@ def test_counts_are_summed_before_they_are_divided():
     }
 
 
-def test_the_parameters_of_every_call_of_a_step_are_counted():
-    gold = Gold((GoldCall("time", {"city": ["Oslo"]}), GoldCall("time", {"city": ["Rome"]})))
-    both = count(answer(Call("time", {"city": "Rome"}), Call("time", {"city": "Oslo"}), gold=gold))
-    assert (both.supplied, both.needed, both.agreeing) == (2, 2, 2)
-
-
-def test_values_are_compared_as_text():
-    assert figures(answer(Call("weather", {"city": "Oslo", "days": "3"})))["parameter_f1"] == 1
-    found = figures(answer(Call("weather", {"city": "Oslo", "days": "3"}), Call("sing")))
-    # a tool that is on offer is not hallucinated, whatever its arguments are
-    assert (found["schema_validity"], found["hallucinated_tools"]) == (0, 0.5)
-
-
 @pytest.mark.parametrize(
     ("value", "accepted", "agrees"),
     [
@@ -135,14 +99,6 @@ def test_a_value_agrees_in_all_its_parts(value, accepted, agrees):
     assert (found.supplied, found.needed, found.agreeing) == (1, 1, int(agrees))
 
 
-def test_a_text_in_another_language_is_compared_as_the_value_that_it_is():
-    tool = Tool("wait", "", {"properties": {"n": {"type": "integer", "format": "Java long"}}})
-    gold = Gold((GoldCall("wait", {"n": [5]}),))
-    for text, agrees in (("5L", 1), ("6L", 0), ("n", 0)):
-        step = AnsweredStep(Parsed("", (Call("wait", {"n": text}),)), gold, (tool,))
-        assert count(step).agreeing == agrees
-
-
 def test_what_may_be_left_out_is_needed_only_where_it_is_given():
     assert count(answer(Call("weather", {"city": "Oslo", "days": 3}))).needed == 2
     wrong = answer(Call("weather", {"city": "Oslo", "days": 3, "user": {"name": "Ola"}}))
@@ -154,12 +110,6 @@ def test_due_calls_of_one_tool_take_the_calls_that_agree_most():
     assert figures(
         answer(Call("time", {"city": "Lyon"}), Call("time", {"city": "Oslo"}), gold=gold)
     ) == figures(answer(Call("time", {"city": "Oslo"}), Call("time", {"city": "Lyon"}), gold=gold))
-
-
-def test_one_call_is_counted_for_one_of_the_equal_calls_that_are_expected():
-    call, expected = Call("time", {"city": "Oslo"}), GoldCall("time", {"city": ["Oslo"]})
-    once = count(answer(call, gold=Gold((expected, expected))))
-    assert (once.needed, once.supplied, once.agreeing) == (2, 1, 1)
 
 
 def test_a_call_made_again_is_repeated_unless_it_is_due_again():
@@ -176,13 +126,6 @@ def test_a_call_made_again_is_repeated_unless_it_is_due_again():
     assert [count(one).repeated for one in repeated.values()] == [0, 1, 0, 1, 1, 0]
 
 
-@pytest.mark.parametrize("place", range(4))
-def test_a_call_is_repeated_wherever_it_was_made_before(place):
-    before = [Call("time", {"city": city}) for city in ("Rome", "Lima", "Kyiv", "Bonn")]
-    assert count(answer(before[place], earlier=before)).repeated == 1
-    assert count(answer(Call("weather", before[place].arguments), earlier=before)).repeated == 0
-
-
 def test_without_calls_nothing_is_measured_and_no_figure_is_0_or_1():
     assert set(figures(answer(gold=Gold())).values()) == {None}
     assert tool_metrics([], seed=0) == dict.fromkeys(SHARES)
@@ -192,17 +135,6 @@ def test_without_calls_nothing_is_measured_and_no_figure_is_0_or_1():
     unwanted = figures(answer(Call("time", {"city": "Oslo"}), gold=Gold()))
     assert unwanted["name_f1"] == unwanted["parameter_f1"] == 0
     assert unwanted["name_recall"] is None and unwanted["name_precision"] == 0
-
-
-@pytest.mark.parametrize("is_any_first", [True, False])
-def test_a_call_is_compared_with_the_expected_one_whose_arguments_are_known(is_any_first):
-    """Also where none of them is right: one that takes any arguments has what is left."""
-    golds = [GoldCall("time", ANY_ARGUMENTS), GoldCall("time", {"city": ["Oslo"]})]
-    gold = Gold(tuple(golds if is_any_first else golds[::-1]))
-    call = Call("time", {"city": "Rome", "x": 1})
-    alone, both = (count(answer(*calls, gold=gold)) for calls in ([call], [call, call]))
-    assert (alone.supplied, alone.needed, alone.agreeing) == (2, 1, 0)
-    assert (both.supplied, both.needed, both.agreeing) == (2, 1, 0)
 
 
 calls = st.lists(
@@ -233,37 +165,6 @@ def test_every_figure_is_a_share_inside_its_interval_and_the_order_of_steps_does
     assert tool_metrics(answers, seed=1) == found
 
 
-@pytest.mark.long
-def test_the_interval_covers_the_truth():
-    """Of 40 draws of steps with one call, right with p = .7."""
-    covered = 0
-    for seed in range(40):
-        draw = random.Random(seed)
-        right, wrong = Call("weather", {}), Call("time", {})
-        answers = [answer(right if draw.random() < 0.7 else wrong) for _ in range(60)]
-        figure = tool_metrics(answers, seed)["name_precision"]
-        covered += figure.low <= 0.7 <= figure.high
-    assert covered >= 34
-
-
-def test_rows_are_drawn_again_as_often_as_chance_has_it():
-    rows = [(1, 0)] * 10 + [(0, 2)] * 30
-    drawn = redrawn_sums(rows, seed=0, resamples=4000).tolist()
-    ones = [first for first, _ in drawn]
-    assert all(first + second / 2 == 40 for first, second in drawn)
-    assert fmean(ones) == pytest.approx(10, abs=0.2)
-    assert variance(ones) == pytest.approx(10 * 0.75, rel=0.1)
-
-
-def test_parse_problems_are_shares_of_all_texts_the_most_common_first():
-    found = parse_problems(["", "no action", "call not closed", "no action"], seed=0)
-    assert [(kind, figure.mean, figure.count) for kind, figure in found.items()] == [
-        ("no action", 0.5, 4),
-        ("call not closed", 0.25, 4),
-    ]
-    assert parse_problems(["", ""], seed=0) == {} == parse_problems([], seed=0)
-
-
 # Krippendorff, Computing Krippendorff's alpha-reliability (2011), example D: four observers, twelve
 # units, 0: no value
 OBSERVERS = [
@@ -278,15 +179,6 @@ UNITS = [[value for value in unit if value] for unit in zip(*OBSERVERS, strict=T
 @pytest.mark.parametrize(("level", "published"), [("ordinal", 0.815), ("interval", 0.849)])
 def test_alpha_is_the_published_one(level, published):
     assert alpha(UNITS, level) == pytest.approx(published, abs=0.0005)
-
-
-def test_alpha_of_a_small_table_worked_out_by_hand():
-    """Pairs (1,1), (1,2), (2,2), each both ways: observed 2/6, expected 2*3*3/(6*5); the levels
-    agree on two values.
-    """
-    units = [[1, 1], [1, 2], [2, 2]]
-    assert alpha(units, "interval") == pytest.approx(1 - (2 / 6) / (18 / 30))
-    assert alpha(units, "ordinal") == pytest.approx(alpha(units, "interval"))
 
 
 def test_alpha_is_1_where_all_agree_and_not_measured_where_nothing_differs_or_one_rates():
@@ -304,9 +196,3 @@ def test_alpha_is_at_most_1_and_names_of_raters_and_units_do_not_matter(units, d
         draw.shuffle(again)
         assert value is None or value <= 1 + 1e-9
         assert alpha(again, level) == (value if value is None else pytest.approx(value))
-
-
-@pytest.mark.long
-def test_agreement_has_an_interval():
-    found = agreement(UNITS, seed=0)["ordinal"]
-    assert found.count == 11 and found.low < found.mean <= found.high <= 1

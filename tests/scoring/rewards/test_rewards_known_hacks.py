@@ -237,30 +237,6 @@ def test_a_hack_where_no_call_is_expected_earns_no_more_than_the_table_says(name
         assert prediction.metrics["call_decision"] == 0.0 or most == 0.9
 
 
-@pytest.mark.parametrize("other", READERS)
-@pytest.mark.parametrize("name", READERS)
-def test_a_call_in_the_syntax_of_another_protocol_is_a_call_or_a_problem(name, other):
-    text = right(other)
-    score, prediction = judged(name, text, ANSWERING)
-    assert earned(score) <= 0.15 and score.components["exact"] == 0.0
-    assert prediction.calls or prediction.problem
-    score, prediction = judged(name, text, CALLING)
-    assert earned(score) <= -0.2 or [call.name for call in prediction.calls] == ["get_weather"]
-
-
-@pytest.mark.parametrize("behind_it", [" 9 mm", " 9 mm\nFinal Answer: It rains.", "\nI will not."])
-@pytest.mark.parametrize("name", ["react", "react-zh", "ms-agent"])
-def test_a_result_invented_behind_a_plain_input_is_one(name, behind_it):
-    one = {"type": "object", "properties": {"city": {"type": "string"}}}
-    calls = (Call("get_weather", {"city": "Oslo"}, "call00000"),)
-    tools = (Tool("get_weather", "Weather of a city.", one),)
-    record = Record(messages=(QUESTION, Message("assistant", calls=calls)), tools=tools)
-    text = "Action: get_weather\nAction Input: Oslo\nObservation:"
-    assert earned(judged(name, text, record)[0]) == 1.0
-    score, prediction = judged(name, text + behind_it, record)
-    assert earned(score) <= 0.8 and prediction.metrics["exact_call"] == 0.0
-
-
 def test_one_right_call_of_two_beats_the_same_call_twice_and_a_third_one_lowers_it():
     once, twice, thrice = (
         earned(judged("hermes", written("hermes", [RIGHT] * count), TWO_EXPECTED)[0])

@@ -17,7 +17,7 @@ from agentlite.scoring.rewards import (
     score_attempt,
     settle_weights,
 )
-from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
+from agentlite.scoring.rewards.scorer import Scorer, Tally
 
 RIGHT = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 REACT = 'Action: get_weather\nAction Input: {"city": "Oslo"}\nObservation:'
@@ -51,36 +51,6 @@ def test_a_candidate_is_read_in_its_protocol_and_scored_at_its_turn(dialog):
     assert [one["length"] for one in components] == [len(text) / 100 for _, _, text, _ in said]
     assert {one.error for one in found} == {"fails raised ValueError"}
     assert "fails" not in components[0]
-
-
-def test_a_function_sees_its_own_step_and_protocol_whatever_is_scored_beside_it(dialog):
-    """The dialog before the step, and the words that the protocol writes there."""
-    silent = list(dialog.messages)
-    silent[2] = replace(silent[2], content="")  # some protocols name the call, and others do not
-    record = replace(dialog, messages=tuple(silent))
-    seen = []
-
-    def own(attempt):
-        seen.append((attempt.messages, attempt.reference, attempt.text))
-        return 0.5
-
-    scorer = Scorer({record.id: record}, PROTOCOLS, {"own": own})
-    candidates = [
-        Candidate(record.id, turn, protocol, "sft", 0, f"Hm {turn}.", "turn", 5)
-        for turn in (2, 4)
-        for protocol in ("kuaiagent", "hermes")
-    ]
-    for order in (candidates, candidates[::-1]):
-        seen.clear()
-        list(scorer(order))
-        together = seen[:]
-        seen.clear()
-        for one in order:
-            list(scorer([one]))
-        assert seen == together
-        for one, (messages, _, text) in zip(order, seen, strict=True):
-            assert (messages, text) == (record.messages[: one.turn], one.text)
-        assert len({reference for messages, reference, _ in seen if len(messages) == 2}) == 2
 
 
 GOLDS = [
@@ -143,22 +113,6 @@ def test_weights_that_need_gold_are_refused_where_a_prompt_has_none(dialog):
     for command in ("pairs", "grpo"):
         given = resolve.Given(files=("recipes/no-gold.yaml",))
         assert resolve.resolve(command, given).settings.weights == own
-
-
-@pytest.mark.parametrize(("record_id", "turn"), [("nobody", 2), (None, 3), (None, 99)])
-def test_a_candidate_of_no_step_is_refused(record_id, turn, dialog):
-    stray = Candidate(record_id or dialog.id, turn, "hermes", "sft", 0, "x", "turn", 5)
-    with pytest.raises(UserError, match=f"turn {turn}, which does not exist"):
-        list(Scorer({dialog.id: dialog}, PROTOCOLS, {})([stray]))
-
-
-def test_only_a_native_protocol_needs_the_template_of_the_model():
-    assert reading("hermes=2,react", "no-such-model") == {
-        name: PROTOCOLS[name] for name in ("hermes", "react")
-    }
-    for setting in ("chat", "hermes,chat", "chat,hermes"):
-        with pytest.raises(UserError, match="no-such-model"):
-            reading(setting, "no-such-model")
 
 
 @pytest.mark.parametrize(

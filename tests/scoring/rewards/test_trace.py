@@ -42,16 +42,6 @@ def test_only_a_call_that_failed_ran_out_of_time(result, failed, timed_out):
     assert trace_step(ASK, result, failed) == TraceStep(ASK, not failed, timed_out, result)
 
 
-def test_results_are_those_of_their_calls_in_any_order_and_a_call_without_one_was_not_made():
-    said = Message("assistant", "", (ASK, TELL))
-    results = [Message("tool", "2", (), "b"), Message("tool", "1", (), "a")]
-    steps = recorded_steps([said, *results, Message("assistant", "", (replace(ASK, id="c"),))])
-    assert [(step.call, step.result) for step in steps] == [(TELL, "2"), (ASK, "1")]
-    # what the data says of a call counts, whatever its words
-    marked = recorded_steps([said, *results], ["b"])
-    assert [step.ok for step in marked] == [False, True]
-
-
 @given(st.lists(st.sampled_from(["ok", "Error: x", '{"error": 1}', "Error: timeout"])))
 def test_each_result_is_one_step(results):
     messages = []

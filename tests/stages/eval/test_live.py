@@ -6,15 +6,10 @@ import pytest
 from support.shop import call, scripted, shop, tasks
 
 import agentlite
-from agentlite.config import resolve
-from agentlite.config.settings import RolloutSettings
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.engine import act
 from agentlite.environments.rollout import RolloutAnswer
-from agentlite.stages.eval.live import (
-    NOT_OF_A_ROLLOUT,
-)
 from agentlite.workspace import run_folder
 
 
@@ -151,54 +146,6 @@ def test_killed_at_any_turn_and_run_again_it_measures_the_same(models, monkeypat
     assert not [*(models / BASE / GOOD).glob("*.turns.jsonl")]
 
 
-BY_TURN = """
-    def get_turn_scores(self):
-        return [{"turn_right": float(len(self.cart) > turn)} for turn in range(2)]
-"""
-
-
-@pytest.mark.long
-def test_figures_by_turn_of_the_users_and_what_ended_the_rollouts(models):
-    """By hand: GOOD searches and buys, then buys again; TALKER is heard twice; one world ends at
-    the first purchase.
-    """
-    rows = tasks()
-    rows[0]["ends"] = True
-    shop(models, rows)
-    with (models / "shop.py").open("a", encoding="utf-8") as file:
-        file.write(BY_TURN)
-    result = evaluate(models, TALKER, GOOD, max_failures=0.5)
-    good, talker = (result.figures[name] for name in (GOOD, TALKER))
-
-    def seen(figures, turn):
-        metrics = figures["by"]["user_turn"][turn]["metrics"]
-        return {name: (one["mean"], one["count"]) for name, one in metrics.items()}
-
-    # the purchase that ended its world is no call: it has no result
-    assert seen(good, "1") == {
-        "calls_made": ((1 + 2 + 2 + 2) / 4, 4),
-        "tool_errors": (0.0, 4),
-        "turn_right": (1.0, 3),
-    }
-    assert seen(good, "2") == {
-        "calls_made": (1.0, 3),
-        "tool_errors": (0.0, 3),
-        "turn_right": (1.0, 3),
-    }
-    for turn in ("1", "2"):
-        assert seen(talker, turn) == {"calls_made": (0.0, 4), "turn_right": (0.0, 4)}
-    ended = {name: one["mean"] for name, one in good["endings"].items() if one["mean"]}
-    assert ended == {"ended_by_user": 0.75, "ended_by_world": 0.25}
-    assert {one["count"] for one in good["endings"].values()} == {4}
-    assert talker["endings"]["ended_by_user"]["mean"] == 1
-    for name in ("report.md", "report.html"):
-        text = (models / "run" / name).read_text(encoding="utf-8")
-        assert "By turn of the user" in text and "What ended the rollouts" in text
-        assert "1.75" in text and "75.0 %" in text  # a count, and a share
-    gated = evaluate(models, GOOD, gate="ended_by_world<=0.1", max_failures=0.5)
-    assert gated.failed and "ended_by_world" in gated.failed[0]
-
-
 @pytest.mark.long
 def test_bfcls_categories_come_together_in_the_figures_and_for_the_gate(models):
     run = str(models / "run")
@@ -235,17 +182,3 @@ def test_what_cannot_be_measured_is_refused(models, options, location, problem):
         evaluate(models, GOOD, **options)
     assert problem in found.value.problem and found.value.exit_code == 2
     assert location in (None, found.value.location)
-
-
-OF_THE_WORLD = {
-    "env": "shop.py:Other",
-    "split": "dev",
-    "extra_tools": 1,
-    "max_turns": 3,
-    "tool_model": "other",
-    "user_model": "other",
-    "user_turns": 3,
-}
-PLANNED = resolve.plain_settings(
-    RolloutSettings(env="shop.py:Shop", split="test", model="b"), NOT_OF_A_ROLLOUT
-)

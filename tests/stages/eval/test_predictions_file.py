@@ -3,11 +3,8 @@
 import json
 
 import pytest
-from msgspec.structs import replace
-from support.samples import TIME, WEATHER
 
-from agentlite.core.errors import UserError
-from agentlite.core.records import Call, Message, Record, Step
+from agentlite.core.records import Call, Step
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.predictions import ExternalAnswer, external_prediction
 from agentlite.stages.eval.predictions_file import missing, read_predictions_file
@@ -15,11 +12,6 @@ from agentlite.stages.eval.predictions_file import missing, read_predictions_fil
 HERMES = PROTOCOLS["hermes"]
 OSLO = Call("get_weather", {"city": "Oslo"})
 RIGHT = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
-
-
-def asked_once():
-    messages = (Message("user", "x"), Message("assistant", calls=(replace(OSLO, id="c0"),)))
-    return Record(messages=messages, tools=(WEATHER, TIME))
 
 
 def external(path, rows, dialog, steps=None):
@@ -109,28 +101,3 @@ def test_right_calls_are_right_in_whatever_shape_a_row_has_them(shape, words, tm
 def test_a_server_that_found_no_call_leaves_the_text_to_be_read(shape, expected, tmp_path, dialog):
     row = {"id": dialog.id, "turn": 2, **shape}
     assert list(external(tmp_path / "rows.jsonl", [row], dialog).values()) == [expected]
-
-
-@pytest.mark.parametrize(
-    ("shape", "problem"),
-    [
-        ({"calls": [FUNCTION], "tool_calls": OF_OPENAI}, 'both "calls" and "tool_calls"'),
-        ({"message": {"content": "a"}, "text": "b"}, 'both "message" and another "text"'),
-        (
-            {"message": {"content": "a"}, "tool_calls": OF_OPENAI},
-            'both "message" and another "tool_calls"',
-        ),
-        ({"message": "a"}, '"message" is not an object whose "content" is a text'),
-        ({"message": {"content": [{"text": "a"}]}}, '"message" is not an object whose "content"'),
-        ({"tool_calls": OF_OPENAI[0]}, '"tool_calls" is not a list'),
-        ({"tool_calls": [{"function": {"arguments": {}}}]}, "a call without a name"),
-        ({"tool_calls": [{"function": "f"}]}, "a call without a name"),
-        ({"text": None}, "no text and no calls"),
-        ({"text": 3, "calls": [FUNCTION]}, "no text and no calls"),
-    ],
-)
-def test_a_row_that_can_be_read_in_two_ways_is_refused(shape, problem, tmp_path, dialog):
-    path = tmp_path / "rows.jsonl"
-    with pytest.raises(UserError, match=problem) as refused:
-        external(path, [{"id": dialog.id, "turn": 2, **shape}], dialog)
-    assert refused.value.location == f"{path}:1" and refused.value.fix

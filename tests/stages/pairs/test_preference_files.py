@@ -8,7 +8,6 @@ import pytest
 
 from agentlite import prep
 from agentlite.config.settings import DpoSettings, PairsSettings
-from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
 from agentlite.core.records import PreferencePair, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.engine.dpo import Preference
@@ -148,32 +147,6 @@ def test_a_row_is_too_long_from_one_token_on_by_either_of_its_answers(
         )
         figures = pairs.run(settings, RunTarget(tmp_path / folder, "pairs", dry_run=True)).figures
         assert (figures["rejected"], figures["pairs"]) == (rejected, 1 - rejected)
-
-
-def test_more_rejects_than_allowed_end_the_run_with_its_rejects_on_disk(
-    take: Any, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match="2 of 4 rows rejected, 2 pairs left") as refused:
-        take([row(0), {"prompt": "a"}, {"prompt": "b"}, row(1)])
-    assert refused.value.exit_code == REJECTS and "--max-rejects 0.5" in refused.value.fix
-    assert Path(refused.value.location).exists()
-    with pytest.raises(UserError, match="2 of 2 rows rejected, 0 pairs left"):
-        take([{"prompt": "a"}, {"prompt": "b"}], max_rejects=1.0)
-
-
-def test_the_same_command_is_up_to_date_and_other_rows_are_another_plan(take: Any) -> None:
-    assert take([row(0)], dry_run=True).figures == {
-        "folder": "new",
-        "read": 1,
-        "rejected": 0,
-        "steps": 1,
-        "pairs": 1,
-    }
-    assert take([row(0)]).status == "done"
-    assert take([row(0)]).status == "up to date"
-    with pytest.raises(UserError, match="preferences") as refused:
-        take([row(1)])
-    assert refused.value.exit_code == OTHER_PLAN
 
 
 @pytest.fixture

@@ -115,15 +115,6 @@ def test_weights_of_what_is_counted_choose_the_shorter_way(tmp_path, rollout):
     assert counts == {"env=1": 4, "failed_calls=-1": 4} and grid.status == "compared"
 
 
-def test_rollouts_that_score_the_same_or_say_the_same_make_no_pair(tmp_path, rollout, capsys):
-    rollout(1)
-    for _ in range(2):  # made, and up to date
-        result = pairs(tmp_path)
-        assert result.figures["pairs"] == 0 and sum(result.figures["no_pair"].values()) == 4
-        assert result.next == ""
-        assert "no pair was made (failed 4). To get some, " in capsys.readouterr().err
-
-
 def test_rollouts_whose_results_differ_before_they_part_have_no_prompt_in_common(tmp_path, rollout):
     shop(tmp_path, tasks(changes=True))
     rollout(2)
@@ -147,21 +138,6 @@ def test_a_mistake_is_refused(tmp_path, rollout, options, problem):
     with pytest.raises(UserError) as found:
         pairs(tmp_path, **options)
     assert problem in found.value.problem and found.value.exit_code == 2
-
-
-def test_a_second_run_is_up_to_date_and_another_rule_is_another_plan(tmp_path, rollout):
-    rollout(2)
-    pairs(tmp_path)
-    first = (tmp_path / "run/pairs/pairs.jsonl").read_bytes()
-    assert pairs(tmp_path).status == "up to date"
-    for other in ({"weights": {"turns": -0.1}}, {"max_length": 1000}):
-        with pytest.raises(UserError) as found:
-            pairs(tmp_path, **other)
-        assert found.value.exit_code == 3
-    assert (tmp_path / "run/pairs/pairs.jsonl").read_bytes() == first
-    stats = json.loads((tmp_path / "run/pairs/stats.json").read_bytes())
-    assert {name for name, weight in stats["weights"].items() if weight} == {"env"}
-    assert {"turns", "failed_calls", "tool_errors", "timeout"} <= {*stats["weights"]}
 
 
 OWN = """
