@@ -18,7 +18,7 @@ class Stage(NamedTuple):
 
 STAGES = {
     "prep": Stage(
-        "Check dialogs, leave out duplicates, and split the rest into train, dev and test.",
+        "Check dialogs and split them into train, dev and test.",
         """
 agentlite prep dialogs.jsonl
 agentlite prep bfcl:simple_python,multiple,irrelevance --show 2
@@ -31,7 +31,7 @@ cat rows.jsonl | agentlite prep - --run runs/weather --json
         other_names="prepare preprocess process data",
     ),
     "retriever": Stage(
-        "Train a model that finds the right tools among many, and build its index.",
+        "Train a model that finds the right tools among many.",
         """
 agentlite retriever
 agentlite retriever --tools agent_tools.jsonl --num-epochs 5 --json
@@ -40,7 +40,7 @@ agentlite retriever --max-steps 0 --out untrained
 """,
     ),
     "sft": Stage(
-        "Train an adapter on the assistant's answers and calls in the records.",
+        "Train an adapter on the assistant's answers and calls.",
         """
 agentlite sft
 agentlite sft --model Qwen/Qwen2.5-1.5B-Instruct --profile rtx4090
@@ -51,7 +51,7 @@ agentlite sft --out sft-r64 --lora-r 64 --set sft.trl.weight_decay=0.01
         torchrun=True,
     ),
     "pairs": Stage(
-        "Sample several answers at every step, score them, and pair the best with the worst.",
+        "Sample answers at every step, score them, and pair them.",
         """
 agentlite pairs -n 8 --gold
 agentlite pairs --from pairs --weights tool_accuracy=.5 --out pairs-b
@@ -64,7 +64,7 @@ cat prompts.jsonl | agentlite pairs --data - --model sft --json
         candidates="candidates.jsonl",
     ),
     "dpo": Stage(
-        "Train an adapter to prefer the chosen answers of pairs to the rejected ones.",
+        "Train an adapter to prefer chosen answers to rejected ones.",
         """
 agentlite dpo
 agentlite dpo --data pairs-b --out dpo-b --beta 0.3
@@ -74,7 +74,7 @@ agentlite dpo --loss-type ipo --out dpo-ipo
         torchrun=True,
     ),
     "grpo": Stage(
-        "Train an adapter on its own answers, each scored against the others of its group.",
+        "Train an adapter on its own answers, scored in groups.",
         """
 agentlite grpo
 agentlite grpo --model dpo --out grpo-2 --weights exact=1,task_completion=0
@@ -86,7 +86,7 @@ agentlite grpo --env shop.py:Shop --tasks tasks.jsonl --credit turn
         candidates="rollouts.jsonl",
     ),
     "distill": Stage(
-        "Train an adapter to go on as a teacher does, at every token of its own answers.",
+        "Train an adapter to go on as a teacher does.",
         """
 agentlite distill
 agentlite distill --model smollm2-135m --teacher dpo --out distill-dpo
@@ -97,7 +97,7 @@ agentlite distill --lmbda 0 --top-k 64
         trains=True,  # not under torchrun: it samples while it trains
     ),
     "rollout": Stage(
-        "Let a model act in an environment: it calls tools, reads results and talks to a user.",
+        "Let a model act in an environment: it calls tools.",
         """
 agentlite rollout --env shop.py:Shop --tasks tasks.jsonl
 agentlite rollout --env bfcl:multi_turn_base --limit 20 --temperature 0
@@ -106,7 +106,7 @@ agentlite rollout --env shop.py:Shop --tasks tasks.jsonl --model dpo -n 4
         other_names="env environment agent simulate trajectories",
     ),
     "make": Stage(
-        "Make training dialogs from tools alone: calls that were carried out, with words for them.",
+        "Make training dialogs from tools alone.",
         """
 agentlite make dialogs --env shop.py:Shop -n 500
 agentlite make dialogs --env 'mcp:python server.py' --shares single=1,long=1
@@ -118,7 +118,7 @@ agentlite make templates --help
         other_names="synthesize synthetic dialogs",
     ),
     "queries": Stage(
-        "Let a model write new queries like those that there are, without copies and leaks.",
+        "Let a model write new queries, without copies and leaks.",
         """
 agentlite make queries --endpoint $URL --model NAME -n 500
 agentlite make queries --queries texts.jsonl --endpoint $URL --model NAME
@@ -129,7 +129,7 @@ agentlite pairs --data runs/default/queries/queries.jsonl
         under="make",
     ),
     "templates": Stage(
-        "Let a model write prompt templates, and keep those that are better than known protocols.",
+        "Let a model write prompt templates, and keep the better ones.",
         """
 agentlite make templates --endpoint $URL --model NAME
 agentlite make templates --endpoint $URL --model NAME -n 20 --epsilon 0.2
@@ -140,7 +140,7 @@ agentlite prep dialogs.jsonl --protocol hermes,runs/default/templates
         under="make",
     ),
     "eval": Stage(
-        "Ask models at every step of the test records, score their answers, and compare them.",
+        "Ask models at every test step, score and compare them.",
         """
 agentlite eval
 agentlite eval --model smollm2-135m --model sft
@@ -152,7 +152,7 @@ agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft
         other_names="evaluate evaluation test bench benchmark",
     ),
     "ablate": Stage(
-        "Train and evaluate every combination of reward weights and settings, and compare them.",
+        "Train and compare every combination of weights and settings.",
         """
 agentlite ablate --grid grids/rewards.yaml --dry-run
 agentlite ablate --grid grids/rewards.yaml --by dpo

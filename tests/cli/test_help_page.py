@@ -253,5 +253,5 @@ def test_the_choices_are_what_there_is():
 
 
 def test_the_first_page_fits_60_lines():
-    shown = CliRunner().invoke(group, ["--help"], prog_name="agentlite", terminal_width=100)
+    shown = CliRunner().invoke(group, ["--help"], prog_name="agentlite", terminal_width=80)
     assert len(shown.output.splitlines()) <= 60

@@ -11,7 +11,7 @@ class OtherCommand(NamedTuple):
 
 OTHERS = {
     "init": OtherCommand(
-        "Make a folder to start from: sample dialogs, settings with comments, a README.",
+        "Make a folder to start from: sample dialogs, settings, a README.",
         """
 agentlite init home
 cd home && agentlite prep data.jsonl && agentlite sft && agentlite eval
@@ -19,7 +19,7 @@ cd home && agentlite prep data.jsonl && agentlite sft && agentlite eval
         "new create start",
     ),
     "doctor": OtherCommand(
-        "Check this machine: what it can train, what is missing, and how to fix it.",
+        "Check this machine: what it can train, and what to fix.",
         """
 agentlite doctor
 agentlite doctor --json | jq '.findings[] | select(.state != "ok")'
@@ -27,7 +27,7 @@ agentlite doctor --json | jq '.findings[] | select(.state != "ok")'
         "check info",
     ),
     "plan": OtherCommand(
-        "Calculate the memory, time and disk that a command needs, without running it.",
+        "Calculate the memory, time and disk that a command needs.",
         """
 agentlite plan --model Qwen/Qwen2.5-7B-Instruct --fit 12GB
 agentlite plan --command grpo --profile rtx4090 --set grpo.group_size=8
@@ -37,7 +37,7 @@ agentlite plan --sweep
         "estimate memory",
     ),
     "runs": OtherCommand(
-        "List the stages of a workspace with their state, result, size and age; free disk space.",
+        "List the stages of a workspace with their state, result and size.",
         """
 agentlite runs
 agentlite runs runs/* --json
@@ -46,7 +46,7 @@ agentlite runs --rm sft
         "list ls status",
     ),
     "report": OtherCommand(
-        "Say the result of a workspace in words, and open its report in the browser.",
+        "Say the result of a workspace, and open its report.",
         """
 agentlite report
 agentlite report --run runs/weather --no-browser
@@ -55,7 +55,7 @@ agentlite report --json | jq -r '.sentences[][]'
         "open show view html",
     ),
     "chat": OtherCommand(
-        "Talk to a model, and answer its calls: by hand, from a file or with Python functions.",
+        "Talk to a model, and answer its calls.",
         """
 agentlite chat sft --tools tools.json
 agentlite chat sft --tools tools.json --exec tools.py
@@ -64,7 +64,7 @@ agentlite chat sft --tools tools.json --replay dialog.jsonl --json
         "generate infer inference ask talk",
     ),
     "export": OtherCommand(
-        "Write a model for other programs: merged weights, GGUF, Ollama, or only the adapter.",
+        "Write a model for other programs: merged weights, GGUF or Ollama.",
         """
 agentlite export sft --merged weather-model
 agentlite export sft --gguf weather.gguf --llama-cpp ~/llama.cpp
