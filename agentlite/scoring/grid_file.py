@@ -5,7 +5,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from agentlite.config.settings import COMMANDS
 from agentlite.config.yaml_errors import yaml_error
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import plain
@@ -59,7 +58,7 @@ def read_grid_file(path: Path) -> GridFile:
         return GridFile(_entries(loader, node, path) if node and not _is_empty(node) else [])
     except OSError as error:
         raise UserError(f"cannot read the grid: {error.strerror}.", location=str(path)) from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise yaml_error(path, error) from error
 
 
@@ -120,10 +119,6 @@ def _refuse_other(name: object, weights: object, path: Path) -> None:
     if isinstance(weights, dict | None):
         return
     location = f"{path}, {name}"
-    command, dot, _ = str(name).partition(".")
-    if dot and command in COMMANDS:
-        fix = f"Put it under `settings`:\n  settings:\n    {name}: {plain(weights)[:SHOWN]}"
-        raise UserError("is a setting, and stands with the weightings.", fix, location=location)
     problem = f"{plain(weights)[:SHOWN]} is not a mapping of components to weights."
     raise UserError(problem, HOW, location=location)
 

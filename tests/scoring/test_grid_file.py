@@ -81,7 +81,6 @@ def test_a_grid_of_settings_alone_has_no_weightings_to_compare(tmp_path: Path) -
         ("text", 'holds "text" in place of a weighting.\nA grid maps'),
         ("weights: [a]", 'holds "a" in place of a weighting.\nA grid maps'),
         ("weights: 3\nby: dpo", "holds 3 in place of a weighting.\nA grid maps"),
-        ("dpo.beta: [1, 2]", "is a setting, and stands with the weightings.\nPut it under"),
         ("a: {}\nweights: [b]\nc: 3", "is not a section of a grid"),
         ("a: 3", "3 is not a mapping of components to weights"),
         ("x.y: 3", "3 is not a mapping of components to weights"),

@@ -23,7 +23,6 @@ from agentlite.scoring.metrics.rater_agreement import agreement
 COLUMNS = ["row", "question", "reference", "answer", "score", "remark"]
 LONGEST = 30_000  # a cell of the usual programs holds 32,767 characters
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run a cell that begins so
-MOST_CELL = 1 << 20
 DELIMITERS = ",;\t"
 
 
@@ -59,16 +58,8 @@ def key_path(sheet: Path) -> Path:
 def write_sheet(answers: Mapping[str, Sequence[Item]], sheet: Path, seed: int) -> None:
     """One row for each answer of each model, in an order that tells nothing; copy it for each
     rater, not the key.
-
-    Raises UserError where a model answers one item twice.
     """
     shown = {(item.name, model): item for model, given in answers.items() for item in given}
-    if len(shown) < sum(map(len, answers.values())):
-        raise UserError(
-            "a model has two answers of one name.",
-            "Give each its own name.",
-            location=str(sheet),
-        )
     order = sorted(shown)
     random.Random(seed).shuffle(order)
     mark = digest(canonical([seed, [[*name, *shown[name]] for name in order]]))[
@@ -176,28 +167,22 @@ def _rows(sheet: Path) -> Iterator[tuple[str, dict[str, str]]]:
     text = _text(sheet)
     heading = text.partition("\n")[0]
     delimiter = max(DELIMITERS, key=heading.count)
-    csv.field_size_limit(max(MOST_CELL, csv.field_size_limit()))
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     names: list[str] = []
     begins = 1
-    try:
-        for cells in reader:
-            place, begins = f"{sheet}:{begins}", reader.line_num + 1
-            if not names:
-                names = [name.strip().lower() for name in cells]
-                if not {"row", "score"} <= set(names):
-                    raise UserError(
-                        "the columns row and score are not there.",
-                        "Leave the first line as it was written.",
-                        location=place,
-                    )
-            elif any(cell.strip() for cell in cells):
-                cells += [""] * (len(names) - len(cells))
-                yield place, dict(zip(names, cells, strict=False))
-    except csv.Error as error:
-        raise UserError(
-            f"not a CSV file ({error}).", "Save the sheet as CSV.", location=f"{sheet}:{begins}"
-        ) from error
+    for cells in reader:
+        place, begins = f"{sheet}:{begins}", reader.line_num + 1
+        if not names:
+            names = [name.strip().lower() for name in cells]
+            if not {"row", "score"} <= set(names):
+                raise UserError(
+                    "the columns row and score are not there.",
+                    "Leave the first line as it was written.",
+                    location=place,
+                )
+        elif any(cell.strip() for cell in cells):
+            cells += [""] * (len(names) - len(cells))
+            yield place, dict(zip(names, cells, strict=False))
 
 
 def _text(sheet: Path) -> str:

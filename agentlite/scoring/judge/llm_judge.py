@@ -9,9 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.core.endpoint_pool import Question, ask_all
-from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint, Message, Reply, check
-from agentlite.core.plain_words import misfit
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import Appender, read_rows, write_rows
 from agentlite.rendering.protocol import json_object
@@ -106,16 +104,13 @@ def judge(
     """
     check(endpoint, "--judge")
     requests = {item.name: messages(item) for item in items}
-    if len(requests) < len(items):
-        twice = Counter(item.name for item in items).most_common(1)[0][0]
-        raise UserError(f"two answers to judge are named {twice}.", "Give each a name of its own.")
     keys = {
         name: digest(canonical([endpoint.address, endpoint.model, request, parameters]))
         for name, request in requests.items()
     }
     with Appender(cache):  # makes the file, or cuts a torn line
         pass
-    rows = list(_read(cache))
+    rows = [msgspec.convert(row, JudgeVerdict) for row in read_rows(cache)]
     if not leave_out and any(verdict.is_missing for verdict in rows):
         rows = [verdict for verdict in rows if not verdict.is_missing]
         write_rows(cache, map(msgspec.structs.asdict, rows))
@@ -186,18 +181,6 @@ def _shown(text: str) -> str:
         return text
     half = LONGEST // 2
     return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
-
-
-def _read(cache: Path) -> Iterator[JudgeVerdict]:
-    for number, row in enumerate(read_rows(cache), 1):
-        try:
-            yield msgspec.convert(row, JudgeVerdict)
-        except msgspec.ValidationError as error:
-            raise UserError(
-                f"not a verdict of a judge ({misfit(error)}).",
-                "Delete the file: all is asked again.",
-                location=f"{cache}:{number}",
-            ) from error
 
 
 def _verdicts(

@@ -89,7 +89,7 @@ def _numbered(path: Path) -> Iterator[tuple[int, Row]]:
             continue
         try:
             row = json.loads(line)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise UserError(
                 f"is not JSON: {error}.", f"A row: {SHAPE}.", location=f"{path}:{number}"
             ) from error
@@ -126,10 +126,6 @@ def _external_answer(row: Row, where: str) -> ExternalAnswer:
     row = _with_message(row, where)
     text = row.get("text")
     named = [name for name in CALLS if row.get(name) is not None]
-    if len(named) > 1:
-        raise UserError(
-            f'has both "{named[0]}" and "{named[1]}".', "Keep one of the two.", location=where
-        )
     if not isinstance("" if text is None else text, str) or (text is None and not named):
         raise UserError("has no text and no calls.", f"A row: {SHAPE}.", location=where)
     calls = _calls(row[named[0]], named[0], where) if named else None
@@ -139,7 +135,7 @@ def _external_answer(row: Row, where: str) -> ExternalAnswer:
 
 
 def _with_message(row: Row, where: str) -> Row:
-    """The row with the words and calls of its message. Raises UserError where it has its own."""
+    """The row with the words and calls of its message."""
     message = row.get("message")
     if message is None:
         return row
@@ -150,11 +146,6 @@ def _with_message(row: Row, where: str) -> Row:
             location=where,
         )
     given = {"text": message.get("content") or "", **{name: message.get(name) for name in CALLS}}
-    both = next((name for name in given if row.get(name) and row[name] != given[name]), None)
-    if both:
-        raise UserError(
-            f'has both "message" and another "{both}".', "Keep one of the two.", location=where
-        )
     return {**row, **{name: value for name, value in given.items() if value is not None}}
 
 

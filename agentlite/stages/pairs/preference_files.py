@@ -1,6 +1,5 @@
 """Files of preference rows -> the same folder as after sampling, without candidates and scores."""
 
-import re
 import shlex
 from collections import Counter
 from io import BytesIO
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.config import resolve
-from agentlite.config.settings import PairsSettings, fields
+from agentlite.config.settings import PairsSettings
 from agentlite.core import console
 from agentlite.core.errors import REJECTS, RowError, UserError
 from agentlite.core.records import PreferencePair, Record, Side, from_row, to_row
@@ -42,7 +41,6 @@ PREFERRED = "preferred"  # stands for a model's name: nobody knows which one ans
 SETTINGS = ("preferences", "model", "max_length", "max_rejects")
 HELD_OUT_SPLITS = ("dev", "test")
 LEAK = "F331"
-OPTION, CLAUSE_END = re.compile(r"(?<![\w-])--[a-z][a-z-]*"), re.compile(r"(?<=[.;]) ")
 
 
 class HeldOutRecords(NamedTuple):
@@ -186,19 +184,12 @@ def _read(
                         found.pairs.append(pair)
                         found.records[pair.record_id] = preference.record
             except RowError as error:
-                content, hint = raw.content.removesuffix(b"\n"), _hint(error)
+                content = raw.content.removesuffix(b"\n")
+                hint = error.hint or CODES[error.code].hint
                 found.rejects.append(
                     Reject(raw.location, content, error.code, error.reason, 0, hint, error.at)
                 )
     return found._replace(read=read)
-
-
-def _hint(error: RowError) -> str:
-    """The hint for a row without the clauses that name an option which only prep has."""
-    own = {f"--{name.replace('_', '-')}" for name in fields("pairs")}
-    clauses = CLAUSE_END.split(error.hint or CODES[error.code].hint)
-    kept = " ".join(one for one in clauses if own.issuperset(OPTION.findall(one))).rstrip(";. ")
-    return f"{kept[0].upper()}{kept[1:]}." if kept else "Correct the row."
 
 
 def _pair(
