@@ -26,7 +26,6 @@ from agentlite.scoring.metrics.tool_f1 import AnsweredStep, count
 from agentlite.scoring.predictions import (
     ExternalAnswer,
     answered,
-    difficulty,
     external_prediction,
     predicted,
     prompt_key,
@@ -85,23 +84,6 @@ def with_calls(count, **changes):
     calls = tuple(Call("get_weather", {"city": "Oslo"}, f"c{n}") for n in range(count))
     messages = (Message("user", "x"), Message("assistant", calls=calls))
     return Record(messages=messages, tools=(WEATHER, TIME), **changes)
-
-
-@pytest.mark.parametrize(
-    ("count", "expected"),
-    [(0, "no call"), (1, "1 call"), (2, "2-4 calls"), (4, "2-4 calls"), (5, "5+ calls")],
-)
-def test_a_record_is_as_difficult_as_it_says_or_as_its_expected_calls_are_many(count, expected):
-    assert difficulty(with_calls(count)) == expected
-    assert difficulty(with_calls(count, meta={"level": "hard"})) == "hard"
-    assert difficulty(with_calls(count, meta={"level": "b", "difficulty": "a"})) == "a"
-    assert difficulty(with_calls(count, meta={"difficulty": 3})) == expected
-    once = with_calls(count)
-    again = replace(
-        once, messages=(*once.messages, Message("user", "y"), with_calls(1).messages[1])
-    )
-    all_turns = {0: "1 call", 1: "2-4 calls", 2: "2-4 calls", 4: "5+ calls", 5: "5+ calls"}
-    assert difficulty(again) == all_turns[count]
 
 
 def test_answers_to_other_prompts_or_steps_are_left_out_and_a_torn_line_is_cut(tmp_path, dialog):

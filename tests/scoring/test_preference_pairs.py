@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.unknown_arguments import RECORD
 
-from agentlite.config.resolve import parse_weights
-from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, Candidate, Score, Step
 from agentlite.rendering import Prompt
 from agentlite.scoring.preference_pairs import (
@@ -97,12 +95,6 @@ def test_a_pair_never_says_the_same_twice_keeps_the_margin_and_chooses_somebody_
         assert pair.chosen.text.strip() and pair.chosen.text.strip() != pair.rejected.text.strip()
         assert round(pair.margin, 9) >= rule.margin and round(pair.margin, 9) > 0
         assert pair.rejected.model != GOLD
-
-
-def test_of_equal_candidates_the_first_sample_is_taken_whichever_model_said_it():
-    best = [said(text, model, exact=1.0) for text, model in (("x", "z"), ("y", "b"), ("w", "a"))]
-    worst = [said(text, model) for text, model in (("p", "z"), ("q", "a"))]
-    assert only_pair([*best, *worst]) == ("x", "p")
 
 
 @given(steps_of, weights_of, rules)
@@ -225,14 +217,6 @@ def test_balance_evens_out_the_lengths_of_all_pairs_so_far():
     assert leans(True) == [-2, 3, -2, 3, -2]  # -2, 1, -1, 2 and 0 together
 
 
-def test_a_pair_whose_chosen_text_stays_the_same_is_not_flipped():
-    step = [said("a", exact=1, mine=0), said("a ", exact=0, mine=1), said("b", exact=0, mine=0)]
-    rows = compare_weightings(
-        grouped(step), {"exact": {"exact": 1.0}, "mine": {"mine": 1.0}}, PairRule()
-    )
-    assert [(row.pairs, row.flipped) for row in rows] == [(1, 0), (1, 0)]
-
-
 # a right answer by a detour, and a quick one that is wrong
 TWO_TASTES = [said("right", exact=1, efficiency=0.2), said("quick", exact=0, efficiency=1)]
 
@@ -331,24 +315,6 @@ def test_the_report_sets_calling_beside_abstaining_where_a_call_is_due_and_where
         "(n = 1); where no call is expected, abstaining earns 1.00 on average (n = 1) and calling "
         "-0.50 (n = 1)."
     )
-
-
-def test_weights_in_words_are_read_and_a_mistake_is_shown():
-    assert parse_weights("tool_accuracy=.5, efficiency=0,wrong_tool=-.3", "") == {
-        "tool_accuracy": 0.5,
-        "efficiency": 0.0,
-        "wrong_tool": -0.3,
-    }
-    for text, told in (
-        ("efficiency=half", "'half' is not a number"),
-        ("efficiency", "'efficiency' has no ="),
-    ):
-        with pytest.raises(UserError, match=told) as error:
-            parse_weights(text, "--weights")
-        assert (error.value.exit_code, error.value.location) == (2, "--weights")
-
-
-ODD = ["", 'a "quote"\n', "中\u2028", "half a pair: \ud83d"]
 
 
 def test_a_step_whose_arguments_are_not_known_has_no_gold_candidate():

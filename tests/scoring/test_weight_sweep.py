@@ -9,7 +9,7 @@ from agentlite.scoring.preference_pairs import (
     build_pairs,
     group,
 )
-from agentlite.scoring.weight_sweep import compare_weightings, report_components
+from agentlite.scoring.weight_sweep import report_components
 
 
 def grouped(*steps):
@@ -68,26 +68,3 @@ def test_a_pair_names_both_sides_with_their_totals():
     chosen, rejected = pair.chosen, pair.rejected
     assert (chosen.text, chosen.ended, chosen.model, chosen.sample) == ("b", "turn", "sft", 1)
     assert (chosen.total, rejected.total, pair.margin) == (0.75, 0.25, 0.5)
-
-
-def test_a_weighting_is_compared_with_the_first_one_step_by_step():
-    """One step has the same pair under both, one has another chosen text, two have a pair only
-    under the second, and one only under the first.
-    """
-    totals = {"same": (1, 0, 1, 0), "flipped": (1, 0, 0, 1), "lost": (1, 0, 0.5, 0.5)}
-    steps = [*totals.values(), (0.5, 0.5, 1, 0), (0.5, 0.5, 0, 1)]
-    groups = grouped(
-        *([said("a", exact=a, other=c), said("b", exact=b, other=d)] for a, b, c, d in steps)
-    )
-    weightings = {"first": {"exact": 1.0}, "second": {"other": 1.0}, "again": {"exact": 0.5}}
-    rows = compare_weightings(groups, weightings, PairRule())
-    assert [
-        (row.name, row.steps, row.pairs, row.flipped, row.gained, row.lost) for row in rows
-    ] == [
-        ("first", 5, 3, 0, 0, 0),
-        ("second", 5, 4, 1, 2, 1),
-        ("again", 5, 3, 0, 0, 0),
-    ]
-    assert [row.mean_margin for row in rows] == [1.0, 1.0, 0.5]
-    assert (rows[1].chosen["other"], rows[1].rejected["other"]) == (1.0, 0.0)
-    assert (rows[1].chosen["exact"], rows[1].rejected["exact"]) == (0.5, 0.5)
