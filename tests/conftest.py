@@ -11,7 +11,7 @@ import pytest
 import tiny
 from hypothesis import settings
 from support import no_disk_waits, processes, shared_tokenizers, without_torch
-from support.examples import ALL, QUICK, TURN, examples
+from support.examples import ALL, QUICK, examples
 from support.samples import OSLO, TIME, WEATHER, WEATHER_TOOL, with_template
 
 from agentlite.core.records import Call, Message, Record
@@ -36,10 +36,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--gpu-model", default="smollm2-135m", help="a folder: what tests/gpu train [smollm2-135m]"
     )
-
-
-def pytest_report_header() -> str:
-    return "sweeps: whole" if ALL else f"sweeps: in part; the same ones: AGENTLITE_TEST_TURN={TURN}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

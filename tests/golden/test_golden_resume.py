@@ -33,18 +33,20 @@ def words(options: dict[str, Any]) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize("moment", ["log 3", "save 4"])
 @pytest.mark.parametrize("name", TRAINERS)
-def test_a_kill_changes_no_byte(name: str, tiny_run: Path, tiny_model: Path) -> None:
+def test_a_kill_changes_no_byte(name: str, moment: str, tiny_run: Path, tiny_model: Path) -> None:
     command, options = TRAINERS[name]
     options = {**STEPS, "model": str(tiny_model), "learning_rate": 1e-2, **options}
     reward = f"{tiny_run / 'reward.py'}:even"
     scored = {"rewards": (reward,)} if command == "grpo" else {}
     getattr(agentlite, command)(run=str(tiny_run), out=f"whole-{name}", **options, **scored)
-    options |= {"run": str(tiny_run), "out": f"killed-{name}"}
+    killed_out = f"killed-{name}-{moment[:3]}"
+    options |= {"run": str(tiny_run), "out": killed_out}
     killer = ROOT / "tests/support/kill_at.py"
     arguments = [
         str(killer),
-        "log 3",
+        moment,
         command,
         *words(options),
         *words(dict.fromkeys(scored, reward)),
@@ -53,6 +55,6 @@ def test_a_kill_changes_no_byte(name: str, tiny_run: Path, tiny_model: Path) -> 
         [sys.executable, *arguments], env=environment(), capture_output=True, server="torch"
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert not (tiny_run / f"killed-{name}/adapter").exists()
+    assert not (tiny_run / f"{killed_out}/adapter").exists()
     getattr(agentlite, command)(**options, **scored)
-    assert weights(tiny_run, f"killed-{name}") == weights(tiny_run, f"whole-{name}")
+    assert weights(tiny_run, killed_out) == weights(tiny_run, f"whole-{name}")

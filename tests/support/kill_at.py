@@ -6,25 +6,10 @@ others die with it.
 """
 
 import os
-import random
 import signal
 import sys
 from pathlib import Path
 from typing import Any
-
-
-def moments() -> list[str]:
-    """Three random ones of a run of six steps: a step is logged, or its checkpoint is all but
-    whole. All with --all.
-    """
-    every = [f"log {step}" for step in range(1, 6)] + ["save 2", "save 4"]
-    whole = os.environ.get("AGENTLITE_TEST_ALL")  # a script finds no support.examples
-    return every if whole else random.SystemRandom().sample(every, 3)
-
-
-def moment_behind_a_checkpoint() -> str:
-    """For a test of one moment: before the first checkpoint there is nothing to come back to."""
-    return random.SystemRandom().choice(["log 3", "log 4", "log 5", "save 4"])
 
 
 def die_at(moment: str) -> None:
