@@ -129,12 +129,12 @@ class _Place(NamedTuple):
 
 
 def files_of(evaluation: Evaluation) -> list[RolloutFile]:
-    """Of each model those that are as it left them."""
+    """Of each model those that are as it left them. Samples beside recorded dialogs are answers."""
     return [
         RolloutFile(name, model.folder / file, file == SAMPLES)
         for name, model in evaluation.models.items()
         for file in (FILE, SAMPLES)
-        if model.is_as_left(file)
+        if model.is_as_left(FILE) and model.is_as_left(file)
     ]
 
 

@@ -65,6 +65,8 @@ def read(row: dict[str, Any]) -> Record:
             "alone, give the file as --tools)",
         )
     example, tool = examples[0], declared(row)
+    if not isinstance(example, dict):
+        raise RowError("E201", f"an example is {example!r:.60}, not an object")
     given = arguments_of({"name": tool.name, **rest(example, "instruction", "expected_output")})
     arguments = without_filled(example, given, tool)
     call = Call(tool.name, arguments, "call_0")
