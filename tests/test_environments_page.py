@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.faulty_server import FaultyServer
 from support.processes import agentlite
 from support.samples import ROOT
+from support.scripted_server import ScriptedServer
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 PAGE = (ROOT / "docs/environments.md").read_text(encoding="utf-8")
@@ -59,12 +59,12 @@ def run(line: str, folder: Path, model: Path) -> None:
 
 
 def test_the_commands_of_the_shop_run(tiny_model: Path, folder: Path) -> None:
-    server = FaultyServer()  # answers words to everything
+    server = ScriptedServer(lambda body: "It rains.")
     try:
         for line in lines_of(SHOP)[1:]:
             if not any(part in line for part in NEEDS_A_MODEL):
                 run(line.replace(PAGES_SERVER, server.url), folder, tiny_model)
-        assert server.asked
+        assert server.bodies
     finally:
         server.close()
 

@@ -109,28 +109,6 @@ def test_of_all_sources_the_strongest_one_wins_whichever_of_them_speak(folder, i
         assert found.trl == {**shared, **named}, sources
 
 
-@pytest.mark.parametrize("strongest", range(len(SOURCES)))
-def test_the_shell_and_python_agree_on_who_wins(folder, strongest, monkeypatch):
-    """The strongest source speaks, and so do all that are weaker."""
-    sources = SOURCES[: strongest + 1]
-    given = given_by(sources, folder)
-    words = ["sft", "--print-config", "--profile", given.profile]
-    words += [word for text in given.sets for word in ("--set", text)]
-    words += [word for file in given.files for word in ("--config", file)]
-    words += [word for key, value in given.flags.items() for word in (f"--{key}", value)]
-    words = [word.replace("--batch_size", "--batch-size") for word in words]
-    shown = CliRunner().invoke(group, words).stdout.splitlines()
-    (line,) = (line.split() for line in shown if line.strip().startswith("batch_size:"))
-    name = SOURCES[strongest]
-    assert (line[1], " ".join(line[3:])) == (str(VALUES[name]), ORIGINS[name])
-
-    monkeypatch.setattr(api, "execute", lambda command, settings, target: settings)
-    found: Any = agentlite.sft(
-        config=given.files, set=given.sets, profile=given.profile, **given.flags
-    )
-    assert found.batch_size == VALUES[name]
-
-
 @pytest.mark.parametrize(
     ("flag", "variable", "folder_used"),
     [
@@ -181,25 +159,6 @@ def test_a_typo_in_any_section_of_a_file_is_refused_by_every_command(folder, fil
         assert resolve.resolve(command, given).settings.seed == (section == command)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("sft: 3\n", "must hold one section per command"),
-        ("sft: {seed: 1}\nprep: 3\n", "must hold one section per command"),
-        ("- sft\n", "must hold one section per command"),
-        ("stf: {seed: 1}\n", "no command 'stf'. Did you mean 'sft'"),
-        ("sft: {seed: 1\n", "invalid YAML"),
-        ("sft: {zzz: 1}\n", r"no setting 'sft.zzz'. `agentlite sft --print-config` lists them all"),
-    ],
-)
-def test_a_file_that_holds_no_sections_is_refused_by_its_name(folder, text, message):
-    (folder / "mine.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=message) as refused:
-        resolve.resolve("sft", Given(files=("mine.yaml",), profile="bare"))
-    place = "mine.yaml:1" if message == "invalid YAML" else "mine.yaml"
-    assert (refused.value.location, refused.value.exit_code) == (place, 2)
-
-
 @pytest.mark.parametrize("key", ["hub_token", "push_to_hub_token", "token", "use_auth_token"])
 @pytest.mark.parametrize("mapping", ["trl", "peft"])
 def test_no_secret_gets_into_a_plan(folder, key, mapping):
@@ -207,18 +166,6 @@ def test_no_secret_gets_into_a_plan(folder, key, mapping):
         resolve.resolve("sft", Given(sets=(f"sft.{mapping}.{key}=hf_x",), profile="bare"))
     assert refused.value.location == f"sft.{mapping}.{key}"
     assert "hf_x" not in str(refused.value)
-
-
-@pytest.mark.parametrize("name", ["same.yaml", "sub/same.yaml"])
-def test_a_file_of_the_user_hides_a_shipped_one_of_that_name(folder, name):
-    shipped = folder.parent / "profiles" / name
-    shipped.parent.mkdir(exist_ok=True)
-    shipped.write_text("sft: {seed: 1}\n", encoding="utf-8")
-    given = Given(files=(name,), profile="bare")
-    assert resolve.resolve("sft", given).settings.seed == 1
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_text("sft: {seed: 2}\n", encoding="utf-8")
-    assert resolve.resolve("sft", given).settings.seed == 2
 
 
 @pytest.mark.parametrize(

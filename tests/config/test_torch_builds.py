@@ -1,11 +1,6 @@
 """Which torch a card and its driver get, by one table, and what setup.sh makes of it."""
 
-import os
-import shutil
-import subprocess
-import sys
 from itertools import product
-from pathlib import Path
 
 import pytest
 from support.examples import sample
@@ -89,72 +84,3 @@ case "$*" in
 esac
 """
 ROW = "NVIDIA GeForce RTX 4090, 24564, 23500, 8.9"
-
-
-class Box:
-    """A checkout with a driver; `setup` runs the script in it."""
-
-    def __init__(self, folder: Path):
-        self.folder, self.log = folder, folder / "uv.log"
-        for name in ("constraints.txt", "pyproject.toml"):
-            shutil.copy(ROOT / name, folder)
-        (folder / "scripts").mkdir()
-        shutil.copy(ROOT / "scripts" / "setup.sh", folder / "scripts")
-        (folder / "agentlite").symlink_to(ROOT / "agentlite")
-        for name in (".venv/bin", "bin", "packages"):
-            (folder / name).mkdir(parents=True)
-
-    def program(self, name: str, text: str) -> None:
-        (self.folder / name).write_text(text, encoding="utf-8")
-        (self.folder / name).chmod(0o755)
-
-    def setup(
-        self, driver: str, row: str = ROW, unusable: int = 0, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        python = FAKE_PYTHON.format(
-            real=sys.executable, log=self.log, folder=self.folder, unusable=unusable
-        )
-        self.program(".venv/bin/python", python)
-        if driver:
-            answers = f"case $* in -L) echo 'GPU 0: it';; *driver_version*) echo {driver};;"
-            self.program("bin/nvidia-smi", f"#!/bin/sh\n{answers} *) echo '{row}';; esac\n")
-        every = {
-            **os.environ,
-            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
-            "CUDA_VISIBLE_DEVICES": "0",
-            **environment,
-        }
-        return subprocess.run(
-            ["bash", "scripts/setup.sh"], cwd=self.folder, env=every, capture_output=True, text=True
-        )
-
-    def pins(self) -> set[str]:
-        constraints = self.folder / ".venv" / "agentlite-constraints.txt"
-        return set(constraints.read_text(encoding="utf-8").split("\n"))
-
-
-@pytest.fixture
-def box(tmp_path: Path) -> Box:
-    return Box(tmp_path)
-
-
-@pytest.mark.parametrize("driver", DRIVERS[1:5])
-def test_setup_installs_the_torch_of_the_driver(box, driver):
-    done = box.setup(driver)
-    assert done.returncode == 0, done.stderr
-    newest = driver.startswith("580")
-    assert f"torch=={'2.13.0' if newest else '2.10.0'}" in box.pins()
-    assert not {"torch==2.13.0", "torch==2.10.0"} <= box.pins()
-    assert f"driver {driver}: torch" in done.stderr
-    (install,) = (line for line in box.log.read_text().splitlines() if " -e " in line)
-    assert "-c " + str(box.folder / ".venv" / "agentlite-constraints.txt") in install
-    overrides = (box.folder / ".venv" / "agentlite-overrides.txt").read_text(encoding="utf-8")
-    assert ("xformers" in overrides) == newest  # left out where none is built for this torch
-    assert (XFORMERS in box.pins()) != newest
-
-
-def test_setup_on_a_cpu_keeps_the_tested_set_as_it_is(box):
-    done = box.setup("580.65.06", CUDA_VISIBLE_DEVICES="-1")
-    assert done.returncode == 0, done.stderr
-    tested = (ROOT / "constraints.txt").read_text(encoding="utf-8").split("\n")
-    assert box.pins() == set(tested)

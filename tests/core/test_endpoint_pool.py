@@ -13,7 +13,6 @@ from agentlite.core.endpoint_pool import (
     PROBE,
     Question,
     ask_all,
-    refuse_unanswered,
 )
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint, Reply
@@ -119,23 +118,6 @@ def test_when_all_are_dead_what_came_before_has_been_given(
     assert error.value.location in {one.address for one in endpoints}
 
 
-@pytest.mark.parametrize("concurrency", [1, 3])
-@pytest.mark.parametrize("fails", [False, True])
-def test_nobody_runs_ahead_of_a_slow_reader(answering: Any, concurrency: int, fails: bool) -> None:
-    """Whoever stops the reader loses what is under way, and no more."""
-
-    def say(host: str, number: int) -> Reply:
-        return SILENT if fails and host == "b" and number >= 0 else YES
-
-    asked = answering(say)
-    endpoints = [A._replace(concurrency=concurrency), B._replace(concurrency=concurrency)]
-    for taken, _ in enumerate(ask_all(endpoints, questions(12)), 1):
-        time.sleep(0.02)  # the threads could answer all questions meanwhile
-        answered = {number for host, number in asked if not (fails and host == "b")} - {-1}
-        assert len(answered) <= taken - 1 + 2 * concurrency
-    assert len(answered) == 12
-
-
 def test_a_fault_of_our_own_reaches_the_caller(answering: Any) -> None:
     def say(host: str, number: int) -> Reply:
         raise ZeroDivisionError
@@ -143,18 +125,3 @@ def test_a_fault_of_our_own_reaches_the_caller(answering: Any) -> None:
     answering(say)
     with pytest.raises(ZeroDivisionError):
         list(ask_all([A, B], questions(5)))
-
-
-def test_questions_without_an_answer_are_counted_by_problem_with_a_way_out() -> None:
-    refuse_unanswered([], 9, "m", "counts them as wrong")
-    with pytest.raises(UserError) as error:
-        refuse_unanswered(["answered 503", "x", "answered 503"], 9, "m", "counts them as wrong")
-    assert error.value.problem == "3 of 9 questions have no answer: 2 x answered 503; 1 x x."
-    assert "--unanswered wrong counts them as wrong" in error.value.fix
-    assert error.value.exit_code == NETWORK and error.value.location == "m"
-    with pytest.raises(UserError) as error:
-        refuse_unanswered([*"abbccc", *"dddd"], 99, "m", "")
-    assert error.value.problem.endswith(" 4 x d; 3 x c; 2 x b.")  # the three most frequent
-    with pytest.raises(UserError) as error:
-        refuse_unanswered(["x"], 1, "m", "")
-    assert "--unanswered" not in error.value.fix

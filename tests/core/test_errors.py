@@ -43,36 +43,6 @@ def test_the_error_of_a_row_has_a_code_and_a_reason():
     assert (error.code, error.reason) == ("E206", "no name")
 
 
-@pytest.mark.parametrize(
-    ("typed", "known", "found"),
-    [
-        ("evla", ["eval", "sft"], "eval"),
-        ("lr", ["lr_scheduler", "learning_rate"], "learning_rate"),
-        ("epoch", ["num_epochs", "seed"], "num_epochs"),
-        ("lr", ["seed"], ""),
-        ("--gate", ["--learning-rate", "--seed"], ""),
-        ("batchsize", ["batch_size"], "batch_size"),
-        ("--lr", ["--learning-rate", "--lora-r"], "--learning-rate"),
-        ("--per-device-train-batch-size", ["--batch-size"], "--batch-size"),
-        ("OpenAI", ["openai"], "openai"),
-        ("learn", ["learning_rate", "lora_r"], "learning_rate"),
-        ("lo", ["lora_alpha"], ""),
-        ("loss", ["loss_type_of_dpo", "loss_weights_of_sft"], ""),
-        ("asistant", ["user", "assistant"], "assistant"),
-        ("message", ["messages", "text"], "messages"),
-        ("human", ["user", "assistant"], "user"),
-        ("model", ["user", "assistant"], "assistant"),
-        ("model", ["assistant", "model"], "model"),  # a name of ours comes before others' words
-        ("smollm2-135", ["smollm2-135m"], "smollm2-135m"),
-        ("xyz", ["eval"], ""),
-        ("", ["eval"], ""),
-        ("x", [], ""),
-    ],
-)
-def test_the_name_that_is_meant(typed, known, found):
-    assert closest(typed, known) == found
-
-
 def test_other_names_are_of_one_thing_each_and_names_of_ours_stay_what_they_are():
     commands = {name: command.other_names for name, command in COMMANDS.items()}
     for table in (OTHER_NAMES, commands):

@@ -89,18 +89,6 @@ def test_a_try_ends_in_time_however_slowly_a_server_drips(what):
     assert time.monotonic() - begun < 2
 
 
-def test_waits_double_and_the_last_try_is_followed_by_none(monkeypatch):
-    def refuse(endpoint: Endpoint, body: bytes) -> object:
-        raise ConnectionError
-
-    monkeypatch.setattr(openai_client, "_post", refuse)
-    monkeypatch.setattr("random.uniform", lambda low, high: 1.0)
-    endpoint = Endpoint("http://localhost:1/v1", "m", tries=4, pause=50.0)
-    stop = Stop()
-    assert ask(endpoint, [], {}, stop).silent
-    assert stop.waits == [50, 100, openai_client.LONGEST_WAIT]
-
-
 class Stop(threading.Event):
     """Notes the waits, and does not wait."""
 
@@ -154,24 +142,6 @@ def test_a_status_is_tried_again_or_costs_the_prompt_or_ends_all(status, answers
     else:
         assert ask(HERE, [], {}, stop).text == "Yes."
         assert answers == [] and stop.waits == [1.0, 2.0]
-
-
-@pytest.mark.parametrize(
-    ("answer", "problem"),
-    [
-        (TimeoutError(), "timed out"),
-        (ConnectionError(), "no connection"),
-        ((503, "", b""), "answered 503"),
-    ],
-)
-def test_after_the_last_try_the_endpoint_counts_as_silent(answer, problem, answers):
-    answers += [answer] * 4
-    stop = Stop()
-    assert ask(HERE, [], {}, stop) == Reply("", problem, silent=True)
-    if problem == "timed out":  # each could take minutes
-        assert len(answers) == 2 and stop.waits == [1.0]
-    else:
-        assert len(answers) == 1 and stop.waits == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(

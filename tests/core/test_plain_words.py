@@ -80,15 +80,3 @@ READERS: dict[str, Callable[[Path], object]] = {
     "templates": read_templates,
     "rows": lambda path: [*read_raw(str(path), io.BytesIO())],
 }
-
-
-@pytest.mark.parametrize("encoding", WIDE[:2])
-@pytest.mark.parametrize("reader", READERS)
-def test_every_reader_of_a_users_file_names_its_encoding(
-    tmp_path: Path, reader: str, encoding: str
-) -> None:
-    path = tmp_path / "a.file"
-    path.write_bytes('{"prompt": "a"}\n{"prompt": "b"}\n'.encode(encoding))
-    with pytest.raises(UserError) as caught:
-        READERS[reader](path)
-    assert f"iconv -f {wide_encoding(path.read_bytes())} -t UTF-8" in caught.value.fix

@@ -12,7 +12,7 @@ from support.processes import is_running, waits_until
 
 from agentlite.core import user_code
 from agentlite.core.errors import UserError
-from agentlite.core.user_code import LONGEST, Named, UserCode, one_line
+from agentlite.core.user_code import Named, UserCode
 
 STARTS = """
 import os, subprocess, sys, time
@@ -101,25 +101,6 @@ def test_one_child_answers_until_it_is_lost_and_another_takes_its_place(code):
 
 
 @pytest.mark.long
-def test_an_interrupt_of_the_start_leaves_no_child(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text("def f(_): return 1", encoding="utf-8")
-    made = UserCode([Named(str(tmp_path / "mine.py"), "f")], called, 5.0)
-    children = []
-
-    def interrupted(*_):
-        children.append(made.child)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(UserCode, "_answer", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            made.start()
-    assert made.child is None and not children[0].is_alive()
-    assert made.ask("f", None) == (1, "")
-    made.stop()
-
-
-@pytest.mark.long
 def test_the_functions_of_one_file_share_what_it_remembers_and_those_of_two_do_not(tmp_path):
     """A file is imported once, however many of its functions are named."""
     source = (
@@ -145,18 +126,6 @@ def test_a_child_that_ended_between_two_calls_is_replaced(code):
     value, problem = code.ask("doubled", 1)
     assert value is None and ("lost its process" in problem or "exit code -9" in problem)
     assert code.ask("doubled", 1) == (2, "")
-
-
-@pytest.mark.long
-def test_the_words_of_an_exception_are_one_short_line(code):
-    file = code.named[0].file
-    assert code.ask("lines", None) == (
-        None,
-        f"raised ValueError: one two three ({file}:8)",
-    )
-    problem = code.ask("long", 1000)[1]
-    assert problem.startswith("raised ValueError: xxx") and len(problem) < LONGEST + 200
-    assert one_line(" a \n\t b ") == "a b" and len(one_line("x" * 1000)) == 200
 
 
 # what a file does with its own classes and its own name; each f() is then "ok"
@@ -223,23 +192,6 @@ def f(_): return (Path(__file__).parent / "next_door.py").read_text()[8:10]
 }
 
 
-@pytest.mark.long
-def test_a_file_may_use_its_classes_and_its_name_as_a_module_that_is_imported_may(tmp_path):
-    """Also where a second file has the same name."""
-    named = []
-    for kind, text in FILES_OF_THEIR_OWN.items():
-        (tmp_path / kind).mkdir()
-        (tmp_path / kind / "next_door.py").write_text('WORD = "ok"\n', encoding="utf-8")
-        (tmp_path / kind / "mine.py").write_text(text.replace("f(_)", f"of_{kind}(_)"))
-        named.append(Named(str(tmp_path / kind / "mine.py"), f"of_{kind}"))
-    made = UserCode(named, called, 5.0)
-    try:
-        found = {one.function: made.ask(one.function, None) for one in named}
-        assert found == dict.fromkeys(found, ("ok", ""))
-    finally:
-        made.stop()
-
-
 PRINTS = """
 import os, subprocess, sys
 def prints(at):
@@ -264,22 +216,6 @@ if __name__ == "__main__":
     print("the result")
     code.stop()
 """
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("forked", [True, False])
-def test_all_that_a_function_prints_goes_to_stderr_however_it_is_printed(tmp_path, forked):
-    """stdout holds the result of the command."""
-    (tmp_path / "prints.py").write_text(PRINTS, encoding="utf-8")
-    (tmp_path / "asks.py").write_text(ASKS.replace("FORKED", str(forked)), encoding="utf-8")
-    command = [sys.executable, str(tmp_path / "asks.py")]
-    done = processes.run(
-        command, capture_output=True, text=True, cwd=tmp_path, env=processes.environment()
-    )
-    assert done.stdout == "the result\n", done.stderr
-    kinds = ("print", "stdout", "first", "descriptor", "shell", "program")
-    printed = [f"{at} {kind}" for at in ("import", "call") for kind in kinds]
-    assert sorted(done.stderr.split("\n")[:-1]) == sorted(printed)
 
 
 @pytest.mark.long

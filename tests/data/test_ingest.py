@@ -1,19 +1,14 @@
 """agentlite.data.ingest and ingest_row: what becomes of each row, and counts that add up."""
 
-import inspect
 import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
-from agentlite.core.errors import RowError
-from agentlite.core.records import Message, Record, Tool, from_row, to_row
+from agentlite.core.records import Message, Record, from_row, to_row
 from agentlite.core.row_files import encode
-from agentlite.data import worker_pool
 from agentlite.data.curation.coreset import Wording
 from agentlite.data.curation.select import End
 from agentlite.data.curation.stats import Sized
@@ -25,12 +20,10 @@ from agentlite.data.ingest_row import (
     IngestedRecord,
     IngestedRow,
     LeftOut,
-    measure,
-    reader_options,
     take,
 )
 from agentlite.data.rejects import Reject
-from agentlite.rendering import choose, encoding, render
+from agentlite.rendering import choose
 from agentlite.rendering.template import Template
 
 
@@ -120,21 +113,6 @@ def test_what_was_found_in_records_is_added_up() -> None:
         assert ingested.repaired_at["literal"] == [f"a:{n}" for n in range(1, 6)]
 
 
-@given(st.lists(st.integers(0, 40), max_size=40))
-def test_workers_are_handed_whole_rows_in_their_order_about_as_many_bytes_at_a_time(
-    sizes: list[int],
-) -> None:
-    lines = [("f", RawLine(f"f:{n}", b"x" * size)) for n, size in enumerate(sizes)]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(worker_pool, "AT_ONCE", 100)
-        patched.setattr(worker_pool, "LOCATION", 1)
-        chunks = list(worker_pool._chunks(lines))
-    assert [one for chunk in chunks for one in chunk] == lines
-    for chunk in chunks[:-1]:
-        assert 100 <= sum(len(line.content) + 1 for _, line in chunk) < 141
-    assert all(chunks)
-
-
 # --- one row ---
 
 
@@ -190,17 +168,6 @@ def test_a_row_may_have_as_many_tokens_as_max_length(smollm2: Template) -> None:
     assert cut.done["cut"] == "2 of 4 messages left"
 
 
-def test_a_row_has_the_name_of_its_file_as_source_unless_it_has_one(smollm2: Template) -> None:
-    (line,) = lines(openai_row("q", "a"))
-    for source, name in (("dir/f.jsonl", "f.jsonl"), ("-", "stdin")):
-        row = take(source, line, context(smollm2))
-        assert (row.source, row.format, row.repaired) == (source, "openai", ())
-        (sample,) = row.samples
-        assert isinstance(sample, IngestedRecord)
-        assert (sample.traits.source, sample.location) == (name, "f:1")
-        assert from_row(json.loads(sample.row)).source == name
-
-
 @pytest.mark.parametrize(
     ("how", "done"),
     [
@@ -241,72 +208,6 @@ def test_what_a_row_measures_is_that_of_its_rendered_rows(smollm2: Template) -> 
     (plain,) = take("f", lines(row)[0], context(smollm2)).samples
     assert isinstance(plain, IngestedRecord)
     assert plain.sketch == b""
-
-
-@pytest.mark.parametrize("name", ["hermes", "kuaiagent"])
-def test_a_record_measures_all_of_its_rows_and_its_longest_one(
-    name: str, smollm2: Template, dialog: Record
-) -> None:
-    how = context(smollm2)._replace(mixture=choose(name, smollm2))
-    rows = [
-        encoding.encode(row, smollm2) for row in render(dialog, how.mixture.of(dialog), smollm2)
-    ]
-    assert (len(rows) > 1) == (name == "kuaiagent")
-    lengths = [len(row.input_ids) for row in rows]
-    sized = measure(dialog, how)
-    assert (sized.tokens, sized.longest) == (sum(lengths), max(lengths))
-    assert sized.trained == sum(label >= 0 for row in rows for label in row.labels)
-
-
-def test_a_reject_names_its_sample_only_where_its_row_holds_several(smollm2: Template) -> None:
-    row = json.loads(FORMATS["sage_tools"].example)
-    (example,) = row["invoke_examples"]
-    wrong = {**example, "arguments": {"town": "Oslo"}}
-    for examples, parts in (([example, wrong, wrong], [2, 3]), ([wrong], [0])):
-        found = take("f", *lines({**row, "invoke_examples": examples}), context(smollm2)).samples
-        rejects = [one for one in found if isinstance(one, Reject)]
-        assert [one.part for one in rejects] == parts
-        assert {(one.code, one.at) for one in rejects} == {("E210", "rain_001")}
-    for value in ({"unknown": 1}, [], {**row, "invoke_examples": []}):
-        (sample,) = take("f", *lines(value), context(smollm2)).samples
-        assert isinstance(sample, Reject) and sample.part == 0
-
-
-def test_only_rows_that_are_no_json_are_repaired_and_only_if_asked(smollm2: Template) -> None:
-    literal = RawLine("f:1", str(openai_row("q", "a")).encode() + b"\n")
-    repairing = context(smollm2, repair=("literal",))
-    assert isinstance(take("f", literal, context(smollm2)).samples[0], Reject)
-    found = take("f", literal, repairing)
-    assert (found.repaired, found.format) == (["literal"], "openai")
-    assert isinstance(found.samples[0], IngestedRecord)
-    twice = RawLine("f:1", b'{"messages": [], "messages": []}\n')
-    (sample,) = take("f", twice, repairing).samples
-    assert isinstance(sample, Reject)
-    assert (sample.code, sample.part) == ("E118", 0)
-    for code in ("E104", "E105", "E120"):  # what is wrong is not how the row is written
-        error = RowError(code, "the file is cut")
-        (sample,) = take("f", literal._replace(error=error), repairing).samples
-        assert isinstance(sample, Reject)
-        assert (sample.code, sample.content) == (code, literal.content.rstrip())
-
-
-def test_every_reader_gets_what_it_takes_beside_the_row() -> None:
-    catalogue = {"rain_001": Tool("rain_001")}
-    settings = PrepSettings(
-        no_call_answer="No.", accepted_answer="full", model_name=("Ada",), model_author=("Sea",)
-    )
-    values = {
-        "catalogue": catalogue,
-        "no_call_answer": "No.",
-        "accepted_answer": "full",
-        "name": ("Ada",),
-        "author": ("Sea",),
-    }
-    given = reader_options(settings, catalogue)
-    for name, one in FORMATS.items():
-        _, *takes = inspect.signature(one.read).parameters
-        assert given.pop(name, {}) == {key: values[key] for key in takes}, name
-    assert not given
 
 
 # --- messages on the wire ---

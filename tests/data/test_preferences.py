@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from support.chain_rows import SYNTAXES, TOOLS, ChainStep
+from support.chain_rows import SYNTAXES, ChainStep
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message
@@ -189,21 +189,6 @@ RESULTS = {
 }
 
 
-@pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
-@pytest.mark.parametrize("chosen", [[spoken(CHOSEN)], [spoken("I look once more."), CALLS]])
-@pytest.mark.parametrize("before", [[], BEFORE], ids=["alone", "after others"])
-def test_an_answer_to_a_result_is_rejected_behind_that_result(
-    before: list[dict[str, Any]], chosen: list[dict[str, Any]], result: dict[str, Any]
-) -> None:
-    """`rejected_response` stands in place of the answer alone, of all turns that make it up."""
-    dialog = [*before, USER, CALLS, result]
-    row = {"messages": [*dialog, *chosen], "rejected_response": REJECTED, "tools": [TOOL]}
-    preference = only(row)
-    assert preference.rejected == Message("assistant", REJECTED)
-    assert preference.turn == len(dialog)
-    assert [message.role for message in preference.record.messages[-3:-1]] == ["assistant", "tool"]
-
-
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_examples_can_be_read(example: str) -> None:
     assert only(json.loads(example)).rejected.content == "No."
@@ -245,32 +230,6 @@ CALLED = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</too
 SPLIT = [name for name, one in SYNTAXES.items() if one.split and name != "toolllama"]
 
 
-@pytest.mark.parametrize(
-    "rejected",
-    [
-        f"{CALLED}\n<tool_response>\n4 mm\n</tool_response>\nYes.",
-        "<|im_start|>tool\n4 mm\nYes.",
-        "Action: weather\nAction Input: Oslo\nResult: 4 mm",
-        '<tool_call>\n{"name": "weather", "arguments": ["Oslo"]}\n</tool_call>',
-        "<tool_call>\nweather\n</tool_call>",
-        f"{CALLED}\n<tool_response>4 mm</tool_response>\n<tool_response>5 mm</tool_response>",
-        '```tool_code\nweather(city="Oslo")\n```',
-    ],
-)
-def test_an_answer_that_cannot_be_read_as_turns_is_rejected_as_it_stands(rejected: str) -> None:
-    row = {
-        "prompt": "Is it wet?",
-        "chosen": CALLED,
-        "rejected": rejected,
-        "tools": [tool.schema for tool in TOOLS],
-    }
-    (preference,) = read_preferences(row)
-    assert preference.record.messages[-1].calls[0].name == "weather"
-    assert preference.rejected == Message("assistant", rejected)
-    with pytest.raises(RowError, match="chosen"):  # it is what is learned
-        next(read_preferences({**row, "chosen": rejected, "rejected": CALLED}))
-
-
 @pytest.mark.parametrize("syntax", SPLIT)
 def test_a_call_is_preferred_to_the_whole_chain_in_every_syntax(syntax: str) -> None:
     """What follows the call is invented: nobody has run it."""
@@ -285,18 +244,3 @@ def test_a_call_is_preferred_to_the_whole_chain_in_every_syntax(syntax: str) -> 
     with pytest.raises(RowError) as caught:  # sides of different steps
         next(read_preferences({**row, "chosen": written, "rejected": "No."}))
     assert caught.value.code == "E219"
-
-
-@pytest.mark.parametrize("syntax", SPLIT)
-def test_sides_that_are_offered_other_tools_differ_before_their_last_turn(syntax: str) -> None:
-    """Their messages are the same: the text that lists the tools is taken out."""
-    written = SYNTAXES[syntax].system
-    sides = {
-        side: [{"role": "system", "content": text}, USER, spoken(side)]
-        for side, text in (("chosen", written), ("rejected", written.replace("clock", "watch")))
-    }
-    with pytest.raises(RowError) as caught:
-        only(sides)
-    assert caught.value.code == "E219"
-    same = only({**sides, "rejected": [*sides["chosen"][:-1], spoken("rejected")]})
-    assert [tool.name for tool in same.record.tools] == ["weather", "clock"]

@@ -18,7 +18,6 @@ from agentlite.core.errors import UserError
 from agentlite.deploy.export.golden_dialogs import dialogs, goldens
 from agentlite.deploy.export.ollama import (
     go_template,
-    modelfile,
     turns_of,
     with_results,
     without_bos,
@@ -350,22 +349,6 @@ def test_gguf_is_made_by_the_llama_cpp_that_is_named(run, llama_cpp, tmp_path, c
     )
 
 
-@pytest.mark.parametrize(
-    ("made", "problem"),
-    [
-        ({"script": "import sys; open(sys.argv[3], 'w').write('x' * 99)"}, "is not a GGUF file"),
-        ({"change": " + ' '"}, "its chat template is not the one of training"),
-    ],
-)
-def test_a_conversion_that_fails_is_told_and_leaves_nothing(
-    made, problem, run, llama_cpp, tmp_path
-):
-    target = tmp_path / "out" / "w.gguf"
-    error = refused("sft", "--run", run, "--gguf", target, "--llama-cpp", llama_cpp(**made))
-    assert problem in str(error) and error.exit_code == 5
-    assert not list(target.parent.iterdir())
-
-
 # --- Ollama ---
 
 
@@ -466,21 +449,6 @@ def test_the_ollama_folder_holds_what_a_modelfile_names(run, llama_cpp, tmp_path
         {"Role": "user", "Content": record.messages[0].content},
     ]
     assert execute(go, messages) == prompt
-
-
-def test_what_ollama_cannot_hold_is_refused(smollm2, templates):
-    with pytest.raises(UserError, match="does more than put texts around turns"):
-        turns_of(
-            written(
-                smollm2, "{% for m in messages %}[{{ m.content | length }}]<|im_end|>{% endfor %}"
-            )
-        )
-    turns = turns_of(smollm2)
-    for text in ('a """ b',):  # Ollama would end the text
-        with pytest.raises(UserError, match="cannot hold"):
-            modelfile("m.gguf", turns, ["<|im_end|>"], text, 2048)
-    held = "a\tb\nc: 天气"
-    assert f'SYSTEM """{held}"""' in modelfile("m.gguf", turns, ["<|im_end|>"], held, 2048)
 
 
 # --- what cannot be ---

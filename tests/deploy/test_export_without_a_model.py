@@ -7,25 +7,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.generated_run import stage
 
 from agentlite.core.errors import DISK, MODEL, UserError
 from agentlite.deploy.export import exported_model, llama_cpp, targets
 from agentlite.deploy.export.atomic_folder import (
-    next_to,
-    put_files,
     put_folder,
     writing,
 )
-from agentlite.deploy.export.exported_model import licence, refuse_quantized
-from agentlite.deploy.export.golden_dialogs import goldens
+from agentlite.deploy.export.exported_model import refuse_quantized
 from agentlite.deploy.export.llama_cpp import (
-    LlamaCpp,
-    convert,
     read_facts,
 )
-from agentlite.deploy.export.verify import prove_tokens
-from agentlite.rendering import choose
 from agentlite.report.read_run import Evaluation, read_run
 from agentlite.workspace.model_source import Source
 
@@ -49,20 +41,6 @@ def test_a_folder_is_made_beside_the_target_and_gone_when_it_is_left(tmp_path):
     assert list(target.parent.iterdir()) == []
 
 
-def test_a_tokenizer_that_cuts_any_text_of_the_dialogs_otherwise_is_no_export(smollm2):
-    known = goldens(choose("hermes", smollm2))
-    prove_tokens(smollm2, known, smollm2.encode)
-    text = known[-1].record.messages[-1].content
-
-    def other(given: str) -> list[int]:
-        ids = smollm2.encode(given)
-        return ids[:-1] if given == text else ids
-
-    with pytest.raises(UserError, match="cuts a text of the dialog") as refused:
-        prove_tokens(smollm2, known, other)
-    assert refused.value.exit_code == MODEL
-
-
 @pytest.mark.parametrize("earlier", [False, True])
 def test_an_export_is_put_whole_into_the_place_of_the_one_before(tmp_path, earlier):
     target = tmp_path / "model"
@@ -80,41 +58,6 @@ def test_an_export_is_put_whole_into_the_place_of_the_one_before(tmp_path, earli
     assert mark == {"kind": "merged", "outputs": {"a": sha256(b"A"), "b": sha256(b"B")}}
     mode = (target / "export.json").stat().st_mode
     assert {path.stat().st_mode for path in target.iterdir()} == {mode}
-
-
-def test_files_are_put_in_their_places_and_the_mark_last(tmp_path, disk_calls):
-    for name in ("x", "y"):
-        (tmp_path / name).write_bytes(name.encode())
-    mark = next_to(tmp_path / "w.gguf", "json")
-    assert mark.name == "w.gguf.json"
-    files = {tmp_path / "x": tmp_path / "w.gguf", tmp_path / "y": tmp_path / "w.gguf.md"}
-    put_files(files, mark, {"kind": "gguf"})
-    expected = {"w.gguf": sha256(b"x"), "w.gguf.md": sha256(b"y")}
-    assert json.loads(mark.read_bytes()) == {"kind": "gguf", "outputs": expected}
-    folder = f"fsync {tmp_path.name}"
-    assert disk_calls == [
-        *("fsync x", "fsync y", folder),
-        *("rename x w.gguf", "rename y w.gguf.md"),
-        *("fsync .w.gguf.json.partial", "rename .w.gguf.json.partial w.gguf.json", folder),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ("print('a'); print('no such model'); raise SystemExit(3)", "code 3: no such model"),
-        ("print('a'); print('ready')", "wrote no model.gguf: ready"),
-        ("", "wrote no model.gguf: it said nothing"),
-    ],
-)
-def test_a_conversion_that_fails_says_its_last_words(tmp_path, script, message, capsys):
-    begins = "import os, sys; sys.stdout.reconfigure(line_buffering=True); "
-    (tmp_path / "convert.py").write_text(begins + script, encoding="utf-8")
-    llama = LlamaCpp(tmp_path / "convert.py", None)
-    with pytest.raises(UserError, match=message) as refused:
-        convert(llama, tmp_path, tmp_path / "model.gguf", "f16", "")
-    assert refused.value.exit_code == MODEL and refused.value.location == "convert.py"
-    assert ("a\n" in capsys.readouterr().err) == bool(script)  # its last words, all of them
 
 
 def gguf_file(path: Path, **fields: Any) -> Path:
@@ -148,22 +91,6 @@ def test_a_gguf_file_adds_a_bos_as_it_says_or_else_as_llama_cpp_does_for_its_kin
     assert read_facts(path).adds_bos == (begins if said is None else said)
 
 
-@pytest.mark.parametrize(
-    ("card", "expected"),
-    [
-        ("---\nlicense: mit\nbase: x\n---\n# Model\n", "mit"),
-        ("---\nbase: x\n---\nlicense: mit\n", ""),
-        ("# Model\nlicense: mit\n", ""),
-        (None, ""),
-    ],
-)
-def test_the_licence_is_the_one_in_the_head_of_the_card(tmp_path, card, expected):
-    if card is not None:
-        (tmp_path / "README.md").write_text(card, encoding="utf-8")
-    assert licence(str(tmp_path)) == expected
-    assert licence("smollm2-135m") == "apache-2.0"
-
-
 @pytest.mark.parametrize("config", ["{}", '{"quantization_config": null}'])
 def test_plain_weights_take_an_adapter_and_quantized_ones_do_not(tmp_path, config):
     source = Source("m", str(tmp_path), None, "d")
@@ -194,27 +121,6 @@ def test_an_export_ends_its_answers_where_a_turn_ends_and_where_the_model_says_s
     for name in ("config.json", "generation_config.json"):
         assert json.loads((tmp_path / name).read_bytes())["eos_token_id"] == after
     assert json.loads((tmp_path / "config.json").read_bytes())["a"] == 1
-
-
-def test_an_export_names_every_stage_that_its_model_came_from_and_no_other(tmp_path):
-    made = {
-        "prep": ("prep", {}),
-        "sft": ("sft", {"model": "smollm2-135m", "data": "prep"}),
-        "prep-2": ("prep", {"model": "sft"}),
-        "pairs": ("pairs", {"model": "sft", "data": "prep-2"}),
-        "pairs-2": ("pairs", {"candidates": "pairs"}),
-        "dpo": ("dpo", {"model": "sft", "data": "pairs-2"}),
-        "other": ("sft", {"model": "smollm2-135m", "data": "prep"}),
-        "later": ("grpo", {"model": "dpo", "data": "prep"}),
-    }
-    for name, (command, settings) in made.items():
-        stage(tmp_path / name, {"command": command, "settings": settings, "inputs": {}}, {}, {})
-    found = {name: names_of(tmp_path, name) for name in made}
-    assert found["sft"] == ["prep", "sft"]
-    assert sorted(found["pairs-2"]) == ["pairs", "pairs-2", "prep", "prep-2", "sft"]
-    assert sorted(found["dpo"]) == ["dpo", "pairs", "pairs-2", "prep", "prep-2", "sft"]
-    assert {*found["later"]} == {*found["dpo"], "later"}
-    assert all(names[-1] == name for name, names in found.items())
 
 
 def names_of(run: Path, name: str) -> list[str]:

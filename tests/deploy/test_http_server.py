@@ -17,13 +17,9 @@ from support.listening import listen
 from support.processes import start
 from support.samples import OSLO, WEATHER_TOOL
 
-import agentlite
 from agentlite.core.json_schema import fits
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.http_server import Server
-from agentlite.engine.decoding import Decoding
-from agentlite.engine.generate import generate
-from agentlite.engine.stream import stream
 
 ASKED: dict[str, Any] = {"model": "sft", "messages": [OSLO], "tools": [WEATHER_TOOL]}
 
@@ -63,18 +59,6 @@ def test_a_call_goes_out_and_its_result_comes_back(client):
         "Yes, 4 mm.",
     )
     assert second.usage.prompt_tokens > first.usage.prompt_tokens > 0
-
-
-def test_it_calls_as_eval_does(client, caller):
-    evaluated = agentlite.evaluate(
-        run=str(caller), out="as-served", model=["sft"], split="train", max_new_tokens=40
-    )
-    assert evaluated.figures["sft"]["metrics"]["exact_call"]["mean"] == 1
-    row = json.loads(
-        (caller / "as-served" / "prep" / "sft" / "predictions.jsonl").read_text().splitlines()[0]
-    )
-    [call] = client.chat.completions.create(**ASKED).choices[0].message.tool_calls
-    assert [{"name": call.function.name, "arguments": call.function.arguments}] == row["calls"]
 
 
 @pytest.mark.parametrize(
@@ -274,15 +258,3 @@ def test_the_command_says_where_it_is_and_ends_when_told_to(caller):
         and "serve: stopped" in noise
         and "Traceback" not in noise
     )
-
-
-@pytest.mark.parametrize("stops", [(), ("get_weather",), ("}}",)])
-def test_what_is_spoken_is_what_is_generated(chat_model, stops):
-    ids = chat_model.opened([OSLO], [WEATHER_TOOL]).ids
-    end = chat_model.template.token_id(chat_model.template.turn_end)
-    decoding = Decoding(40, stops=stops, turn_end=end)
-    [[said]] = generate(chat_model.loaded, [ids], decoding, batch_size=1)
-    heard: list[str] = []
-    spoken = stream(chat_model.loaded, ids, decoding, lambda text: heard.append(text) or True)
-    assert (spoken.text, spoken.ended != "cut") == (said.text, said.finished)
-    assert "".join(heard) == spoken.text and len([text for text in heard if text]) > 2

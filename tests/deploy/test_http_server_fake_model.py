@@ -105,34 +105,6 @@ def post(server: Server, body: Any, **headers: str) -> tuple[int, Any]:
     return answer.status, json.loads(content) if not body.get("stream") else content
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({}, Decoding(40, 0.0, 1.0)),
-        ({"max_tokens": 7}, Decoding(7)),
-        ({"max_tokens": 7, "max_completion_tokens": 3}, Decoding(3)),
-        ({"max_completion_tokens": 7, "max_tokens": 3}, Decoding(7)),
-        ({"max_tokens": 1000}, Decoding(1000)),
-        ({"temperature": 0.5, "top_p": 0.9}, Decoding(40, 0.5, 0.9)),
-        ({"stop": ["x"]}, Decoding(40, stops=("x",))),
-    ],
-)
-def test_the_model_is_asked_as_the_request_says(server, model, fields, expected):
-    status, _ = post(server, ASKED | {"seed": 9} | fields)
-    assert status == 200
-    assert model.decodings == [expected._replace(seed=9)]
-
-
-def test_a_prompt_that_leaves_room_for_one_token_is_answered_and_a_longer_one_is_not(server, model):
-    model.left = 1
-    assert post(server, ASKED)[0] == 200
-    model.left = 0
-    status, body = post(server, ASKED)
-    error = body["error"]
-    assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
-    assert "100 tokens" in error["message"] and len(model.decodings) == 1
-
-
 def health(server: Server) -> Any:
     connection = http.client.HTTPConnection(*server.server_address, timeout=60)
     connection.request("GET", "/health")

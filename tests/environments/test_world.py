@@ -169,26 +169,6 @@ def test_two_worlds_never_see_each_other(tmp_path):
         assert other.call(Call("count_everyones")).text == "1"
 
 
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        (
-            "def __init__(self, size): ...",
-            "creating Says raised TypeError: Says.__init__() missing",
-        ),
-        ("def look(self): ...", "reading the tools of Says failed: look has no docstring"),
-        ("def tools(self): return 1 / 0", "reading the tools of Says raised ZeroDivisionError"),
-        ("def reset(self): ...", "reset raised TypeError"),
-        ("async def reset(self, **row): raise OSError('no stock')", "reset raised OSError"),
-    ],
-)
-def test_the_step_that_failed_is_named(tmp_path, body, problem):
-    text = f"class Says:\n    def reset(self, **row): ...\n    {body}\n"
-    with world_of(tmp_path, text, "Says") as world, pytest.raises(WorldError) as found:
-        world.reset({"a": 1})
-    assert str(found.value).startswith(problem)
-
-
 @linux
 @pytest.mark.long
 @pytest.mark.parametrize(
@@ -235,14 +215,3 @@ class Async:
     async def get_reward(self):
         return 0.5
 '''
-
-
-@pytest.mark.long
-def test_methods_that_are_awaited_share_a_loop_and_have_the_limit_of_a_call(tmp_path):
-    with world_of(tmp_path, ASYNC, "Async", seconds=2.0) as world:
-        assert world.reset({}) == "Begin."
-        assert world.call(Call("put", {"word": "a"})) == ("kept a", False, False)
-        assert world.call(Call("take")) == ('{"word": "a"}', False, False)
-        assert world.scores() == {"env": 0.5}
-        with pytest.raises(WorldError, match="call took longer than 2 s"):
-            world.call(Call("take"))

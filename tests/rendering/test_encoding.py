@@ -190,28 +190,6 @@ NAMED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("config", "jinja", "text"),
-    [
-        ({"chat_template": "of the config"}, None, "of the config"),
-        ({"chat_template": "of the config"}, "of its file", "of its file"),
-        ({"chat_template": NAMED}, None, "tools"),
-        ({"chat_template": NAMED[:1]}, None, "plain"),
-        ({}, None, None),
-        ({"chat_template": NAMED[2:]}, None, None),
-    ],
-)
-def test_a_chat_template_is_that_of_its_file_or_the_one_for_tools(
-    config, jinja, text, smollm2, tmp_path
-):
-    if text is None:
-        with pytest.raises(UserError, match="no chat template") as refused:
-            files(tmp_path, smollm2, config, jinja)
-        assert refused.value.exit_code == MODEL
-    else:
-        assert files(tmp_path, smollm2, config, jinja).chat_template == text
-
-
 TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
 
 
@@ -242,43 +220,8 @@ PRINTED_CALLS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("source", "takes"),
-    [
-        (OFFERED + PRINTED_CALLS, True),
-        (OFFERED, False),
-        (PRINTED_CALLS, False),
-        (OFFERED + PRINTED_CALLS + "{{ raise_exception('no') }}", False),
-        (
-            OFFERED + PRINTED_CALLS + "{% if not tools %}{{ raise_exception('no') }}{% endif %}",
-            True,
-        ),
-    ],
-)
-def test_a_template_takes_tools_if_it_prints_both_the_tools_and_the_calls(source, takes, smollm2):
-    assert Template("m", smollm2.tokenizer, source, {}).takes_tools is takes
-
-
 ONE_CALL = "{{ m.tool_calls[0].function.name }}"
 EVERY_CALL = "{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}"
-
-
-@pytest.mark.parametrize(
-    ("turn", "several", "with_text"),
-    [
-        ("{{ m.content }}" + EVERY_CALL, True, True),
-        (EVERY_CALL, True, False),
-        ("{{ m.content }}{% if m.tool_calls %}" + ONE_CALL + "{% endif %}", False, True),
-        ("{% if m.tool_calls %}" + ONE_CALL + "{% else %}{{ m.content }}{% endif %}", False, False),
-        ("{{ m.content }}", False, False),
-    ],
-)
-def test_a_template_prints_several_calls_and_words_beside_one_only_if_both_are_in_its_text(
-    turn, several, with_text, smollm2
-):
-    source = f"{{% for m in messages %}}{turn}{{% endfor %}}"
-    template = Template("m", smollm2.tokenizer, source, {})
-    assert (template.takes_several_calls, template.keeps_text_with_calls) == (several, with_text)
 
 
 BARE = (

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from support.samples import TIME, WEATHER
 
-from agentlite.core.errors import MODEL, RowError, UserError
+from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Gold, Message, Record
 from agentlite.rendering import PROTOCOLS, choose, encoding, render, render_last, renderer
 from agentlite.rendering.template import Template
@@ -90,31 +90,6 @@ def test_a_dialog_is_written_and_trained_as_its_protocol_has_it(name, template, 
 
 
 FUNCTIONS = [f'{{"type": "function", "function": {schema}}}' for schema in SCHEMAS]
-
-
-@pytest.mark.parametrize("name", ["hermes", "react", "toolllama", "modelscope"])
-def test_without_tools_a_protocol_adds_nothing(name, smollm2):
-    plain = Record(messages=(Message("user", "Hi."), Message("assistant", "Hello.")))
-    ours = Record(messages=(Message("system", "Be brief."), *plain.messages))
-    assert shown(ours, name, smollm2) == [
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi.<|im_end|>\n"
-        "<|im_start|>assistant\n⟦Hello.<|im_end|>⟧\n"
-    ]
-    assert PROTOCOLS[name].read(' <tool_call>{"name": "f"}</tool_call> ', ()).calls == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "first"),
-    [
-        ("hermes", "You are a helpful assistant.\n\n# Tools"),
-        ("toolllama", "You are a helpful assistant.\n\nYou are AutoGPT"),
-        ("react", "Answer the following questions"),
-        ("modelscope", "You are an assistant that can call APIs."),
-    ],
-)
-def test_a_record_without_a_system_message_gets_the_protocols(name, first, smollm2, dialog):
-    (text,) = shown(replace(dialog, messages=dialog.messages[1:]), name, smollm2)
-    assert turns_of(text)[0].startswith(f"system\n{first}")
 
 
 def several(thought):
@@ -265,45 +240,6 @@ ONE, OTHER = (f'<tool_call>{{"name": "{name}"}}</tool_call>' for name in "fg")
 ACTION = "Action: f\nAction Input: {}"
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "trailing"),
-    [
-        ("hermes", ONE, ""),
-        ("hermes", f"Hm. {ONE}\n{OTHER}\n", ""),
-        ("hermes", f"{ONE} so", "so"),
-        ("hermes", f"{ONE} then {OTHER}", "then"),
-        ("hermes", f"Hm. {ONE} then {OTHER} so", "then  so"),
-        ("react", f"{ACTION}\nObservation:", ""),
-        ("react", f"Hm.\n{ACTION}\nObservation: 4 mm", "4 mm"),
-        ("react", f"{ACTION}\nSo.", "So."),
-        ("ms-agent", f"{ACTION}\nObservation: 4 mm", "4 mm"),
-        ("toolllama", f"Hm.\n{ACTION}", ""),
-        ("toolllama", f"{ACTION}\nSo.", "So."),
-    ],
-)
-def test_what_follows_the_first_call_without_being_a_call_is_kept_apart(name, text, trailing):
-    assert PROTOCOLS[name].parse(text).trailing == trailing
-
-
-def finish(**arguments):
-    return Call("Finish", arguments)
-
-
-@pytest.mark.parametrize(
-    ("text", "content", "calls"),
-    [
-        ('{"return_type": "give_answer", "final_answer": "Yes."}', "Yes.", []),
-        ('{"return_type": "give_up_and_restart"}', "Hm.", []),
-        ('{"final_answer": 4}', "4", []),
-    ],
-)
-def test_a_call_of_finish_is_an_answer_with_its_text_or_else_its_thought(text, content, calls):
-    read = PROTOCOLS["toolllama"].read(
-        f"Thought: Hm.\nAction: Finish\nAction Input: {text}", (WEATHER,)
-    )
-    assert read_as(read) == (content, calls, "")
-
-
 HEAD = "<|channel|>final<|message|>"
 
 
@@ -349,17 +285,6 @@ def test_a_template_that_changes_a_turn_of_several_parts_is_refused(templates, d
     record = replace(dialog, messages=(*dialog.messages[:2], turn, *dialog.messages[3:]))
     (row,) = render(record, PROTOCOLS["hermes"], template)
     assert row.text[row.spans[0].start : row.spans[0].end].startswith("I may look it up.\n")
-
-
-def test_a_prompt_that_is_no_beginning_is_refused_by_every_kind_of_protocol(templates, dialog):
-    other = changed(templates["tools"], "<|im_start|>assistant\n", "<|im_start|>model\n")
-    for name in ("hermes", "react", "autogpt"):
-        with pytest.raises(RowError, match=r"E220.*is not the beginning"):
-            render(dialog, PROTOCOLS[name], other)
-        with pytest.raises(UserError, match="is not the beginning") as refused:
-            renderer.check(PROTOCOLS[name], other, PROTOCOLS.values())
-        assert refused.value.exit_code == MODEL
-        assert refused.value.fix.startswith("No protocol works")
 
 
 @pytest.mark.parametrize("learned", [True, False])

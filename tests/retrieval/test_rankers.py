@@ -9,9 +9,7 @@ import pytest
 
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats.sage_tools import OPEN
-from agentlite.retrieval import evaluate
 from agentlite.retrieval.offer_tools import META, ToolOffers, counted
-from agentlite.retrieval.queries import queries, questions
 from agentlite.retrieval.rankers import BY_WORDS
 from agentlite.retrieval.tool_pool import read_pool, text_of
 
@@ -95,27 +93,6 @@ def asking(*texts, calls=(), tools=(), gold=None, task="general"):
     )
 
 
-@pytest.mark.parametrize(
-    ("texts", "found"),
-    [
-        (["Yes, please do.", "a" * 16], ["Yes, please do.", "a" * 16]),
-        (
-            ["How wet is it now?", "a" * 15],
-            ["How wet is it now?", f"How wet is it now?\n{'a' * 15}"],
-        ),
-        (["How wet is it now?", "天" * 6], ["How wet is it now?", "天" * 6]),
-        (
-            ["How wet is it now?", "天" * 5],
-            ["How wet is it now?", f"How wet is it now?\n{'天' * 5}"],
-        ),
-        ([" ", " Hi there, is it wet? ", ""], ["Hi there, is it wet?"]),
-        (["aaaa", "b", "c"], ["aaaa", "aaaa\nb", "aaaa\nb\nc"]),
-    ],
-)
-def test_a_question_of_fewer_than_16_bytes_comes_with_the_one_before_it(texts, found):
-    assert questions(asking(*texts)) == found
-
-
 RAIN, TRAIN, MAIL = tool("rain", "Is it wet?"), tool("train"), tool("mail")
 
 
@@ -187,22 +164,6 @@ def test_where_no_call_is_expected_the_rest_are_of_the_less_likely_half(k, decla
 # --- evaluation ---
 
 
-def test_at_a_small_size_each_question_is_asked_among_its_own_tools_and_the_same_others():
-    """A likelier wrong tool counts only where it is among the others."""
-    tools = tuple(tool(f"t{n}") for n in range(6))
-    pool = read_pool([asking("x", tools=tools)], []).pool
-    asked = queries(
-        [asking(f"question number {n}, please", calls=(f"t{n}",), tools=tools) for n in range(6)],
-        pool,
-    )
-    scores = numpy.array([[1.0 if n == m else 2.0 for m in range(6)] for n in range(6)])
-    found = list(evaluate.ranks(asked, pool, {"a": scores}, (1, 4), 0, ("a", "a")))
-    by_size = {one.size: {r.ranks for r in one.by_method["a"]} for one in found}
-    assert by_size == {1: {(1,)}, 4: {(4,)}, 6: {(6,)}}
-    again = list(evaluate.ranks(asked, pool, {"a": scores}, (1, 4), 0, ("a", "a")))
-    assert again == found
-
-
 # --- files of tools ---
 
 
@@ -210,19 +171,6 @@ def pool_file(tmp_path, *rows):
     path = tmp_path / "tools.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)) + "\n")
     return path, read_pool([], [str(path)])
-
-
-def test_a_row_of_a_file_may_be_one_tool_or_several_and_name_their_category(tmp_path):
-    rain, train = RAIN.schema, tool("train", "To where?").schema
-    mail, coin = tool("mail", "To whom?").schema, tool("a.coin", "Which?").schema
-    _, read = pool_file(tmp_path, {**rain, "category": "wet"}, {"tools": [train, mail]}, coin)
-    assert [(one.tool.name, one.category) for one in read.pool.entries] == [
-        ("rain", "wet"),
-        ("train", ""),
-        ("mail", ""),
-        ("a.coin", "a"),
-    ]
-    assert read.problems == [] and read.examples == []
 
 
 def test_a_tool_without_a_description_and_a_broken_example_are_problems_with_their_place(tmp_path):
@@ -250,19 +198,6 @@ def test_a_tool_without_a_description_and_a_broken_example_are_problems_with_the
 
 def by_name(record):
     return sorted(record.tools, key=lambda one: one.name)
-
-
-def test_only_an_expected_tool_has_the_schema_that_its_record_declares():
-    own = (tool("t0", "another t0"), tool("t1", "another t1"))
-    asked = asking("a question of some length", calls=("t1",), tools=own)
-    found = offers(3, "added").offer(asked)
-    assert by_name(found) == [
-        tool("t0", "word0"),
-        own[1],
-        tool("t2", "word2"),
-    ]
-    assert found.meta[META]["other_schema"] == ["t1"] and counted(found)["other_schema"] == 1
-    assert by_name(offers(3).offer(asked)) == [tool(f"t{n}", f"word{n}") for n in range(3)]
 
 
 ID_ALONE = Tool("rain", "", OPEN)

@@ -8,10 +8,8 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from support.examples import examples
 
-from agentlite.core.errors import UserError
 from agentlite.core.records import (
     Call,
     Gold,
@@ -20,10 +18,10 @@ from agentlite.core.records import (
     Tool,
 )
 from agentlite.data.formats import sage_tools
-from agentlite.retrieval import evaluate, index, training_pairs
+from agentlite.retrieval import evaluate, training_pairs
 from agentlite.retrieval.offer_tools import META, ToolOffers, counted
 from agentlite.retrieval.queries import queries
-from agentlite.retrieval.rankers import BY_WORDS, by_name, fused, fused_by_name, places, words
+from agentlite.retrieval.rankers import BY_WORDS, by_name, fused, fused_by_name, places
 from agentlite.retrieval.tool_pool import ToolPool, read_pool
 from agentlite.scoring.metrics.ranking import QueryRanking, summaries, values
 
@@ -56,16 +54,6 @@ def record(text: str, *expected: str, tools: tuple[Tool, ...] = FOUR) -> Record:
 # --- the pool ---
 
 
-def test_each_tool_is_there_once_and_versions_of_a_name_are_kept_apart():
-    wider = tool("get_rain", "Millimetres of rain in a town", "town", "day")
-    read = read_pool([record("a", "get_rain"), record("b", "get_rain", tools=(RAIN, wider))], [])
-    assert [entry.tool for entry in read.pool.entries] == [*FOUR, wider]
-    assert [*read.pool.names] == [one.name for one in FOUR]
-    assert read.pool.owners == [0, 1, 2, 3, 0]
-    assert read.pool.versions == {"get_rain": 2}
-    assert not read.problems
-
-
 def test_what_is_wrong_with_a_file_of_tools_is_named_by_its_line_and_the_rest_is_taken(tmp_path):
     path = tmp_path / "tools.jsonl"
     rows = [
@@ -88,28 +76,6 @@ def test_what_is_wrong_with_a_file_of_tools_is_named_by_its_line_and_the_rest_is
     assert read.pool.entries[2].category == "weather"
 
 
-def test_a_question_has_the_tools_that_are_due_until_the_next_one():
-    call = lambda name: Message("assistant", "", (Call(name, {}, "call_0"),))  # noqa: E731
-    said = (
-        Message("user", "How wet is Oslo today?"),
-        call("get_rain"),
-        Message("tool", "4", call_id="call_0"),
-        call("toss_coin"),
-        call("get_rain"),  # again
-        Message("user", "Yes"),
-        call("mail.send"),
-    )
-    one = Record(messages=said, tools=FOUR)
-    found = queries([one], read_pool([one], []).pool)
-    assert [(query.text, query.names, query.step.turn) for query in found] == [
-        ("How wet is Oslo today?", ("get_rain", "toss_coin"), 1),
-        ("How wet is Oslo today?\nYes", ("mail.send",), 6),
-    ]
-    again = Record(messages=(*said[:4], *said[2:3], said[1]), tools=FOUR)
-    (query,) = queries([again], read_pool([again], []).pool)
-    assert query.step.turn == 1
-
-
 # --- ranking ---
 
 
@@ -124,21 +90,6 @@ def test_who_ranks_by_words_finds_the_tool_whose_words_are_asked_for(name):
         "heads or tails",
     ]
     assert BY_WORDS[name](pool.texts)(asked).argmax(axis=1).tolist() == [0, 1, 2, 3]
-
-
-def test_names_are_parted_into_words_and_chinese_into_pairs():
-    assert words("getRainToday mail.send_all HTTPServer2") == [
-        "get",
-        "rain",
-        "today",
-        "mail",
-        "send",
-        "all",
-        "http",
-        "server",
-        "2",
-    ]
-    assert words("查询天气 rain") == ["查询", "询天", "天气", "rain"]
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), min_size=1, max_size=3))
@@ -363,20 +314,6 @@ def test_to_be_learned_the_tools_that_are_due_at_any_turn_are_offered(k):
     assert len(found.tools) == k and {*due} <= {one.name for one in found.tools}
     assert found.meta[META]["expected"] == 2
     assert offers(1).offer(long).meta[META]["missing"] == [*due]
-
-
-def test_an_index_comes_back_as_it_was_written(tmp_path):
-    pool = ToolPool()
-    pool.add(RAIN, "weather")
-    pool.add(replace(MAIL, returns={"type": "string", "description": "A number"}))
-    vectors = numpy.eye(2, 5, dtype="float32")
-    index.write(index.ToolIndex(pool, vectors), tmp_path)
-    back = index.read(tmp_path)
-    assert back.pool.entries == pool.entries
-    assert (back.vectors == vectors).all()
-    numpy.save(tmp_path / index.VECTORS, vectors[:1])
-    with pytest.raises(UserError, match="1 vectors for 2 tools"):
-        index.read(tmp_path)
 
 
 # --- what is lost ---

@@ -149,28 +149,6 @@ def test_a_task_whose_rollouts_all_earn_the_same_rests(talk, tiny_model):
     assert sorted(map(len, steps.values())) == [4, 5, 5]
 
 
-@pytest.mark.parametrize(
-    ("options", "named", "code"),
-    [
-        ({"rewards": ("mine.py:f",)}, "mine.py: no such file", 2),
-        ({"skip_solved": True}, "--skip-solved", 2),
-        ({"credit": "turn", "scale_rewards": "batch"}, "--scale-rewards", 2),
-        ({"group_size": 3}, "no whole groups", 2),
-        ({"max_length": 40}, "every first prompt of a step", 2),
-        ({"weights": {"earl": 1.0}}, "Did you mean 'early'", 2),
-        ({"model": "gold"}, "--model gold: the gold cannot learn", 2),
-        ({"test": 1.0}, "is in split train", 2),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_is_refused_with_a_way_out(talk, tiny_model, options, named, code):
-    for dry_run in (True, False) if named != "every first prompt of a step" else (False,):
-        with pytest.raises(UserError) as found:
-            train(talk, **{"model": tiny_model, "dry_run": dry_run, **options})
-        error = found.value
-        assert named in f"{error} {error.location}" and error.exit_code == code and error.fix
-
-
 def test_lost_worlds_move_nothing_and_too_many_end_the_run(talk, tiny_model):
     written(talk, [*TASKS, {"id": "broken", "prompt": "Break.", "broken": True}])
     with pytest.raises(UserError) as found:
@@ -211,26 +189,6 @@ def early(attempt):
         raise ValueError("no wish")
     return len(attempt.text) % 10 / 10
 """
-
-
-@pytest.mark.parametrize("credit", ["turn"])
-def test_a_reward_of_the_user_sees_the_trace_is_learned_from_and_kept(talk, tiny_model, credit):
-    (talk / "own.py").write_text(REWARD.replace("def early", "def long"), encoding="utf-8")
-    rewards = (f"{talk / 'own.py'}:long",)
-    weights = {"early": 0.0, "always": 0.0}
-    result = train(talk, tiny_model, rewards=rewards, weights=weights, credit=credit, max_steps=2)
-    done = trajectories(talk)
-    assert all(one.rewards == {"long": len(one.turns[-1].text) % 10 / 10} for one in done)
-    logged = training_log.logged(talk / "run/grpo")
-    first = [one.rewards["long"] for one in done[:4]]
-    assert logged[0]["reward/long"] == pytest.approx(sum(first) / 4)
-    assert result.figures["failed_rewards"] == 0 and logged[-1]["grad_norm"] > 0
-    # pairs weighs what was kept, without the function
-    (talk / "own.py").unlink()
-    pairs = agentlite.pairs(run=str(talk / "run"), candidates="grpo", weights=weights)
-    assert pairs.figures["rollouts"] == 8
-    stats = json.loads((talk / "run/pairs/stats.json").read_bytes())
-    assert stats["weights"]["long"] == 1.0
 
 
 def test_a_class_without_scores_or_state_is_refused(talk, tiny_model):

@@ -3,15 +3,12 @@
 import json
 from collections import Counter
 from random import Random
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 from support.lending import lending_library
 
 import agentlite
-from agentlite.config.settings import MakeSettings
-from agentlite.core.errors import UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.formats.tool_calls import read_tools
@@ -19,10 +16,8 @@ from agentlite.environments.kinds import environment
 from agentlite.environments.making.blueprint import KINDS, Blueprint
 from agentlite.environments.making.checks import Replay, faults, made_calls
 from agentlite.environments.making.walk import Walker
-from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import LIMITS
-from agentlite.stages.acting import split_of_task
-from agentlite.stages.make import _tasks, key_figure, search
+from agentlite.stages.make import key_figure, search
 from agentlite.stages.make.search import counts
 
 FILES = ("blueprints.jsonl", "dialogs.jsonl", "filtered.jsonl", "stats.json")
@@ -171,25 +166,6 @@ def test_planted_faults_are_filtered_and_good_dialogs_are_kept(made):
     assert good[True] <= 0.05 * good.total() and good.total() == 40
 
 
-@pytest.mark.parametrize("tasks_file", ["", "tasks.jsonl"])
-@pytest.mark.parametrize("count", [1, 40])
-@pytest.mark.parametrize("split", ["train", "test", "all"])
-def test_dialogs_of_training_begin_in_tasks_of_training(tasks_file, count, split):
-    """The one task that stands for an environment without tasks is in every split."""
-    every = [EnvironmentTask(f"{n}", (), {}) for n in range(count)]
-    world = SimpleNamespace(tasks=lambda: every)
-    settings = MakeSettings(what="dialogs", tasks=tasks_file, split=split, test=0.5, dev=0.0)
-    expected = [task for task in every if split_of_task(settings, task) == split]
-    if split == "all" or (count == 1 and not tasks_file):
-        expected = every
-    if expected:
-        assert _tasks(settings, world) == expected
-        return
-    with pytest.raises(UserError, match="no task of this split") as caught:
-        _tasks(settings, world)
-    assert caught.value.location == tasks_file or caught.value.location.startswith("--env")
-
-
 def test_prep_reads_all_of_them(made):
     folder, _ = made
     result = agentlite.prep(
@@ -238,33 +214,6 @@ def test_killed_at_any_blueprint_it_ends_with_the_same_bytes(made, monkeypatch):
     assert contents(folder, "again") == contents(folder, "whole")
     assert not {*written[:8]} & {*looked_for}
     assert make(folder, "again").status == "up to date"
-
-
-@pytest.mark.long
-def test_tools_whose_calls_all_fail_are_refused(tmp_path):
-    lending_library(tmp_path)
-    path = tmp_path / "library.py"
-    closed = """
-    def call(self, name, arguments):
-        return "Error: the library is closed"
-"""
-    path.write_text(path.read_text() + closed, encoding="utf-8")
-    with pytest.raises(UserError) as caught:
-        make(tmp_path, num_dialogs=2)
-    assert caught.value.location.startswith("--env") and caught.value.exit_code == 4
-
-
-def test_settings_that_cannot_be_used_are_named(tmp_path):
-    lending_library(tmp_path)
-    for options, location in (
-        ({"env": ""}, "agentlite make"),
-        ({"env": "mock:tools.json"}, "--env mock:tools.json"),
-        ({"shares": {"sinlge": 1.0}}, "--shares"),
-        ({"shares": {"single": 0.0}}, "--shares"),
-    ):
-        with pytest.raises(UserError) as caught:
-            make(tmp_path, **options)
-        assert caught.value.location == location and caught.value.fix
 
 
 def test_counts_add_up_whatever_the_shares():

@@ -220,56 +220,6 @@ def model_of(workspace: Path) -> str:
     return str(json.loads((workspace / "prep" / "plan.json").read_bytes())["settings"]["model"])
 
 
-def test_eval_says_what_is_lost_to_retrieval_and_what_to_choosing(workspace):
-    model = model_of(workspace)
-    by_words = ["--retrieve", 3, "--retrieve-by", "bm25"]
-    told = agentlite("eval", "--run", workspace, "--model", model, *by_words, *ASK, "--json")
-    assert told.returncode == 0, told.stderr.decode()
-    (figures,) = json.loads(told.stdout)["figures"].values()
-    found = figures["retrieval"]
-    assert (found["k"], found["by"]) == (3, "bm25")
-    assert 0 < found["retrieved"]["mean"] < 1
-    for name in ("tool_selection_accuracy", "exact_call"):
-        right, *lost = (
-            found[name + part]["mean"] for part in ("", "_lost_to_retrieval", "_lost_to_choosing")
-        )
-        assert right + sum(lost) == pytest.approx(1)
-        assert lost[0] == pytest.approx(1 - found["retrieved"]["mean"])  # none can be right there
-    assert (workspace / "eval" / "prep-retrieve-3-bm25").is_dir()
-    shown = agentlite("eval", "--run", workspace, "--model", model, *by_words, *ASK).stdout.decode()
-    assert (
-        f"{100 * found['retrieved']['mean']:.1f} % had their tools among the 3 retrieved (bm25)"
-        in shown
-    )
-    tuned = agentlite(
-        "eval", "--run", workspace, "--model", model, "--retrieve", 3, "--limit", 4, *ASK
-    )
-    assert tuned.returncode == 0, tuned.stderr.decode()
-    assert (workspace / "eval" / "prep-retrieve-3").is_dir()
-    shutil.copytree(
-        workspace / "eval" / "prep-retrieve-3", workspace / "changed" / "prep-retrieve-3"
-    )
-    path = next((workspace / "changed").rglob("plan.json"))
-    plan = json.loads(path.read_bytes())  # as if it had been made with another retriever
-    plan["inputs"]["data"] = plan["inputs"]["data"].rpartition(" ")[0] + " " + "0" * 16
-    path.write_text(json.dumps(plan), encoding="utf-8")
-    again = agentlite(
-        "eval",
-        "--run",
-        workspace,
-        "--model",
-        model,
-        "--retrieve",
-        3,
-        "--limit",
-        4,
-        *ASK,
-        "--out",
-        "changed",
-    )
-    assert (again.returncode, len(again.stderr) < 1000) == (3, True), again.stderr.decode()
-
-
 def test_a_layer_that_is_code_of_its_own_and_pickled_weights_are_refused(tiny_encoder, tmp_path):
     from agentlite.core.errors import UserError
     from agentlite.workspace.encoder_source import find_encoder

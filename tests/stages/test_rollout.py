@@ -184,25 +184,6 @@ def test_prep_learns_the_best_rollout_of_each_task_and_counts_the_others(tmp_pat
         assert losses == [True, False, True, False, True]
 
 
-@pytest.mark.parametrize(
-    ("rows", "options", "problem"),
-    [
-        ([{"id": "a"}], {"model": "gold"}, "the right calls of task a are not known"),
-        ([{"id": "a"}], {"extra_tools": 2}, "offers the tools that it has"),
-        ([{"id": "a"}, {"id": "a"}], {}, "1 tasks appear twice, a among them"),
-        ([{"id": "a"}], {"env": "shop"}, "names no environment"),
-        ([{"prompt": 3}], {}, "prompt is not a text or a list of messages"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_before_any_model_is_loaded(
-    tmp_path, rows, options, problem
-):
-    shop(tmp_path, rows)
-    with pytest.raises(UserError) as found:
-        rollout(tmp_path, **options)
-    assert found.value.exit_code == 2 and problem in found.value.problem
-
-
 def test_a_dry_run_counts_and_writes_nothing(tmp_path):
     shop(tmp_path, tasks())
     result = rollout(tmp_path, dry_run=True)

@@ -8,7 +8,6 @@ import pytest
 from support.scripted_server import ScriptedServer
 
 import agentlite
-from agentlite.core.errors import UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.environments.simulators import PARAMETERS
@@ -213,28 +212,6 @@ def test_stopped_at_any_row_it_asks_nothing_twice_and_ends_with_the_same_bytes(
         assert all(keys[key] == 1 for key in replies & keys.keys())
     at = Counter(place_of(body) for body in servers.agent.bodies)
     assert len(at) == 12 and at.total() <= 15 and all(at[turn] == 1 for turn in turns)
-
-
-@pytest.mark.parametrize("role", ["tools", "user"])
-@pytest.mark.parametrize("fault", ["REFUSES", "DIES"])
-def test_a_question_without_a_reply_costs_its_rollout_and_is_named(tmp_path, servers, role, fault):
-    write(tmp_path)
-    rollout(tmp_path, servers, "whole")
-    server = getattr(servers, role)
-    reply = server.reply
-    server.reply = lambda body: fault if item_in(body) == "pear" else reply(body)
-    result = rollout(tmp_path, servers, max_failures=0.5)
-    assert result.figures["ended"] == {"user": 2, "unanswered": 1}
-    lost = rows(tmp_path)["pear"]
-    assert lost["problem"].startswith(f"the {role.removesuffix('s')} model ")
-    assert lost["scores"] == {} and len(lost["turns"]) == (1 if role == "tools" else 3)
-    with pytest.raises(UserError, match="have no answer") as found:
-        rollout(tmp_path, servers, "strict", max_failures=0)
-    assert found.value.exit_code == 8 and server.url in found.value.location
-    server.reply = reply
-    servers.agent.bodies.clear()
-    assert rollout(tmp_path, servers, "strict", max_failures=0).status == "done"
-    assert contents(tmp_path, "strict") == contents(tmp_path, "whole")
 
 
 def test_a_simulated_user_is_measured_live(tmp_path, servers):

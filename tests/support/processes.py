@@ -94,10 +94,9 @@ def run(
     cwd: Path | None = None,
     env: dict[str, str] | None = None,
     timeout: float | None = None,
-    address_space: int | None = None,
     server: str = "",
 ) -> subprocess.CompletedProcess[Any]:
-    """`subprocess.run`, by the warm Python; `address_space` limits the program's, in bytes.
+    """`subprocess.run`, by the warm Python.
     `server`: of warm_python.LOADERS, where the test says more than conftest knows.
     """
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} if capture_output else {}
@@ -108,7 +107,6 @@ def run(
         text=text,
         cwd=cwd,
         env=env,
-        address_space=address_space,
         server=server,
         **streams,
     ) as process:
@@ -218,7 +216,6 @@ class WarmProcess:
         text: bool = False,
         cwd: str | os.PathLike[str] | None = None,
         env: dict[str, str] | None = None,
-        address_space: int | None = None,
         server: str = "",
     ) -> None:
         self.args, self.returncode = argv, None
@@ -227,7 +224,6 @@ class WarmProcess:
             "argv": argv,
             "cwd": os.fspath(cwd or Path.cwd()),
             "env": dict(os.environ if env is None else env),
-            "address_space": address_space,
         }
         self._report = warm.fork(request, [theirs for _, theirs in ends], server)
         for number, (_, theirs) in enumerate(ends):

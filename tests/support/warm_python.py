@@ -3,8 +3,8 @@
 Loading torch, Unsloth and TRL takes ten seconds of a core, and what `prep` needs half of one.
 `python -m support.warm_python FD SERVER SCRATCH` loads once what that server is for (see
 `LOADERS`), and then takes connections on the listening socket FD, each from a process that runs
-tests. The first message on a connection is `READY`. A request is JSON `{"argv", "cwd", "env",
-"address_space"}` with four descriptors: stdin, stdout, stderr, and a socket. The fork's process id
+tests. The first message on a connection is `READY`. A request is JSON `{"argv", "cwd", "env"}`
+with four descriptors: stdin, stdout, stderr, and a socket. The fork's process id
 is sent to that socket at once, and its exit status when it has ended. The server ends, and removes
 the folder SCRATCH, when the last connection has ended; the forks go on.
 """
@@ -18,7 +18,6 @@ import io
 import json
 import os
 import pkgutil
-import resource
 import runpy
 import selectors
 import shutil
@@ -163,12 +162,10 @@ def _reset_signals() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def _run(argv: list[str], cwd: str, env: dict[str, str], address_space: int | None) -> int:
+def _run(argv: list[str], cwd: str, env: dict[str, str]) -> int:
     """Runs the program that these arguments of an interpreter name; returns its exit status."""
     os.environ.clear()
     os.environ.update(env)
-    if address_space is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
     sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False), encoding="utf-8")
     sys.stdout, sys.stderr = (
         io.TextIOWrapper(io.FileIO(fd, "w", closefd=False), "utf-8", errors, line_buffering=fd == 2)

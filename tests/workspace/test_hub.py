@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.hub_cache import cache_model, commit, served, use_cache
 
-from agentlite.core.errors import MODEL, NETWORK, OTHER_PLAN, UserError
+from agentlite.core.errors import NETWORK, UserError
 from agentlite.workspace import hub
 from agentlite.workspace.lineage import model_of_prep
 from agentlite.workspace.model_source import find_model
@@ -127,17 +127,6 @@ def test_a_stage_that_was_begun_keeps_its_commit_and_a_new_one_takes_the_newest(
     assert find_model("Qwen/Qwen3-8B", tmp_path, tmp_path / "sft").digest == NEW
 
 
-def test_an_adapter_on_a_folder_that_has_gone_is_not_put_on_a_model_of_that_name(
-    cache, files, tmp_path
-):
-    """A folder `models/x` and a hub id look alike."""
-    cache_model(cache, NAME, files, NEW)
-    begin(tmp_path / "sft", NAME, "0123456789abcdef,0123456789abcdef", adapter=True)
-    with pytest.raises(UserError, match="was trained on other weights") as refused:
-        find_model("sft", tmp_path)
-    assert refused.value.exit_code == OTHER_PLAN
-
-
 @pytest.mark.parametrize("shards", [1, 3])
 def test_the_whole_snapshot_is_found_offline_and_half_of_one_is_refused(cache, tmp_path, shards):
     files = whole_model(tmp_path / "files", shards=shards)
@@ -197,19 +186,3 @@ def test_the_newest_commit_is_asked_for_once_and_then_pinned(online):
     online.clear()
     hub.model_snapshot(source.base)
     assert online and not any("/main/" in path for path in online)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "message", "code"),
-    [
-        (f"{NAME}@v9", "no commit, tag or branch v9", MODEL),
-        ("org/nothing", "no such model on the hub", MODEL),
-        (f"org/pickled@{NEW}", "has no model.safetensors", MODEL),
-    ],
-)
-def test_what_the_hub_does_not_have_is_refused_by_name(online, name, message, code):
-    with pytest.raises(UserError, match=message) as refused:
-        hub.model_snapshot(name)
-    assert refused.value.exit_code == code
-    assert ("safetensors" in refused.value.fix) is ("pickled" in name)

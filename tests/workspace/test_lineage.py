@@ -1,6 +1,5 @@
 """What a stage takes over from the one it starts from: settings, the adapter's shape, its line."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,16 +10,14 @@ from agentlite.config.settings import default
 from agentlite.core.errors import UserError
 from agentlite.workspace.lineage import (
     adapter_shape,
-    failing_early,
     lineage,
     longer_rows,
     refuse_circle,
     refuse_other_adapter,
-    setting_of,
     system_of,
 )
 from agentlite.workspace.model_source import Source
-from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder, open_stage
+from agentlite.workspace.run_folder import Plan, RunTarget, open_stage
 
 
 def begin(folder: Path, **settings: Any) -> None:
@@ -44,20 +41,6 @@ def test_the_line_goes_from_the_base_to_the_stage(run):
     assert lineage("sft", run) == ["base", "sft"]
     assert lineage("dpo", run) == ["base", "sft", "dpo"]
     assert lineage("loop", run) == ["loop"]
-
-
-def test_a_setting_is_that_of_the_stage_or_of_its_export(run, tmp_path):
-    assert setting_of("sft", "lora_r", run) == 4
-    assert setting_of("sft", "protocol", run) is None
-    assert setting_of("base", "model", run) is None
-    assert setting_of("", "model", run) is None
-    (run / "merged").mkdir()
-    settings = {"protocol": "hermes", "max_length": 512}
-    (run / "merged/export.json").write_text(json.dumps({"settings": settings}), encoding="utf-8")
-    assert setting_of("merged", "protocol", run) == "hermes"
-    assert setting_of(str(run / "merged"), "max_length", run / "elsewhere") == 512
-    (run / "export.json").write_text(json.dumps({"settings": settings}), encoding="utf-8")
-    assert setting_of("", "protocol", run) is None  # nothing is exported under an empty name
 
 
 def test_rows_that_are_longer_than_usual_are_taken_over_and_shorter_ones_are_not(tmp_path):
@@ -96,18 +79,6 @@ def test_the_shape_of_an_adapter_is_taken_over_and_that_of_whole_weights_is_not(
     expected = {"lora_r": (4, "sft"), "lora_alpha": (8, "sft")}
     assert adapter_shape("sft", run) == {**expected, "lora_target_modules": (["q", "v"], "sft")}
     assert adapter_shape("whole", run) == adapter_shape("base", run) == adapter_shape("", run) == {}
-
-
-@pytest.mark.parametrize(("rank", "given_up"), [("0", True), ("1", False)])
-def test_of_several_processes_only_the_first_gives_a_stage_up(
-    tmp_path, monkeypatch, rank, given_up
-):
-    begin(tmp_path / "sft", model="base")
-    monkeypatch.setenv("RANK", rank)
-    stage = StageFolder(tmp_path / "sft", Plan("sft", {}, {}), "half")
-    with pytest.raises(UserError, match="wrong"), failing_early(stage):
-        raise UserError("is wrong.")
-    assert (tmp_path / "sft/failed.json").exists() is given_up
 
 
 def test_an_adapter_that_would_change_its_shape_is_refused(run):

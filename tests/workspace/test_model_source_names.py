@@ -1,6 +1,5 @@
 """Which model a name means, and which digest stands for it: no model is loaded."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -119,33 +118,6 @@ def test_a_tokenizer_of_the_hub_may_have_its_template_in_its_configuration(run, 
         assert (run / "copy" / name).read_bytes() == b"{}"
 
 
-def test_a_model_of_the_hub_that_names_code_is_refused(run, monkeypatch):
-    for values in (
-        {"_attn_implementation": "someone/kernel"},
-        {"experts_implementation_internal": "x"},
-        {"text_config": [{"deep": [{"attn_implementation": {"text": "a/b@main:c"}}]}]},
-    ):
-        (run.parent / "base/config.json").write_text(json.dumps(values), encoding="utf-8")
-        with pytest.raises(UserError, match="never runs a model's own code"):
-            find_model("base", run)
-    cache_model(use_cache(run / "hub", monkeypatch), "org/name", run.parent / "base", "c" * 40)
-    with pytest.raises(UserError, match="never runs a model's own code") as refused:
-        find_model("org/name", run)
-    assert refused.value.exit_code == MODEL and "org--name" in refused.value.location
-
-
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [("smolm2-135m", "smollm2-135m"), ("mnie", "mine"), ("nothing", ""), ("sft", ""), ("./m", "")],
-)
-def test_the_model_that_is_meant_is_one_that_is_there(run, typed, meant):
-    train(run / "mine", "base", "adapter")
-    train(run / "sfd", "base", "adapter")
-    with pytest.raises(UserError) as refused:
-        find_model(typed, run)
-    assert ("Did you mean" in refused.value.fix) is bool(meant) and meant in refused.value.fix
-
-
 def test_a_file_is_no_model_and_a_pickle_is_never_one(run):
     for name, words, fix in (
         ("m.gguf", "is a file", "Name the folder"),
@@ -182,17 +154,6 @@ def test_a_folder_that_is_no_whole_model_is_refused(run, left, message):
     with pytest.raises(UserError, match=message) as refused:
         find_model("half", run)
     assert refused.value.exit_code == MODEL
-
-
-def test_a_stage_that_makes_no_model_or_has_failed_is_refused(run):
-    train(run / "sft", "base", "")
-    with pytest.raises(UserError, match="makes no model") as refused:
-        find_model("sft", run)
-    assert refused.value.exit_code == 2
-    (run / "sft/plan.json").rename(run / "sft/failed.json")
-    with pytest.raises(UserError, match="its stage failed") as refused:
-        find_model("sft", run)
-    assert refused.value.exit_code == MODEL and "the same `agentlite sft`" in refused.value.fix
 
 
 def test_an_adapter_whose_base_is_gone_says_so(run):

@@ -11,18 +11,15 @@ import pytest
 from agentlite.config import resolve
 from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
-from agentlite.core.version import VERSION
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import find_model
 from agentlite.workspace.run_folder import (
     Plan,
     RunTarget,
-    differences,
     find_stage,
     finished,
     open_stage,
     read,
-    stages_in,
 )
 
 PLAN = Plan("sft", {"lora_r": 16, "seed": 0}, {"data": "a" * 64})
@@ -228,20 +225,6 @@ def test_what_was_begun_with_other_versions_is_told_when_it_is_carried_on(tmp_pa
     assert stage.status == "half" and "torch 2.12 -> 2.13" in told
 
 
-def test_links_in_a_stage_are_taken_away_and_what_they_point_to_is_left(tmp_path):
-    folder, outside = tmp_path / "sft", tmp_path / "outside"
-    finish(folder)
-    outside.mkdir()
-    (outside / "thesis.txt").write_text("years of work", encoding="utf-8")
-    (folder / "checkpoints").symlink_to(outside)
-    (folder / "log").symlink_to(outside / "thesis.txt")
-    for name in (".holder", ".holder.new"):
-        (folder / name).symlink_to(outside / "thesis.txt")
-    with open_stage(folder, PLAN, force=True) as stage:
-        assert stage.status == "new" and not (folder / "checkpoints").exists()
-    assert (outside / "thesis.txt").read_text(encoding="utf-8") == "years of work"
-
-
 @pytest.mark.parametrize(
     "edited",
     [
@@ -278,30 +261,6 @@ def test_a_done_without_its_files_is_not_believed(tmp_path):
         finished(tmp_path / "sft", "sft")
 
 
-@pytest.mark.parametrize("force", [False, True])
-@pytest.mark.parametrize("held", ["new", "half", "failed", "changed", "done"])
-def test_there_is_work_unless_the_folder_is_done_and_as_it_was_left(tmp_path, held, force):
-    folder = tmp_path / "sft"
-    if held in ("half", "failed"):
-        with open_stage(folder, PLAN, force=False) as stage:
-            if held == "failed":
-                stage.fail()
-    elif held != "new":
-        finish(folder)
-        if held == "changed":
-            (folder / "out.jsonl").write_text("{ }\n", encoding="utf-8")
-    before = sorted(tmp_path.rglob("*"))
-    assert RunTarget(tmp_path, "sft", force).has_work(PLAN) is (held != "done" or force)
-    assert sorted(tmp_path.rglob("*")) == before  # asking writes nothing
-    other = Plan("sft", {"lora_r": 8}, {})
-    if held in ("half", "done", "changed") and not force:
-        with pytest.raises(UserError) as refused:
-            RunTarget(tmp_path, "sft").has_work(other)
-        assert refused.value.exit_code == 3
-    else:
-        assert RunTarget(tmp_path, "sft", force).has_work(other)
-
-
 def test_the_next_command_names_the_workspace_unless_it_is_the_usual_one():
     for run, more in (
         ("runs/default", ""),
@@ -310,23 +269,6 @@ def test_the_next_command_names_the_workspace_unless_it_is_the_usual_one():
     ):
         assert RunTarget(Path(run), "sft").next("agentlite eval") == f"agentlite eval{more}"
         assert RunTarget(Path(run), "b").folder == Path(run) / "b"
-
-
-def test_the_differences_of_two_plans_are_each_named_once_in_order():
-    long, other = "a" * 64, "b" * 64
-    old = Plan("sft", {"b": 1, "a": "x", "gone": [1], "same": 0}, {"data": long, "same": long})
-    new = Plan("dpo", {"b": 2, "a": "ü", "came": None, "same": 0}, {"data": other, "same": long})
-    assert differences(old, old) == []
-    assert differences(old, new) == [
-        "command sft -> dpo",
-        'dpo.a "x" -> "ü"',
-        "dpo.b 1 -> 2",
-        "dpo.gone [1] -> absent",
-        "input data aaaaaaaa -> bbbbbbbb",
-    ]
-    more = Plan("sft", old.settings, {**old.inputs, "model": long})
-    assert differences(old, more) == ["input model absent -> aaaaaaaa"]
-    assert differences(more, old) == ["input model aaaaaaaa -> absent"]
 
 
 @pytest.mark.parametrize("damage", ["", "change", "remove"])
@@ -366,33 +308,6 @@ def test_an_output_that_was_changed_is_set_aside_and_others_are_left(tmp_path, c
     assert "set aside as out.jsonl.broken" in capsys.readouterr().err
 
 
-def test_stages_are_listed_by_name_and_those_given_up_on_request(tmp_path):
-    for name in ("b", "a", "c"):
-        with open_stage(tmp_path / name, PLAN, force=False) as stage:
-            if name == "c":
-                stage.fail()
-    (tmp_path / "d").mkdir()
-    assert [path.name for path in stages_in(tmp_path)] == ["a", "b"]
-    assert [path.name for path in stages_in(tmp_path, given_up=True)] == ["a", "b", "c"]
-    assert stages_in(tmp_path, "*/*") == []
-    assert [path.name for path in stages_in(tmp_path.parent, f"{tmp_path.name}/*")] == ["a", "b"]
-
-
-def test_the_stages_below_a_folder_lie_at_any_depth_and_inside_of_one_there_are_none(tmp_path):
-    for name in ("a", "a/cells/x", "b/c/d", "b/e"):
-        with open_stage(tmp_path / name, PLAN, force=False) as stage:
-            (stage.folder / "inner").mkdir()
-            if name == "b/e":
-                stage.fail()
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other/plan.json").write_text("{}", encoding="utf-8")
-    (tmp_path / "link").symlink_to(tmp_path / "a")
-    found = [path.relative_to(tmp_path).as_posix() for path in run_folder.stages_below(tmp_path)]
-    assert found == ["a", "a/cells/x", "b/c/d", "b/e"]
-    for inside in ("a", "a/cells", "a/inner", "b/c/d", "b/e", "link/cells", "other"):
-        assert run_folder.stages_below(tmp_path / inside) == []
-
-
 def test_a_name_in_the_workspace_comes_before_a_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "run"
@@ -421,31 +336,6 @@ def test_only_the_first_of_several_processes_writes_the_plan(tmp_path, monkeypat
         assert stage.status == "half" and not (tmp_path / "sft").exists()
 
 
-@pytest.mark.parametrize("gpu", [False, True])
-def test_a_plan_names_the_versions_and_on_a_gpu_the_switches(gpu, monkeypatch):
-    monkeypatch.setattr(run_folder, "has_gpu", lambda: gpu)
-    monkeypatch.setenv("UNSLOTH_DECODE_CUDA_GRAPHS", "0")
-    asked: list[str] = []
-
-    def version(name: str) -> str:
-        asked.append(name)
-        if name == "unsloth":
-            raise run_folder.importlib.metadata.PackageNotFoundError
-        return "1.0"
-
-    monkeypatch.setattr(run_folder.importlib.metadata, "version", version)
-    anew = run_folder._installed.__wrapped__  # the versions are kept for a whole process
-    monkeypatch.setattr(run_folder, "_installed", anew)
-    found = run_folder.versions()
-    switches = {"UNSLOTH_DECODE_CUDA_GRAPHS": "0"}
-    packages = {"torch", "unsloth_zoo", "transformers", "trl", "peft"}
-    assert found == {
-        "agentlite": VERSION,
-        **(switches if gpu else {}),
-        **dict.fromkeys({*packages, "sentence-transformers"}, "1.0"),
-    }
-
-
 @pytest.mark.parametrize(
     ("code", "kept_by"),
     [(2, ""), (5, ""), (7, ""), (3, ""), (4, "code"), (74, "code"), (2, "checkpoint"), (2, "done")],
@@ -466,18 +356,3 @@ def test_a_stage_that_fails_is_given_up_unless_something_is_worth_keeping(tmp_pa
         run()
     assert (tmp_path / "sft/failed.json").exists() is not bool(kept_by)
     assert (tmp_path / "sft/plan.json").exists() is bool(kept_by)
-
-
-@pytest.mark.parametrize("inside", [".", "ablate", "ablate/cells/a", "ablate/cells/not-there"])
-@pytest.mark.parametrize("stage", ["prep", "ablate/pairs", "none"])
-@pytest.mark.parametrize("relative", [True, False])
-def test_a_stage_is_named_without_the_detour_that_leads_to_it(
-    tmp_path, monkeypatch, inside, stage, relative
-):
-    monkeypatch.chdir(tmp_path)
-    run = Path("runs/home") if relative else tmp_path / "runs/home"
-    for name in ("prep", "ablate/pairs", "ablate/cells/a"):
-        (run / name).mkdir(parents=True, exist_ok=True)
-    name = os.path.relpath(run / stage, run / inside)
-    assert run_folder.find_stage(name, run / inside) == run / stage
-    assert run_folder.find_stage(stage, run) == run / stage

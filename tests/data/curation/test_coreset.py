@@ -24,7 +24,6 @@ from agentlite.data.curation.coreset import (
     CoresetPool,
     Vectors,
     coreset,
-    tokens,
     wording,
 )
 from agentlite.data.curation.replay_buffer import (
@@ -146,27 +145,6 @@ def test_each_choice_is_least_like_the_nearest_of_all_that_were_chosen_before(
             other: max((float(cosines(one)[other]) for one in taken), default=0.0) for other in left
         }
         assert place == min(left, key=nearest.__getitem__)
-
-
-def test_cosines_are_those_of_the_weighted_tokens() -> None:
-    texts = [*TEXTS, TEXTS[0], "", "!?"]
-    vectors = Vectors(texts)
-    spread = Counter(token for text in texts for token in {*tokens(text)})
-    weighted = [
-        {
-            token: (1 + math.log(count)) * (1 + math.log((1 + len(texts)) / (1 + spread[token])))
-            for token, count in Counter(tokens(text)).items()
-        }
-        for text in texts
-    ]
-    for one, a in enumerate(weighted[:-2]):
-        for other, b in enumerate(weighted[:-2]):
-            expected = sum(a[token] * b.get(token, 0) for token in a) / (
-                math.hypot(*a.values()) * math.hypot(*b.values())
-            )
-            assert vectors.cosines(one)[other] == pytest.approx(expected)
-    assert vectors.cosines(len(texts) - 1)[-2:] == pytest.approx([1, 1])
-    assert vectors.cosines(len(texts) - 1)[:-2] == pytest.approx(0)
 
 
 def said(*texts: str, **fields: Any) -> Record:

@@ -1,7 +1,5 @@
 """agentlite.data.curation: what is refused, dropped, kept apart and put together."""
 
-import hashlib
-import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,7 +20,6 @@ from agentlite.data.curation.join_dialogs import join_dialogs
 from agentlite.data.curation.split import Split, assign_splits
 from agentlite.data.curation.traits import expected_tools, first_query, traits
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import to_record
 from agentlite.scoring.metrics.tool_calls import format_compliance
 
 BY = ("query", "near", "parent", "tools")
@@ -151,21 +148,6 @@ GOLD_VALUES = [
     (SPOT, [{"x": ["one"]}], "no value it accepts of v"),
     ({"enum": ["a", "b"]}, ["c"], "no value it accepts of v"),
 ]
-
-
-def test_gold_that_accepts_no_value_of_the_declared_schema_is_rejected() -> None:
-    """One accepted value has to fit, or a model would learn to break the schema."""
-    for declared, accepted, reason in GOLD_VALUES:
-        tool = {"name": "f", "parameters": {"properties": {"v": declared}}}
-        gold = [{"name": "f", "arguments": {"v": accepted}}]
-        row: dict[str, Any] = {"prompt": "Do it.", "tools": [tool], "gold": gold}
-        found, code = "", "E210"
-        try:
-            validate(to_record(row, "prompts"))
-        except RowError as error:
-            found, code = error.reason, error.code
-        assert (code, bool(found)) == ("E210", bool(reason))
-        assert reason in found
 
 
 WITH_SCHEMA = [
@@ -332,17 +314,6 @@ def test_of_a_group_on_two_sides_the_larger_part_stays_unless_one_bears_a_split(
     assert set(staying(borne, split(borne, dev=0.2, test=0.3)).values()) == {"dev"}
 
 
-def test_of_the_splits_that_a_group_bears_test_stays_before_dev_and_dev_before_train() -> None:
-    text = "Which of the ferries to the island leaves from the old harbour on Sunday at %s"
-    for order in itertools.permutations(("test", "dev", "train"), 2):
-        borne = [side for side in ("test", "dev", "train") if side in order]
-        many = [*order, borne[-1], borne[-1], borne[-1]]  # whatever most of them bear
-        group = [asking(text % n, split=side) for n, side in enumerate(many)]
-        result = split(group)
-        assert set(staying(group, result).values()) == {borne[0]}
-        assert set(result.crossing.values()) == {many.index(borne[0])}
-
-
 @settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 60))
 def test_the_split_does_not_depend_on_the_order_of_the_records(seed: int, count: int) -> None:
@@ -351,43 +322,6 @@ def test_the_split_does_not_depend_on_the_order_of_the_records(seed: int, count:
     sides, others = split(records, seed=seed), split(shuffled, seed=seed)
     assert sides.groups == others.groups
     assert staying(records, sides) == staying(shuffled, others)
-
-
-def test_a_side_is_a_share_of_all_hashes_and_of_the_tests_nothing_moves_with_a_larger_dev() -> None:
-    records = assorted(300)
-    shares = [
-        int(hashlib.sha256(f"5 {first_query(record)}".encode()).hexdigest()[:16], 16) / 2**64
-        for record in records
-    ]
-    for dev in (0.1, 0.3, 0.0):
-        assert split(records, ("query",), dev=dev, test=0.2, seed=5).splits == [
-            "test" if share < 0.2 else "dev" if share < 0.2 + dev else "train" for share in shares
-        ]
-
-
-def test_an_empty_side_is_named_with_a_seed_that_leaves_none_empty() -> None:
-    records = assorted(8)
-    seed = next(
-        seed for seed in range(100) if "dev" not in split(records, BY[:-1], seed=seed).splits
-    )
-    (note,) = split(records, BY[:-1], seed=seed).notes
-    assert "no record fell on dev" in note
-    other = int(note.rpartition("--seed ")[2].rstrip(")"))
-    assert set(split(records, BY[:-1], seed=other).splits) == set(SPLITS)
-    assert not split(records, BY[:-1], seed=seed, dev=0.0, test=0.0).notes
-
-
-def test_a_share_that_is_missed_by_half_is_named_with_its_cause() -> None:
-    assert "have the same one" in split([asking("How much rain is there?")] * 200).notes[0]
-    half = [replace(one, split="test" if n % 2 else "") for n, one in enumerate(assorted(200))]
-    result = split(half, ("query",), dev=0.0, test=0.1)
-    assert result.missed["test"].wanted == 20 and result.missed["test"].got > 100
-    assert "100 records name a split of their own" in result.notes[0]
-    named = [traits(replace(one, split="train")) for one in half]
-    for of_stages, fix in (([], "take `split` out"), (range(200), "naming the dialogs beside")):
-        found = assign_splits(named, dev=0.1, test=0.2, seed=0, by=(), of_stages=of_stages)
-        assert "all records name a split" in found.notes[0] and fix in found.notes[0]
-    assert not split(assorted(300), ("query",)).notes
 
 
 def test_a_record_keeps_the_split_it_bears() -> None:

@@ -1,16 +1,13 @@
 """agentlite.data.curation: copies, contradictions and leaks."""
 
-import json
 import random
 from collections.abc import Sequence
 from itertools import combinations, product
-from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from agentlite.core.errors import UserError
 from agentlite.core.records import (
     ANY_ARGUMENTS,
     Call,
@@ -19,10 +16,9 @@ from agentlite.core.records import (
     Message,
     Record,
     Tool,
-    to_row,
 )
 from agentlite.data.curation.contradictions import contradictions
-from agentlite.data.curation.decontaminate import leaks, read_held_out
+from agentlite.data.curation.decontaminate import leaks
 from agentlite.data.curation.dedup import (
     Copies,
     borne,
@@ -268,21 +264,3 @@ def test_short_arguments_leak_only_beside_a_query_that_is_half_alike() -> None:
         dialog("Do I need a coat in the capital of Norway?", [call("weather", city="Oslo")])
     )
     assert leaks([unlike, alike], held_out) == {1: ("calls", 0)}
-
-
-def test_held_out_files_may_have_any_known_format_and_rows_that_are_broken(tmp_path: Path) -> None:
-    alpaca = {"instruction": TEXT, "input": "", "output": "No."}
-    path = tmp_path / "held.jsonl"
-    path.write_text(
-        "\n".join([json.dumps(alpaca), "{broken", json.dumps(to_row(HELD_OUT))]), encoding="utf-8"
-    )
-    held_out = read_held_out([str(path)])
-    assert [record.query for record in held_out.traits] == [traits(HELD_OUT).query] * 2
-    assert held_out.unread == {"E121": 1}
-    assert held_out.locations == [f"{path}:1", f"{path}:3"]
-    broken = tmp_path / "broken.jsonl"
-    broken.write_text("{broken\n", encoding="utf-8")
-    for sources in ([str(broken)], [str(path), str(broken)]):
-        with pytest.raises(UserError, match="no row of it can be read") as found:
-            read_held_out(sources)
-        assert found.value.location == f"--holdout {broken}"

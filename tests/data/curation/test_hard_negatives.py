@@ -179,17 +179,6 @@ def test_no_right_tool_is_removed_where_another_might_do() -> None:
         assert without_right_tool(record, (), "No.") == reason
 
 
-def test_a_dialog_is_kept_up_to_its_first_call() -> None:
-    first = (Message("user", "Hi"), Message("assistant", "Hello"))
-    record = asking("Wet?", (WEATHER, LIGHT), city="Oslo")
-    made = without_right_tool(
-        replace(record, messages=(*first, *record.messages), gold={1: Gold()}), (), "No."
-    )
-    assert isinstance(made, Record)
-    assert [message.content for message in made.messages] == ["Hi", "Hello", "Wet?", "No."]
-    assert made.gold == {1: Gold(), 3: Gold()}
-
-
 @pytest.mark.parametrize("reason", ["a text names", "a schema names", "has a name only"])
 def test_names_stay_where_one_of_the_tools_is_known_by_them(reason: str) -> None:
     schema = WEATHER.parameters
@@ -204,14 +193,3 @@ def test_names_stay_where_one_of_the_tools_is_known_by_them(reason: str) -> None
     record = asking(query, (tool,), city="Oslo")
     stays = with_masked_names(replace(record, tools=(RATE, tool)), 0)
     assert isinstance(stays, str) and reason in stays
-
-
-def test_a_variant_says_how_it_is_written_and_nothing_about_what_is_gone() -> None:
-    kept = {"protocol": "hermes", "joined": 2, "cut_from": 9, "bfcl_id": "x_1"}
-    meta = {**kept, "turns": {"1": {}}, "source_row": 7, "category": "x"}
-    record = replace(asking("Wet?", (WEATHER, LIGHT), city="Oslo"), meta=meta)
-    made = hard_negatives([record], removed=1, masked=1, seed=0).records
-    assert [one.meta for one in made] == [
-        {**kept, "made": "right tool removed"},
-        {**kept, "made": "names masked"},
-    ]

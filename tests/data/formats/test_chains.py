@@ -109,43 +109,11 @@ def test_a_chain_becomes_the_same_turns_in_every_container(container: str, synta
 ONE_TEXT = ("self_cognition", "kagentinstruct")
 
 
-@pytest.mark.parametrize(
-    ("container", "syntax"), sample(20, [one for one in PAIRS if not SYNTAXES[one[1]].split])
-)
-def test_what_cannot_be_taken_apart_is_rejected_by_its_mark(container: str, syntax: str) -> None:
-    if container == syntax == "glaive":  # its own marks
-        return
-    with pytest.raises(RowError) as caught:
-        to_record(row_of(container, syntax, [PLAIN]), options=OPTIONS)
-    assert caught.value.code in ("E218", "E206", "E214", "E201"), caught.value.reason
-
-
 @pytest.mark.parametrize("syntax", SYNTAXES)
 def test_plain_text_that_holds_a_chain_is_rejected(syntax: str) -> None:
     with pytest.raises(RowError) as caught:
         to_record(row_of("text", syntax, [PLAIN]))
     assert caught.value.code == "E218"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Observation: the liquid boils at 100 degrees.",
-        "The labels are Thought, Action, Action Input and Observation: one a line.",
-        "Action: heat the water.\nObservation: it boils.",
-        "Lab report\n\nAction: Heat slowly\nObservation: bubbles\nResult: steam",
-        "观察：水开了。",
-        "Results come in `<tool_response>` tags.",
-        "Final Answer: 4",
-        "The Result: see the tool output below.",
-    ],
-)
-@pytest.mark.parametrize("container", ["openai", "text"])
-def test_prose_about_observations_and_results_is_kept(container: str, text: str) -> None:
-    row = CONTAINERS[container]("", [("q", text)])
-    record = to_record(row)
-    assert record.messages[-1].content.endswith(text)
-    assert not record.tools
 
 
 RESULTS = [
@@ -204,46 +172,6 @@ def test_a_result_that_is_a_turn_answers_the_call_that_has_none_in_the_text(synt
     results = [message for message in record.messages if message.role == "tool"]
     answered = [(calls[one.call_id], one.content) for one in results]
     assert answered == [("weather", "4 mm"), ("clock", "12:34")]
-
-
-def test_gold_stays_with_the_turn_it_is_for() -> None:
-    written = SYNTAXES["hermes"]
-    row = {
-        "messages": [
-            {"role": "system", "content": written.system},
-            {"role": "user", "content": "q"},
-            {"role": "assistant", "content": written.answer(*PLAIN)},
-            {"role": "user", "content": "And now?"},
-            {"role": "assistant", "content": "Nothing."},
-        ],
-        "gold": {"4": {"calls": []}},
-    }
-    record = to_record(row)
-    (turn,) = record.gold
-    assert record.messages[turn].content == "Nothing."
-    row["gold"] = {"2": {"calls": []}}
-    with pytest.raises(RowError, match="several steps"):
-        to_record(row)
-
-
-def test_a_parameter_that_a_list_lacks_is_taken_and_named() -> None:
-    """A list of names is not JSON Schema; one that the tool has stays as strict as it is."""
-    chain = (
-        'Action: weather\nAction Input: {"city": "Oslo", "day": 1}\nObservation: 4\n'
-        'Action: weather\nAction Input: {"day": 2, "city": "Oslo", "unit": "mm"}\nObservation: 5\n'
-        'Action: clock\nAction Input: {"city": "Oslo"}\nObservation: 6\nFinal Answer: 4'
-    )
-    listed = CONTAINERS["query"](SYNTAXES["ms_agent"].system, [("q", chain)])
-    record = to_record(listed)
-    validate(record)
-    weather, clock = record.tools
-    assert weather.parameters["additionalProperties"] is True
-    assert "additionalProperties" not in clock.parameters
-    assert record.meta["undeclared"] == {"weather": ["day", "unit"]}
-    declared = CONTAINERS["query"](SYNTAXES["react"].system, [("q", chain)])
-    with pytest.raises(RowError) as caught:
-        validate(to_record(declared))
-    assert caught.value.code == "E210"
 
 
 def test_a_dialog_that_is_only_continued_stays_as_it_is() -> None:

@@ -6,13 +6,11 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.damaged_rows import json_values
 from support.read_rows import from_stdin, rows_of
 
 from agentlite.core.errors import REJECTS, UserError
@@ -69,27 +67,6 @@ BLANK_STARTS = (
     b"\n" + BOM,
     BOM + b"\r\n\n" + BOM + b"\n",
 )
-
-
-@pytest.mark.parametrize("start", BLANK_STARTS)
-@pytest.mark.parametrize(
-    "body", [b'[{"a": 1}, {"a": 2}]', b'[\n  {"a": 1},\n  {"a": 2}\n]\n', b'{"a": 1}\n{"a": 2}']
-)
-def test_blank_lines_and_marks_of_the_byte_order_before_the_first_row_change_nothing(
-    start: bytes, body: bytes, tmp_path: Path
-) -> None:
-    (tmp_path / "rows.json").write_bytes(start + body)
-    assert [raw.value for raw in rows_of(tmp_path / "rows.json")] == [{"a": 1}, {"a": 2}]
-
-
-@pytest.mark.long
-@given(st.dictionaries(st.text(), json_values), st.booleans())
-def test_what_was_written_as_json_is_read_as_it_was(
-    value: dict[str, Any], ascii_only: bool
-) -> None:
-    line = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8")
-    (raw,) = from_stdin(line + b"\r\n")
-    assert (raw.location, raw.value, raw.error) == ("stdin:1", value, None)
 
 
 BAD_LINES = {
@@ -310,54 +287,6 @@ def test_a_folder_is_its_files_of_rows_by_name(tmp_path: Path) -> None:
 
 
 PLANNED = b'{"command": "prep", "settings": {}, "inputs": {}}'
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "is_left_out"),
-    [
-        ("plan.json", PLANNED, True),
-        ("failed.json", PLANNED, True),
-        ("plan.json", b'{"messages": []}', False),
-    ],
-)
-def test_folders_of_stages_are_left_out_of_a_folder(
-    tmp_path: Path,
-    name: str,
-    content: bytes,
-    is_left_out: bool,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    stage, file = tmp_path / "runs/default/prep", tmp_path / "data.jsonl"
-    row = stage / "checkpoints/one/train.jsonl"
-    row.parent.mkdir(parents=True)
-    (stage / name).write_bytes(content)
-    row.write_bytes(b"{}\n")
-    file.write_bytes(b"{}\n")
-    found = files_of(str(tmp_path))
-    assert (str(file) in found) and (str(row) in found) != is_left_out
-    notices = capsys.readouterr().err
-    assert ("folders of stages are left out (1)" in notices) == is_left_out
-    # a folder that is a stage, or lies in one, is read
-    for folder in (stage, row.parent):
-        assert str(row) in files_of(str(folder))
-    assert "folders of stages" not in capsys.readouterr().err
-    file.unlink()
-    if is_left_out:
-        with pytest.raises(UserError, match="holds no file of rows") as error:
-            files_of(str(tmp_path))
-        assert "name such a folder" in error.value.fix
-
-
-def test_an_empty_file_is_left_out_of_a_folder(tmp_path: Path) -> None:
-    empty, file = tmp_path / "a.json", tmp_path / "b.jsonl"
-    empty.write_bytes(b"")
-    with pytest.raises(UserError, match="all its files are empty"):
-        files_of(str(tmp_path))
-    file.write_bytes(b"{}\n")
-    assert files_of(str(tmp_path)) == [str(file)]
-    # named by itself, it is an error
-    with pytest.raises(UserError, match="no rows in it"):
-        list(read_raw(str(empty), io.BytesIO()))
 
 
 def test_an_element_of_a_json_array_is_named_by_the_line_where_it_begins(tmp_path: Path) -> None:

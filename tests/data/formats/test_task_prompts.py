@@ -15,7 +15,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import task_prompts, to_record
-from agentlite.rendering import PROTOCOLS, render, renderer, training_rows
+from agentlite.rendering import PROTOCOLS, render, renderer
 from agentlite.rendering.template import Template
 
 ROWS = [
@@ -178,25 +178,6 @@ THOUGHT = json.dumps(
 )
 
 
-@pytest.mark.parametrize("container", WITH_SYSTEM)
-@pytest.mark.parametrize(
-    ("prompt", "asked", "answer"),
-    [
-        (AUTOGPT, "Determine which next command to use, and respond using the format.", THOUGHT),
-        (AUTOGPT, "Wet?", THOUGHT),
-        (AUTOGPT.replace("1. Wet?", ""), "Wet?", THOUGHT),
-        (PLAN, "北京现在天气怎么样?", COMMAND),
-    ],
-    ids=["trigger", "goal", "goal behind it", "kuaiagent"],
-)
-def test_a_prompt_in_the_system_message_is_the_same_dialog(
-    container: str, prompt: str, asked: str, answer: str
-) -> None:
-    row = WITH_SYSTEM[container](prompt, asked, answer)
-    alone = read(prompt.replace("GOALS:\n\n", "GOALS:\n1. Wet?\n\n"), answer)
-    assert to_record(row) == alone and alone.tools
-
-
 @pytest.mark.parametrize(
     "prompt",
     [
@@ -233,14 +214,3 @@ def test_no_change_of_a_prompt_makes_the_reader_fail_or_lose_the_answer(
     with suppress(RowError):
         found = task_prompts.split(record)
         assert found is record or found.messages[-1].calls
-
-
-@pytest.mark.parametrize("name", [name for name in PROTOCOLS if name != "chat"])
-def test_the_printed_sample_is_trained_in_every_protocol(name: str, smollm2: Template) -> None:
-    record = read(PLAN, COMMAND)
-    protocol = PROTOCOLS[name]
-    rows = render(record, protocol, smollm2)
-    renderer.check_reading(record, rows, protocol, smollm2)
-    learned = [label for row in training_rows(record, protocol, smollm2) for label in row.labels]
-    text = smollm2.decode([label for label in learned if label >= 0])
-    assert "get_weather_info" in text and "2024-09-12" in text and "Constraints" not in text

@@ -3,7 +3,6 @@ up.
 """
 
 import random
-from collections import Counter
 
 import pytest
 
@@ -11,18 +10,14 @@ from agentlite.core.records import (
     Call,
     Gold,
     GoldCall,
-    Message,
     Parsed,
-    Prediction,
-    Record,
     Step,
     Tool,
 )
 from agentlite.scoring.metrics.call_timing import Decision, timing
 from agentlite.scoring.metrics.confidence import paired_difference, wilson
 from agentlite.scoring.metrics.dialogs import DialogCalls, step_efficiency
-from agentlite.scoring.metrics.summarize import compare, scores, summarize
-from agentlite.scoring.metrics.tool_calls import METRICS, call_problem, calls_problem, score_step
+from agentlite.scoring.metrics.tool_calls import call_problem, calls_problem, score_step
 
 FIELDS = {
     "city": {"type": "string"},
@@ -102,39 +97,6 @@ WRONG = {
     "extra parameter": {"language": "en"},
     "wrong value of what may be left out": {"unit": "kelvin"},
 }
-
-
-def gold_of(call: Call, tool: Tool) -> Gold:
-    return Record(
-        messages=(Message("user", "?"), Message("assistant", calls=(call,))), tools=(tool,)
-    ).expected(1)
-
-
-@pytest.mark.parametrize("change", ALSO_RIGHT.values(), ids=ALSO_RIGHT)
-def test_what_bfcl_forgives_is_forgiven(change):
-    assert call_problem(Call("weather", RIGHT | change), GOLD, WEATHER) == ""
-
-
-@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
-def test_every_single_mutation_of_a_right_call_fails(change):
-    assert call_problem(Call("weather", RIGHT | change), GOLD, WEATHER)
-
-
-def test_a_parameter_the_schema_does_not_have_fails_even_where_the_gold_has_it():
-    generous = GoldCall("weather", GOLD.arguments | {"language": ["en"]})
-    assert (
-        call_problem(Call("weather", RIGHT | {"language": "en"}), generous, WEATHER)
-        == "language is not expected"
-    )
-
-
-def test_any_call_of_a_record_satisfies_the_gold_made_from_it():
-    generator = random.Random(0)
-    for _ in range(300):
-        arguments = {name: any_json(generator, 3) for name in FIELDS}
-        call = Call("weather", arguments)
-        assert calls_problem([call], gold_of(call, WEATHER), TOOLS) == "", arguments
-        assert calls_problem([call], gold_of(call, WEATHER), ()) == "", arguments
 
 
 def any_json(generator: random.Random, depth: int) -> object:
@@ -263,66 +225,6 @@ def test_timing_counts_unreadable_text_against_specificity():
     assert all(
         getattr(measured, name).low < getattr(measured, name).mean < getattr(measured, name).high
         for name in (*expected, "f1")
-    )
-
-
-def predictions(right: int, count: int = 40) -> list[Prediction]:
-    """Three steps of four have a call due; the first `right` of all are as they should be, the rest
-    unreadable.
-    """
-    rows = []
-    for i in range(count):
-        gold = Gold((GOLD,) if i % 4 else ())
-        calls = (Call("weather", RIGHT),) if i % 4 and i < right else ()
-        problem = "" if i < right else "no JSON" if i % 2 else "call not closed"
-        metrics = score_step(Parsed("", calls, problem), gold, TOOLS) | {
-            "expected": float(bool(gold.calls))
-        }
-        slices = {"tools": ("1", "2-4", "5+")[i % 3], "source": "bfcl:multiple"}
-        rows.append(Prediction(f"record {i}", 1, "", problem, calls, metrics, slices))
-    return rows
-
-
-def test_counts_add_up_over_every_slice():
-    rows = predictions(25)
-    whole = summarize(rows, [], 0)
-    assert whole.prompts == 40 and whole.metrics.keys() == METRICS.keys()
-    for slices in whole.by.values():
-        assert sum(part.prompts for part in slices.values()) == 40
-        for name, figure in whole.metrics.items():
-            parts = [part.metrics[name] for part in slices.values()]
-            assert sum(part.count for part in parts) == figure.count
-            assert sum(part.count * part.mean for part in parts) == pytest.approx(
-                figure.count * figure.mean
-            )
-    assert whole.problems == Counter(p.problem for p in rows if p.problem)
-    assert whole.timing.unreadable == sum(whole.problems.values()) == 15
-    assert whole.metrics["exact_call"].count == 30 and whole.metrics["call_decision"].count == 40
-
-
-def test_models_are_compared_on_the_prompts_all_of_them_answered():
-    models = {"base": predictions(8), "sft": predictions(30)[:36], "same": predictions(8)}
-    compared = compare({name: scores(rows, []) for name, rows in models.items()}, 0)
-    assert (compared.prompts, compared.models) == (36, ["base", "sft", "same"])
-    pairs = {(row.first, row.second) for row in compared.differences}
-    assert pairs == {
-        ("base", "sft"),
-        ("base", "same"),
-        ("sft", "same"),
-    }  # each model with every earlier one
-    by_pair = {(row.second, row.metric): row for row in compared.differences if row.first == "base"}
-    assert by_pair.keys() == {(model, metric) for model in ("sft", "same") for metric in METRICS}
-    gained = by_pair["sft", "exact_call"]
-    assert (
-        gained.beyond_noise and gained.count == 27 and gained.mean == pytest.approx((22 - 6) / 27)
-    )
-    same = by_pair["same", "exact_call"]
-    assert (same.mean, same.low, same.high, same.beyond_noise, same.count) == (
-        0,
-        0,
-        0,
-        False,
-        27,
     )
 
 

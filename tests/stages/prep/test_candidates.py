@@ -11,10 +11,8 @@ from support.sampled_pairs import records_of, sampled
 from support.samples import DATA, WEATHER
 
 import agentlite
-from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.records import Candidate, Gold, Message, Record, from_row
 from agentlite.core.row_files import encode, read_rows
-from agentlite.data.reject_examples import PLAIN, rollout
 from agentlite.rendering import PROTOCOLS
 from agentlite.stages.pairs.scored import REWARD, Scored
 from agentlite.stages.prep.candidates import _record
@@ -122,53 +120,6 @@ def test_a_condition_takes_the_place_of_being_right(run, keep, samples, met):
     )
     assert {one.meta["candidate"]["sample"] for one in learned(run)} == samples
     assert result.figures.get("rejects", {}) == {}
-
-
-@pytest.mark.long
-def test_the_same_candidates_are_up_to_date_and_other_scores_are_another_plan(run):
-    assert prep(run).status == "done"
-    assert prep(run).status == "up to date"
-    sampled(run, weights={"exact": 1.0})
-    with pytest.raises(UserError) as found:
-        prep(run)
-    assert found.value.exit_code == OTHER_PLAN
-
-
-@pytest.mark.parametrize(
-    ("settings", "keep", "said", "fix"),
-    [
-        ({"split": "test"}, "best", "answer the test records", "--split train"),
-        ({}, "exat>=1", "no score exat", "exact"),
-        ({"candidates": "pairs"}, "best", "holds pairs, and no candidates", "--from pairs"),
-        ({"preferences": ["a.jsonl"]}, "best", "recorded preferences", "agentlite dpo"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_a_way_out(run, settings, keep, said, fix):
-    sampled(run, **settings)
-    with pytest.raises(UserError, match=said) as found:
-        prep(run, keep=keep)
-    assert fix in found.value.fix
-
-
-@pytest.mark.parametrize(
-    ("keep", "settings"), [("best,evn>=1", {}), ("env>=0,evn<1", {"dry_run": True})]
-)
-def test_a_score_that_no_rollout_has_is_refused(tmp_path, keep, settings):
-    """Alone and beside a dialog, which is kept whatever the scores are."""
-    lines = [rollout(), rollout(1)]
-    for name, rows in (("alone", lines), ("mixed", [*lines, PLAIN])):
-        file = tmp_path / f"{name}.jsonl"
-        file.write_text("\n".join(rows), encoding="utf-8")
-        with pytest.raises(UserError, match="no rollout has a score") as found:
-            agentlite.prep(
-                str(file),
-                run=str(tmp_path / "run"),
-                model="smollm2-135m",
-                keep=keep,
-                out=name,
-                **settings,
-            )
-        assert found.value.location == "--keep" and "env" in found.value.fix
 
 
 @pytest.mark.parametrize(
