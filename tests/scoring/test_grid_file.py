@@ -36,14 +36,8 @@ def test_one_file_serves_pairs_and_ablate(tmp_path: Path) -> None:
         ("- {exact: 1}\n- {}", [("exact=1", {"exact": 1}), ("defaults", {})]),
         ("settings: {dpo.beta: [1]}", []),
         ("", []),
-        ("# nothing yet\n", []),
-        ("weights:\n", []),
-        ("weights:\n  # a: {}\nsettings:\n  # dpo.beta: [1]\nby:\n", []),
         ("a:\nb: {exact: 1}", [("a", None), ("b", {"exact": 1})]),
         ("dpo: {exact: 1}", [("dpo", {"exact": 1})]),  # the name of a weighting
-        ("weights:\na: {exact: 1}", [("weights", None), ("a", {"exact": 1})]),
-        ("weights: {a: {exact: 1}, b: }", [("a", {"exact": 1}), ("b", None)]),
-        ("by: dpo\nweights: {exact: }", [("exact", None)]),
     ],
 )
 def test_what_stands_in_it_says_which_kind_it_is(
@@ -52,38 +46,17 @@ def test_what_stands_in_it_says_which_kind_it_is(
     assert read_grid_file(written(tmp_path, text)).weights == weights
 
 
-def test_a_value_that_is_no_list_stands_alone_and_a_stage_may_be_left_out(tmp_path: Path) -> None:
-    for text in ("settings: {dpo.beta: 0, dpo.loss: }", "by:\nsettings: {dpo.beta: 0, dpo.loss: }"):
-        grid = read_grid_file(written(tmp_path, text))
-        assert grid.settings == {"dpo.beta": [0], "dpo.loss": [None]}
-        assert (grid.by, grid.weights) == ("", [])
-
-
-def test_a_grid_of_settings_alone_has_no_weightings_to_compare(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no weighting"):
-        read_grid(written(tmp_path, "settings: {dpo.beta: [0.1, 0.2]}"))
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("settings: {beta: [1]}", "does not name a command and a setting"),
-        ("settings: {.beta: [1]}", "does not name a command and a setting"),
-        ("settings: {dpo.: [1]}", "does not name a command and a setting"),
         ("settings: [1]", "is not a mapping"),
         ("settings: {dpo.beta: []}", "has no value"),
         ("by: dpo\nwieghts: {}", "is not a section of a grid.\nDid you mean 'weights'?"),
-        ("by: dpo\nby: grpo\n", "is defined twice"),
         ("by: [", "invalid YAML"),
         ("- a\n", 'holds "a" in place of a weighting.\nA grid maps settings to lists of values'),
         ("- [1, 2]\n", "holds [1, 2] in place of a weighting.\nA grid maps"),
-        ("- {}\n- 3\n", "holds 3 in place of a weighting.\nA grid maps"),
-        ("text", 'holds "text" in place of a weighting.\nA grid maps'),
-        ("weights: [a]", 'holds "a" in place of a weighting.\nA grid maps'),
-        ("weights: 3\nby: dpo", "holds 3 in place of a weighting.\nA grid maps"),
-        ("a: {}\nweights: [b]\nc: 3", "is not a section of a grid"),
         ("a: 3", "3 is not a mapping of components to weights"),
-        ("x.y: 3", "3 is not a mapping of components to weights"),
         ("weights: {a: {exact: 1}, b: 3}", "b: 3 is not a mapping of components to weights"),
     ],
 )

@@ -4,29 +4,22 @@ import json
 
 import pytest
 from hypothesis import given
-from msgspec.structs import replace
-from support.samples import TIME, WEATHER
-from support.unknown_arguments import FORECAST, INVALID, RECORD, VALID
+from support.unknown_arguments import FORECAST, RECORD, VALID
 
 from agentlite.core.records import (
     Call,
     Gold,
     GoldCall,
     GreedyAnswer,
-    Message,
     Parsed,
-    Record,
     Step,
-    Tool,
 )
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.metrics import measure_predictions
 from agentlite.scoring.metrics.tool_calls import calls_problem
 from agentlite.scoring.metrics.tool_f1 import AnsweredStep, count
 from agentlite.scoring.predictions import (
-    ExternalAnswer,
     answered,
-    external_prediction,
     predicted,
     prompt_key,
     read_answers,
@@ -34,7 +27,6 @@ from agentlite.scoring.predictions import (
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Attempt, score_attempt
 
 HERMES = PROTOCOLS["hermes"]
-OSLO = Call("get_weather", {"city": "Oslo"})
 RIGHT = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 
 
@@ -66,26 +58,6 @@ def test_an_answer_that_was_cut_or_never_asked_is_no_right_one(
     assert found.step == Step(dialog.id, 2) and found.slices["protocol"] == "hermes"
 
 
-@pytest.mark.parametrize(
-    ("given", "problem", "exact"),
-    [
-        (None, "no prediction", 0.0),
-        (ExternalAnswer(RIGHT), "", 1.0),
-        (ExternalAnswer("", (Call("get_weather", {"city": "Oslo"}),)), "", 1.0),
-        (ExternalAnswer(RIGHT, ()), "", 0.0),  # the calls count, not the text
-    ],
-)
-def test_another_systems_calls_go_before_its_text(given, problem, exact, dialog):
-    found = external_prediction(prompt(dialog), given, HERMES)
-    assert (found.problem, found.metrics["exact_call"], found.new_tokens) == (problem, exact, 0)
-
-
-def with_calls(count, **changes):
-    calls = tuple(Call("get_weather", {"city": "Oslo"}, f"c{n}") for n in range(count))
-    messages = (Message("user", "x"), Message("assistant", calls=calls))
-    return Record(messages=messages, tools=(WEATHER, TIME), **changes)
-
-
 def test_answers_to_other_prompts_or_steps_are_left_out_and_a_torn_line_is_cut(tmp_path, dialog):
     keys = {Step("a", 1): prompt_key(prompt(dialog)), Step("b", 1): "other"}
     rows = [
@@ -103,23 +75,6 @@ def test_answers_to_other_prompts_or_steps_are_left_out_and_a_torn_line_is_cut(t
     assert [*read_answers(path, keys)] == [("b", 1)]
     assert read_answers(tmp_path / "none.jsonl", keys) == {}
     assert len({prompt_key(prompt(dialog, ids=ids)) for ids in ((1, 2), (12,), (2, 1), (1,))}) == 4
-
-
-@pytest.mark.parametrize(
-    ("category", "count", "parsed", "right"),
-    [
-        ("simple_python", 1, Parsed("", (OSLO,)), 1.0),
-        ("simple_python", 1, Parsed("", (OSLO,), "torn"), 0.0),
-        ("irrelevance", 0, Parsed("", (OSLO,)), 0.0),
-        ("irrelevance", 0, Parsed("", (OSLO,), "torn"), 1.0),
-        ("irrelevance", 0, Parsed("Hm."), 1.0),
-    ],
-)
-def test_to_bfcl_a_text_that_cannot_be_read_has_made_no_calls(category, count, parsed, right):
-    record = replace(
-        with_calls(count), tools=(WEATHER,), meta={"category": category, "bfcl_id": "1"}
-    )
-    assert predicted(prompt(record, 1), parsed, "", 0).metrics["bfcl"] == right
 
 
 FULL = {name: float(name in COMPONENTS) for name in (*COMPONENTS, *PENALTIES)}
@@ -144,47 +99,6 @@ def test_any_valid_arguments_score_full_where_the_gold_does_not_say_them(argumen
     known = {name: figure.mean for name, figure in figures.items() if figure}
     assert known.pop("hallucinated_tools") == known.pop("repeated_calls") == 0
     assert set(known.values()) == {1} and not [name for name in known if "parameter" in name]
-
-
-@given(INVALID)
-def test_arguments_that_are_not_valid_score_less_whatever_the_gold_says(arguments):
-    metrics, reward = scored(Call("forecast_001", arguments))
-    assert metrics["exact_call"] == metrics["tool_n1"] == metrics["format_compliance"] == 0
-    assert metrics["toolrl"] < 1 and metrics["tool_selection_accuracy"] == 1
-    assert all(reward.components[name] < 1 for name in ("task_completion", "exact", "arguments"))
-    assert reward.feedback != "right"
-
-
-@pytest.mark.parametrize(
-    "calls", [(), (Call("tide_002"),), (Call("forecast_001", {"town": "a"}),) * 2]
-)
-def test_the_right_tool_alone_scores_full_where_its_arguments_are_not_known(calls):
-    metrics, _ = scored(*calls)
-    assert metrics["exact_call"] == metrics["tool_n1"] == 0
-
-
-STRICT = {
-    "type": "object",
-    "properties": {"from": {"$ref": "#/$defs/town"}, "to": {"$ref": "#/$defs/town"}},
-    "minProperties": 1,
-    "$defs": {"town": {"enum": ["Oslo", "Rome"]}},
-}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "valid"),
-    [({"from": "Oslo"}, 1), ({"from": "Oslo", "to": "Rome"}, 1), ({"from": "Bonn"}, 0), ({}, 0)],
-)
-def test_unknown_arguments_are_held_to_all_that_the_schema_says(arguments, valid):
-    tools, call = (Tool("train", "", STRICT),), Call("train", arguments)
-    gold = Gold((GoldCall("train", None),))
-    assert (calls_problem([call], gold, tools) == "") == valid
-    reward = score_attempt(Attempt(Parsed("", (call,)), gold, tools)).components
-    assert (reward["exact"], reward["task_completion"] == 1, reward["arguments"] == 1) == (
-        valid,
-        valid,
-        valid,
-    )
 
 
 def test_a_call_with_known_arguments_is_matched_before_one_with_unknown_ones():

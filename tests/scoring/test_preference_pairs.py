@@ -98,13 +98,6 @@ def test_a_pair_never_says_the_same_twice_keeps_the_margin_and_chooses_somebody_
 
 
 @given(steps_of, weights_of, rules)
-def test_every_step_gives_a_pair_or_a_reason(steps, weights, rule):
-    groups = grouped(*steps)
-    pairs, reasons = build_pairs(groups, weights, rule)
-    assert len(pairs) + sum(reasons.values()) == len(groups)
-
-
-@given(steps_of, weights_of, rules)
 def test_no_pair_is_missed_and_none_is_narrower_than_need_be(steps, weights, rule):
     groups = grouped(*steps)
     found = {
@@ -193,19 +186,6 @@ def test_the_gold_is_chosen_against_the_worst_where_every_candidate_fails():
     assert only_pair([said("b"), RIGHT], rule=WITH_GOLD) == ("gold", "b")
 
 
-@pytest.mark.parametrize(
-    ("step", "rule"),
-    [
-        ([*FAILING, RIGHT], PairRule()),
-        ([*FAILING, said("gold", GOLD, efficiency=0.1)], WITH_GOLD),
-        ([*FAILING, said("", GOLD, exact=1)], WITH_GOLD),
-    ],
-    ids=["not asked for", "not better by the margin", "says nothing"],
-)
-def test_otherwise_the_gold_takes_no_part(step, rule):
-    assert only_pair(step, rule=rule) == ("a", "b")
-
-
 def test_balance_evens_out_the_lengths_of_all_pairs_so_far():
     step = [said("6 long", exact=1), said("3 l", exact=0.5), said("8 letter")]
 
@@ -247,47 +227,6 @@ def test_a_flip_a_gain_and_a_loss_are_counted_against_the_first():
     assert right.rejected["exact"] == 0 and right.rejected["efficiency"] == pytest.approx(0.5)
     assert quick.mean_margin == pytest.approx(0.9)
     assert quick.no_pair["same score"] == quick.no_pair["same text"] == 1
-
-
-def test_the_report_knows_parts_that_never_differ_and_parts_that_move_together():
-    groups = grouped(
-        [
-            said("a", exact=1, efficiency=0.5, wrong_tool=0),
-            said("b", exact=0, efficiency=0.1, wrong_tool=1),
-        ],
-        [
-            said("a", exact=1, efficiency=0.9, wrong_tool=0),
-            said("b", exact=0, efficiency=0.5, wrong_tool=1),
-        ],
-        [said("a", missed_call=1), said("b", missed_call=1)],
-        [said("gold", GOLD, exact=1, missed_call=5), said("a")],
-    )
-    report = report_components(groups, {**WEIGHTS, "missed_call": -0.3}, {})
-    assert (report.steps, report.candidates) == (4, 7)
-    assert report.constant == ["missed_call"]
-    # efficiency moves with exact only within a step: over all candidates r is .82
-    assert [(pair.components, round(pair.r, 6)) for pair in report.together] == [
-        (("exact", "efficiency"), 1),
-        (("exact", "wrong_tool"), -1),
-        (("efficiency", "wrong_tool"), -1),
-    ]
-    assert msgspec.structs.asdict(report.components["exact"]) == {
-        "weight": 0.5,
-        "mean": pytest.approx(2 / 7),
-        "std": pytest.approx((10 / 7 / 6) ** 0.5),
-        "differs": 2 / 3,
-    }
-    assert not [one for one in sentences(report) if "move with" in one], "too few to say so"
-    many = msgspec.structs.replace(report, candidates=30)
-    assert sentences(many)[0] == (
-        "exact, efficiency and wrong_tool move with or against each other (|r| >= 0.95 among 30 "
-        "candidates): the weight of one of them is enough."
-    )
-    assert sum("move with" in one for one in sentences(many)) == 1
-    assert (
-        "missed_call is the same for all candidates of a step: its weight decides nothing."
-        in sentences(report)
-    )
 
 
 def test_the_report_sets_calling_beside_abstaining_where_a_call_is_due_and_where_none_is():

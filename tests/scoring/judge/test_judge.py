@@ -126,35 +126,6 @@ def test_whatever_matters_is_asked_anew(changed, cache):
         assert judge([item._replace(name="renamed")], other, cache, **more).new_verdicts == 0
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_what_passes_is_tried_again(status, cache):
-    def say(n, body):
-        return (status, {"Retry-After": "0"}, b"later") if n == 1 else GOOD
-
-    with serving(say) as server:
-        assert judge(ITEMS[:1], endpoint(server), cache).scores == {"i0": 5}
-    assert len(server.bodies) == 2
-
-
-NONSENSE = {
-    "words": "Quite good!",
-    "out of range": '{"score": 6}',
-    "between": '{"score": 4.5}',
-    "not a number": '{"score": true}',
-    "nothing": "",
-    "no object": "[5]",
-    "deep": '{"a":' * 2000,
-}
-
-
-@pytest.mark.parametrize("text", NONSENSE.values(), ids=NONSENSE)
-def test_nonsense_is_a_counted_problem_and_no_score(text, cache):
-    with serving(lambda n, body: text if n == 1 else GOOD) as server:
-        found = judge(ITEMS, endpoint(server, concurrency=1), cache)
-    assert found.scores == {item.name: 5 for item in ITEMS[1:]}
-    assert sum(found.problems.values()) == 1 and found.completion_tokens == 120
-
-
 def test_an_endpoint_that_never_answers_is_given_up_and_what_is_judged_is_kept(cache):
     with serving(lambda n, body: GOOD if n <= 2 else (503, {"Retry-After": "0"}, b"")) as server:
         with pytest.raises(UserError) as caught:
@@ -173,23 +144,6 @@ def test_a_redirect_is_not_followed_with_the_key(cache):
         ):
             judge(ITEMS, endpoint(server), cache)
     assert other.bodies == []
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "localhost:8000",
-        "file:///etc/hosts",
-        "http://",
-        "http://a:b@host/v1",
-        "http://[",
-        "http://host/v1?key=1",
-    ],
-)
-def test_what_is_no_address_or_holds_a_secret_is_refused(url, cache):
-    with pytest.raises(UserError) as caught:
-        judge(ITEMS, Endpoint(url, "m"), cache)
-    assert "a:b" not in str(caught.value)
 
 
 def _judge_until_killed(port, cache, die_after):
@@ -322,9 +276,7 @@ def change(rows, fields):
 
 BAD = {
     "no score": (lambda rows: change(rows, {"score": " "}), "has no score", 3),
-    "above 5": (lambda rows: change(rows, {"score": "6"}), "'6' is not a score", 3),
     "a half": (lambda rows: change(rows, {"score": "4.5"}), "'4.5' is not a score", 3),
-    "a word": (lambda rows: change(rows, {"score": "good"}), "'good' is not a score", 3),
     "twice": (lambda rows: change(rows, {"row": rows[0]["row"]}), "appears twice", 3),
     "unknown": (lambda rows: change(rows, {"row": "r99"}), "'r99' is not a row of this sheet", 3),
     "missing": (lambda rows: rows[1:], "missing", None),

@@ -2,14 +2,12 @@
 the replies being those of a function.
 """
 
-import threading
 import time
 
 import pytest
 
 from agentlite.core import endpoint_pool
 from agentlite.core.endpoint_pool import PROBE
-from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint, Reply
 from agentlite.scoring.judge.llm_judge import (
     Item,
@@ -21,7 +19,6 @@ from agentlite.scoring.judge.llm_judge import (
 from agentlite.scoring.judge.rubric import RUBRIC, usable
 
 ENDPOINT = Endpoint("http://127.0.0.1:9/v1", "judge-1")
-ONE_BY_ONE = ENDPOINT._replace(concurrency=1)
 GOOD = Reply('{"reason": "so", "score": 4}', prompt_tokens=7, completion_tokens=2)
 SILENT = Reply("", "answered 503", silent=True)
 
@@ -80,18 +77,6 @@ def test_a_verdict_with_text_is_paid_for_once_and_only_a_missing_one_is_asked_ag
     assert first.cost == pytest.approx(
         (reply.prompt_tokens * 2 + reply.completion_tokens * 10) / 1e6
     )
-
-
-def test_four_silences_in_a_row_end_a_run_unless_a_short_question_is_answered(cache, monkeypatch):
-    Judge(monkeypatch, *[SILENT] * 5, GOOD, *[SILENT] * 3, Reply("", "answered 400"), SILENT, GOOD)
-    found = judge(items(12), ONE_BY_ONE, cache)
-    assert found.problems == {"answered 503": 9, "answered 400": 1} and len(found.scores) == 2
-    server = Judge(monkeypatch, *[SILENT] * 4, GOOD, seconds=0.02, alive=False)
-    with pytest.raises(UserError, match="no answer: answered 503") as caught:
-        judge(items(40), ONE_BY_ONE, cache.with_name("other.jsonl"))
-    assert caught.value.exit_code == NETWORK
-    assert len(server.requests) < 10, "no further question is asked"
-    assert all(isinstance(stop, threading.Event) and stop.is_set() for stop in server.stops)
 
 
 def test_equal_answers_are_one_question_and_cost_once(cache, monkeypatch):

@@ -10,29 +10,14 @@ from msgspec import UNSET
 from agentlite.core import endpoint_pool
 from agentlite.core.openai_client import Endpoint, Reply
 from agentlite.core.records import Prediction
-from agentlite.scoring.judge.llm_judge import Item, Prices
-from agentlite.scoring.judge.rate_answers import items, judge_metrics, read_ratings, write_sheets
+from agentlite.scoring.judge.llm_judge import Prices
+from agentlite.scoring.judge.rate_answers import judge_metrics, read_ratings, write_sheets
 from agentlite.scoring.metrics import rater_agreement
 from agentlite.scoring.metrics.confidence import redrawn
 
 
 def said(turn, text):
     return Prediction("r", turn, text, "", (), {}, {})
-
-
-def test_an_item_has_the_last_question_the_tools_and_what_the_record_says(dialog):
-    found = items([said(turn, f"answer {turn}") for turn in (2, 4, 6)], {"r": dialog})
-    tools = "\n\nTools: get_weather, get_time"
-    assert found == [
-        Item(
-            "r 2",
-            f"Is it wet in Oslo?{tools}",
-            "answer 2",
-            'I must look it up.\n{"name": "get_weather", "arguments": {"city": "Oslo"}}',
-        ),
-        Item("r 4", f"Is it wet in Oslo?{tools}", "answer 4", "Yes, about 4 mm."),
-        Item("r 6", f"Are you sure?{tools}", "answer 6", "Quite sure."),
-    ]
 
 
 def test_the_figures_are_those_of_the_answers_that_have_a_score(

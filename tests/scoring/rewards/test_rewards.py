@@ -1,15 +1,12 @@
 """agentlite.scoring.rewards: components by hand, what holds for any completion, user functions."""
 
 import itertools
-import math
-import signal
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
-from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool
 from agentlite.scoring.metrics.tool_calls import calls_problem
 from agentlite.scoring.rewards import (
@@ -21,8 +18,8 @@ from agentlite.scoring.rewards import (
     score_attempt,
     total,
 )
-from agentlite.scoring.rewards.call_matching import cast, identity
-from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
+from agentlite.scoring.rewards.call_matching import identity
+from agentlite.scoring.rewards.user_functions import UserFunctions
 
 PARAMETERS = {
     "city": {"type": "string"},
@@ -106,92 +103,43 @@ CASES = [
     # a call is due: the right one
     case("right call", ONE, says(RIGHT),
          FULL),
-    case("right call with a thought", ONE, says(RIGHT, text="I look it up."),
-         FULL),
     case("right call among hundreds of words", ONE, says(RIGHT, text=LONG),
          (1, 1, 1, 1, 1, 1, 0), {"excess_text": 1}, "240 words beside the calls"),
-    case("other spelling that BFCL takes", ONE, says(weather("OSLO.", days=3)),
-         FULL),
     case("another accepted value", LENIENT, says(weather("Oslo, Norway", days=3)),
          FULL),
     case("what may be left out, left out", LENIENT, says(weather()),
          FULL),
-    case("what may be left out, given", LENIENT, says(weather(days=3)),
-         FULL),
     # ... in another type
     case("text for an integer", ONE, says(weather(days="3")),
-         ONLY_CAST, feedback=CAST),
-    case("text of a float for an integer", ONE, says(weather(days="3.0")),
          ONLY_CAST, feedback=CAST),
     case("float for an integer", ONE, says(weather(days=3.0)),
          (1, 1, 1, 1, 1, 1, 0), feedback=CAST),
     case("text for a boolean", gold(expected(city=["Oslo"], hourly=[True])), says(weather(hourly="true")),  # noqa: E501  (verbatim text)
          ONLY_CAST, feedback=CAST),
-    case("Python's word for a boolean", gold(expected(city=["Oslo"], hourly=[False])), says(weather(hourly="False")),  # noqa: E501  (verbatim text)
-         ONLY_CAST, feedback=CAST),
-    case("number for text", gold(expected(city=["7"])), says(weather(7)),
-         ONLY_CAST, feedback=CAST),
     case("JSON text for a list", gold(expected(city=["Oslo"], levels=[[1, 2]])), says(weather(levels="[1, 2]")),  # noqa: E501  (verbatim text)
-         ONLY_CAST, feedback=CAST),
-    case("texts in a list of integers", gold(expected(city=["Oslo"], levels=[[1, 2]])), says(weather(levels=["1", "2"])),  # noqa: E501  (verbatim text)
          ONLY_CAST, feedback=CAST),
     case("JSON text for an object", NORTH, says(weather(area='{"north": 1.5}')),
          ONLY_CAST, feedback=CAST),
-    case("text in an object", NORTH, says(weather(area={"north": "1.5"})),
-         ONLY_CAST, feedback=CAST),
     case("a boolean is no integer", gold(expected(city=["Oslo"], days=[1])), says(weather(days=True)),  # noqa: E501  (verbatim text)
          (1/2, 1, 0, 1, 0, 3/4, 0), feedback="days is a bool"),
-    case("a word is no integer", ONE, says(weather(days="three")),
-         (1/2, 1, 0, 1, 0, 3/4, 0), feedback="days is a str"),
-    case("null is no integer", ONE, says(weather(days=None)),
-         (1/2, 1, 0, 1, 0, 3/4, 0), feedback="days is a NoneType"),
     case("half is no integer", ONE, says(weather(days=3.5)),
          (1/2, 1, 0, 1, 0, 3/4, 0), feedback="days is a float"),
     # ... partly right
     case("one value wrong", ONE, says(weather(days=4)),
          (1/2, 1, 0, 1, 1, 3/4, 0), feedback="days has a value that is not accepted"),
-    case("every value wrong", ONE, says(weather("Rome", days=4)),
-         (0, 1, 0, 1, 1, 1/2, 0), feedback="city has a value that is not accepted"),
     case("parameter missing", ONE, says(weather()),
          (1/2, 1, 0, 1, 1, 5/8, 0), feedback="days is missing"),
     case("required parameter missing", ONE, says(Call("get_weather", {"days": 3})),
          (1/2, 1, 0, 1, 0, 5/8, 0), feedback="city is missing"),
-    case("required, though the gold lets it go", gold(expected(city=["", "Oslo"])), says(Call("get_weather")),  # noqa: E501  (verbatim text)
-         (0, 1, 0, 1, 0, 1/3, 0), feedback="city is missing"),
-    case("no parameter at all", ONE, says(Call("get_weather")),
-         (0, 1, 0, 1, 0, 1/4, 0), feedback="city is missing"),
     case("extra parameter of the tool", ONE, says(weather(days=3, hourly=True)),
          (2/3, 1, 0, 1, 1, 11/12, 0), feedback="hourly is not expected"),
-    case("extra parameter, unknown", ONE, says(weather(days=3, unit="C")),
-         (2/3, 1, 0, 1, 0, 11/12, 0), feedback="unit is not expected"),
-    case("what may be left out, wrong", LENIENT, says(weather(days=4)),
-         (1/2, 1, 0, 1, 1, 3/4, 0), feedback="days has a value that is not accepted"),
     # ... another tool
     case("another tool", ONE, says(time()),
          (0, 0, 0, 1, 1, 0, 0), {"wrong_tool": 1}, "calls get_time, not get_weather"),
-    case("a tool that is not on offer", ONE, says(Call("get_wind")),
-         (0, 0, 0, 1, 0, 0, 0), {"wrong_tool": 1}, "calls get_wind, not get_weather"),
-    case("another tool in other letters", ONE, says(Call("Get_Weather", RIGHT.arguments)),
-         (0, 0, 0, 1, 0, 0, 0), {"wrong_tool": 1}, "calls Get_Weather, not get_weather"),
-    case("two calls of another tool", ONE, says(time(), time("Rome")),
-         (0, 0, 0, 1, 1, 0, 0), {"wrong_tool": 2}, "calls get_time, not get_weather"),
     # ... too many
     case("right call and another tool", ONE, says(RIGHT, time()),
          (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"wrong_tool": 1}, "calls get_time, not expected"),
-    case("another tool and the right call", ONE, says(time(), RIGHT),
-         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"wrong_tool": 1}, "calls get_time, not expected"),
-    case("right call, another tool twice", ONE, says(RIGHT, time(), time()),
-         (1/3, 1/2, 1/3, 1, 1, 5/6, 0), {"wrong_tool": 2, "redundant_call": 1}, "calls get_time, not expected"),  # noqa: E501  (verbatim text)
     case("right call twice", ONE, says(RIGHT, RIGHT),
-         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, ("2 calls of get_weather where 1 "
-                                                               "expected")),
-    case("right call three times", ONE, says(RIGHT, RIGHT, RIGHT),
-         (1/3, 1/2, 1/3, 1, 1, 5/6, 0), {"redundant_call": 2}, ("3 calls of get_weather where 1 "
-                                                               "expected")),
-    case("right call and another value", ONE, says(RIGHT, weather("Rome", days=3)),
-         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, ("2 calls of get_weather where 1 "
-                                                               "expected")),
-    case("another value and the right call", ONE, says(weather("Rome", days=3), RIGHT),
          (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, ("2 calls of get_weather where 1 "
                                                                "expected")),
     case("two wrong values", ONE, says(weather("Rome", days=3), weather("Bonn", days=3)),
@@ -200,34 +148,22 @@ CASES = [
     # ... none made
     case("answer where a call is expected", ONE, says(text="It rains."),
          SILENT, MISSED, "no call where get_weather is expected"),
-    case("silence where a call is expected", ONE, says(),
-         SILENT, MISSED, "no call where get_weather is expected"),
-    case("answer where two calls are expected", PAIR, says(text="It rains."),
-         SILENT, MISSED, "no call where get_weather is expected"),
     case("call that cannot be read", ONE, says(problem="call is not JSON"),
          (0,) * 7, MISSED | {"format_error": 1}, "call is not JSON"),
     case("cut off before a call", ONE, says(text="I th", finished=False),
          (0,) * 7, MISSED | {"timeout": 1}, "not finished"),
-    case("cut off within a call", ONE, says(problem="call not closed", finished=False),
-         (0,) * 7, MISSED | {"timeout": 1, "format_error": 1}, "not finished"),
     # ... in a text with a problem
     case("right call, text with a problem", ONE, says(RIGHT, problem="call not closed"),
          (1, 1, 1, 1, 0, 1, 0), {"format_error": 1}, "call not closed"),
-    case("wrong value, text with a problem", ONE, says(weather(days=4), problem="call not closed"),
-         (1/2, 1, 0, 1, 0, 3/4, 0), {"format_error": 1}, "call not closed"),
     case("right call, cut off", ONE, says(RIGHT, finished=False),
          (1, 1, 1, 1, 0, 1, 0), {"timeout": 1}, "not finished"),
     # several calls are due
     case("two right calls", PAIR, says(weather(), weather("Rome")),
          FULL),
-    case("two right calls, other order", PAIR, says(weather("Rome"), weather()),
-         FULL),
     case("one of two calls", PAIR, says(weather("Rome")),
          (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="1 call of get_weather where 2 expected"),
     case("one of two calls, twice", PAIR, says(weather(), weather()),
          (1/2, 1, 0, 1, 1, 3/5, 0), {"redundant_call": 1}, "repeats a call of get_weather"),
-    case("one of two calls wrong", PAIR, says(weather(), weather("Bonn")),
-         (1/2, 1, 0, 1, 1, 4/5, 0), feedback="city has a value that is not accepted"),
     case("two right calls and a third", PAIR, says(weather(), weather("Rome"), weather("Bonn")),
          (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, ("3 calls of get_weather where 2 "
                                                                  "expected")),
@@ -235,48 +171,27 @@ CASES = [
          FULL),
     case("one of two tools", MIXED, says(weather()),
          (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="no call of get_time where 1 expected"),
-    case("one of two tools twice", MIXED, says(weather(), weather()),
-         (1/2, 1/2, 0, 1, 1, 7/15, 0), {"redundant_call": 1}, "calls get_weather, not get_time"),
     case("a call that both due calls take", OVERLAP, says(weather("Oslo"), weather("Rome")),
-         FULL),
-    case("... in the other order", OVERLAP, says(weather("Rome"), weather("Oslo")),
          FULL),
     case("the same call due twice", TWICE, says(weather(), weather()),
          FULL),
-    case("the same call due twice, thrice", TWICE, says(weather(), weather(), weather()),
-         (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, ("3 calls of get_weather where 2 "
-                                                                 "expected")),
     # no call is due
     case("answer", NONE, says(text="It is late."),
          FULL),
     case("says nothing", NONE, says(),
          QUIET, feedback="says nothing"),
-    case("says blanks", NONE, says(text=" \n"),
-         QUIET, feedback="says nothing"),
     case("says a full stop", NONE, says(text="."),
-         QUIET, feedback="says nothing"),
-    case("says characters without width", NONE, says(text="\u200b\ufeff"),
          QUIET, feedback="says nothing"),
     case("call where none is expected", NONE, says(time()),
          CALLED, {"wrong_tool": 1}, "calls get_time where no call is expected"),
-    case("unknown call where none is expected", NONE, says(Call("get_wind")),
-         (0, 1/2, 0, 0, 0, 0, 0), {"wrong_tool": 1}, "calls get_wind where no call is expected"),
     case("two calls where none is expected", NONE, says(weather(), time()),
          CALLED, {"wrong_tool": 2}, "calls get_time, get_weather where no call is expected"),
-    case("a call twice where none is expected", NONE, says(time(), time()),
-         CALLED, {"wrong_tool": 2, "redundant_call": 1},
-         "calls get_time where no call is expected"),
     case("no answer that can be read", NONE, says(problem="call is not JSON"),
          (0, 1, 0, 0, 0, 1, 0), {"format_error": 1}, "call is not JSON"),
     case("answer, cut off", NONE, says(text="It is", finished=False),
          (0, 1, 0, 0, 0, 1, 0), {"timeout": 1}, "not finished"),
-    case("call and a problem, none is expected", NONE, says(time(), problem="call not closed", finished=False),  # noqa: E501  (verbatim text)
-         (0, 1/2, 0, 0, 0, 0, 0), {"wrong_tool": 1, "format_error": 1, "timeout": 1},
-         "not finished"),
     # a whole dialog, by its trace
     case("done in as many steps as needed", TWO_STEPS, did(weather(), time()),
-         FULL),
-    case("done in another order", TWO_STEPS, did(time(), weather()),
          FULL),
     case("done, the number not known", MIXED, did(weather(), time()),
          FULL),
@@ -286,33 +201,20 @@ CASES = [
     case("a step ran out of time", TWO_STEPS, did(failed(time(), timed_out=True), weather(), time()),  # noqa: E501  (verbatim text)
          (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1, "timeout": 1}, ("carried out, but 1 "  # noqa: E501  (verbatim text)
                                                                                "of 3 steps failed")),  # noqa: E501  (verbatim text)
-    case("two steps ran out of time", TWO_STEPS, did(failed(time(), timed_out=True), failed(weather(), timed_out=True), weather(), time()),  # noqa: E501  (verbatim text)
-         (1/2, 2/3, 1/2, 1, 1, 9/10, 0), {"redundant_call": 2, "timeout": 2}, ("carried out, but 2 "
-                                                                             "of 4 steps failed")),
     case("a due step failed", TWO_STEPS, did(weather(), failed(time())),
          (1/2, 1, 0, 1, 1, 1, 1), feedback="1 of 2 expected calls carried out"),
     case("a due step was never tried", TWO_STEPS, did(weather()),
          (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="1 of 2 expected calls carried out"),
-    case("others failed, one missing", TWO_STEPS, did(weather(), failed(weather("Rome")), failed(weather("Bonn"))),  # noqa: E501  (verbatim text)
-         (1/3, 2/5, 0, 1, 1, 9/20, 0), {"redundant_call": 2}, "1 of 2 expected calls carried out"),
     case("a wrong value carried out", TWO_STEPS, did(weather("Rome"), time()),
          (1/2, 1, 0, 1, 1, 4/5, 0), feedback="1 of 2 expected calls carried out"),
     case("one step more than needed", TWO_STEPS, did(weather(), weather("Rome"), time()),
          (1, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, "carried out in 3 steps, not 2"),
-    case("seven steps where five do", MIXED, did(weather(), time(), *(time(city) for city in "ABCDE")),  # noqa: E501  (verbatim text)
-         (1, 4/9, 5/7, 1, 1, 6/7, 0), {"redundant_call": 5}, "carried out in 7 steps, not 5"),
     case("a step of another tool", gold(expected(city=["Oslo"])), did(weather(), time()),
          (1, 2/3, 1, 1, 1, 5/6, 0), {"wrong_tool": 1}),
-    case("a step in another type", gold(ONE.calls[0]), did(weather(days="3")),
-         ONLY_CAST),
     case("no step where some are expected", TWO_STEPS, did(),
          SILENT, MISSED, "0 of 2 expected calls carried out"),
     case("done, last text has a problem", TWO_STEPS, did(weather(), time(), problem="call not closed"),  # noqa: E501  (verbatim text)
          (1, 1, 1, 1, 0, 1, 0), {"format_error": 1}, "call not closed"),
-    case("done, last text cut off", TWO_STEPS, did(weather(), time(), finished=False),
-         (1, 1, 1, 1, 0, 1, 0), {"timeout": 1}, "not finished"),
-    case("no step, none is expected", NONE, did(),
-         FULL),
     case("a step where none is expected", NONE, did(time()),
          CALLED, {"wrong_tool": 1}, "calls get_time where no call is expected"),
 ]
@@ -360,34 +262,6 @@ def test_a_feedback_is_one_short_line_whatever_the_model_calls():
     for odd in ("\n", "\x1b[31m", "\u202e", "\0"):
         told = score_attempt(attempt_at(ONE, says(Call(f"a{odd}b" + "c" * 5000)))).feedback
         assert told.isprintable() and len(told) == 200
-
-
-@pytest.mark.parametrize(
-    ("value", "schema", "expected"),
-    [
-        ("3", {"type": "integer"}, 3),
-        ("3.0", {"type": "integer"}, 3),
-        (2.0, {"type": "integer"}, 2),
-        ("2.5", {"type": "number"}, 2.5),
-        ("7", {"type": ["null", "integer"]}, 7),
-        (True, {"type": "string"}, "true"),
-        (1.5, {"type": "string"}, "1.5"),
-        ("[1", {"type": "array"}, "[1"),
-        ("[" * 9999, {"type": "array"}, "[" * 9999),
-        ("1e999", {"type": "number"}, "1e999"),
-        ("nan", {"type": "number"}, "nan"),
-        ("\ud800", {"type": "integer"}, "\ud800"),
-        (float("inf"), {"type": "integer"}, math.inf),
-        ("true", {"type": "integer"}, "true"),
-        (1, {"type": "boolean"}, 1),
-        ("3", {}, "3"),
-        (None, {"type": "string"}, None),
-    ],
-    ids=lambda value: repr(value)[:30],
-)
-def test_a_cast_gives_the_declared_type_or_leaves_the_value(value, schema, expected):
-    found = cast(value, schema)
-    assert found == expected and type(found) is type(expected)
 
 
 # What holds whatever is said: three tools, few values, so that calls often agree, repeat, or are
@@ -582,12 +456,6 @@ NUMBER = 1
 ATTEMPT = Attempt(Parsed("x", (time(),)), NONE, TOOLS, text="x" * 30)
 
 
-@pytest.fixture
-def mine(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
     """One child for all that need no other."""
@@ -606,7 +474,6 @@ def own(tmp_path_factory):
     ("name", "told"),
     [
         ("raises", "raised KeyError: 'no such key' (PLACE:11)"),
-        ("raises_elsewhere", "raised TypeError: 'int' object is not iterable (PLACE:12)"),
         (
             "two_arguments",
             "raised TypeError: two_arguments() missing 1 required positional argument: 'gold' "
@@ -615,12 +482,8 @@ def own(tmp_path_factory):
         ("leaves", "raised SystemExit: bye (PLACE:23)"),
         ("none", "returned None, not a number from 0 to 1"),
         ("nan", "returned nan, not a number from 0 to 1"),
-        ("infinite", "returned inf, not a number from 0 to 1"),
-        ("several", "returned [0.1, 0.2], not a number from 0 to 1"),
         ("two", "returned 2.0, not a number from 0 to 1"),
-        ("negative", "returned -0.1, not a number from 0 to 1"),
         ("true", "returned True, not a number from 0 to 1"),
-        ("text", "returned '1', not a number from 0 to 1"),
         ("hangs", "took longer than 0.5 s"),
         ("dies", "ended with exit code 3"),
     ],
@@ -631,33 +494,3 @@ def test_a_function_that_gives_no_number_costs_its_candidate_alone(own, name, to
     assert found.error == f"{name} {told.replace('PLACE', place)}"
     assert name not in found.components and found.components["short"] == 0.7
     assert total(found.components, WEIGHTS) == total(score_attempt(ATTEMPT).components, WEIGHTS)
-
-
-def test_one_child_serves_all_and_ends_with_the_block(mine):
-    with UserFunctions(["mine.py:short", "mine.py:called"]) as functions:
-        child = functions["short"].func.__self__.code.child
-        assert child is functions["called"].func.__self__.code.child and child.is_alive()
-        for _ in range(3):
-            score_attempt(ATTEMPT, functions)
-        assert child.is_alive()
-    assert child.exitcode == -signal.SIGKILL
-
-
-@pytest.mark.parametrize(
-    ("texts", "told"),
-    [
-        (["mine.py"], "'mine.py' names no function"),
-        ([":short"], "':short' names no function"),
-        (["mine.py:a b"], "names no function"),
-        (["not.py:short"], "not.py: no such file"),
-        (["mine.py:exact"], "mine.py:exact: another component is called exact"),
-        (["mine.py:timeout"], "another component is called timeout"),
-        (["mine.py:short"] * 2, "another component is called short"),
-    ],
-    ids=str,
-)
-def test_what_names_no_function_is_refused_before_a_child_is_there(mine, texts, told):
-    for refuse in (UserFunctions, function_files):
-        with pytest.raises(UserError, match=told) as caught:
-            refuse(texts)
-        assert caught.value.fix and caught.value.exit_code == 2

@@ -16,15 +16,6 @@ ASK, TELL = Call("ask", {"x": 1}, "a"), Call("tell", {}, "b")
 
 
 @pytest.mark.parametrize(
-    ("result", "fails"), [("4 mm", False), ("", False), ("Error: no such city", True)]
-)
-def test_a_recorded_result_says_whether_its_call_failed(result, fails):
-    assert recorded_steps([Message("assistant", "", (ASK,)), Message("tool", result, (), "a")]) == (
-        TraceStep(ASK, not fails, False, result),
-    )
-
-
-@pytest.mark.parametrize(
     ("result", "failed", "timed_out"),
     [
         ("Error: TimeoutError", True, True),
