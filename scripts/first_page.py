@@ -2,7 +2,7 @@
 
 usage: .venv/bin/python scripts/first_page.py [--count N] [--folder NEW]
   It takes about ten minutes on two cores. --count: only the first N commands; the output of the
-  others stays as it is. --folder: where the commands run, kept for scripts/pictures.py.
+  others stays as it is. --folder: where the commands run.
 """
 
 import argparse

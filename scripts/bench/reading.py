@@ -1,19 +1,15 @@
 """How fast raw rows are read and checked, and how much memory prep takes for many of them.
 
-    .venv/bin/python scripts/bench/reading.py [--megabytes 100] [--whole | --equal]
+    .venv/bin/python scripts/bench/reading.py [--megabytes 100] [--whole]
 
 `megabytes_a_second`: bytes of JSONL to checked records, by the processor time of one core (target:
 100), beside a bare `json.loads` of the same lines, in turns; `ratio` is ours to that. Medians over
 parts of 400 rows. The rows are dialogs of three calls with four tools of fifty, about 7.5 kB each.
 --whole: prep of that many megabytes in a process of its own, with rendering; its highest memory in
 `prep_mebibytes` (target: 400 for 1,000).
---equal: as many rows that are all equal, from bytes to what prep knows of them; `ratio` is the
-processor time of a row to that of reading and hashing it, and `different` the same for rows that
-are not equal.
 """
 
 import argparse
-import hashlib
 import io
 import itertools
 import json
@@ -25,7 +21,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +35,11 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=100)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--whole", action="store_true")
-    what.add_argument("--equal", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.jsonl"
         write_rows(path, options.megabytes * ROWS_A_MEGABYTE)
-        measured = whole if options.whole else equal if options.equal else reading
+        measured = whole if options.whole else reading
         print(json.dumps(measured(path), indent=2))
 
 
@@ -125,56 +119,6 @@ def reading(path: Path) -> dict[str, Any]:
         "bare_json_a_second": medians["bare"],
         "ratio": round(statistics.median(map(operator.truediv, rates["ours"], rates["bare"])), 2),
     }
-
-
-def equal(path: Path) -> dict[str, Any]:
-    """The first row as often as there are rows, and some of the rows as they are."""
-    from agentlite.config.settings import PrepSettings
-    from agentlite.data.formats import read_lines
-    from agentlite.data.ingest import ingest, read_all
-    from agentlite.data.ingest_row import IngestContext
-    from agentlite.rendering import choose
-    from agentlite.workspace.model_source import load_template
-
-    template = load_template("smollm2-135m")
-    settings = PrepSettings(max_length=4096, workers=1)
-    context = IngestContext(settings, template, choose("hermes", template))
-
-    def taken(rows: Path) -> None:
-        lines = ((str(rows), line) for line in read_lines(str(rows), io.BytesIO()))
-        with ingest(read_all(lines, context), None):
-            pass
-
-    def hashed(rows: Path) -> None:
-        for line in read_lines(str(rows), io.BytesIO()):
-            hashlib.blake2b(line.content).digest()
-
-    with open(path, "rb") as file:
-        lines = list(file)
-    equal, different = path.with_name("equal.jsonl"), path.with_name("different.jsonl")
-    equal.write_bytes(lines[0] * len(lines))
-    different.write_bytes(b"".join(lines[:PART]))
-    taken(different)  # what is loaded at the first row
-    rates = {
-        name: count / seconds(lambda: do(rows))  # noqa: B023  (called at once)
-        for name, do, rows, count in (
-            ("hashed", hashed, equal, len(lines)),
-            ("equal", taken, equal, len(lines)),
-            ("different", taken, different, PART),
-        )
-    }
-    return {
-        "rows": len(lines),
-        "rows_a_second": {name: round(rate) for name, rate in rates.items()},
-        "ratio": round(rates["hashed"] / rates["equal"], 2),
-        "different": round(rates["hashed"] / rates["different"], 2),
-    }
-
-
-def seconds(do: Callable[[], None]) -> float:
-    started = time.process_time()
-    do()
-    return time.process_time() - started
 
 
 def whole(path: Path) -> dict[str, Any]:
