@@ -4,6 +4,8 @@ import json
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
+from support.samples import TIME, WEATHER
 from support.unknown_arguments import FORECAST, RECORD, VALID
 
 from agentlite.core.records import (
@@ -11,7 +13,9 @@ from agentlite.core.records import (
     Gold,
     GoldCall,
     GreedyAnswer,
+    Message,
     Parsed,
+    Record,
     Step,
 )
 from agentlite.rendering import PROTOCOLS, Prompt
@@ -27,6 +31,7 @@ from agentlite.scoring.predictions import (
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Attempt, score_attempt
 
 HERMES = PROTOCOLS["hermes"]
+OSLO = Call("get_weather", {"city": "Oslo"})
 RIGHT = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 
 
@@ -58,6 +63,12 @@ def test_an_answer_that_was_cut_or_never_asked_is_no_right_one(
     assert found.step == Step(dialog.id, 2) and found.slices["protocol"] == "hermes"
 
 
+def with_calls(count, **changes):
+    calls = tuple(Call("get_weather", {"city": "Oslo"}, f"c{n}") for n in range(count))
+    messages = (Message("user", "x"), Message("assistant", calls=calls))
+    return Record(messages=messages, tools=(WEATHER, TIME), **changes)
+
+
 def test_answers_to_other_prompts_or_steps_are_left_out_and_a_torn_line_is_cut(tmp_path, dialog):
     keys = {Step("a", 1): prompt_key(prompt(dialog)), Step("b", 1): "other"}
     rows = [
@@ -75,6 +86,23 @@ def test_answers_to_other_prompts_or_steps_are_left_out_and_a_torn_line_is_cut(t
     assert [*read_answers(path, keys)] == [("b", 1)]
     assert read_answers(tmp_path / "none.jsonl", keys) == {}
     assert len({prompt_key(prompt(dialog, ids=ids)) for ids in ((1, 2), (12,), (2, 1), (1,))}) == 4
+
+
+@pytest.mark.parametrize(
+    ("category", "count", "parsed", "right"),
+    [
+        ("simple_python", 1, Parsed("", (OSLO,)), 1.0),
+        ("simple_python", 1, Parsed("", (OSLO,), "torn"), 0.0),
+        ("irrelevance", 0, Parsed("", (OSLO,)), 0.0),
+        ("irrelevance", 0, Parsed("", (OSLO,), "torn"), 1.0),
+        ("irrelevance", 0, Parsed("Hm."), 1.0),
+    ],
+)
+def test_to_bfcl_a_text_that_cannot_be_read_has_made_no_calls(category, count, parsed, right):
+    record = replace(
+        with_calls(count), tools=(WEATHER,), meta={"category": category, "bfcl_id": "1"}
+    )
+    assert predicted(prompt(record, 1), parsed, "", 0).metrics["bfcl"] == right
 
 
 FULL = {name: float(name in COMPONENTS) for name in (*COMPONENTS, *PENALTIES)}

@@ -7,6 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
+from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool
 from agentlite.scoring.metrics.tool_calls import calls_problem
 from agentlite.scoring.rewards import (
@@ -19,7 +20,7 @@ from agentlite.scoring.rewards import (
     total,
 )
 from agentlite.scoring.rewards.call_matching import identity
-from agentlite.scoring.rewards.user_functions import UserFunctions
+from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 
 PARAMETERS = {
     "city": {"type": "string"},
@@ -435,7 +436,6 @@ def short(attempt):
     os.system("echo by a command")
     return 1 - len(attempt.text) / 100
 
-def called(attempt): return len(attempt.made)
 def raises(attempt):
     return {}["no such key"]
 def raises_elsewhere(attempt): return sorted(3)
@@ -473,13 +473,13 @@ def own(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("raises", "raised KeyError: 'no such key' (PLACE:11)"),
+        ("raises", "raised KeyError: 'no such key' (PLACE:10)"),
         (
             "two_arguments",
             "raised TypeError: two_arguments() missing 1 required positional argument: 'gold' "
             "(PLACE)",
         ),
-        ("leaves", "raised SystemExit: bye (PLACE:23)"),
+        ("leaves", "raised SystemExit: bye (PLACE:22)"),
         ("none", "returned None, not a number from 0 to 1"),
         ("nan", "returned nan, not a number from 0 to 1"),
         ("two", "returned 2.0, not a number from 0 to 1"),
@@ -494,3 +494,26 @@ def test_a_function_that_gives_no_number_costs_its_candidate_alone(own, name, to
     assert found.error == f"{name} {told.replace('PLACE', place)}"
     assert name not in found.components and found.components["short"] == 0.7
     assert total(found.components, WEIGHTS) == total(score_attempt(ATTEMPT).components, WEIGHTS)
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["mine.py"], "'mine.py' names no function"),
+        (["not.py:short"], "not.py: no such file"),
+        (["mine.py:exact"], "mine.py:exact: another component is called exact"),
+        (["mine.py:short"] * 2, "another component is called short"),
+    ],
+    ids=str,
+)
+def test_what_names_no_function_is_refused_before_a_child_is_there(mine, texts, told):
+    for refuse in (UserFunctions, function_files):
+        with pytest.raises(UserError, match=told) as caught:
+            refuse(texts)
+        assert caught.value.fix and caught.value.exit_code == 2
