@@ -1,15 +1,11 @@
-"""An ablation's table.json -> rows for a screen and report.md, and a picture of the differences."""
+"""An ablation's table.json -> rows for a screen and both reports, and the differences to draw."""
 
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from agentlite.report import charts, tables
 from agentlite.report.read_run import Json, ReportedStage, WorkspaceRun
 from agentlite.scoring.metrics.model_metrics import HEADLINE
-
-WIDTH, NAMES, PLOT, LINE = 760, 240, 420, 22  # of the picture, in pixels: its columns, a row
-INK, SOFT, ACCENT, RULE, PAPER = "#1c1e20", "#666c72", "#14606f", "#c9ccc9", "#ffffff"
 
 
 class ReportedAblation(NamedTuple):
@@ -125,60 +121,3 @@ def gains(table: Json) -> list[MetricGains]:
             scale = charts.scale(measured, around_zero=True)
             every.append(MetricGains(metric, first["name"], found, scale))
     return every
-
-
-def picture(table: Json) -> str:
-    """An SVG file: for each metric and each cell the difference from the first, with its interval;
-    a hollow dot is within noise.
-    """
-    lines: list[str] = []
-    y = 12
-    for one in gains(table):
-        title = f"{words(one.metric)}, points over {one.first}"
-        lines.append(_text(title, 0, y + 12, INK, bold=True))
-        y += LINE + 4
-        left, right = PLOT, WIDTH - 10
-        middle, reach = (left + right) / 2, (right - left) / 2
-        height = LINE * len(one.rows)
-        lines.append(f'<path d="M{middle} {y}v{height}" stroke="{RULE}"/>')
-        for name, found in one.rows:
-            lines.append(_text(_short(name), 0, y + 15, INK))
-            if found:
-                lines += _interval(found, y + 11, middle, reach / one.scale[1])
-                lines.append(_text(_reading(found), NAMES, y + 15, SOFT))
-            else:
-                lines.append(_text(tables.ABSENT, NAMES, y + 15, SOFT))
-            y += LINE
-        y += 14
-    if not lines:
-        lines, y = [_text("No cell was compared with the first.", 0, 24, INK)], 40
-    inside = "\n".join(lines)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 0 {WIDTH + 10} {y}" '
-        f'width="{WIDTH + 10}" height="{y}" font-family="system-ui, sans-serif" font-size="13">\n'
-        f'<rect x="-10" width="{WIDTH + 10}" height="{y}" fill="{PAPER}"/>\n{inside}\n</svg>\n'
-    )
-
-
-def _interval(found: Mapping[str, float], y: int, zero: float, per_unit: float) -> list[str]:
-    low, high, mean = (zero + found[end] * per_unit for end in ("low", "high", "mean"))
-    colour = ACCENT if found["beyond_noise"] else SOFT
-    fill = colour if found["beyond_noise"] else PAPER
-    return [
-        f'<path d="M{low:.1f} {y}H{high:.1f}" stroke="{colour}" stroke-width="1.5"/>',
-        f'<circle cx="{mean:.1f}" cy="{y}" r="4" fill="{fill}" stroke="{colour}" '
-        'stroke-width="1.5"/>',
-    ]
-
-
-def _reading(found: Json) -> str:
-    return f"{100 * found['mean']:+.1f} {tables.reach(found)}"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 32 else f"{name[:31]}…"
-
-
-def _text(content: str, x: int, y: int, colour: str, *, bold: bool = False) -> str:
-    weight = ' font-weight="600"' if bold else ""
-    return f'<text x="{x}" y="{y}" fill="{colour}"{weight}>{escape(content)}</text>'

@@ -1,7 +1,6 @@
 """A workspace -> report.md: the models side by side, and the stages they were made by."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from urllib.parse import quote
 
 from agentlite.report import ablation, retrieval_tables, tables
 from agentlite.report.bfcl_scores import SENTENCE, BfclTable, bfcl_table, figures_of, missing
@@ -90,7 +89,6 @@ def _ablations(run: WorkspaceRun) -> Iterator[str]:
         yield as_table(ablation.rows(one.table, one.costs))
         if notes := ablation.notes(one.table):
             yield "\n".join(f"- {_cell(sentence)}" for sentence in notes)
-        yield f"![Differences from the first cell]({quote(one.name)}/table.svg)"
 
 
 def _retrievers(run: WorkspaceRun) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""agentlite.report.ablation: the rows, the notes and the picture of a table of cells."""
+"""agentlite.report.ablation: the rows and the notes of a table of cells."""
 
 import json
 from typing import Any

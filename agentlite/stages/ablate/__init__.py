@@ -13,10 +13,9 @@ from agentlite.config.settings import AblateSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import digest, plain
-from agentlite.core.row_files import disk_errors, write_json
+from agentlite.core.row_files import write_json
 from agentlite.engine.signals import Stopped, noted_signals
 from agentlite.report import write_report
-from agentlite.report.ablation import picture
 from agentlite.scoring.ablation_table import AblationTable, CellResult, ablation_table
 from agentlite.scoring.metrics import dialogs, tool_calls
 from agentlite.scoring.metrics.model_metrics import read_metrics
@@ -34,7 +33,7 @@ from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.model_source import Source, find_model
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
-TABLE, COSTS, PICTURE = "table.json", "costs.json", "table.svg"
+TABLE, COSTS = "table.json", "costs.json"
 # how it is done, not what comes out; the cells stand in the figures, so that a grid can grow
 NOT_OF_THE_PLAN = ("retry",)
 SHARED = "(all cells)"  # in commands.jsonl: what is done once
@@ -86,11 +85,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
             )
             write_json(stage.folder / TABLE, table)
             write_json(stage.folder / COSTS, costs)
-            with disk_errors(stage.folder / PICTURE):
-                (stage.folder / PICTURE).write_text(
-                    picture(msgspec.to_builtins(table)), encoding="utf-8"
-                )
-            stage.finish([TABLE, COSTS, PICTURE], {**_key_figures(table), "grid": grid})
+            stage.finish([TABLE, COSTS], {**_key_figures(table), "grid": grid})
             with console.waiting("ablate: writing the report"), folder_lock.in_turn(target.run):
                 write_report(target.run)
         return _result(stage, target)
@@ -348,7 +343,7 @@ def _result(stage: run_folder.StageFolder, target: RunTarget) -> Result:
         stage.outcome,
         str(stage.folder),
         {**table, "costs": costs},
-        [TABLE, COSTS, PICTURE, JOURNAL],
+        [TABLE, COSTS, JOURNAL],
         stage.done.seconds,
         target.next("agentlite report"),
         sentences=table["verdict"],
