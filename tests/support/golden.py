@@ -20,10 +20,20 @@ Golden = Callable[..., None]
 
 
 def digest(value: Any) -> str:
-    """Of bytes, or of any value that JSON can hold."""
+    """Of bytes, or of any value that JSON can hold; its fractions with nine digits, since the last
+    ones depend on the processor.
+    """
     if not isinstance(value, bytes):
-        value = json.dumps(value, sort_keys=True, ensure_ascii=False).encode()
+        value = json.dumps(rounded(value), sort_keys=True, ensure_ascii=False).encode()
     return hashlib.sha256(value).hexdigest()[:16]
+
+
+def rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(inner) for inner in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def digests(folder: Path) -> dict[str, str]:
