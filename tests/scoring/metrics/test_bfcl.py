@@ -1,6 +1,4 @@
-"""agentlite.scoring.metrics.bfcl: BFCL's verdicts, its ways to read a text, and v4's group
-scores.
-"""
+"""agentlite.scoring.metrics.bfcl: verdicts, values of Java and JavaScript, v4's group scores."""
 
 import importlib.util
 import io
@@ -306,25 +304,6 @@ def test_java_and_javascript_are_checked_as_values_of_what_is_declared():
         and wrong(n="6L")
         and wrong(n="5L", names='new ArrayList<>(Arrays.asList("b", "a"))')
     )
-
-
-# --- texts ---
-
-names = (
-    st.text(string.ascii_lowercase + "_", min_size=1)
-    .filter(lambda name: f"{name}x".isidentifier())
-    .map(lambda n: f"{n}x")
-)
-values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(0)
-    | st.floats(0, allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner),
-    max_leaves=5,
-)
-arguments = st.dictionaries(names, values, max_size=3)
 
 
 # --- groups ---

@@ -378,13 +378,3 @@ def test_bad_rows_are_told_with_their_place(bad, tmp_path):
     with pytest.raises(UserError) as caught:
         read(tmp_path / "asked.jsonl", tmp_path / "said.jsonl")
     assert problem in str(caught.value) and caught.value.fix
-
-
-def test_rows_are_joined_by_type_and_id(tmp_path):
-    (tmp_path / "asked.jsonl").write_text(json.dumps(ROW), encoding="utf-8")
-    (tmp_path / "said.jsonl").write_text(json.dumps(SAID), encoding="utf-8")
-    (row,) = read(tmp_path / "asked.jsonl", tmp_path / "said.jsonl")
-    assert (
-        row.model_predict == SAID["model_predict"]
-        and row.golden_result_list[0].tool_name == "weather"
-    )

@@ -2,8 +2,6 @@
 up.
 """
 
-import random
-
 import pytest
 
 from agentlite.core.records import (
@@ -17,7 +15,7 @@ from agentlite.core.records import (
 from agentlite.scoring.metrics.call_timing import Decision, timing
 from agentlite.scoring.metrics.confidence import paired_difference, wilson
 from agentlite.scoring.metrics.dialogs import DialogCalls, step_efficiency
-from agentlite.scoring.metrics.tool_calls import call_problem, calls_problem, score_step
+from agentlite.scoring.metrics.tool_calls import call_problem, score_step
 
 FIELDS = {
     "city": {"type": "string"},
@@ -99,18 +97,6 @@ WRONG = {
 }
 
 
-def any_json(generator: random.Random, depth: int) -> object:
-    """Any value; but "" only inside another: by itself it means that the parameter may be left
-    out.
-    """
-    leaves = [None, True, False, 0, -2, 0.5, "a b", "Å, 1", ""]
-    kind = generator.choice(["leaf", "leaf", "list", "object"]) if depth else "leaf"
-    if kind == "leaf":
-        return generator.choice(leaves[:-1] if depth == 3 else leaves)
-    inner = [any_json(generator, depth - 1) for _ in range(generator.randrange(4))]
-    return inner if kind == "list" else dict(zip("xyz", inner, strict=False))
-
-
 def test_our_verdicts_are_those_of_the_bfcl_package():
     reason = "bfcl_eval is not installed with what its checker imports"
     checker = pytest.importorskip(
@@ -136,24 +122,6 @@ def in_their_words(schema, names):
     if isinstance(schema, dict):
         return {key: in_their_words(inner, names) for key, inner in schema.items()}
     return names.get(schema, schema) if isinstance(schema, str) else schema
-
-
-def test_several_calls_may_come_in_any_order_but_each_once():
-    gold = Gold(
-        (
-            GoldCall("weather", {"city": ["Oslo"], "days": [1]}),
-            GoldCall("weather", {"city": ["Bergen"], "days": [1]}),
-        )
-    )
-    oslo, bergen = (Call("weather", {"city": city, "days": 1}) for city in ("Oslo", "Bergen"))
-    assert (
-        calls_problem([oslo, bergen], gold, TOOLS)
-        == calls_problem([bergen, oslo], gold, TOOLS)
-        == ""
-    )
-    for wrong in ([oslo], [oslo, oslo], [oslo, bergen, bergen], []):
-        assert calls_problem(wrong, gold, TOOLS)
-    assert calls_problem([oslo, bergen], Gold((gold.calls[0],) * 2), TOOLS)
 
 
 @pytest.mark.parametrize(
