@@ -123,11 +123,6 @@ class Guide:
         return any(all(map(_is_optional, stack)) for stack in self.stacks)
 
 
-def json_guide(schema: Mapping[str, Any] | bool) -> Guide:
-    """Of a text that is one JSON value."""
-    return behind({"": schema})
-
-
 def behind(beginnings: Mapping[str, Mapping[str, Any] | bool]) -> Guide:
     """Of one of several texts, each with a JSON value of its schema behind it."""
     return Guide(

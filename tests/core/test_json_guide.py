@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.core.json_guide import behind, json_guide
+from agentlite.core.json_guide import behind
 from agentlite.core.json_schema import fits
 
 WORDS = st.text(max_size=8)
@@ -55,7 +55,7 @@ SCHEMAS = {
 
 
 def gets_through(text: str, schema: Any) -> bool:
-    guide = json_guide(schema).after(text)
+    guide = behind({"": schema}).after(text)
     return guide is not None and guide.may_end
 
 
@@ -65,7 +65,7 @@ def test_every_json_value_gets_through(value, indent):
     assert gets_through(text, {})
     assert gets_through(text, {"type": "object"}) == isinstance(value, dict)
     if isinstance(value, dict | list | str):
-        assert json_guide({}).after(text).is_over
+        assert behind({"": {}}).after(text).is_over
         assert not gets_through(text[:-1], {}) and not gets_through(text + "x", {})
 
 
@@ -124,7 +124,7 @@ def test_it_takes_what_the_schema_takes(text):
 @given(data=st.data())
 def test_whatever_is_written_by_the_guide_fits(name, data):
     """A walk through the guide, one letter after the other, ended as soon as it may end."""
-    guide, text = json_guide(SCHEMAS[name]), ""
+    guide, text = behind({"": SCHEMAS[name]}), ""
     letters = '"{}[]:,\\ truefalsn0123.-eEcityaqodhwxm'
     for _ in range(60):
         if guide.may_end:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentlite.core.json_guide import json_guide
+from agentlite.core.json_guide import behind
 from agentlite.core.json_schema import fits
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.engine.decoding import Decoding
@@ -44,7 +44,7 @@ def test_an_answer_fits_its_schema_and_goes_by_its_seed(chat_model, ids, tempera
             ids,
             Decoding(400, temperature=temperature, top_p=top_p, seed=seed, turn_end=2),
             lambda text, heard=heard: heard.append(text) or True,
-            json_guide(SCHEMA),
+            behind({"": SCHEMA}),
         )
         assert answer.ended == "stop" and "".join(heard) == answer.text
         assert fits(json.loads(answer.text), SCHEMA)

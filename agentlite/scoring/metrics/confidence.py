@@ -130,13 +130,6 @@ def paired_differences(
     ]
 
 
-def paired_difference(
-    first: Mapping[Step, float], second: Mapping[Step, float], seed: int
-) -> Difference:
-    """Of one pair that is compared by itself."""
-    return paired_differences([(first, second)], seed)[0]
-
-
 def _by_record(
     first: Mapping[Step, float], second: Mapping[Step, float]
 ) -> list[tuple[float, int]]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agentlite.core.records import Step
 from agentlite.scoring.metrics.confidence import (
     holm,
-    paired_difference,
+    paired_differences,
     sign_flip_p,
     summary,
     weighted_share,
@@ -28,8 +28,8 @@ def steps(values):
 def test_of_one_step_a_record_p_is_mcnemars_twice_the_smaller_tail_of_what_changed(gained, lost, p):
     before = steps([0] * gained + [1] * lost + [0, 1, 1])
     after = steps([1] * gained + [0] * lost + [0, 1, 1])
-    assert paired_difference(before, after, 0).p == pytest.approx(p)
-    assert paired_difference(after, before, 0).p == pytest.approx(p)
+    assert paired_differences([(before, after)], 0)[0].p == pytest.approx(p)
+    assert paired_differences([(after, before)], 0)[0].p == pytest.approx(p)
     coins = product((0, 1), repeat=gained + lost)
     as_far = [sum(one) for one in coins]
     far = [n for n in as_far if min(n, gained + lost - n) <= min(gained, lost)]
@@ -90,7 +90,7 @@ def test_a_weighted_share_of_one_part_is_wilsons_and_that_of_the_wrong_ones_its_
 def test_a_difference_is_weighed_by_steps_and_drawn_by_records():
     before = {Step("a", n): 0.0 for n in range(3)} | {Step("b", 0): 0.0}
     after = {Step("a", n): 1.0 for n in range(3)} | {Step("b", 0): 0.0, Step("c", 0): 1.0}
-    found = paired_difference(before, after, 0)
+    found = paired_differences([(before, after)], 0)[0]
     assert (found.mean, found.count) == (0.75, 4)
     assert (found.low, found.high) == (0.0, 1.0)  # either record may be drawn twice
 
@@ -99,4 +99,4 @@ def test_a_difference_is_weighed_by_steps_and_drawn_by_records():
 def test_a_difference_to_either_side_is_beyond_noise_from_six_records_on(sign, count, beyond):
     zero = steps([0.0] * 20)
     changed = steps([float(sign)] * count + [0.0] * (20 - count))
-    assert paired_difference(zero, changed, 0).beyond_noise is beyond
+    assert paired_differences([(zero, changed)], 0)[0].beyond_noise is beyond

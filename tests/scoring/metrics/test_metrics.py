@@ -13,7 +13,7 @@ from agentlite.core.records import (
     Tool,
 )
 from agentlite.scoring.metrics.call_timing import Decision, timing
-from agentlite.scoring.metrics.confidence import paired_difference, wilson
+from agentlite.scoring.metrics.confidence import paired_differences, wilson
 from agentlite.scoring.metrics.dialogs import DialogCalls, step_efficiency
 from agentlite.scoring.metrics.tool_calls import call_problem, score_step
 
@@ -162,14 +162,14 @@ def steps(values, turns=1):
 
 def test_a_paired_difference_is_that_of_the_second_over_the_first_on_common_steps():
     before, after = steps([0.0] * 50), steps([1.0] * 20 + [0.0] * 20)
-    difference = paired_difference(before, after, 0)
+    difference = paired_differences([(before, after)], 0)[0]
     assert (difference.mean, difference.count, difference.beyond_noise) == (0.5, 40, True)
-    back = paired_difference(after, before, 0)
+    back = paired_differences([(after, before)], 0)[0]
     assert back.mean == -0.5 and (back.low, back.high) == pytest.approx(
         (-difference.high, -difference.low), abs=0.1
     )
     with pytest.raises(ValueError, match="no common steps"):
-        paired_difference(before, {}, 0)
+        paired_differences([(before, {})], 0)[0]
 
 
 def test_timing_counts_unreadable_text_against_specificity():
