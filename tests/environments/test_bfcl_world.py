@@ -51,21 +51,21 @@ def their_verdict(row, turns):
     return "" if found["valid"] else found["error_type"].removeprefix("multi_turn:")
 
 
-def our_verdict(row, turns):
+def played(row, turns):
     world = BfclWorld()
     world.reset(**row)
     for calls in turns:
         for call in calls:
             world.carry_out(read_call(call))
         world.next_user("")
-    return world.verdict
+    return world
 
 
 @pytest.mark.usefixtures("theirs")
 def test_every_gold_dialog_has_bfcls_verdict(rows):
     assert len(rows) == 800
     for row in rows.values():
-        assert our_verdict(row, row["ground_truth"]) == ""
+        assert played(row, row["ground_truth"]).verdict == ""
         assert their_verdict(row, row["ground_truth"]) == ""
 
 
@@ -77,7 +77,7 @@ def test_an_altered_dialog_has_bfcls_verdict(rows):
         draw = random.Random(seed)
         row = rows[draw.choice(names)]
         turns = altered(row["ground_truth"], rows[draw.choice(names)]["ground_truth"], draw)
-        verdict = our_verdict(row, turns)
+        verdict = played(row, turns).verdict
         assert verdict == their_verdict(row, turns), (seed, row["id"], turns)
         seen[verdict] += 1
     # or the changes would show nothing
@@ -194,12 +194,7 @@ def test_of_a_dialog_the_turns_before_the_first_wrong_one_count(rows):
     row = rows["multi_turn_base_0"]
     for wrong in range(len(row["ground_truth"])):
         turns = [calls if turn != wrong else [] for turn, calls in enumerate(row["ground_truth"])]
-        world = BfclWorld()
-        world.reset(**row)
-        for calls in turns:
-            for call in calls:
-                world.carry_out(read_call(call))
-            world.next_user("")
+        world = played(row, turns)
         assert world.get_scores()["progress"] == wrong / 4
         assert world.get_scores()["bfcl"] == 0
         right = [one["turn_right"] for one in world.get_turn_scores()]

@@ -90,7 +90,7 @@ def test_the_server_ends_with_its_world(tmp_path, kind):
     assert waits_until(lambda: not is_running(server))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
+@pytest.mark.skipif(sys.platform != "linux", reason="processes end so on Linux only")
 @pytest.mark.parametrize(
     ("fault", "limits", "reason"),
     [

@@ -9,7 +9,7 @@ from agentlite.core.records import Call
 from agentlite.core.user_code import Named
 from agentlite.environments.world import World, WorldError, WorldLimits
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="processes end so on Linux only")
 SHOP = '''
 class Shop:
     """A shop with stock and a cart, as TRL's guide would write it."""
