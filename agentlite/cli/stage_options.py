@@ -275,10 +275,8 @@ def _list_formats(context: click.Context, option: click.Parameter, is_set: bool)
 def _explain(context: click.Context, option: click.Parameter, code: str | None) -> None:
     if code is not None:
         from agentlite.core.reject_codes import explain
-        from agentlite.data.reject_examples import example_of
 
         click.echo(explain(code))
-        click.echo(example_of(code.strip().upper()))
         context.exit()
 
 

@@ -9,14 +9,7 @@ from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.openai import has_loss
 from agentlite.data.formats.qa_text import dialog, text_at
 
-EXAMPLE = (
-    '{"id": "os_1", "conversations": [{"from": "human", "loss": null, "value": "You work at a '
-    'shell. Say OK."}, '
-    '{"from": "gpt", "loss": false, "value": "OK."}, {"from": "human", "loss": null, "value": "How '
-    'many files?"}, '
-    '{"from": "gpt", "loss": true, "value": "Think: I count them.\\n\\nAct: bash\\n\\nls | wc '
-    '-l"}]}'
-)
+EXAMPLE = r'{"id": "os_1", "conversations": [{"from": "human", "loss": null, "value": "You work at a shell. Say OK."}, {"from": "gpt", "loss": false, "value": "OK."}, {"from": "human", "loss": null, "value": "How many files?"}, {"from": "gpt", "loss": true, "value": "Think: I count them.\n\nAct: bash\n\nls | wc -l"}]}'  # noqa: E501  (a row is one line)
 SPEAKERS = ("system", "user", "assistant")
 
 

@@ -12,13 +12,7 @@ from agentlite.core.records import Record, from_row
 from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.tool_calls import json_schema
 
-EXAMPLE = (
-    '{"id": "", "parent": "", "source": "mine.jsonl", "task": "general", "split": "train", '
-    '"messages": [{"role": '
-    '"user", "content": "Good morning"}, {"role": "assistant", "content": "Good morning!"}], '
-    '"tools": "[]", '
-    '"gold": "{}", "meta": "{}"}'
-)
+EXAMPLE = '{"id": "", "parent": "", "source": "mine.jsonl", "task": "general", "split": "train", "messages": [{"role": "user", "content": "Good morning"}, {"role": "assistant", "content": "Good morning!"}], "tools": "[]", "gold": "{}", "meta": "{}"}'  # noqa: E501  (a row is one line)
 TEXTS = ("parent", "source", "task", "split", "tools", "gold", "meta")
 
 

@@ -13,17 +13,7 @@ from agentlite.data.formats.openai import LOSS, has_loss, merged, unknown_role
 from agentlite.data.formats.tool_calls import read_call, read_tools, without_filled
 from agentlite.data.formats.unread_keys import refuse_unread
 
-EXAMPLE = (
-    '{"system": "Be brief.", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, '
-    '{"role": "assistant", '
-    '"content": [{"type": "text", "text": "I look it up."}, {"type": "tool_use", "id": "a", '
-    '"name": "weather", '
-    '"input": {"city": "Oslo"}}]}, {"role": "user", "content": [{"type": "tool_result", '
-    '"tool_use_id": "a", '
-    '"content": "4 mm"}]}, {"role": "assistant", "content": "Yes."}], "tools": [{"name": '
-    '"weather", "input_schema": '
-    '{"type": "object", "properties": {"city": {"type": "string"}}}}]}'
-)
+EXAMPLE = '{"system": "Be brief.", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": [{"type": "text", "text": "I look it up."}, {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "4 mm"}]}, {"role": "assistant", "content": "Yes."}], "tools": [{"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}]}'  # noqa: E501  (a row is one line)
 BLOCKS = {"user": ("text", "tool_result"), "assistant": ("text", "thinking", "tool_use")}
 OWN_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 KNOWN = ("type", "text", "thinking", "id", "name", "input", "tool_use_id", "content", "is_error")

@@ -26,15 +26,7 @@ from agentlite.data.formats.bfcl_java_js_schemas import LANGUAGES, as_text, writ
 from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.tool_calls import json_schema
 
-EXAMPLE = (
-    '{"id": "simple_python_9", "question": [[{"role": "user", "content": "Area of 3 by 4?"}]], '
-    '"function": [{"name": '
-    '"geo.area", "description": "", "parameters": {"type": "dict", "properties": {"w": {"type": '
-    '"integer"}, "h": {'
-    '"type": "integer"}, "unit": {"type": "string"}}, "required": ["w", "h"]}}], "ground_truth": '
-    '[{"geo.area": '
-    '{"w": [3], "h": [4], "unit": ["", "cm"]}}]}'
-)
+EXAMPLE = '{"id": "simple_python_9", "question": [[{"role": "user", "content": "Area of 3 by 4?"}]], "function": [{"name": "geo.area", "description": "", "parameters": {"type": "dict", "properties": {"w": {"type": "integer"}, "h": {"type": "integer"}, "unit": {"type": "string"}}, "required": ["w", "h"]}}], "ground_truth": [{"geo.area": {"w": [3], "h": [4], "unit": ["", "cm"]}}]}'  # noqa: E501  (a row is one line)
 NO_CALL_ANSWER: str = default("prep", "no_call_answer")
 NO_CALL = ("irrelevance", "live_irrelevance")
 ANY_CALL = ("live_relevance",)

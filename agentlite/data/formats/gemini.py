@@ -8,14 +8,7 @@ from agentlite.data.formats import openai
 from agentlite.data.formats.extra_fields import rest
 from agentlite.data.formats.json_decode import shortened
 
-EXAMPLE = (
-    '{"systemInstruction": {"parts": [{"text": "Be brief."}]}, "contents": [{"role": "user", '
-    '"parts": [{"text": "Is it wet in Oslo?"}]}, {"role": "model", "parts": [{"functionCall": '
-    '{"name": "weather", "args": {"city": "Oslo"}}}]}, {"role": "user", "parts": '
-    '[{"functionResponse": {"name": "weather", "response": {"mm": 4}}}]}, {"role": "model", '
-    '"parts": [{"text": "Yes."}]}], "tools": [{"functionDeclarations": [{"name": "weather", '
-    '"parameters": {"type": "OBJECT", "properties": {"city": {"type": "STRING"}}}}]}]}'
-)
+EXAMPLE = '{"systemInstruction": {"parts": [{"text": "Be brief."}]}, "contents": [{"role": "user", "parts": [{"text": "Is it wet in Oslo?"}]}, {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {"city": "Oslo"}}}]}, {"role": "user", "parts": [{"functionResponse": {"name": "weather", "response": {"mm": 4}}}]}, {"role": "model", "parts": [{"text": "Yes."}]}], "tools": [{"functionDeclarations": [{"name": "weather", "parameters": {"type": "OBJECT", "properties": {"city": {"type": "STRING"}}}}]}]}'  # noqa: E501  (a row is one line)
 ROLES = {"user": "user", "model": "assistant", "function": "user", "tool": "user"}
 # keys as JSON and as Python write them
 CALL, RESULT = ("functionCall", "function_call"), ("functionResponse", "function_response")

@@ -14,17 +14,7 @@ from agentlite.data.formats.openai import merged
 from agentlite.data.formats.qa_text import text_at
 from agentlite.data.formats.tool_calls import json_or_literal, read_arguments, read_call
 
-EXAMPLE = (
-    '{"system": "SYSTEM: You are a helpful assistant with access to the following functions. Use '
-    "them if required -\\n"
-    '{\\"name\\": \\"weather\\", \\"description\\": \\"\\", \\"parameters\\": {\\"type\\": '
-    '\\"object\\", '
-    '\\"properties\\": {\\"city\\": {\\"type\\": \\"string\\"}}}}\\n", "chat": "USER: Is it wet in '
-    "Oslo?\\n\\n\\n"
-    'ASSISTANT: <functioncall> {\\"name\\": \\"weather\\", \\"arguments\\": \'{\\"city\\": '
-    '\\"Oslo\\"}\'} '
-    '<|endoftext|>\\n\\n\\nFUNCTION RESPONSE: {\\"mm\\": 4}\\n\\n\\nASSISTANT: Yes. <|endoftext|>"}'
-)
+EXAMPLE = r"""{"system": "SYSTEM: You are a helpful assistant with access to the following functions. Use them if required -\n{\"name\": \"weather\", \"description\": \"\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}\n", "chat": "USER: Is it wet in Oslo?\n\n\nASSISTANT: <functioncall> {\"name\": \"weather\", \"arguments\": '{\"city\": \"Oslo\"}'} <|endoftext|>\n\n\nFUNCTION RESPONSE: {\"mm\": 4}\n\n\nASSISTANT: Yes. <|endoftext|>"}"""  # noqa: E501  (a row is one line)
 FRAME = re.compile(
     r"You are a helpful assistant,? with access to the following functions\.\s*Use them if "
     r"required\s*-?\s*",

@@ -10,17 +10,7 @@ from agentlite.data.formats.extra_fields import meta_of, rest
 from agentlite.data.formats.qa_text import dialog, text_at
 from agentlite.data.formats.tool_calls import read_tools
 
-EXAMPLE = (
-    '{"id": "1", "query": "Is it wet in Oslo?", "source": "kwai-agent", "functions": '
-    '["{\\"name\\": \\"weather\\", \\"parameters\\": {\\"type\\": \\"object\\", '
-    '\\"properties\\": {\\"city\\": {\\"type\\": \\"string\\"}}}}"], '
-    '"function_names": ["weather"], "llm_prompt_response": [{"instruction": '
-    '"Commands:\\n1:{\\"name\\": '
-    '\\"weather\\"}\\nGOAL: ", "input": "Is it wet in Oslo?", "output": "{\\"command\\": '
-    '{\\"name\\": \\"weather\\", '
-    '\\"args\\": {\\"city\\": \\"Oslo\\"}}}", "llm_name": "a model", "human_edited": false}], '
-    '"extra_infos": {}}'
-)
+EXAMPLE = r'{"id": "1", "query": "Is it wet in Oslo?", "source": "kwai-agent", "functions": ["{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}"], "function_names": ["weather"], "llm_prompt_response": [{"instruction": "Commands:\n1:{\"name\": \"weather\"}\nGOAL: ", "input": "Is it wet in Oslo?", "output": "{\"command\": {\"name\": \"weather\", \"args\": {\"city\": \"Oslo\"}}}", "llm_name": "a model", "human_edited": false}], "extra_infos": {}}'  # noqa: E501  (a row is one line)
 SAMPLES = "llm_prompt_response"
 FUNCTIONS = ("functions", "function_names")  # in meta only where they are not tools of the record
 KEPT = ("query", "source", *FUNCTIONS, "extra_infos")

@@ -7,13 +7,7 @@ from agentlite.core.records import Record
 from agentlite.data.formats import openai
 from agentlite.data.formats.extra_fields import rest
 
-EXAMPLE = (
-    '{"messages": [{"type": "human", "content": "Is it wet in Oslo?"}, {"type": "ai", "content": '
-    '"", "tool_calls": [{"name": "weather", "args": {"city": "Oslo"}, "id": "a", "type": '
-    '"tool_call"}]}, {"type": "tool", "content": "4 mm", "tool_call_id": "a", "status": '
-    '"success"}, {"type": "ai", "content": "Yes."}], "tools": [{"name": "weather", "parameters": '
-    '{"type": "object", "properties": {"city": {"type": "string"}}}}]}'
-)
+EXAMPLE = '{"messages": [{"type": "human", "content": "Is it wet in Oslo?"}, {"type": "ai", "content": "", "tool_calls": [{"name": "weather", "args": {"city": "Oslo"}, "id": "a", "type": "tool_call"}]}, {"type": "tool", "content": "4 mm", "tool_call_id": "a", "status": "success"}, {"type": "ai", "content": "Yes."}], "tools": [{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]}'  # noqa: E501  (a row is one line)
 ROLES = {
     "human": "user",
     "ai": "assistant",

@@ -10,11 +10,7 @@ from agentlite.core.records import Record
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.extra_fields import meta_of
 
-EXAMPLE = (
-    '{"conversations": [{"from": "system", "value": "You are a helpful assistant."}, {"from": '
-    '"user", "value": '
-    '"Why is rain wet?"}, {"from": "assistant", "value": "Because it is water."}]}'
-)
+EXAMPLE = '{"conversations": [{"from": "system", "value": "You are a helpful assistant."}, {"from": "user", "value": "Why is rain wet?"}, {"from": "assistant", "value": "Because it is water."}]}'  # noqa: E501  (a row is one line)
 FILTERED = ("moss", "human:", "assistant:", "user:")
 DEFAULT_SYSTEM = re.compile(
     r"you are an? (?:very )?helpful (?:ai )?assistant ?[.!。]?", re.IGNORECASE

@@ -15,15 +15,7 @@ from agentlite.data.formats.sharegpt import speaker_of, turns_of
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 from agentlite.data.formats.unread_keys import refuse_unread
 
-EXAMPLE = (
-    '{"tools": "[{\\"name\\": \\"weather\\", \\"parameters\\": {\\"type\\": \\"object\\", '
-    '\\"properties\\": '
-    '{\\"city\\": {\\"type\\": \\"string\\"}}}}]", "messages": [{"role": "user", "content": "Is it '
-    'wet in Oslo?"}, '
-    '{"role": "tool_call", "content": "{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": '
-    '\\"Oslo\\"}}"}, '
-    '{"role": "tool_response", "content": "4 mm"}, {"role": "assistant", "content": "Yes."}]}'
-)
+EXAMPLE = r'{"tools": "[{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}]", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "tool_call", "content": "{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}"}, {"role": "tool_response", "content": "4 mm"}, {"role": "assistant", "content": "Yes."}]}'  # noqa: E501  (a row is one line)
 OWN_ROLES = ("tool_call", "tool_response")
 OWN_KEYS = ("loss_scale", "channel")
 EXCHANGE = {"human", "assistant"}

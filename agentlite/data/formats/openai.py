@@ -16,17 +16,7 @@ from agentlite.data.formats.json_decode import json_value, shortened
 from agentlite.data.formats.tool_calls import read_call, read_tools, without_filled
 from agentlite.data.formats.unread_keys import refuse_unread
 
-EXAMPLE = (
-    '{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", '
-    '"content": null, '
-    '"tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", "arguments": '
-    '"{\\"city\\": \\"Oslo\\"}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "4 mm"}, '
-    '{"role": "assistant", '
-    '"content": "Yes."}], "tools": [{"type": "function", "function": {"name": "weather", '
-    '"description": "", '
-    '"parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": '
-    '["city"]}}}]}'
-)
+EXAMPLE = r'{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Oslo\"}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "4 mm"}, {"role": "assistant", "content": "Yes."}], "tools": [{"type": "function", "function": {"name": "weather", "description": "", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]}'  # noqa: E501  (a row is one line)
 ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",

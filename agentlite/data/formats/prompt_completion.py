@@ -9,12 +9,7 @@ from agentlite.core.records import Record
 from agentlite.data.formats import openai
 from agentlite.data.formats.extra_fields import rest
 
-EXAMPLE = (
-    '{"prompt": [{"role": "user", "content": "Is it wet in Oslo?"}], "completion": [{"role": '
-    '"assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", '
-    '"arguments": {"city": "Oslo"}}}]}], "tools": [{"type": "function", "function": {"name": '
-    '"weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]}'
-)
+EXAMPLE = '{"prompt": [{"role": "user", "content": "Is it wet in Oslo?"}], "completion": [{"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}]}], "tools": [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]}'  # noqa: E501  (a row is one line)
 
 
 def fits(row: dict[str, Any]) -> bool:

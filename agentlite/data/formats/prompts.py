@@ -13,12 +13,7 @@ from agentlite.data.formats.bfcl import NO_CALL_ANSWER
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.qa_text import text_at
 
-EXAMPLE = (
-    '{"prompt": "Is it wet in Oslo?", "tools": [{"name": "weather", "description": "", '
-    '"parameters": '
-    '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}], '
-    '"gold": [{"name": "weather", "arguments": {"city": ["Oslo", "Oslo, Norway"]}}]}'
-)
+EXAMPLE = '{"prompt": "Is it wet in Oslo?", "tools": [{"name": "weather", "description": "", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}], "gold": [{"name": "weather", "arguments": {"city": ["Oslo", "Oslo, Norway"]}}]}'  # noqa: E501  (a row is one line)
 
 
 def fits(row: dict[str, Any]) -> bool:

@@ -8,14 +8,7 @@ from agentlite.data.formats import openai
 from agentlite.data.formats.extra_fields import rest
 from agentlite.data.formats.json_decode import shortened
 
-EXAMPLE = (
-    '{"instructions": "Be brief.", "input": [{"role": "user", "content": "Is it wet in Oslo?"}, '
-    '{"type": "function_call", "call_id": "a", "name": "weather", "arguments": "{\\"city\\": '
-    '\\"Oslo\\"}"}, {"type": "function_call_output", "call_id": "a", "output": "4 mm"}], "output": '
-    '[{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": '
-    '"Yes."}]}], "tools": [{"type": "function", "name": "weather", "parameters": {"type": '
-    '"object", "properties": {"city": {"type": "string"}}}}]}'
-)
+EXAMPLE = r'{"instructions": "Be brief.", "input": [{"role": "user", "content": "Is it wet in Oslo?"}, {"type": "function_call", "call_id": "a", "name": "weather", "arguments": "{\"city\": \"Oslo\"}"}, {"type": "function_call_output", "call_id": "a", "output": "4 mm"}], "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes."}]}], "tools": [{"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]}'  # noqa: E501  (a row is one line)
 BEFORE = ("input", "messages", "items")
 OWN_ITEMS = ("function_call", "function_call_output", "reasoning")
 OWN_PARTS = ("input_text", "output_text")

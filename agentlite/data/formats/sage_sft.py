@@ -13,15 +13,7 @@ from agentlite.data.formats.openai import LOSS, has_loss
 from agentlite.data.formats.sage_tools import NO_CATALOGUE, declared, split_of, unknown_call
 from agentlite.data.formats.tool_calls import read_arguments
 
-EXAMPLE = (
-    '{"dialog_id": "sft_000001", "goal": "Learn whether to take a coat.", "turns": [{"role": '
-    '"user", "content": "Is it '
-    'wet in Oslo?"}, {"role": "assistant", "content": "I look it up."}, {"role": "tool", '
-    '"content": "4 mm", "tool_id": '
-    '"rain_001", "result": {"mm": 4}}, {"role": "assistant", "content": "Yes."}], "target_tools": '
-    '["rain_001"], '
-    '"metadata": {}, "split": "train"}'
-)
+EXAMPLE = '{"dialog_id": "sft_000001", "goal": "Learn whether to take a coat.", "turns": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": "I look it up."}, {"role": "tool", "content": "4 mm", "tool_id": "rain_001", "result": {"mm": 4}}, {"role": "assistant", "content": "Yes."}], "target_tools": ["rain_001"], "metadata": {}, "split": "train"}'  # noqa: E501  (a row is one line)
 CANDIDATES = "candidate_tools"
 TURN = ("role", "content", "tool_id", "result", "arguments", *LOSS)
 KNOWN = frozenset((*TURN, *sharegpt.TURN))

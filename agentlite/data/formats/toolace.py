@@ -20,19 +20,7 @@ from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.openai import has_loss
 from agentlite.data.formats.tool_calls import json_or_literal
 
-EXAMPLE = (
-    '{"system": "You are an expert in composing functions. Here is a list of functions in JSON '
-    "format that you can "
-    'invoke:\\n[{\\"name\\": \\"Rain of today\\", \\"parameters\\": {\\"type\\": \\"dict\\", '
-    '\\"properties\\": '
-    '{\\"city\\": {\\"type\\": \\"string\\"}}}, \\"required\\": null}]. \\nShould you decide to '
-    "return the function "
-    'call(s). \\n", "conversations": [{"from": "user", "value": "Is it wet in Oslo?"}, {"from": '
-    '"assistant", '
-    '"value": "[Rain of today(city=\'Oslo\')]"}, {"from": "tool", "value": "[{\\"name\\": \\"Rain '
-    'of today\\", '
-    '\\"results\\": {\\"mm\\": 4}}]"}, {"from": "assistant", "value": "Yes."}]}'
-)
+EXAMPLE = r"""{"system": "You are an expert in composing functions. Here is a list of functions in JSON format that you can invoke:\n[{\"name\": \"Rain of today\", \"parameters\": {\"type\": \"dict\", \"properties\": {\"city\": {\"type\": \"string\"}}}, \"required\": null}]. \nShould you decide to return the function call(s). \n", "conversations": [{"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "[Rain of today(city='Oslo')]"}, {"from": "tool", "value": "[{\"name\": \"Rain of today\", \"results\": {\"mm\": 4}}]"}, {"from": "assistant", "value": "Yes."}]}"""  # noqa: E501  (a row is one line)
 LIST = re.compile(
     r"(?:Here is a list of )?functions in JSON format that you can invoke[:.]?\s*(?=\[)"
 )

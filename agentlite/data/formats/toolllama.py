@@ -15,19 +15,7 @@ from agentlite.data.formats.openai import has_loss
 from agentlite.data.formats.tool_calls import json_or_literal, read_arguments
 from agentlite.rendering.protocols.toolllama import FINISH
 
-EXAMPLE = (
-    '{"id": "Step 1: Is it wet in Oslo?", "conversations": [{"from": "system", "value": "You are '
-    "AutoGPT, you can use "
-    "many tools(functions) to do the following task.\\nSpecifically, you have access to the "
-    "following APIs: [{'name': "
-    "'rain_for_weather', 'description': '', 'parameters': {'type': 'object', 'properties': "
-    "{'city': {'type': "
-    "'string'}}, 'required': ['city'], 'optional': []}}]\"}, {\"from\": \"user\", \"value\": "
-    '"\\nIs it wet in Oslo?\\n'
-    'Begin!\\n"}, {"from": "assistant", "value": "\\nThought: I look it up.\\nAction: '
-    "rain_for_weather\\nAction Input: "
-    '{\\"city\\": \\"Oslo\\"}"}]}'
-)
+EXAMPLE = r"""{"id": "Step 1: Is it wet in Oslo?", "conversations": [{"from": "system", "value": "You are AutoGPT, you can use many tools(functions) to do the following task.\nSpecifically, you have access to the following APIs: [{'name': 'rain_for_weather', 'description': '', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city'], 'optional': []}}]"}, {"from": "user", "value": "\nIs it wet in Oslo?\nBegin!\n"}, {"from": "assistant", "value": "\nThought: I look it up.\nAction: rain_for_weather\nAction Input: {\"city\": \"Oslo\"}"}]}"""  # noqa: E501  (a row is one line)
 AGENTS = (
     "caller",
     "conclusion",

@@ -15,13 +15,7 @@ from agentlite.data.formats.check_call import check_arguments
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.rendering.result_marks import result_mark
 
-EXAMPLE = (
-    '{"task": "one", "sample": 0, "split": "", "messages": [{"role": "user", "content": "Buy a '
-    'fig."}, {"role": "assistant", "content": "I cannot."}], "tools": [], "turns": [{"task": '
-    '"one", "sample": 0, "turn": 0, "text": "I cannot.", "ended": "turn", "new_tokens": 4, '
-    '"results": [], "user": null, "problem": ""}], "ended": "user", "scores": {"env": 0.0}, '
-    '"problem": ""}'
-)
+EXAMPLE = '{"task": "one", "sample": 0, "split": "", "messages": [{"role": "user", "content": "Buy a fig."}, {"role": "assistant", "content": "I cannot."}], "tools": [], "turns": [{"task": "one", "sample": 0, "turn": 0, "text": "I cannot.", "ended": "turn", "new_tokens": 4, "results": [], "user": null, "problem": ""}], "ended": "user", "scores": {"env": 0.0}, "problem": ""}'  # noqa: E501  (a row is one line)
 KEYS = ("task", "sample", "messages", "tools", "turns", "ended", "scores")
 UNUSABLE = ("world", "unanswered", "unwritten")  # ends of a rollout whose dialog is not whole
 

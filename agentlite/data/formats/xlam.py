@@ -14,15 +14,7 @@ from agentlite.data.formats.json_decode import DEEPEST, shortened
 from agentlite.data.formats.qa_text import text_at
 from agentlite.data.formats.tool_calls import TYPES, json_or_literal, read_call, read_tool
 
-EXAMPLE = (
-    '{"id": 1, "query": "Is it wet in Oslo?", "tools": "[{\\"name\\": \\"weather\\", '
-    '\\"description\\": \\"\\", '
-    '\\"parameters\\": {\\"city\\": {\\"description\\": \\"a town\\", \\"type\\": \\"str\\"}, '
-    '\\"days\\": '
-    '{\\"description\\": \\"\\", \\"type\\": \\"int, optional\\", \\"default\\": 1}}}]", '
-    '"answers": '
-    '"[{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"Oslo\\"}}]"}'
-)
+EXAMPLE = r'{"id": 1, "query": "Is it wet in Oslo?", "tools": "[{\"name\": \"weather\", \"description\": \"\", \"parameters\": {\"city\": {\"description\": \"a town\", \"type\": \"str\"}, \"days\": {\"description\": \"\", \"type\": \"int, optional\", \"default\": 1}}}]", "answers": "[{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}]"}'  # noqa: E501  (a row is one line)
 MAY_BE_MISSING = re.compile(r",\s*optional\b.*|,\s*default\b.*", re.IGNORECASE | re.DOTALL)
 OF_ONE_TYPE = ("list", "set")
 
