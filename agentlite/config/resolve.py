@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
 from agentlite.config.metavars import as_typed, choices, metavar, without_marks
-from agentlite.config.settings import COMMANDS, default, describe, fields
+from agentlite.config.settings import COMMANDS, default, describe, fields, is_in_plan
 from agentlite.config.yaml_errors import in_words, yaml_error
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.plain_words import misfit
@@ -367,7 +367,12 @@ def as_object(command: str, resolved: Resolved) -> dict[str, object]:
     return {"command": command, "settings": settings, "origin": dict(resolved.origin)}
 
 
-def plain_settings(settings: Struct, leave_out: Iterable[str] = ()) -> dict[str, object]:
-    """Settings as a plan keeps them: as they come back from JSON."""
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
-    return {key: value for key, value in plain.items() if key not in set(leave_out)}
+def plain_settings(settings: Struct) -> dict[str, Any]:
+    """Settings as they come back from JSON."""
+    return dict(msgspec.json.decode(msgspec.json.encode(settings)))
+
+
+def plan_settings(command: str, settings: Struct) -> dict[str, Any]:
+    """Those by which a plan is compared."""
+    plain = plain_settings(settings)
+    return {key: value for key, value in plain.items() if is_in_plan(command, key)}

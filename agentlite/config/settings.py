@@ -73,6 +73,10 @@ class Common(NamedTuple):
     """Marks what most people set: `--help` shows these, `--help-all` the others too."""
 
 
+class NotInPlan(NamedTuple):
+    """Marks what decides how a stage works, not what comes out: it may change from run to run."""
+
+
 class InMemory(NamedTuple):
     """How many rows, prompts and answers a stage has in memory at once: what its estimate is of."""
 
@@ -84,7 +88,7 @@ class InMemory(NamedTuple):
     greedy: bool = False  # and before, apart, one greedy answer to each
 
 
-REPEAT, COMMON = Flag(repeat=True), Common()
+REPEAT, COMMON, NOT_IN_PLAN = Flag(repeat=True), Common(), NotInPlan()
 DATA = Section("Data and model")
 ENGINE = Section("Engine and memory")
 ENVIRONMENT = Section("Environment")
@@ -136,7 +140,7 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """share of rejected rows above which prep stops"""
     tools: Annotated[tuple[File, ...], REPEAT, READ] = ()
     """file of the tools that rows name by id: SAGE's agent_tools, or OpenAI tools"""
-    workers: Annotated[Whole | Literal["ray"], Metavar("[INT|ray]"), READ] = 1
+    workers: Annotated[Whole | Literal["ray"], Metavar("[INT|ray]"), READ, NOT_IN_PLAN] = 1
     """number of processes, 0 for one per processor; ray: a Ray cluster; the output is the same"""
 
     personal: Annotated[Literal["off", "report", "mask", "drop"], LEARNED] = "report"
@@ -259,7 +263,7 @@ class RetrieverSettings(Struct, frozen=True, kw_only=True):
     """numbers of retrieved tools at which the search is measured"""
     seed: Annotated[Seed, TRAINING] = 0
     """random seed of the negatives, the order of pairs and the bootstrap"""
-    report_to: Annotated[tuple[Tracker, ...], TRAINING] = ()
+    report_to: Annotated[tuple[Tracker, ...], TRAINING, NOT_IN_PLAN] = ()
     """trackers that follow the run, in addition to metrics.jsonl; wandb sends figures away"""
     trl: dict[str, Any] = {}
     """any other argument of sentence-transformers' trainer"""
@@ -298,7 +302,7 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     """steps between checkpoints; the dev loss is measured at each"""
     seed: Annotated[Seed, TRAINING] = 0
     """random seed of the initial weights, the order of rows and the sampling"""
-    report_to: Annotated[tuple[Tracker, ...], TRAINING] = ()
+    report_to: Annotated[tuple[Tracker, ...], TRAINING, NOT_IN_PLAN] = ()
     """trackers that follow the run, in addition to metrics.jsonl; wandb sends figures away"""
     full: Annotated[bool, ADAPTER] = False
     """train all weights in place of an adapter; the result is a whole model"""
@@ -369,27 +373,27 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """records of prep to use"""
     model: Annotated[Model, DATA, COMMON] = TRAINED
     """model that answers: alias, path, hub id or earlier stage"""
-    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
     """OpenAI-compatible server of the model, such as http://localhost:8000/v1; several share the
     work"""
-    endpoint_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
     """environment variable with the API key of the servers"""
-    endpoint_seconds: Annotated[Positive, ENDPOINTS] = 600.0
+    endpoint_seconds: Annotated[Positive, ENDPOINTS, NOT_IN_PLAN] = 600.0
     """seconds that one try of a request may take"""
-    endpoint_tries: Annotated[Count, ENDPOINTS] = 5
+    endpoint_tries: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 5
     """tries of a request before its question counts as unanswered"""
-    concurrency: Annotated[Count, ENDPOINTS] = 4
+    concurrency: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 4
     """requests at the same time, per endpoint"""
-    unanswered: Annotated[Literal["ask", "wrong"], ENDPOINTS] = "ask"
+    unanswered: Annotated[Literal["ask", "wrong"], ENDPOINTS, NOT_IN_PLAN] = "ask"
     """what to do about unanswered questions: stop, and ask them again when the same command is run
     again; or finish without candidates for them"""
-    candidates: Annotated[StageName, Flag(name="--from"), DATA, COMMON] = ""
+    candidates: Annotated[StageName, Flag(name="--from"), DATA, COMMON, NOT_IN_PLAN] = ""
     """finished pairs, grpo or rollout stage whose answers are ranked again, without a model"""
-    preferences: Annotated[tuple[File, ...], REPEAT, DATA] = ()
+    preferences: Annotated[tuple[File, ...], REPEAT, DATA, NOT_IN_PLAN] = ()
     """file of prompts with chosen and rejected answers, which become pairs"""
-    max_rejects: Annotated[Share, DATA] = 0.01
+    max_rejects: Annotated[Share, DATA, NOT_IN_PLAN] = 0.01
     """share of rejected rows of --preferences above which pairs stops"""
-    grid: Annotated[tuple[File, ...], REPEAT, REWARDS] = ()
+    grid: Annotated[tuple[File, ...], REPEAT, REWARDS, NOT_IN_PLAN] = ()
     """file of reward weights to compare; writes nothing"""
     engine: Annotated[Engine, ENGINE] = "unsloth"
     """library: unsloth, or plain transformers with PEFT"""
@@ -410,15 +414,15 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """reward weights that differ from the defaults; several times: compare them, as --grid does"""
     rewards: Annotated[tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT, REWARDS, COMMON] = ()
     """reward component of your own, such as rewards.py:short"""
-    reward_seconds: Annotated[Positive, REWARDS] = 10.0
+    reward_seconds: Annotated[Positive, REWARDS, NOT_IN_PLAN] = 10.0
     """seconds that one call of your own functions may take"""
-    reward_memory: Annotated[Positive, REWARDS] = 16.0
+    reward_memory: Annotated[Positive, REWARDS, NOT_IN_PLAN] = 16.0
     """GiB of memory that each process of your own functions may take (Linux)"""
-    max_failures: Annotated[Share, REWARDS] = 0.1
+    max_failures: Annotated[Share, REWARDS, NOT_IN_PLAN] = 0.1
     """share of candidates for which your own functions may fail"""
     max_length: Annotated[Count, SAMPLING] = 2048
     """maximum tokens of prompt and answer together [2048, or as many as --data has]"""
-    batch_size: Annotated[Count, Flag("-b --bs"), SAMPLING, COMMON] = 8
+    batch_size: Annotated[Count, Flag("-b --bs"), SAMPLING, COMMON, NOT_IN_PLAN] = 8
     """prompts per batch"""
     margin: Annotated[NonNegative, PAIRING] = 0.05
     """smallest difference in reward between chosen and rejected"""
@@ -492,28 +496,28 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """maximum turns with calls between two turns of the user"""
     call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
     """seconds that one call of a tool may take"""
-    world_memory: Annotated[Positive, ENVIRONMENT] = 4.0
+    world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 4.0
     """GiB of memory that each process of an environment may take (Linux)"""
-    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
+    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
     """OpenAI-compatible server of the model that answers the calls of mock:tools.json; several
     share the work"""
     tool_model: Annotated[Name, SIMULATED] = ""
     """name of that model on its server"""
-    tool_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"
+    tool_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
     """environment variable with the API key of --tool-endpoint"""
-    user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
+    user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
     """OpenAI-compatible server of the model that plays the user of tasks with a user; several share
     the work"""
     user_model: Annotated[Name, SIMULATED] = ""
     """name of that model on its server"""
-    user_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"
+    user_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
     """environment variable with the API key of --user-endpoint"""
     user_turns: Annotated[Count, SIMULATED] = 10
     """maximum turns of a user that a model plays, behind its first"""
-    endpoint_seconds: Annotated[Positive, SIMULATED] = 600.0
-    endpoint_tries: Annotated[Count, SIMULATED] = 5
+    endpoint_seconds: Annotated[Positive, SIMULATED, NOT_IN_PLAN] = 600.0
+    endpoint_tries: Annotated[Count, SIMULATED, NOT_IN_PLAN] = 5
     """tries of a request before its rollout counts as unanswered"""
-    concurrency: Annotated[Count, SIMULATED] = 4
+    concurrency: Annotated[Count, SIMULATED, NOT_IN_PLAN] = 4
     split: Annotated[Literal["train", "dev"], DATA] = "train"
     limit: Annotated[Count | None, DATA] = None
     learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 1e-5
@@ -527,9 +531,9 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     weights: Annotated[dict[str, float], Metavar("COMPONENT=FLOAT,..."), REWARDS, COMMON] = {}
     """reward weights that differ from the defaults"""
     rewards: Annotated[tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT, REWARDS, COMMON] = ()
-    reward_seconds: Annotated[Positive, REWARDS] = 10.0
-    reward_memory: Annotated[Positive, REWARDS] = 16.0
-    max_failures: Annotated[Share, REWARDS] = 0.1
+    reward_seconds: Annotated[Positive, REWARDS, NOT_IN_PLAN] = 10.0
+    reward_memory: Annotated[Positive, REWARDS, NOT_IN_PLAN] = 16.0
+    max_failures: Annotated[Share, REWARDS, NOT_IN_PLAN] = 0.1
     """share of answers for which your own functions, or the environment, may fail"""
     beta: Annotated[NonNegative, LOSS] = 0.1
     """KL penalty coefficient: how strongly the policy is kept close to the start"""
@@ -566,7 +570,7 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     rest_epochs: Annotated[NonNegative | None, SAMPLING] = None
     """epochs for which a prompt rests after a group whose answers all scored the same; others take
     its place [0; with --env: 2]"""
-    max_flat_steps: Annotated[Whole, TRAINING] = 20
+    max_flat_steps: Annotated[Whole, TRAINING, NOT_IN_PLAN] = 20
     """steps in a row without any reward difference before training ends; 0 never ends it"""
     vllm: Annotated[bool, SAMPLING] = False
     """sample with vLLM (needs CUDA and vLLM); with Unsloth it shares the weights"""
@@ -662,18 +666,18 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
     """gold: show the model which right calls are left to make; what is kept does not have them"""
     extra_tools: Annotated[Whole | None, ENVIRONMENT] = None
     """number of tools on offer that the gold of BFCL does not call [all that BFCL offers]"""
-    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS] = ()
-    endpoint_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
-    endpoint_seconds: Annotated[Positive, ENDPOINTS] = 600.0
-    endpoint_tries: Annotated[Count, ENDPOINTS] = 5
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, NOT_IN_PLAN] = ()
+    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    endpoint_seconds: Annotated[Positive, ENDPOINTS, NOT_IN_PLAN] = 600.0
+    endpoint_tries: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 5
     """tries of a request before its rollout counts as unanswered"""
-    concurrency: Annotated[Count, ENDPOINTS] = 4
-    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
+    concurrency: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 4
+    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
     tool_model: Annotated[Name, SIMULATED] = ""
-    tool_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"
-    user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
+    tool_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
     user_model: Annotated[Name, SIMULATED] = ""
-    user_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"
+    user_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
     user_turns: Annotated[Count, SIMULATED] = 10
     engine: Annotated[Engine, ENGINE] = "unsloth"
     """library: unsloth, or plain transformers with PEFT"""
@@ -694,11 +698,11 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
     """maximum turns with calls between two turns of the user"""
     call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
     """seconds that one call of a tool may take"""
-    world_memory: Annotated[Positive, ENVIRONMENT] = 4.0
+    world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 4.0
     """GiB of memory that each process of an environment may take (Linux)"""
-    max_failures: Annotated[Share, ENVIRONMENT] = 0.1
+    max_failures: Annotated[Share, ENVIRONMENT, NOT_IN_PLAN] = 0.1
     """share of rollouts whose environment, or server of a model, may break down"""
-    batch_size: Annotated[Count, Flag("-b --bs"), SAMPLING, COMMON] = 8
+    batch_size: Annotated[Count, Flag("-b --bs"), SAMPLING, COMMON, NOT_IN_PLAN] = 8
     """rollouts that are sampled together"""
     load_in_4bit: Annotated[bool, ENGINE] = False
     load_in_8bit: Annotated[bool, ENGINE] = False
@@ -712,86 +716,90 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
 class EvalSettings(Struct, frozen=True, kw_only=True):
     """Ask models at every step of the test records, score their answers, and compare them."""
 
-    model: Annotated[tuple[Model, ...], REPEAT, DATA, COMMON] = ()
+    model: Annotated[tuple[Model, ...], REPEAT, DATA, COMMON, NOT_IN_PLAN] = ()
     """model to evaluate: alias, path, hub id or earlier stage; several are compared [sft]"""
-    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
-    endpoint_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
-    endpoint_seconds: Annotated[Positive, ENDPOINTS] = 600.0
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
+    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    endpoint_seconds: Annotated[Positive, ENDPOINTS, NOT_IN_PLAN] = 600.0
     """seconds that one try of a request to an endpoint or the judge may take"""
-    endpoint_tries: Annotated[Count, ENDPOINTS] = 5
-    concurrency: Annotated[Count, ENDPOINTS] = 4
+    endpoint_tries: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 5
+    concurrency: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 4
     """requests at the same time, per endpoint and at the judge"""
-    unanswered: Annotated[Literal["ask", "wrong"], ENDPOINTS] = "ask"
+    unanswered: Annotated[Literal["ask", "wrong"], ENDPOINTS, NOT_IN_PLAN] = "ask"
     """what to do about unanswered questions: stop, and ask them again when the same command is run
     again; or count them as wrong"""
-    predictions: Annotated[tuple[File, ...], REPEAT, DATA, COMMON] = ()
+    predictions: Annotated[tuple[File, ...], REPEAT, DATA, COMMON, NOT_IN_PLAN] = ()
     """answers made elsewhere, to be scored without a model"""
-    compare: Annotated[tuple[Folder, ...], REPEAT, DATA] = ()
+    compare: Annotated[tuple[Folder, ...], REPEAT, DATA, NOT_IN_PLAN] = ()
     """finished evaluations to compare; writes nothing"""
-    kagent: Annotated[File, DATA] = ""
+    kagent: Annotated[File, DATA, NOT_IN_PLAN] = ""
     """rows of KAgentBench by which --predictions are scored; writes nothing"""
-    data: Annotated[StageName, DATA, COMMON] = "prep"
+    data: Annotated[StageName, DATA, COMMON, NOT_IN_PLAN] = "prep"
     """finished prep stage: its name in the workspace, or a path"""
     split: Annotated[Literal["train", "dev", "test", "all"], DATA] = "test"
     """records of prep, or tasks of --env, to use; all is only for tasks"""
     protocol: Annotated[str, Metavar(PROTOCOLS), DATA] = ""
     """protocols or files of prompt templates in which records are asked [those of the data]"""
     retrieve: Annotated[Count | None, DATA] = None
-    retriever: Annotated[StageName, DATA] = "retriever"
+    retriever: Annotated[StageName, DATA, NOT_IN_PLAN] = "retriever"
     retrieve_by: Annotated[RankBy, DATA] = "tuned"
-    limit: Annotated[Count | None, DATA, COMMON] = None
+    limit: Annotated[Count | None, DATA, COMMON, NOT_IN_PLAN] = None
     """number of records or tasks to measure, chosen by --seed [all]"""
 
-    env: Annotated[str, Metavar("ENVIRONMENT"), ENVIRONMENT, COMMON] = ""
+    env: Annotated[str, Metavar("ENVIRONMENT"), ENVIRONMENT, COMMON, NOT_IN_PLAN] = ""
     """environment to act in, in place of recorded dialogs: bfcl:multi_turn_base, shop.py:Shop"""
-    tasks: Annotated[File, ENVIRONMENT] = ""
-    dev: Annotated[Share, ENVIRONMENT] = 0.1
-    test: Annotated[Share, ENVIRONMENT] = 0.2
-    extra_tools: Annotated[Whole | None, ENVIRONMENT] = None
-    max_turns: Annotated[Count, ENVIRONMENT] = 20
-    call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
-    world_memory: Annotated[Positive, ENVIRONMENT] = 4.0
-    max_failures: Annotated[Share, ENVIRONMENT] = 0.1
+    tasks: Annotated[File, ENVIRONMENT, NOT_IN_PLAN] = ""
+    dev: Annotated[Share, ENVIRONMENT, NOT_IN_PLAN] = 0.1
+    test: Annotated[Share, ENVIRONMENT, NOT_IN_PLAN] = 0.2
+    extra_tools: Annotated[Whole | None, ENVIRONMENT, NOT_IN_PLAN] = None
+    max_turns: Annotated[Count, ENVIRONMENT, NOT_IN_PLAN] = 20
+    call_seconds: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 10.0
+    world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 4.0
+    max_failures: Annotated[Share, ENVIRONMENT, NOT_IN_PLAN] = 0.1
     """share of rollouts whose environment, or server of a model, may break down, or for which your
     own functions may fail"""
-    rewards: Annotated[tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT, ENVIRONMENT] = ()
+    rewards: Annotated[
+        tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT, ENVIRONMENT, NOT_IN_PLAN
+    ] = ()
     """figure of your own for a rollout, such as rewards.py:polite"""
-    reward_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
-    reward_memory: Annotated[Positive, ENVIRONMENT] = 16.0
-    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
-    tool_model: Annotated[Name, SIMULATED] = ""
-    tool_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"
-    user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED] = ()
-    user_model: Annotated[Name, SIMULATED] = ""
-    user_key: Annotated[Variable, SIMULATED] = "OPENAI_API_KEY"
-    user_turns: Annotated[Count, SIMULATED] = 10
+    reward_seconds: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 10.0
+    reward_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 16.0
+    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
+    tool_model: Annotated[Name, SIMULATED, NOT_IN_PLAN] = ""
+    tool_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
+    user_model: Annotated[Name, SIMULATED, NOT_IN_PLAN] = ""
+    user_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    user_turns: Annotated[Count, SIMULATED, NOT_IN_PLAN] = 10
 
-    metrics: Annotated[tuple[str, ...], Metavar("METRIC,..."), MEASURED] = ()
+    metrics: Annotated[tuple[str, ...], Metavar("METRIC,..."), MEASURED, NOT_IN_PLAN] = ()
     """metrics to print, by their names in metrics.json [all]"""
-    gate: Annotated[str, Metavar("METRIC>=FLOAT,..."), MEASURED, COMMON] = ""
+    gate: Annotated[str, Metavar("METRIC>=FLOAT,..."), MEASURED, COMMON, NOT_IN_PLAN] = ""
     """conditions on the last model; the exit code is 9 if one is not met"""
-    general: Annotated[File, MEASURED] = ""
+    general: Annotated[File, MEASURED, NOT_IN_PLAN] = ""
     """general dialogs, to measure what the model forgets (`forgetting`)"""
-    model_name: Annotated[tuple[Name, ...], MEASURED] = ()
+    model_name: Annotated[tuple[Name, ...], MEASURED, NOT_IN_PLAN] = ()
     """the model's own name, or Chinese,English; it is asked who it is [that of prep, if set]"""
-    model_author: Annotated[tuple[Name, ...], MEASURED] = ()
+    model_author: Annotated[tuple[Name, ...], MEASURED, NOT_IN_PLAN] = ()
     """who made the model, or Chinese,English; it is asked [that of prep, if set]"""
-    num_samples: Annotated[Whole, Flag("-n -k"), MEASURED, COMMON] = 0
+    num_samples: Annotated[Whole, Flag("-n -k"), MEASURED, COMMON, NOT_IN_PLAN] = 0
     """answers to sample at each step for pass^k, in addition to the greedy one"""
-    temperature: Annotated[Positive, MEASURED] = 0.7
+    temperature: Annotated[Positive, MEASURED, NOT_IN_PLAN] = 0.7
     """sampling temperature of those answers"""
 
-    judge: Annotated[Url, JUDGED] = ""
+    judge: Annotated[Url, JUDGED, NOT_IN_PLAN] = ""
     """OpenAI-compatible server of an LLM judge, up to /v1"""
-    judge_model: Annotated[Name, JUDGED] = ""
+    judge_model: Annotated[Name, JUDGED, NOT_IN_PLAN] = ""
     """name of the judge's model on that server"""
-    judge_key: Annotated[Variable, JUDGED] = "OPENAI_API_KEY"
+    judge_key: Annotated[Variable, JUDGED, NOT_IN_PLAN] = "OPENAI_API_KEY"
     """environment variable with the API key of the judge"""
-    judge_prices: Annotated[tuple[NonNegative, ...], Metavar("FLOAT,FLOAT"), JUDGED] = ()
+    judge_prices: Annotated[
+        tuple[NonNegative, ...], Metavar("FLOAT,FLOAT"), JUDGED, NOT_IN_PLAN
+    ] = ()
     """prices of a million prompt tokens and of a million completion tokens, such as 0.5,1.5"""
-    sheet: Annotated[File, JUDGED] = ""
+    sheet: Annotated[File, JUDGED, NOT_IN_PLAN] = ""
     """CSV to write, in which people score the answers, blind and shuffled"""
-    ratings: Annotated[tuple[File, ...], REPEAT, JUDGED] = ()
+    ratings: Annotated[tuple[File, ...], REPEAT, JUDGED, NOT_IN_PLAN] = ()
     """copy of --sheet that was filled in; writes nothing"""
 
     engine: Annotated[Engine, ENGINE] = "unsloth"
@@ -801,11 +809,11 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     """maximum tokens of prompt and answer together [2048, or as many as --data has; with --env,
     8192]"""
     max_new_tokens: Annotated[Count, ENGINE, COMMON] = 256
-    batch_size: Annotated[Count, Flag("-b --bs"), ENGINE, COMMON] = 16
+    batch_size: Annotated[Count, Flag("-b --bs"), ENGINE, COMMON, NOT_IN_PLAN] = 16
     """prompts per batch"""
     load_in_4bit: Annotated[bool, ENGINE] = False
     load_in_8bit: Annotated[bool, ENGINE] = False
-    seed: Annotated[Seed, MEASURED] = 0
+    seed: Annotated[Seed, MEASURED, NOT_IN_PLAN] = 0
     """random seed of the sampled answers and of the bootstrap"""
 
     def in_memory(self, gpu: bool) -> InMemory:
@@ -831,7 +839,7 @@ class AblateSettings(Struct, frozen=True, kw_only=True):
     """records on which the cells are measured"""
     metric: Annotated[str, Metavar("METRIC"), MEASURED, COMMON] = "exact_call"
     """metric of the verdict"""
-    retry: Annotated[bool, CELLS, COMMON] = False
+    retry: Annotated[bool, CELLS, COMMON, NOT_IN_PLAN] = False
     """run the cells that failed again"""
     seed: Annotated[Seed, MEASURED] = 0
     """random seed of the intervals; that of training is a setting of its stage"""
@@ -863,34 +871,34 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     hint: Annotated[Literal["none", "gold"], DIALOGS] = "none"
     """gold: show the agent's model which right calls are left to make; what is kept does not have
     them"""
-    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
     """OpenAI-compatible server of a model that speaks for the agent and for the user; several share
     the work [no model: plain words]"""
     model: Annotated[Name, ENDPOINTS, COMMON] = ""
     """name of that model on its server"""
-    endpoint_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
     """environment variable with the API key of the servers"""
-    endpoint_seconds: Annotated[Positive, ENDPOINTS] = 600.0
+    endpoint_seconds: Annotated[Positive, ENDPOINTS, NOT_IN_PLAN] = 600.0
     """seconds that one try of a request may take"""
-    endpoint_tries: Annotated[Count, ENDPOINTS] = 5
+    endpoint_tries: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 5
     """tries of a request before its dialog counts as unanswered"""
-    concurrency: Annotated[Count, ENDPOINTS] = 4
+    concurrency: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 4
     """requests at the same time, per endpoint"""
-    token_budget: Annotated[Count | None, ENDPOINTS] = None
+    token_budget: Annotated[Count | None, ENDPOINTS, NOT_IN_PLAN] = None
     """tokens that the servers may read and write, over all runs of the stage [any number]"""
-    user_endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS] = ()
+    user_endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, NOT_IN_PLAN] = ()
     """server of another model that speaks for the user [that of --endpoint]"""
     user_model: Annotated[Name, ENDPOINTS] = ""
     """name of that model on its server [that of --model]"""
-    user_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    user_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
     """environment variable with the API key of --user-endpoint"""
     user_turns: Annotated[Count, ENDPOINTS] = 10
     """maximum turns of a user that a model plays, behind its first"""
-    judge_endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
+    judge_endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
     """server of a model that judges each dialog; two are two judges [no judge]"""
     judge_model: Annotated[tuple[Name, ...], REPEAT, ENDPOINTS] = ()
     """name of that model on its server; two are two judges [that of --model]"""
-    judge_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    judge_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
     """environment variable with the API key of --judge-endpoint"""
     temperature: Annotated[NonNegative, SAMPLING] = 0.7
     """sampling temperature of the agent's model; 0 always takes the likeliest token"""
@@ -900,11 +908,11 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     """maximum tokens of all turns and the answer together"""
     max_turns: Annotated[Count, SAMPLING] = 10
     """maximum turns with calls between two turns of the user"""
-    max_failures: Annotated[Share, ENVIRONMENT] = 0.1
+    max_failures: Annotated[Share, ENVIRONMENT, NOT_IN_PLAN] = 0.1
     """share of dialogs whose environment, or server of a model, may break down"""
     call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
     """seconds that one call of a tool may take"""
-    world_memory: Annotated[Positive, ENVIRONMENT] = 4.0
+    world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 4.0
     """GiB of memory that each process of an environment may take (Linux)"""
     encoder: Annotated[Model, DIALOGS] = ""
     """sentence-transformers model by which the spread of the questions is measured: alias, path,
@@ -932,19 +940,19 @@ class QueriesSettings(Struct, frozen=True, kw_only=True):
     """number of near queries that the model is shown in one request"""
     per_request: Annotated[Count, QUERIES] = 5
     """number of new queries that one request asks for"""
-    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
     """OpenAI-compatible server of the model that writes; several share the work"""
     model: Annotated[Name, ENDPOINTS, COMMON] = ""
     """name of that model on its server"""
-    endpoint_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
-    endpoint_seconds: Annotated[Positive, ENDPOINTS] = 600.0
+    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    endpoint_seconds: Annotated[Positive, ENDPOINTS, NOT_IN_PLAN] = 600.0
     """seconds that one try of a request may take"""
-    endpoint_tries: Annotated[Count, ENDPOINTS] = 5
+    endpoint_tries: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 5
     """tries of a request before it counts as unanswered"""
-    concurrency: Annotated[Count, ENDPOINTS] = 4
+    concurrency: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 4
     """requests at the same time, per endpoint"""
-    token_budget: Annotated[Count | None, ENDPOINTS] = None
-    max_failures: Annotated[Share, ENDPOINTS] = 0.1
+    token_budget: Annotated[Count | None, ENDPOINTS, NOT_IN_PLAN] = None
+    max_failures: Annotated[Share, ENDPOINTS, NOT_IN_PLAN] = 0.1
     """share of requests that a server may leave unanswered"""
     temperature: Annotated[NonNegative, SAMPLING] = 1.0
     """sampling temperature"""
@@ -969,26 +977,26 @@ class TemplatesSettings(Struct, frozen=True, kw_only=True):
     """number of requests on which a template is measured"""
     epsilon: Annotated[float, Meta(ge=-5, le=5), TEMPLATES, COMMON] = 0.0
     """points, of 5, by which the mean of a template must exceed that of the benchmark"""
-    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
     """OpenAI-compatible server of the model that writes templates and answers in them; several
     share the work"""
     model: Annotated[Name, ENDPOINTS, COMMON] = ""
     """name of that model on its server"""
-    endpoint_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
-    endpoint_seconds: Annotated[Positive, ENDPOINTS] = 600.0
+    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    endpoint_seconds: Annotated[Positive, ENDPOINTS, NOT_IN_PLAN] = 600.0
     """seconds that one try of a request may take"""
-    endpoint_tries: Annotated[Count, ENDPOINTS] = 5
+    endpoint_tries: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 5
     """tries of a request before it counts as unanswered"""
-    concurrency: Annotated[Count, ENDPOINTS] = 4
+    concurrency: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 4
     """requests at the same time, per endpoint"""
-    token_budget: Annotated[Count | None, ENDPOINTS] = None
-    judge_endpoint: Annotated[Url, ENDPOINTS, COMMON] = ""
+    token_budget: Annotated[Count | None, ENDPOINTS, NOT_IN_PLAN] = None
+    judge_endpoint: Annotated[Url, ENDPOINTS, COMMON, NOT_IN_PLAN] = ""
     """server of the model that scores the answers [the first --endpoint]"""
     judge_model: Annotated[Name, ENDPOINTS] = ""
     """name of that model on its server [that of --model]"""
-    judge_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    judge_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
     """environment variable with the API key of --judge-endpoint"""
-    max_failures: Annotated[Share, ENDPOINTS] = 0.1
+    max_failures: Annotated[Share, ENDPOINTS, NOT_IN_PLAN] = 0.1
     """share of requests that a server may leave unanswered"""
     temperature: Annotated[NonNegative, SAMPLING] = 1.0
     """sampling temperature of the templates; answers in them are the likeliest ones"""
@@ -1045,6 +1053,10 @@ def section_of(command: str, key: str) -> str:
 
 def is_common(command: str, key: str) -> bool:
     return any(isinstance(mark, Common) for mark in _marks(command, key))
+
+
+def is_in_plan(command: str, key: str) -> bool:
+    return not any(isinstance(mark, NotInPlan) for mark in _marks(command, key))
 
 
 def _marks(command: str, key: str) -> tuple[Any, ...]:

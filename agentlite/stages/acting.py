@@ -45,25 +45,6 @@ from agentlite.workspace.lineage import lineage, setting_of, system_of
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import StageFolder
 
-# how it is done, not what comes out
-OF_SERVERS = (
-    "endpoint_seconds",
-    "endpoint_tries",
-    "concurrency",
-    "tool_endpoint",
-    "tool_key",
-    "user_endpoint",
-    "user_key",
-)
-NOT_OF_THE_PLAN = (
-    "batch_size",
-    "max_failures",
-    "world_memory",
-    "endpoint",
-    "endpoint_key",
-    *OF_SERVERS,
-)
-
 
 class Acting(NamedTuple):
     """A model and the tasks that it is to do. `file`: where its trajectories are kept; each turn

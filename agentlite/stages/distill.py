@@ -64,7 +64,7 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
             "taught_by": taught_by,
         }
 
-    def forecast() -> dict[str, object]:
+    def dry_run() -> dict[str, object]:
         """How many steps and answers there would be, and of how long prompts."""
         fitting = _fitting(settings, prepared, source)
         planned = distill.schedule(settings, len(fitting.prompts))
@@ -87,7 +87,7 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
         protocol=prepared.protocol,
         inputs={"data": prepared.digest, "teacher": teacher.digest},
         check=lambda: distill.check(settings),
-        forecast=forecast,
+        dry_run=dry_run,
         train=train,
         outputs=(STORED,) if settings.top_k else (),
         evaluate=f" --model {shlex.quote(teacher.name)}{evaluated_on(settings.data)}",

@@ -86,7 +86,7 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
         console.notice(f"dpo: {len(rows)} {what}, {sum(row.tokens for row in rows)} tokens")
         return {what: len(rows), **dpo.train(source, settings, folder, rows)}
 
-    def forecast() -> dict[str, object]:
+    def dry_run() -> dict[str, object]:
         """Reads the pairs as `train` does; says how many steps and tokens there would be."""
         rows = rows_of()
         planned = dpo.schedule(settings, rows)
@@ -108,7 +108,7 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
         protocol=plan.settings["protocol"],
         inputs={"data": digests},
         check=lambda: dpo.check(settings),
-        forecast=forecast,
+        dry_run=dry_run,
         train=train,
     )
 

@@ -32,8 +32,6 @@ OF_GROUPS: dict[str, object] = {
     "loss_type": "dapo",
     "scale_rewards": "group",
 }
-# how it is done, not what comes out
-NOT_OF_THE_PLAN = ("reward_seconds", "reward_memory", "max_failures", "max_flat_steps")
 
 
 def inherit(settings: GrpoSettings, run: Path) -> dict[str, tuple[object, str]]:
@@ -54,7 +52,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
         _refuse_for_ppo(settings)
     vllm_sampler.refuse(settings)
     if settings.env:
-        return train_live("grpo", settings, target, NOT_OF_THE_PLAN)
+        return train_live("grpo", settings, target)
     engine = ppo if settings.advantage == "value" else grpo
     weights = settle_weights(
         settings.weights, [text.rpartition(":")[2] for text in settings.rewards]
@@ -83,7 +81,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
             "too_long": fitting.too_long,
         }
 
-    def forecast() -> dict[str, object]:
+    def dry_run() -> dict[str, object]:
         """How many steps and answers there would be, and of how long prompts."""
         fitting = _fitting(settings, prepared, source, weights)
         planned = grpo.schedule(settings, len(fitting.prompts))
@@ -106,10 +104,10 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
         protocol=prepared.protocol,
         inputs={"data": prepared.digest, **function_files(settings.rewards)},
         check=lambda: engine.check(settings),
-        forecast=forecast,
+        dry_run=dry_run,
         train=train,
         outputs=("records.jsonl", "rollouts.jsonl"),
-        not_of_the_plan=NOT_OF_THE_PLAN,
+        keep=("rollouts.jsonl",),
         evaluate=evaluated_on(settings.data),
     )
 

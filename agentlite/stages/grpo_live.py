@@ -1,7 +1,7 @@
 """an environment + a model -> an adapter trained on its own rollouts, each beside its group's."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from agentlite.environments.trajectories import TRAJECTORIES
 from agentlite.environments.world import WorldError
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
-from agentlite.stages.acting import OF_SERVERS, Acting, prepare
+from agentlite.stages.acting import Acting, prepare
 from agentlite.stages.grpo_trajectories import LiveRollouts
 from agentlite.stages.training import train_stage
 from agentlite.workspace.run_folder import Result, RunTarget
@@ -27,9 +27,7 @@ OF_RECORDS = {"skip_solved": False, "order": "shuffled"}
 TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
 
 
-def train_live(
-    command: str, settings: GrpoSettings, target: RunTarget, not_of_the_plan: Sequence[str]
-) -> Result:
+def train_live(command: str, settings: GrpoSettings, target: RunTarget) -> Result:
     """Trains in the tasks of an environment, or carries on. Raises UserError 2, 3, 4, 5, 6, 7, 74
     or 75; Stopped after a signal.
     """
@@ -67,7 +65,7 @@ def train_live(
         counts |= {"failed_rewards": rollouts.tally.failed} if settings.rewards else {}
         return {"tasks": len(acting.tasks), **figures, **counts}
 
-    def forecast() -> dict[str, object]:
+    def dry_run() -> dict[str, object]:
         with own_rewards() as functions:
             weighted(functions)
         planned = grpo.schedule(settings, len(acting.tasks))
@@ -91,10 +89,10 @@ def train_live(
             **function_files(settings.rewards),
         },
         check=lambda: grpo.check(settings),
-        forecast=forecast,
+        dry_run=dry_run,
         train=train,
         outputs=(TASKS, TRAJECTORIES),
-        not_of_the_plan=(*not_of_the_plan, "world_memory", *OF_SERVERS),
+        keep=("trajectories*.jsonl",),
         evaluate=f" --env {shlex.quote(settings.env)}{tasks}",
     )
 

@@ -12,7 +12,7 @@ from agentlite.core import console
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.tasks import TASKS, write_task_rows
 from agentlite.environments.trajectories import TRAJECTORIES
-from agentlite.stages.acting import NOT_OF_THE_PLAN, act, acted_by, figures_of, prepare
+from agentlite.stages.acting import act, acted_by, figures_of, prepare
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
@@ -25,7 +25,7 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
     protocol = acting.setup.protocol.name
     plan = Plan(
         "rollout",
-        {**resolve.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": protocol},
+        {**resolve.plan_settings("rollout", settings), "protocol": protocol},
         acting.inputs,
         run_folder.versions(),
     )

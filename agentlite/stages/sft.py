@@ -13,11 +13,7 @@ from agentlite.engine import deepspeed, sft, trainer
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import TABLES, Encoded, settled, training_rows
 from agentlite.rendering.template import Template
-from agentlite.stages.training import (
-    evaluated_on,
-    refuse_longer,
-    train_stage,
-)
+from agentlite.stages.training import evaluated_on, refuse_longer, train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import adapter_shape, longer_rows, setting_of
 from agentlite.workspace.model_source import find_model, load_template
@@ -38,7 +34,7 @@ def inherit(settings: SftSettings, run: Path) -> dict[str, tuple[object, str]]:
 
 
 def run(settings: SftSettings, target: RunTarget) -> Result:
-    """Trains, or carries on. Raises UserError 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
+    """Trains, or carries on."""
     data = run_folder.find_stage(settings.data, target.run)
     prepared = run_folder.finished(data, "prep")
     source = find_model(settings.model, target.run, target.begun)
@@ -46,47 +42,45 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         value[:16] for name, value in prepared.outputs.items() if name.startswith(("train", "dev"))
     )
 
-    def train(folder: Path) -> dict[str, object]:
-        template = load_template(source.base)
-        with console.waiting("sft: reading the rows"):
-            (encoded, levels), (dev, _) = (
-                read_encoded(settings, data, split, template) for split in ("train", "dev")
-            )
-        if not encoded:
-            raise UserError(
-                "holds no training rows.",
-                "Run prep with a smaller --test and --dev.",
-                location=str(data),
-            )
-        trained = sum(label >= 0 for row in encoded for label in row.labels)
-        tokens = sum(len(row.input_ids) for row in encoded)
-        console.notice(
-            f"sft: {len(encoded)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained"
-        )
-        in_order = levels if settings.order == "curriculum" else ()
-        figures = sft.train(source, settings, folder, encoded, dev, in_order)
-        return {"rows": len(encoded), "trained_share": round(trained / tokens, 4), **figures}
+    def read(split: str) -> tuple[list[Encoded], list[int]]:
+        with console.waiting(f"sft: reading the rows of {split}"):
+            return read_encoded(settings, data, split, load_template(source.base))
 
-    def forecast() -> dict[str, object]:
-        """Reads the rows as `train` does; says how many steps and tokens there would be."""
-        encoded, _ = read_encoded(settings, data, "train", load_template(source.base))
-        tokens = sum(len(row.input_ids) for row in encoded)
+    def dry_run() -> dict[str, object]:
+        rows, _ = read("train")
+        tokens = sum(len(row.input_ids) for row in rows)
+        longest = max((len(row.input_ids) for row in rows), default=0)
         planned = trainer.schedule(
-            len(encoded),
+            len(rows),
             epochs=settings.num_epochs,
             max_steps=settings.max_steps,
             batch_size=settings.batch_size,
             gradient_accumulation=settings.gradient_accumulation,
         )
-        seen = round(tokens / max(1, len(encoded)) * planned.rows)
-        longest = max((len(row.input_ids) for row in encoded), default=0)
         return {
-            "rows": len(encoded),
+            "rows": len(rows),
             "steps": planned.steps,
-            "tokens": seen,
+            "tokens": round(tokens / max(1, len(rows)) * planned.rows),
             "longest_row": longest,
             "memory_gib": dry_run_memory("sft", settings, source.base, longest),
         }
+
+    def train(folder: Path) -> dict[str, object]:
+        (rows, levels), (dev, _) = read("train"), read("dev")
+        if not rows:
+            raise UserError(
+                "holds no training rows.",
+                "Run prep with a smaller --test and --dev.",
+                location=str(data),
+            )
+        trained = sum(label >= 0 for row in rows for label in row.labels)
+        tokens = sum(len(row.input_ids) for row in rows)
+        console.notice(
+            f"sft: {len(rows)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained"
+        )
+        in_order = levels if settings.order == "curriculum" else ()
+        figures = sft.train(source, settings, folder, rows, dev, in_order)
+        return {"rows": len(rows), "trained_share": round(trained / tokens, 4), **figures}
 
     return train_stage(
         "sft",
@@ -96,7 +90,7 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         protocol=run_folder.read_plan(data).settings["protocol"],
         inputs={"data": digests},
         check=lambda: sft.check(settings),
-        forecast=forecast,
+        dry_run=dry_run,
         train=train,
         evaluate=evaluated_on(settings.data),
     )

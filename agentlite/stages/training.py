@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from agentlite.config import resolve
 from agentlite.config.settings import Engine, TrainerSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
@@ -12,15 +11,10 @@ from agentlite.engine import check_libraries, coordinate, deepspeed
 from agentlite.engine.adapter import refuse_embeddings
 from agentlite.engine.load import loading_of, refuse_unusable
 from agentlite.engine.trackers import check_trackers
-from agentlite.workspace import run_folder
-from agentlite.workspace.lineage import (
-    failing_early,
-    lineage,
-    refuse_circle,
-    refuse_other_adapter,
-)
+from agentlite.stages.frame import Figures, plan_of, run_stage
+from agentlite.workspace.lineage import lineage, refuse_circle, refuse_other_adapter
 from agentlite.workspace.model_source import Source, trained_files
-from agentlite.workspace.run_folder import Plan, Result, RunTarget
+from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 
 
 def train_stage(
@@ -32,28 +26,22 @@ def train_stage(
     protocol: str,
     inputs: Mapping[str, str],
     check: Callable[[], None],
-    forecast: Callable[[], dict[str, object]],
-    train: Callable[[Path], dict[str, object]],
+    dry_run: Callable[[], Figures],
+    train: Callable[[Path], Figures],
     outputs: Sequence[str] = (),
-    not_of_the_plan: Sequence[str] = (),
+    keep: Sequence[str] = (),
     evaluate: str = "",
 ) -> Result:
-    """Plans, checks, then trains or carries on, unless all is done.
+    """Refuses what does not go together, then trains in the frame of a stage.
 
     `inputs`: digests of what is read, without the model. `check` builds what the libraries are
-    configured with, before anything is read, where settings are passed on to them. `forecast`:
-    the figures of a dry run. `train` fills the folder and returns the figures; `outputs` are the
-    files it writes next to the weights and metrics.jsonl. `not_of_the_plan`: settings that change
-    how it is done, not what comes out. `evaluate`: options of the command that is suggested next.
-
-    Raises UserError 2, 3, 5, 75 and what `train` raises.
+    configured with, before anything is read, where settings are passed on to them. `dry_run` and
+    `keep`: see `frame.run_stage`. `train` fills the folder and returns the figures; `outputs` are
+    the files it writes next to the weights and metrics.jsonl. `evaluate`: options of the command
+    that is suggested next.
     """
-    plan = Plan(
-        command,
-        {**resolve.plain_settings(settings, ["report_to", *not_of_the_plan]), "protocol": protocol},
-        {**inputs, "model": source.digest, **deepspeed.inputs(settings)},
-        run_folder.versions(),
-    )
+    inputs = {**inputs, "model": source.digest, **deepspeed.inputs(settings)}
+    plan = plan_of(command, settings, inputs, protocol=protocol)
     refuse_circle(settings.model, target)
     refuse_other_adapter(command, settings, source, target.run)
     deepspeed.refuse_unfit(command, settings, source)
@@ -62,29 +50,28 @@ def train_stage(
     check_trackers(settings.report_to)
     # only these can be refused; without them the rows are read first, which takes no libraries
     passes_on = bool(settings.trl or settings.peft)
-    if target.dry_run:
+    if target.dry_run and passes_on:
+        check_if_installed(command, settings.engine, check)
+
+    def work(stage: StageFolder) -> tuple[list[str], Figures]:
+        coordinate.go()  # the checks above were the first process's alone; the others may begin
         if passes_on:
-            check_if_installed(command, settings.engine, check)
-        status = "new" if target.force else run_folder.compare(target.folder, plan)
-        figures = {"folder": status, **forecast()}
-        return Result(command, "dry run", str(target.folder), figures, [], 0.0)
-    if target.has_work(plan):
-        check_libraries(settings.engine)
-    with (
-        console.stdout_to_stderr(),
-        run_folder.open_stage(target.folder, plan, force=target.force) as stage,
-    ):
-        if stage.status != "done":
-            coordinate.go()  # the checks above were the first process's alone; the others may begin
-            with failing_early(stage):
-                if passes_on:
-                    check()
-                models = [*lineage(settings.model, target.run), stage.folder.name]
-                figures = train(stage.folder)
-                files = trained_files(stage.folder, source.base)
-                stage.finish([*files, "metrics.jsonl", *outputs], {**figures, "lineage": models})
-        names = shlex.join(["--model", source.name, "--model", target.out])
-        return stage.result(target.next(f"agentlite eval {names}{evaluate}"))
+            check()
+        models = [*lineage(settings.model, target.run), stage.folder.name]
+        figures = train(stage.folder)
+        files = [*trained_files(stage.folder, source.base), "metrics.jsonl", *outputs]
+        return files, {**figures, "lineage": models}
+
+    names = shlex.join(["--model", source.name, "--model", target.out])
+    return run_stage(
+        plan,
+        target,
+        dry_run=dry_run,
+        before_work=lambda: check_libraries(settings.engine),
+        work=work,
+        keep=["checkpoints/checkpoint-*", *keep],
+        next_command=f"agentlite eval {names}{evaluate}",
+    )
 
 
 def check_if_installed(command: str, engine: Engine, check: Callable[[], None]) -> None:

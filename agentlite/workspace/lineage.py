@@ -2,14 +2,11 @@
 
 import json
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import default
-from agentlite.core import distributed
-from agentlite.core.errors import DISK, REJECTS, UserError
+from agentlite.core.errors import UserError
 from agentlite.core.records import plain
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import Source, find_model
@@ -105,19 +102,3 @@ def refuse_other_adapter(command: str, settings: object, source: Source, run: Pa
                 f"{shlex.quote(source.base)}.",
                 location=f"{command}.{key}",
             )
-
-
-@contextmanager
-def failing_early(stage: run_folder.StageFolder) -> Iterator[None]:
-    """Gives the stage up after a mistake before its first checkpoint: nothing in it is worth
-    keeping, and the corrected command needs no --force. After a full disk or a failing reward it is
-    kept: the same command carries on with the samples it has."""
-    try:
-        yield
-    except UserError as error:
-        is_worth_keeping = run_folder.is_finished(stage.folder) or any(
-            stage.folder.glob("checkpoints/checkpoint-*")
-        )
-        if distributed.first() and not is_worth_keeping and error.exit_code not in (DISK, REJECTS):
-            stage.fail()
-        raise

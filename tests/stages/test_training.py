@@ -41,7 +41,7 @@ class FakeStage:
             "protocol": "hermes",
             "inputs": {"data": "d"},
             "check": self.check,
-            "forecast": dict,
+            "dry_run": dict,
         }
         given |= changed
         return train_stage(
@@ -78,27 +78,26 @@ def test_all_that_training_leaves_is_recorded_and_made_again_where_it_was_change
 def test_only_what_changes_the_outcome_makes_a_finished_stage_another_one(tmp_path: Path) -> None:
     """How it is done may change, and so may the trackers that follow it."""
     stage = FakeStage("grpo", tmp_path, ("rollouts.jsonl",))
-    freely = ("reward_seconds", "reward_memory")
-    stage(not_of_the_plan=freely)
+    stage()
     settings = run_folder.read_plan(tmp_path / "grpo").settings
-    assert not settings.keys() & {*freely, "report_to"}
-    assert settings["protocol"] == "hermes" and "max_failures" in settings
+    assert not settings.keys() & {"reward_seconds", "max_failures", "report_to", "concurrency"}
+    assert settings["protocol"] == "hermes" and "group_size" in settings
     stage.settings = replace(stage.settings, reward_seconds=99.0, report_to=("tensorboard",))
-    assert stage(not_of_the_plan=freely).status == "up to date" and stage.trained == 1
+    assert stage().status == "up to date" and stage.trained == 1
     for changed in ({"protocol": "react"}, {"inputs": {"data": "e"}}):
         with pytest.raises(UserError) as refused:
-            stage(**{"not_of_the_plan": freely, **changed})
+            stage(**changed)
         assert refused.value.exit_code == 3
-    stage.settings = replace(stage.settings, max_failures=0.5)
+    stage.settings = replace(stage.settings, group_size=2)
     with pytest.raises(UserError) as refused:
-        stage(not_of_the_plan=freely)
+        stage()
     assert refused.value.exit_code == 3 and stage.trained == 1
 
 
 def test_a_dry_run_trains_nothing_and_leaves_no_folder(tmp_path: Path) -> None:
     stage = FakeStage("sft", tmp_path, ())
     stage.target = stage.target._replace(dry_run=True)
-    found = stage(forecast=lambda: {"rows": 7})
+    found = stage(dry_run=lambda: {"rows": 7})
     assert found.status == "dry run" and found.figures == {"folder": "new", "rows": 7}
     assert stage.trained == 0 and not (tmp_path / "sft").exists()
 
@@ -116,7 +115,7 @@ def test_what_is_passed_through_is_checked_before_anything_is_read(
         raise UserError("is not a setting")
 
     with pytest.raises(UserError, match="is not a setting"):
-        stage(check=refuse, forecast=lambda: pytest.fail("rows were read"))
+        stage(check=refuse, dry_run=lambda: pytest.fail("rows were read"))
     assert stage.trained == 0
-    stage(forecast=lambda: {"rows": 7})
+    stage(dry_run=lambda: {"rows": 7})
     assert (stage.checked, stage.trained) == (1, not dry_run)

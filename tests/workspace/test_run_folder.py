@@ -334,25 +334,3 @@ def test_only_the_first_of_several_processes_writes_the_plan(tmp_path, monkeypat
     monkeypatch.setenv("RANK", "1")
     with open_stage(tmp_path / "sft", PLAN, force=False) as stage:
         assert stage.status == "half" and not (tmp_path / "sft").exists()
-
-
-@pytest.mark.parametrize(
-    ("code", "kept_by"),
-    [(2, ""), (5, ""), (7, ""), (3, ""), (4, "code"), (74, "code"), (2, "checkpoint"), (2, "done")],
-)
-def test_a_stage_that_fails_is_given_up_unless_something_is_worth_keeping(tmp_path, code, kept_by):
-    from agentlite.workspace.lineage import failing_early
-
-    def run() -> None:
-        with open_stage(tmp_path / "sft", PLAN, force=False) as stage:
-            if kept_by == "checkpoint":
-                (stage.folder / "checkpoints/checkpoint-2").mkdir(parents=True)
-            elif kept_by == "done":
-                stage.finish([], {})
-            with failing_early(stage):
-                raise UserError("something.", exit_code=code)
-
-    with pytest.raises(UserError, match="something"):
-        run()
-    assert (tmp_path / "sft/failed.json").exists() is not bool(kept_by)
-    assert (tmp_path / "sft/plan.json").exists() is bool(kept_by)

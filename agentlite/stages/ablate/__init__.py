@@ -34,8 +34,6 @@ from agentlite.workspace.model_source import Source, find_model
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 TABLE, COSTS = "table.json", "costs.json"
-# how it is done, not what comes out; the cells stand in the figures, so that a grid can grow
-NOT_OF_THE_PLAN = ("retry",)
 SHARED = "(all cells)"  # in commands.jsonl: what is done once
 
 
@@ -52,7 +50,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     plan = Plan(
         "ablate",
         {
-            **resolve.plain_settings(settings, NOT_OF_THE_PLAN),
+            **resolve.plan_settings("ablate", settings),
             "by": ablation.by,
             "model": ablation.model,
             **_given_to_all(ablation),

@@ -45,7 +45,7 @@ from agentlite.scoring.metrics.pass_hat_k import passes
 from agentlite.scoring.metrics.summarize import Scores, by_slice, compare, summaries
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.scoring.rewards.user_functions import UserFunctions
-from agentlite.stages.acting import NOT_OF_THE_PLAN, Acting, act, prepare
+from agentlite.stages.acting import Acting, act, prepare
 from agentlite.stages.eval.subjects import slug
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.digests import file_digest
@@ -54,7 +54,7 @@ from agentlite.workspace.run_folder import Plan, Result, RunTarget
 SAMPLES = "samples.jsonl"
 LONGEST_NAME = 100  # characters of a folder's
 # they change which tasks are done and how often, not what a model does in one of them
-NOT_OF_A_ROLLOUT = (*NOT_OF_THE_PLAN, "limit", "num_samples", "temperature")
+OF_THE_SAMPLES = ("limit", "num_samples", "temperature")  # no part of the plan
 # what every rollout is measured by, beside what its world says
 MEASURED = ("tool_errors", "repeated_calls", "timeout", "extra_calls", "progress", "user_errors")
 OF_CALLS = ("tool_errors", "repeated_calls")  # shares, of a rollout with a call
@@ -182,9 +182,10 @@ def _evaluated(
     settings: EvalSettings, acting: Acting, folder: Path, force: bool, scorer: RolloutScorer
 ) -> LiveModel:
     protocol = acting.setup.protocol.name
+    planned = resolve.plan_settings("rollout", acting.settings) | {"protocol": protocol}
     plan = Plan(
         "eval",
-        {**resolve.plain_settings(acting.settings, NOT_OF_A_ROLLOUT), "protocol": protocol},
+        {key: value for key, value in planned.items() if key not in OF_THE_SAMPLES},
         acting.inputs,
         run_folder.versions(),
     )

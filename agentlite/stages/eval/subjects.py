@@ -48,38 +48,6 @@ OF_AN_ENVIRONMENT = (
     "reward_seconds",
     "reward_memory",
 )
-# they change which steps are asked and how completions are scored, not the completions
-NOT_OF_THE_ANSWER = (
-    "model",
-    "data",
-    "limit",
-    "batch_size",
-    "seed",
-    "predictions",
-    "compare",
-    "metrics",
-    "gate",
-    "general",
-    "model_name",
-    "model_author",
-    "kagent",
-    "endpoint",
-    "endpoint_key",
-    "endpoint_seconds",
-    "endpoint_tries",
-    "concurrency",
-    "unanswered",
-    "judge",
-    "judge_model",
-    "judge_key",
-    "judge_prices",
-    "sheet",
-    "ratings",
-    "num_samples",
-    "temperature",
-    "retriever",
-    *OF_AN_ENVIRONMENT,
-)
 OF_A_MODEL = (
     "engine",
     "attn_implementation",
@@ -229,7 +197,7 @@ def _model(settings: EvalSettings, source: Source, name: str, data: EvalData) ->
     """Its plan holds only what changes a completion: the steps may differ from run to run, and new
     ones are added.
     """
-    decoding = resolve.plain_settings(settings, NOT_OF_THE_ANSWER)
+    decoding = resolve.plan_settings("eval", settings)
     plan = Plan(
         "eval",
         {**decoding, "model": source.name, "protocol": data.protocol},
@@ -245,10 +213,11 @@ def _from_file(settings: EvalSettings, file: str, data: EvalData) -> EvalSubject
     answers = read_predictions_file(Path(file), steps, data.every)
     if count := missing(steps, answers):
         console.notice(f"eval: {count} of {len(steps)} steps have no row in {file}: they score 0")
-    kept = resolve.plain_settings(settings, (*NOT_OF_THE_ANSWER, *OF_A_MODEL))
+    kept = resolve.plan_settings("eval", settings)
     plan = Plan(
         "eval",
-        {**kept, "protocol": data.protocol},
+        {key: value for key, value in kept.items() if key not in OF_A_MODEL}
+        | {"protocol": data.protocol},
         {"data": data.digest, "predictions": file_digest(Path(file))},
         run_folder.versions(),
     )

@@ -30,11 +30,6 @@ from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 FILTERED = "filtered.jsonl"
 LEAST_CHARACTERS = 3  # of a row's JSON, for one token
-NOT_OF_THE_PLAN = (
-    *("world_memory", "max_failures", "endpoint", "endpoint_key", "endpoint_seconds"),
-    *("endpoint_tries", "concurrency", "user_endpoint", "user_key"),
-    *("judge_endpoint", "judge_key", "token_budget"),
-)
 
 
 def run(settings: MakeSettings, target: RunTarget) -> Result:
@@ -51,7 +46,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
     inputs |= {"encoder": encoder.digest} if encoder else {}
     plan = Plan(
         "make",
-        resolve.plain_settings(settings, NOT_OF_THE_PLAN),
+        resolve.plan_settings("make", settings),
         inputs,
         run_folder.versions(),
     )

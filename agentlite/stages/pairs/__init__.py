@@ -54,23 +54,6 @@ from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 # they change how candidates are scored and paired, not the candidates
 RANKING = ("weights", "rewards", *RULE)
-# how it is done, not what comes out
-NOT_OF_THE_PLAN = (
-    "grid",
-    "candidates",
-    "batch_size",
-    "reward_seconds",
-    "reward_memory",
-    "max_failures",
-    "endpoint",
-    "endpoint_key",
-    "endpoint_seconds",
-    "endpoint_tries",
-    "concurrency",
-    "unanswered",
-    "preferences",
-    "max_rejects",
-)
 
 
 def inherit(settings: PairsSettings, run: Path) -> dict[str, tuple[object, str]]:
@@ -116,7 +99,7 @@ def _sample_and_rank(settings: PairsSettings, target: RunTarget) -> Result:
     prepared = find_prompts(settings.data, settings.split, settings.model, source, target.run)
     plan = Plan(
         "pairs",
-        {**resolve.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": prepared.protocol},
+        {**resolve.plan_settings("pairs", settings), "protocol": prepared.protocol},
         {"data": prepared.digest, "model": source.digest, **function_files(settings.rewards)},
         run_folder.versions(),
     )

@@ -55,7 +55,6 @@ from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 SCORES = "scores of "  # an input of the plan: a file of candidates
-NOT_OF_THE_PLAN = ("workers",)  # how it is done, not what comes out
 
 
 class Job(NamedTuple):
@@ -172,7 +171,7 @@ def _plan(settings: PrepSettings, target: RunTarget, stdin: BinaryIO) -> tuple[J
     settings = replace(settings, model=name, protocol=mixture.name)
     inputs = {**_digests(settings, stdin), "model": model.digest}
     rows = "parquet" if settings.rows == "parquet" else "jsonl"
-    planned = {**resolve.plain_settings(settings, NOT_OF_THE_PLAN), "rows": rows}
+    planned = {**resolve.plan_settings("prep", settings), "rows": rows}
     buffer = None
     for file, name in check.of_candidates(settings, target.run).items():
         inputs[SCORES + file] = inputs_of(run_folder.find_stage(name, target.run))

@@ -29,10 +29,6 @@ from agentlite.workspace.run_folder import Plan, Result, RunTarget
 QUERIES, DROPPED = "queries.jsonl", "dropped.jsonl"
 ROUNDS = 4  # of requests, where too few of the queries could be kept
 LONGEST_READ = 96  # tokens of a query that the encoder reads
-NOT_OF_THE_PLAN = (
-    *("endpoint", "endpoint_key", "endpoint_seconds", "endpoint_tries", "concurrency"),
-    *("max_failures", "token_budget"),
-)
 
 
 class Grouped(NamedTuple):
@@ -53,7 +49,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
     held = [file for one in settings.holdout for file in files_of(one)]
     plan = Plan(
         "queries",
-        resolve.plain_settings(settings, NOT_OF_THE_PLAN),
+        resolve.plan_settings("queries", settings),
         {found.name: found.digest, "model": teacher.digest, "encoder": source.digest}
         | {f"holdout {one}": ",".join(map(file_digest, raw_files(one))) for one in held},
         run_folder.versions(),

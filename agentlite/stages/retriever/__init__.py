@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.config import resolve
 from agentlite.config.settings import RetrieverSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, Record, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows, write_rows
+from agentlite.engine import sentence_encoder
 from agentlite.engine.trackers import check_trackers
 from agentlite.report.retrieval_tables import best_in_words
 from agentlite.retrieval import index, training_pairs
@@ -21,14 +21,14 @@ from agentlite.retrieval.queries import Query, queries, questions
 from agentlite.retrieval.rankers import BY_WORDS, Ranker
 from agentlite.retrieval.tool_pool import ToolFile, ToolPool, read_pool
 from agentlite.retrieval.training_pairs import PAIRS
+from agentlite.stages.frame import Figures, plan_of, run_stage
 from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, Encoder, measure
 from agentlite.stages.training import check_if_installed
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.encoder_source import MADE, find_encoder, is_static
-from agentlite.workspace.lineage import failing_early
 from agentlite.workspace.model_source import Source
-from agentlite.workspace.run_folder import Plan, Result, RunTarget
+from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 
 # epochs and learning rate of a static model, and of one with layers
 BY_KIND = {True: (10.0, 2e-2), False: (1.0, 2e-4)}
@@ -57,40 +57,27 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     digest = ",".join(
         value[:16] for name, value in prepared.outputs.items() if name.startswith(SPLITS)
     )
-    plan = Plan(
-        "retriever",
-        resolve.plain_settings(settings, ["report_to"]),
-        {"data": digest, "model": source.digest, **files},
-        run_folder.versions(),
-    )
+    inputs = {"data": digest, "model": source.digest, **files}
+    plan = plan_of("retriever", settings, inputs)
     check_trackers(settings.report_to)
-    if target.dry_run:
-        return _dry_run(settings, target, plan, data)
-    if target.has_work(plan):
-        from agentlite.engine.sentence_encoder import check_libraries
-
-        check_libraries()
-    with (
-        console.stdout_to_stderr(),
-        run_folder.open_stage(target.folder, plan, force=target.force) as stage,
-    ):
-        if stage.status != "done":
-            with failing_early(stage):
-                stage.set_aside_changed(PAIRS)
-                _fill(stage, settings, source, _read(settings, data))
-        option = "" if target.out == "retriever" else f" --retriever {shlex.quote(target.out)}"
-        return stage.result(
-            target.next(f"agentlite prep SOURCE... --out prep-5 --retrieve 5{option}")
-        )
+    option = "" if target.out == "retriever" else f" --retriever {shlex.quote(target.out)}"
+    return run_stage(
+        plan,
+        target,
+        dry_run=lambda: _dry_run(settings, data),
+        before_work=sentence_encoder.check_libraries,
+        work=lambda stage: _fill(stage, settings, source, _read(settings, data)),
+        keep=["checkpoints/checkpoint-*"],
+        next_command=f"agentlite prep SOURCE... --out prep-5 --retrieve 5{option}",
+    )
 
 
 def key_figure(figures: Mapping[str, object]) -> str:
     return best_in_words(figures)
 
 
-def _dry_run(settings: RetrieverSettings, target: RunTarget, plan: Plan, data: Path) -> Result:
+def _dry_run(settings: RetrieverSettings, data: Path) -> Figures:
     """Reads all, counts all, trains nothing."""
-    status = "new" if target.force else run_folder.compare(target.folder, plan)
     from agentlite.engine import retriever
 
     if settings.trl and settings.max_steps != 0:
@@ -99,8 +86,7 @@ def _dry_run(settings: RetrieverSettings, target: RunTarget, plan: Plan, data: P
     problems = _report_problems(work.problems)
     count = sum(len(query.tool_indices) for query in work.queries["train"])
     trains = settings.max_steps != 0 and count > 0
-    figures: dict[str, Any] = {
-        "folder": status,
+    return {
         "tools": len(work.pool.entries),
         "names": len(work.pool.names),
         **{f"{split}_questions": len(of_split) for split, of_split in work.queries.items()},
@@ -108,7 +94,6 @@ def _dry_run(settings: RetrieverSettings, target: RunTarget, plan: Plan, data: P
         "steps": retriever.schedule(settings, count).steps if trains else 0,
         **({"problems": problems} if problems else {}),
     }
-    return Result("retriever", "dry run", str(target.folder), figures, [], 0.0)
 
 
 def _read(settings: RetrieverSettings, data: Path) -> Work:
@@ -179,8 +164,9 @@ def _report_problems(problems: Sequence[Row]) -> dict[str, int]:
 
 
 def _fill(
-    stage: run_folder.StageFolder, settings: RetrieverSettings, source: Source, work: Work
-) -> None:
+    stage: StageFolder, settings: RetrieverSettings, source: Source, work: Work
+) -> tuple[list[str], Figures]:
+    stage.set_aside_changed(PAIRS)
     folder, problems = stage.folder, _report_problems(work.problems)
     write_rows(folder / "problems.jsonl", work.problems)
     counts = ", ".join(
@@ -212,7 +198,7 @@ def _fill(
     outputs.append("problems.jsonl")
     if work.queries["test"]:
         outputs += ["metrics.json", "rankings.jsonl"]
-    stage.finish(outputs, figures)
+    return outputs, figures
 
 
 def _train(

@@ -31,10 +31,6 @@ from agentlite.workspace.model_source import load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 TEMPLATES = "templates.jsonl"
-NOT_OF_THE_PLAN = (
-    *("endpoint", "endpoint_key", "endpoint_seconds", "endpoint_tries", "concurrency"),
-    *("max_failures", "judge_endpoint", "judge_key", "token_budget"),
-)
 
 
 def run(settings: TemplatesSettings, target: RunTarget) -> Result:
@@ -47,7 +43,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     rows = find_rows(data, "train")
     plan = Plan(
         "templates",
-        resolve.plain_settings(settings, NOT_OF_THE_PLAN),
+        resolve.plan_settings("templates", settings),
         {"data": prepared.outputs[rows.name], "model": teacher.digest},
         run_folder.versions(),
     )

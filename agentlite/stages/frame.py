@@ -1,0 +1,79 @@
+"""The frame of a stage: its plan; then a dry run, the work, or nothing; then the next command."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from agentlite.config.resolve import plan_settings
+from agentlite.core import console, distributed, server_usage
+from agentlite.core.errors import UserError
+from agentlite.workspace import run_folder
+from agentlite.workspace.run_folder import Plan, Result, RunTarget, StageFolder
+
+Figures = Mapping[str, Any]
+Files = Iterable[str]
+
+
+def plan_of(command: str, settings: Struct, inputs: Mapping[str, str], **changed: object) -> Plan:
+    """The settings that decide what comes out, `changed` in place of or beside them, and a digest
+    of each input.
+    """
+    planned = {**plan_settings(command, settings), **changed}
+    return Plan(command, planned, dict(inputs), run_folder.versions())
+
+
+def run_stage(
+    plan: Plan,
+    target: RunTarget,
+    *,
+    dry_run: Callable[[], Figures],
+    work: Callable[[StageFolder], tuple[Files, Figures]],
+    next_command: str | Callable[[Figures], str],
+    before_work: Callable[[], None] = lambda: None,
+    keep: Sequence[str] = (),
+    forget: Sequence[str] = (),
+    token_budget: int | None = None,
+) -> Result:
+    """Says what there is to do, or does what is left of it.
+
+    `dry_run`: the reading half of the work, and what it found. `work` fills the folder, and returns
+    the files it wrote with the figures. `next_command`: "" for none, or made from the figures.
+    `before_work` refuses what needs a library, before the folder is opened. `keep`: patterns of
+    files for which a folder is kept after a mistake of the user; without one, the corrected command
+    starts over and needs no --force. `forget`: files that nothing needs once the stage is finished.
+    """
+    if target.dry_run:
+        with console.stdout_to_stderr():
+            status = "new" if target.force else run_folder.compare(target.folder, plan)
+            figures = {"folder": status, **dry_run()}
+        return Result(plan.command, "dry run", str(target.folder), figures, [], 0.0)
+    if target.has_work(plan):
+        before_work()
+    with (
+        console.stdout_to_stderr(),
+        run_folder.open_stage(target.folder, plan, force=target.force) as stage,
+        server_usage.counted(stage.folder, token_budget) as usage,
+    ):
+        if stage.status != "done":
+            with _given_up_early(stage, keep):
+                files, found = work(stage)
+                stage.finish(files, dict(found))
+        for name in forget:
+            (stage.folder / name).unlink(missing_ok=True)
+        following = next_command
+        if callable(following):
+            following = following(stage.done.figures)
+        return stage.result(target.next(following) if following else "", usage.figures())
+
+
+@contextmanager
+def _given_up_early(stage: StageFolder, keep: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        kept = any(True for pattern in keep for _ in stage.folder.glob(pattern))
+        if distributed.first() and not kept and not run_folder.is_finished(stage.folder):
+            stage.fail()
+        raise
