@@ -5,7 +5,7 @@ and answers by their schemas, and asks its questions through `Simulators`.
 """
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -57,6 +57,7 @@ class MockWorld:
 
     def __init__(self) -> None:
         self.tools: tuple[Tool, ...] = ()
+        self.only: Collection[str] | None = None
         self.faults: list[str] = []
 
     def __enter__(self) -> "MockWorld":
@@ -69,12 +70,12 @@ class MockWorld:
         trace: TracebackType | None,
     ) -> None: ...
 
-    def stop(self) -> None:
-        """There is nothing to end."""
-
     def reset(self, row: Mapping[str, Any]) -> str | None:
         """`row`: tools as `read_mock_tools` takes them, `world`, `user_turns` and `gold`."""
-        self.by_name = {one.tool.name: one for one in read_mock_tools(row["tools"])}
+        tools = {one.tool.name: one for one in read_mock_tools(row["tools"])}
+        self.by_name = {
+            name: tool for name, tool in tools.items() if self.only is None or name in self.only
+        }
         self.tools = tuple(one.tool for one in self.by_name.values())
         self.about, self.user, self.gold = row["world"], list(row["user_turns"]), row["gold"]
         self.heard = 0  # turns of the user's behind the first

@@ -2,23 +2,23 @@
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Ending, Parsed, canonical, digest, plain
+from agentlite.core.records import Call, Ending, canonical, digest, plain
 from agentlite.data.openai_messages import Opened, opened, wire_calls, wire_message
 from agentlite.environments.continuation import SeenTokens, next_prompt, seen_with
 from agentlite.environments.gold_calls import call_key, wire
 from agentlite.environments.kinds import Environment
-from agentlite.environments.mock_world import MockWorld
 from agentlite.environments.simulated_user import SimulatedUser
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, Simulators
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, EndedBy, ModelTurn, RolloutKey, Trajectory
 from agentlite.environments.user_audit import UserProfile
-from agentlite.environments.world import CallResult, World, WorldError, WorldLimits
+from agentlite.environments.world import CallResult, WorldError, WorldLimits
 from agentlite.rendering import Protocol
 from agentlite.rendering.template import Template
 
@@ -81,20 +81,13 @@ class RolloutAnswer(NamedTuple):
     problem: str = ""
 
 
-class _OpenPrompt(NamedTuple):
-    """A prompt; `new`: of its ids those behind the answer before, all if the prompt `opens` a
-    row. `state`: a digest of the world's.
-    """
-
-    text: str
-    ids: list[int]
-    new: tuple[int, ...]
-    opens: bool
-    state: str = ""
-
-
 Answers = Callable[[Sequence[RolloutPrompt]], Iterable[RolloutAnswer]]
-OpenTurn = Generator[SimulatorQuestion, SimulatorReply, ModelTurn]
+Request = RolloutPrompt | SimulatorQuestion
+Reply = RolloutAnswer | SimulatorReply
+
+
+class UnansweredError(Exception):
+    """Nobody answers what a rollout asks; the text says why."""
 
 
 def roll(
@@ -119,250 +112,86 @@ def roll(
             while len(live) < batch_size and (following := next(left, None)):
                 task, sample = following
                 stored = earlier.get(RolloutKey(task.id, sample), ())
-                live.append(_carried_on(setup, task, sample, stored, simulators))
+                live.append(_carry_on(setup, task, sample, stored, simulators))
             if not live:
                 return
-            prompts = [prompt for one in live if not one.question and (prompt := one.prompt())]
+            prompts = [one.request for one in live if isinstance(one.request, RolloutPrompt)]
             acting = {one.key: one for one in live}
             for answer in answers(prompts) if prompts else ():
-                rollout = acting[prompts[answer.prompt].key]
-                if answer.problem:
-                    rollout.end("unanswered", answer.problem)
-                else:
-                    yield rollout.take(answer)
+                yield from acting[prompts[answer.prompt].key].hear(answer)
             # the calls of a turn one after the other, those of all rollouts at the same time
-            while simulators and (curious := [one for one in live if one.question]):
-                questions = [one.question for one in curious if one.question]
-                for number, reply in simulators.ask(questions):
-                    if turn := curious[number].hear(reply):
-                        yield turn
-            for one in [one for one in live if one.ended]:
-                live.remove(one)
-                yield one.finish()
+            while simulators and (asking := {one: one.question for one in live if one.question}):
+                curious = [*asking]
+                for number, reply in simulators.ask([*asking.values()]):
+                    yield from curious[number].hear(reply)
+            for one in [*live]:
+                if one.trajectory:
+                    live.remove(one)
+                    yield one.trajectory
     finally:
         for one in live:
-            one.world.stop()
+            one.close()
 
 
 class _Rollout:
-    """One that is under way."""
+    """One that is under way: what it waits for is its `request`; at its end it has a `trajectory`
+    instead.
+    """
 
     def __init__(self, setup: RolloutSetup, task: EnvironmentTask, sample: int):
         self.setup, self.task = setup, task
         self.key = RolloutKey(task.id, sample)
-        self.world: World | MockWorld = setup.environment.world(setup.limits)
-        if not isinstance(self.world, MockWorld):
-            self.world.only = setup.offered.get(task.id)
+        self.world = setup.environment.world(setup.limits)
+        self.world.only = setup.offered.get(task.id)
         profile = setup.users.get(task.id)
         self.user = None if profile is None else SimulatedUser(profile, setup.user_turns)
         self.messages: list[dict[str, Any]] = []
         self.turns: list[ModelTurn] = []
         self.tools: dict[str, dict[str, Any]] = {}  # by name: all that were ever on offer
         self.offered: list[tuple[str, ...]] = []  # their names, by turn
-        self.in_a_row = 0  # turns with calls since the user spoke
         self.made: list[list[Call]] = [[]]  # by turn of the user's
-        self.unfinished: OpenTurn | None = None  # a turn that waits for its question to be answered
-        self.question: SimulatorQuestion | None = None
-        self.waiting: _OpenPrompt | None = None  # at this turn
-        self.seen: SeenTokens | None = None  # up to the end of the last answer
-        self.ended: EndedBy | None = None
-        self.problem = ""
+        self.request: Request | None = None
+        self.trajectory: Trajectory | None = None
+        self.steps = self._roll()
+        self._go_on(None)
 
-    def begin(self) -> None:
-        """A fresh world, and what the user says first."""
-        try:
-            first = self.world.reset(self.task.row)
-        except WorldError as error:
-            self.end("world", str(error))
-            return
-        self.messages = [wire_message(message) for message in self.task.messages]
-        if self.setup.system and not any(one["role"] == "system" for one in self.messages):
-            self.messages.insert(0, {"role": "system", "content": self.setup.system})
-        if first:
-            self._add_to_user(first)
-        if not any(one["role"] == "user" and one["content"].strip() for one in self.messages):
-            self.end("world", "the task has no prompt, and reset returned no text")
+    @property
+    def question(self) -> SimulatorQuestion | None:
+        return self.request if isinstance(self.request, SimulatorQuestion) else None
 
-    def _add_to_user(self, text: str) -> None:
-        """Behind the last message of the user's, as TRL does it; or as the first."""
-        if self.messages and self.messages[-1]["role"] == "user":
-            self.messages[-1] = {"role": "user", "content": self.messages[-1]["content"] + text}
-        else:
-            self.messages.append({"role": "user", "content": text})
-
-    def prompt(self) -> RolloutPrompt | None:
-        """None if the rollout has ended."""
-        if self.ended:
-            return None
-        tools = [tool.schema for tool in self.world.tools]
-        try:
-            dialog = opened(self._shown(), tools, self.setup.protocol, self.setup.template)
-        except RowError as error:
-            self.end("unwritten", f"{error.code} {error.reason}")
-            return None
-        self.waiting = _OpenPrompt(
-            dialog.text, *next_prompt(self.seen, dialog, self.setup.template)
-        )
-        if len(self.waiting.ids) > self.setup.room:
-            self.end("length")
-            return None
-        if self.setup.states:
-            try:
-                self.waiting = self.waiting._replace(state=digest(canonical(self.world.state())))
-            except WorldError as error:
-                self.end("world", str(error))
-                return None
-        return RolloutPrompt(self.key, len(self.turns), dialog, self.waiting.ids)
-
-    def _shown(self) -> list[dict[str, Any]]:
-        """The dialog as the model reads it: with the hint behind the last words of the user's. The
-        stored dialog does not have it.
+    def hear(self, reply: Reply) -> Iterator[ModelTurn]:
+        """Goes on with what was asked for. Gives the turn when it is answered and when it is whole,
+        once where both are at the same time.
         """
-        last = max(
-            (n for n, one in enumerate(self.messages) if one["role"] == "user"), default=None
-        )
-        if not self.setup.hint or self.task.gold is None or last is None:
-            return self.messages
-        due = wire(self._due(self.task.gold))
-        shown = [*self.messages]
-        text = shown[last]["content"] + (HINT.format(plain(due)) if due else NO_HINT)
-        shown[last] = {"role": "user", "content": text}
-        return shown
+        self._go_on(reply)
+        if not reply.problem and (isinstance(reply, RolloutAnswer) or not self.question):
+            yield self.turns[-1]
 
-    def _due(self, gold: Sequence[Sequence[Call]]) -> list[Call]:
-        """The right calls of this turn of the user's that were not made in it. A user who says more
-        than was foreseen is still at the last turn.
-        """
-        turn = min(len(self.made), len(gold)) - 1
-        made = Counter(call_key(one) for calls in self.made[turn:] for one in wire(calls))
-        due = []
-        for call in gold[turn] if gold else ():
-            [key] = map(call_key, wire([call]))
-            if made[key]:
-                made[key] -= 1
+    def _go_on(self, reply: Reply | None) -> None:
+        try:
+            if reply and reply.problem:
+                self.request = self.steps.throw(UnansweredError(reply.problem))
             else:
-                due.append(call)
-        return due
+                self.request = self.steps.send(reply)
+        except StopIteration as end:
+            self.request, self.trajectory = None, end.value
 
-    def take(self, answer: RolloutAnswer) -> ModelTurn:
-        """Carries out the calls of an answer; or hands an answer without any to the user. Text that
-        cannot be read as a call, or was cut, counts as words. Where that asks a question, the turn
-        is not whole before `hear` returns it.
-        """
-        offered = {tool.name: tool.schema for tool in self.world.tools}
-        self.tools |= offered
-        self.offered.append(tuple(offered))
-        assert self.waiting
-        if self.setup.hint:  # the ids are of a prompt that is not kept
-            answer = answer._replace(ids=())
-        turn = ModelTurn(
-            *self.key,
-            len(self.turns),
-            answer.text,
-            answer.ended,
-            answer.new_tokens,
-            opens=self.waiting.opens,
-            prompt_ids=self.waiting.new if answer.ids else (),
-            ids=answer.ids,
-            state=self.waiting.state,
-        )
-        before = SeenTokens(self.waiting.text, self.waiting.ids)
-        self.seen = seen_with(before, answer.text, answer.ended, answer.ids, self.setup.template)
-        parsed = self.setup.protocol.read(answer.text, self.world.tools)
-        self.turns.append(turn)
-        self.unfinished = self._followed(turn, parsed)
-        return self._go_on() or turn
+    def close(self) -> None:
+        """Ends its world."""
+        self.steps.close()
 
-    def hear(self, reply: SimulatorReply) -> ModelTurn | None:
-        """The answer to this rollout's question. The turn, if it is whole now."""
-        if reply.problem:
-            self.question = None
-            self.end("unanswered", reply.problem)
-            return None
-        return self._go_on(reply)
-
-    def _go_on(self, reply: SimulatorReply | None = None) -> ModelTurn | None:
-        """Up to the next question, or to the end of the turn, which is returned."""
-        assert self.unfinished
-        try:
-            # a generator begins with next, and takes an answer with send
-            self.question = self.unfinished.send(reply) if reply else next(self.unfinished)
-        except StopIteration as whole:
-            self.question, self.unfinished = None, None
-            self.turns[-1] = whole.value
-            return self.turns[-1]
-        return None
-
-    def _followed(self, turn: ModelTurn, parsed: Parsed) -> OpenTurn:
-        """The turn with what came of it."""
-        try:
-            if parsed.calls and not parsed.problem and turn.ended != "cut":
-                results = yield from self._carried_out(parsed.content, parsed.calls)
-                return replace(turn, results=results)
-            readable = not parsed.problem and turn.ended != "cut"
-            heard = yield from self._heard(parsed.content if readable else turn.text)
-            return replace(turn, problem=parsed.problem, user=heard)
-        except WorldError as error:
-            self.end("world", str(error))
-            return turn
-
-    def _carried_out(
-        self, words: str, calls: Sequence[Call]
-    ) -> Generator[SimulatorQuestion, SimulatorReply, tuple[tuple[str, bool], ...]]:
-        made = sum(len(turn.results) for turn in self.turns)
-        numbered = [
-            replace(call, id=f"call{made + number:05}") for number, call in enumerate(calls)
-        ]
-        self.messages.append(
-            {"role": "assistant", "content": words or None, "tool_calls": wire_calls(numbered)}
-        )
-        results = []
-        done = False
-        for call in numbered:
-            self.made[-1].append(call)
-            result = yield from self._result(call)
-            results.append((result.text, result.failed))
-            done = done or result.done
-            self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
-        self.in_a_row += 1
-        if done:
-            self.end("done")
-        elif self.in_a_row > self.setup.max_turns:
-            self.end("turns")
-        return tuple(results)
-
-    def _result(self, call: Call) -> Generator[SimulatorQuestion, SimulatorReply, CallResult]:
-        if isinstance(self.world, MockWorld):
-            return (yield from self.world.call(call))
-        return self.world.call(call)
-
-    def _heard(self, words: str) -> Generator[SimulatorQuestion, SimulatorReply, str | None]:
-        self.messages.append({"role": "assistant", "content": words})
-        self.in_a_row = 0
-        self.made.append([])
-        reply = self.world.next_user(words)  # asked for a simulated user too: tools may change
-        if self.user:
-            reply = yield from self.user.reply(self.messages, [*self.tools])
-        if reply is None:
-            self.end("turns" if self.user and self.user.is_stopped else "user")
-        else:
-            self.messages.append({"role": "user", "content": reply})
-        return reply
-
-    def end(self, ended: EndedBy, problem: str = "") -> None:
-        self.ended, self.problem = ended, problem
-
-    def finish(self) -> Trajectory:
-        """The scores of a rollout that was lost are not known."""
-        assert self.ended
-        scores: dict[str, float] = {}
-        by_turn: list[dict[str, float]] = []
+    def _roll(self) -> Generator[Request, Any, Trajectory]:
+        """The dialog and its scores. Those of a rollout that was lost are not known."""
+        problem, scores, by_turn = "", dict[str, float](), list[dict[str, float]]()
         with self.world:
-            if self.ended not in LOST:
-                try:
+            try:
+                ended, problem = yield from self._act()
+                if ended not in LOST:
                     scores, by_turn = self.world.scores(), self.world.turn_scores()
-                except WorldError as error:
-                    self.end("world", str(error))
+            except WorldError as error:
+                ended, problem = "world", str(error)
+            except UnansweredError as error:
+                ended, problem = "unanswered", str(error)
         turns = self.turns
         if len({*self.offered}) > 1:
             both = zip(turns, self.offered, strict=True)
@@ -374,16 +203,136 @@ class _Rollout:
             self.messages,
             list(tools.values()),
             turns,
-            self.ended,
+            ended,
             scores,
-            self.problem,
+            problem,
             by_turn,
             self.user.turns if self.user else None,
             self.world.faults,
         )
 
+    def _act(self) -> Generator[Request, Any, tuple[EndedBy, str]]:
+        """Turn after turn, until something ends it: what, and its problem. Raises WorldError."""
+        setup = self.setup
+        self._begin()
+        if not any(one["role"] == "user" and one["content"].strip() for one in self.messages):
+            return "world", "the task has no prompt, and reset returned no text"
+        seen: SeenTokens | None = None  # up to the end of the last answer
+        in_a_row = 0  # turns with calls since the user spoke
+        while True:
+            offered = {tool.name: tool.schema for tool in self.world.tools}
+            try:
+                dialog = opened(self._shown(), [*offered.values()], setup.protocol, setup.template)
+            except RowError as error:
+                return "unwritten", f"{error.code} {error.reason}"
+            prompt = next_prompt(seen, dialog, setup.template)
+            if len(prompt.ids) > setup.room:
+                return "length", ""
+            state = digest(canonical(self.world.state())) if setup.states else ""
+            answer = yield RolloutPrompt(self.key, len(self.turns), dialog, prompt.ids)
+            if setup.hint:  # the ids are of a prompt that is not kept
+                answer = answer._replace(ids=())
+            turn = ModelTurn(
+                *self.key,
+                len(self.turns),
+                answer.text,
+                answer.ended,
+                answer.new_tokens,
+                opens=prompt.opens,
+                prompt_ids=prompt.new if answer.ids else (),
+                ids=answer.ids,
+                state=state,
+            )
+            self.turns.append(turn)
+            self.tools |= offered
+            self.offered.append(tuple(offered))
+            before = SeenTokens(dialog.text, prompt.ids)
+            seen = seen_with(before, answer.text, answer.ended, answer.ids, setup.template)
+            parsed = setup.protocol.read(answer.text, self.world.tools)
+            # text that cannot be read as a call, or was cut, counts as words to the user
+            is_readable = not parsed.problem and answer.ended != "cut"
+            if parsed.calls and is_readable:
+                results = yield from self._carry_out(parsed.content, parsed.calls)
+                given = tuple((result.text, result.failed) for result in results)
+                self.turns[-1] = replace(turn, results=given)
+                in_a_row += 1
+                if any(result.done for result in results):
+                    return "done", ""
+                if in_a_row > setup.max_turns:
+                    return "turns", ""
+            else:
+                said = yield from self._tell(parsed.content if is_readable else answer.text)
+                self.turns[-1] = replace(turn, problem=parsed.problem, user=said)
+                in_a_row = 0
+                if said is None:
+                    return "turns" if self.user and self.user.is_stopped else "user", ""
 
-def _carried_on(
+    def _begin(self) -> None:
+        """A fresh world, and what the user says first."""
+        first = self.world.reset(self.task.row)
+        self.messages += map(wire_message, self.task.messages)
+        if self.setup.system and not any(one["role"] == "system" for one in self.messages):
+            self.messages.insert(0, {"role": "system", "content": self.setup.system})
+        if first and self.messages and self.messages[-1]["role"] == "user":  # as TRL does it
+            text = self.messages[-1]["content"] + first
+            self.messages[-1] = {"role": "user", "content": text}
+        elif first:
+            self.messages.append({"role": "user", "content": first})
+
+    def _shown(self) -> list[dict[str, Any]]:
+        """The dialog as the model reads it: with the hint behind the last words of the user's. The
+        stored dialog does not have it.
+        """
+        gold = self.task.gold
+        places = [at for at, one in enumerate(self.messages) if one["role"] == "user"]
+        if not self.setup.hint or gold is None or not places:
+            return self.messages
+        # the right calls of this turn of the user's that were not made in it; a user who says more
+        # than was foreseen is still at the last turn
+        turn = min(len(self.made), len(gold)) - 1
+        made = Counter(map(call_key, wire(chain.from_iterable(self.made[turn:]))))
+        due = []
+        for call in wire(gold[turn]) if gold else ():
+            if made[call_key(call)]:
+                made[call_key(call)] -= 1
+            else:
+                due.append(call)
+        shown = [*self.messages]
+        text = shown[places[-1]]["content"] + (HINT.format(plain(due)) if due else NO_HINT)
+        shown[places[-1]] = {"role": "user", "content": text}
+        return shown
+
+    def _carry_out(
+        self, words: str, calls: Sequence[Call]
+    ) -> Generator[Request, Any, list[CallResult]]:
+        made = sum(len(turn.results) for turn in self.turns)
+        calls = [replace(call, id=f"call{made + at:05}") for at, call in enumerate(calls)]
+        self.messages.append(
+            {"role": "assistant", "content": words or None, "tool_calls": wire_calls(calls)}
+        )
+        results = []
+        for call in calls:
+            self.made[-1].append(call)
+            result = self.world.call(call)
+            if isinstance(result, Generator):
+                result = yield from result
+            results.append(result)
+            self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
+        return results
+
+    def _tell(self, words: str) -> Generator[Request, Any, str | None]:
+        """What the user says to words; None ends the dialog."""
+        self.messages.append({"role": "assistant", "content": words})
+        self.made.append([])
+        said = self.world.next_user(words)  # asked for a simulated user too: tools may change
+        if self.user:
+            said = yield from self.user.reply(self.messages, [*self.tools])
+        if said is not None:
+            self.messages.append({"role": "user", "content": said})
+        return said
+
+
+def _carry_on(
     setup: RolloutSetup,
     task: EnvironmentTask,
     sample: int,
@@ -393,21 +342,20 @@ def _carried_on(
     """A rollout where it was stopped. Its world is built again by the same calls, and the same
     replies of simulators; where one of them returns something else, the rollout begins anew.
     """
-    one = _Rollout(setup, task, sample)
-    one.begin()
+    rollout = _Rollout(setup, task, sample)
     for stored in earlier:
-        answer = RolloutAnswer(0, stored.text, stored.ended, stored.new_tokens, stored.ids)
-        if one.prompt() is None:
+        if not isinstance(rollout.request, RolloutPrompt):
             break
-        taken = turn = one.take(answer)
-        while simulators and one.question and (reply := simulators.known(one.question)):
-            turn = one.hear(reply) or turn
-        if one.question and stored == taken:
-            return one  # stopped at this question
+        answer = RolloutAnswer(0, stored.text, stored.ended, stored.new_tokens, stored.ids)
+        [answered] = rollout.hear(answer)
+        while simulators and rollout.question and (reply := simulators.known(rollout.question)):
+            [*_] = rollout.hear(reply)
+        if rollout.question and stored == answered:
+            return rollout  # stopped at this question
         # a turn that was stored while it waited is whole now
-        if stored not in (taken, turn):
+        if stored not in (answered, rollout.turns[-1]):
             break
     else:
-        return one
-    one.world.stop()
-    return _carried_on(setup, task, sample, (), simulators)
+        return rollout
+    rollout.close()
+    return _carry_on(setup, task, sample, (), simulators)

@@ -75,14 +75,10 @@ class World:
         trace: TracebackType | None,
     ) -> None:
         try:
-            if self.code.child is not None and not isinstance(error, WorldError):
+            if error is None and self.code.child is not None:
                 self.code.ask(self.named.function, ["close"])
         finally:
             self.code.stop()
-
-    def stop(self) -> None:
-        """Ends its process without asking it."""
-        self.code.stop()
 
     def reset(self, row: dict[str, Any]) -> str | None:
         """A fresh world for a task's row. The text that it returns is added to the first user

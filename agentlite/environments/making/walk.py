@@ -67,7 +67,7 @@ class Walker:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.world.stop()
+        self.world.code.stop()
 
     def begin(self, task: EnvironmentTask) -> tuple[Tool, ...]:
         """The tools of a fresh world. Raises WorldError, and UserError 2."""
