@@ -12,7 +12,7 @@ from agentlite.core.records import Call, Ending, canonical, digest, plain
 from agentlite.data.openai_messages import Opened, opened, wire_calls, wire_message
 from agentlite.environments.continuation import SeenTokens, next_prompt, seen_with
 from agentlite.environments.gold_calls import call_key, wire
-from agentlite.environments.kinds import Environment
+from agentlite.environments.registry import Environment
 from agentlite.environments.simulated_user import SimulatedUser
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, Simulators
 from agentlite.environments.tasks import EnvironmentTask

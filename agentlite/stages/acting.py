@@ -23,7 +23,7 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import loading_of
 from agentlite.engine.remote import Served, behind, served
 from agentlite.environments.gold import GOLD, gold_answers, gold_turns
-from agentlite.environments.kinds import Environment, environment
+from agentlite.environments.registry import Environment, environment
 from agentlite.environments.rollout import Answers, RolloutSetup, roll
 from agentlite.environments.simulated_user import read_profile
 from agentlite.environments.simulators import Role, Simulators

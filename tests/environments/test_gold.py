@@ -6,7 +6,7 @@ from support.examples import ALL
 from agentlite.core.records import Call, Message
 from agentlite.environments.bfcl_tasks import CATEGORIES
 from agentlite.environments.gold import CANNOT, DONE, gold_answers, gold_turns
-from agentlite.environments.kinds import environment
+from agentlite.environments.registry import environment
 from agentlite.environments.rollout import RolloutSetup, roll
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import Trajectory

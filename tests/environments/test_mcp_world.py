@@ -12,7 +12,7 @@ from support.processes import is_running, waits_until
 
 from agentlite.core.records import Call
 from agentlite.environments.gold import gold_answers, gold_turns
-from agentlite.environments.kinds import environment
+from agentlite.environments.registry import environment
 from agentlite.environments.rollout import RolloutSetup, roll
 from agentlite.environments.trajectories import Trajectory
 from agentlite.environments.world import WorldError, WorldLimits

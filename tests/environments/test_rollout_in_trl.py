@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.shipped_templates import shipped, with_marks
 
-from agentlite.environments.kinds import environment
+from agentlite.environments.registry import environment
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
 from agentlite.environments.trajectories import Trajectory
 from agentlite.environments.world import WorldLimits

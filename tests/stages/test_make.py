@@ -12,10 +12,10 @@ import agentlite
 from agentlite.core.records import from_row
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.formats.tool_calls import read_tools
-from agentlite.environments.kinds import environment
 from agentlite.environments.making.blueprint import KINDS, Blueprint
 from agentlite.environments.making.checks import Replay, faults, made_calls
 from agentlite.environments.making.walk import Walker
+from agentlite.environments.registry import environment
 from agentlite.environments.world import LIMITS
 from agentlite.stages.make import key_figure, search
 from agentlite.stages.make.search import counts

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agentlite.environments.kinds import Environment, environment
+from agentlite.environments.registry import Environment, environment
 from agentlite.environments.rollout import RolloutAnswer, RolloutPrompt
 
 SHOP = '''

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from agentlite.core.records import Call, Tool, canonical, digest
 from agentlite.environments.gold_calls import call_key, wire
-from agentlite.environments.kinds import Environment
 from agentlite.environments.making.values import KnownValue, arguments, from_outputs, known, outputs
+from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import CallResult, World, WorldLimits
 

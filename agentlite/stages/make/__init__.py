@@ -12,10 +12,10 @@ from agentlite.core import console, server_usage
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import plain
 from agentlite.core.row_files import write_json, write_rows
-from agentlite.environments.kinds import Environment, environment
 from agentlite.environments.making.checks import DialogFault, copy_key, drops, faults
 from agentlite.environments.making.dialog import DIALOGS, in_plain_words, row_of
 from agentlite.environments.making.walk import Walker
+from agentlite.environments.registry import Environment, environment
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import WorldError, WorldLimits
 from agentlite.stages.acting import split_of_task

@@ -8,10 +8,10 @@ from agentlite.config.settings import MakeSettings, RolloutSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import Message
 from agentlite.environments.gold import GOLD
-from agentlite.environments.kinds import Environment
 from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
 from agentlite.environments.making.checks import DialogFault, Replay, faults
 from agentlite.environments.making.user_profile import profile_of
+from agentlite.environments.registry import Environment
 from agentlite.environments.simulated_user import SimulatedUser
 from agentlite.environments.simulators import Simulators
 from agentlite.environments.tasks import EnvironmentTask

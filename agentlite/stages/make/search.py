@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Tool
 from agentlite.core.row_files import Appender, read_rows
-from agentlite.environments.kinds import Environment
 from agentlite.environments.making.blueprint import KINDS, Blueprint, Search, blueprint
 from agentlite.environments.making.checks import Replay
 from agentlite.environments.making.walk import Walker
+from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import WorldError, WorldLimits
 

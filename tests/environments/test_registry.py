@@ -11,7 +11,7 @@ from support.samples import ROOT
 
 from agentlite.core.errors import UserError
 from agentlite.data.formats.tool_calls import read_tools
-from agentlite.environments.kinds import environment
+from agentlite.environments.registry import environment
 
 EXAMPLE = ROOT / "scripts/examples/openenv_world.py"
 SHOP = '''
