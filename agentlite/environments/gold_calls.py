@@ -17,7 +17,7 @@ def gold_calls(
     """
     if gold is None:
         return {}
-    due, done = Counter(map(call_key, gold)), Counter(map(call_key, made))
+    due, done = (Counter(call_key(**call) for call in calls) for calls in (gold, made))
     if not due:
         return {GOLD_CALLS: float(not done)}
     return {GOLD_CALLS: (due & done).total() / due.total()}
@@ -28,11 +28,11 @@ def wire(calls: Iterable[Call]) -> list[dict[str, Any]]:
     return [{"name": call.name, "arguments": call.arguments} for call in calls]
 
 
-def call_key(call: Mapping[str, Any]) -> str:
+def call_key(name: str, arguments: Mapping[str, Any]) -> str:
     """Equal for calls of one name with equal arguments, as JSON has it: the order of keys does not
     matter, and 1.0 is 1.
     """
-    return canonical([call["name"], _plain_numbers(call["arguments"])])
+    return canonical([name, _plain_numbers(arguments)])
 
 
 def _plain_numbers(value: Any) -> Any:

@@ -5,10 +5,9 @@ It runs in a world's process. Nothing here has a time limit of its own: that of 
 
 import contextlib
 import json
-import os
 import shlex
 import subprocess
-import threading
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
@@ -19,8 +18,10 @@ from agentlite.environments.inside import LostWorldError
 
 VERSION = "2025-06-18"  # of the protocol; the server names the one that both use
 ENDING = 2.0  # seconds that a server may take to end once its input is closed
-MOST_LOGGED = 1 << 16  # bytes of a server's stderr that are kept: its last words
-NO_METHOD = -32601
+LAST_WORDS = 1 << 16  # bytes at the end of a server's stderr in which its last line is looked for
+# to what a server asks: it may ask whether the client is there, and nothing else
+PONG: dict[str, Any] = {"result": {}}
+REFUSAL = {"error": {"code": -32601, "message": "agentlite only uses tools"}}
 UNSEEN = {"image": "image", "audio": "sound"}  # content that a text cannot hold
 JsonRpc = dict[str, Any]
 
@@ -30,31 +31,28 @@ class McpClient:
 
     def __init__(self, server: str):
         self.numbers = count(1)
-        self.transport: Http | Stdio = Http(server) if is_url(server) else Stdio(server)
+        self.transport = Http(server) if is_url(server) else Stdio(server)
         about = {"name": "agentlite", "version": "0"}
         ours = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": about}
         theirs = self._ask("initialize", ours)
         if isinstance(self.transport, Http):
             self.transport.headers["mcp-protocol-version"] = str(theirs.get("protocolVersion"))
-        self.transport.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        self._send({"method": "notifications/initialized"})
 
     def tools(self) -> list[dict[str, Any]]:
         """In OpenAI's shape, from all pages. A tool that is none stays as it is, to be refused."""
-        found: list[dict[str, Any]] = []
+        tools: list[dict[str, Any]] = []
         cursor: dict[str, Any] = {}
         while True:
             page = self._ask("tools/list", cursor)
-            found += map(openai_tool, page.get("tools") or ())
+            tools += map(openai_tool, page.get("tools") or ())
             if not page.get("nextCursor"):
-                return found
+                return tools
             cursor = {"cursor": page["nextCursor"]}
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """The text of the result; it begins with `Error` if the call failed."""
-        try:
-            result = self._ask("tools/call", {"name": name, "arguments": arguments})
-        except _RefusedError as refused:
-            return f"Error: {refused}"
+        result = self._ask("tools/call", {"name": name, "arguments": arguments})
         text = result_text(result)
         failed = result.get("isError") is True and not text.startswith("Error")
         return f"Error: {text}" if failed else text
@@ -63,13 +61,16 @@ class McpClient:
         self.transport.close()
 
     def _ask(self, method: str, parameters: Mapping[str, Any]) -> JsonRpc:
-        """Raises LostWorldError, and _RefusedError for an error in place of a result."""
+        """The result. Of a call that the server refuses, that is the reason. Raises LostWorldError
+        where there is none.
+        """
         number = next(self.numbers)
         question = {"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}
         for message in self.transport.ask(question):
             if "method" in message:
                 if "id" in message:
-                    self.transport.send(_reply(message))
+                    reply = PONG if message["method"] == "ping" else REFUSAL
+                    self._send({"id": message["id"], **reply})
             elif message.get("id") == number:
                 if isinstance(result := message.get("result"), dict):
                     return result
@@ -78,25 +79,16 @@ class McpClient:
                 if not why:
                     raise LostWorldError(f"the server answered {method} without a result")
                 if method == "tools/call":
-                    raise _RefusedError(why)
+                    return {"content": [{"type": "text", "text": f"Error: {why}"}]}
                 raise LostWorldError(f"the server refused {method}: {one_line(str(why))}")
         raise LostWorldError(f"the server did not answer {method}")
 
-
-class _RefusedError(Exception):
-    """The server says why it does not make a call."""
+    def _send(self, message: JsonRpc) -> None:
+        self.transport.send({"jsonrpc": "2.0", **message})
 
 
 def is_url(server: str) -> bool:
     return server.startswith(("http://", "https://"))
-
-
-def _reply(request: JsonRpc) -> JsonRpc:
-    """To what a server asks: it may ask whether the client is there, and nothing else."""
-    if request["method"] == "ping":
-        return {"jsonrpc": "2.0", "id": request["id"], "result": {}}
-    error = {"code": NO_METHOD, "message": "agentlite only uses tools"}
-    return {"jsonrpc": "2.0", "id": request["id"], "error": error}
 
 
 def openai_tool(tool: Any) -> dict[str, Any]:
@@ -111,25 +103,24 @@ def openai_tool(tool: Any) -> dict[str, Any]:
 
 def result_text(result: JsonRpc) -> str:
     """What a model can read of a result: its texts; of anything else, what it is."""
-    blocks = result.get("content")
-    texts = list(map(_block_text, blocks)) if isinstance(blocks, list) else []
+    texts = []
+    for block in result["content"] if isinstance(result.get("content"), list) else ():
+        of = block if isinstance(block, dict) else {}
+        kind, resource = of.get("type"), of.get("resource")
+        if kind == "text":
+            texts.append(str(of.get("text", "")))
+        elif kind in UNSEEN:
+            texts.append(f"[{UNSEEN[kind]}: {of.get('mimeType')}]")
+        elif kind == "resource_link":
+            texts.append(f"[resource: {of.get('uri')}]")
+        elif kind == "resource" and isinstance(resource, dict):
+            text = resource.get("text")
+            texts.append(text if isinstance(text, str) else f"[resource: {resource.get('uri')}]")
+        else:
+            texts.append(plain(block))
     if not texts and "structuredContent" in result:
         return plain(result["structuredContent"])
     return "\n".join(texts)
-
-
-def _block_text(block: Any) -> str:
-    kind = block.get("type") if isinstance(block, dict) else None
-    if kind == "text":
-        return str(block.get("text", ""))
-    if kind in UNSEEN:
-        return f"[{UNSEEN[kind]}: {block.get('mimeType')}]"
-    if kind == "resource_link":
-        return f"[resource: {block.get('uri')}]"
-    if kind == "resource" and isinstance(resource := block.get("resource"), dict):
-        text = resource.get("text")
-        return text if isinstance(text, str) else f"[resource: {resource.get('uri')}]"
-    return plain(block)
 
 
 def _messages(text: str | bytes) -> list[JsonRpc]:
@@ -145,18 +136,17 @@ class Stdio:
     """A server that is a process: a line of JSON for each message."""
 
     def __init__(self, command: str):
+        # a server logs to stderr, which is not shown: there is one for each rollout
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 (open for as long as the server)
         try:
             self.process = subprocess.Popen(
                 shlex.split(command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=self.log,
             )
         except (OSError, ValueError) as error:
             raise LostWorldError(f"the server cannot be started: {error}") from error
-        self.logged = b""
-        self.listener = threading.Thread(target=self._listen, daemon=True)
-        self.listener.start()
 
     def send(self, message: JsonRpc) -> None:
         assert self.process.stdin
@@ -180,20 +170,15 @@ class Stdio:
             self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(ENDING)
-
-    def _listen(self) -> None:
-        """A server logs to stderr, which is not shown: there is one for each rollout."""
-        assert self.process.stderr
-        while piece := os.read(self.process.stderr.fileno(), MOST_LOGGED):
-            self.logged = (self.logged + piece)[-MOST_LOGGED:]
+        self.log.close()
 
     def _lost(self) -> LostWorldError:
         try:
             ended = f"ended with exit code {self.process.wait(ENDING)}"
         except subprocess.TimeoutExpired:
             ended = "closed its output"
-        self.listener.join(ENDING)
-        lines = self.logged.decode("utf-8", "replace").split("\n")
+        self.log.seek(max(0, self.log.seek(0, 2) - LAST_WORDS))
+        lines = self.log.read().decode("utf-8", "replace").split("\n")
         last = one_line(next((line for line in reversed(lines) if line.strip()), ""))
         return LostWorldError(f"the server {ended}{f': {last}' if last else ''}")
 
@@ -209,19 +194,10 @@ class Http:
         self.headers = {"accept": "application/json, text/event-stream"}
 
     def send(self, message: JsonRpc) -> None:
-        for _ in self._post(message):
+        for _ in self.ask(message):
             pass
 
     def ask(self, message: JsonRpc) -> Iterator[JsonRpc]:
-        return self._post(message)
-
-    def close(self) -> None:
-        with contextlib.suppress(*self.errors):
-            if "mcp-session-id" in self.headers:
-                self.client.delete(self.url, headers=self.headers)
-        self.client.close()
-
-    def _post(self, message: JsonRpc) -> Iterator[JsonRpc]:
         try:
             with self.client.stream(
                 "POST", self.url, json=message, headers=self.headers
@@ -230,10 +206,10 @@ class Http:
                     self.headers["mcp-session-id"] = session
                 kind = response.headers.get("content-type", "").partition(";")[0].strip()
                 if response.is_success and kind == "text/event-stream":
-                    for event in _events(_lines(response.iter_bytes())):
+                    for event in _events(response.iter_bytes()):
                         yield from _messages(event)
                     return
-                content = b"\n".join(_lines(response.iter_bytes()))
+                content = response.read()
         except self.errors as error:
             why = one_line(str(error)) or type(error).__name__
             raise LostWorldError(f"the server cannot be reached: {why}") from error
@@ -243,23 +219,24 @@ class Http:
             raise LostWorldError(f"the server answered {response.status_code}")
         yield from messages
 
+    def close(self) -> None:
+        with contextlib.suppress(*self.errors):
+            if "mcp-session-id" in self.headers:
+                self.client.delete(self.url, headers=self.headers)
+        self.client.close()
 
-def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """JSON may hold line ends of Unicode, by which httpx would cut."""
-    line = b""
+
+def _events(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The data of each event; a blank line ends one. Lines are cut here: JSON may hold line ends of
+    Unicode, by which httpx would cut.
+    """
+    waiting, data = b"", list[bytes]()
     for piece in pieces:
-        *whole, line = (line + piece).split(b"\n")
-        yield from whole
-    yield line
-
-
-def _events(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The data of each event. A blank line ends one."""
-    data: list[bytes] = []
-    for line in lines:
-        field, _, value = line.rstrip(b"\r").partition(b":")
-        if field == b"data":
-            data.append(value.removeprefix(b" "))
-        elif not field and data:
-            yield b"\n".join(data)
-            data = []
+        *lines, waiting = (waiting + piece).split(b"\n")
+        for line in lines:
+            field, _, value = line.rstrip(b"\r").partition(b":")
+            if field == b"data":
+                data.append(value.removeprefix(b" "))
+            elif not field and data:
+                yield b"\n".join(data)
+                data = []

@@ -6,7 +6,6 @@ and answers by their schemas, and asks its questions through `Simulators`.
 
 import re
 from collections.abc import Collection, Generator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -63,12 +62,7 @@ class MockWorld:
     def __enter__(self) -> "MockWorld":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
     def reset(self, row: Mapping[str, Any]) -> str | None:
         """`row`: tools as `read_mock_tools` takes them, `world`, `user_turns` and `gold`."""
@@ -95,7 +89,7 @@ class MockWorld:
         tool, reads = self.by_name[call.name]
         if problem := misfit(call.arguments, tool.parameters):
             return CallResult(f"{ERROR} {problem}", failed=True)
-        key = call_key(wire)
+        key = call_key(call.name, call.arguments)
         if key in self.known:
             return self.known[key]
         if not reads:

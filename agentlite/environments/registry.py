@@ -1,22 +1,29 @@
 """An environment by its name, `KIND:REST` or `file.py:Class`: the class of its worlds; tasks."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from agentlite.core.errors import UserError, nearest
-from agentlite.core.user_code import Named
+from agentlite.core.errors import RowError, UserError, nearest
+from agentlite.core.plain_words import utf8_text
+from agentlite.core.records import plain
+from agentlite.core.user_code import Named, one_line
+from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments import bfcl_tasks, bfcl_world, mcp_world
+from agentlite.environments.gold_calls import wire
 from agentlite.environments.mcp_client import is_url
-from agentlite.environments.mcp_tasks import bare_server, mcp_tasks
-from agentlite.environments.mock_tasks import mock_tasks, read_tools_file
-from agentlite.environments.mock_world import MockWorld
+from agentlite.environments.mock_world import MockWorld, read_mock_tools
 from agentlite.environments.tasks import EnvironmentTask, read_tasks
 from agentlite.environments.world import LIMITS, World, WorldLimits
 
 CLASS = "class {}:"
 KINDS = ("bfcl", "mcp", "mock")
+TOOLS_EXAMPLE = (
+    'Write [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", '
+    '"properties": {"city": {"type": "string"}}}, "returns": {"type": "string"}}}].'
+)
 
 
 class Environment(NamedTuple):
@@ -42,12 +49,13 @@ def environment(
     extra_tools: int | None = None,
     needs_tasks: bool = True,
 ) -> Environment:
-    """`needs_tasks`: if not, a world without a file of tasks has one, which is empty. Raises
-    UserError 2 for a name of no kind, a file that is not there, a missing `tasks_file` and one too
-    many, and `extra_tools` where the world says which tools it has.
+    """`extra_tools`: how many tools BFCL's tasks offer that their gold does not call; all if None.
+    `needs_tasks`: if not, a world without a file of tasks has one, which is empty.
     """
     kind, _, rest = name.partition(":")
-    if not rest.strip() or (kind not in KINDS and not _is_class(name)):
+    file, _, class_name = name.rpartition(":")
+    is_class = file.endswith(".py") and class_name.isidentifier()
+    if not rest.strip() or (kind not in KINDS and not is_class):
         raise UserError(
             f"'{name}' names no environment.",
             "Name `bfcl:multi_turn_base`, a class in a file, as `shop.py:Shop`, an MCP server, "
@@ -59,7 +67,12 @@ def environment(
             raise UserError(
                 f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
             )
-        return _bfcl(name, rest, extra_tools)
+        if rest not in bfcl_tasks.CATEGORIES:
+            fix = nearest(rest, bfcl_tasks.CATEGORIES, prefix="bfcl:")
+            raise UserError(f"BFCL has no dialogs '{rest}'.", fix, location=f"--env {name}")
+        named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__, CLASS)
+        # no file: the tasks come with a package, and the category, which is a setting, says which
+        return Environment(name, named, partial(bfcl_tasks.tasks, rest, extra_tools), {}, "record")
     if extra_tools is not None:
         raise UserError(
             f"{name} offers the tools that it has.",
@@ -74,7 +87,7 @@ def environment(
                 "Leave them out: --env mcp:http://localhost:8000/mcp.",
                 location="--env",
             )
-    elif not Path(file := rest if kind == "mock" else name.rpartition(":")[0]).is_file():
+    elif not Path(file := rest if kind == "mock" else file).is_file():
         raise UserError("there is no such file.", f"--env {name}", location=file)
     if tasks_file is None and (needs_tasks or kind == "mock"):
         raise UserError(
@@ -83,36 +96,65 @@ def environment(
             "tasks.jsonl",
             location="--env",
         )
-    given = {"tasks": tasks_file} if tasks_file else {}
-    tasks: Callable[[], Iterator[EnvironmentTask]]
+    files = {"tasks": tasks_file} if tasks_file else {}
     if kind == "mcp":
         named = Named(mcp_world.__file__, mcp_world.McpWorld.__name__, CLASS)
-        tasks = partial(mcp_tasks, rest, tasks_file) if tasks_file else partial(bare_server, rest)
-        return Environment(name, named, tasks, given)
+        return Environment(name, named, partial(_tasks, tasks_file, partial(_mcp, rest)), files)
+    files = {"tools" if kind == "mock" else "env": Path(file), **files}
     if kind == "mock":
-        assert tasks_file
-        tasks = partial(mock_tasks, read_tools_file(Path(rest)), tasks_file)
-        return Environment(name, None, tasks, {"tools": Path(rest), **given})
-    file, _, made_by = name.rpartition(":")
-    tasks = partial(read_tasks, tasks_file) if tasks_file else _bare_class
-    named = Named(file, made_by, CLASS)
-    return Environment(name, named, tasks, {"env": Path(file), **given}, users="class")
+        tools = read_tools_file(Path(rest))
+        return Environment(name, None, partial(_tasks, tasks_file, partial(_mock, tools)), files)
+    named = Named(file, class_name, CLASS)
+    return Environment(name, named, partial(_tasks, tasks_file, lambda task: task), files, "class")
 
 
-def _bare_class() -> Iterator[EnvironmentTask]:
-    yield EnvironmentTask("", (), {})
+def _tasks(
+    path: Path | None, complete: Callable[[EnvironmentTask], EnvironmentTask]
+) -> Iterator[EnvironmentTask]:
+    """Without a file, one in which nothing is asked. `complete`: as its kind of environment takes
+    it, or RowError.
+    """
+    if path is None:
+        return iter([complete(EnvironmentTask("", (), {}))])
+    return read_tasks(path, complete)
 
 
-def _is_class(name: str) -> bool:
-    file, _, made_by = name.rpartition(":")
-    return file.endswith(".py") and made_by.isidentifier()
+def _mcp(server: str, task: EnvironmentTask) -> EnvironmentTask:
+    """With the row that `McpWorld.reset` takes. Raises RowError."""
+    first = task.row.get("reset_calls", [])
+    if not isinstance(first, list):
+        raise RowError("E201", "reset_calls is not a list of calls")
+    return _with_row(task, server=server, reset_calls=wire(map(read_call, first)))
 
 
-def _bfcl(name: str, category: str, extra_tools: int | None) -> Environment:
-    """`extra_tools`: how many tools its tasks offer that their gold does not call; all if None."""
-    if category not in bfcl_tasks.CATEGORIES:
-        fix = nearest(category, bfcl_tasks.CATEGORIES, prefix="bfcl:")
-        raise UserError(f"BFCL has no dialogs '{category}'.", fix, location=f"--env {name}")
-    named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__, CLASS)
-    # they come with a package: the category, which is a setting, says which
-    return Environment(name, named, partial(bfcl_tasks.tasks, category, extra_tools), {}, "record")
+def _mock(tools: list[dict[str, Any]], task: EnvironmentTask) -> EnvironmentTask:
+    """With the row that `MockWorld.reset` takes. Raises RowError."""
+    world = task.row.get("world", "")
+    return _with_row(task, tools=tools, world=world if isinstance(world, str) else plain(world))
+
+
+def _with_row(task: EnvironmentTask, **columns: Any) -> EnvironmentTask:
+    """`columns`, with what the user says behind its first turn, and the right calls."""
+    turns = task.row.get("user_turns", [])
+    if not isinstance(turns, list) or not all(isinstance(turn, str) for turn in turns):
+        raise RowError("E201", "user_turns is not a list of texts")
+    if turns and task.user is not None:
+        raise RowError("E201", "a task has user_turns or a user, and not both")
+    gold = None if task.gold is None else wire(call for calls in task.gold for call in calls)
+    return task._replace(row={**columns, "user_turns": turns, "gold": gold})
+
+
+def read_tools_file(path: Path) -> list[dict[str, Any]]:
+    """A JSON list of tools."""
+    problem = ""
+    try:
+        tools = json.loads(utf8_text(path.read_bytes(), str(path)))
+        if isinstance(tools, list) and tools and all(isinstance(one, dict) for one in tools):
+            read_mock_tools(tools)
+            return tools
+        problem = "is not a list of tools"
+    except RowError as error:
+        problem = error.reason
+    except (OSError, ValueError, RecursionError) as error:
+        problem = f"cannot be read as JSON: {one_line(str(error))}"
+    raise UserError(f"{problem}.", TOOLS_EXAMPLE, location=str(path))

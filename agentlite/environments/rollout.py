@@ -290,15 +290,17 @@ class _Rollout:
         # the right calls of this turn of the user's that were not made in it; a user who says more
         # than was foreseen is still at the last turn
         turn = min(len(self.made), len(gold)) - 1
-        made = Counter(map(call_key, wire(chain.from_iterable(self.made[turn:]))))
+        calls = chain.from_iterable(self.made[turn:])
+        made = Counter(call_key(call.name, call.arguments) for call in calls)
         due = []
-        for call in wire(gold[turn]) if gold else ():
-            if made[call_key(call)]:
-                made[call_key(call)] -= 1
+        for call in gold[turn] if gold else ():
+            key = call_key(call.name, call.arguments)
+            if made[key]:
+                made[key] -= 1
             else:
                 due.append(call)
         shown = [*self.messages]
-        text = shown[places[-1]]["content"] + (HINT.format(plain(due)) if due else NO_HINT)
+        text = shown[places[-1]]["content"] + (HINT.format(plain(wire(due))) if due else NO_HINT)
         shown[places[-1]] = {"role": "user", "content": text}
         return shown
 

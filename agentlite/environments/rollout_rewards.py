@@ -12,7 +12,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, GoldCall, Parsed, gold_call
 from agentlite.data.formats.tool_calls import read_tools
 from agentlite.data.openai_messages import read_wire
-from agentlite.environments.gold_calls import call_key, wire
+from agentlite.environments.gold_calls import call_key
 from agentlite.environments.tasks import TaskRow
 from agentlite.environments.trajectories import LOST, ModelTurn, Trajectory
 from agentlite.scoring.rewards import (
@@ -177,7 +177,7 @@ def _repeated(steps: Sequence[TraceStep]) -> int:
     """How many of the calls are equal to an earlier one: another turn of the user's may well ask
     for the same again.
     """
-    return len(steps) - len({call_key(call) for call in wire(step.call for step in steps)})
+    return len(steps) - len({call_key(one.call.name, one.call.arguments) for one in steps})
 
 
 def _progress(one: Trajectory, task: TaskRow, attempt: Attempt) -> float:

@@ -81,18 +81,16 @@ def read_task_rows(folder: Path) -> dict[str, TaskRow]:
 
 
 def read_tasks(
-    path: Path, completed: Callable[[EnvironmentTask], EnvironmentTask] = lambda task: task
+    path: Path, complete: Callable[[EnvironmentTask], EnvironmentTask] = lambda task: task
 ) -> Iterator[EnvironmentTask]:
     """Rows as TRL has them: `prompt`, a text or messages; and columns of the environment's.
-    `completed`: the task as its kind of environment takes it, or RowError.
-
-    Raises UserError 2 with the line of one that cannot be read, 4 for a file without tasks.
+    `complete`: the task as its kind of environment takes it, or RowError.
     """
     for raw in read_raw(str(path), io.BytesIO()):
         if raw.error:
             raise UserError(f"{raw.error.reason}.", ROWS, location=raw.location)
         try:
-            yield completed(task_of(raw.value)._replace(place=raw.location))
+            yield complete(task_of(raw.value)._replace(place=raw.location))
         except RowError as error:
             raise UserError(f"{error.reason}.", SHAPE, location=raw.location) from error
 
@@ -103,42 +101,28 @@ def task_of(row: dict[str, Any]) -> EnvironmentTask:
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if not isinstance(messages, list):
         raise RowError("E201", "prompt is not a text or a list of messages")
-    name = row.get("id")
     first = tuple(map(_message, messages))
+    gold = None
+    if "gold" in row:
+        # [[{"name": ..., "arguments": {...}}, ...], ...]: the calls of each turn of the user's
+        turns = row["gold"]
+        if not isinstance(turns, list) or not all(isinstance(turn, list) for turn in turns):
+            reason = "gold is not a list with a list of calls for each turn of the user"
+            raise RowError("E201", reason)
+        gold = tuple(tuple(map(read_call, turn)) for turn in turns)
+    steps = row.get("optimal_steps")
+    if steps is not None and (type(steps) is not int or steps < 1):
+        raise RowError("E201", "optimal_steps is not a whole number above 0")
+    name = row.get("id")
     return EnvironmentTask(
         name if isinstance(name, str) and name else digest(canonical(row)),
         first,
         row,
-        _gold(row["gold"]) if "gold" in row else None,
+        gold,
         normal(" ".join(message.content for message in first if message.role == "user")),
         user=row.get("user"),
-        optimal_steps=_optimal_steps(row.get("optimal_steps")),
+        optimal_steps=steps,
     )
-
-
-def user_turns_of(task: EnvironmentTask) -> list[str]:
-    """What the user says behind its first turn, as the column `user_turns` has it. Raises RowError
-    E201.
-    """
-    turns = task.row.get("user_turns", [])
-    if not isinstance(turns, list) or not all(isinstance(one, str) for one in turns):
-        raise RowError("E201", "user_turns is not a list of texts")
-    if turns and task.user is not None:
-        raise RowError("E201", "a task has user_turns or a user, and not both")
-    return turns
-
-
-def _optimal_steps(value: object) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
-        return value
-    raise RowError("E201", "optimal_steps is not a whole number above 0")
-
-
-def _gold(value: Any) -> tuple[tuple[Call, ...], ...]:
-    """`[[{"name": ..., "arguments": {...}}, ...], ...]`: the calls of each turn of the user's."""
-    if not isinstance(value, list) or not all(isinstance(turn, list) for turn in value):
-        raise RowError("E201", "gold is not a list with a list of calls for each turn of the user")
-    return tuple(tuple(map(read_call, turn)) for turn in value)
 
 
 def _message(message: Any) -> Message:

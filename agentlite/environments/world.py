@@ -5,7 +5,6 @@ worlds never see each other, and one that hangs or dies costs its own rollout.
 """
 
 from collections.abc import Collection
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from agentlite.core.call_results import no_tool
@@ -68,14 +67,10 @@ class World:
     def __enter__(self) -> "World":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
+        """It may close what it has opened, unless what ended it was an error."""
         try:
-            if error is None and self.code.child is not None:
+            if kind is None and self.code.child is not None:
                 self.code.ask(self.named.function, ["close"])
         finally:
             self.code.stop()

@@ -14,7 +14,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.plain_words import misfit, utf8_text, wide_encoding
 from agentlite.data.formats import read_raw
 from agentlite.deploy.tool_results import read_toolbox
-from agentlite.environments.mock_tasks import read_tools_file
+from agentlite.environments.registry import read_tools_file
 from agentlite.rendering.protocols.prompt_template import read_templates
 from agentlite.scoring.grid_file import read_grid_file
 from agentlite.stages.eval.predictions_file import read_predictions_file

@@ -38,7 +38,7 @@ def test_the_right_calls_are_found_among_others(gold, others, order: random.Rand
     # without one of them, the share is less, unless another call was the same
     first, *less = made
     needed, left = (
-        sum(call_key(one) == call_key(first) for one in calls) for calls in (gold, less)
+        sum(call_key(**one) == call_key(**first) for one in calls) for calls in (gold, less)
     )
     missing = int(left < needed)
     assert gold_calls(gold, less)["gold_calls"] == pytest.approx(1 - missing / len(gold))

@@ -6,7 +6,7 @@ import pytest
 from support.mcp_servers import command, served
 
 from agentlite.environments.inside import LostWorldError
-from agentlite.environments.mcp_client import McpClient, _events, _lines
+from agentlite.environments.mcp_client import McpClient, _events
 
 pytestmark = pytest.mark.long  # a process for each server
 
@@ -95,4 +95,4 @@ def test_the_data_of_an_event_is_all_its_lines_however_they_are_cut(size):
         b': hello\r\nevent: message\r\ndata: {"a":\r\ndata:1}\r\n\r\n\n\ndata:  two\n\nid: 3\n\n'
     )
     pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
-    assert [*_events(_lines(pieces))] == [b'{"a":\n1}', b" two"]
+    assert [*_events(pieces)] == [b'{"a":\n1}', b" two"]

@@ -11,7 +11,7 @@ from support.samples import ROOT
 
 from agentlite.core.errors import UserError
 from agentlite.data.formats.tool_calls import read_tools
-from agentlite.environments.registry import environment
+from agentlite.environments.registry import environment, read_tools_file
 
 EXAMPLE = ROOT / "scripts/examples/openenv_world.py"
 SHOP = '''
@@ -98,3 +98,63 @@ def test_the_address_of_a_server_may_have_a_name_in_its_path(shop):
     assert [task.row["server"] for task in environment(name, shop / "tasks.jsonl").tasks()] == [
         "http://localhost:8000/@me/shop/mcp"
     ] * 2
+
+
+def the_task(folder, name, **columns):
+    (folder / "tasks.jsonl").write_text(json.dumps(columns) + "\n")
+    (task,) = environment(name, folder / "tasks.jsonl").tasks()
+    return task
+
+
+def test_a_world_on_a_server_gets_the_server_the_user_and_the_right_calls(tmp_path):
+    buy = {"name": "buy", "arguments": '{"item": "fig"}'}
+    read = {"name": "buy", "arguments": {"item": "fig"}}
+    columns = {"prompt": "A fig.", "user_turns": ["Two."], "gold": [[buy], [], [buy]]}
+    server = "mcp:python server.py"
+    task = the_task(tmp_path, server, **columns, reset_calls=[{"name": "open"}], level=3)
+    assert task.row == {
+        "server": "python server.py",
+        "user_turns": ["Two."],
+        "reset_calls": [{"name": "open", "arguments": {}}],
+        "gold": [read, read],
+    }
+    assert task.messages[0].content == "A fig." and len(task.gold) == 3
+    nothing = {"server": "python server.py", "user_turns": [], "reset_calls": [], "gold": None}
+    assert the_task(tmp_path, server, prompt="A fig.").row == nothing
+    (bare,) = environment(server, needs_tasks=False).tasks()
+    assert (bare.id, bare.messages, bare.row) == ("", (), nothing)
+
+
+def test_a_mock_world_gets_its_tools_what_holds_in_it_and_the_right_calls(tmp_path):
+    tools = [{"type": "function", "function": {"name": "buy"}}]
+    (tmp_path / "tools.json").write_text(json.dumps(tools))
+    name = f"mock:{tmp_path / 'tools.json'}"
+    call = {"name": "buy", "arguments": {"item": "fig"}}
+    columns = {"prompt": "A fig.", "user_turns": ["Two."], "gold": [[call], [call]]}
+    task = the_task(tmp_path, name, **columns, world={"figs": 2}, other=1)
+    assert task.row == {
+        "tools": tools,
+        "world": '{"figs": 2}',
+        "user_turns": ["Two."],
+        "gold": [call, call],
+    }
+    bare = the_task(tmp_path, name, prompt="A fig.", world="No figs.", user={"goal": "a"})
+    assert bare.row == {"tools": tools, "world": "No figs.", "user_turns": [], "gold": None}
+    assert bare.user == {"goal": "a"}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("[]", "is not a list of tools"),
+        ("[1]", "is not a list of tools"),
+        ('[{"type": "function", "function": {}}]', "a tool without a name"),
+    ],
+)
+def test_a_file_of_tools_that_cannot_be_used_is_refused(tmp_path, content, problem):
+    path = tmp_path / "tools.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=problem) as found:
+        read_tools_file(path)
+    assert found.value.exit_code == 2 and found.value.location == str(path)

@@ -270,5 +270,4 @@ def _ascii_share(text: str) -> float:
 
 
 def _key(call: Call) -> str:
-    [key] = map(call_key, wire([call]))
-    return key
+    return call_key(call.name, call.arguments)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.core.records import Call, Tool, canonical, digest
-from agentlite.environments.gold_calls import call_key, wire
+from agentlite.environments.gold_calls import call_key
 from agentlite.environments.making.values import KnownValue, arguments, from_outputs, known, outputs
 from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
@@ -204,5 +204,4 @@ def _scalars(read: Any) -> Iterator[bool]:
 
 
 def _key(call: Call) -> str:
-    [key] = map(call_key, wire([call]))
-    return key
+    return call_key(call.name, call.arguments)
