@@ -1,10 +1,9 @@
 """An ablation's table.json -> rows for a screen and both reports, and the differences to draw."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from agentlite.report import charts, tables
-from agentlite.report.read_run import Json, ReportedStage, WorkspaceRun
+from agentlite.report.read_run import Json, WorkspaceRun
 from agentlite.scoring.metrics.model_metrics import HEADLINE
 
 
@@ -21,17 +20,23 @@ class ReportedAblation(NamedTuple):
         return f"{self.name}: {cells} cells by {self.table['by']} on {self.table['split']}"
 
 
+class MetricGains(NamedTuple):
+    """The differences of all cells over the first in one metric, on one scale around zero."""
+
+    metric: str
+    first: str
+    rows: list[tuple[str, Json | None]]
+    scale: tuple[float, float]
+
+
 def ablations(run: WorkspaceRun) -> list[ReportedAblation]:
     """Those whose files are as they were left."""
+    stages = [stage for stage in run.stages if stage.plan.command == "ablate"]
     return [
         ReportedAblation(stage.name, table, stage.json("costs.json"))
-        for stage in run.stages
-        if (table := _table(stage))
+        for stage in stages
+        if (table := stage.json("table.json"))
     ]
-
-
-def _table(stage: ReportedStage) -> Json:
-    return stage.json("table.json") if stage.plan.command == "ablate" else {}
 
 
 def rows(table: Json, costs: Json, *, differs: bool = True) -> list[list[str]]:
@@ -43,16 +48,27 @@ def rows(table: Json, costs: Json, *, differs: bool = True) -> list[list[str]]:
     head = ["cell", *(["what differs"] if differs else [])]
     head += [words(metric) for metric in metrics]
     head += [f"{words(metric)}, points over {first}" for metric in metrics]
-    body = [
-        [
-            cell["name"],
-            *([cell["differs"] or "the first"] if differs else []),
-            *_figures(cell, metrics),
-            *(_gain(cell, metric, first) for metric in metrics),
-            *_costs(costs.get(cell["name"])),
-        ]
-        for cell in [*([table["start"]] if table["start"] else []), *table["cells"]]
-    ]
+    body = []
+    for cell in [*([table["start"]] if table["start"] else []), *table["cells"]]:
+        row = [cell["name"], *([cell["differs"] or "the first"] if differs else [])]
+        if cell["figures"]:
+            row += [tables.share(cell["figures"].get(metric)) for metric in metrics]
+        else:
+            same = f"as {cell['note']}" if cell["state"] == "same" else cell["state"]
+            row += [same, *[tables.ABSENT for _ in metrics[1:]]]
+        for metric in metrics:
+            gain = cell["differences"].get(metric)
+            beyond = ", beyond noise" if gain and gain["beyond_noise"] else ""
+            row.append(
+                f"{100 * gain['mean']:+.1f} {tables.reach(gain)}{beyond}" if gain else tables.ABSENT
+            )
+        if cost := costs.get(cell["name"]):
+            seconds = cost["seconds"]
+            row.append(f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s")
+            row.append(f"{cost['gib']}")
+        else:
+            row += [tables.ABSENT, tables.ABSENT]
+        body.append(row)
     return [[*head, "time", "GiB"], *body]
 
 
@@ -74,50 +90,14 @@ def notes(table: Json) -> list[str]:
     return [f"{'; '.join(names)}: {reason}." for reason, names in alike.items()]
 
 
-def state(cell: Json) -> str:
-    """What stands in the place of figures: `as default`, `failed`."""
-    return f"as {cell['note']}" if cell["state"] == "same" else str(cell["state"])
-
-
-def _figures(cell: Json, metrics: Sequence[str]) -> list[str]:
-    if cell["figures"]:
-        return [tables.share(cell["figures"].get(metric)) for metric in metrics]
-    return [state(cell), *[tables.ABSENT for _ in metrics[1:]]]
-
-
-def _gain(cell: Json, metric: str, first: str) -> str:
-    found = cell["differences"].get(metric)
-    if not found:
-        return tables.ABSENT
-    beyond = ", beyond noise" if found["beyond_noise"] else ""
-    return f"{100 * found['mean']:+.1f} {tables.reach(found)}{beyond}"
-
-
-def _costs(cost: Json | None) -> list[str]:
-    if not cost:
-        return [tables.ABSENT, tables.ABSENT]
-    minutes = cost["seconds"] / 60
-    return [f"{minutes:.0f} min" if minutes >= 2 else f"{cost['seconds']:.0f} s", f"{cost['gib']}"]
-
-
-class MetricGains(NamedTuple):
-    """The differences of all cells over the first in one metric, on one scale around zero."""
-
-    metric: str
-    first: str
-    rows: list[tuple[str, Json | None]]
-    scale: tuple[float, float]
-
-
 def gains(table: Json) -> list[MetricGains]:
     """For each metric, a row per cell but the first; None where it was not measured."""
     first, *others = table["cells"]
     cells = [*([table["start"]] if table["start"] else []), *others]
     every = []
     for metric in table["metrics"]:
-        found = [(cell["name"], cell["differences"].get(metric)) for cell in cells]
-        measured = [difference for _, difference in found if difference]
-        if measured:
+        differences = [(cell["name"], cell["differences"].get(metric)) for cell in cells]
+        if measured := [difference for _, difference in differences if difference]:
             scale = charts.scale(measured, around_zero=True)
-            every.append(MetricGains(metric, first["name"], found, scale))
+            every.append(MetricGains(metric, first["name"], differences, scale))
     return every

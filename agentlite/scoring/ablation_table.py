@@ -12,10 +12,11 @@ from agentlite.scoring.metrics.summarize import WHOLE, Scores, differences_of
 CellState = Literal["done", "same", "failed"]
 
 
-class CellRow(Struct, frozen=True, kw_only=True):
-    """A cell of the grid. `differs`: the settings in which it differs from the first cell; `note`:
-    of a cell that is not done, the reason, and of one that is the same as another, that one's name;
-    `command`: the command that failed. `figures` and `differences` (over the first cell) by metric.
+class CellResult(Struct, frozen=True):
+    """How a cell ended, before the cells are compared. `differs`: the settings in which it differs
+    from the first cell; `note`: of a failed one the reason, and of one that is the same as another
+    that one's name; `command`: the command that failed. `figures` and `scores` of a cell that was
+    evaluated.
     """
 
     name: str
@@ -23,13 +24,25 @@ class CellRow(Struct, frozen=True, kw_only=True):
     state: CellState
     note: str = ""
     command: str = ""
-    figures: dict[str, Summary] = {}
-    differences: dict[str, ModelDifference] = {}
+    figures: Mapping[str, Summary] = {}
+    scores: Scores = {}
+
+
+class CellRow(Struct, frozen=True, kw_only=True):
+    """A cell in table.json, with what it has over the first one, by metric."""
+
+    name: str
+    differs: str
+    state: CellState
+    note: str
+    command: str
+    figures: dict[str, Summary]
+    differences: dict[str, ModelDifference]
 
 
 class AblationTable(Struct, frozen=True, kw_only=True):
-    """table.json. `start`: the model that the cells started from, or None where it was not
-    measured; `metric`: the one that the verdict is about; `prompts`: those that all cells answered.
+    """table.json. `start`: the model that the cells started from; `metric`: the one that the
+    verdict is about; `prompts`: those that all cells answered.
     """
 
     by: str
@@ -37,66 +50,45 @@ class AblationTable(Struct, frozen=True, kw_only=True):
     prompts: int
     metric: str
     metrics: list[str]
-    start: CellRow | None
+    start: CellRow
     cells: list[CellRow]
     verdict: list[str]
 
 
-class CellResult(Struct, frozen=True, kw_only=True):
-    """How a cell ended, before the cells are compared. `figures` and `scores` of a cell that
-    was evaluated.
-    """
-
-    state: CellState
-    note: str = ""
-    command: str = ""
-    figures: Mapping[str, Summary] = {}
-    scores: Scores = {}
-
-
 def ablation_table(
-    by: str,
-    split: str,
-    metric: str,
-    differs: Mapping[str, str],
-    results: Mapping[str, CellResult],
-    start: tuple[str, CellResult] | None,
-    seed: int,
+    by: str, split: str, metric: str, start: CellResult, results: Sequence[CellResult], seed: int
 ) -> AblationTable:
-    """`differs` and `results` by the name of the cell, in the order of the grid. A cell
-    that is the same as another one takes its figures, and adds no comparison.
+    """`results` in the order of the grid. A cell that is the same as another one takes its figures,
+    and adds no comparison.
     """
     metrics = list(dict.fromkeys([*HEADLINE, metric]))
-    every = {**({start[0]: start[1]} if start else {}), **results}
-    scored = {name: one.scores for name, one in every.items() if one.state == "done"}
-    first = next(iter(results))
+    by_name = {result.name: result for result in (start, *results)}
+    scored = {name: result.scores for name, result in by_name.items() if result.state == "done"}
+    first = results[0].name
     pairs = [(first, name) for name in scored if name != first] if first in scored else []
-    found = differences_of(pairs, scored, seed, metrics)
+    differences = differences_of(pairs, scored, seed, metrics)
 
-    def row(name: str, words: str) -> CellRow:
-        one = every[name]
-        of = one.note if one.state == "same" else name
-        shown = every[of].figures if of in scored else {}
+    def row(result: CellResult) -> CellRow:
+        of = by_name[result.note] if result.state == "same" else result
         return CellRow(
-            name=name,
-            differs=words,
-            state=one.state,
-            note=one.note,
-            command=one.command,
-            figures={key: shown[key] for key in metrics if key in shown},
-            differences={this.metric: this for this in found if this.second == of},
+            name=result.name,
+            differs=result.differs,
+            state=result.state,
+            note=result.note,
+            command=result.command,
+            figures={name: of.figures[name] for name in metrics if name in of.figures},
+            differences={one.metric: one for one in differences if one.second == of.name},
         )
 
     common = set.intersection(*map(set, scored.values())) if scored else set()
-    cells = [row(name, words) for name, words in differs.items()]
-    measured = [name for name in metrics if any(name in cell.figures for cell in cells)]
+    cells = list(map(row, results))
     return AblationTable(
         by=by,
         split=split,
         prompts=sum(step.turn != WHOLE for step in common),
         metric=metric,
-        metrics=measured,
-        start=row(start[0], "the model that the cells start from") if start else None,
+        metrics=[name for name in metrics if any(name in cell.figures for cell in cells)],
+        start=row(start),
         cells=cells,
         verdict=verdict(cells, metric),
     )
@@ -107,43 +99,36 @@ def verdict(cells: Sequence[CellRow], metric: str) -> list[str]:
     which were not measured.
     """
     first, *others = cells
-    done = [cell for cell in others if metric in cell.differences and cell.state == "done"]
-    done.sort(key=lambda cell: -cell.differences[metric].mean)
-    better = [cell for cell in done if _beyond(cell, metric) and _gain(cell, metric) > 0]
-    worse = [cell for cell in done[::-1] if _beyond(cell, metric) and _gain(cell, metric) < 0]
+    gains = [
+        (cell.name, cell.differences[metric])
+        for cell in others
+        if metric in cell.differences and cell.state == "done"
+    ]
+    gains.sort(key=lambda gain: -gain[1].mean)
+    beyond = [gain for gain in gains if gain[1].beyond_noise]
+    better = [gain for gain in beyond if gain[1].mean > 0]
+    worse = [gain for gain in beyond[::-1] if gain[1].mean < 0]
     sentences = []
-    if not done:
+    if not gains:
         sentences.append(f"No cell can be compared with the first, {first.name}.")
     elif better:
-        sentences.append(
-            f"Better than {first.name} beyond noise ({metric}): {_listed(better, metric)}."
-        )
+        sentences.append(f"Better than {first.name} beyond noise ({metric}): {_listed(better)}.")
     else:
-        higher = _gain(done[0], metric) > 0
-        best = f"the highest is {_listed(done[:1], metric)}" if higher else "none is higher at all"
+        is_higher = gains[0][1].mean > 0
+        best = f"the highest is {_listed(gains[:1])}" if is_higher else "none is higher at all"
         sentences.append(f"No cell is better than {first.name} beyond noise ({metric}); {best}.")
     if worse:
-        sentences.append(f"Worse beyond noise: {_listed(worse, metric)}.")
+        sentences.append(f"Worse beyond noise: {_listed(worse)}.")
     if failed := sum(cell.state == "failed" for cell in cells):
         sentences.append(f"{failed} {'cell' if failed == 1 else 'cells'} failed.")
     return sentences
 
 
-def _gain(cell: CellRow, metric: str) -> float:
-    return cell.differences[metric].mean
-
-
-def _beyond(cell: CellRow, metric: str) -> bool:
-    return cell.differences[metric].beyond_noise
-
-
-def _listed(cells: Sequence[CellRow], metric: str) -> str:
-    """The first three, with their gains in points."""
+def _listed(gains: Sequence[tuple[str, ModelDifference]]) -> str:
+    """The first three cells, with their gains in points."""
     named = [
-        f"{cell.name} ({100 * found.mean:+.1f} points [{100 * found.low:+.1f}, "
-        f"{100 * found.high:+.1f}])"
-        for cell in cells[:3]
-        for found in [cell.differences[metric]]
+        f"{name} ({100 * gain.mean:+.1f} points [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}])"
+        for name, gain in gains[:3]
     ]
-    more = [f"{len(cells) - 3} more"] if len(cells) > 3 else []
+    more = [f"{len(gains) - 3} more"] if len(gains) > 3 else []
     return ", ".join([*named, *more])

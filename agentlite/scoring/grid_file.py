@@ -1,13 +1,15 @@
 """A grid file -> its reward weightings and the settings to cross: for `pairs` and `ablate`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from agentlite.config import resolve
 from agentlite.config.yaml_errors import yaml_error
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import plain
+from agentlite.scoring.rewards import settle_weights
 
 SECTIONS = ("by", "weights", "settings")
 CROSSED = "Write each as `command.setting: [value, value]`, such as `grpo.beta: [0.05, 0.1]`."
@@ -19,117 +21,127 @@ EXAMPLE = """A grid maps settings to lists of values, or names of weightings to 
   settings:
     dpo.beta: [0.05, 0.1]"""
 
+# changed weights and the names of user functions -> every weight
+Settle = Callable[[Mapping[str, float], Iterable[str]], dict[str, float]]
+
 
 class GridFile(NamedTuple):
-    """`weights`: weightings by name, as they are written; a name may be there twice. `settings`:
-    the values of each setting, by `command.setting`. `by`: the stage that trains; "" if the file
-    does not say.
+    """`weights`: weightings by name, as they are written; in a list, two may have one name.
+    `settings`: the values of each setting, by `command.setting`. `by`: the stage that trains; "" if
+    the file does not say.
     """
 
+    path: Path
     weights: list[tuple[str, dict[str, Any] | None]]
     settings: Mapping[str, list[Any]] = MappingProxyType({})
     by: str = ""
 
+    def weightings(
+        self, user_functions: Iterable[str] = (), settle: Settle = settle_weights
+    ) -> dict[str, dict[str, float]]:
+        """Each weighting with every weight, by name. `user_functions`: components that are not
+        built in; `settle`: fills a weighting up with the defaults.
+        """
+        user_functions = list(user_functions)
+        settled: dict[str, dict[str, float]] = {}
+        for name, weights in self.weights:
+            location = f"{self.path}, {name}"
+            if name in settled:
+                raise UserError(
+                    "appears twice.", "Give each weighting its own name.", location=location
+                )
+            try:
+                changed = {str(key): _number(key, value) for key, value in (weights or {}).items()}
+                settled[name] = settle(changed, user_functions)
+            except UserError as error:
+                locations = filter(None, (location, error.location))
+                raise UserError(error.problem, error.fix, location=": ".join(locations)) from error
+        return settled
+
+
+def read_weightings(
+    grid: Sequence[str], user_functions: Iterable[str] = (), settle: Settle = settle_weights
+) -> dict[str, dict[str, float]]:
+    """By name: the weightings of files, and those written out as `exact=1,efficiency=0`."""
+    user_functions = list(user_functions)
+    by_name: dict[str, dict[str, float]] = {}
+    for given in grid:
+        if "=" in given:
+            new = {given: settle(resolve.parse_weights(given, given), user_functions)}
+        else:
+            path = resolve.find_file(given)
+            new = read_grid_file(path).weightings(user_functions, settle)
+            if not new:
+                raise UserError("holds no weighting.", HOW, location=str(path))
+        for name in by_name.keys() & new.keys():
+            raise UserError(
+                f"'{name}' appears twice.", "Give each weighting its own name.", location=given
+            )
+        by_name |= new
+    return by_name
+
 
 def read_grid_file(path: Path) -> GridFile:
     """A file of weightings alone (a mapping name -> weights, or a list), or one with the sections
-    `by`, `weights` and `settings`. Raises UserError 2 with file and place.
+    `by`, `weights` and `settings`.
     """
     import yaml
 
     from agentlite.config import strict_yaml
 
     try:
-        loader = strict_yaml.read(path)
-        node = loader.get_single_node()
-        if _has_sections(node):
-            parts = {key.value: value for key, value in node.value}
-            _refuse_unknown([key.value for key, _ in node.value], path)
-            weights = parts.get("weights")
-            by, settings = (
-                loader.construct_document(parts[name]) if name in parts else None
-                for name in ("by", "settings")
-            )
-            return GridFile(
-                _entries(loader, weights, path) if weights and not _is_empty(weights) else [],
-                _crossed(settings, path),
-                str(by or ""),
-            )
-        return GridFile(_entries(loader, node, path) if node and not _is_empty(node) else [])
+        content = strict_yaml.read(path).get_single_data()
     except OSError as error:
         raise UserError(f"cannot read the grid: {error.strerror}.", location=str(path)) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise yaml_error(path, error) from error
+    if not _has_sections(content):
+        return GridFile(path, _entries(content, path))
+    for name in content.keys() - {*SECTIONS}:
+        raise UserError(
+            "is not a section of a grid.",
+            nearest(str(name), SECTIONS),
+            location=f"{path}, {name}",
+        )
+    weights = _entries(content.get("weights"), path)
+    settings = _crossed(content.get("settings"), path)
+    return GridFile(path, weights, settings, str(content.get("by") or ""))
 
 
-def _is_empty(node: Any) -> bool:
-    """Whether nothing stands there, or comments alone."""
-    return getattr(node, "tag", "") == "tag:yaml.org,2002:null"
-
-
-def _has_sections(node: Any) -> bool:
+def _has_sections(content: Any) -> bool:
     """Whether the names at the top are sections. `weights` alone is one if it holds mappings: with
     numbers in it, it is a weighting that is called so."""
-    import yaml
-
-    if not isinstance(node, yaml.MappingNode):
+    if not isinstance(content, dict):
         return False
-    parts = {str(key.value): value for key, value in node.value}
-    if {"by", "settings"} & parts.keys():
+    if {"by", "settings"} & content.keys():
         return True
-    inside = parts.get("weights")
-    if isinstance(inside, yaml.SequenceNode) or (len(parts) == 1 and _is_empty(inside)):
-        return True
-    return isinstance(inside, yaml.MappingNode) and any(
-        isinstance(value, yaml.MappingNode) for _, value in inside.value
-    )
+    inside = content.get("weights")
+    if isinstance(inside, dict):
+        return any(isinstance(value, dict) for value in inside.values())
+    return isinstance(inside, list) or content == {"weights": None}
 
 
-def _refuse_unknown(names: list[str], path: Path) -> None:
-    for name in names:
-        if name not in SECTIONS or names.count(name) > 1:
-            problem = "is defined twice." if name in SECTIONS else "is not a section of a grid."
-            fix = "" if name in SECTIONS else nearest(name, SECTIONS)
-            raise UserError(problem, fix, location=f"{path}, {name}")
-
-
-def _entries(loader: Any, node: Any, path: Path) -> list[tuple[str, dict[str, Any] | None]]:
-    """Weightings with their names. YAML, read as a mapping, would drop the first of two that have
-    the same name.
-    """
-    import yaml
-
-    if isinstance(node, yaml.MappingNode):
-        entries = [
-            [loader.construct_object(half, deep=True) for half in entry] for entry in node.value
-        ]
-        for name, weights in entries:
-            _refuse_other(name, weights, path)
-        return [(str(name), weights) for name, weights in entries]
-    listed = loader.construct_document(node)
-    for one in listed if isinstance(listed, list) else [listed]:
-        if not isinstance(one, dict | None):
-            problem = f"holds {plain(one)[:SHOWN]} in place of a weighting."
+def _entries(content: Any, path: Path) -> list[tuple[str, dict[str, Any] | None]]:
+    """Weightings with their names; those of a list are called after the weights they change."""
+    if content is None:
+        return []
+    if isinstance(content, dict):
+        for name, weights in content.items():
+            if not isinstance(weights, dict | None):
+                raise UserError(
+                    f"{plain(weights)[:SHOWN]} is not a mapping of components to weights.",
+                    HOW,
+                    location=f"{path}, {name}",
+                )
+        return [(str(name), weights) for name, weights in content.items()]
+    entries = []
+    for weights in content if isinstance(content, list) else [content]:
+        if not isinstance(weights, dict | None):
+            problem = f"holds {plain(weights)[:SHOWN]} in place of a weighting."
             raise UserError(problem, EXAMPLE, location=str(path))
-    return [(_name(weights), weights) for weights in listed]
-
-
-def _refuse_other(name: object, weights: object, path: Path) -> None:
-    """Raises UserError 2 for an entry at the place of a weighting that is none."""
-    if isinstance(weights, dict | None):
-        return
-    location = f"{path}, {name}"
-    problem = f"{plain(weights)[:SHOWN]} is not a mapping of components to weights."
-    raise UserError(problem, HOW, location=location)
-
-
-def _name(weights: object) -> str:
-    """The weights that it changes: `tool_accuracy=0.5,efficiency=0`."""
-    if isinstance(weights, dict):
-        return (
-            ",".join(f"{component}={weight}" for component, weight in weights.items()) or "defaults"
-        )
-    return "defaults" if weights is None else str(weights)
+        changed = [f"{component}={weight}" for component, weight in (weights or {}).items()]
+        entries.append((",".join(changed) or "defaults", weights))
+    return entries
 
 
 def _crossed(settings: object, path: Path) -> dict[str, list[Any]]:
@@ -142,6 +154,16 @@ def _crossed(settings: object, path: Path) -> dict[str, list[Any]]:
         if not all(str(name).partition(".")[::2]):
             raise UserError("does not name a command and a setting.", CROSSED, location=location)
         crossed[str(name)] = values if isinstance(values, list) else [values]
-        if not values and isinstance(values, list):
+        if not crossed[str(name)]:
             raise UserError("has no value.", CROSSED, location=location)
     return crossed
+
+
+def _number(component: object, weight: Any) -> float:
+    """Also of text: to YAML, -.3 is a text."""
+    try:
+        return float("" if isinstance(weight, bool) else weight)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"{component} is {weight!r}, which is not a number.", "Write it as `efficiency: 0.3`."
+        ) from None

@@ -1,18 +1,15 @@
 """Many weightings of the same candidates side by side, and what their components tell."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from math import sqrt
 from operator import mul
-from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from agentlite.core.errors import UserError
 from agentlite.core.records import Step
-from agentlite.scoring.grid_file import HOW, GridFile, read_grid_file
 from agentlite.scoring.preference_pairs import (
     UNIT,
     PairChoice,
@@ -24,16 +21,13 @@ from agentlite.scoring.preference_pairs import (
     count_reasons,
     prepare,
 )
-from agentlite.scoring.rewards import settle_weights
 
 TOGETHER = 0.95  # |r| from which two components measure the same
 FEW = 30  # candidates below which a correlation tells nothing
 SITUATIONS = {"expected": "where a call is expected", "not_expected": "where no call is expected"}
-NOT_DONE = {"calling": "none called", "abstaining": "none abstained"}
+WITHOUT_THE_OTHER = {"calling": "none abstained", "abstaining": "none called"}
 
 Choices = Sequence[PairChoice | Reason]
-# changed weights and the names of user functions -> every weight
-Settle = Callable[[Mapping[str, float], Iterable[str]], dict[str, float]]
 
 
 class WeightingRow(Struct, frozen=True, kw_only=True):
@@ -81,24 +75,16 @@ class MeanTotal(Struct, frozen=True):
     count: int
 
 
-class TotalsByDecision(Struct, frozen=True):
-    """The mean total of the candidates that call and of those that do not; None without any."""
-
-    calling: MeanTotal | None
-    abstaining: MeanTotal | None
-
-
-class CallingReport(Struct, frozen=True):
-    """Calling against abstaining, where a call is expected and where none is."""
-
-    expected: TotalsByDecision
-    not_expected: TotalsByDecision
+# the mean total of the candidates that are `calling` and of those `abstaining`; None without any
+TotalsByDecision = Mapping[str, MeanTotal | None]
 
 
 class ComponentsReport(Struct, frozen=True, kw_only=True):
     """What the components of the sampled candidates tell; the gold is left out.
 
     `constant`: the components that never differ within a step: their weights have no effect.
+    `abstaining`: calling against abstaining, where a call is `expected` and where it is
+    `not_expected`.
     """
 
     steps: int
@@ -106,7 +92,7 @@ class ComponentsReport(Struct, frozen=True, kw_only=True):
     components: dict[str, ComponentFigures]
     constant: list[str]
     together: list[Correlated]
-    abstaining: CallingReport
+    abstaining: dict[str, TotalsByDecision]
 
 
 def compare_weightings(
@@ -229,45 +215,41 @@ def _together(deviations: Mapping[str, Sequence[float]]) -> list[Correlated]:
 
 def _abstaining(
     prepared: PreparedSteps, totals: Sequence[int], expected: Mapping[Step, bool]
-) -> CallingReport:
-    earned: dict[str, dict[str, list[float]]] = {
-        kind: {"calling": [], "abstaining": []} for kind in SITUATIONS
+) -> dict[str, TotalsByDecision]:
+    totals_of: dict[str, dict[str, list[float]]] = {
+        situation: {"calling": [], "abstaining": []} for situation in SITUATIONS
     }
-    for one in (
-        one for step in prepared.steps for one in step.sampled if one.candidate.step in expected
-    ):
-        score, is_expected = prepared.scores[one.scores], expected[one.candidate.step]
+    for entry in (entry for step in prepared.steps for entry in step.sampled):
+        if (is_expected := expected.get(entry.candidate.step)) is None:
+            continue
+        score = prepared.scores[entry.scores]
         called = not score["missed_call"] if is_expected else score["wrong_tool"] > 0
-        by_decision = earned["expected" if is_expected else "not_expected"]
-        by_decision["calling" if called else "abstaining"].append(totals[one.scores] / UNIT)
-    by_situation = {
-        kind: TotalsByDecision(
-            **{
-                decision: MeanTotal(fmean(values), len(values)) if values else None
-                for decision, values in by_decision.items()
-            }
-        )
-        for kind, by_decision in earned.items()
+        by_decision = totals_of["expected" if is_expected else "not_expected"]
+        by_decision["calling" if called else "abstaining"].append(totals[entry.scores] / UNIT)
+    return {
+        situation: {
+            decision: MeanTotal(fmean(values), len(values)) if values else None
+            for decision, values in by_decision.items()
+        }
+        for situation, by_decision in totals_of.items()
     }
-    return CallingReport(**by_situation)
 
 
 def sentences(report: ComponentsReport) -> list[str]:
     """A report for a terminal, in at most three sentences: components that say the same, those that
     decide nothing, and what calling earns. Components without a weight are left to the JSON.
     """
-    weighed = {name: component for name, component in report.components.items() if component.weight}
+    weighed = [name for name, component in report.components.items() if component.weight]
     constant = [name for name in report.constant if name in weighed]
-    everywhere = [name for name in constant if not weighed[name].std]
-    within = [name for name in constant if weighed[name].std]
-    calling = [
-        *_calling("expected", report.abstaining.expected),
-        *_calling("not_expected", report.abstaining.not_expected),
-    ]
+    calling = [_calling(*situation) for situation in report.abstaining.items()]
+    text = "; ".join(filter(None, calling))
     return [
-        *_moving(report, [*weighed]),
-        *_deciding_nothing(everywhere, within),
-        *([f"{text[0].upper()}{text[1:]}." for text in ["; ".join(calling)]] if calling else []),
+        *_moving(report, weighed),
+        *_deciding_nothing(
+            [name for name in constant if not report.components[name].std],
+            [name for name in constant if report.components[name].std],
+        ),
+        *([f"{text[0].upper()}{text[1:]}."] if text else []),
     ]
 
 
@@ -305,65 +287,15 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _calling(situation: str, totals: TotalsByDecision) -> list[str]:
-    """What calling earns against abstaining, the right one first; [] if there are no such steps."""
-    order = [("calling", totals.calling), ("abstaining", totals.abstaining)]
-    if situation == "not_expected":
-        order.reverse()
-    measured = [(decision, figure) for decision, figure in order if figure]
+def _calling(situation: str, totals: TotalsByDecision) -> str:
+    """What calling earns against abstaining, the right one first; "" without such steps."""
+    order = ["calling", "abstaining"] if situation == "expected" else ["abstaining", "calling"]
+    measured = [(decision, total) for decision in order if (total := totals[decision])]
     if not measured:
-        return []
+        return ""
     (decision, first), *second = measured
     text = f"{SITUATIONS[situation]}, {decision} earns {first.mean:.2f} on average"
     text += f" (n = {first.count})"
-    for other, figure in second:
-        return [f"{text} and {other} {figure.mean:.2f} (n = {figure.count})"]
-    return [f"{text}, and {next(words for name, words in NOT_DONE.items() if name != decision)}"]
-
-
-def read_grid(
-    path: Path, user_functions: Iterable[str] = (), settle: Settle = settle_weights
-) -> dict[str, dict[str, float]]:
-    """The weightings of a grid file with every weight, as settled_weightings has them."""
-    grid = settled_weightings(read_grid_file(path), path, user_functions, settle)
-    if not grid:
-        raise UserError("holds no weighting.", HOW, location=str(path))
-    return grid
-
-
-def settled_weightings(
-    file: GridFile,
-    path: Path,
-    user_functions: Iterable[str] = (),
-    settle: Settle = settle_weights,
-) -> dict[str, dict[str, float]]:
-    """By name, each weighting with every weight.
-
-    `user_functions`: components that are not built in. `settle`: fills a weighting up with the
-    defaults. Raises UserError 2 with file and name.
-    """
-    user_functions = list(user_functions)
-    grid: dict[str, dict[str, float]] = {}
-    for name, weights in file.weights:
-        location = f"{path}, {name}"
-        if name in grid:
-            raise UserError(
-                "appears twice.", "Give each weighting its own name.", location=location
-            )
-        try:
-            changed = {str(key): _number(key, weight) for key, weight in (weights or {}).items()}
-            grid[name] = settle(changed, user_functions)
-        except UserError as error:
-            locations = filter(None, (location, error.location))
-            raise UserError(error.problem, error.fix, location=": ".join(locations)) from error
-    return grid
-
-
-def _number(component: object, weight: Any) -> float:
-    """Also of text: to YAML, -.3 is a text."""
-    try:
-        return float("" if isinstance(weight, bool) else weight)
-    except (TypeError, ValueError):
-        raise UserError(
-            f"{component} is {weight!r}, which is not a number.", "Write it as `efficiency: 0.3`."
-        ) from None
+    for other, total in second:
+        return f"{text} and {other} {total.mean:.2f} (n = {total.count})"
+    return f"{text}, and {WITHOUT_THE_OTHER[decision]}"

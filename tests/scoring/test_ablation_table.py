@@ -1,6 +1,7 @@
 """The table of an ablation: what it compares, and what its verdict says."""
 
 import pytest
+from msgspec.structs import replace
 
 from agentlite.core.records import Step
 from agentlite.scoring.ablation_table import AblationTable, CellResult, ablation_table
@@ -13,12 +14,13 @@ def cell(right: int, of: int = 100) -> CellResult:
     """Answers the first `right` questions rightly."""
     values = [float(number < right) for number in range(of)]
     scores = {Step(f"r{number}", 1): {METRIC: value} for number, value in enumerate(values)}
-    return CellResult(state="done", figures={METRIC: summary(values, 0)}, scores=scores)
+    return CellResult("", "beta", "done", figures={METRIC: summary(values, 0)}, scores=scores)
 
 
 def made(**results: CellResult) -> AblationTable:
-    words = dict.fromkeys(results, "beta")
-    return ablation_table("dpo", "test", METRIC, words, results, ("sft (start)", cell(40)), 0)
+    cells = [replace(result, name=name) for name, result in results.items()]
+    start = replace(cell(40), name="sft (start)")
+    return ablation_table("dpo", "test", METRIC, start, cells, 0)
 
 
 def test_equal_cells_are_not_called_different() -> None:
@@ -30,8 +32,8 @@ def test_equal_cells_are_not_called_different() -> None:
 
 
 def test_the_verdict_names_better_and_worse_cells_and_those_without_figures() -> None:
-    failed = CellResult(state="failed", note="diverged")
-    waiting = CellResult(state="failed", note="killed")
+    failed = CellResult("", "beta", "failed", note="diverged")
+    waiting = CellResult("", "beta", "failed", note="killed")
     table = made(first=cell(50), good=cell(80), bad=cell(20), torn=failed, late=waiting)
     assert len(table.verdict) == 3
     assert table.verdict[0].startswith("Better than first beyond noise (exact_call): good (+30.0")
@@ -49,7 +51,7 @@ def test_the_p_of_all_cells_are_corrected_together() -> None:
 
 
 def test_a_cell_that_is_the_same_as_another_takes_its_figures_and_adds_no_comparison() -> None:
-    twin = CellResult(state="same", note="good")
+    twin = CellResult("", "beta", "same", note="good")
     table = made(first=cell(50), good=cell(57), twin=twin)
     assert table.cells[2].figures == table.cells[1].figures
     assert table.cells[2].differences == table.cells[1].differences
@@ -57,16 +59,13 @@ def test_a_cell_that_is_the_same_as_another_takes_its_figures_and_adds_no_compar
 
 
 def test_without_the_first_cell_nothing_is_compared() -> None:
-    table = made(first=CellResult(state="failed", note="diverged"), other=cell(50))
+    table = made(first=CellResult("", "beta", "failed", note="diverged"), other=cell(50))
     assert not table.cells[1].differences and table.cells[1].figures
     assert table.verdict == ["No cell can be compared with the first, first.", "1 cell failed."]
 
 
 def test_the_start_is_compared_as_a_cell_is_on_the_prompts_that_all_have_answered() -> None:
     table = made(first=cell(50), fewer=cell(50, of=60))
-    assert table.start is not None and table.start.name == "sft (start)"
+    assert table.start.name == "sft (start)"
     assert table.start.differences[METRIC].mean == pytest.approx((40 - 50) / 60)
     assert table.prompts == 60 and table.metrics == [METRIC]
-    words = {"first": ""}
-    alone = ablation_table("dpo", "test", METRIC, words, {"first": cell(50)}, None, 0)
-    assert alone.start is None and alone.prompts == 100

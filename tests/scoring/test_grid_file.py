@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentlite.core.errors import UserError
-from agentlite.scoring.grid_file import read_grid_file
-from agentlite.scoring.weight_sweep import read_grid
+from agentlite.scoring.grid_file import read_grid_file, read_weightings
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -22,8 +21,9 @@ def test_one_file_serves_pairs_and_ablate(tmp_path: Path) -> None:
     grid = read_grid_file(sections)
     assert (grid.by, grid.weights) == ("grpo", [("a", {}), ("b", {"exact": 1})])
     assert grid.settings == {"grpo.beta": [0.1, 0.2], "x.y": [3]}
-    by_sections = read_grid(sections)
-    assert by_sections == read_grid(written(tmp_path, "a: {}\nb: {exact: 1}\n"))
+    by_sections = read_weightings([str(sections)])
+    alone = written(tmp_path, "a: {}\nb: {exact: 1}\n")
+    assert by_sections == read_weightings([str(alone)])
     assert by_sections["b"]["exact"] == 1 and by_sections["a"]["exact"] == 0
 
 

@@ -10,9 +10,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +27,21 @@ JOURNAL, CELLS = "commands.jsonl", "cells"
 LOOK = 0.05  # seconds between two looks at a process
 # errors that the next cell would meet as well: they end the run, which carries on later
 OF_THE_MACHINE = (DISK, LOCKED)
+
+
+class Command(NamedTuple):
+    """`agentlite WORDS`, which makes the stage in `folder`, in that of the ablation; `after`: the
+    folders from which it is made.
+    """
+
+    words: Sequence[str]
+    folder: str
+    after: Sequence[str] = ()
+
+    @property
+    def typed(self) -> str:
+        """As a user types it."""
+        return shlex.join(["agentlite", *self.words])
 
 
 class EndedCommand(Struct, frozen=True, kw_only=True):
@@ -93,13 +108,15 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> CommandRun:
             process.wait()
             raise
         answer.seek(0)
-        printed = answer.read()
+        printed: Any = {}
+        with contextlib.suppress(ValueError):
+            printed = json.load(answer)
     if caught:
         raise Stopped(caught[0])
     scale = 1 if sys.platform == "darwin" else 1024
     return CommandRun(
         process.returncode,
-        _object(printed),
+        printed if isinstance(printed, dict) else {},
         round(time.monotonic() - started, 1),
         round(usage.ru_maxrss * scale / 2**30, 2),
     )
@@ -127,21 +144,6 @@ def _wait(process: subprocess.Popen[bytes], caught: Sequence[int]) -> Any:
         time.sleep(LOOK)
 
 
-def _object(printed: bytes) -> dict[str, Any]:
-    with contextlib.suppress(ValueError):
-        answer = json.loads(printed)
-        return answer if isinstance(answer, dict) else {}
-    return {}
-
-
-def _whole_rows(path: Path) -> Iterator[EndedCommand]:
-    """A row that cannot be read is left out: its command is run again, and finds itself done."""
-    whole = path.read_bytes()[: whole_lines_end(path)] if path.exists() else b""
-    for line in whole.splitlines():
-        with contextlib.suppress(msgspec.MsgspecError):
-            yield msgspec.json.decode(line, type=EndedCommand)
-
-
 class CommandJournal:
     """commands.jsonl: what was run for the cells. A command that is in it is not run again, as long
     as its stage is as it was left; one that failed is run again only on request.
@@ -150,78 +152,80 @@ class CommandJournal:
     def __init__(self, folder: Path, caught: Sequence[int], *, retry: bool):
         self.folder, self.caught, self.retry = folder, caught, retry
         self.path = folder / JOURNAL
-        self.rows = list(_whole_rows(self.path))
+        self.rows = list[EndedCommand]()
+        whole = self.path.read_bytes()[: whole_lines_end(self.path)] if self.path.exists() else b""
+        for line in whole.splitlines():
+            # a row that cannot be read is left out: its command is run again, and finds itself done
+            with contextlib.suppress(msgspec.MsgspecError):
+                self.rows.append(msgspec.json.decode(line, type=EndedCommand))
 
-    def typed(self, words: Sequence[str]) -> str:
-        """The command as a user types it."""
-        return shlex.join(["agentlite", *words])
-
-    def ask(self, folder: str, words: Sequence[str]) -> CommandRun:
-        """Runs a command that leaves nothing, such as a dry run of the stage in `folder`."""
-        # without the folder around it, `../prep` would lead nowhere
-        with disk_errors(self.folder / folder):
-            (self.folder / folder).parent.mkdir(parents=True, exist_ok=True)
-        return run_command(words, self.caught)
-
-    def run(
-        self,
-        cell: str,
-        folder: str,
-        words: Sequence[str],
-        after: Sequence[str] = (),
-    ) -> EndedCommand:
-        """Runs the command of the stage in `folder`, unless it was run. A stage that was finished
-        with other settings, because the cell of that name was another one, is started over. Raises
-        UserError 74 or 75, and Stopped.
+    def run(self, cell: str, command: Command) -> EndedCommand:
+        """Runs a command, unless it was run. A stage that was finished with other settings, because
+        the cell of that name was another one, is started over. Raises UserError 74 or 75, and
+        Stopped.
         """
-        typed = self.typed(words)
-        if earlier := self.earlier(folder, typed, after):
+        if earlier := self.earlier(command):
             return earlier
-        run = self.ask(folder, words)
+        folder = self.folder / command.folder
+        with disk_errors(folder):  # without the folder around it, `../prep` would lead nowhere
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        run = run_command(command.words, self.caught)
         if run.exit_code == OTHER_PLAN:
-            console.notice(f"ablate: {folder} was made with other settings: it is made again")
-            run = run_command([*words, "--force"], self.caught)
+            console.notice(
+                f"ablate: {command.folder} was made with other settings: it is made again"
+            )
+            run = run_command([*command.words, "--force"], self.caught)
         if run.exit_code in OF_THE_MACHINE:
             error = run.answer.get("error", {})
             raise UserError(
                 error.get("problem", run.problem),
                 error.get("fix", ""),
-                location=error.get("location", typed),
+                location=error.get("location", command.typed),
                 exit_code=run.exit_code,
             )
+        # a gate that is not passed is a finding about a model that was measured
+        is_gate = run.exit_code == GATE
         row = EndedCommand(
             cell=cell,
-            folder=folder,
-            command=typed,
-            # a gate that is not passed is a finding about a model that was measured
-            exit_code=0 if run.exit_code == GATE else run.exit_code,
+            folder=command.folder,
+            command=command.typed,
+            exit_code=0 if is_gate else run.exit_code,
             seconds=run.seconds,
             gib=run.answer.get("figures", {}).get("gpu_gib", run.gib),
-            problem="" if run.exit_code == GATE else run.problem,
+            problem="" if is_gate else run.problem,
         )
         self.rows.append(row)
         with Appender(self.path) as file:
             file.append(msgspec.to_builtins(row))
         return row
 
-    def earlier(self, folder: str, typed: str, after: Sequence[str] = ()) -> EndedCommand | None:
-        """The last row of that stage, if it is of the same command and still true: no stage in
-        `after`, from which it was made, was made again since.
+    def earlier(self, command: Command) -> EndedCommand | None:
+        """The last row of its stage, if it is of the same command and still true: the stage is as
+        it was left, and none of those from which it was made was made again since.
         """
         last = {row.folder: index for index, row in enumerate(self.rows)}
-        at = last.get(folder, -1)
-        if at < 0 or any(last.get(name, -1) > at for name in after):
+        at = last.get(command.folder, -1)
+        if at < 0 or any(last.get(name, -1) > at for name in command.after):
             return None
         row = self.rows[at]
-        if row.command != typed or (row.exit_code and self.retry):
+        if row.command != command.typed or (row.exit_code and self.retry):
             return None
-        return row if row.exit_code or self._is_as_left(self.folder / folder) else None
-
-    def _is_as_left(self, folder: Path) -> bool:
-        """Whether a stage is finished and unchanged, or all evaluations in a folder of them."""
+        if row.exit_code:
+            return row
+        folder = self.folder / command.folder  # a stage, or all evaluations in a folder of them
         folders = [folder] if run_folder.is_stage(folder) else run_folder.stages_in(folder, "*/*")
         stored = [run_folder.read(one) for one in folders]
-        return bool(stored) and all(one.done and not one.problem() for one in stored)
+        return row if stored and all(one.done and not one.problem() for one in stored) else None
+
+    def left(self, commands: Sequence[Command]) -> list[Command]:
+        """Those that are to be run: none behind one that failed."""
+        left = []
+        for command in commands:
+            row = self.earlier(command)
+            if row and row.exit_code:
+                break
+            left += [] if row else [command]
+        return left
 
     def costs(self, cells: Mapping[str, str]) -> dict[str, dict[str, float]]:
         """Seconds of all commands of each cell, and the most memory that one of them took. `cells`:

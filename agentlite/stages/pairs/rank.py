@@ -1,24 +1,20 @@
 """Scored candidates -> pairs.jsonl and stats.json, or many weightings side by side."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from agentlite.config import resolve
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
-from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD
 from agentlite.core.row_files import write_json
+from agentlite.scoring.grid_file import read_weightings
 from agentlite.scoring.preference_pairs import PairRule, build_pairs, group, write_pairs
 from agentlite.scoring.rewards import settle_weights
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.scoring.weight_sweep import (
-    Settle,
     compare_weightings,
-    read_grid,
     report_components,
     sentences,
 )
@@ -76,26 +72,3 @@ def compare_grid(settings: PairsSettings, stored: Stored) -> Result:
 
 def pair_rule(settings: PairsSettings) -> PairRule:
     return PairRule(settings.margin, settings.balance, "failed" if settings.gold else "never")
-
-
-def read_weightings(
-    grid: Sequence[str], user_components: set[str], settle: Settle = settle_weights
-) -> dict[str, dict[str, float]]:
-    """By name: the weightings of files, and those written out. Raises UserError 2 for a name that
-    appears twice.
-    """
-    by_name: dict[str, dict[str, float]] = {}
-    for given in grid:
-        new = (
-            {given: settle(resolve.parse_weights(given, given), user_components)}
-            if "=" in given
-            else read_grid(resolve.find_file(given), user_components, settle)
-        )
-        for name in by_name.keys() & new.keys():
-            raise UserError(
-                f"'{name}' appears twice.",
-                "Give each weighting its own name.",
-                location=given,
-            )
-        by_name |= new
-    return by_name

@@ -35,6 +35,7 @@ from agentlite.environments.trajectories import (
 )
 from agentlite.rendering import Protocol, encode_answer, prompt_at, render, settled
 from agentlite.rendering.template import Template
+from agentlite.scoring.grid_file import read_weightings
 from agentlite.scoring.preference_pairs import build_pairs, group, write_pairs
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
@@ -42,7 +43,7 @@ from agentlite.scoring.rewards.user_functions import UserFunctions, function_fil
 from agentlite.scoring.weight_sweep import compare_weightings, report_components, sentences
 from agentlite.stages.acting import acted_by, written_for
 from agentlite.stages.pairs.next_command import ROLLOUTS, with_next
-from agentlite.stages.pairs.rank import RULE, pair_rule, read_weightings
+from agentlite.stages.pairs.rank import RULE, pair_rule
 from agentlite.stages.pairs.score import rescore_hint, score_candidates
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest

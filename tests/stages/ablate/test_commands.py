@@ -15,7 +15,7 @@ from agentlite.core.errors import DISK, GATE, LOCKED, OTHER_PLAN, UserError
 from agentlite.core.row_files import read_rows
 from agentlite.engine.signals import Stopped
 from agentlite.stages.ablate import commands
-from agentlite.stages.ablate.commands import CommandJournal, CommandRun, run_command
+from agentlite.stages.ablate.commands import Command, CommandJournal, CommandRun, run_command
 
 
 def program(tmp_path: Path, script: str) -> Path:
@@ -75,6 +75,9 @@ def test_a_signal_is_passed_on_once_and_ends_the_run(
         run_command(["sft"], caught)
 
 
+DPO = Command(["dpo"], "cells/a/dpo")
+
+
 def journal_row(exit_code: int, problem: str = "") -> str:
     row = {"cell": "a", "folder": "cells/a/dpo", "command": "agentlite dpo"}
     return json.dumps(
@@ -86,7 +89,7 @@ def test_a_stage_whose_folder_was_removed_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "commands.jsonl").write_text(f"{journal_row(0)}\n", encoding="utf-8")
     journal = CommandJournal(tmp_path, [], retry=False)
     assert len(journal.rows) == 1
-    assert journal.earlier("cells/a/dpo", "agentlite dpo") is None
+    assert journal.earlier(DPO) is None
 
 
 def test_a_torn_line_of_the_journal_is_left_out(tmp_path: Path) -> None:
@@ -95,9 +98,9 @@ def test_a_torn_line_of_the_journal_is_left_out(tmp_path: Path) -> None:
     journal = CommandJournal(tmp_path, [], retry=False)
     assert [one.exit_code for one in journal.rows] == [7]
     assert journal.costs({"a": "cells/a", "b": "cells/b"}) == {"a": {"seconds": 2.0, "gib": 1.5}}
-    assert journal.earlier("cells/a/dpo", "agentlite dpo") == journal.rows[0]
-    assert journal.earlier("cells/a/dpo", "agentlite dpo --set dpo.beta=1") is None
-    assert CommandJournal(tmp_path, [], retry=True).earlier("cells/a/dpo", "agentlite dpo") is None
+    assert journal.earlier(DPO) == journal.rows[0]
+    assert journal.earlier(DPO._replace(words=["dpo", "--set", "dpo.beta=1"])) is None
+    assert CommandJournal(tmp_path, [], retry=True).earlier(DPO) is None
 
 
 ERROR = {"error": {"location": "rows.jsonl:3", "problem": "is broken.", "fix": "Correct it."}}
@@ -123,7 +126,7 @@ def test_a_stage_of_other_settings_is_started_over(
 ) -> None:
     other, whole = CommandRun(OTHER_PLAN, ERROR, 1.0, 0.5), CommandRun(0, {}, 2.0, 1.5)
     found, ran = journal(tmp_path, monkeypatch, other, whole)
-    row = found.run("a", "cells/a/dpo", ["dpo", "--run", "x"])
+    row = found.run("a", DPO._replace(words=["dpo", "--run", "x"]))
     assert ran == [["dpo", "--run", "x"], ["dpo", "--run", "x", "--force"]]
     assert (row.exit_code, row.seconds, row.command) == (0, 2.0, "agentlite dpo --run x")
     assert CommandJournal(tmp_path, [], retry=False).rows == found.rows == [row]
@@ -135,7 +138,7 @@ def test_what_the_next_cell_would_meet_as_well_ends_the_run_and_is_no_row(
 ) -> None:
     found, _ = journal(tmp_path, monkeypatch, CommandRun(code, ERROR, 1.0, 0.5))
     with pytest.raises(UserError, match="is broken") as caught:
-        found.run("a", "cells/a/dpo", ["dpo"])
+        found.run("a", DPO)
     assert (caught.value.exit_code, caught.value.location) == (code, "rows.jsonl:3")
     assert found.rows == [] and not (tmp_path / "commands.jsonl").exists()
 
@@ -148,7 +151,7 @@ def test_a_gate_that_is_missed_is_no_failure_and_memory_is_that_of_the_gpu(
 ) -> None:
     answer = {"figures": {"gpu_gib": 9.5}, **(ERROR if code else {})}
     found, _ = journal(tmp_path, monkeypatch, CommandRun(code, answer, 2.0, 1.5))
-    found.run("a", "cells/a/dpo", ["dpo"])
+    found.run("a", DPO)
     [row] = read_rows(tmp_path / "commands.jsonl")
     assert (row["exit_code"], row["problem"], row["gib"]) == (noted, problem, 9.5)
 
