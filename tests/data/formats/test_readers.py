@@ -38,7 +38,7 @@ def test_any_bytes_end_as_rows_and_each_line_that_is_not_blank_is_one_of_them(
         with suppress(UserError):
             from_stdin(content)
         return
-    if lines and readers._is_opening(lines[0] + b"\n"):  # an object over lines, whole or broken
+    if lines and readers.begins_document(lines[0] + b"\n"):  # an object over lines, whole or broken
         with suppress(UserError):
             assert all(
                 (raw.error is None) == isinstance(raw.value, dict) for raw in from_stdin(content)
