@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from agentlite.core.errors import RowError, UserError, closest, nearest
+from agentlite.core.errors import RowError, UserError, nearest
 from agentlite.core.plain_words import misfit, misread
 from agentlite.core.records import SPLITS, Message, Record
 from agentlite.data.formats import (
@@ -44,7 +44,6 @@ from agentlite.data.formats import (
     xlam,
 )
 from agentlite.data.formats.extra_fields import stated_in
-from agentlite.data.formats.foreign_rows import foreign_row
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.readers import (
     Raw,
@@ -56,6 +55,7 @@ from agentlite.data.formats.readers import (
     read_raw,
 )
 from agentlite.data.formats.tool_calls import json_or_literal
+from agentlite.data.formats.unknown_rows import unknown_row
 from agentlite.rendering.foreign_calls import check_calls
 from agentlite.rendering.result_marks import check_results
 
@@ -64,32 +64,38 @@ Row = dict[str, Any]
 SPLIT_NAMES = {name: name for name in SPLITS} | dict.fromkeys(("validation", "valid", "val"), "dev")
 
 
-# what holds the dialog in a row of some format
-MAIN_KEYS = ("messages", "conversations", "instruction", "text", "prompt", "query", "question")
-# what may be written as its JSON, as columns of Parquet often are
+# where a dialog may be written as its JSON, as columns of Parquet often are
 TEXT_KEYS = ("prompt", "completion")  # these may also be a text that begins so
 DIALOG_KEYS = ("messages", "conversations", "conversation", *TEXT_KEYS)
 LISTED = re.compile(r"\s*\[\s*\{")
 
 
-def _whole(row: Row) -> list[Row]:
-    return [row]
-
-
 class Format(NamedTuple):
     """How rows of a format are known, how they are read, and what one looks like.
 
-    `parts`: the rows that one row stands for, where it holds several samples.
+    `fields`: what each row of it has, by key; `has_shape`: whether such a row is one of it, where
+    its keys do not tell; `parts`: the rows that one row stands for, where it holds several samples.
     """
 
-    fits: Callable[[Row], bool]
     read: Callable[..., Record]
     example: str
-    parts: Callable[[Row], list[Row]] = _whole
+    fields: Mapping[str, Any]
+    has_shape: Callable[[Row], bool]
+    parts: Callable[[Row], list[Row]]
+
+    def fits(self, row: Row) -> bool:
+        for key, kind in self.fields.items():
+            value = row.get(key)
+            if value is None or not isinstance(value, kind):
+                return False
+        return self.has_shape(row)
 
 
 def _format(module: Any) -> Format:
-    return Format(module.fits, module.read, module.EXAMPLE, getattr(module, "parts", _whole))
+    """A format as its module declares it: FIELDS or `fits` or both, `read`, EXAMPLE, `parts`."""
+    has_shape = getattr(module, "fits", lambda row: True)
+    parts = getattr(module, "parts", lambda row: [row])
+    return Format(module.read, module.EXAMPLE, getattr(module, "FIELDS", {}), has_shape, parts)
 
 
 # The most particular first: an ms_agent row is also a ShareGPT row; a stored one and a prompt are
@@ -227,30 +233,13 @@ def _unpacked(value: Row) -> Row:
 
 def detected(value: Row) -> str:
     """The first format that fits. Raises RowError E202 if none does."""
-    for name, known in FORMATS.items():
-        if known.fits(value):
-            return name
-    if isinstance(value.get("text"), str):
-        others = ", ".join(text.foreign_keys(value))
-        raise RowError(
-            "E202",
-            f"no known format fits: a text, and {others}",
-            "--format text learns the text alone.",
-        )
-    keys = ", ".join(map(str, value)) or "none"
-    reason = f"no known format fits: keys {keys}"
-    for wrong in value:
-        if (right := closest(str(wrong), MAIN_KEYS)) and _would_fit(value, wrong, right):
-            raise RowError("E202", reason, f"Did you mean '{right}' in place of '{wrong}'?", wrong)
-    if foreign := foreign_row(value):
-        raise RowError("E202", reason, foreign.hint, foreign.at)
-    raise RowError("E202", reason)
+    if name := _first_that_fits(value):
+        return name
+    raise unknown_row(value, lambda row: bool(_first_that_fits(row)))
 
 
-def _would_fit(value: Row, wrong: str, right: str) -> bool:
-    """Whether some format fits the row with another name for one of its keys."""
-    renamed = {right if key == wrong else key: inner for key, inner in value.items()}
-    return right not in value and any(known.fits(renamed) for known in FORMATS.values())
+def _first_that_fits(row: Row) -> str:
+    return next((name for name, known in FORMATS.items() if known.fits(row)), "")
 
 
 __all__ = [

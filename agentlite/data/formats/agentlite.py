@@ -13,13 +13,10 @@ from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.tool_calls import json_schema
 
 EXAMPLE = '{"id": "", "parent": "", "source": "mine.jsonl", "task": "general", "split": "train", "messages": [{"role": "user", "content": "Good morning"}, {"role": "assistant", "content": "Good morning!"}], "tools": "[]", "gold": "{}", "meta": "{}"}'  # noqa: E501  (a row is one line)
-TEXTS = ("parent", "source", "task", "split", "tools", "gold", "meta")
-
-
-def fits(row: dict[str, Any]) -> bool:
-    return isinstance(row.get("messages"), list) and all(
-        isinstance(row.get(key), str) for key in TEXTS
-    )
+FIELDS = {
+    "messages": list,
+    **dict.fromkeys(("parent", "source", "task", "split", "tools", "gold", "meta"), str),
+}
 
 
 def read(row: dict[str, Any]) -> Record:

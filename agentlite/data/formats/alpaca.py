@@ -7,10 +7,7 @@ from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.qa_text import dialog, history, text_at
 
 EXAMPLE = '{"instruction": "Say it in French.", "input": "Good morning", "output": "Bonjour"}'
-
-
-def fits(row: dict[str, Any]) -> bool:
-    return isinstance(row.get("instruction"), str) and isinstance(row.get("output"), str)
+FIELDS = {"instruction": str, "output": str}
 
 
 def read(row: dict[str, Any]) -> Record:

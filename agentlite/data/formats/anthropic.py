@@ -6,7 +6,6 @@ from typing import Any
 from agentlite.core.errors import RowError
 from agentlite.core.plain_words import kind as kind_of
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.data.formats import ms_swift
 from agentlite.data.formats.extra_fields import meta_of, rest
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.openai import LOSS, has_loss, merged, unknown_role
@@ -14,6 +13,7 @@ from agentlite.data.formats.tool_calls import read_call, read_tools, without_fil
 from agentlite.data.formats.unread_keys import refuse_unread
 
 EXAMPLE = '{"system": "Be brief.", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": [{"type": "text", "text": "I look it up."}, {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "4 mm"}]}, {"role": "assistant", "content": "Yes."}], "tools": [{"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}]}'  # noqa: E501  (a row is one line)
+FIELDS = {"messages": list}
 BLOCKS = {"user": ("text", "tool_result"), "assistant": ("text", "thinking", "tool_use")}
 OWN_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 KNOWN = ("type", "text", "thinking", "id", "name", "input", "tool_use_id", "content", "is_error")
@@ -21,15 +21,15 @@ Block = dict[str, Any]
 
 
 def fits(row: dict[str, Any]) -> bool:
-    messages, system, tools = row.get("messages"), row.get("system"), row.get("tools")
-    if not isinstance(messages, list) or not all(map(_may_be_own, messages)) or ms_swift.fits(row):
+    messages, tools = row["messages"], row.get("tools")
+    if not all(map(_may_be_own, messages)):
         return False
     in_schema = isinstance(tools, list) and any(
         isinstance(tool, dict) and tool.get("input_schema") for tool in tools
     )
     in_text = isinstance(tools, str) and '"input_schema"' in tools
     return (
-        bool(system)
+        bool(row.get("system"))
         or in_schema
         or in_text
         or any(_has_own_block(message["content"]) for message in messages)

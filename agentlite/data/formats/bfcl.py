@@ -27,6 +27,7 @@ from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.tool_calls import json_schema
 
 EXAMPLE = '{"id": "simple_python_9", "question": [[{"role": "user", "content": "Area of 3 by 4?"}]], "function": [{"name": "geo.area", "description": "", "parameters": {"type": "dict", "properties": {"w": {"type": "integer"}, "h": {"type": "integer"}, "unit": {"type": "string"}}, "required": ["w", "h"]}}], "ground_truth": [{"geo.area": {"w": [3], "h": [4], "unit": ["", "cm"]}}]}'  # noqa: E501  (a row is one line)
+FIELDS = {"question": list, "function": list}
 NO_CALL_ANSWER: str = default("prep", "no_call_answer")
 NO_CALL = ("irrelevance", "live_irrelevance")
 ANY_CALL = ("live_relevance",)
@@ -77,10 +78,6 @@ def rows(paths: list[Path]) -> Iterator[dict[str, Any]]:
     answers = {row["id"]: row["ground_truth"] for path in paths[1:] for row in read_rows(path)}
     for row in read_rows(paths[0]):
         yield {**row, "ground_truth": answers[row["id"]]} if row["id"] in answers else row
-
-
-def fits(row: dict[str, Any]) -> bool:
-    return isinstance(row.get("question"), list) and isinstance(row.get("function"), list)
 
 
 def read(

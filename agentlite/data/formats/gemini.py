@@ -9,6 +9,7 @@ from agentlite.data.formats.extra_fields import rest
 from agentlite.data.formats.json_decode import shortened
 
 EXAMPLE = '{"systemInstruction": {"parts": [{"text": "Be brief."}]}, "contents": [{"role": "user", "parts": [{"text": "Is it wet in Oslo?"}]}, {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {"city": "Oslo"}}}]}, {"role": "user", "parts": [{"functionResponse": {"name": "weather", "response": {"mm": 4}}}]}, {"role": "model", "parts": [{"text": "Yes."}]}], "tools": [{"functionDeclarations": [{"name": "weather", "parameters": {"type": "OBJECT", "properties": {"city": {"type": "STRING"}}}}]}]}'  # noqa: E501  (a row is one line)
+FIELDS = {"contents": list}
 ROLES = {"user": "user", "model": "assistant", "function": "user", "tool": "user"}
 # keys as JSON and as Python write them
 CALL, RESULT = ("functionCall", "function_call"), ("functionResponse", "function_response")
@@ -19,10 +20,7 @@ Part = dict[str, Any]
 
 
 def fits(row: dict[str, Any]) -> bool:
-    contents = row.get("contents")
-    return isinstance(contents, list) and all(
-        isinstance(content, dict) and "parts" in content for content in contents
-    )
+    return all(isinstance(content, dict) and "parts" in content for content in row["contents"])
 
 
 def read(row: dict[str, Any]) -> Record:

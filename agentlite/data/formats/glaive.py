@@ -15,6 +15,7 @@ from agentlite.data.formats.qa_text import text_at
 from agentlite.data.formats.tool_calls import json_or_literal, read_arguments, read_call
 
 EXAMPLE = r"""{"system": "SYSTEM: You are a helpful assistant with access to the following functions. Use them if required -\n{\"name\": \"weather\", \"description\": \"\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}\n", "chat": "USER: Is it wet in Oslo?\n\n\nASSISTANT: <functioncall> {\"name\": \"weather\", \"arguments\": '{\"city\": \"Oslo\"}'} <|endoftext|>\n\n\nFUNCTION RESPONSE: {\"mm\": 4}\n\n\nASSISTANT: Yes. <|endoftext|>"}"""  # noqa: E501  (a row is one line)
+FIELDS = {"system": str, "chat": str}
 FRAME = re.compile(
     r"You are a helpful assistant,? with access to the following functions\.\s*Use them if "
     r"required\s*-?\s*",
@@ -26,10 +27,7 @@ CALL = re.compile(r"""\s*\{\s*"name":\s*"([^"\\]*)",\s*"arguments":\s*'(.*)'\s*\
 
 
 def fits(row: dict[str, Any]) -> bool:
-    chat = row.get("chat")
-    return (
-        isinstance(row.get("system"), str) and isinstance(chat, str) and bool(SPEAKER.search(chat))
-    )
+    return bool(SPEAKER.search(row["chat"]))
 
 
 def read(row: dict[str, Any]) -> Record:

@@ -16,6 +16,7 @@ from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 
 EXAMPLE = r"""{"id": "1", "conversations": [{"from": "system", "value": "You are a function calling AI model. You are provided with function signatures within <tools> </tools> XML tags.\n<tools>\n[{'type': 'function', 'function': {'name': 'weather', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}}}}]\n</tools>"}, {"from": "human", "value": "Is it wet in Oslo?"}, {"from": "gpt", "value": "<tool_call>\n{'arguments': {'city': 'Oslo'}, 'name': 'weather'}\n</tool_call>"}, {"from": "tool", "value": "<tool_response>\n{\"name\": \"weather\", \"content\": {\"mm\": 4}}\n</tool_response>"}, {"from": "gpt", "value": "Yes."}]}"""  # noqa: E501  (a row is one line)
+FIELDS = {"conversations": list}
 TOOLS = re.compile(r"<tools>\s*(?=[\[{])")
 CLOSED = re.compile(r"\s*</tools>\.?")
 CALL = re.compile(r"<tool_call>(?:(?!<tool_call>).)*?</tool_call>", re.DOTALL)
@@ -41,10 +42,8 @@ FRAME = sentences(
 
 def fits(row: dict[str, Any]) -> bool:
     """By its tools or, in its rows without any, the schema that the answer must have."""
-    turns = row.get("conversations")
-    if not isinstance(turns, list) or not all(
-        isinstance(turn, dict) and "from" in turn for turn in turns
-    ):
+    turns = row["conversations"]
+    if not all(isinstance(turn, dict) and "from" in turn for turn in turns):
         return False
     texts = [row.get("system"), *(turn.get("value") for turn in turns if turn["from"] == "system")]
     return any(

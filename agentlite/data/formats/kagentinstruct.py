@@ -11,15 +11,12 @@ from agentlite.data.formats.qa_text import dialog, text_at
 from agentlite.data.formats.tool_calls import read_tools
 
 EXAMPLE = r'{"id": "1", "query": "Is it wet in Oslo?", "source": "kwai-agent", "functions": ["{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}"], "function_names": ["weather"], "llm_prompt_response": [{"instruction": "Commands:\n1:{\"name\": \"weather\"}\nGOAL: ", "input": "Is it wet in Oslo?", "output": "{\"command\": {\"name\": \"weather\", \"args\": {\"city\": \"Oslo\"}}}", "llm_name": "a model", "human_edited": false}], "extra_infos": {}}'  # noqa: E501  (a row is one line)
+FIELDS = {"llm_prompt_response": list}
 SAMPLES = "llm_prompt_response"
 FUNCTIONS = ("functions", "function_names")  # in meta only where they are not tools of the record
 KEPT = ("query", "source", *FUNCTIONS, "extra_infos")
 # of other templates there are thousands: their prompts and answers stay as they are
 PROMPTS = (modelscope.SYNTAX, toolllama.SYNTAX, ms_agent.SYNTAX)
-
-
-def fits(row: dict[str, Any]) -> bool:
-    return isinstance(row.get(SAMPLES), list)
 
 
 def parts(row: dict[str, object]) -> list[dict[str, object]]:

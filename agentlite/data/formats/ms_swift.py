@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Message, Record, plain
-from agentlite.data.formats import self_cognition
 from agentlite.data.formats.extra_fields import meta_of, rest
 from agentlite.data.formats.openai import LOSS, THOUGHTS, has_loss, refuse_another, thoughts_of
 from agentlite.data.formats.qa_text import dialog, history, text_at
@@ -26,11 +25,7 @@ DIALOGS = ("messages", *OTHER_DIALOGS, "system", "tools")
 
 def fits(row: dict[str, Any]) -> bool:
     has_texts = isinstance(row.get("query"), str) and isinstance(row.get("response"), str)
-    return (
-        _has_own_messages(row)
-        or _has_exchanges(row)
-        or (has_texts and not self_cognition.fits(row))
-    )
+    return _has_own_messages(row) or _has_exchanges(row) or has_texts
 
 
 def read(row: dict[str, Any]) -> Record:

@@ -10,11 +10,13 @@ from agentlite.data.formats import openai
 from agentlite.data.formats.extra_fields import rest
 
 EXAMPLE = '{"prompt": [{"role": "user", "content": "Is it wet in Oslo?"}], "completion": [{"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}]}], "tools": [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]}'  # noqa: E501  (a row is one line)
+FIELDS = {"prompt": str | list, "completion": str | list}
 
 
 def fits(row: dict[str, Any]) -> bool:
-    return (
-        all(_is_turns(row.get(key)) for key in ("prompt", "completion")) and row.get("gold") is None
+    return row.get("gold") is None and all(
+        isinstance(turns, str) or (bool(turns) and openai.fits({"messages": turns}))
+        for turns in (row["prompt"], row["completion"])
     )
 
 
@@ -37,14 +39,6 @@ def read(row: dict[str, Any]) -> Record:
         for place, message in enumerate(record.messages)
     ]
     return replace(record, messages=tuple(learned))
-
-
-def _is_turns(value: object) -> bool:
-    return isinstance(value, str) or (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(turn, dict) and "role" in turn for turn in value)
-    )
 
 
 def _turns(value: str | list[Any], role: str) -> list[Any]:

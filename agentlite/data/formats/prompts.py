@@ -14,10 +14,11 @@ from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.qa_text import text_at
 
 EXAMPLE = '{"prompt": "Is it wet in Oslo?", "tools": [{"name": "weather", "description": "", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}], "gold": [{"name": "weather", "arguments": {"city": ["Oslo", "Oslo, Norway"]}}]}'  # noqa: E501  (a row is one line)
+FIELDS = {"gold": list}
 
 
 def fits(row: dict[str, Any]) -> bool:
-    return isinstance(row.get("gold"), list) and ("prompt" in row or openai.fits(row))
+    return "prompt" in row or openai.fits(row)
 
 
 def read(row: dict[str, Any], accepted_answer: str = "least") -> Record:

@@ -21,6 +21,7 @@ from agentlite.data.formats.qa_text import text_at
 from agentlite.data.formats.sage_tools import NO_CATALOGUE, declared, split_of, unknown_call
 
 EXAMPLE = '{"sample_id": "sel_001", "task_type": "tool_selection", "instruction": "Is it wet in Oslo?", "context": "", "candidate_tools": ["rain_001", "tide_002"], "ground_truth": {"top_k": ["rain_001"], "explanation": "Rain is asked for."}, "metadata": {"difficulty": "easy", "tags": [], "created_by": "me"}, "split": "test"}'  # noqa: E501  (a row is one line)
+FIELDS = {"ground_truth": dict}
 Truth = dict[str, Any]
 
 
@@ -35,7 +36,7 @@ class BenchmarkTurn(NamedTuple):
 
 
 def fits(row: dict[str, Any]) -> bool:
-    return "sample_id" in row and "task_type" in row and isinstance(row.get("ground_truth"), dict)
+    return "sample_id" in row and "task_type" in row
 
 
 def read(row: dict[str, Any], catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Record:

@@ -14,13 +14,14 @@ from agentlite.data.formats.sage_tools import NO_CATALOGUE, declared, split_of, 
 from agentlite.data.formats.tool_calls import read_arguments
 
 EXAMPLE = '{"dialog_id": "sft_000001", "goal": "Learn whether to take a coat.", "turns": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": "I look it up."}, {"role": "tool", "content": "4 mm", "tool_id": "rain_001", "result": {"mm": 4}}, {"role": "assistant", "content": "Yes."}], "target_tools": ["rain_001"], "metadata": {}, "split": "train"}'  # noqa: E501  (a row is one line)
+FIELDS = {"turns": list}
 CANDIDATES = "candidate_tools"
 TURN = ("role", "content", "tool_id", "result", "arguments", *LOSS)
 KNOWN = frozenset((*TURN, *sharegpt.TURN))
 
 
 def fits(row: dict[str, Any]) -> bool:
-    return isinstance(row.get("turns"), list) and "dialog_id" in row and "target_tools" in row
+    return "dialog_id" in row and "target_tools" in row
 
 
 def read(row: dict[str, Any], catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Record:

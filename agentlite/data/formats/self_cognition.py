@@ -10,14 +10,12 @@ from agentlite.data.formats.qa_text import dialog
 EXAMPLE = (
     '{"query": "Who are you?", "response": "I am {{NAME}}, and {{AUTHOR}} made me.", "tag": "en"}'
 )
+FIELDS = {"query": str, "response": str, "tag": str}
 LANGUAGES = ("zh", "en")
 
 
 def fits(row: dict[str, Any]) -> bool:
-    return (
-        all(isinstance(row.get(key), str) for key in ("query", "response", "tag"))
-        and row["tag"] in LANGUAGES
-    )
+    return row["tag"] in LANGUAGES
 
 
 def read(

@@ -1,6 +1,7 @@
 """Plain text rows, {"text"} -> Record: one assistant turn without a prompt."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from agentlite.core.errors import RowError
@@ -8,6 +9,7 @@ from agentlite.core.records import Message, Record
 from agentlite.data.formats.extra_fields import meta_of
 
 EXAMPLE = '{"text": "Rain is measured in millimetres: one is a litre on a square metre."}'
+FIELDS = {"text": str}
 # a key that describes a text: not a part of a dialog, a question or a label; `text` is one
 METADATA = re.compile(
     r"text|(?:.*[_-])?(?:added|attributes|audience|authors?|book|bytes|category|chapter|chars|chunk"
@@ -22,10 +24,10 @@ METADATA = re.compile(
 
 
 def fits(row: dict[str, Any]) -> bool:
-    return isinstance(row.get("text"), str) and not foreign_keys(row)
+    return not foreign_keys(row)
 
 
-def foreign_keys(row: dict[str, Any]) -> list[str]:
+def foreign_keys(row: Mapping[str, Any]) -> list[str]:
     """The keys beside `text` that are not metadata: of a dialog, labels, or anything unknown."""
     return [key for key, value in row.items() if value is not None and not METADATA.fullmatch(key)]
 

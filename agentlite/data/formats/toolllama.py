@@ -16,6 +16,7 @@ from agentlite.data.formats.tool_calls import json_or_literal, read_arguments
 from agentlite.rendering.protocols.toolllama import FINISH
 
 EXAMPLE = r"""{"id": "Step 1: Is it wet in Oslo?", "conversations": [{"from": "system", "value": "You are AutoGPT, you can use many tools(functions) to do the following task.\nSpecifically, you have access to the following APIs: [{'name': 'rain_for_weather', 'description': '', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city'], 'optional': []}}]"}, {"from": "user", "value": "\nIs it wet in Oslo?\nBegin!\n"}, {"from": "assistant", "value": "\nThought: I look it up.\nAction: rain_for_weather\nAction Input: {\"city\": \"Oslo\"}"}]}"""  # noqa: E501  (a row is one line)
+FIELDS = {"conversations": list}
 AGENTS = (
     "caller",
     "conclusion",
@@ -37,12 +38,8 @@ LABEL = re.compile(r"^(?:Action|Action Input|Observation):", re.MULTILINE)
 
 
 def fits(row: dict[str, Any]) -> bool:
-    turns = row.get("conversations")
-    if not isinstance(turns, list) or not all(
-        isinstance(turn, dict) and "from" in turn for turn in turns
-    ):
-        return False
-    return any(
+    turns = row["conversations"]
+    return all(isinstance(turn, dict) and "from" in turn for turn in turns) and any(
         turn["from"] in AGENTS or (turn["from"] == "system" and _lists_apis(turn.get("value")))
         for turn in turns
     )

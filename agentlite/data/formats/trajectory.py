@@ -16,7 +16,7 @@ from agentlite.data.formats.extra_fields import meta_of
 from agentlite.rendering.result_marks import result_mark
 
 EXAMPLE = '{"task": "one", "sample": 0, "split": "", "messages": [{"role": "user", "content": "Buy a fig."}, {"role": "assistant", "content": "I cannot."}], "tools": [], "turns": [{"task": "one", "sample": 0, "turn": 0, "text": "I cannot.", "ended": "turn", "new_tokens": 4, "results": [], "user": null, "problem": ""}], "ended": "user", "scores": {"env": 0.0}, "problem": ""}'  # noqa: E501  (a row is one line)
-KEYS = ("task", "sample", "messages", "tools", "turns", "ended", "scores")
+FIELDS = dict.fromkeys(("task", "sample", "messages", "tools", "turns", "ended", "scores"), object)
 UNUSABLE = ("world", "unanswered", "unwritten")  # ends of a rollout whose dialog is not whole
 
 
@@ -50,10 +50,6 @@ class RolloutOutcome(Struct, frozen=True):
     scores: dict[str, float]
     problem: str = ""
     simulated_user: UserOutcome | None = None
-
-
-def fits(row: dict[str, Any]) -> bool:
-    return all(row.get(key) is not None for key in KEYS)
 
 
 def read(row: dict[str, Any]) -> Record:
@@ -91,7 +87,7 @@ def read(row: dict[str, Any]) -> Record:
     rollout = {key: row[key] for key in ("task", "sample", "scores", "ended")}
     if outcome.simulated_user:
         rollout["user_errors"] = len(outcome.simulated_user.faults)
-    meta = meta_of(row, *KEYS, "problem", "simulated_user", "tool_faults", rollout=rollout)
+    meta = meta_of(row, *FIELDS, "problem", "simulated_user", "tool_faults", rollout=rollout)
     return replace(record, messages=tuple(messages), meta=meta)
 
 

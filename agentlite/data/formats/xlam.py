@@ -15,14 +15,9 @@ from agentlite.data.formats.qa_text import text_at
 from agentlite.data.formats.tool_calls import TYPES, json_or_literal, read_call, read_tool
 
 EXAMPLE = r'{"id": 1, "query": "Is it wet in Oslo?", "tools": "[{\"name\": \"weather\", \"description\": \"\", \"parameters\": {\"city\": {\"description\": \"a town\", \"type\": \"str\"}, \"days\": {\"description\": \"\", \"type\": \"int, optional\", \"default\": 1}}}]", "answers": "[{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}]"}'  # noqa: E501  (a row is one line)
+FIELDS = {"query": str, "tools": str | list, "answers": str | list}
 MAY_BE_MISSING = re.compile(r",\s*optional\b.*|,\s*default\b.*", re.IGNORECASE | re.DOTALL)
 OF_ONE_TYPE = ("list", "set")
-
-
-def fits(row: dict[str, Any]) -> bool:
-    return isinstance(row.get("query"), str) and all(
-        isinstance(row.get(key), str | list) for key in ("tools", "answers")
-    )
 
 
 def read(row: dict[str, Any]) -> Record:

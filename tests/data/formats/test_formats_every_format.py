@@ -24,6 +24,7 @@ ALSO_FITS = {
     ("sharegpt", "ms_bench"): "turns of ShareGPT and nothing else",
     ("sharegpt", "toolace"): "turns of ShareGPT, with tools in the system text",
     ("sharegpt", "toolllama"): "turns of ShareGPT, whose answers are ReAct chains",
+    ("ms_swift", "self_cognition"): "a query and its response, with a tag",
     ("openai", "agentlite"): "messages of OpenAI, with tools and gold as JSON texts",
     ("openai", "anthropic"): "messages with roles, whose contents are lists of blocks",
     ("openai", "ms_swift"): "messages with roles, some of which OpenAI does not know",
