@@ -18,8 +18,7 @@ from agentlite.data.curation.stats import Sized
 from agentlite.data.curation.traits import Traits
 from agentlite.data.formats import RawLine
 from agentlite.data.ingest_row import IngestContext, IngestedRecord, IngestedRow, LeftOut
-from agentlite.data.reject_report import MOST_LINES
-from agentlite.data.rejects import Reject
+from agentlite.data.rejects import MOST_LINES, Reject
 from agentlite.data.worker_pool import take_all
 
 # how a row ends, by the first letter of its code

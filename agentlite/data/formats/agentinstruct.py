@@ -5,9 +5,8 @@ from typing import Any
 from agentlite.core.errors import RowError
 from agentlite.core.records import Message, Record
 from agentlite.data.formats import sharegpt
-from agentlite.data.formats.extra_fields import meta_of
+from agentlite.data.formats.extra_fields import dialog, meta_of, text_at
 from agentlite.data.formats.openai import has_loss
-from agentlite.data.formats.qa_text import dialog, text_at
 
 EXAMPLE = r'{"id": "os_1", "conversations": [{"from": "human", "loss": null, "value": "You work at a shell. Say OK."}, {"from": "gpt", "loss": false, "value": "OK."}, {"from": "human", "loss": null, "value": "How many files?"}, {"from": "gpt", "loss": true, "value": "Think: I count them.\n\nAct: bash\n\nls | wc -l"}]}'  # noqa: E501  (a row is one line)
 SPEAKERS = ("system", "user", "assistant")

@@ -3,8 +3,7 @@
 from typing import Any
 
 from agentlite.core.records import Record
-from agentlite.data.formats.extra_fields import meta_of
-from agentlite.data.formats.qa_text import dialog, history, text_at
+from agentlite.data.formats.extra_fields import dialog, history, meta_of, text_at
 
 EXAMPLE = '{"instruction": "Say it in French.", "input": "Good morning", "output": "Bonjour"}'
 FIELDS = {"instruction": str, "output": str}

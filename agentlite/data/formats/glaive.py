@@ -7,11 +7,10 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.data.formats.extra_fields import meta_of
+from agentlite.data.formats.extra_fields import meta_of, text_at
 from agentlite.data.formats.inline_text import end_of, tools_at
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.openai import merged
-from agentlite.data.formats.qa_text import text_at
 from agentlite.data.formats.tool_calls import json_or_literal, read_arguments, read_call
 
 EXAMPLE = r"""{"system": "SYSTEM: You are a helpful assistant with access to the following functions. Use them if required -\n{\"name\": \"weather\", \"description\": \"\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}\n", "chat": "USER: Is it wet in Oslo?\n\n\nASSISTANT: <functioncall> {\"name\": \"weather\", \"arguments\": '{\"city\": \"Oslo\"}'} <|endoftext|>\n\n\nFUNCTION RESPONSE: {\"mm\": 4}\n\n\nASSISTANT: Yes. <|endoftext|>"}"""  # noqa: E501  (a row is one line)

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from agentlite.core.records import Record
 from agentlite.data.formats import modelscope, ms_agent, task_prompts, toolllama
-from agentlite.data.formats.extra_fields import meta_of, rest
-from agentlite.data.formats.qa_text import dialog, text_at
+from agentlite.data.formats.extra_fields import dialog, meta_of, rest, text_at
 from agentlite.data.formats.tool_calls import read_tools
 
 EXAMPLE = r'{"id": "1", "query": "Is it wet in Oslo?", "source": "kwai-agent", "functions": ["{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}"], "function_names": ["weather"], "llm_prompt_response": [{"instruction": "Commands:\n1:{\"name\": \"weather\"}\nGOAL: ", "input": "Is it wet in Oslo?", "output": "{\"command\": {\"name\": \"weather\", \"args\": {\"city\": \"Oslo\"}}}", "llm_name": "a model", "human_edited": false}], "extra_infos": {}}'  # noqa: E501  (a row is one line)

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Message, Record, plain
-from agentlite.data.formats.extra_fields import meta_of, rest
+from agentlite.data.formats.extra_fields import dialog, history, meta_of, rest, text_at
 from agentlite.data.formats.openai import LOSS, THOUGHTS, has_loss, refuse_another, thoughts_of
-from agentlite.data.formats.qa_text import dialog, history, text_at
 from agentlite.data.formats.sharegpt import speaker_of, turns_of
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 from agentlite.data.formats.unread_keys import refuse_unread

@@ -10,8 +10,7 @@ from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message,
 from agentlite.data.formats import openai
 from agentlite.data.formats.accepted_values import first_accepted
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER
-from agentlite.data.formats.extra_fields import meta_of
-from agentlite.data.formats.qa_text import text_at
+from agentlite.data.formats.extra_fields import meta_of, text_at
 
 EXAMPLE = '{"prompt": "Is it wet in Oslo?", "tools": [{"name": "weather", "description": "", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}], "gold": [{"name": "weather", "arguments": {"city": ["Oslo", "Oslo, Norway"]}}]}'  # noqa: E501  (a row is one line)
 FIELDS = {"gold": list}

@@ -16,8 +16,7 @@ from agentlite.core.records import (
     plain,
 )
 from agentlite.data.formats.bfcl import ANY_CALL_ANSWER, NO_CALL_ANSWER
-from agentlite.data.formats.extra_fields import meta_of
-from agentlite.data.formats.qa_text import text_at
+from agentlite.data.formats.extra_fields import meta_of, text_at
 from agentlite.data.formats.sage_tools import NO_CATALOGUE, declared, split_of, unknown_call
 
 EXAMPLE = '{"sample_id": "sel_001", "task_type": "tool_selection", "instruction": "Is it wet in Oslo?", "context": "", "candidate_tools": ["rain_001", "tide_002"], "ground_truth": {"top_k": ["rain_001"], "explanation": "Rain is asked for."}, "metadata": {"difficulty": "easy", "tags": [], "created_by": "me"}, "split": "test"}'  # noqa: E501  (a row is one line)

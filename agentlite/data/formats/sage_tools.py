@@ -14,9 +14,8 @@ from agentlite.core.records import (
     Record,
     Tool,
 )
-from agentlite.data.formats.extra_fields import meta_of, rest
+from agentlite.data.formats.extra_fields import meta_of, rest, text_at
 from agentlite.data.formats.json_decode import shortened
-from agentlite.data.formats.qa_text import text_at
 from agentlite.data.formats.tool_calls import (
     ARGUMENTS,
     arguments_of,

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentlite.core.records import Record
-from agentlite.data.formats.extra_fields import meta_of
-from agentlite.data.formats.qa_text import dialog
+from agentlite.data.formats.extra_fields import dialog, meta_of
 
 EXAMPLE = (
     '{"query": "Who are you?", "response": "I am {{NAME}}, and {{AUTHOR}} made me.", "tag": "en"}'

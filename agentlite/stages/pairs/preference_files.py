@@ -18,8 +18,7 @@ from agentlite.data.curation.pii import mask
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.formats import files_of, read_raw
 from agentlite.data.preferences import RecordedPreference, read_preferences
-from agentlite.data.reject_report import report
-from agentlite.data.rejects import Reject, reject_row
+from agentlite.data.rejects import Reject, reject_row, report
 from agentlite.rendering import (
     Mixture,
     check_reading,

@@ -19,8 +19,7 @@ from agentlite.data.curation.select import Selection
 from agentlite.data.formats import FORMATS, files_of
 from agentlite.data.formats.by_source import check_formats
 from agentlite.data.ingest import Ingested
-from agentlite.data.reject_report import places, report
-from agentlite.data.rejects import Reject
+from agentlite.data.rejects import Reject, places, report
 from agentlite.data.worker_pool import RAY
 from agentlite.environments.making.dialog import DIALOGS
 from agentlite.environments.trajectories import finished_rollout, is_rollout
