@@ -3,7 +3,6 @@
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,52 +80,139 @@ class IngestedRow(NamedTuple):
     samples: Sequence[IngestedRecord | LeftOut | Reject]
 
 
-class CleanRecord(NamedTuple):
-    """`personal`: the personal values in it, by kind; `rule`: how it came to its task, "said" if it
-    names one itself.
-    """
-
-    record: Record
-    personal: Counter[str]
-    rule: str
-
-
-# what becomes of personal data, and how many values of each kind there are
-PERSONAL: dict[str, Callable[[Record], tuple[Record, Counter[str]]]] = {
-    "off": lambda record: (record, Counter()),
-    "report": lambda record: (record, find(record)),
-    "mask": mask,
-    "drop": lambda record: (record, find(record)),  # and then `is_dropped` leaves it out
-}
-
-
 def take(source: str, line: RawLine, context: IngestContext) -> IngestedRow:
     """The samples of a raw row."""
-    wanted = format_of(context.settings.format, source)
     raw, repaired = readable(line, context.settings.repair)
-    if raw.error:
-        return IngestedRow(source, "", (), [_reject(raw, raw.error, 0)])
     try:
-        name, parts = samples(raw.value, wanted)
+        if raw.error:
+            raise raw.error
+        name, parts = samples(raw.value, format_of(context.settings.format, source))
     except RowError as error:
         return IngestedRow(source, "", repaired, [_reject(raw, error, 0)])
     several = len(parts) > 1
-    options = reader_options(context.settings, context.catalogue)
-    return IngestedRow(
-        source,
-        name,
-        repaired,
-        [
-            _sample(
-                source,
-                raw,
-                number if several else 0,
-                partial(to_record, part, name, options),
-                context,
-            )
-            for number, part in enumerate(parts, 1)
-        ],
-    )
+    taken = [
+        _sample(source, name, raw, part, number if several else 0, context)
+        for number, part in enumerate(parts, 1)
+    ]
+    return IngestedRow(source, name, repaired, taken)
+
+
+def _sample(
+    source: str, name: str, raw: Raw, part: Row, number: int, context: IngestContext
+) -> IngestedRecord | LeftOut | Reject:
+    """What became of one sample of a row; `number`: which one, 0 of a row with only one."""
+    settings, record_id, done = context.settings, "", Row()
+    try:
+        record = to_record(part, name, reader_options(settings, context.catalogue))
+        validate(record)
+        named = record.source or ("stdin" if source == "-" else Path(source).name)
+        record = replace(record, source=named)
+        if len(context.mixture.protocols) > 1:
+            protocol = context.mixture.of(record).name
+            record = replace(record, meta={**record.meta, "protocol": protocol})
+        keep = parse_keep(settings.keep)
+        if keep.conditions and "rollout" in record.meta:
+            done["scores"] = scores_of(record)
+        refuse_unmet(record, keep)
+        if settings.system and not record.is_text and record.messages[0].role != "system":
+            record, done["system"] = _with_system(record, settings.system), "added"
+        record_id = record.id
+        record, personal, rule = clean(record, settings)
+        if personal:
+            done["masked" if settings.personal == "mask" else "personal"] = dict(personal)
+        if is_dropped(personal, settings):
+            raise RowError("F311", f"holds {', '.join(personal)}")
+        if undeclared := record.meta.get("undeclared"):
+            done["undeclared"] = undeclared
+        if unchecked := _invalid_schemas(record):
+            done["invalid_schemas"] = unchecked
+        if rule != "said":
+            done["task"] = f"{record.task}: {rule}"
+        if context.add_tools:
+            record, counts = context.add_tools(record)
+            done["retrieved"] = dict(+counts)
+        whole = measure(record, context)
+        kept, sized = _fitting(record, whole, context)
+    except RowError as error:
+        if error.code.startswith("F"):
+            return LeftOut(error.code, raw.location, record_id, done)
+        return _reject(raw, error, number)
+    ledger = None
+    if kept is not record:
+        done["cut"] = f"{len(kept.messages)} of {len(record.messages)} messages left"
+        ledger = {
+            "location": raw.location,
+            "id": kept.id,
+            "parent": kept.parent,
+            "messages": len(kept.messages),
+            "of_messages": len(record.messages),
+            "tokens": sized.longest,
+            "of_tokens": whole.longest,
+        }
+    if kept.id != record_id:
+        done["was"] = record_id
+    if any(call.name == ANY_TOOL for gold in kept.gold.values() for call in gold.calls):
+        done["for_tests"] = "any call is right"
+    if names := undescribed(kept.tools):
+        done["undescribed"] = names
+    near = next(sketches([near_text(kept)])) if "near" in settings.duplicates else b""
+    row = encode(to_row(kept))
+    return IngestedRecord(row, raw.location, traits(kept), sized, done, ledger, near)
+
+
+def clean(record: Record, settings: PrepSettings) -> tuple[Record, Counter[str], str]:
+    """The record with its task, and masked if the settings want it so; the personal values in it,
+    by kind; and how it came to its task, "said" if it names one itself.
+    """
+    personal = Counter[str]()
+    if settings.personal == "mask":
+        record, personal = mask(record)
+    elif settings.personal != "off":
+        personal = find(record)
+    record, rule = classified(record)
+    return record, personal, rule
+
+
+def is_dropped(personal: Counter[str], settings: PrepSettings) -> bool:
+    """Whether a record with these personal values is left out."""
+    return bool(personal) and settings.personal == "drop"
+
+
+def _with_system(record: Record, text: str) -> Record:
+    """A chat template would write a system turn of its own otherwise, which may name another
+    maker.
+    """
+    gold = {turn + 1: expected for turn, expected in record.gold.items()}
+    return replace(record, messages=(Message("system", text), *record.messages), gold=gold)
+
+
+def _invalid_schemas(record: Record) -> list[str]:
+    """The tools called whose schema is invalid itself: the structure of their arguments is all that
+    was checked.
+    """
+    called = {call.name for message in record.messages for call in message.calls}
+    return [
+        tool.name
+        for tool in record.tools
+        if tool.name in called and schema_problem(tool.parameters)
+    ]
+
+
+def _fitting(record: Record, sized: Sized, context: IngestContext) -> tuple[Record, Sized]:
+    """The record, or its beginning where it is too long and may be cut; and its size. Raises
+    RowError E217 or F302.
+    """
+    settings = context.settings
+    if sized.longest <= settings.max_length:
+        return record, sized
+    shorter = None
+    if settings.long_rows == "cut":
+        shorter = cut(record, lambda part: measure(part, context).longest <= settings.max_length)
+    if shorter is None:
+        code = "F302" if settings.long_rows == "filter" else "E217"
+        reason = f"{sized.longest} tokens, max_length is {settings.max_length}"
+        raise RowError(code, reason)
+    return shorter, measure(shorter, context)
 
 
 def measure(record: Record, context: IngestContext) -> Sized:
@@ -158,69 +244,6 @@ def measure(record: Record, context: IngestContext) -> Sized:
     )
 
 
-def _sample(
-    source: str, raw: Raw, number: int, read: Callable[[], Record], context: IngestContext
-) -> IngestedRecord | LeftOut | Reject:
-    settings, record_id, done = context.settings, "", Row()
-    try:
-        record = _checked(source, read(), context)
-        keep = parse_keep(settings.keep)
-        if keep.conditions and "rollout" in record.meta:
-            done["scores"] = scores_of(record)
-        refuse_unmet(record, keep)
-        if settings.system and (with_system := _with_system(record, settings.system)) != record:
-            record, done["system"] = with_system, "added"
-        record_id = record.id
-        record, personal, rule = clean(record, settings)
-        if personal:
-            done["masked" if settings.personal == "mask" else "personal"] = dict(personal)
-        if is_dropped(personal, settings):
-            raise RowError("F311", f"holds {', '.join(personal)}")
-        if undeclared := record.meta.get("undeclared"):
-            done["undeclared"] = undeclared
-        if unchecked := _invalid_schemas(record):
-            done["invalid_schemas"] = unchecked
-        if rule != "said":
-            done["task"] = f"{record.task}: {rule}"
-        if context.add_tools:
-            record, counts = context.add_tools(record)
-            done["retrieved"] = dict(+counts)
-        kept, sized, tokens = _fitting(record, context)
-    except RowError as error:
-        is_fault = not error.code.startswith("F")
-        return (
-            _reject(raw, error, number)
-            if is_fault
-            else LeftOut(error.code, raw.location, record_id, done)
-        )
-    ledger = None
-    if kept is not record:
-        ledger = _ledger(raw.location, record, kept, sized, tokens)
-        done["cut"] = f"{len(kept.messages)} of {len(record.messages)} messages left"
-    if kept.id != record_id:
-        done["was"] = record_id
-    if any(call.name == ANY_TOOL for gold in kept.gold.values() for call in gold.calls):
-        done["for_tests"] = "any call is right"
-    if names := undescribed(kept.tools):
-        done["undescribed"] = names
-    near = next(sketches([near_text(kept)])) if "near" in settings.duplicates else b""
-    return IngestedRecord(
-        encode(to_row(kept)), raw.location, traits(kept), sized, done, ledger, near
-    )
-
-
-def clean(record: Record, settings: PrepSettings) -> CleanRecord:
-    """With its task, and masked if the settings want it so."""
-    record, personal = PERSONAL[settings.personal](record)
-    record, rule = classified(record)
-    return CleanRecord(record, personal, rule)
-
-
-def is_dropped(personal: Counter[str], settings: PrepSettings) -> bool:
-    """Whether a record with these personal values is left out."""
-    return bool(personal) and settings.personal == "drop"
-
-
 def reader_options(
     settings: PrepSettings, catalogue: Mapping[str, Tool] = NO_CATALOGUE
 ) -> dict[str, dict[str, object]]:
@@ -234,67 +257,6 @@ def reader_options(
         },
         "prompts": {"accepted_answer": settings.accepted_answer},
         "self_cognition": {"name": settings.model_name, "author": settings.model_author},
-    }
-
-
-def _invalid_schemas(record: Record) -> list[str]:
-    """The tools called whose schema is invalid itself: the structure of their arguments is all that
-    was checked.
-    """
-    called = {call.name for message in record.messages for call in message.calls}
-    return [
-        tool.name
-        for tool in record.tools
-        if tool.name in called and schema_problem(tool.parameters)
-    ]
-
-
-def _checked(source: str, record: Record, context: IngestContext) -> Record:
-    validate(record)
-    if len(context.mixture.protocols) > 1:
-        record = replace(record, meta={**record.meta, "protocol": context.mixture.of(record).name})
-    return replace(
-        record, source=record.source or ("stdin" if source == "-" else Path(source).name)
-    )
-
-
-def _with_system(record: Record, text: str) -> Record:
-    """The record with a system turn, unless it has one or is plain text. A chat template would
-    write its own otherwise, which may name another maker.
-    """
-    if record.is_text or record.messages[0].role == "system":
-        return record
-    gold = {turn + 1: expected for turn, expected in record.gold.items()}
-    return replace(record, messages=(Message("system", text), *record.messages), gold=gold)
-
-
-def _fitting(record: Record, context: IngestContext) -> tuple[Record, Sized, int]:
-    """The record, or its beginning where it is too long and may be cut; its size; the tokens before
-    the cut.
-
-    Raises RowError E217 or F302.
-    """
-    sized, room = measure(record, context), context.settings.max_length
-    if sized.longest <= room:
-        return record, sized, sized.longest
-    shorter = None
-    if context.settings.long_rows == "cut":
-        shorter = cut(record, lambda part: measure(part, context).longest <= room)
-    if shorter is None:
-        code = "F302" if context.settings.long_rows == "filter" else "E217"
-        raise RowError(code, f"{sized.longest} tokens, max_length is {room}")
-    return shorter, measure(shorter, context), sized.longest
-
-
-def _ledger(location: str, record: Record, kept: Record, sized: Sized, tokens: int) -> Row:
-    return {
-        "location": location,
-        "id": kept.id,
-        "parent": kept.parent,
-        "messages": len(kept.messages),
-        "of_messages": len(record.messages),
-        "tokens": sized.longest,
-        "of_tokens": tokens,
     }
 
 

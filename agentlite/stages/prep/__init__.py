@@ -284,7 +284,7 @@ def _selection_context(job: Job, ingested: Ingested) -> SelectionContext:
         held_out = read_held_out(
             settings.holdout,
             reader_options(settings, job.context.catalogue),
-            lambda record: clean(record, settings).record,
+            lambda record: clean(record, settings)[0],
         )
     if held_out.unread:
         console.notice(
