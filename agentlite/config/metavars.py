@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 NAMES = {int: "INT", float: "FLOAT", str: "TEXT"}
 BOOLEANS = ("true", "false")
 
@@ -32,6 +35,8 @@ def metavar(kind: Any, *, repeat: bool = False) -> str:
     if get_origin(plain) is tuple:
         inner = metavar(get_args(plain)[0])
         return inner if repeat else f"{inner},..."
+    if isinstance(plain, type) and issubclass(plain, Struct):
+        return "NAME=VALUE,..."
     if get_origin(plain) is dict:
         value = get_args(plain)[1]
         return "MAPPING" if value is Any else f"NAME={metavar(value)},..."
@@ -65,6 +70,8 @@ def as_typed(value: object) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return short if float(short := f"{value:g}") == value else repr(value)
+    if isinstance(value, Struct):
+        value = asdict(value)
     if isinstance(value, Mapping):
         return ",".join(f"{name}={as_typed(one)}" for name, one in value.items())
     return ",".join(map(as_typed, value)) if isinstance(value, tuple | list) else str(value)

@@ -296,7 +296,10 @@ def _listed(value: object, kind: Any, location: str) -> object:
     plain = without_marks(kind)
     if isinstance(value, str) and get_origin(plain) is tuple:
         return [part.strip() for part in value.split(",")] if value.strip() else []
-    if isinstance(value, str) and plain == dict[str, float]:
+    is_mapping = plain == dict[str, float] or (
+        isinstance(plain, type) and issubclass(plain, Struct)
+    )
+    if isinstance(value, str) and is_mapping:
         return parse_weights(value, location)
     if isinstance(value, str) and re.fullmatch(r"[-+]?\.\d+", value):  # .5 is a number in YAML
         return value.removeprefix("+").replace(".", "0.")

@@ -364,7 +364,93 @@ class SftSettings(TrainerSettings, frozen=True, kw_only=True):
         return InMemory(rows=self.batch_size)
 
 
-class PairsSettings(Struct, frozen=True, kw_only=True):
+class Requests(Struct, frozen=True, forbid_unknown_fields=True):
+    """How servers are asked."""
+
+    seconds: Positive = 600.0  # that one try of a request may take
+    tries: Count = 5  # of a request, before its question counts as unanswered
+    concurrency: Count = 4  # requests at the same time, per endpoint
+
+
+class SamplerSettings(Struct, frozen=True, kw_only=True):
+    """What every stage that asks a model, here or behind servers, can be set to."""
+
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
+    """OpenAI-compatible server of the model, such as http://localhost:8000/v1; several share the
+    work"""
+    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    """environment variable with the API key of the servers"""
+    requests: Annotated[Requests, ENDPOINTS, NOT_IN_PLAN] = Requests()
+    """how each server is asked: seconds of one try, tries until a question counts as unanswered,
+    concurrency (requests at the same time)"""
+    engine: Annotated[Engine, ENGINE] = "unsloth"
+    """library: unsloth, or plain transformers with PEFT"""
+    attn_implementation: Annotated[Attention, ENGINE] = "auto"
+    load_in_4bit: Annotated[bool, ENGINE] = False
+    load_in_8bit: Annotated[bool, ENGINE] = False
+    temperature: Annotated[NonNegative, SAMPLING, COMMON] = 1.0
+    """sampling temperature; 0 always takes the likeliest token"""
+    max_new_tokens: Annotated[Count, SAMPLING] = 256
+    """maximum tokens of an answer"""
+
+
+class WorldSettings(SamplerSettings, frozen=True, kw_only=True):
+    """What every stage that lets a model act in an environment can be set to."""
+
+    env: Annotated[str, Metavar("ENVIRONMENT"), ENVIRONMENT, COMMON] = ""
+    """environment to act in: bfcl:multi_turn_base, a class (shop.py:Shop), an MCP server
+    (mcp:COMMAND, mcp:URL), or a list (mock:tools.json)"""
+    tasks: Annotated[File, ENVIRONMENT] = ""
+    """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
+    dev: Annotated[Share, ENVIRONMENT] = 0.1
+    """share of the dev tasks"""
+    test: Annotated[Share, ENVIRONMENT] = 0.2
+    """share of the test tasks"""
+    extra_tools: Annotated[Whole | None, ENVIRONMENT] = None
+    """number of tools on offer that the gold of BFCL does not call [all that BFCL offers]"""
+    max_turns: Annotated[Count, ENVIRONMENT] = 20
+    """maximum turns with calls between two turns of the user"""
+    call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
+    """seconds that one call of a tool may take"""
+    world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 4.0
+    """GiB of memory that each process of an environment may take (Linux)"""
+    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
+    """OpenAI-compatible server of the model that answers the calls of mock:tools.json; several
+    share the work"""
+    tool_model: Annotated[Name, SIMULATED] = ""
+    """name of that model on its server"""
+    tool_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    """environment variable with the API key of --tool-endpoint"""
+    user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
+    """OpenAI-compatible server of the model that plays the user of tasks with a user; several share
+    the work"""
+    user_model: Annotated[Name, SIMULATED] = ""
+    """name of that model on its server"""
+    user_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    """environment variable with the API key of --user-endpoint"""
+    user_turns: Annotated[Count, SIMULATED] = 10
+    """maximum turns of a user that a model plays, behind its first"""
+
+
+class WriterSettings(Struct, frozen=True, kw_only=True):
+    """What every stage can be set to for which a model behind servers writes data."""
+
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
+    """OpenAI-compatible server of the model that writes; several share the work"""
+    model: Annotated[Name, ENDPOINTS, COMMON] = ""
+    """name of that model on its server"""
+    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    requests: Annotated[Requests, ENDPOINTS, NOT_IN_PLAN] = Requests()
+    token_budget: Annotated[Count | None, ENDPOINTS, NOT_IN_PLAN] = None
+    """tokens that the servers may read and write, over all runs of the stage [any number]"""
+    max_failures: Annotated[Share, ENDPOINTS, NOT_IN_PLAN] = 0.1
+    """share of requests that a server may leave unanswered"""
+    temperature: Annotated[NonNegative, SAMPLING] = 1.0
+    max_new_tokens: Annotated[Count, SAMPLING] = 1024
+    """maximum tokens of an answer"""
+
+
+class PairsSettings(SamplerSettings, frozen=True, kw_only=True):
     """Sample several answers at every step, score them, and pair the best with the worst."""
 
     data: Annotated[str, Metavar("STAGE|FILE"), DATA] = "prep"
@@ -373,17 +459,6 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """records of prep to use"""
     model: Annotated[Model, DATA, COMMON] = TRAINED
     """model that answers: alias, path, hub id or earlier stage"""
-    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
-    """OpenAI-compatible server of the model, such as http://localhost:8000/v1; several share the
-    work"""
-    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    """environment variable with the API key of the servers"""
-    endpoint_seconds: Annotated[Positive, ENDPOINTS, NOT_IN_PLAN] = 600.0
-    """seconds that one try of a request may take"""
-    endpoint_tries: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 5
-    """tries of a request before its question counts as unanswered"""
-    concurrency: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 4
-    """requests at the same time, per endpoint"""
     unanswered: Annotated[Literal["ask", "wrong"], ENDPOINTS, NOT_IN_PLAN] = "ask"
     """what to do about unanswered questions: stop, and ask them again when the same command is run
     again; or finish without candidates for them"""
@@ -395,19 +470,12 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """share of rejected rows of --preferences above which pairs stops"""
     grid: Annotated[tuple[File, ...], REPEAT, REWARDS, NOT_IN_PLAN] = ()
     """file of reward weights to compare; writes nothing"""
-    engine: Annotated[Engine, ENGINE] = "unsloth"
-    """library: unsloth, or plain transformers with PEFT"""
-    attn_implementation: Annotated[Attention, ENGINE] = "auto"
     limit: Annotated[Count | None, DATA, COMMON] = None
     """number of records to sample, spread evenly over the sources [all]"""
     num_samples: Annotated[Count, Flag("-n"), SAMPLING, COMMON] = 4
     """candidates per step"""
-    temperature: Annotated[NonNegative, SAMPLING, COMMON] = 1.0
-    """sampling temperature; 0 always takes the likeliest token"""
     top_p: Annotated[float, Meta(gt=0, le=1), SAMPLING] = 1.0
     """nucleus sampling: the likeliest tokens that add up to this probability"""
-    max_new_tokens: Annotated[Count, SAMPLING] = 256
-    """maximum tokens of an answer"""
     weights: Annotated[
         dict[str, float], Metavar("COMPONENT=FLOAT,..."), REPEAT, REWARDS, COMMON
     ] = {}
@@ -430,8 +498,6 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """keep chosen answers from being longer than rejected ones"""
     gold: Annotated[bool, PAIRING, COMMON] = False
     """take the correct answer of the data as chosen where every candidate fails"""
-    load_in_4bit: Annotated[bool, ENGINE] = False
-    load_in_8bit: Annotated[bool, ENGINE] = False
     seed: Annotated[Seed, SAMPLING] = 0
     """random seed of the choice of records and of the answers"""
 
@@ -485,39 +551,20 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     env: Annotated[str, Metavar("ENVIRONMENT"), ENVIRONMENT, COMMON] = ""
     """environment to act in, in place of recorded prompts: bfcl:multi_turn_base, shop.py:Shop"""
     tasks: Annotated[File, ENVIRONMENT] = ""
-    """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
     dev: Annotated[Share, ENVIRONMENT] = 0.1
-    """share of the dev tasks"""
     test: Annotated[Share, ENVIRONMENT] = 0.2
-    """share of the test tasks"""
     extra_tools: Annotated[Whole | None, ENVIRONMENT] = None
-    """number of tools on offer that the gold of BFCL does not call [all that BFCL offers]"""
     max_turns: Annotated[Count, ENVIRONMENT] = 20
-    """maximum turns with calls between two turns of the user"""
     call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
-    """seconds that one call of a tool may take"""
     world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 4.0
-    """GiB of memory that each process of an environment may take (Linux)"""
     tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
-    """OpenAI-compatible server of the model that answers the calls of mock:tools.json; several
-    share the work"""
     tool_model: Annotated[Name, SIMULATED] = ""
-    """name of that model on its server"""
     tool_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    """environment variable with the API key of --tool-endpoint"""
     user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
-    """OpenAI-compatible server of the model that plays the user of tasks with a user; several share
-    the work"""
     user_model: Annotated[Name, SIMULATED] = ""
-    """name of that model on its server"""
     user_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    """environment variable with the API key of --user-endpoint"""
     user_turns: Annotated[Count, SIMULATED] = 10
-    """maximum turns of a user that a model plays, behind its first"""
-    endpoint_seconds: Annotated[Positive, SIMULATED, NOT_IN_PLAN] = 600.0
-    endpoint_tries: Annotated[Count, SIMULATED, NOT_IN_PLAN] = 5
-    """tries of a request before its rollout counts as unanswered"""
-    concurrency: Annotated[Count, SIMULATED, NOT_IN_PLAN] = 4
+    requests: Annotated[Requests, SIMULATED, NOT_IN_PLAN] = Requests()
     split: Annotated[Literal["train", "dev"], DATA] = "train"
     limit: Annotated[Count | None, DATA] = None
     learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 1e-5
@@ -645,67 +692,28 @@ class DistillSettings(TrainerSettings, frozen=True, kw_only=True):
         return InMemory(self.batch_size, prompts=prompts, samples=1)
 
 
-class RolloutSettings(Struct, frozen=True, kw_only=True):
+class RolloutSettings(WorldSettings, frozen=True, kw_only=True):
     """Let a model act in an environment: it calls tools, reads results and talks to a user."""
 
-    env: Annotated[str, Metavar("ENVIRONMENT"), DATA, COMMON] = ""
-    """environment: bfcl:multi_turn_base, a class (shop.py:Shop), an MCP server (mcp:COMMAND,
-    mcp:URL), or a list (mock:tools.json)"""
-    tasks: Annotated[File, DATA, COMMON] = ""
-    """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
     model: Annotated[Model, DATA, COMMON] = TRAINED
     """model that acts: alias, path, hub id or earlier stage; gold makes the calls that the tasks
     name as right"""
     split: Annotated[Literal["all", "train", "dev", "test"], DATA, COMMON] = "all"
     """tasks to take; the split of a task is made from its question"""
-    dev: Annotated[Share, DATA] = 0.1
-    """share of the dev tasks"""
-    test: Annotated[Share, DATA] = 0.2
-    """share of the test tasks"""
     hint: Annotated[Literal["none", "gold"], DATA] = "none"
     """gold: show the model which right calls are left to make; what is kept does not have them"""
-    extra_tools: Annotated[Whole | None, ENVIRONMENT] = None
-    """number of tools on offer that the gold of BFCL does not call [all that BFCL offers]"""
-    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, NOT_IN_PLAN] = ()
-    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    endpoint_seconds: Annotated[Positive, ENDPOINTS, NOT_IN_PLAN] = 600.0
-    endpoint_tries: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 5
-    """tries of a request before its rollout counts as unanswered"""
-    concurrency: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 4
-    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
-    tool_model: Annotated[Name, SIMULATED] = ""
-    tool_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
-    user_model: Annotated[Name, SIMULATED] = ""
-    user_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    user_turns: Annotated[Count, SIMULATED] = 10
-    engine: Annotated[Engine, ENGINE] = "unsloth"
-    """library: unsloth, or plain transformers with PEFT"""
-    attn_implementation: Annotated[Attention, ENGINE] = "auto"
     limit: Annotated[Count | None, DATA, COMMON] = None
     """number of tasks, the first of a seeded order [all]"""
     num_samples: Annotated[Count, Flag("-n"), SAMPLING, COMMON] = 1
     """rollouts per task"""
-    temperature: Annotated[NonNegative, SAMPLING, COMMON] = 1.0
-    """sampling temperature; 0 always takes the likeliest token"""
     top_p: Annotated[float, Meta(gt=0, le=1), SAMPLING] = 1.0
     """nucleus sampling: the likeliest tokens that add up to this probability"""
-    max_new_tokens: Annotated[Count, SAMPLING, COMMON] = 256
-    """maximum tokens of an answer"""
     max_length: Annotated[Count, SAMPLING, COMMON] = 8192
     """maximum tokens of all turns and the answer together"""
-    max_turns: Annotated[Count, SAMPLING] = 20
-    """maximum turns with calls between two turns of the user"""
-    call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
-    """seconds that one call of a tool may take"""
-    world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 4.0
-    """GiB of memory that each process of an environment may take (Linux)"""
     max_failures: Annotated[Share, ENVIRONMENT, NOT_IN_PLAN] = 0.1
     """share of rollouts whose environment, or server of a model, may break down"""
     batch_size: Annotated[Count, Flag("-b --bs"), SAMPLING, COMMON, NOT_IN_PLAN] = 8
     """rollouts that are sampled together"""
-    load_in_4bit: Annotated[bool, ENGINE] = False
-    load_in_8bit: Annotated[bool, ENGINE] = False
     seed: Annotated[Seed, SAMPLING] = 0
     """random seed of the order of tasks and of the sampling"""
 
@@ -713,107 +721,75 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
         return InMemory(prompts=self.batch_size, samples=1)
 
 
-class EvalSettings(Struct, frozen=True, kw_only=True):
+class EvalSettings(WorldSettings, frozen=True, kw_only=True):
     """Ask models at every step of the test records, score their answers, and compare them."""
 
-    model: Annotated[tuple[Model, ...], REPEAT, DATA, COMMON, NOT_IN_PLAN] = ()
+    model: Annotated[tuple[Model, ...], REPEAT, DATA, COMMON] = ()
     """model to evaluate: alias, path, hub id or earlier stage; several are compared [sft]"""
-    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
-    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    endpoint_seconds: Annotated[Positive, ENDPOINTS, NOT_IN_PLAN] = 600.0
-    """seconds that one try of a request to an endpoint or the judge may take"""
-    endpoint_tries: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 5
-    concurrency: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 4
-    """requests at the same time, per endpoint and at the judge"""
-    unanswered: Annotated[Literal["ask", "wrong"], ENDPOINTS, NOT_IN_PLAN] = "ask"
+    unanswered: Annotated[Literal["ask", "wrong"], ENDPOINTS] = "ask"
     """what to do about unanswered questions: stop, and ask them again when the same command is run
     again; or count them as wrong"""
-    predictions: Annotated[tuple[File, ...], REPEAT, DATA, COMMON, NOT_IN_PLAN] = ()
+    predictions: Annotated[tuple[File, ...], REPEAT, DATA, COMMON] = ()
     """answers made elsewhere, to be scored without a model"""
-    compare: Annotated[tuple[Folder, ...], REPEAT, DATA, NOT_IN_PLAN] = ()
+    compare: Annotated[tuple[Folder, ...], REPEAT, DATA] = ()
     """finished evaluations to compare; writes nothing"""
-    kagent: Annotated[File, DATA, NOT_IN_PLAN] = ""
+    kagent: Annotated[File, DATA] = ""
     """rows of KAgentBench by which --predictions are scored; writes nothing"""
-    data: Annotated[StageName, DATA, COMMON, NOT_IN_PLAN] = "prep"
+    data: Annotated[StageName, DATA, COMMON] = "prep"
     """finished prep stage: its name in the workspace, or a path"""
     split: Annotated[Literal["train", "dev", "test", "all"], DATA] = "test"
     """records of prep, or tasks of --env, to use; all is only for tasks"""
     protocol: Annotated[str, Metavar(PROTOCOLS), DATA] = ""
     """protocols or files of prompt templates in which records are asked [those of the data]"""
     retrieve: Annotated[Count | None, DATA] = None
-    retriever: Annotated[StageName, DATA, NOT_IN_PLAN] = "retriever"
+    retriever: Annotated[StageName, DATA] = "retriever"
     retrieve_by: Annotated[RankBy, DATA] = "tuned"
-    limit: Annotated[Count | None, DATA, COMMON, NOT_IN_PLAN] = None
+    limit: Annotated[Count | None, DATA, COMMON] = None
     """number of records or tasks to measure, chosen by --seed [all]"""
 
-    env: Annotated[str, Metavar("ENVIRONMENT"), ENVIRONMENT, COMMON, NOT_IN_PLAN] = ""
-    """environment to act in, in place of recorded dialogs: bfcl:multi_turn_base, shop.py:Shop"""
-    tasks: Annotated[File, ENVIRONMENT, NOT_IN_PLAN] = ""
-    dev: Annotated[Share, ENVIRONMENT, NOT_IN_PLAN] = 0.1
-    test: Annotated[Share, ENVIRONMENT, NOT_IN_PLAN] = 0.2
-    extra_tools: Annotated[Whole | None, ENVIRONMENT, NOT_IN_PLAN] = None
-    max_turns: Annotated[Count, ENVIRONMENT, NOT_IN_PLAN] = 20
-    call_seconds: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 10.0
-    world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 4.0
-    max_failures: Annotated[Share, ENVIRONMENT, NOT_IN_PLAN] = 0.1
+    max_failures: Annotated[Share, ENVIRONMENT] = 0.1
     """share of rollouts whose environment, or server of a model, may break down, or for which your
     own functions may fail"""
-    rewards: Annotated[
-        tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT, ENVIRONMENT, NOT_IN_PLAN
-    ] = ()
+    rewards: Annotated[tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT, ENVIRONMENT] = ()
     """figure of your own for a rollout, such as rewards.py:polite"""
-    reward_seconds: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 10.0
-    reward_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 16.0
-    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
-    tool_model: Annotated[Name, SIMULATED, NOT_IN_PLAN] = ""
-    tool_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
-    user_model: Annotated[Name, SIMULATED, NOT_IN_PLAN] = ""
-    user_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    user_turns: Annotated[Count, SIMULATED, NOT_IN_PLAN] = 10
+    reward_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
+    reward_memory: Annotated[Positive, ENVIRONMENT] = 16.0
 
-    metrics: Annotated[tuple[str, ...], Metavar("METRIC,..."), MEASURED, NOT_IN_PLAN] = ()
+    metrics: Annotated[tuple[str, ...], Metavar("METRIC,..."), MEASURED] = ()
     """metrics to print, by their names in metrics.json [all]"""
-    gate: Annotated[str, Metavar("METRIC>=FLOAT,..."), MEASURED, COMMON, NOT_IN_PLAN] = ""
+    gate: Annotated[str, Metavar("METRIC>=FLOAT,..."), MEASURED, COMMON] = ""
     """conditions on the last model; the exit code is 9 if one is not met"""
-    general: Annotated[File, MEASURED, NOT_IN_PLAN] = ""
+    general: Annotated[File, MEASURED] = ""
     """general dialogs, to measure what the model forgets (`forgetting`)"""
-    model_name: Annotated[tuple[Name, ...], MEASURED, NOT_IN_PLAN] = ()
+    model_name: Annotated[tuple[Name, ...], MEASURED] = ()
     """the model's own name, or Chinese,English; it is asked who it is [that of prep, if set]"""
-    model_author: Annotated[tuple[Name, ...], MEASURED, NOT_IN_PLAN] = ()
+    model_author: Annotated[tuple[Name, ...], MEASURED] = ()
     """who made the model, or Chinese,English; it is asked [that of prep, if set]"""
-    num_samples: Annotated[Whole, Flag("-n -k"), MEASURED, COMMON, NOT_IN_PLAN] = 0
+    num_samples: Annotated[Whole, Flag("-n -k"), MEASURED, COMMON] = 0
     """answers to sample at each step for pass^k, in addition to the greedy one"""
-    temperature: Annotated[Positive, MEASURED, NOT_IN_PLAN] = 0.7
+    temperature: Annotated[Positive, MEASURED] = 0.7
     """sampling temperature of those answers"""
 
-    judge: Annotated[Url, JUDGED, NOT_IN_PLAN] = ""
+    judge: Annotated[Url, JUDGED] = ""
     """OpenAI-compatible server of an LLM judge, up to /v1"""
-    judge_model: Annotated[Name, JUDGED, NOT_IN_PLAN] = ""
+    judge_model: Annotated[Name, JUDGED] = ""
     """name of the judge's model on that server"""
-    judge_key: Annotated[Variable, JUDGED, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    judge_key: Annotated[Variable, JUDGED] = "OPENAI_API_KEY"
     """environment variable with the API key of the judge"""
-    judge_prices: Annotated[
-        tuple[NonNegative, ...], Metavar("FLOAT,FLOAT"), JUDGED, NOT_IN_PLAN
-    ] = ()
+    judge_prices: Annotated[tuple[NonNegative, ...], Metavar("FLOAT,FLOAT"), JUDGED] = ()
     """prices of a million prompt tokens and of a million completion tokens, such as 0.5,1.5"""
-    sheet: Annotated[File, JUDGED, NOT_IN_PLAN] = ""
+    sheet: Annotated[File, JUDGED] = ""
     """CSV to write, in which people score the answers, blind and shuffled"""
-    ratings: Annotated[tuple[File, ...], REPEAT, JUDGED, NOT_IN_PLAN] = ()
+    ratings: Annotated[tuple[File, ...], REPEAT, JUDGED] = ()
     """copy of --sheet that was filled in; writes nothing"""
 
-    engine: Annotated[Engine, ENGINE] = "unsloth"
-    """library: unsloth, or plain transformers with PEFT"""
-    attn_implementation: Annotated[Attention, ENGINE] = "auto"
     max_length: Annotated[Count, ENGINE] = 2048
     """maximum tokens of prompt and answer together [2048, or as many as --data has; with --env,
     8192]"""
     max_new_tokens: Annotated[Count, ENGINE, COMMON] = 256
-    batch_size: Annotated[Count, Flag("-b --bs"), ENGINE, COMMON, NOT_IN_PLAN] = 16
+    batch_size: Annotated[Count, Flag("-b --bs"), ENGINE, COMMON] = 16
     """prompts per batch"""
-    load_in_4bit: Annotated[bool, ENGINE] = False
-    load_in_8bit: Annotated[bool, ENGINE] = False
-    seed: Annotated[Seed, MEASURED, NOT_IN_PLAN] = 0
+    seed: Annotated[Seed, MEASURED] = 0
     """random seed of the sampled answers and of the bootstrap"""
 
     def in_memory(self, gpu: bool) -> InMemory:
@@ -845,7 +821,7 @@ class AblateSettings(Struct, frozen=True, kw_only=True):
     """random seed of the intervals; that of training is a setting of its stage"""
 
 
-class MakeSettings(Struct, frozen=True, kw_only=True):
+class MakeSettings(WriterSettings, frozen=True, kw_only=True):
     """Make training dialogs from tools alone: calls that were carried out, with words for them."""
 
     what: Literal["dialogs"] = "dialogs"
@@ -871,21 +847,6 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     hint: Annotated[Literal["none", "gold"], DIALOGS] = "none"
     """gold: show the agent's model which right calls are left to make; what is kept does not have
     them"""
-    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
-    """OpenAI-compatible server of a model that speaks for the agent and for the user; several share
-    the work [no model: plain words]"""
-    model: Annotated[Name, ENDPOINTS, COMMON] = ""
-    """name of that model on its server"""
-    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    """environment variable with the API key of the servers"""
-    endpoint_seconds: Annotated[Positive, ENDPOINTS, NOT_IN_PLAN] = 600.0
-    """seconds that one try of a request may take"""
-    endpoint_tries: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 5
-    """tries of a request before its dialog counts as unanswered"""
-    concurrency: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 4
-    """requests at the same time, per endpoint"""
-    token_budget: Annotated[Count | None, ENDPOINTS, NOT_IN_PLAN] = None
-    """tokens that the servers may read and write, over all runs of the stage [any number]"""
     user_endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, NOT_IN_PLAN] = ()
     """server of another model that speaks for the user [that of --endpoint]"""
     user_model: Annotated[Name, ENDPOINTS] = ""
@@ -906,8 +867,6 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     """maximum tokens of an answer"""
     max_length: Annotated[Count, SAMPLING] = 16384
     """maximum tokens of all turns and the answer together"""
-    max_turns: Annotated[Count, SAMPLING] = 10
-    """maximum turns with calls between two turns of the user"""
     max_failures: Annotated[Share, ENVIRONMENT, NOT_IN_PLAN] = 0.1
     """share of dialogs whose environment, or server of a model, may break down"""
     call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
@@ -921,7 +880,7 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     """random seed of the calls and of the words"""
 
 
-class QueriesSettings(Struct, frozen=True, kw_only=True):
+class QueriesSettings(WriterSettings, frozen=True, kw_only=True):
     """Let a model write new queries like those that there are, without copies and leaks."""
 
     data: Annotated[StageName, DATA, COMMON] = "prep"
@@ -940,29 +899,11 @@ class QueriesSettings(Struct, frozen=True, kw_only=True):
     """number of near queries that the model is shown in one request"""
     per_request: Annotated[Count, QUERIES] = 5
     """number of new queries that one request asks for"""
-    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
-    """OpenAI-compatible server of the model that writes; several share the work"""
-    model: Annotated[Name, ENDPOINTS, COMMON] = ""
-    """name of that model on its server"""
-    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    endpoint_seconds: Annotated[Positive, ENDPOINTS, NOT_IN_PLAN] = 600.0
-    """seconds that one try of a request may take"""
-    endpoint_tries: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 5
-    """tries of a request before it counts as unanswered"""
-    concurrency: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 4
-    """requests at the same time, per endpoint"""
-    token_budget: Annotated[Count | None, ENDPOINTS, NOT_IN_PLAN] = None
-    max_failures: Annotated[Share, ENDPOINTS, NOT_IN_PLAN] = 0.1
-    """share of requests that a server may leave unanswered"""
-    temperature: Annotated[NonNegative, SAMPLING] = 1.0
-    """sampling temperature"""
-    max_new_tokens: Annotated[Count, SAMPLING] = 1024
-    """maximum tokens of an answer"""
     seed: Annotated[Seed, QUERIES] = 0
     """random seed of the clusters and of what the model is shown"""
 
 
-class TemplatesSettings(Struct, frozen=True, kw_only=True):
+class TemplatesSettings(WriterSettings, frozen=True, kw_only=True):
     """Let a model write prompt templates, and keep those that are better than known protocols."""
 
     data: Annotated[StageName, DATA, COMMON] = "prep"
@@ -977,27 +918,12 @@ class TemplatesSettings(Struct, frozen=True, kw_only=True):
     """number of requests on which a template is measured"""
     epsilon: Annotated[float, Meta(ge=-5, le=5), TEMPLATES, COMMON] = 0.0
     """points, of 5, by which the mean of a template must exceed that of the benchmark"""
-    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
-    """OpenAI-compatible server of the model that writes templates and answers in them; several
-    share the work"""
-    model: Annotated[Name, ENDPOINTS, COMMON] = ""
-    """name of that model on its server"""
-    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    endpoint_seconds: Annotated[Positive, ENDPOINTS, NOT_IN_PLAN] = 600.0
-    """seconds that one try of a request may take"""
-    endpoint_tries: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 5
-    """tries of a request before it counts as unanswered"""
-    concurrency: Annotated[Count, ENDPOINTS, NOT_IN_PLAN] = 4
-    """requests at the same time, per endpoint"""
-    token_budget: Annotated[Count | None, ENDPOINTS, NOT_IN_PLAN] = None
     judge_endpoint: Annotated[Url, ENDPOINTS, COMMON, NOT_IN_PLAN] = ""
     """server of the model that scores the answers [the first --endpoint]"""
     judge_model: Annotated[Name, ENDPOINTS] = ""
     """name of that model on its server [that of --model]"""
     judge_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
     """environment variable with the API key of --judge-endpoint"""
-    max_failures: Annotated[Share, ENDPOINTS, NOT_IN_PLAN] = 0.1
-    """share of requests that a server may leave unanswered"""
     temperature: Annotated[NonNegative, SAMPLING] = 1.0
     """sampling temperature of the templates; answers in them are the likeliest ones"""
     max_new_tokens: Annotated[Count, SAMPLING] = 2048

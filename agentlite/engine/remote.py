@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from agentlite.config.settings import EvalSettings, PairsSettings, RolloutSettings
+from agentlite.config.settings import EvalSettings, PairsSettings, Requests, RolloutSettings
 from agentlite.core.endpoint_pool import Question, ask_all
 from agentlite.core.errors import RowError
 from agentlite.core.openai_client import Endpoint, Reply, check
@@ -52,16 +52,10 @@ class Served(NamedTuple):
 
 
 class ClientSettings(typing.Protocol):
-    """How requests are made: in seconds, tries of each, and requests at once to each server."""
+    """Settings that say how requests are made."""
 
     @property
-    def endpoint_seconds(self) -> float: ...
-
-    @property
-    def endpoint_tries(self) -> int: ...
-
-    @property
-    def concurrency(self) -> int: ...
+    def requests(self) -> Requests: ...
 
 
 def behind(
@@ -85,9 +79,9 @@ def behind(
             url,
             model,
             key,
-            settings.endpoint_seconds,
-            settings.endpoint_tries,
-            concurrency=settings.concurrency,
+            settings.requests.seconds,
+            settings.requests.tries,
+            concurrency=settings.requests.concurrency,
         )
         for url in addresses
     )

@@ -325,7 +325,7 @@ def act(acting: Acting, stage: StageFolder, command: str) -> list[Trajectory]:
             servers = max(
                 map(len, (settings.endpoint, settings.tool_endpoint, settings.user_endpoint))
             )
-            together = max(settings.batch_size, settings.concurrency * servers)
+            together = max(settings.batch_size, settings.requests.concurrency * servers)
             taken = 0
             for one in roll(setup, waiting, earlier, answers, together, simulators):
                 if isinstance(one, Trajectory):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.scripted_server import ScriptedServer
 
-from agentlite.config.settings import GrpoSettings
+from agentlite.config.settings import GrpoSettings, Requests
 from agentlite.core.row_files import read_rows
 from agentlite.engine.grpo import AnswerReward, LearnedRow
 from agentlite.engine.local_sampler import Sample
@@ -54,7 +54,7 @@ def acting(tmp_path, server):
         user_endpoint=(server.url,),
         user_model="anna",
         user_turns=2,
-        endpoint_tries=1,
+        requests=Requests(tries=1),
         max_failures=1.0,
     )
     return settings, prepare(_rollouts(settings), tmp_path, None)

@@ -85,7 +85,7 @@ def make(folder, server, texts, **options):
         "num_queries": 6,
         "clusters": 3,
         "per_request": 2,
-        "endpoint_tries": 1,
+        "requests": {"tries": 1},
     }
     return agentlite.make_queries(run=str(folder), **{**defaults, **options})
 
@@ -167,7 +167,7 @@ def test_each_planted_fault_is_dropped_counted_and_asked_for_again(tmp_path, ser
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_killed_run_asks_nothing_again_that_was_answered(tmp_path, server, texts, count):
-    run = partial(make, server=server, texts=texts, num_queries=10, concurrency=1)
+    run = partial(make, server=server, texts=texts, num_queries=10, requests={"concurrency": 1})
     with stops_at(count), pytest.raises(KeyboardInterrupt):
         run(tmp_path / "killed")
     run(tmp_path / "killed")

@@ -77,7 +77,7 @@ def server():
 
 def rollout(folder, server, name="run", **options):
     made = {"env": f"{folder / 'shop.py'}:Shop", "tasks": str(folder / "tasks.jsonl")}
-    served = {"model": "keeper", "endpoint": (server.url,), "endpoint_tries": 1}
+    served = {"model": "keeper", "endpoint": (server.url,), "requests": {"tries": 1}}
     defaults = {"call_seconds": 60.0, "batch_size": 2}
     return agentlite.rollout(run=str(folder / name), **{**made, **served, **defaults, **options})
 

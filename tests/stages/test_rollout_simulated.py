@@ -112,7 +112,7 @@ def options(folder, servers, name="run", **more):
         "model": "keeper",
         "endpoint": (servers.agent.url,),
         "endpoint_key": "AGENT_KEY",
-        "endpoint_tries": 1,
+        "requests": {"tries": 1},
     }
     made = {"env": f"mock:{folder / 'tools.json'}", "tasks": str(folder / "tasks.jsonl")}
     return {"run": str(folder / name), **made, **simulated, **acting, **more}

@@ -58,7 +58,7 @@ def make(prepared, server, folder, **options):
         "model": "teacher",
         "num_templates": 6,
         "num_queries": 5,
-        "endpoint_tries": 1,
+        "requests": {"tries": 1},
     }
     return agentlite.make_templates(run=str(folder), **{**defaults, **options})
 
@@ -84,7 +84,7 @@ def test_a_template_is_kept_if_its_mean_is_more_than_epsilon_above_the_benchmark
 
     server.score = score
     figures = make(
-        prepared, server, tmp_path, epsilon=epsilon, num_queries=4, concurrency=1
+        prepared, server, tmp_path, epsilon=epsilon, num_queries=4, requests={"concurrency": 1}
     ).figures
     names = [f"meta-{number:02d}" for number in kept]
     assert figures["kept"] == len(kept) and figures["dropped"] == {"not better": 6 - len(kept)}
@@ -149,7 +149,7 @@ def test_the_files_are_protocols_that_prep_takes_and_read_back(prepared, server,
 
 @pytest.mark.parametrize("count", [3, 12, 40])
 def test_a_killed_run_asks_nothing_again_that_was_answered(prepared, server, tmp_path, count):
-    run = partial(make, prepared, server, concurrency=1)
+    run = partial(make, prepared, server, requests={"concurrency": 1})
     with stops_at(count), pytest.raises(KeyboardInterrupt):
         run(tmp_path / "killed")
     killed = run(tmp_path / "killed").figures

@@ -80,7 +80,7 @@ def test_only_what_changes_the_outcome_makes_a_finished_stage_another_one(tmp_pa
     stage = FakeStage("grpo", tmp_path, ("rollouts.jsonl",))
     stage()
     settings = run_folder.read_plan(tmp_path / "grpo").settings
-    assert not settings.keys() & {"reward_seconds", "max_failures", "report_to", "concurrency"}
+    assert not settings.keys() & {"reward_seconds", "max_failures", "report_to", "requests"}
     assert settings["protocol"] == "hermes" and "group_size" in settings
     stage.settings = replace(stage.settings, reward_seconds=99.0, report_to=("tensorboard",))
     assert stage().status == "up to date" and stage.trained == 1

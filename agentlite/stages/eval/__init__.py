@@ -286,9 +286,9 @@ def _judge_endpoint(settings: EvalSettings) -> Endpoint:
         settings.judge,
         settings.judge_model,
         settings.judge_key,
-        settings.endpoint_seconds,
-        settings.endpoint_tries,
-        concurrency=settings.concurrency,
+        settings.requests.seconds,
+        settings.requests.tries,
+        concurrency=settings.requests.concurrency,
     )
 
 

@@ -27,27 +27,8 @@ from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Plan, RunTarget
 
 LONGEST_PROTOCOLS = 80  # characters of a folder's name
-OF_AN_ENVIRONMENT = (
-    "env",
-    "tasks",
-    "dev",
-    "test",
-    "extra_tools",
-    "max_turns",
-    "call_seconds",
-    "world_memory",
-    "max_failures",
-    "tool_endpoint",
-    "tool_model",
-    "tool_key",
-    "user_endpoint",
-    "user_model",
-    "user_key",
-    "user_turns",
-    "rewards",
-    "reward_seconds",
-    "reward_memory",
-)
+# Only what decides a completion is part of a plan: steps may be added, and scored otherwise.
+OF_THE_ANSWER = ("split", "retrieve", "retrieve_by")
 OF_A_MODEL = (
     "engine",
     "attn_implementation",
@@ -197,10 +178,11 @@ def _model(settings: EvalSettings, source: Source, name: str, data: EvalData) ->
     """Its plan holds only what changes a completion: the steps may differ from run to run, and new
     ones are added.
     """
-    decoding = resolve.plan_settings("eval", settings)
+    plain = resolve.plain_settings(settings)
     plan = Plan(
         "eval",
-        {**decoding, "model": source.name, "protocol": data.protocol},
+        {key: plain[key] for key in (*OF_THE_ANSWER, *OF_A_MODEL)}
+        | {"model": source.name, "protocol": data.protocol},
         {"data": data.digest, "model": source.digest},
         run_folder.versions(),
     )
@@ -213,11 +195,10 @@ def _from_file(settings: EvalSettings, file: str, data: EvalData) -> EvalSubject
     answers = read_predictions_file(Path(file), steps, data.every)
     if count := missing(steps, answers):
         console.notice(f"eval: {count} of {len(steps)} steps have no row in {file}: they score 0")
-    kept = resolve.plan_settings("eval", settings)
+    plain = resolve.plain_settings(settings)
     plan = Plan(
         "eval",
-        {key: value for key, value in kept.items() if key not in OF_A_MODEL}
-        | {"protocol": data.protocol},
+        {key: plain[key] for key in OF_THE_ANSWER} | {"protocol": data.protocol},
         {"data": data.digest, "predictions": file_digest(Path(file))},
         run_folder.versions(),
     )

@@ -114,9 +114,9 @@ def _judge(settings: TemplatesSettings) -> Endpoint:
         own or settings.endpoint[0],
         settings.judge_model or settings.model,
         settings.judge_key if own else settings.endpoint_key,
-        settings.endpoint_seconds,
-        settings.endpoint_tries,
-        concurrency=settings.concurrency,
+        settings.requests.seconds,
+        settings.requests.tries,
+        concurrency=settings.requests.concurrency,
     )
     check(endpoint, "--judge-endpoint")
     return endpoint
