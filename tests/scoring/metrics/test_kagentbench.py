@@ -21,8 +21,7 @@ from agentlite.scoring.metrics.kagentbench import (
     score,
 )
 from agentlite.scoring.metrics.kagentbench_parser import ANSWERS, READERS
-from agentlite.scoring.metrics.punkt_tokens import tokens
-from agentlite.scoring.metrics.rouge import common_length
+from agentlite.scoring.metrics.rouge import common_length, tokens
 
 NLTK = {  # what nltk 3.10 says, with Punkt's English model
     "Muffins cost $3.88 (3,36)\nin New York.  Buy two.": (
