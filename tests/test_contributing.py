@@ -107,13 +107,18 @@ print(components["brevity"], with_it - without)
     "Add a metric": """
 from agentlite.core.records import Call, Gold, GoldCall, Parsed
 from agentlite.scoring.gates import parse_gate
+from agentlite.scoring.metrics.model_metrics import EXPLANATIONS
 from agentlite.scoring.metrics.tool_calls import METRICS
 call, gold = Call("f", {}), Gold((GoldCall("f", {}),))
 values = [METRICS["single_call"](Parsed("", calls), gold, ()) for calls in ((call,), (call, call))]
-print(*values, *parse_gate("single_call>=0.9"))
+print(*values, *parse_gate("single_call>=0.9"), EXPLANATIONS["single_call"])
 """,
 }
-PRINTED = {"Add a reward component": "0.5 0.5", "Add a metric": "1.0 0.0 single_call>=0.9"}
+PRINTED = {
+    "Add a reward component": "0.5 0.5",
+    "Add a metric": "1.0 0.0 single_call>=0.9 The model makes exactly one call. "
+    "Questions that need exactly one only.",
+}
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from agentlite.core import console
 from agentlite.core.records import from_row
 from agentlite.core.row_files import encode
 from agentlite.report import ablation, retrieval_tables
-from agentlite.report.tables import TABLED, in_words, share, table, wrong_answers
+from agentlite.report.tables import TABLED, in_words, models, share, wrong_answers
 from agentlite.scoring.metrics import retrieval_loss
 from agentlite.scoring.metrics.dialogs import HOW
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES
@@ -153,7 +153,7 @@ def _ablation(result: Result, stream: Any) -> None:
 
 def _models(figures: dict[str, Any], stream: Any) -> None:
     """The metrics of steps, of whole dialogs where any has several steps, and the wrong answers."""
-    console.print_table(_turned(table(figures)), stream)
+    console.print_table(_turned(models(figures).cells), stream)
     whole = {
         name: {"metrics": one["dialogs"]} for name, one in figures.items() if one.get("dialogs")
     }
@@ -162,7 +162,7 @@ def _models(figures: dict[str, Any], stream: Any) -> None:
         for name, one in whole.items()
     ):
         print(f"\nwhole dialogs, {HOW}", file=stream)
-        console.print_table(_turned(table(whole)), stream)
+        console.print_table(_turned(models(whole).cells), stream)
     if wrong := wrong_answers(figures):
         print(f"\n{wrong.title.lower()}", file=stream)
         console.print_table(wrong.cells, stream)

@@ -7,7 +7,7 @@ import msgspec
 
 from agentlite.config.settings import RolloutSettings
 from agentlite.report.read_run import Evaluation, Json, ReportedStage, WorkspaceRun
-from agentlite.report.tables import ABSENT, Figures
+from agentlite.report.tables import ABSENT, Table
 from agentlite.scoring.metrics.bfcl import GROUPS, BfclScores, group_scores
 
 SENTENCE = (
@@ -85,7 +85,7 @@ def bfcl_table(run: WorkspaceRun) -> BfclTable | None:
     return BfclTable(models, left_out)
 
 
-def figures_of(table: BfclTable) -> Figures:
+def figures_of(table: BfclTable) -> Table:
     """A row for each figure, each group before its categories, and a column for each model."""
     of_models = [one.figures for one in table.models.values()]
     present = {name for figures in of_models for name in figures}
@@ -94,11 +94,11 @@ def figures_of(table: BfclTable) -> Figures:
         order += [f"bfcl_{name}", *group.categories]
     order += sorted(present - {*order})
     rows = [
-        ([name], [figures.get(name, ABSENT) for figures in of_models])
+        [name, *(figures.get(name, ABSENT) for figures in of_models)]
         for name in order
         if name in present
     ]
-    return Figures("BFCL v4", [""], list(table.models), rows)
+    return Table("BFCL v4", ["", *table.models], rows)
 
 
 def missing(table: BfclTable) -> list[str]:

@@ -7,7 +7,7 @@ from agentlite.report.bfcl_scores import SENTENCE, BfclTable, bfcl_table, figure
 from agentlite.report.headline import headline
 from agentlite.report.read_run import Evaluation, ReportedStage, WorkspaceRun
 from agentlite.report.rollouts import RolloutFile, file_of, files_of, read_rollouts
-from agentlite.report.tables import Figures
+from agentlite.report.tables import Table
 
 WIDEST = 8  # a table with more figures than that is turned
 
@@ -64,9 +64,10 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Iterator[str]:
     yield "\n\n".join(map(described, evaluation.models.values()))
 
 
-def _titled(figures: Figures) -> Iterator[str]:
-    yield f"### {_cell(figures.title)}"
-    yield as_table((figures.turned if len(figures.names) > WIDEST else figures).cells)
+def _titled(table: Table) -> Iterator[str]:
+    yield f"### {_cell(table.title)}"
+    is_wide = len(table.head) - table.labels > WIDEST
+    yield as_table((table.turned if is_wide else table).cells)
 
 
 def _bfcl(table: BfclTable) -> Iterator[str]:

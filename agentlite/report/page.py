@@ -4,19 +4,17 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from agentlite.core.row_files import Row
 from agentlite.report import ablation, bfcl_scores, charts, retrieval_tables, tables
-from agentlite.report.explanations import EXPLANATIONS
 from agentlite.report.headline import headline
-from agentlite.report.prediction_viewer import pack
-from agentlite.report.predictions import MOST, confusion, read_answers
+from agentlite.report.predictions import MOST, confusion, pack_predictions, read_answers
 from agentlite.report.provenance import commands, is_given, origins
 from agentlite.report.read_run import Evaluation, Json, ReportedStage, WorkspaceRun
-from agentlite.report.rollout_viewer import pack_rollouts
-from agentlite.report.rollouts import file_of, files_of, read_rollouts
-from agentlite.report.tables import Figures
+from agentlite.report.rollouts import file_of, files_of, pack_rollouts, read_rollouts
+from agentlite.report.tables import Table
+from agentlite.scoring.metrics.model_metrics import EXPLANATIONS
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -26,8 +24,47 @@ READER_BUDGET = 4_500_000  # characters, of all readers together: the page stays
 
 
 def page(run: WorkspaceRun) -> str:
+    """Its sections by title, from top to bottom; the page leaves out those without content."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    acted = [stage for stage in run.stages if file_of(stage)]
+    budget = READER_BUDGET // max(1, len(run.evaluations) + len(acted))
+    evaluations = [_evaluation(run, evaluation, budget) for evaluation in run.evaluations]
+    stages = [(stage.name, stage) for stage in run.stages]
+    stages += [
+        (f"eval {evaluation.name}: {name}", model)
+        for evaluation in run.evaluations
+        for name, model in evaluation.models.items()
+    ]
+    sections = {
+        "BFCL": bfcl_scores.bfcl_table(run),
+        "Rollouts": [
+            (stage, pack_rollouts(stage.name, read_rollouts(file_of(stage)), budget))
+            for stage in acted
+        ],
+        "Ablation": ablation.ablations(run),
+        "Retrieval": [
+            _retriever(stage)
+            for stage in run.stages
+            if stage.kind == "retriever" and stage.is_as_left("metrics.json")
+        ],
+        "Training": [_trained(stage, rows) for stage in run.stages if (rows := stage.logged)],
+        "Lineage": origins(run),
+        "Data": [
+            (stage, list(_statistics(stage.json("stats.json"))))
+            for stage in run.stages
+            if stage.is_as_left("stats.json")
+        ],
+        "Settings": stages,
+        "Commands": commands(run),
+    }
+    links = [
+        (f"{title.lower()}-{number}", f"{title}{evaluation['on']}")
+        for number, evaluation in enumerate(evaluations, 1)
+        for title, content in evaluation["sections"].items()
+        if content
+    ]
+    links += [(title.lower(), title) for title, content in sections.items() if content]
     environment = Environment(
         loader=FileSystemLoader(FILES),
         autoescape=True,
@@ -37,35 +74,19 @@ def page(run: WorkspaceRun) -> str:
     )
     environment.globals |= {"tables": tables, "charts": charts, "is_given": is_given}
     environment.globals |= {"ablation": ablation, "bfcl_scores": bfcl_scores}
-    environment.globals |= {"explanations": EXPLANATIONS, "zip": zip}
+    environment.globals |= {"explanations": EXPLANATIONS}
     environment.filters["with_code"] = with_code
     style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    acted = [stage for stage in run.stages if file_of(stage)]
-    budget = READER_BUDGET // max(1, len(run.evaluations) + len(acted))
-    sections = {
-        "run": run,
-        "evaluations": [_evaluation(run, evaluation, budget) for evaluation in run.evaluations],
-        "bfcl": bfcl_scores.bfcl_table(run),
-        "acted": [_rollouts(stage, budget) for stage in acted],
-        "ablations": ablation.ablations(run),
-        "retrievers": [
-            _retriever(stage)
-            for stage in run.stages
-            if stage.kind == "retriever" and stage.is_as_left("metrics.json")
-        ],
-        "trained": [_trained(stage, rows) for stage in run.stages if (rows := stage.logged)],
-        "origins": origins(run),
-        "statistics": [
-            (stage, list(_statistics(stage.json("stats.json"))))
-            for stage in run.stages
-            if stage.is_as_left("stats.json")
-        ],
-        "versions": _versions(run),
-        "commands": commands(run),
-    }
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html").render(
-        sections, links=_links(sections), style=style, script=script, script_digest=digest
+        run=run,
+        evaluations=evaluations,
+        sections=sections,
+        versions=_versions(stages),
+        links=links,
+        style=style,
+        script=script,
+        script_digest=digest,
     )
 
 
@@ -79,113 +100,54 @@ def with_code(sentence: str) -> "Markup":
     )
 
 
-def _links(sections: Json) -> list[tuple[str, str]]:
-    """Anchors and names of the sections that have content, from top to bottom."""
-    links = []
-    for number, evaluation in enumerate(sections["evaluations"], 1):
-        names = {
-            "Models": "models",
-            "Differences": "differences",
-            "Slices": "models",
-            "Tools": "answered",
-            "Predictions": "answered",
-            "Rollouts": "rollouts",
-        }
-        on = f" on {evaluation['evaluation'].name}" if len(sections["evaluations"]) > 1 else ""
-        links += [
-            (f"{name.lower()}-{number}", f"{name}{on}")
-            for name, content in names.items()
-            if evaluation.get(content)
-        ]
-    contents = {
-        "BFCL": "bfcl",
-        "Rollouts": "acted",
-        "Ablation": "ablations",
-        "Retrieval": "retrievers",
-        "Training": "trained",
-        "Lineage": "origins",
-        "Data": "statistics",
-        "Settings": "commands",
-        "Commands": "commands",
-    }
-    return links + [(name.lower(), name) for name, content in contents.items() if sections[content]]
-
-
-class PageRows(NamedTuple):
-    """A table of text."""
-
-    title: str
-    head: list[str]
-    rows: list[list[str]]
-
-
 def _evaluation(run: WorkspaceRun, evaluation: Evaluation, budget: int) -> Json:
+    on = f" on {evaluation.name}" if len(run.evaluations) > 1 else ""
+    content: Json = {"evaluation": evaluation, "on": on, "sections": {}, "headline": []}
     if not evaluation.models:
-        return {"evaluation": evaluation}
-    metrics, models = evaluation.metrics, tables.models(evaluation.metrics)
+        return content
+    metrics, differences = evaluation.metrics, tables.differences(evaluation)
+    models, wrong = tables.models(metrics), tables.wrong_answers(metrics)
+    sections: Json = {
+        "Models": _by_metric(models),
+        "Differences": _by_pair(differences),
+        "Slices": {
+            "folded": tables.slices(metrics) + [group.turned for group in tables.groups(metrics)],
+            "wrong": wrong,
+            "problems": tables.problems(metrics),
+        },
+    }
     prompts = max(figures.get("prompts", 0) for figures in metrics.values())
     if evaluation.is_live:
-        acted = read_rollouts(files_of(evaluation))
-        subject = {
-            "prompts": f"{prompts} tasks",
-            "rollouts": pack_rollouts(evaluation.name, acted, budget),
-        }
+        counted = f"{prompts} tasks"
+        rollouts = read_rollouts(files_of(evaluation))
+        sections["Rollouts"] = pack_rollouts(evaluation.name, rollouts, budget)
     else:
-        subject = _answers(run, evaluation, models.names, prompts, budget)
-    return {
-        **subject,
-        "evaluation": evaluation,
+        answers = read_answers(run, evaluation)
+        counted = f"{len(answers.by_step) or prompts} prompts"
+        confused = confusion(answers, list(metrics))
+        sections["Tools"] = {"shown": confused[:MOST], "count": len(confused)}
+        sections["Predictions"] = {
+            "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
+            "reader": pack_predictions(answers, list(metrics), models.head[1:], budget),
+        }
+    return content | {
+        "prompts": counted,
         "is_bfcl": run.is_bfcl(evaluation),
-        "headline": headline(metrics, tables.differences(evaluation)),
+        "headline": headline(metrics, differences),
         "learned_before": tables.learned_before(metrics),
-        "models": _by_metric(models),
-        "differences": _by_pair(tables.differences(evaluation)),
         "outdated": tables.outdated(evaluation),
-        "slices": tables.slices(metrics),
-        "groups": [figures.turned for figures in tables.groups(metrics)],
-        "metrics": list(metrics),
-        "wrong": tables.wrong_answers(metrics),
-        "problems": tables.problems(metrics),
+        "sections": sections,
     }
 
 
-def _answers(
-    run: WorkspaceRun, evaluation: Evaluation, names: list[str], prompts: int, budget: int
-) -> Json:
-    """What the models answered to recorded prompts."""
-    answers = read_answers(run, evaluation)
-    confused = confusion(answers, list(evaluation.metrics))
-    return {
-        "answered": True,
-        "prompts": f"{len(answers.by_step) or prompts} prompts",
-        "confusion": confused[:MOST],
-        "tools": len(confused),
-        "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
-        "reader": pack(answers, list(evaluation.metrics), names, budget),
-    }
-
-
-def _rollouts(stage: ReportedStage, budget: int) -> Json:
-    rollouts = read_rollouts(file_of(stage))
-    return {"stage": stage, "reader": pack_rollouts(stage.name, rollouts, budget)}
-
-
-def _by_metric(models: Figures) -> list[Json]:
+def _by_metric(table: Table) -> list[Json]:
     """Each metric with its figures by model, and the scale of its chart."""
-    columns = zip(*(figures for _, figures in models.rows), strict=True)
-    labels = [labels[0] for labels, _ in models.rows]
     metrics = []
-    for name, column in zip(models.names, columns, strict=True):
-        scale = charts.scale([figure for figure in column if tables.is_summary(figure)])
+    for column, name in enumerate(table.head[1:], 1):
+        rows = [(row[0], row[column]) for row in table.rows]
+        scale = charts.scale([figure for _, figure in rows if tables.is_summary(figure)])
         marks = (0, 0.5, 1) if scale == (0, 1) else (0,)
-        metrics.append(
-            {
-                "name": name,
-                "rows": list(zip(labels, column, strict=True)),
-                "scale": scale,
-                "marks": marks,
-            }
-        )
+        metrics.append({"name": name, "rows": rows, "scale": scale, "marks": marks})
     return metrics
 
 
@@ -225,11 +187,11 @@ def _trained(stage: ReportedStage, rows: list[Row]) -> Json:
     }
 
 
-def _statistics(values: Json, title: str = "") -> Iterator[PageRows]:
+def _statistics(values: Json, title: str = "") -> Iterator[Table]:
     """The numbers as a table; each value that is an object as a table of its own."""
     single = {name: value for name, value in values.items() if not isinstance(value, dict)}
     if single:
-        yield PageRows(title, [], [[name, _text(value)] for name, value in single.items()])
+        yield Table(title, [], [[name, _text(value)] for name, value in single.items()])
     for name, value in values.items():
         if isinstance(value, dict) and value:
             called = f"{title} {name.replace('_', ' ')}".strip()
@@ -239,7 +201,7 @@ def _statistics(values: Json, title: str = "") -> Iterator[PageRows]:
                     [key, *(_text(inner.get(column)) for column in head)]
                     for key, inner in value.items()
                 ]
-                yield PageRows(called, ["", *head], body)
+                yield Table(called, ["", *head], body)
             else:
                 yield from _statistics(value, called)
 
@@ -252,18 +214,12 @@ def _text(value: object) -> str:
     return tables.ABSENT if value is None else tables.short(value)
 
 
-def _versions(run: WorkspaceRun) -> list[tuple[str, dict[str, str]]]:
+def _versions(stages: list[tuple[str, ReportedStage]]) -> list[tuple[str, dict[str, str]]]:
     """Each set of versions with the names of the stages that ran under it: as a rule, all."""
-    plans = [(stage.name, stage.plan) for stage in run.stages]
-    plans += [
-        (f"eval {name}", model.plan)
-        for evaluation in run.evaluations
-        for name, model in evaluation.models.items()
-    ]
     names: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for name, plan in plans:
-        if plan.versions:
-            names.setdefault(tuple(plan.versions.items()), []).append(name)
+    for name, stage in stages:
+        if versions := stage.plan.versions:
+            names.setdefault(tuple(versions.items()), []).append(name)
     return [
         ("all stages" if len(names) == 1 else ", ".join(of_these), dict(versions))
         for versions, of_these in names.items()

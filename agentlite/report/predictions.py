@@ -1,13 +1,24 @@
-"""The predictions of an evaluation with their records; and which tools models confuse."""
+"""The predictions of an evaluation with their records: packed for the page's viewer, and which
+tools models confuse.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from itertools import chain, zip_longest
+from typing import Any, NamedTuple
 
-from agentlite.core.records import Record, Step, from_row
+from agentlite.core.records import ANY_ARGUMENTS, Record, Step, from_row, to_row
 from agentlite.core.row_files import Row, read_rows
-from agentlite.report.read_run import Evaluation, WorkspaceRun
+from agentlite.report.packing import (
+    Packed,
+    Tool,
+    compact,
+    pack_within,
+    packed_message,
+    packed_tool,
+)
+from agentlite.report.read_run import Evaluation, Json, WorkspaceRun
+from agentlite.scoring.metrics.wrong_answers import IN_WORDS
 
 NO_CALL, UNREADABLE = "no call", "unreadable"
 MOST = 12
@@ -28,22 +39,15 @@ class Confused(NamedTuple):
     name: str
     called: dict[str, Counter[str]]
 
-    def expected(self, model: str) -> int:
-        return self.called[model].total()
-
-    def right(self, model: str) -> int:
-        return self.called[model][self.name]
+    @property
+    def wrong(self) -> int:
+        return sum(counts.total() - counts[self.name] for counts in self.called.values())
 
     def instead(self, model: str) -> list[tuple[str, int]]:
         """The three tools most often called in its place."""
-        others = Counter(
-            {name: count for name, count in self.called[model].items() if name != self.name}
-        )
-        return others.most_common(3)
-
-    @property
-    def wrong(self) -> int:
-        return sum(self.expected(model) - self.right(model) for model in self.called)
+        counts = self.called[model].copy()
+        del counts[self.name]
+        return counts.most_common(3)
 
 
 def read_answers(run: WorkspaceRun, evaluation: Evaluation) -> Answers:
@@ -53,13 +57,15 @@ def read_answers(run: WorkspaceRun, evaluation: Evaluation) -> Answers:
             by_step.setdefault(Step(row["record_id"], row["turn"]), {}).setdefault(name, []).append(
                 row
             )
+    asked = {model.inputs.get("data") for model in evaluation.models.values()}
+    files = [
+        stage.folder / name
+        for stage in run.stages
+        for name, digest in stage.outputs.items()
+        if digest in asked and stage.is_as_left(name)
+    ]
     names = {step.record_id for step in by_step}
-    files = {
-        path
-        for model in evaluation.models.values()
-        if (path := _find(model.inputs.get("data", ""), run))
-    }
-    rows = (row for path in sorted(files) for row in read_rows(path))
+    rows = (row for path in sorted(set(files)) for row in read_rows(path))
     return Answers({row["id"]: from_row(row) for row in rows if row["id"] in names}, by_step)
 
 
@@ -73,10 +79,9 @@ def confusion(answers: Answers, models: Sequence[str]) -> list[Confused]:
                 continue  # any tool will do: there is none to confuse
             expected = Counter(call.name for call in gold.calls)
             for model, rows in by_model.items():
-                for wanted, called in (pair for row in rows for pair in _pairs(expected, row)):
-                    tools.setdefault(wanted, {name: Counter() for name in models})[model][
-                        called
-                    ] += 1
+                for wanted, called in chain.from_iterable(_pairs(expected, row) for row in rows):
+                    by_tool = tools.setdefault(wanted, {name: Counter() for name in models})
+                    by_tool[model][called] += 1
     return sorted(
         (Confused(*tool) for tool in tools.items()), key=lambda tool: (-tool.wrong, tool.name)
     )
@@ -88,25 +93,97 @@ def _pairs(expected: Counter[str], row: Row) -> Iterator[tuple[str, str]]:
     """
     called = Counter(call["name"] for call in row["calls"]) if not row["problem"] else Counter()
     yield from ((name, name) for name in (expected & called).elements())
-    missing, extra = list((expected - called).elements()), list((called - expected).elements())
     blank = UNREADABLE if row["problem"] else NO_CALL
-    for index in range(max(len(missing), len(extra))):
-        yield (
-            missing[index] if index < len(missing) else NO_CALL,
-            extra[index] if index < len(extra) else blank,
-        )
+    missing, extra = (expected - called).elements(), (called - expected).elements()
+    for wanted, instead in zip_longest(missing, extra):
+        yield wanted or NO_CALL, instead or blank
     if not expected and not called:
         yield NO_CALL, blank
 
 
-def _find(digest: str, run: WorkspaceRun) -> Path | None:
-    """The file that a stage of this run left under this digest."""
-    return next(
-        (
-            stage.folder / name
-            for stage in run.stages
-            for name, output in stage.outputs.items()
-            if output == digest and stage.is_as_left(name)
-        ),
-        None,
+def pack_predictions(
+    answers: Answers, models: Sequence[str], metrics: Sequence[str], budget: int
+) -> Packed:
+    """At most `budget` characters; the last steps are left out if that is needed."""
+    steps = list(answers.by_step)
+    packed = pack_within(
+        budget, len(steps), lambda count: _contents(answers, steps[:count], models, metrics)
     )
+    if packed.rows < len(steps):
+        packed.notes.append(
+            f"The first {packed.rows:,} of {len(steps):,} prompts: with the others this page "
+            "would be too large."
+        )
+    return packed
+
+
+def _contents(
+    answers: Answers, steps: Sequence[Step], models: Sequence[str], metrics: Sequence[str]
+) -> Json:
+    """Every record and every tool once: a step refers to its record, and a record to its tools.
+    Of a record, the messages up to the last turn that is shown.
+    """
+    turns: dict[str, int] = {}
+    for step in steps:
+        if step.record_id in answers.records:
+            turns[step.record_id] = max(step.turn, turns.get(step.record_id, 0))
+    tools: dict[Tool, int] = {}
+    records = []
+    for name, turn in turns.items():
+        row: Json = to_row(answers.records[name])
+        offered = [packed_tool(tool.schema) for tool in answers.records[name].tools]
+        records.append(
+            [
+                [packed_message(message) for message in row["messages"][: turn + 1]],
+                [tools.setdefault(tool, len(tools)) for tool in offered],
+            ]
+        )
+    numbers = {name: number for number, name in enumerate(turns)}
+    return {
+        "models": list(models),
+        "metrics": list(metrics),
+        "records": records,
+        "tools": list(tools),
+        "steps": [
+            [
+                *step,
+                numbers.get(step.record_id),
+                _expected(step, answers),
+                next(iter(answers.by_step[step].values()))[0].get("slices", {}),
+                [
+                    _said(models.index(model), row, metrics)
+                    for model, rows in answers.by_step[step].items()
+                    for row in rows
+                ],
+            ]
+            for step in steps
+        ],
+    }
+
+
+def _expected(step: Step, answers: Answers) -> list[list[str]] | None:
+    """The expected calls, None where they are not known. The page prints what is not JSON as it
+    is.
+    """
+    if not (record := answers.records.get(step.record_id)):
+        return None
+    return [
+        [
+            call.name,
+            "any arguments" if call.arguments is ANY_ARGUMENTS else compact(call.arguments),
+        ]
+        for call in record.expected(step.turn).calls
+    ]
+
+
+def _said(model: int, row: Row, metrics: Sequence[str]) -> list[Any]:
+    """The prediction of a model, the calls that were read from it, and what is wrong with it."""
+    return [
+        model,
+        row["text"],
+        row["problem"],
+        [row["metrics"].get(name) for name in metrics],
+        row.get("new_tokens", 0),
+        [[call["name"], call["arguments"]] for call in row.get("calls", [])],
+        IN_WORDS.get(row.get("wrong", ""), ""),
+    ]

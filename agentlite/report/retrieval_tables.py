@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentlite.core.console import print_table
-from agentlite.report.tables import Figures
+from agentlite.report.tables import Table
 from agentlite.scoring.metrics.ranking import headline
 
 VIEWS = {
@@ -19,21 +19,17 @@ BASELINES = ("bm25", "untrained")
 def show(figures: dict[str, object], stream: Any) -> None:
     """Prints them for the terminal."""
     for view in tables(figures):
-        print(f"\n{view.title} ({view.rows[0][1][0]['count']}), in %", file=stream)
-        print_table(_means(view), stream)
+        print(f"\n{view.title} ({view.rows[0][1]['count']}), in %", file=stream)
+        heads = [name.replace(" of ", "\nof ") for name in view.head]
+        means = [[name, *map(_percent, figures)] for name, *figures in view.rows]
+        print_table([["", *heads[1:]], *means], stream)
     print(file=stream)
     for row in differences(figures):
         print(in_words(row), file=stream)
     print(milliseconds(figures), file=stream)
 
 
-def _means(view: Figures) -> list[list[str]]:
-    """For the terminal: only the means, under a head of two lines."""
-    heads = ["", *(name.replace(" of ", "\nof ") for name in view.names)]
-    return [heads, *([*labels, *map(_percent, figures)] for labels, figures in view.rows)]
-
-
-def tables(figures: Mapping[str, Any]) -> list[Figures]:
+def tables(figures: Mapping[str, Any]) -> list[Table]:
     """One per view: recall for every size of the pool, the other metrics for the largest. The title
     of the first names all views that hold every question."""
     ranked = figures["ranking"]
@@ -44,16 +40,15 @@ def tables(figures: Mapping[str, Any]) -> list[Figures]:
     ]
 
 
-def _figures(title: str, sizes: dict[str, Any]) -> Figures:
+def _figures(title: str, sizes: dict[str, Any]) -> Table:
     recall, *others = headline(_any(sizes))
     last = list(sizes)[-1]
     columns = [(size, recall) for size in sizes] + [(last, name) for name in others]
-    return Figures(
+    return Table(
         title,
-        ["by"],
-        [f"{name} of {size}" for size, name in columns],
+        ["by", *(f"{name} of {size}" for size, name in columns)],
         [
-            ([method], [sizes[size][method][name] for size, name in columns])
+            [method, *(sizes[size][method][name] for size, name in columns)]
             for method in sizes[last]
         ],
     )

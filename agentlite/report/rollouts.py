@@ -1,8 +1,10 @@
-"""The rollouts of an evaluation or a stage, the worst first, each with the best one of its task."""
+"""The rollouts of an evaluation or a stage, the worst first, each with the best one of its task;
+and packed for the page's viewer.
+"""
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
@@ -11,8 +13,16 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from agentlite.report.read_run import Evaluation, ReportedStage
-from agentlite.scoring.metrics.model_metrics import DONE
+from agentlite.report.packing import (
+    Packed,
+    Tool,
+    compact,
+    pack_within,
+    packed_message,
+    packed_tool,
+)
+from agentlite.report.read_run import Evaluation, Json, ReportedStage
+from agentlite.scoring.metrics.model_metrics import DONE, ENDINGS
 
 MOST = 500  # rollouts in a reader
 FILE, SAMPLES = "trajectories.jsonl", "samples.jsonl"
@@ -27,6 +37,9 @@ class RolloutFile(NamedTuple):
     sampled: bool
 
 
+Place = tuple[RolloutFile, int]  # of a rollout: its file, and the first byte of its line
+
+
 class ReportedTurn(Struct, frozen=True):
     """A turn of the model as it is stored, as much of it as a report shows."""
 
@@ -36,12 +49,6 @@ class ReportedTurn(Struct, frozen=True):
     results: tuple[tuple[str, bool], ...] = ()
     user: str | None = None
     problem: str = ""
-
-
-class UserFaults(Struct, frozen=True):
-    """Of a simulated user: the number of each reply with a fault, its kind, and the reason."""
-
-    faults: list[tuple[int, str, str]] = []
 
 
 class ReportedRollout(Struct, frozen=True):
@@ -56,7 +63,7 @@ class ReportedRollout(Struct, frozen=True):
     tools: list[dict[str, Any]] = []
     problem: str = ""
     by_turn: list[dict[str, float]] = []
-    simulated_user: UserFaults | None = None
+    simulated_user: dict[str, Any] | None = None
 
     @property
     def prompt(self) -> list[dict[str, Any]]:
@@ -121,13 +128,6 @@ class RankedRollouts(NamedTuple):
     names: list[str]
 
 
-class _Place(NamedTuple):
-    """Where a rollout stands: the number of its file, and its line's first byte."""
-
-    file: int
-    offset: int
-
-
 def files_of(evaluation: Evaluation) -> list[RolloutFile]:
     """Of each model those that are as it left them. Samples beside recorded dialogs are answers."""
     return [
@@ -151,32 +151,54 @@ def read_rollouts(files: Sequence[RolloutFile], most: int = MOST) -> RankedRollo
     """Lost ones first, then by their verdict and the mean of their scores. The best of a task has
     the highest mean, then the fewest turns. Only the rollouts that are shown are held in memory.
     """
-    ranks: list[tuple[tuple[float, ...], _Place, str]] = []
-    best: dict[str, tuple[tuple[float, ...], _Place]] = {}
+    ranks: list[tuple[tuple[float, ...], Place, str]] = []
+    best: dict[str, tuple[tuple[float, ...], Place]] = {}
     names: dict[str, None] = {}
     failed = 0
-    for number, file in enumerate(files):
-        for offset, one in _stored(file.path):
-            place, verdict = _Place(number, offset), one.verdict
-            ranks.append(((not one.is_lost, verdict or 0.0, one.mean), place, one.task))
-            names |= dict.fromkeys(one.scores)
-            failed += one.failed
-            if not one.is_lost:
-                rank = (-one.mean, len(one.turns))
-                best[one.task] = min(best.get(one.task, (rank, place)), (rank, place))
+    for file in files:
+        offset = 0
+        with open(file.path, "rb") as lines:
+            for line in lines:
+                rollout, place = _read(line), (file, offset)
+                offset += len(line)
+                verdict, mean = rollout.verdict or 0.0, rollout.mean
+                ranks.append(((not rollout.is_lost, verdict, mean), place, rollout.task))
+                names |= dict.fromkeys(rollout.scores)
+                failed += rollout.failed
+                if not rollout.is_lost:
+                    rank = (-mean, len(rollout.turns))
+                    if rollout.task not in best or rank < best[rollout.task][0]:
+                        best[rollout.task] = rank, place
     ranks.sort(key=lambda ranked: ranked[0])  # equal ones stay in the order of their files
-    read = _reader(files)
+    read_at = lru_cache(maxsize=16)(_read_at)  # the best of a task is asked for by every other one
     shown = []
-    for _, place, task in ranks[:most]:
-        rollout = read(place)
-        other = best.get(task, (None, place))[1]
-        against = None
-        if other != place:
-            better = read(other)
-            against = (files[other.file], better, parting(rollout, better))
-        shown.append(ShownRollout(files[place.file], rollout, against))
-    order = [*(name for name in DONE if name in names), *(one for one in names if one not in DONE)]
+    for _, (file, offset), task in ranks[:most]:
+        rollout, against = read_at(file.path, offset), None
+        best_file, best_offset = best[task][1] if task in best else (file, offset)
+        if (best_file, best_offset) != (file, offset):
+            better = read_at(best_file.path, best_offset)
+            against = best_file, better, parting(rollout, better)
+        shown.append(ShownRollout(file, rollout, against))
+    order = [name for name in DONE if name in names]
+    order += [name for name in names if name not in DONE]
     return RankedRollouts(shown, len(ranks), failed, order)
+
+
+def _read_at(path: Path, offset: int) -> ReportedRollout:
+    with open(path, "rb") as file:
+        file.seek(offset)
+        return _read(file.readline())
+
+
+def _read(line: bytes) -> ReportedRollout:
+    rollout = msgspec.convert(json.loads(line), ReportedRollout)
+    by_turn = [_finite(scores) for scores in rollout.by_turn]
+    return msgspec.structs.replace(rollout, scores=_finite(rollout.scores), by_turn=by_turn)
+
+
+def _finite(scores: Mapping[str, float]) -> dict[str, float]:
+    """JSON has no other numbers."""
+    return {name: value for name, value in scores.items() if math.isfinite(value)}
 
 
 def parting(one: ReportedRollout, other: ReportedRollout) -> Parting:
@@ -189,54 +211,81 @@ def parting(one: ReportedRollout, other: ReportedRollout) -> Parting:
     return Parting(min(len(one.turns), len(other.turns)), "end")
 
 
-def _stored(path: Path) -> Iterator[tuple[int, ReportedRollout]]:
-    """Each row with the place of its first byte."""
-    with open(path, "rb") as file:
-        offset = 0
-        for line in file:
-            yield offset, _read(line)
-            offset += len(line)
+def pack_rollouts(name: str, rollouts: RankedRollouts, budget: int) -> Packed:
+    """At most `budget` characters; the best rollouts are left out if that is needed. `name`: of the
+    evaluation or the stage, with which the links begin.
+    """
+    packed = pack_within(
+        budget, len(rollouts.shown), lambda count: _contents(name, rollouts, count)
+    )
+    if packed.rows < rollouts.total:
+        packed.notes.append(
+            f"The worst {packed.rows:,} of {rollouts.total:,} rollouts: with the others this page "
+            "would be too large."
+        )
+    return packed
 
 
-def _read(line: bytes) -> ReportedRollout:
-    one = msgspec.convert(json.loads(line), ReportedRollout)
-    by_turn = [_finite(scores) for scores in one.by_turn]
-    return msgspec.structs.replace(one, scores=_finite(one.scores), by_turn=by_turn)
+def _contents(name: str, rollouts: RankedRollouts, count: int) -> Json:
+    """Every prompt and every tool once: rollouts of a task share them."""
+    shown = rollouts.shown[:count]
+    files = [one.file for one in shown] + [one.best[0] for one in shown if one.best]
+    models = list(dict.fromkeys(file.model for file in files))
+    prompts: dict[str, int] = {}
+    tools: dict[Tool, int] = {}
+    rows = []
+    for file, rollout, best in shown:
+        prompt = compact([packed_message(message) for message in rollout.prompt])
+        offered = [packed_tool(tool) for tool in rollout.tools]
+        rows.append(
+            [
+                rollout.task,
+                *_who(file, rollout, models),
+                rollout.ended,
+                rollout.problem,
+                rollout.failed,
+                [rollout.scores.get(name) for name in rollouts.names],
+                rollout.by_turn,
+                prompts.setdefault(prompt, len(prompts)),
+                _turns(rollout),
+                [tools.setdefault(tool, len(tools)) for tool in offered],
+                (rollout.simulated_user or {}).get("faults", []),
+                _best(*best, rollout, models) if best else None,
+            ]
+        )
+    return {
+        "name": name,
+        "models": models,
+        "metrics": rollouts.names,
+        "endings": ENDINGS,
+        "prompts": list(map(json.loads, prompts)),
+        "tools": list(tools),
+        "rollouts": rows,
+    }
 
 
-def _finite(scores: Mapping[str, float]) -> dict[str, float]:
-    """JSON has no other numbers."""
-    return {name: value for name, value in scores.items() if math.isfinite(value)}
+def _who(file: RolloutFile, rollout: ReportedRollout, models: list[str]) -> tuple[int, int | None]:
+    """The number of its model, and its own; None for a greedy one."""
+    return models.index(file.model), rollout.sample if file.sampled else None
 
 
-def _reader(files: Sequence[RolloutFile]) -> Callable[[_Place], ReportedRollout]:
-    @lru_cache(maxsize=16)  # the best of a task is asked for by every other one
-    def read(place: _Place) -> ReportedRollout:
-        with open(files[place.file].path, "rb") as file:
-            file.seek(place.offset)
-            return _read(file.readline())
-
-    return read
-
-
-def text_of(message: Mapping[str, Any]) -> str:
-    """The words of a message, also where they are a list of parts."""
-    content = message.get("content")
-    if isinstance(content, list):
-        parts = [one.get("text", "") if isinstance(one, dict) else str(one) for one in content]
-        return "\n".join(map(str, parts))
-    return "" if content is None else str(content)
+def _turns(rollout: ReportedRollout) -> list[list[Any]]:
+    turns = []
+    for turn, answer in zip(rollout.turns, rollout.answers, strict=True):
+        _, words, calls = packed_message(answer)
+        said = [words, calls, turn.results, turn.user]
+        turns.append([*said, turn.problem, turn.text, turn.ended, turn.new_tokens])
+    return turns
 
 
-def calls_of(message: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The name and the arguments, as JSON, of each call of a message."""
-    calls = []
-    found = message.get("tool_calls")
-    for call in found if isinstance(found, list) else ():
-        function = call.get("function") if isinstance(call, dict) else None
-        if not isinstance(function, dict):
-            continue
-        arguments = function.get("arguments", {})
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        calls.append((str(function.get("name", "")), text))
-    return calls
+def _best(
+    file: RolloutFile,
+    best: ReportedRollout,
+    parting: Parting,
+    rollout: ReportedRollout,
+    models: list[str],
+) -> list[Any]:
+    """Which rollout it is, where they part, and what the best one says there."""
+    turn = next(iter(_turns(best)[parting.turn :]), None)  # None where it has ended before
+    means = [best.mean, rollout.mean]
+    return [*_who(file, best, models), *parting, turn, best.ended, *means]

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shlex
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ from agentlite.report.read_run import Evaluation, Json
 from agentlite.scoring.metrics import dialogs
 from agentlite.scoring.metrics.model_metrics import COUNTS, GROUPS, LearnedBefore
 from agentlite.scoring.metrics.tool_calls import METRICS
-from agentlite.scoring.metrics.wrong_answers import IN_WORDS, KINDS
+from agentlite.scoring.metrics.wrong_answers import IN_WORDS
 
 TABLED = ("ranking", "differences", "latency_ms")  # of a retriever's figures
 # the keys of metrics.json that are not groups of figures
@@ -47,85 +48,75 @@ WRONG_SENTENCE = (
 ABSENT = "-"
 
 
-class Figures(NamedTuple):
-    """A table: the heads of its labels, the names of its figures, and each row's labels and
-    figures.
+class Table(NamedTuple):
+    """Rows of as many labels as `labels` says, and then of figures: numbers, summaries as
+    metrics.json has them, or text.
     """
 
     title: str
-    labels: list[str]
-    names: list[str]
-    rows: list[tuple[list[str], list[Any]]]
+    head: list[str]
+    rows: list[list[Any]]
+    labels: int = 1
 
     @property
     def cells(self) -> list[list[str]]:
-        body = [[*labels, *map(share, figures)] for labels, figures in self.rows]
-        return [[*self.labels, *self.names], *body]
+        return [self.head, *(list(map(share, row)) for row in self.rows)]
 
     @property
-    def turned(self) -> "Figures":
+    def turned(self) -> "Table":
         """The same table with rows and columns exchanged."""
-        # a name for each row's labels, and for each figure its values down the rows
-        names = [" ".join(labels) for labels, _ in self.rows]
-        columns = [[figures[index] for _, figures in self.rows] for index in range(len(self.names))]
-        return Figures(
-            self.title,
-            [""],
-            names,
-            [([name], row) for name, row in zip(self.names, columns, strict=True)],
+        head = ["", *(" ".join(row[: self.labels]) for row in self.rows)]
+        columns = zip(*(row[self.labels :] for row in self.rows), strict=True)
+        names = self.head[self.labels :]
+        return Table(
+            self.title, head, [[name, *column] for name, column in zip(names, columns, strict=True)]
         )
 
 
-def table(metrics_by_model: dict[str, Json]) -> list[list[str]]:
-    """A head, then a row per model and a column per metric, as "62.5 % [53.1, 71.0] n=104"."""
-    return models(metrics_by_model).cells
-
-
-def models(metrics: dict[str, Json]) -> Figures:
+def models(metrics: dict[str, Json]) -> Table:
+    """A row for each model, and a column for each metric of a step."""
     return _of_metrics(
         "Models", ["model"], [([model], figures) for model, figures in metrics.items()]
     )
 
 
-def slices(metrics: dict[str, Json]) -> list[Figures]:
+def slices(metrics: dict[str, Json]) -> list[Table]:
     """A table per slice, but for slices of a single value: they repeat the whole. The number of
     tools is shown always.
     """
-    present = {name for figures in metrics.values() for name in figures.get("by", {})}
+    by_model = {model: figures.get("by", {}) for model, figures in metrics.items()}
     tables = []
-    for name in [*(name for name in SLICES if name in present), *sorted(present - SLICES.keys())]:
-        by_model = {
-            model: figures.get("by", {}).get(name, {}) for model, figures in metrics.items()
-        }
-        rows = [
-            ([value, model], by_model[model][value])
-            for value in sorted({one for values in by_model.values() for one in values}, key=_order)
-            for model in metrics
-            if value in by_model[model]
-        ]
-        if len({labels[0] for labels, _ in rows}) > (0 if name == "tools" else 1):
-            tables.append(
-                _of_metrics(SLICES.get(name, f"By {_words(name)}"), [name, "model"], rows)
-            )
+    for name in _in_order(
+        SLICES, sorted({name for slices in by_model.values() for name in slices})
+    ):
+        values = {value for slices in by_model.values() for value in slices.get(name, {})}
+        if len(values) > (0 if name == "tools" else 1):
+            rows = [
+                ([value, model], slices[name][value])
+                for value in sorted(values, key=_order)
+                for model, slices in by_model.items()
+                if value in slices.get(name, {})
+            ]
+            title = SLICES.get(name, f"By {_words(name)}")
+            tables.append(_of_metrics(title, [name, "model"], rows))
     return tables
 
 
-def groups(metrics: dict[str, Json]) -> list[Figures]:
+def groups(metrics: dict[str, Json]) -> list[Table]:
     """A table for every other group of figures that metrics.json holds."""
-    present = dict.fromkeys(
+    present = [
         name
         for figures in metrics.values()
         for name, value in figures.items()
         if name not in NOT_A_GROUP and isinstance(value, dict) and value
-    )
-    names = [
-        *(name for name in GROUPS if name in present),
-        *(name for name in present if name not in GROUPS),
     ]
-    return [
-        _group(name, {model: _flat(figures.get(name) or {}) for model, figures in metrics.items()})
-        for name in names
-    ]
+    tables = []
+    for name in _in_order(GROUPS, present):
+        rows = [([model], _flat(figures.get(name) or {})) for model, figures in metrics.items()]
+        title, known = GROUPS.get(name, (_words(name).capitalize(), {}))
+        names = [name for _, figures in rows for name in figures if name != "count"]
+        tables.append(_table(title, ["model"], rows, _in_order(known, names)))
+    return tables
 
 
 def learned_before(metrics: dict[str, Json]) -> list[str]:
@@ -138,30 +129,30 @@ def learned_before(metrics: dict[str, Json]) -> list[str]:
     ]
 
 
-def problems(metrics: dict[str, Json]) -> Figures:
+def problems(metrics: dict[str, Json]) -> Table:
     """How often each problem occurred: a row per problem, a column per model."""
-    counts = {model: figures.get("problems", {}) for model, figures in metrics.items()}
-    kinds = sorted({kind for of_model in counts.values() for kind in of_model})
-    rows = [([kind], [of_model.get(kind, 0) for of_model in counts.values()]) for kind in kinds]
-    return Figures("Text that could not be read", ["problem"], list(metrics), rows)
+    counts = [figures.get("problems", {}) for figures in metrics.values()]
+    kinds = sorted({kind for of_model in counts for kind in of_model})
+    rows = [[kind, *(of_model.get(kind, 0) for of_model in counts)] for kind in kinds]
+    return Table("Text that could not be read", ["problem", *metrics], rows)
 
 
-def wrong_answers(metrics: dict[str, Json]) -> Figures | None:
+def wrong_answers(metrics: dict[str, Json]) -> Table | None:
     """How many answers are wrong in which way: a row per kind that occurred, and one for all of
     them; a column per model. None where that was not counted.
     """
-    counts = {model: figures.get("wrong_answers") for model, figures in metrics.items()}
-    if all(of_model is None for of_model in counts.values()):
+    counts = [figures.get("wrong_answers") for figures in metrics.values()]
+    if all(of_model is None for of_model in counts):
         return None
-    kinds = [kind for kind in KINDS if any(kind in (one or ()) for one in counts.values())]
-    rows: list[tuple[list[str], list[Any]]] = [
-        ([IN_WORDS[kind]], [ABSENT if one is None else one.get(kind, 0) for one in counts.values()])
-        for kind in kinds
-    ]
-    totals = [ABSENT if one is None else sum(one.values()) for one in counts.values()]
-    prompts = [figures.get("prompts", ABSENT) for figures in metrics.values()]
-    rows += [(["all wrong answers"], totals), (["all answers"], prompts)]
-    return Figures("Wrong answers, by kind", ["kind"], list(metrics), rows)
+    rows: list[list[Any]] = []
+    for kind, words in IN_WORDS.items():
+        if any(kind in (of_model or {}) for of_model in counts):
+            shown = [ABSENT if of_model is None else of_model.get(kind, 0) for of_model in counts]
+            rows.append([words, *shown])
+    totals = [ABSENT if of_model is None else sum(of_model.values()) for of_model in counts]
+    rows.append(["all wrong answers", *totals])
+    rows.append(["all answers", *(figures.get("prompts", ABSENT) for figures in metrics.values())])
+    return Table("Wrong answers, by kind", ["kind", *metrics], rows)
 
 
 def share(figure: Any) -> str:
@@ -205,11 +196,8 @@ def differences(evaluation: Evaluation) -> list[Json]:
     changed since.
     """
     rows = evaluation.compared.get("differences", []) if evaluation.is_current else []
-    order = [*METRICS]
-    return sorted(
-        rows,
-        key=lambda row: order.index(row["metric"]) if row["metric"] in METRICS else len(order),
-    )
+    rank = {name: number for number, name in enumerate(METRICS)}
+    return sorted(rows, key=lambda row: rank.get(row["metric"], len(rank)))
 
 
 def outdated(evaluation: Evaluation) -> str:
@@ -228,22 +216,19 @@ def gain(row: Json) -> str:
 
 
 def reach(row: Json) -> str:
-    if row["metric"] in COUNTS:
-        return f"[{row['low']:+.2f}, {row['high']:+.2f}]"
-    return f"[{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
+    scale, digits = (1, 2) if row["metric"] in COUNTS else (100, 1)
+    return f"[{scale * row['low']:+.{digits}f}, {scale * row['high']:+.{digits}f}]"
 
 
 def verdict(row: Json) -> str:
     count = f"{row['count']} {'dialogs' if row['metric'] in dialogs.METRICS else 'prompts'}"
-    sentence = (
-        f"beyond noise, on {count}"
-        if row["beyond_noise"]
-        else f"within noise: {count} cannot tell them apart"
-    )
+    noise = f"beyond noise, on {count}"
+    if not row["beyond_noise"]:
+        noise = f"within noise: {count} cannot tell them apart"
     if "p_holm" not in row:
-        return sentence
+        return noise
     chance = row["p_holm"]
-    return f"{sentence} ({'p < 0.001' if chance < 0.001 else f'p = {chance:.2g}'})"
+    return f"{noise} ({'p < 0.001' if chance < 0.001 else f'p = {chance:.2g}'})"
 
 
 def in_words(row: Json) -> str:
@@ -264,32 +249,34 @@ def short(value: object) -> str:
 
 def listed(values: Json) -> str:
     """One line with all values but those that have tables; a lineage as a chain."""
-    shown = {
-        **values,
-        **({"lineage": " -> ".join(values["lineage"])} if values.get("lineage") else {}),
-    }
+    chain = {"lineage": " -> ".join(values["lineage"])} if values.get("lineage") else {}
     return ", ".join(
         f"{key} {short(value)}"
-        for key, value in shown.items()
+        for key, value in {**values, **chain}.items()
         if value not in (None, "") and key not in TABLED
     )
 
 
-def _of_metrics(title: str, labels: list[str], rows: list[tuple[list[str], Json]]) -> Figures:
-    present = {name for _, figures in rows for name in figures.get("metrics", {})}
-    names = [name for name in METRICS if name in present] + sorted(present - METRICS.keys())
-    return Figures(
-        title,
-        labels,
-        names,
-        [
-            (
-                label,
-                [_counted(name, figures.get("metrics", {}).get(name, ABSENT)) for name in names],
-            )
-            for label, figures in rows
-        ],
-    )
+def _of_metrics(title: str, labels: list[str], rows: list[tuple[list[str], Json]]) -> Table:
+    measured = [(label, figures.get("metrics", {})) for label, figures in rows]
+    names = sorted({name for _, figures in measured for name in figures})
+    return _table(title, labels, measured, _in_order(METRICS, names))
+
+
+def _table(
+    title: str, labels: list[str], rows: list[tuple[list[str], Json]], names: list[str]
+) -> Table:
+    body = [
+        [*label, *(_counted(name, figures.get(name, ABSENT)) for name in names)]
+        for label, figures in rows
+    ]
+    return Table(title, [*labels, *names], body, len(labels))
+
+
+def _in_order(known: Iterable[str], present: Iterable[str]) -> list[str]:
+    """The names that are present: the known ones in their order, then the others."""
+    names = dict.fromkeys(present)
+    return list(dict.fromkeys([*(name for name in known if name in names), *names]))
 
 
 def _counted(name: str, figure: Any) -> Any:
@@ -304,20 +291,6 @@ def _order(value: str) -> tuple[float, str]:
     """Values that begin with a number are in its order: 2, 2-4, 10."""
     number = re.match(r"\d{1,9}", value)
     return (float(number[0]) if number else math.inf, value)
-
-
-def _group(name: str, by_model: dict[str, Json]) -> Figures:
-    present = dict.fromkeys(
-        name for figures in by_model.values() for name in figures if name != "count"
-    )
-    group = GROUPS.get(name)
-    first = [name for name in group.names if group.all_shown or name in present] if group else []
-    names = [*first, *(name for name in present if name not in first)]
-    rows = [
-        ([model], [figures.get(name, ABSENT) for name in names])
-        for model, figures in by_model.items()
-    ]
-    return Figures(group.title if group else _words(name).capitalize(), ["model"], names, rows)
 
 
 def _flat(figures: Json) -> Json:

@@ -9,7 +9,7 @@ from agentlite.scoring.metrics import kagentbench
 from agentlite.scoring.metrics.model_metrics import GROUPS
 
 NAMES = (
-    *(name for group in GROUPS.values() for name in group.names),
+    *(name for group in GROUPS.values() for name in group.figures),
     *kagentbench.WEIGHTS,
     "overall",
 )

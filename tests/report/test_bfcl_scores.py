@@ -10,9 +10,9 @@ from support.generated_run import stage
 from agentlite.core.row_files import write_json
 from agentlite.report import write_report
 from agentlite.report.bfcl_scores import bfcl_table, figures_of, missing
-from agentlite.report.explanations import EXPLANATIONS
 from agentlite.report.read_run import read_run
 from agentlite.scoring.metrics.bfcl import SUBSET
+from agentlite.scoring.metrics.model_metrics import EXPLANATIONS
 
 MULTI_TURN = {
     "multi_turn_base": [1, 1, 1, 0],

@@ -148,8 +148,10 @@ def test_a_confusion_counts_every_tool_that_was_due_once(cases):
         if not torn
         for name in (Counter(expected) & Counter(called)).elements()
     )
-    assert {name: one.expected("m") for name, one in found.items() if name != NO_CALL} == wanted
-    assert all(one.right("m") == right[name] for name, one in found.items() if name != NO_CALL)
+    called = {name: one.called["m"] for name, one in found.items()}
+    expected = {name: counts.total() for name, counts in called.items() if name != NO_CALL}
+    assert expected == wanted
+    assert all(counts[name] == right[name] for name, counts in called.items() if name != NO_CALL)
     torn = sum(max(1, len(expected)) for expected, _, torn in cases if torn)
     assert sum(one.called["m"][UNREADABLE] for one in found.values()) == torn
 

@@ -10,13 +10,12 @@ import pytest
 from support.generated_rollouts import rollout, says
 
 from agentlite.core.row_files import encode, write_rows
-from agentlite.report.rollout_viewer import pack_rollouts
 from agentlite.report.rollouts import (
     LOST,
     RolloutFile,
     _read,
+    pack_rollouts,
     read_rollouts,
-    text_of,
 )
 
 TALK = [says("No."), says("I would rather talk.")]
@@ -81,4 +80,4 @@ def test_a_turn_of_the_assistants_in_the_prompt_is_none_of_the_model():
     row["messages"].insert(1, example)
     one = _read(encode(row))
     assert one.prompt == row["messages"][:3] and example in one.prompt
-    assert [text_of(answer) for answer in one.answers] == ["No.", "I would rather talk."]
+    assert [answer["content"] for answer in one.answers] == ["No.", "I would rather talk."]

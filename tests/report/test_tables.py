@@ -5,7 +5,7 @@ import pytest
 from agentlite.report import tables
 from agentlite.report.markdown import as_table
 from agentlite.report.read_run import Evaluation
-from agentlite.report.tables import Figures
+from agentlite.report.tables import Table
 
 
 def figure(mean, low=None, high=None, **more):
@@ -68,7 +68,7 @@ def test_wrong_answers_are_counted_by_kind_in_the_one_order_of_kinds():
 
 
 def test_a_wide_table_is_turned_and_a_cell_stays_a_cell():
-    table = Figures("t", ["model", "of"], ["a", "b"], [(["m", "x"], [1, 2]), (["n", "y"], [3, 4])])
+    table = Table("t", ["model", "of", "a", "b"], [["m", "x", 1, 2], ["n", "y", 3, 4]], 2)
     assert table.turned.cells == [["", "m x", "n y"], ["a", "1", "3"], ["b", "2", "4"]]
     assert as_table([["a|b", "c"], ["<x>\ny", "\\"]]) == (
         "| a\\|b | c |\n| --- | --- |\n| &lt;x> y | \\\\ |"

@@ -284,6 +284,21 @@ GROUPS: dict[str, CategoryGroup] = {
 }
 
 
+FIGURES = {
+    "bfcl_overall": "The mean of the groups that were measured, not the leaderboard's score.",
+    "bfcl_non_live": "Weight 10: the mean of simple (three languages), multiple, parallel, both.",
+    "bfcl_live": "Weight 10: the share of all rows of the four categories that people wrote.",
+    "bfcl_irrelevance": "Weight 10: the mean of the two categories in which no tool fits.",
+    "bfcl_multi_turn": "Weight 30: the mean of the four multi-turn categories.",
+    "bfcl_agentic": "Weight 40: web search and memory, which agentlite does not measure.",
+    "multi_turn_base": "Dialogs of several turns of the user's; each turn has to be right.",
+    "multi_turn_miss_func": "The same, with a function that is offered only later.",
+    "multi_turn_miss_param": "The same, with a value that the user names only later.",
+    "multi_turn_long_context": "The same, in worlds with much more data.",
+    **dict.fromkeys(sorted(RULES), ""),
+}
+
+
 class BfclScores(NamedTuple):
     """v4's overall and its groups, None where nothing of them was measured; `not_measured`: the
     categories without a verdict; `name`: what the whole may be called.

@@ -40,6 +40,15 @@ class TimingMetrics(Struct, frozen=True, kw_only=True):
     unreadable: int
 
 
+FIGURES = {
+    "timing_precision": "Of the calls that were made, the share where a call was needed.",
+    "recall": "Of the questions that need a tool, the share with a call.",
+    "f1": "The harmonic mean of timing precision and recall.",
+    "balanced_accuracy": "The mean of recall and specificity.",
+    "specificity": "Of the questions that need no tool, the share without a call.",
+}
+
+
 def timing(decisions: Sequence[Decision], seed: int) -> TimingMetrics:
     """Text that cannot be read is never a right "no call": where no call is expected it lowers
     `specificity`.

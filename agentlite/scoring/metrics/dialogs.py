@@ -47,15 +47,17 @@ def dialogs(predictions: Sequence[Prediction], records: Mapping[str, Record]) ->
 
 
 def plan_success_rate(taken: DialogCalls) -> float:
-    """1 if the right tools were called in the right order. Calls of one step are made at once: they
-    have no order.
+    """The dialog calls the right tools in the right order.
+
+    Calls of one step are made at once: they have no order.
     """
     return float(list(map(sorted, taken.called)) == list(map(sorted, taken.expected)))
 
 
 def plan_partial(taken: DialogCalls) -> float:
-    """The share of the expected calls, in order, that stand at their place in the order of those
-    made; as SAGE counts.
+    """The share of the expected calls that are at their place in the dialog.
+
+    In order, as SAGE counts: those that stand at their place in the order of those made.
     """
     expected, called = (
         [*chain.from_iterable(map(sorted, names))] for names in (taken.expected, taken.called)
@@ -64,8 +66,9 @@ def plan_partial(taken: DialogCalls) -> float:
 
 
 def step_efficiency(taken: DialogCalls) -> float:
-    """Expected calls per call made, at most 1; 0 unless every expected tool was called as often as
-    expected.
+    """Expected calls per call made; 0 unless all expected ones were made.
+
+    At most 1; by the names of the tools, each as often as expected.
     """
     expected, called = (
         Counter(chain.from_iterable(names)) for names in (taken.expected, taken.called)
@@ -74,8 +77,10 @@ def step_efficiency(taken: DialogCalls) -> float:
 
 
 def end_to_end_success(taken: DialogCalls) -> float:
-    """1 if every step was right: its calls with their arguments, or no call where none was
-    expected."""
+    """Every step of the dialog is right.
+
+    Its calls with their arguments, or no call where none was expected.
+    """
     return float(all(taken.right))
 
 

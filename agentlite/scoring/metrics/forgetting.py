@@ -39,6 +39,17 @@ class ForgettingMetrics(Struct, frozen=True, kw_only=True):
     questions_forgotten_zh: Difference
 
 
+FIGURES = {
+    "forgetting": "How much harder general texts became to predict; 0.02 is 2 %.",
+    "perplexity": "Of general texts, after tuning; lower is better.",
+    "perplexity_before": "Of the same texts, before tuning.",
+    "general_questions": "The share of general questions in English that is answered rightly.",
+    "questions_forgotten": "By how much that share fell through tuning.",
+    "general_questions_zh": "The share of general questions in Chinese that is answered rightly.",
+    "questions_forgotten_zh": "By how much that share fell through tuning.",
+}
+
+
 class GeneralResults(Struct, frozen=True):
     """A model on general data: by record, nats per trained token; by question, English or Chinese,
     whether it is right.

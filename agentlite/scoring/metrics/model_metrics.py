@@ -1,6 +1,6 @@
 """What metrics.json and compare.json hold, and the one list of their groups of figures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,36 +8,56 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from agentlite.core.errors import UserError
-from agentlite.scoring.metrics import bfcl, dialogs, tool_calls, tool_f1
+from agentlite.scoring.metrics import (
+    bfcl,
+    call_timing,
+    dialogs,
+    forgetting,
+    self_cognition,
+    tool_calls,
+    tool_f1,
+)
 from agentlite.scoring.metrics.call_timing import TimingMetrics
 from agentlite.scoring.metrics.confidence import Summary
 from agentlite.scoring.metrics.forgetting import ForgettingMetrics
 from agentlite.scoring.metrics.retrieval_loss import RetrievalLoss
 from agentlite.scoring.metrics.self_cognition import SelfCognitionMetrics
+from agentlite.scoring.metrics.tool_calls import explained
 from agentlite.scoring.metrics.wrong_answers import WrongKind
 
 BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept it
-# the figures of a rollout, beside those that an environment has of its own
-LIVE = (
-    "env",
-    "gold_calls",
-    "progress",
-    "state",
-    "turn_right",
-    "calls_made",
-    "tool_errors",
-    "user_errors",
-    "timeout",
-    "extra_calls",
-)
+# figures of a step beside those of tool_calls
+OF_STEPS = {
+    "toolrl": "Partial credit for tools, parameter names and values (ToolRL's score).",
+    "tool_n1": "All or nothing: form, tools and arguments (Tool-N1's score).",
+    BFCL: "Right by the rules of the Berkeley Function Calling Leaderboard.",
+}
+# figures of a rollout, beside those that an environment has of its own
+LIVE = {
+    "env": "The reward that the environment gives (get_reward).",
+    "gold_calls": "Of the right calls of a task, the share that was made.",
+    "progress": "The share of the user's turns before the first that went wrong.",
+    "state": "The world ends as it does by the right calls.",
+    "turn_right": ("This turn of the user's and all before it went right, by the world's verdict."),
+    "calls_made": "The number of calls that followed on a turn of the user's.",
+    "tool_errors": "Of the calls of a rollout, the share that failed.",
+    "user_errors": "Of the replies of a simulated user, the share with a fault of the user's own.",
+    "timeout": "Calls that ran out of time; one more if the last text was cut off.",
+    "extra_calls": "Calls beyond the fewest with which the task can be done.",
+}
 # the score that says whether a task is done: the first that an environment has
 DONE = (BFCL, "env", "gold_calls")
 # figures that are not shares, also where they lie between 0 and 1
 COUNTS = ("calls_made", "timeout", "extra_calls")
-# what can end a rollout -> the figure that says how often it did
+# what can end a rollout; the figure of how often it did is ended_by_...
 ENDINGS = {
-    name: f"ended_by_{name}"
-    for name in ("user", "done", "turns", "length", "unwritten", "world", "unanswered")
+    "user": "The user had nothing more to say.",
+    "done": "The environment said that its episode is done.",
+    "turns": "The model made calls up to the limit of turns (--max-turns).",
+    "length": "The dialog left no room for another answer (--max-length).",
+    "unwritten": "The dialog could not be written in the model's protocol.",
+    "world": "The world hung or died. Such a rollout has no score.",
+    "unanswered": "The model's server gave no answer. Such a rollout has no score.",
 }
 # the metrics of one figure in a listing, and the words for them
 HEADLINE = {"tool_selection_accuracy": "right tool", "exact_call": "exact"}
@@ -56,6 +76,12 @@ class JudgeMetrics(Struct, frozen=True):
 
     judge_score: Summary | None
     judge_usable: Summary | None
+
+
+JUDGED = {
+    "judge_score": "The judge's points, from 0 to 5.",
+    "judge_usable": "The share of answers with 4 or 5 points.",
+}
 
 
 class JudgeRun(Struct, frozen=True, kw_only=True):
@@ -171,43 +197,31 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 class FigureGroup(NamedTuple):
-    """A group of figures in metrics.json: its title in a report, and the names of its figures, in
-    the order of a report. pass^k has as many names as there were samples. `all_shown`: a report
-    has a column for each name, also where no model has the figure.
+    """A group of figures in metrics.json: its title in a report, and what each figure says, in the
+    order of a report. "" where its name says it.
     """
 
     title: str
-    names: tuple[str, ...]
-    all_shown: bool = False
+    figures: Mapping[str, str]
 
 
+# pass^k has as many figures as there were samples
 GROUPS: dict[str, FigureGroup] = {
-    "metrics": FigureGroup("Models", (*tool_calls.METRICS, "toolrl", "tool_n1", BFCL, *LIVE)),
-    "endings": FigureGroup("What ended the rollouts", tuple(ENDINGS.values())),
-    "timing": FigureGroup(
-        "Call or no call",
-        ("timing_precision", "recall", "f1", "balanced_accuracy", "specificity"),
-        all_shown=True,
+    "metrics": FigureGroup("Models", {**explained(tool_calls.METRICS), **OF_STEPS, **LIVE}),
+    "endings": FigureGroup(
+        "What ended the rollouts", {f"ended_by_{name}": says for name, says in ENDINGS.items()}
     ),
-    "tools": FigureGroup("Names and parameters of calls", tuple(tool_f1.SHARES)),
-    "dialogs": FigureGroup("Whole dialogs, teacher-forced", tuple(dialogs.METRICS)),
-    "bfcl": FigureGroup(
-        "BFCL-style subset, by groups and categories",
-        (
-            "bfcl_overall",
-            *(f"bfcl_{group}" for group in bfcl.GROUPS),
-            *bfcl.GROUPS["multi_turn"].categories,
-            *sorted(bfcl.RULES),
-        ),
-    ),
-    "forgetting": FigureGroup(
-        "What was forgotten of general talk", ForgettingMetrics.__struct_fields__
-    ),
-    "self_cognition": FigureGroup(
-        "Who the model says it is", SelfCognitionMetrics.__struct_fields__
-    ),
-    "passes": FigureGroup("All of k samples right", ()),
-    "judge": FigureGroup("What the judge thinks", JudgeMetrics.__struct_fields__),
+    "timing": FigureGroup("Call or no call", call_timing.FIGURES),
+    "tools": FigureGroup("Names and parameters of calls", tool_f1.FIGURES),
+    "dialogs": FigureGroup("Whole dialogs, teacher-forced", explained(dialogs.METRICS)),
+    "bfcl": FigureGroup("BFCL-style subset, by groups and categories", bfcl.FIGURES),
+    "forgetting": FigureGroup("What was forgotten of general talk", forgetting.FIGURES),
+    "self_cognition": FigureGroup("Who the model says it is", self_cognition.FIGURES),
+    "passes": FigureGroup("All of k samples right", {}),
+    "judge": FigureGroup("What the judge thinks", JUDGED),
+}
+EXPLANATIONS = {
+    name: says for group in GROUPS.values() for name, says in group.figures.items() if says
 }
 
 

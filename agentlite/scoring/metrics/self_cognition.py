@@ -22,6 +22,16 @@ class SelfCognitionMetrics(Struct, frozen=True, kw_only=True):
     own_author_en: Summary | None
 
 
+FIGURES = {
+    "own_name": "The share of answers to who it is that have the model's name.",
+    "own_name_zh": "The same in Chinese.",
+    "own_name_en": "The same in English.",
+    "own_author": "The share of answers to who made it that have the author's name.",
+    "own_author_zh": "The same in Chinese.",
+    "own_author_en": "The same in English.",
+}
+
+
 class Identity(NamedTuple):
     """The names and the authors that count as right, in any language; () where none is known.
     `system`: the system text of the questions, "" for that of the chat template.

@@ -7,6 +7,7 @@ call that fits. And three pass there that do not pass here: another number in a 
 another sign of an expression (2/3 for 2*3), and one mark for another ("-" for "+").
 """
 
+import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -48,8 +49,9 @@ SIGNS = re.compile(r"[\d)]\s*[*^+]\s*[-\d(]|[\d)]\s*[-/]\s*\(|\)\s*[-/]\s*\d")
 
 
 def tool_selection_accuracy(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | None:
-    """1 if the tools called are those expected, each as often as expected, and the text can be
-    read. Only where a call is expected.
+    """The model calls the expected tools. Questions that need one only.
+
+    1 if the tools called are those expected, each as often as expected, and the text can be read.
     """
     if not gold.names_tools:
         return None
@@ -60,8 +62,9 @@ def tool_selection_accuracy(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -
 
 
 def exact_call(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | None:
-    """1 if the calls, names and arguments, satisfy the gold, and the text can be read. Only where a
-    call is expected.
+    """The tools and all arguments are right. Questions that need a tool only.
+
+    1 if the calls, names and arguments, satisfy the gold, and the text can be read.
     """
     if not gold.names_tools:
         return None
@@ -69,15 +72,18 @@ def exact_call(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | Non
 
 
 def call_decision(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float:
-    """1 if it called exactly when a call was expected. Text that cannot be read is never a right
-    "no call".
+    """The model calls a tool where one is needed, and answers where none is.
+
+    Text that cannot be read is never a right "no call".
     """
     return float(bool(parsed.calls) if gold.calls else not parsed.calls and not parsed.problem)
 
 
 def format_compliance(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float:
-    """1 if the text can be read, every tool called is on offer, and the arguments fit its schema,
-    or are accepted by the gold.
+    """The answer can be read, and its calls fit the tools on offer.
+
+    1 if every tool called is on offer, and the arguments fit its schema, or are accepted by the
+    gold.
     """
     by_name = {tool.name: tool for tool in tools}
     return float(
@@ -102,6 +108,12 @@ METRICS: dict[str, Metric] = {
     metric.__name__: metric
     for metric in (tool_selection_accuracy, exact_call, call_decision, format_compliance)
 }
+
+
+def explained(metrics: Mapping[str, Callable[..., object]]) -> dict[str, str]:
+    """What each of them says, for a report: the first paragraph of its docstring."""
+    documented = {name: inspect.getdoc(metric) or "" for name, metric in metrics.items()}
+    return {name: " ".join(says.split("\n\n")[0].split()) for name, says in documented.items()}
 
 
 def score_step(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> dict[str, float]:

@@ -128,6 +128,19 @@ SHARES: dict[str, Callable[[CallCounts], Ratio]] = {
 }
 
 
+FIGURES = {
+    "name_precision": "Of the tools that were called, the share that was expected.",
+    "name_recall": "Of the tools that were expected, the share that was called.",
+    "name_f1": "The harmonic mean of the two.",
+    "parameter_precision": "Of the arguments that were given, the share that was expected.",
+    "parameter_recall": "Of the arguments that were expected, the share that was given.",
+    "parameter_f1": "The harmonic mean of the two.",
+    "schema_validity": "Of the calls that were made, the share that fits the tool's schema.",
+    "hallucinated_tools": "Of the calls that were made, the share of tools that were not on offer.",
+    "repeated_calls": "Of the calls that were made, the share that repeats an earlier one.",
+}
+
+
 def _summary(ratio: Ratio, resampled: Ratio) -> Summary | None:
     """Resamples in which there is nothing to measure are left out."""
     import numpy

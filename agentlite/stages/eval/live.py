@@ -296,8 +296,8 @@ def _tool_errors(turns: Sequence[ModelTurn]) -> dict[str, float]:
 def _endings(done: Sequence[Trajectory], seed: int) -> dict[str, Summary]:
     """How often each thing ended a rollout, also if it never did."""
     return {
-        figure: summary([float(one.ended == name) for one in done], seed)
-        for name, figure in ENDINGS.items()
+        f"ended_by_{name}": summary([float(one.ended == name) for one in done], seed)
+        for name in ENDINGS
     }
 
 
