@@ -4,14 +4,15 @@ not matter.
 
 import shutil
 from pathlib import Path
+from typing import Literal
 
 
-def make_model(folder: Path) -> None:
+def make_model(folder: Path, engine: Literal["unsloth", "hf"] = "unsloth") -> None:
     """Of SmolLM2's kind, 1.6 M weights, nearly all of them the vocabulary's."""
     from agentlite.engine import load_libraries
     from agentlite.workspace.model_source import embedded_folder, load_template
 
-    load_libraries("unsloth")  # before transformers, which it patches
+    load_libraries(engine)  # unsloth before transformers, which it patches
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
