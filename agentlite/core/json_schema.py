@@ -155,7 +155,7 @@ def _compile(text: bytes) -> CompiledSchema:
         jsonschema_rs.Draft4Validator,
     )
     for kept in (KEYWORDS, STRUCTURE):
-        meant = _meant(schema, kept)
+        meant = as_meant(schema, kept)
         for draft in drafts:
             try:
                 validator = draft(meant, validate_formats=False, mask=QUOTE, offline=True)
@@ -169,7 +169,7 @@ def _compile(text: bytes) -> CompiledSchema:
     raise AssertionError(f"the structure of a schema is not a schema: {meant}")
 
 
-def _meant(schema: object, kept: frozenset[str], is_closed: bool = True) -> Any:
+def as_meant(schema: object, kept: frozenset[str] = KEYWORDS, is_closed: bool = True) -> Any:
     """The keywords `kept` of a schema, as they are meant. `is_closed`: an object takes no others
     than its listed properties.
     """
@@ -183,13 +183,13 @@ def _meant(schema: object, kept: frozenset[str], is_closed: bool = True) -> Any:
         meant["required"] = sorted({name for name in required if isinstance(name, str)})
     for key in meant.keys() & BY_NAME:
         inner = meant[key] if isinstance(meant[key], dict) else {}
-        meant[key] = {name: _meant(one, kept, key == "properties") for name, one in inner.items()}
+        meant[key] = {name: as_meant(one, kept, key == "properties") for name, one in inner.items()}
     for key in meant.keys() & NESTED:
         inner, closed = meant[key], key in ("items", "prefixItems", "additionalProperties")
         meant[key] = (
-            [_meant(one, kept, closed) for one in inner]
+            [as_meant(one, kept, closed) for one in inner]
             if isinstance(inner, list) and key in LISTS and (inner or key in COMBINING)
-            else _meant(inner, kept, closed)
+            else as_meant(inner, kept, closed)
         )
     if isinstance(meant.get("enum"), list) and not _possible(meant["enum"], types_of(meant)):
         del meant["enum"]

@@ -1,46 +1,46 @@
-"""What an answer must be where a client asks for JSON or for a call: a guide, and a check."""
+"""What an answer must be where a client asks for JSON or for a call: a grammar, and a check."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentlite.core.json_guide import Guide, behind
-from agentlite.core.json_schema import misfit
+from agentlite.core.json_schema import KEYWORDS, STRUCTURE, as_meant, misfit
 from agentlite.data.openai_messages import Opened, Turn
 from agentlite.rendering import Protocol
-from agentlite.rendering.call_syntax import call_syntax
+from agentlite.rendering.call_syntax import CallSyntax, call_syntax
 from agentlite.rendering.protocol import THINK_END
 from agentlite.rendering.template import Template
 
+# of llguidance. A weak model would write blanks for ever; what else a schema says is checked behind
+OPTIONS = {"whitespace_pattern": r"[ \n\t\r]{0,32}", "lenient": True}
+
 
 class AnswerForm(NamedTuple):
-    """`lead`: what the answer begins with and a client is not given. `endings`: by what the answer
-    begins with, what is put behind it. `problem`: why an answer does not fit; "" if it does.
+    """`lead`: what the answer begins with and a client is not given. `problem`: why an answer does
+    not fit; "" if it does.
     """
 
-    guide: Guide
+    grammar: str
     problem: Callable[[Turn], str]
     lead: str = ""
-    endings: Mapping[str, str] = {}
-
-    def completed(self, text: str) -> str:
-        """The text of an answer, without the lead and with its ending."""
-        after = (end for begin, end in self.endings.items() if text.startswith(begin))
-        return text.removeprefix(self.lead) + next(after, "")
 
 
-def json_form(schema: Mapping[str, Any], protocol: Protocol) -> AnswerForm:
-    """One JSON value that fits a schema, and nothing else."""
+def json_form(schema: Mapping[str, Any], protocol: Protocol) -> AnswerForm | None:
+    """One JSON value that fits a schema, and nothing else; None for a schema that no value fits. A
+    schema of properties without a type is that of an object.
+    """
+    schema = {"type": "object", **schema} if "properties" in schema else dict(schema)
     lead = f"\n{THINK_END}\n\n" if protocol.prompt_opens_thought else ""
+    grammar = _grammar([(CallSyntax(lead, ""), schema)])
 
     def problem(turn: Turn) -> str:
         try:
             value = json.loads(turn.text)
         except (ValueError, RecursionError) as error:
             return f"not JSON: {error}"
-        return misfit(value, dict(schema))
+        return misfit(value, schema)
 
-    return AnswerForm(behind({lead: schema}), problem, lead)
+    return AnswerForm(grammar, problem, lead) if grammar else None
 
 
 def call_form(
@@ -50,10 +50,12 @@ def call_form(
     writes calls in which JSON cannot stand.
     """
     tools = {tool.name: tool for tool in dialog.record.tools if tool.name in names}
-    syntaxes = {name: call_syntax(tool, protocol, template) for name, tool in tools.items()}
-    found = {name: syntax for name, syntax in syntaxes.items() if syntax}
-    if not found or len(found) < len(tools):
-        return None
+    calls = []
+    for tool in tools.values():
+        if not (syntax := call_syntax(tool, protocol, template)):
+            return None
+        calls.append((syntax, {**tool.parameters, "type": "object"}))
+    grammar = _grammar(calls)
 
     def problem(turn: Turn) -> str:
         if turn.parsed.problem or not turn.parsed.calls:
@@ -63,13 +65,23 @@ def call_form(
             return f"a call of {call.name}"
         return misfit(call.arguments, tools[call.name].parameters)
 
-    return AnswerForm(
-        behind(
-            {
-                syntax.before: {**tools[name].parameters, "type": "object"}
-                for name, syntax in found.items()
-            }
-        ),
-        problem,
-        endings={syntax.before: syntax.after for syntax in found.values()},
-    )
+    return AnswerForm(grammar, problem) if grammar else None
+
+
+def _grammar(values: Sequence[tuple[CallSyntax, Mapping[str, Any]]]) -> str:
+    """One of several JSON values, each between its texts, in llguidance's form of Lark. A keyword
+    that llguidance cannot follow, such as a pattern that looks ahead, leaves only the structure of
+    the schemas. "" where no value fits.
+    """
+    from llguidance import LLMatcher
+
+    for kept in (KEYWORDS, STRUCTURE):
+        rules = []
+        for syntax, schema in values:
+            meant = {**as_meant(dict(schema), kept), "x-guidance": OPTIONS}
+            before, after = (json.dumps(text, ensure_ascii=False) for text in syntax)
+            rules.append(f"{before} %json {json.dumps(meant)} {after}")
+        grammar = "start: " + "\n  | ".join(rules)
+        if rules and not LLMatcher.validate_grammar(grammar):
+            return grammar
+    return ""

@@ -93,8 +93,8 @@ class ChatModel:
         """Tokens that are left for an answer: none or less where the dialog is too long."""
         return self.max_length - len(dialog.ids)
 
-    def json_form(self, schema: Mapping[str, Any]) -> AnswerForm:
-        """Of an answer that is JSON."""
+    def json_form(self, schema: Mapping[str, Any]) -> AnswerForm | None:
+        """Of an answer that is JSON; None where no value fits the schema."""
         return json_form(schema, self.protocol)
 
     def call_form(self, dialog: Opened, names: Sequence[str]) -> AnswerForm | None:
@@ -117,8 +117,8 @@ class ChatModel:
             stops=(*of_calls, *decoding.stops),
             max_new_tokens=min(decoding.max_new_tokens, self.room(dialog)),
         )
-        guide = form.guide if form else None
-        answer = stream(self.loaded, dialog.ids, decoding, listener, guide)
-        text = form.completed(answer.text) if form else answer.text
+        grammar = form.grammar if form else ""
+        answer = stream(self.loaded, dialog.ids, decoding, listener, grammar)
+        text = answer.text.removeprefix(form.lead) if form else answer.text
         parsed = self.protocol.read(text, dialog.record.tools)
         return Turn(text, answer.ended, parsed, len(dialog.ids), answer.new_tokens)

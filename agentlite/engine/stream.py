@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from agentlite.core.json_guide import Guide
 from agentlite.core.records import Ending
 from agentlite.engine.decoding import Decoding, ends_of, until_stop
 from agentlite.engine.guided_choice import GuidedChoice
@@ -26,9 +25,9 @@ def stream(
     prompt: Sequence[int],
     decoding: Decoding,
     listener: Listener,
-    guide: Guide | None = None,
+    grammar: str = "",
 ) -> StreamedAnswer:
-    """At temperature 0 the text that generate.generate gives. `guide`: what the answer may be; it
+    """At temperature 0 the text that generate.generate gives. `grammar`: of llguidance; the answer
     ends with a stop where nothing may follow. Raises UserError 7 if the prompt does not fit into
     memory.
     """
@@ -37,9 +36,9 @@ def stream(
 
     ids = torch.tensor([list(prompt)], device=loaded.model.device)
     watcher = _Watcher(loaded, decoding, len(prompt), listener)
-    samples = decoding.temperature > 0 and guide is None
-    if guide is not None:
-        watcher.choice = GuidedChoice(loaded.tokenizer, guide, watcher.ends, decoding)
+    samples = decoding.temperature > 0
+    if grammar:
+        watcher.choice = GuidedChoice(loaded.tokenizer, grammar, watcher.ends)
     if samples:
         torch.manual_seed(decoding.seed)
     try:
@@ -85,6 +84,8 @@ class _Watcher:
         import torch
 
         new = ids[0, self.start :].tolist()
+        if self.choice:
+            self.choice.follow(new[-1])
         text = self._text(new)
         stopped = bool(until_stop(text, self.stops)) or self._is_over
         listened = (

@@ -1,49 +1,132 @@
-"""What an answer must be: its guide, what is put around it, and what is wrong with one."""
+"""What an answer must be: its grammar, and what is wrong with one."""
 
 import dataclasses
+import json
+from typing import Any
 
+import pytest
 from support.samples import TIME, WEATHER
 
+from agentlite.core.json_schema import fits
 from agentlite.core.records import Message, Record
 from agentlite.data.openai_messages import Opened, Turn
 from agentlite.deploy.answer_form import AnswerForm, call_form, json_form
 from agentlite.rendering import PROTOCOLS
 
 HERMES = PROTOCOLS["hermes"]
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 3}}}
 DIALOG = Opened(Record(messages=(Message("user", "x"),), tools=(WEATHER, TIME)), [])
 
 
+@pytest.fixture(scope="module")
+def matcher(smollm2: Any) -> Any:
+    """Whether a form lets a text through, and whether nothing may follow it."""
+    llguidance = pytest.importorskip("llguidance")
+    tokenizer = llguidance.LLTokenizer(smollm2.tokenizer.to_str(), eos_token=2)
+
+    def match(form: AnswerForm, text: str) -> tuple[bool, bool]:
+        matcher = llguidance.LLMatcher(tokenizer, form.grammar)
+        ids = smollm2.encode(text)
+        is_through = matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
+        return is_through, is_through and matcher.is_stopped()
+
+    return match
+
+
 def problem(form: AnswerForm, text: str) -> str:
-    whole = form.completed(text)
-    return form.problem(Turn(whole, "stop", HERMES.read(whole, DIALOG.record.tools)))
+    return form.problem(Turn(text, "stop", HERMES.read(text, DIALOG.record.tools)))
 
 
-def test_json_is_given_without_the_end_of_the_thought_that_the_prompt_opens():
-    for opens, before in ((False, ""), (True, "\n</think>\n\n")):
-        form = json_form(SCHEMA, dataclasses.replace(HERMES, prompt_opens_thought=opens))
-        assert form.guide.after(f'{before}{{"a": 3}}').is_over
-        assert form.completed(f'{before}{{"a": 3}}') == '{"a": 3}'
-        assert form.guide.after("\n</think>\n\n" if not opens else "{") is None
+def test_json_comes_behind_the_end_of_the_thought_that_the_prompt_opens(matcher):
+    for opens, lead in ((False, ""), (True, "\n</think>\n\n")):
+        form = json_form(
+            {"type": "object"}, dataclasses.replace(HERMES, prompt_opens_thought=opens)
+        )
+        assert form.lead == lead and matcher(form, f'{lead}{{"a": 3}}') == (True, True)
+        assert matcher(form, f'{"" if lead else "x"}{{"a": 3}}') == (False, False)
 
 
-def test_an_answer_that_does_not_fit_is_told_why():
-    form = json_form(SCHEMA, HERMES)
-    assert problem(form, '{"a": 3}') == ""
-    assert problem(form, '{"a": 2}').startswith("a: ") and "JSON" in problem(form, '{"a"')
-    assert problem(form, "[" * 100_000).startswith("not JSON")
+WEATHER_SCHEMA: dict[str, Any] = {
+    "properties": {
+        "city": {"type": "string", "minLength": 1, "maxLength": 9, "pattern": "^[A-Z]"},
+        "days": {"type": "integer", "maximum": 14},
+        "unit": {"enum": ["c", "f", 1, None]},
+        "where": {"$ref": "#/$defs/place"},
+        "hours": {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": 2},
+        "wind": {"anyOf": [{"type": "boolean"}, {"const": "calm"}]},
+        '"quoted"': {"type": ["string", "null"]},
+        "odd": {"type": "dict", "format": "none"},
+    },
+    "required": ["city"],
+    "$defs": {
+        "place": {
+            "type": "object",
+            "properties": {"at": {"$ref": "#/$defs/place"}},
+            "additionalProperties": {"type": "number"},
+        }
+    },
+}
+FITTING = [
+    '{"city": "Oslo"}',
+    '{ "city":\n "Oslo", "days": 3 }',
+    '{"city": "A", "unit": null, "wind": "calm"}',
+    '{"city": "A", "unit": 1, "hours": [1, 2.5e1], "wind": true}',
+    '{"city": "A", "where": {"at": {"x": 1}, "y": -2}}',
+    '{"city": "A", "\\"quoted\\"": null, "odd": {"x": 1}}',
+]
+NOT_FITTING = [
+    "{}",
+    "[]",
+    '"Oslo"',
+    '{"city": ""}',
+    '{"city": "Ten letters"}',
+    '{"city": "oslo"}',
+    '{"city": "A", "days": 3.5}',
+    '{"city": "A", "days": 15}',
+    '{"city": "A", "days": "3"}',
+    '{"city": "A", "unit": "k"}',
+    '{"city": "A", "hours": []}',
+    '{"city": "A", "hours": [1, 2, 3]}',
+    '{"city": "A", "wind": "strong"}',
+    '{"city": "A", "where": {"x": "1"}}',
+    '{"city": "A", "other": 1}',
+]
 
 
-def test_a_call_is_completed_and_read(smollm2):
+@pytest.mark.parametrize("text", FITTING + NOT_FITTING)
+def test_what_fits_a_schema_gets_through_and_nothing_else(matcher, text):
+    form = json_form(WEATHER_SCHEMA, HERMES)
+    does_fit = text in FITTING
+    assert matcher(form, text) == (does_fit, does_fit)
+    assert fits(json.loads(text), {**WEATHER_SCHEMA, "type": "object"}) == does_fit
+    assert bool(problem(form, text)) != does_fit
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 01}', '{"a": NaN}', '{"a" 1}', "{" + " " * 40 + "}", " {}"]
+)
+def test_no_json_and_no_blanks_without_end_get_through(matcher, text):
+    assert matcher(json_form({"type": "object"}, HERMES), text) == (False, False)
+
+
+def test_a_keyword_that_a_grammar_cannot_follow_is_checked_at_the_end(matcher):
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(?=b)"}}}
+    form = json_form(schema, HERMES)
+    assert matcher(form, '{"a": "c"}') == (True, True) and matcher(form, '{"a": 1}')[0] is False
+    assert problem(form, '{"a": "c"}').startswith("a: ") and not problem(form, '{"a": "bc"}')
+    assert "JSON" in problem(form, '{"a"') and problem(form, "[" * 100_000).startswith("not JSON")
+    assert json_form({"required": ["a"], "properties": {"a": False}}, HERMES) is None
+
+
+def test_a_call_is_written_as_the_protocol_writes_it(smollm2, matcher):
     form = call_form(DIALOG, ["get_weather"], HERMES, smollm2)
-    text = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}'
-    assert form.guide.after(text).is_over and form.completed(text) == text + "}\n</tool_call>"
-    assert problem(form, text) == ""
-    assert form.guide.after(text.replace("get_weather", "get_time")) is None
-    assert "get_time" in problem(form, '<tool_call>\n{"name": "get_time"}\n</tool_call>')
+    text = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+    assert matcher(form, text) == (True, True) and problem(form, text) == ""
+    time = text.replace("get_weather", "get_time").replace('{"city": "Oslo"}', "{}")
+    assert matcher(form, time) == (False, False) and "get_time" in problem(form, time)
     assert problem(form, "It is wet.") == "no call"
     both = call_form(DIALOG, ["get_weather", "get_time"], HERMES, smollm2)
-    assert both.guide.after('<tool_call>\n{"name": "get_t') and both.guide.after("It") is None
+    assert matcher(both, time) == matcher(both, text) == (True, True)
+    assert matcher(both, "It is wet.") == (False, False)
 
 
 def test_no_form_is_made_where_calls_cannot_be_read(smollm2):

@@ -8,26 +8,18 @@ import pytest
 
 from agentlite.core.records import Call, Parsed
 from agentlite.data.openai_messages import Turn
-from agentlite.deploy.openai_api import (
-    CompletionBody,
-    Refused,
-    Request,
-    content_of,
-    end_chunks,
-    finished_calls,
-    last_chunks,
-    read_request,
-    response,
-    usage,
-)
+from agentlite.deploy.openai_api import Completion, Refused, Request, read_request
 
 TOOL = {"type": "function", "function": {"name": "f"}}
 ASKED: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
-ABOUT = CompletionBody("id-1", 12, "sft")
 
 
 def request(**fields: Any) -> Request:
     return read_request(json.dumps(ASKED | fields).encode(), "sft")
+
+
+def completion(**fields: Any) -> Completion:
+    return Completion(request(**fields), "sft")
 
 
 def turn(text: str = "raw", ended: Any = "turn", **parsed: Any) -> Turn:
@@ -124,7 +116,7 @@ CALLS = (Call("f", {"a": 1}, "x"), Call("g", {}, "x"))
     ],
 )
 def test_calls_of_a_whole_answer_have_ids_of_their_own(said, several, names):
-    calls = finished_calls(said, request(parallel_tool_calls=several))
+    calls = completion(parallel_tool_calls=several).calls(said)
     assert [call.name for call in calls] == names
     ids = {call.id for call in calls}
     assert len(ids) == len(calls) and "x" not in ids and all(len(id) == 9 for id in ids)
@@ -145,7 +137,7 @@ def test_calls_of_a_whole_answer_have_ids_of_their_own(said, several, names):
     ],
 )
 def test_the_content_is_what_stands_beside_calls_or_all_that_was_written(said, fields, content):
-    assert content_of(said, request(**fields)) == content
+    assert completion(**fields).content(said) == content
 
 
 @pytest.mark.parametrize(
@@ -159,7 +151,8 @@ def test_the_content_is_what_stands_beside_calls_or_all_that_was_written(said, f
     ],
 )
 def test_an_answer_is_one_body_as_openai_writes_it(said, content, calls, reason):
-    body = response(ABOUT, request(tools=[TOOL]), [said])
+    answered = completion(tools=[TOOL])
+    body = answered.body([said])
     [choice] = body.pop("choices")
     message = choice.pop("message")
     assert choice == {"index": 0, "logprobs": None, "finish_reason": reason}
@@ -170,9 +163,9 @@ def test_an_answer_is_one_body_as_openai_writes_it(said, content, calls, reason)
         {"name": "g", "arguments": "{}"},
     ][:calls]
     assert body == {
-        "id": "id-1",
+        "id": answered.id,
         "object": "chat.completion",
-        "created": 12,
+        "created": answered.created,
         "model": "sft",
         "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8},
     }
@@ -180,10 +173,11 @@ def test_an_answer_is_one_body_as_openai_writes_it(said, content, calls, reason)
 
 @pytest.mark.parametrize("counted", [False, True])
 def test_the_end_of_a_stream_holds_what_was_not_sent_yet(counted):
-    asked = request(tools=[TOOL], stream=True, stream_options={"include_usage": counted})
+    streamed = completion(tools=[TOOL], stream=True, stream_options={"include_usage": counted})
     said = turn(calls=CALLS)
-    found = events([*last_chunks(ABOUT, 1, asked, said, "wo"), *end_chunks(ABOUT, asked, [said])])
-    about = {"id": "id-1", "object": "chat.completion.chunk", "created": 12, "model": "sft"}
+    found = events([*streamed.last_events(1, said, "wo"), *streamed.end_events([said])])
+    about = {"id": streamed.id, "object": "chat.completion.chunk"}
+    about |= {"created": streamed.created, "model": "sft"}
     deltas = []
     for body in found[:6]:
         [choice] = body.pop("choices")
@@ -198,5 +192,5 @@ def test_the_end_of_a_stream_holds_what_was_not_sent_yet(counted):
         assert rest == {"tool_calls": [{"index": number, "function": {"arguments": arguments}}]}
         assert reason is other is None
     assert deltas[5] == ({}, "tool_calls")
-    rest = [{**about, "choices": [], "usage": usage([said], asked)}] if counted else []
+    rest = [{**about, "choices": [], "usage": streamed.usage([said])}] if counted else []
     assert found[6:] == [*rest, "[DONE]"]

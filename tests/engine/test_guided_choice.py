@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agentlite.core.json_guide import behind
 from agentlite.core.json_schema import fits
+from agentlite.deploy.answer_form import json_form
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.stream import stream
@@ -44,7 +44,7 @@ def test_an_answer_fits_its_schema_and_goes_by_its_seed(chat_model, ids, tempera
             ids,
             Decoding(400, temperature=temperature, top_p=top_p, seed=seed, turn_end=2),
             lambda text, heard=heard: heard.append(text) or True,
-            behind({"": SCHEMA}),
+            json_form(SCHEMA, chat_model.protocol).grammar,
         )
         assert answer.ended == "stop" and "".join(heard) == answer.text
         assert fits(json.loads(answer.text), SCHEMA)

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.listening import listen
+from support.serving import serving
 
 import agentlite
 from agentlite.core.openai_client import Reply
 from agentlite.core.records import Record
 from agentlite.core.row_files import read_rows
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.deploy.http_server import Server
 from agentlite.engine.remote import RemoteRequest, written
 from agentlite.rendering import PROTOCOLS, Prompt, prompts
 from agentlite.rendering.protocol_mix import reader_for
@@ -31,10 +30,8 @@ def ours(caller: Path) -> Iterator[str]:
     """The address of our own server."""
     chat_model = ChatModel("sft", caller, max_length=512, max_new_tokens=40)
     chat_model.load()
-    with Server(chat_model, 0) as server:
-        listen(server)
+    with serving(chat_model) as server:
         yield server.url
-        server.shutdown()
 
 
 def asking(caller: Path, model: str, url: str) -> dict[str, Any]:

@@ -37,8 +37,11 @@ def serve(
     longer.
     """
     from agentlite.core import console
+    from agentlite.core.optional_deps import need
     from agentlite.deploy.chat_model import ChatModel
-    from agentlite.deploy.http_server import Server
+
+    need("serve", ("starlette", "uvicorn", "llguidance"), "pip install 'agentlite[serve]'")
+    from agentlite.deploy.server import Server
 
     token = read_token(token_env) if token_env else ""
     chat_model = ChatModel(model, Path(run), **options)
@@ -55,7 +58,7 @@ def serve(
         )
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            server.serve_forever()
+            server.run()
         except KeyboardInterrupt:
             console.notice("serve: stopped")
 

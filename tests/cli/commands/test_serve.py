@@ -2,7 +2,7 @@
 
 import json
 import signal
-from contextlib import contextmanager
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -51,16 +51,12 @@ def test_the_port_is_taken_first_and_the_options_reach_the_server(monkeypatch, c
         def __exit__(self, *_):
             steps.append("closed")
 
-        @contextmanager
-        def loading(self):
-            yield
-
-        def serve_forever(self):
+        def run(self):
             steps.append(signal.getsignal(signal.SIGTERM) is signal.default_int_handler)
             raise KeyboardInterrupt
 
     monkeypatch.setattr("agentlite.deploy.chat_model.ChatModel", Model)
-    monkeypatch.setattr("agentlite.deploy.http_server.Server", Server)
+    monkeypatch.setattr("agentlite.deploy.server.Server", Server)
     monkeypatch.setenv("SERVE_TOKEN", GOOD)
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -74,3 +70,9 @@ def test_the_port_is_taken_first_and_the_options_reach_the_server(monkeypatch, c
     address = {"url": Server.url, "model": "sft", "protocol": "hermes", "max_length": 100}
     assert json.loads(out) == address if as_json else Server.url in out
     assert err == "serve: stopped\n"
+
+
+def test_the_extra_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(UserError, match=r"llguidance.*\n.*pip install 'agentlite\[serve\]'"):
+        serve("sft", 8, "127.0.0.1", "", 3, "r", False, False)

@@ -1,12 +1,19 @@
-"""A request -> a job for the model: prompts that fit, how they are answered, and the answers."""
+"""A request -> a job for the model: a prompt that fits, how it is answered, and the answers."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from agentlite.data.openai_messages import Opened, Turn
-from agentlite.deploy import openai_api
 from agentlite.deploy.answer_form import AnswerForm
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.deploy.openai_api import Refused, Request
+from agentlite.deploy.openai_api import (
+    Completion,
+    Refused,
+    Request,
+    read_request,
+    unsupported,
+    until_stops,
+)
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.stream import Listener
 
@@ -14,33 +21,60 @@ TRIES = 3  # of an answer that must have a form
 RETRY_TEMPERATURE = 0.8  # at least, from the second try on: the likeliest answer did not fit
 
 
+class ClientGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
 class ServeJob(NamedTuple):
     """`is_wordwise`: a stream may pass on each word as it comes. With tools or a form an answer
     comes once it is whole: before that, words may be half a call, or not fit.
     """
 
-    request: Request
+    chat_model: ChatModel
+    completion: Completion
     prompt: Opened
     decoding: Decoding
     form: AnswerForm | None = None
     is_wordwise: bool = True
 
-    @property
-    def answers(self) -> int:
-        return self.request.n or 1
+    def run(self, send: Callable[[bytes], object], is_gone: Callable[[], bool]) -> list[Turn]:
+        """All answers; `send` gets the events of a stream as they come, except those of its end.
+        Raises ClientGone, and Refused 422 if no try of an answer fits the form.
+        """
+        completion, turns = self.completion, list[Turn]()
+        for index in range(completion.request.n or 1):
+            if is_gone():  # while it waited
+                raise ClientGone
+            sent = ""
 
-    def answer(self, chat_model: ChatModel, index: int, listener: Listener) -> Turn:
+            def listener(text: str, index: int = index) -> bool:
+                nonlocal sent
+                whole = until_stops(sent + text, completion.request.stops)
+                if self.is_wordwise and len(whole) > len(sent):
+                    send(completion.words_event(index, whole[len(sent) :]))
+                    sent = whole
+                return not is_gone()
+
+            send(completion.first_event(index))
+            turns.append(self.answer(index, listener))
+            if is_gone():  # in the middle of the answer
+                raise ClientGone
+            for event in completion.last_events(index, turns[-1], sent):
+                send(event)
+        return turns
+
+    def answer(self, index: int, listener: Listener) -> Turn:
         """Answer number `index`. Raises Refused 422 if none fits the form."""
         decoding = self.decoding._replace(seed=(self.decoding.seed + index) % 2**31)
         new, problem = 0, ""
         for _ in range(TRIES):
-            turn = chat_model.answer(self.prompt, decoding, listener, self.form)
+            turn = self.chat_model.answer(self.prompt, decoding, listener, self.form)
             new += turn.new_tokens
             problem = self.form.problem(turn) if self.form and turn.ended != "cut" else ""
             if not problem:
                 return turn._replace(new_tokens=new)
             decoding = decoding._replace(
-                seed=(decoding.seed + self.answers) % 2**31,
+                seed=(decoding.seed + (self.completion.request.n or 1)) % 2**31,
                 temperature=max(decoding.temperature, RETRY_TEMPERATURE),
             )
         raise Refused(
@@ -52,26 +86,22 @@ class ServeJob(NamedTuple):
 
 def chat_job(body: bytes, chat_model: ChatModel) -> ServeJob:
     """Raises Refused 400 or 404, or RowError for messages that are not a dialog."""
-    request = openai_api.read_request(body, chat_model.name)
+    request = read_request(body, chat_model.name)
     least = chat_model.least_tokens(request.messages, request.offered)
     _check_length(chat_model, least, "at least ")
     dialog = chat_model.opened(request.messages, request.offered)
     form = _form(request, dialog, chat_model)
     _check_length(chat_model, len(dialog.ids))
-    most = request.max_completion_tokens or request.max_tokens
-    decoding = _decoding(request, most or chat_model.max_new_tokens)
-    is_wordwise = not (request.offered or form)
-    return ServeJob(request, dialog, decoding, form, is_wordwise)
-
-
-def _decoding(request: Request, most: int) -> Decoding:
-    return Decoding(
-        max_new_tokens=most,
+    completion = Completion(request, chat_model.name)
+    decoding = Decoding(
+        request.max_completion_tokens or request.max_tokens or chat_model.max_new_tokens,
         temperature=request.temperature or 0.0,
-        top_p=1.0 if request.top_p is None else request.top_p,
-        seed=openai_api.seed_of(request),
+        top_p=request.top_p or 1.0,
+        seed=completion.seed,
         stops=request.stops,
     )
+    is_wordwise = not (request.offered or form)
+    return ServeJob(chat_model, completion, dialog, decoding, form, is_wordwise)
 
 
 def _check_length(chat_model: ChatModel, tokens: int, about: str = "") -> None:
@@ -88,7 +118,10 @@ def _check_length(chat_model: ChatModel, tokens: int, about: str = "") -> None:
 
 def _form(request: Request, dialog: Opened, chat_model: ChatModel) -> AnswerForm | None:
     if request.schema is not None:
-        return chat_model.json_form(request.schema)
+        form = chat_model.json_form(request.schema)
+        if form is None:
+            raise unsupported("response_format", "no value fits the schema")
+        return form
     if request.forced is None:
         return None
     tools = [tool.name for tool in dialog.record.tools]
@@ -100,11 +133,8 @@ def _form(request: Request, dialog: Opened, chat_model: ChatModel) -> AnswerForm
         )
     form = chat_model.call_form(dialog, [request.forced] if request.forced else tools)
     if form is None:
-        raise Refused(
-            400,
-            "`tool_choice` is not supported as given: this model's protocol "
-            f"({chat_model.protocol.name}) cannot be made to write a call.",
-            param="tool_choice",
-            code="unsupported_value",
+        raise unsupported(
+            "tool_choice",
+            f"this model's protocol ({chat_model.protocol.name}) cannot be made to write a call",
         )
     return form

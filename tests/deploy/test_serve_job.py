@@ -5,17 +5,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agentlite.core.json_guide import Guide
 from agentlite.core.records import Parsed, Record, Tool
 from agentlite.data.openai_messages import Opened, Turn
 from agentlite.deploy.answer_form import AnswerForm
-from agentlite.deploy.completion_jobs import (
-    RETRY_TEMPERATURE,
-    TRIES,
-    ServeJob,
-    chat_job,
-)
-from agentlite.deploy.openai_api import Refused
+from agentlite.deploy.openai_api import Completion, Refused, Request
+from agentlite.deploy.serve_job import RETRY_TEMPERATURE, TRIES, ServeJob, chat_job
 from agentlite.engine.decoding import Decoding
 
 
@@ -29,20 +23,20 @@ class Echo:
         return Turn(prompt, "turn", Parsed(prompt))
 
 
-class Asked:
-    def __init__(self, n: int | None):
-        self.n = n
+def job_of(model: Any, decoding: Decoding, form: AnswerForm, n: int = 1) -> ServeJob:
+    request = Request(messages=[{"role": "user", "content": "Hi"}], n=n)
+    return ServeJob(model, Completion(request, "sft"), "a", decoding, form)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_no_try_of_an_answer_has_the_seed_of_another_try_or_answer(n):
-    form = AnswerForm(Guide(()), lambda turn: "no call")
-    job = ServeJob(Asked(n), "a", Decoding(8, 1.0, seed=2**31 - 2), form)
+    form = AnswerForm("", lambda turn: "no call")
+    job = job_of(Echo(), Decoding(8, 1.0, seed=2**31 - 2), form, n)
     Echo.seeds.clear()
-    for index in range(job.answers):
+    for index in range(n):
         with pytest.raises(Refused, match="no call"):
-            job.answer(Echo(), index, lambda *_: None)
-    assert len({*Echo.seeds}) == len(Echo.seeds) == TRIES * job.answers
+            job.answer(index, lambda *_: True)
+    assert len({*Echo.seeds}) == len(Echo.seeds) == TRIES * n
     assert all(0 <= seed < 2**31 for seed in Echo.seeds)  # as torch takes them
 
 
@@ -58,14 +52,14 @@ class Tries:
         return Turn(text, ended, Parsed(text), 7, 5)
 
 
-FITTING = AnswerForm(Guide(()), lambda turn: "" if turn.text == "fits" else "odd")
+FITTING = AnswerForm("", lambda turn: "" if turn.text == "fits" else "odd")
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.5])
 def test_the_tokens_of_every_try_are_counted_and_a_later_try_is_no_colder(temperature):
     tries = Tries(("no", "turn"), ("no", "stop"), ("fits", "turn"))
-    job = ServeJob(Asked(1), "a", Decoding(8, temperature), FITTING)
-    assert job.answer(tries, 0, lambda *_: None).new_tokens == 15
+    job = job_of(tries, Decoding(8, temperature), FITTING)
+    assert job.answer(0, lambda *_: True).new_tokens == 15
     later = max(temperature, RETRY_TEMPERATURE)
     assert [one.temperature for one in tries.decodings] == [temperature, later, later]
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.listening import listen
 from support.processes import start
 from support.samples import OSLO, WEATHER_TOOL
+from support.serving import serving
 
 from agentlite.core.json_schema import fits
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.deploy.http_server import Server
+from agentlite.deploy.server import Server
 
 ASKED: dict[str, Any] = {"model": "sft", "messages": [OSLO], "tools": [WEATHER_TOOL]}
 
@@ -31,13 +31,10 @@ def chat_model(caller: Path) -> ChatModel:
     return made
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server(chat_model: ChatModel) -> Iterator[Server]:
-    with Server(chat_model, 0) as made:
-        thread = listen(made)
+    with serving(chat_model) as made:
         yield made
-        made.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -213,7 +210,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_request_is_told_why_and_the_next_one_is_answered(server, name):
     body, status, reason = BAD[name]
-    connection = http.client.HTTPConnection(*server.server_address, timeout=20)
+    connection = http.client.HTTPConnection(*server.address, timeout=20)
     connection.request(
         "POST", "/v1/chat/completions", body if isinstance(body, bytes) else json.dumps(body)
     )

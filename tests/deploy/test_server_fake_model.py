@@ -6,20 +6,18 @@ import http.client
 import json
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.listening import listen
+from support.processes import waits_until
+from support.serving import serving
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Parsed
 from agentlite.data.openai_messages import Turn
-from agentlite.deploy.http_server import Server
-from agentlite.deploy.local_server import LONGEST_BODY
+from agentlite.deploy.server import LONGEST_BODY, Server
 from agentlite.engine.decoding import Decoding
 
 PATH = "/v1/chat/completions"
@@ -70,34 +68,14 @@ def model() -> Model:
     return Model()
 
 
-@contextmanager
-def serving(model: Model, **options: Any) -> Iterator[Server]:
-    with Server(model, 0, **options) as made:  # type: ignore[arg-type]
-        thread = listen(made)
-        try:
-            yield made
-        finally:
-            model.free.set()
-            made.shutdown()
-            thread.join()
-
-
 @pytest.fixture
 def server(model: Model) -> Iterator[Server]:
     with serving(model) as made:
         yield made
 
 
-def eventually(holds: Callable[[], object]) -> None:
-    """Waits for what another thread does, for as long as a busy machine may take."""
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def post(server: Server, body: Any, **headers: str) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection(*server.server_address, timeout=20)
+    connection = http.client.HTTPConnection(*server.address, timeout=20)
     connection.request("POST", PATH, json.dumps(body), headers)
     answer = connection.getresponse()
     content = answer.read()
@@ -106,7 +84,7 @@ def post(server: Server, body: Any, **headers: str) -> tuple[int, Any]:
 
 
 def health(server: Server) -> Any:
-    connection = http.client.HTTPConnection(*server.server_address, timeout=60)
+    connection = http.client.HTTPConnection(*server.address, timeout=60)
     connection.request("GET", "/health")
     found = json.loads(connection.getresponse().read())
     connection.close()
@@ -115,9 +93,10 @@ def health(server: Server) -> Any:
 
 def begin(server: Server, body: Any = ASKED) -> socket.socket:
     """A request on its way."""
-    content = json.dumps(body).encode()
-    client = socket.create_connection(server.server_address, timeout=60)
-    client.sendall(head(len(content), "Connection: close") + content)
+    content = json.dumps(body)
+    client = socket.create_connection(server.address, timeout=60)
+    lines = [f"POST {PATH} HTTP/1.1", "Host: localhost", f"Content-Length: {len(content)}"]
+    client.sendall("\r\n".join([*lines, "Connection: close", "", content]).encode())
     return client
 
 
@@ -126,19 +105,109 @@ def status_of(client: socket.socket) -> int:
         return int(b"".join(iter(lambda: client.recv(1 << 16), b"")).split()[1])
 
 
+def wait_for(server: Server, asked: int) -> None:
+    assert waits_until(lambda: server.queue.asked == asked, 60)
+
+
 @pytest.mark.long
 def test_a_client_that_went_away_is_not_worked_for_and_keeps_nobody_waiting(server, model):
     model.free.clear()
     first = begin(server)
-    eventually(lambda: server.queue.working)
-    second, third = begin(server), begin(server)
-    eventually(lambda: server.queue.waiting == 2)
+    wait_for(server, 1)
+    second = begin(server)
+    wait_for(server, 2)
+    third = begin(server)
+    wait_for(server, 3)
     second.close()
-    eventually(lambda: server.queue.waiting == 1)
+    wait_for(server, 2)
     first.close()  # in the middle of its answer
-    eventually(lambda: len(model.decodings) == 2)
+    assert waits_until(lambda: len(model.decodings) == 2, 60)
     model.free.set()
     assert status_of(third) == 200 and len(model.decodings) == 2
+
+
+@pytest.mark.parametrize("longest", [0, 2])
+def test_one_is_answered_and_the_longest_number_waits_in_order(model, longest):
+    model.free.clear()
+    with serving(model, longest_queue=longest) as server:
+        clients = []
+        for number in range(longest + 1):
+            clients.append(begin(server, ASKED | {"max_tokens": number + 1}))
+            wait_for(server, number + 1)
+        status, refused = post(server, ASKED)
+        assert (status, refused["error"]["code"]) == (503, "queue_full")
+        assert health(server) == {**IDLE, "working": True, "waiting": longest} | {
+            "longest_queue": longest
+        }
+        model.free.set()
+        assert [status_of(client) for client in clients] == [200] * (longest + 1)
+        assert [one.max_new_tokens for one in model.decodings] == [*range(1, longest + 2)]
+        assert model.most == 1 and health(server)["working"] is False
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_server_that_stops_ends_the_answer_under_way_and_those_that_wait(model, stream):
+    model.free.clear()
+    with serving(model) as server:
+        first = begin(server, ASKED | {"stream": stream})
+        wait_for(server, 1)
+        second = begin(server)
+        wait_for(server, 2)
+        server.stop()
+        assert status_of(first) == (200 if stream else 503) and status_of(second) == 503
+    assert len(model.decodings) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [(UserError("no memory", exit_code=7), "no memory"), (ZeroDivisionError("x"), "its log says")],
+)
+def test_a_failure_is_an_answer_and_the_next_request_is_answered(
+    server, model, stream, failure, message, capsys
+):
+    model.failure = failure
+    status, body = post(server, ASKED | {"stream": stream})
+    if stream:
+        events = [part for part in body.split(b"\n\n") if part]
+        body = json.loads(events[-1].removeprefix(b"data: "))
+    assert status == (200 if stream else 500)
+    assert body["error"]["type"] == "server_error" and message in body["error"]["message"]
+    model.failure = None
+    assert post(server, ASKED)[0] == 200
+    err = capsys.readouterr().err  # the failure is written before the answer
+    assert ("ZeroDivisionError: x" in err) == isinstance(failure, ZeroDivisionError)
+    assert "Traceback" not in err
+
+
+def test_every_request_is_a_line_of_the_log_without_what_a_terminal_obeys(server, capsys):
+    assert post(server, ASKED)[0] == 200
+    assert post(server, {"messages": [{"role": "robot"}]})[0] == 400
+    connection = http.client.HTTPConnection(*server.address, timeout=60)
+    for method, path, status in (
+        ("GET", "/v1/models/org%2Fsft", 200),
+        ("GET", "/v1/models/other/", 404),
+        ("PUT", "/v1/models", 405),
+        ("GET", "/%0aevil%1b[2J", 404),
+        ("HEAD", "/health/", 200),
+    ):
+        connection.request(method, path)
+        answer = connection.getresponse()
+        content = answer.read()
+        assert answer.status == status and ("error" in json.loads(content or "{}")) == (
+            status >= 400
+        )
+        assert answer.headers.get("Allow", "GET, HEAD") in ("GET, HEAD", "HEAD, GET")
+    connection.close()
+    lines: list[str] = []
+
+    def all_lines() -> bool:
+        lines.extend(capsys.readouterr().err.splitlines())
+        return len(lines) == 7
+
+    assert waits_until(all_lines, 60) and all(line.startswith("serve: ") for line in lines)
+    assert "model=org/sft messages=1 prompt=50" in lines[0] and "new=3" in lines[0]
+    assert " 400 " in lines[1] and "refused=E203" in lines[1]
 
 
 TOKEN = "0123456789abcdef"
@@ -160,7 +229,7 @@ TOKEN = "0123456789abcdef"
 )
 def test_a_token_is_asked_of_everybody_on_every_address(model, path, given, status):
     with serving(model, token=TOKEN) as server:
-        connection = http.client.HTTPConnection(*server.server_address, timeout=60)
+        connection = http.client.HTTPConnection(*server.address, timeout=60)
         connection.request("GET", path, headers={"Authorization": given} if given else {})
         answer = connection.getresponse()
         assert answer.status == status
@@ -175,12 +244,13 @@ def test_an_address_of_other_machines_needs_a_token_and_no_host_then(model, host
         Server(model, 0, host=host)  # type: ignore[arg-type]
     assert caught.value.exit_code == 2
     try:
-        Server(model, 0, host=host, token=TOKEN).server_close()  # type: ignore[arg-type]
+        with Server(model, 0, host=host, token=TOKEN):  # type: ignore[arg-type]
+            pass
     except UserError:
         pytest.skip("no such addresses on this machine")
     with serving(model, host=host, token=TOKEN) as server:
         connection = http.client.HTTPConnection(
-            "127.0.0.1" if host == "0.0.0.0" else "::1", server.server_address[1], timeout=60
+            "127.0.0.1" if host == "0.0.0.0" else "::1", server.address[1], timeout=60
         )
         for key, status in ((f"Bearer {TOKEN}", 200), ("", 401)):
             headers = {"Host": "gpu.example:8000", "Authorization": key}
@@ -216,23 +286,7 @@ def test_a_page_of_another_machine_gets_no_answer(server, model, headers, status
         assert body["error"]["code"] == "forbidden"
 
 
-def raw(server: Server, request: bytes, half_close: bool = False) -> bytes:
-    with socket.create_connection(server.server_address, timeout=20) as client:
-        client.sendall(request)
-        if half_close:
-            client.shutdown(socket.SHUT_WR)
-        return b"".join(iter(lambda: client.recv(1 << 16), b""))
-
-
-def head(length: object, connection: str = "") -> bytes:
-    lines = [f"POST {PATH} HTTP/1.1", "Host: localhost", f"Content-Length: {length}"]
-    return "\r\n".join([*lines, *([connection] if connection else []), "", ""]).encode()
-
-
-@pytest.mark.parametrize(
-    ("length", "status"), [(LONGEST_BODY + 1, 413), (-1, 413), ("x", 411), ("", 411)]
-)
-def test_a_body_of_no_sensible_length_is_refused_and_the_connection_ends(server, length, status):
-    answer = raw(server, head(length))
-    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
-    assert b"Connection: close" in answer
+def test_a_body_that_is_too_long_is_refused(server):
+    status, body = post(server, {"messages": ["x" * LONGEST_BODY]})
+    assert status == 413 and "8 MiB" in body["error"]["message"]
+    assert post(server, ASKED)[0] == 200

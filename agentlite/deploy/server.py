@@ -1,0 +1,296 @@
+"""OpenAI's API over HTTP, by starlette and uvicorn: its pages, who may ask, and the log."""
+
+import asyncio
+import hmac
+import ipaddress
+import socket
+import time
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route, Router
+from starlette.types import Message, Receive, Scope, Send
+
+from agentlite.core import console
+from agentlite.core.errors import RowError, UserError
+from agentlite.deploy.answer_queue import AnswerQueue, Answers
+from agentlite.deploy.chat_model import ChatModel
+from agentlite.deploy.openai_api import Refused, as_json, event
+from agentlite.deploy.serve_job import ClientGone, chat_job
+
+HOST = "127.0.0.1"
+LOCAL = ("localhost", HOST, "::1")
+COMPLETIONS = "/v1/chat/completions"
+LONGEST_QUEUE = 64
+LONGEST_BODY = 8 << 20
+LONGEST_NAME = 200  # characters of a path in the log
+LOOK = 0.2  # seconds between two looks at whether a waiting client is still there
+GONE = 499  # the status in the log where the client hung up, as nginx writes it
+CLOSING = 2  # seconds that answers have to end in when the server is stopped
+OF_TOOLS = ("E124", "E211", "E212")  # the reject codes of tools; others are of messages
+
+
+class Server:
+    """Clients can connect as soon as it is made; `run` answers them. `token`: what they must send
+    as their key; "" for none.
+
+    Raises UserError 2 for an address that is missing, or that other machines reach without a token;
+    port 0 is one that is free.
+    """
+
+    def __init__(
+        self,
+        chat_model: ChatModel,
+        port: int,
+        *,
+        host: str = HOST,
+        token: str = "",
+        longest_queue: int = LONGEST_QUEUE,
+    ):
+        self.chat_model, self.host, self.token = chat_model, host, token
+        self.socket = _listen(host, port, needs_token=not token)
+        self.is_local = _is_loopback(self.address[0])
+        self.queue = AnswerQueue(longest_queue, lambda: self.uvicorn.should_exit)
+        self.preparing = ThreadPoolExecutor(1)  # a template renders for one request at a time
+        self.router = Router(
+            [
+                Route("/health", self._health),
+                Route("/v1/models", self._models),
+                Route("/v1/models/{name:path}", self._model),
+                Route(COMPLETIONS, self._complete, methods=["POST"]),
+            ]
+        )
+        self.uvicorn = uvicorn.Server(
+            uvicorn.Config(
+                self._answer,
+                interface="asgi3",
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="critical",
+                server_header=False,
+                proxy_headers=False,  # the log names who has sent the request
+                timeout_graceful_shutdown=CLOSING,
+            )
+        )
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.socket.close()
+        for thread in (self.queue.thread, self.preparing):
+            thread.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def address(self) -> Any:
+        return self.socket.getsockname()
+
+    @property
+    def url(self) -> str:
+        """`http://127.0.0.1:8000/v1`"""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.address[1]}/v1"
+
+    def run(self) -> None:
+        """Until `stop`, or a signal, which is raised again once the server has ended."""
+        self.uvicorn.run([self.socket])
+
+    def stop(self) -> None:
+        self.uvicorn.should_exit = True
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request, whatever happens, and writes a line about it on stderr."""
+        started, status = time.monotonic(), 0
+        details: dict[str, object] = {}
+        scope["state"] = {"details": details}
+        scope["path"] = scope["path"].rstrip("/") or "/"
+        scope["app"] = self.router  # so that it raises for a page that does not exist
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            self._refuse_strangers(Request(scope))
+            await self.router(scope, receive, noted)
+        except Exception as error:
+            refused = _refusal(error)
+            about = refused.body["error"]
+            details["refused"] = about["code"] or about["param"] or about["type"]
+            if not status:
+                response = _json(refused.body, refused.status, refused.headers)
+                await response(scope, receive, noted)
+        path = scope["raw_path"].decode()[:LONGEST_NAME]  # with its escapes
+        known = "".join(f" {name}={value}" for name, value in details.items())
+        _log(
+            f"{time.strftime('%Y-%m-%d %H:%M:%S')} {scope['client'][0]} {status} "
+            f"{time.monotonic() - started:.2f} s {scope['method']} {path}{known}"
+        )
+
+    def _refuse_strangers(self, request: Request) -> None:
+        """A web page that is open here may send requests too; it names itself, or a host that is
+        not this one. Where other machines may ask, the token says who is a stranger.
+        """
+        if self.is_local:
+            host = _name_of(f"//{request.headers.get('Host') or 'localhost'}")
+            origin = request.headers.get("Origin")
+            if host not in LOCAL or (origin and _name_of(origin) not in LOCAL):
+                raise Refused(
+                    403, "This server only answers programs on its own machine.", code="forbidden"
+                )
+        given = request.headers.get("Authorization", "").encode("latin-1")
+        is_open = not self.token or request.scope["path"] == "/health"
+        if not (is_open or hmac.compare_digest(given, f"Bearer {self.token}".encode())):
+            raise Refused(
+                401,
+                "Send the server's token as the API key (Authorization: Bearer TOKEN).",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+
+    async def _health(self, _: Request) -> Response:
+        return _json(
+            {
+                "status": "ok",
+                "working": self.queue.asked > 0,
+                "waiting": max(0, self.queue.asked - 1),
+                "longest_queue": self.queue.longest,
+            }
+        )
+
+    async def _models(self, _: Request) -> Response:
+        return _json({"object": "list", "data": [self._about]})
+
+    async def _model(self, request: Request) -> Response:
+        if request.path_params["name"] != self.chat_model.name:
+            raise HTTPException(404)
+        return _json(self._about)
+
+    @property
+    def _about(self) -> dict[str, object]:
+        name = self.chat_model.name
+        return {"id": name, "object": "model", "created": 0, "owned_by": "agentlite"}
+
+    async def _complete(self, request: Request) -> Response:
+        details, body = request.state.details, bytearray()
+        async for piece in request.stream():  # to its end: else a client might not see the answer
+            if len(body) <= LONGEST_BODY:
+                body += piece
+        if len(body) > LONGEST_BODY:
+            raise Refused(413, f"The body of the request is longer than {LONGEST_BODY >> 20} MiB.")
+        job = await asyncio.get_running_loop().run_in_executor(
+            self.preparing, chat_job, bytes(body), self.chat_model
+        )
+        asked = job.completion.request
+        details |= {"model": self.chat_model.name, "messages": len(asked.messages)}
+        details["prompt"] = len(job.prompt.ids)
+        answers = self.queue.enter(job)
+        if asked.stream:
+            return StreamingResponse(
+                self._stream(answers, details),
+                media_type="text/event-stream",
+                headers={"Cache-Control": "no-cache"},
+            )
+        try:
+            while not answers.turns.done():
+                await asyncio.wait([answers.turns], timeout=LOOK)
+                if await request.is_disconnected():
+                    raise ClientDisconnect
+            return _json(job.completion.body(answers.turns.result()))
+        finally:
+            answers.leave()
+            details |= answers.figures
+
+    async def _stream(self, answers: Answers, details: dict[str, object]) -> AsyncIterator[bytes]:
+        try:
+            async for data in answers.events():
+                yield data
+            if error := answers.turns.exception():
+                yield event(_refusal(error).body)
+        finally:
+            answers.leave()
+            details |= answers.figures
+
+
+def _listen(host: str, port: int, *, needs_token: bool) -> socket.socket:
+    """The first address of a host. Raises UserError 2."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a host name"
+        raise UserError(
+            f"{host!r} is not an address of this machine: {reason}.",
+            "Leave it out to serve this machine only, or give 0.0.0.0 for every network.",
+            location="--host",
+        ) from error
+    family, address = found[0][0], str(found[0][4][0])
+    if needs_token and not _is_loopback(address):
+        raise UserError(
+            f"other machines can reach {host}, and no token protects the server.",
+            "Put a token into an environment variable and name that: --token-env VAR.",
+            location="--host",
+        )
+    try:
+        return socket.create_server((address, port), family=family, backlog=512)
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no port"
+        raise UserError(
+            f"cannot listen on port {port}: {reason}.",
+            "Give another one, or --port 0 for any that is free.",
+            location="--port",
+        ) from error
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def _name_of(url: str) -> str | None:
+    """The host in a URL; None if there is none."""
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def _refusal(error: BaseException) -> Refused:
+    """An error as an answer; one that nobody has foreseen goes to the log."""
+    match error:
+        case Refused():
+            return error
+        case RowError():
+            param = "tools" if error.code in OF_TOOLS else "messages"
+            return Refused(400, f"{error.reason} ({error.code}).", param=param, code=error.code)
+        case UserError():
+            return Refused(500, str(error).replace("\n", " "), kind="server_error")
+        case ClientDisconnect():
+            return Refused(GONE, "The client has hung up.", code="gone")
+        case ClientGone():  # and yet the client is there
+            return Refused(503, "The server is stopped.", kind="server_error", code="stopped")
+        case HTTPException(status_code=404):
+            pages = f"{COMPLETIONS}, /v1/models, /v1/models/NAME, /health"
+            return Refused(404, f"There is no such page: {pages}.", kind="not_found_error")
+        case HTTPException():
+            return Refused(error.status_code, f"{error.detail}.", headers=error.headers)
+    _log(f"{type(error).__name__}: {error}")
+    return Refused(500, "The server failed; its log says why.", kind="server_error")
+
+
+def _json(
+    body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(as_json(body), status, headers, media_type="application/json")
+
+
+def _log(text: str) -> None:
+    console.notice(f"serve: {text}")
