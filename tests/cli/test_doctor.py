@@ -6,20 +6,18 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from support.samples import ROOT
 
 from agentlite.cli import doctor as checks
-from agentlite.cli.doctor import hardware, packages, probe
-from agentlite.cli.doctor.model_access import hub
-from agentlite.cli.doctor.probe import ProbedFacts
+from agentlite.cli.doctor import hardware, model_access, packages
+from agentlite.cli.doctor.finding import Facts
 from agentlite.config import gpu_profiles
 
 CARD = gpu_profiles.Gpu("NVIDIA GeForce RTX 4090", 24.0, 23.0)
-BARE = ProbedFacts(Path("runs/default"), None, None, None)
+BARE = Facts(Path("runs/default"), None, None)
 
 
 def doctor(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -170,25 +168,20 @@ def test_little_disk_is_a_warning_and_none_a_problem(tmp_path, monkeypatch, free
     assert {one.state for one in hardware.disk(BARE._replace(run=tmp_path))} == {state}
 
 
-def test_offline_nobody_is_asked(monkeypatch):
-    def never(url: str) -> str:
-        raise AssertionError(f"{url} was asked")
-
-    monkeypatch.setattr(probe, "unreached", never)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (found,) = hub(probe.ask(Path("runs/default")))
+def test_the_hub_is_asked_unless_offline(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    for why, state in (("", "ok"), ("refused", "warning")):
+        monkeypatch.setattr(model_access, "why_unreached", lambda url, why=why: why)
+        (found,) = model_access.hub(BARE)
+        assert found.state == state and bool(found.fix) == (state != "ok")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(model_access, "why_unreached", lambda url: pytest.fail(f"asked {url}"))
+    (found,) = model_access.hub(BARE)
     assert found.detail.startswith("not asked: offline")
 
 
-def test_who_does_not_answer_is_left_behind():
-    forever = threading.Event()
-    found = probe.answers({"quick": lambda: 1, "slow": forever.wait}, 0.05)
-    forever.set()
-    assert found == {"quick": 1}
-
-
 def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch):
-    def breaks(facts: ProbedFacts):
+    def breaks(facts: Facts):
         raise OSError("the disk is on fire")
         yield
 
@@ -199,17 +192,10 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch):
     assert "on fire" in found[0].detail
 
 
-@pytest.mark.parametrize(("unreached", "state"), [("", "ok"), (None, "ok"), ("refused", "warning")])
-def test_a_hub_that_does_not_answer_is_a_warning(unreached, state):
-    (found,) = hub(BARE._replace(unreached=unreached))
-    assert found.state == state and bool(found.fix) == (state != "ok")
-
-
 @pytest.mark.parametrize(
     ("facts", "state"),
     [
         ({}, "ok"),
-        ({"late": True}, "problem"),
         ({"driver": ""}, "problem"),
         ({"driver": "550", "card": CARD}, "ok"),
     ],

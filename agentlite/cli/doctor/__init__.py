@@ -5,14 +5,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agentlite.cli.doctor.finding import Finding
+from agentlite.cli.doctor.finding import Facts, Finding, facts_of
 from agentlite.cli.doctor.hardware import compiler, disk, gpu, memory, trains
 from agentlite.cli.doctor.model_access import embedded, hub
 from agentlite.cli.doctor.packages import installed, known_bad, python, tested, torch
-from agentlite.cli.doctor.probe import ProbedFacts, ask
 from agentlite.core.console import hidden
 
-Check = Callable[[ProbedFacts], Iterator[Finding]]
+Check = Callable[[Facts], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
     python,
@@ -32,7 +31,7 @@ CHECKS: tuple[Check, ...] = (
 
 def findings(run: Path) -> list[Finding]:
     """`run`: the workspace, whose disk counts. A check that fails is a finding itself."""
-    facts, found = ask(run), list[Finding]()
+    facts, found = facts_of(run), list[Finding]()
     for check in CHECKS:
         try:
             found += check(facts)

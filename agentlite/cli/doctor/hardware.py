@@ -11,8 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agentlite.cli.doctor.finding import Finding
-from agentlite.cli.doctor.probe import SECONDS, ProbedFacts
+from agentlite.cli.doctor.finding import Facts, Finding
 from agentlite.config import resolve
 from agentlite.config.gpu_driver import is_hidden
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU
@@ -28,15 +27,8 @@ GB = 1e9
 HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
 
 
-def gpu(facts: ProbedFacts) -> Iterator[Finding]:
-    if facts.late:
-        yield Finding(
-            "gpu",
-            "problem",
-            f"nvidia-smi does not answer in {SECONDS:.0f} s",
-            "Try again: a driver that sleeps wakes slowly. If it stays so, load the driver again.",
-        )
-    elif card := facts.card:
+def gpu(facts: Facts) -> Iterator[Finding]:
+    if card := facts.card:
         yield Finding(
             "gpu",
             "ok",
@@ -62,7 +54,7 @@ def gpu(facts: ProbedFacts) -> Iterator[Finding]:
         yield Finding("gpu", "ok", "no NVIDIA GPU is found: the CPU is used")
 
 
-def memory(facts: ProbedFacts) -> Iterator[Finding]:
+def memory(facts: Facts) -> Iterator[Finding]:
     total = machine_of("cpu").capacity / GB
     available = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
     free = min(total, int(available[1]) * 1024 / GB) if available else total
@@ -78,7 +70,7 @@ def memory(facts: ProbedFacts) -> Iterator[Finding]:
         )
 
 
-def disk(facts: ProbedFacts) -> Iterator[Finding]:
+def disk(facts: Facts) -> Iterator[Finding]:
     """A finding for each disk, and for each folder that cannot be written."""
     hub = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     places = {
@@ -111,7 +103,7 @@ def disk(facts: ProbedFacts) -> Iterator[Finding]:
             )
 
 
-def compiler(facts: ProbedFacts) -> Iterator[Finding]:
+def compiler(facts: Facts) -> Iterator[Finding]:
     """Triton compiles a small C file for each kernel, against Python's headers."""
     compilers = (os.environ.get("CC", ""), "cc", "gcc", "clang")
     if not facts.card:
@@ -127,12 +119,10 @@ def compiler(facts: ProbedFacts) -> Iterator[Finding]:
         )
 
 
-def trains(facts: ProbedFacts) -> Iterator[Finding]:
+def trains(facts: Facts) -> Iterator[Finding]:
     """The largest of the models whose shape is known that fits, in each precision, as
     `--profile auto` has it.
     """
-    if facts.late:
-        return
     machine, trainer = machine_of(AUTO), TRAINERS[0]
     given = resolve.Given(profile=GPU if machine.gpu else CPU)
     resolved = resolve.resolve(trainer, given)

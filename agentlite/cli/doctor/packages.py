@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from agentlite.cli.doctor.finding import Finding
-from agentlite.cli.doctor.probe import ProbedFacts
+from agentlite.cli.doctor.finding import Facts, Finding
 from agentlite.config.gpu_driver import DRIVERS, is_too_old
 from agentlite.config.torch_builds import NoBuild, best_for, build_for
 
@@ -67,7 +66,7 @@ KNOWN_BAD = (
 )
 
 
-def python(facts: ProbedFacts) -> Iterator[Finding]:
+def python(facts: Facts) -> Iterator[Finding]:
     found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
     fits = PYTHONS[0] <= sys.version_info[:2] < PYTHONS[1]
     yield Finding(
@@ -75,7 +74,7 @@ def python(facts: ProbedFacts) -> Iterator[Finding]:
     )
 
 
-def installed(facts: ProbedFacts) -> Iterator[Finding]:
+def installed(facts: Facts) -> Iterator[Finding]:
     """Without the extra `train` much works; with half of it, training does not."""
     by_extra = named()
     ours = f"agentlite {version('agentlite') or 'in a checkout, not installed'}"
@@ -104,7 +103,7 @@ def installed(facts: ProbedFacts) -> Iterator[Finding]:
         yield Finding("packages", "problem", f"not installed: {', '.join(missing)}", fix)
 
 
-def tested(facts: ProbedFacts) -> Iterator[Finding]:
+def tested(facts: Facts) -> Iterator[Finding]:
     """Of the packages that agentlite names itself: what these bring along is theirs."""
     by_extra, pinned = named(), {**tested_set(), **built_for_card(facts)}
     ours = [
@@ -131,7 +130,7 @@ def tested(facts: ProbedFacts) -> Iterator[Finding]:
     )
 
 
-def known_bad(facts: ProbedFacts) -> Iterator[Finding]:
+def known_bad(facts: Facts) -> Iterator[Finding]:
     for bad in KNOWN_BAD:
         if (found := version(bad.package)) and bad.is_bad(release(found)):
             yield Finding(
@@ -139,7 +138,7 @@ def known_bad(facts: ProbedFacts) -> Iterator[Finding]:
             )
 
 
-def torch(facts: ProbedFacts) -> Iterator[Finding]:
+def torch(facts: Facts) -> Iterator[Finding]:
     """Whether it is built for the GPU that is there, and the driver is new enough for it."""
     found = version("torch")
     if not found:
@@ -200,7 +199,7 @@ def tested_file() -> Path:
     return inside if inside.exists() else inside.parent.parent / inside.name
 
 
-def built_for_card(facts: ProbedFacts) -> dict[str, str]:
+def built_for_card(facts: Facts) -> dict[str, str]:
     """Torch and what is built for it, as setup.sh takes them for the card and its driver."""
     if not facts.card or not facts.driver:
         return {}
