@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import EvalSettings, PairsSettings, Requests, RolloutSettings
 from agentlite.core.endpoint_pool import Question, ask_all
-from agentlite.core.errors import RowError
+from agentlite.core.errors import RowError, UserError
 from agentlite.core.openai_client import Endpoint, Reply, check
 from agentlite.core.records import Ending, Message, digest
 from agentlite.data.formats.tool_calls import read_call
@@ -67,12 +67,18 @@ def behind(
     begun: str = "",
 ) -> Served:
     """A model behind the servers that an option names. Raises UserError 2 for an address that is
-    none.
+    none, and for a model without a name.
 
     `begun`: the digest in the plan of the stage that is carried on. It stays as it is where it has
     one of the addresses: servers that are named together have the same model, so one can be added
     or left out later.
     """
+    if not model:
+        raise UserError(
+            "which of its models?",
+            f"Add {option.replace('endpoint', 'model')} NAME, as the server calls it.",
+            location=option,
+        )
     addresses = sorted({*urls})
     endpoints = tuple(
         Endpoint(

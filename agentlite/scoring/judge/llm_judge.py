@@ -131,20 +131,22 @@ def judge(
 
 
 def messages(item: Item) -> list[Message]:
-    """The question put to the judge. The marks depend on what stands between them: no answer can
-    forge them.
-    """
+    """The question put to the judge."""
     texts = {"question": item.question, "reference": item.reference, "answer": item.answer}
     shown = {name: _shown(text) for name, text in texts.items() if text or name != "reference"}
-    mark = digest(canonical(shown))
     rubric = "\n".join(f"{score}: {meaning}" for score, meaning in RUBRIC.items())
-    question = "\n\n".join(
-        f"<{name} {mark}>\n{text}\n</{name} {mark}>" for name, text in shown.items()
-    )
     return [
         {"role": "system", "content": SYSTEM.format(rubric=rubric)},
-        {"role": "user", "content": question},
+        {"role": "user", "content": between_marks(shown)},
     ]
+
+
+def between_marks(shown: Mapping[str, str]) -> str:
+    """Texts that a judge is to take as material. The marks depend on what stands between them: no
+    text can forge them.
+    """
+    mark = digest(canonical(shown))
+    return "\n\n".join(f"<{name} {mark}>\n{text}\n</{name} {mark}>" for name, text in shown.items())
 
 
 def read_verdict(text: str) -> tuple[int | None, str, str]:

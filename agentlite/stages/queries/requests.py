@@ -10,7 +10,7 @@ from agentlite.config.settings import QueriesSettings
 from agentlite.data.curation.stats import script_of
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply
 from agentlite.stages.queries.seeds import SeedQuery
-from agentlite.stages.teacher import question
+from agentlite.stages.teacher import question, reply_fault
 
 SHORTEST, LONGEST = 8, 2000  # bytes and characters of a query
 LONGEST_SHOWN = 500  # characters of a near query, and of what its tools do
@@ -79,22 +79,23 @@ def read_reply(
     """The queries of a reply, with what is wrong with each by itself; one with a fault for a reply
     that is not a list.
     """
-    scripts = {script_of(seeds[one].text) for one in near.seeds}
-    if reply.problem:
-        return [NewQuery(reply.problem, near, "no answer")]
-    if reply.cut:
-        return [NewQuery(reply.words, near, "cut off")]
+    fault, _ = reply_fault(reply)
+    if fault:
+        return [NewQuery(reply.problem or reply.words, near, fault)]
     values = _list_in(reply.words)
     if values is None:
         return [NewQuery(reply.words, near, "not a list")]
-    found = []
+    scripts = {script_of(seeds[one].text) for one in near.seeds}
+    queries = []
     for value in values:
-        text = value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        fault = "" if isinstance(value, str) else "not a text"
-        fault = fault or _nonsense(text)
-        fault = fault or ("" if script_of(text) in scripts else "other language")
-        found.append(NewQuery(text, near, fault))
-    return found
+        if not isinstance(value, str):
+            text, fault = json.dumps(value, ensure_ascii=False), "not a text"
+        else:
+            text = value.strip()
+            fault = "nonsense" if _is_nonsense(text) else ""
+            fault = fault or ("" if script_of(text) in scripts else "other language")
+        queries.append(NewQuery(text, near, fault))
+    return queries
 
 
 def _list_in(text: str) -> list[Any] | None:
@@ -110,10 +111,8 @@ def _list_in(text: str) -> list[Any] | None:
     return None
 
 
-def _nonsense(text: str) -> str:
+def _is_nonsense(text: str) -> bool:
     """Half a sentence, a place to fill, one thing over and over, or no words at all."""
-    if len(text.encode("utf-8", "replace")) < SHORTEST or not LETTER.search(text):
-        return "nonsense"
-    if len(text) > LONGEST or PLACE.search(text) or REPEATED.search(text):
-        return "nonsense"
-    return ""
+    if len(text.encode("utf-8", "replace")) < SHORTEST or len(text) > LONGEST:
+        return True
+    return bool(not LETTER.search(text) or PLACE.search(text) or REPEATED.search(text))

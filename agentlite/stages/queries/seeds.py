@@ -11,7 +11,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Tool, from_row
 from agentlite.core.row_files import find_rows, read_rows
 from agentlite.data.curation.traits import normal
-from agentlite.data.formats import Raw, read_raw
+from agentlite.data.formats import read_raw
 from agentlite.data.formats.json_decode import json_value
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
@@ -67,7 +67,13 @@ def _of_file(path: Path) -> Iterator[SeedQuery]:
     if not path.is_file():
         raise UserError("no such file.", "Name a JSONL file of texts.", location=str(path))
     for raw in read_raw(str(path), io.BytesIO()):
-        text = _text_of(raw)
+        value: Any = None
+        if not raw.error:
+            texts = (raw.value[key] for key in KEYS if isinstance(raw.value.get(key), str))
+            value = next(texts, "")
+        elif raw.error.code == "E201":  # JSON, but no object: a text stands alone
+            value = json_value(raw.content.decode("utf-8-sig"))
+        text = value.strip() if isinstance(value, str) else ""
         if not text:
             raise UserError(
                 "not a query.",
@@ -75,13 +81,3 @@ def _of_file(path: Path) -> Iterator[SeedQuery]:
                 location=raw.location,
             )
         yield SeedQuery(text)
-
-
-def _text_of(raw: Raw) -> str:
-    """The text that a row is, or has under a usual key; "" for a row without one."""
-    value: Any = None
-    if not raw.error:
-        value = next((raw.value[key] for key in KEYS if isinstance(raw.value.get(key), str)), "")
-    elif raw.error.code == "E201":  # JSON, but no object: a text stands alone
-        value = json_value(raw.content.decode("utf-8-sig"))
-    return value.strip() if isinstance(value, str) else ""

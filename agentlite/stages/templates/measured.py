@@ -19,7 +19,6 @@ from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.stages.teacher import answers
 
 VERDICTS = "verdicts.jsonl"
-Scores = Mapping[tuple[str, str], int]  # by protocol and record
 
 
 class TemplateDifference(NamedTuple):
@@ -41,7 +40,7 @@ class MeasuredTemplates(NamedTuple):
     tokens: int
 
 
-def measured(
+def measure(
     settings: TemplatesSettings,
     teacher: Served,
     judging: Endpoint,
@@ -52,67 +51,60 @@ def measured(
 ) -> MeasuredTemplates:
     """Raises UserError 8; what was answered is kept in `replies` and beside it."""
     every = {**benchmark, **templates}
-    places = [(name, record) for name in every for record in records]
-    wanted = [_question(settings, record, every[name]) for name, record in places]
-    found = answers(teacher, wanted, settings, replies, "templates: answers")
-    texts = {
-        (name, record.id): reply.words
-        for (name, record), reply in zip(places, found, strict=True)
-        if not reply.problem
+    limit = ("max_tokens", settings.max_new_tokens)
+    asked = {
+        f"{name} {record.id}": (
+            record,
+            SimulatorQuestion(
+                "teacher", tuple(first_messages(record, record.turns[0], protocol)), (limit,)
+            ),
+        )
+        for name, protocol in every.items()
+        for record in records
     }
-    by_id = {record.id: record for record in records}
+    questions = [question for _, question in asked.values()]
+    found = answers(teacher, questions, settings, replies, "templates: answers")
+    texts = {
+        place: reply.words for place, reply in zip(asked, found, strict=True) if not reply.problem
+    }
     items = [
-        item_at(f"{name} {key}", by_id[key], _turn(by_id[key]), text)
-        for (name, key), text in texts.items()
+        item_at(place, asked[place][0], asked[place][0].turns[0], text)
+        for place, text in texts.items()
     ]
     with console.progress("templates: scores", len(items)) as advance:
         result = judge(items, judging, replies.with_name(VERDICTS), advance=advance)
     if len(result.unanswered) > settings.max_failures * len(items):
         refuse_unanswered(result.unanswered, len(items), "--judge-endpoint", "")
+    # by protocol and record
     scores = {
-        place: result.scores[f"{place[0]} {place[1]}"]
-        for place in texts
-        if f"{place[0]} {place[1]}" in result.scores
+        name: {
+            record.id: result.scores[place]
+            for record in records
+            if (place := f"{name} {record.id}") in result.scores
+        }
+        for name in every
     }
+    means = {name: fmean(of.values()) for name, of in scores.items() if of}
     differences = {}
     for name, protocol in templates.items():
-        own = [by_id[key] for one, key in texts if one == name]
-        read = [not protocol.read(texts[name, one.id], one.tools).problem for one in own]
-        points, score = difference(name, [*benchmark], [one.id for one in records], scores)
+        points = [
+            score - fmean(scores[other][record] for other in benchmark)
+            for record, score in scores[name].items()
+            if all(record in scores[other] for other in benchmark)
+        ]
+        read = [
+            not protocol.read(texts[place], record.tools).problem
+            for record in records
+            if (place := f"{name} {record.id}") in texts
+        ]
         differences[name] = TemplateDifference(
             summary(points, settings.seed) if points else None,
-            score,
+            means.get(name),
             fmean(read) if read else 0.0,
         )
-    means = {name: score for name in benchmark if (score := _mean(name, scores)) is not None}
     return MeasuredTemplates(
-        differences, means, result.problems, result.prompt_tokens + result.completion_tokens
+        differences,
+        {name: means[name] for name in benchmark if name in means},
+        result.problems,
+        result.prompt_tokens + result.completion_tokens,
     )
-
-
-def difference(
-    name: str, benchmark: Sequence[str], records: Sequence[str], scores: Scores
-) -> tuple[list[float], float | None]:
-    """The points by which a template is above the mean of the benchmarks, record by record, where
-    all of them have a score; and its mean score.
-    """
-    points = [
-        scores[name, record] - fmean(scores[one, record] for one in benchmark)
-        for record in records
-        if all((one, record) in scores for one in (name, *benchmark))
-    ]
-    return points, _mean(name, scores)
-
-
-def _mean(name: str, scores: Scores) -> float | None:
-    own = [score for (one, _), score in scores.items() if one == name]
-    return fmean(own) if own else None
-
-
-def _question(settings: TemplatesSettings, record: Record, protocol: Protocol) -> SimulatorQuestion:
-    messages = first_messages(record, _turn(record), protocol)
-    return SimulatorQuestion("teacher", tuple(messages), (("max_tokens", settings.max_new_tokens),))
-
-
-def _turn(record: Record) -> int:
-    return record.turns[0]

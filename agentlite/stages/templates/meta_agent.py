@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from agentlite.core.records import Record
 from agentlite.data.curation.dedup import text_copies
 from agentlite.data.curation.traits import normal
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply
-from agentlite.rendering import check_reading, reading_problem, render
+from agentlite.rendering import Protocol, check_reading, reading_problem, render
 from agentlite.rendering.protocols.prompt_template import (
     FORMATS,
     LISTINGS,
@@ -22,7 +22,7 @@ from agentlite.rendering.protocols.prompt_template import (
 )
 from agentlite.rendering.template import Template
 from agentlite.retrieval.rankers import words
-from agentlite.stages.teacher import question
+from agentlite.stages.teacher import question, reply_fault
 
 LONGEST_REQUEST = 500  # characters of a request that are shown
 STYLES = (
@@ -65,7 +65,7 @@ def questions(settings: TemplatesSettings, requests: Sequence[str]) -> list[Simu
     return [
         question(
             META.format(
-                requests="\n".join(f"- {one}" for one in _alike(settings, requests, number)),
+                requests="\n".join(_alike(settings, requests, number)),
                 style=STYLES[number % len(STYLES)],
             ),
             temperature=settings.temperature,
@@ -77,7 +77,7 @@ def questions(settings: TemplatesSettings, requests: Sequence[str]) -> list[Simu
 
 
 def _alike(settings: TemplatesSettings, requests: Sequence[str], number: int) -> list[str]:
-    """A request and those that share most words with it."""
+    """A line for a request, and for those that share most words with it."""
     first = Random(f"{settings.seed} template {number}").choice(requests)
     own = {*words(first)}
 
@@ -86,10 +86,10 @@ def _alike(settings: TemplatesSettings, requests: Sequence[str], number: int) ->
         return len(own & found) / max(1, len(own | found))
 
     alike = sorted(requests, key=lambda other: (other != first, -shared(other), other))
-    return [" ".join(one.split())[:LONGEST_REQUEST] for one in alike[: settings.near]]
+    return [f"- {' '.join(one.split())[:LONGEST_REQUEST]}" for one in alike[: settings.near]]
 
 
-def written(
+def read_templates(
     replies: Sequence[SimulatorReply], records: Sequence[Record], template: Template
 ) -> list[WrittenTemplate]:
     """A candidate for each reply. `records`: those whose calls must read back."""
@@ -117,52 +117,38 @@ def _read(
         formats[number % len(formats)],
         listings[number // len(formats) % len(listings)],
     )
-    for fault, detail in _faults(reply, found, bool(first), template, records):
-        if fault:
-            return WrittenTemplate(number, found, fault, detail)
-    return WrittenTemplate(number, found)
-
-
-def _faults(
-    reply: SimulatorReply,
-    found: PromptTemplate,
-    has_slots: bool,
-    template: Template,
-    records: Sequence[Record],
-) -> Iterator[tuple[str, str]]:
-    """Every check in turn: the kind of a fault and its detail, or two ""."""
-    yield ("no answer", reply.problem) if reply.problem else ("", "")
-    yield ("cut off", "the limit of tokens ended it") if reply.cut else ("", "")
-    yield ("", "") if has_slots else ("no template", f"{reply.words[:60]!r}")
-    yield slot_problem(found.text)
-    yield ("not read back", problem) if (problem := _unread(found, template, records)) else ("", "")
+    fault, detail = reply_fault(reply)
+    if not fault and not first:
+        fault, detail = "no template", f"{reply.words[:60]!r}"
+    if not fault:
+        fault, detail = slot_problem(text)
+    if not fault and (detail := _unread(found, template, records)):
+        fault = "not read back"
+    return WrittenTemplate(number, found, fault, detail)
 
 
 def _unread(found: PromptTemplate, template: Template, records: Sequence[Record]) -> str:
     """Why the calls of a record do not read back; "" if they do. A record that the call
     format cannot hold, such as one with two calls in a turn, says nothing about the template.
     """
-    protocol = found.protocol
-    if problem := reading_problem(protocol, template):
+    if problem := reading_problem(found.protocol, template):
         return problem
     for record in records:
-        try:
-            check_reading(record, render(record, protocol, template), protocol, template)
-        except RowError as error:
-            if error.code == "E215" and not _plain_fails(found, record, template):
-                return f"record {record.id}: {error.reason}"
+        error = _reading_error(record, found.protocol, template)
+        if not error or error.code != "E215":
+            continue
+        if not _reading_error(record, FORMATS[found.calls].protocol, template):
+            return f"record {record.id}: {error.reason}"
     return ""
 
 
-def _plain_fails(found: PromptTemplate, record: Record, template: Template) -> bool:
-    """Whether the call format itself cannot hold the record."""
-    protocol = FORMATS[found.calls].protocol
+def _reading_error(record: Record, protocol: Protocol, template: Template) -> RowError | None:
     try:
         check_reading(record, render(record, protocol, template), protocol, template)
-    except RowError:
-        return True
-    return False
+    except RowError as error:
+        return error
+    return None
 
 
-def faults(found: Sequence[WrittenTemplate]) -> dict[str, int]:
-    return dict(Counter(one.fault for one in found if one.fault).most_common())
+def faults(templates: Sequence[WrittenTemplate]) -> dict[str, int]:
+    return dict(Counter(one.fault for one in templates if one.fault).most_common())
