@@ -46,7 +46,7 @@ def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
 def _shown(command: str, folder: Path, count: int) -> Iterator[str]:
     """The first records of a prep, or the first dialogs of a make."""
     if command == "make":
-        from agentlite.stages.make.show import shown
+        from agentlite.environments.making.dialog import shown
 
         return shown(folder, count)
     from agentlite.stages.prep.show import rendered

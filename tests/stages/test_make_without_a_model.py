@@ -1,23 +1,17 @@
 """`make dialogs` without a model: judges, keys, verdicts, and faults of users."""
 
 import importlib
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agentlite.config.settings import MakeSettings
-from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
 from agentlite.environments.making.checks import DialogFault
+from agentlite.environments.making.dialog import MadeDialog
 from agentlite.environments.simulators import SimulatorReply
-from agentlite.stages.make.judged import (
-    NO_VERDICT,
-    DialogJudge,
-    DialogVerdict,
-    _read,
-    find_judges,
-)
+from agentlite.stages.make.judged import NO_VERDICT, DialogJudge, find_judges, read_verdict
+from agentlite.stages.teacher import question
 
 making = importlib.import_module("agentlite.stages.make.judged")
 A, B = "http://a/v1", "http://b/v1"
@@ -27,7 +21,8 @@ def judges(**changes: Any) -> list[tuple[str, str, str, str, str]]:
     usual = {"endpoint": (A,), "model": "m", "endpoint_key": "WRITER", "judge_key": "JUDGE"}
     found = find_judges(MakeSettings(**{**usual, **changes}))
     return [
-        (one.name, one.model, one.digest, one.served.endpoints[0].key, one.option) for one in found
+        (one.name, one.model, one.served.digest, one.served.endpoints[0].key, one.option)
+        for one in found
     ]
 
 
@@ -50,10 +45,6 @@ def test_a_judge_is_a_model_at_a_server_and_has_the_key_of_judges(changes, pairs
     ]
 
 
-def verdicts(*found: tuple[str, ...] | None) -> dict[str, DialogVerdict]:
-    return {f"d{number}": DialogVerdict(one, "so") for number, one in enumerate(found)}
-
-
 @pytest.mark.parametrize(
     ("text", "faults"),
     [
@@ -66,53 +57,52 @@ def verdicts(*found: tuple[str, ...] | None) -> dict[str, DialogVerdict]:
     ],
 )
 def test_a_verdict_is_a_list_of_names(text, faults):
-    found = _read(SimulatorReply("", text))
+    found = read_verdict(SimulatorReply("", text))
     assert found.faults == faults and found.problem == ("" if faults is not None else NO_VERDICT)
-    silent = _read(SimulatorReply("", text, problem="no reply"))
+    silent = read_verdict(SimulatorReply("", text, problem="no reply"))
     assert (silent.faults, silent.problem) == (None, "no reply")
 
 
-# --- who speaks for whom, and by which key ---
-
-
-# --- the plan of a dialog ---
-
-
-def plan(*turns: PlannedTurn) -> Blueprint:
-    return Blueprint("several_turns", "", turns, ("look",), "")
-
-
-def test_judges_see_what_the_rules_keep_and_verify_what_nobody_finds_a_fault_in(monkeypatch):
-    rows = {
-        name: {"id": name, "meta": {"verified": ["results"]}}
-        for name in ("good", "bad", "half", "doubted", "silent")
-    }
+def test_judges_see_what_the_rules_keep_and_verify_what_nobody_finds_a_fault_in(
+    monkeypatch, tmp_path
+):
     by_rules = {"bad": [DialogFault("nonsense", "odd")], "half": [DialogFault("odd", "odd", 3)]}
-    made = [(row, by_rules.get(name, [])) for name, row in rows.items()]
-    fine = DialogVerdict(())
+    made = [
+        MadeDialog({"id": name, "meta": {"verified": ["results"]}}, by_rules.get(name, []))
+        for name in ("good", "bad", "half", "doubted", "silent")
+    ]
     said = {
-        "judge_1": {"good": fine, "half": fine, "doubted": fine, "silent": fine},
-        "judge_2": {"doubted": DialogVerdict(("nonsense",), "why"), "half": fine},
+        ("judge_2", "doubted"): '{"faults": ["nonsense"], "reason": "why"}',
+        ("judge_2", "silent"): "Fine.",
     }
-    said["judge_2"] |= {"good": fine, "silent": DialogVerdict(None, problem="no answer")}
     shown: list[list[str]] = []
 
-    def answered(settings, judge, questions, folder):
-        shown.append(questions)
-        return [said[judge.name][name] for name in questions]
+    def answers(judge, questions, settings, file, title, option):
+        names = [one.messages[0]["content"] for one in questions]
+        shown.append(names)
+        return [SimulatorReply("", said.get((judge, name), '{"faults": []}')) for name in names]
 
-    monkeypatch.setattr(making, "_question", lambda row, slot: row["id"])
-    monkeypatch.setattr(making, "_answered", answered)
-    slots = [SimpleNamespace(blueprint=SimpleNamespace(id=name)) for name in rows]
-    judges: Any = [DialogJudge(name, "m", None, "--judge-endpoint") for name in said]  # type: ignore[arg-type]
-    found, verdicts = making.judged(MakeSettings(), judges, made, slots, Path())  # type: ignore[arg-type]
-    assert shown == [["good", "half", "doubted", "silent"]] * 2
-    assert [row["id"] for row, _ in found] == [*rows]
-    verified = {row["id"]: row["meta"]["verified"] for row, _ in found}
+    monkeypatch.setattr(making, "_question", lambda row, slot: question(row["id"]))
+    monkeypatch.setattr(making, "answers", answers)
+    plans: Any = [
+        SimpleNamespace(plan=SimpleNamespace(id=one.row["id"]), blueprint=1) for one in made
+    ]
+    judges: Any = [
+        DialogJudge(name, "m", name, "--judge-endpoint") for name in ("judge_1", "judge_2")
+    ]  # type: ignore[arg-type]
+    verdicts = making.ask_judges(MakeSettings(), judges, made, plans, tmp_path)
+    found = [making.with_verdicts(one, verdicts) for one in made]
+    kept = ["good", "half", "doubted", "silent"]
+    assert shown == [kept, [], kept, ["silent"]]  # what cannot be read is asked for once more
+    verified = {one.row["id"]: one.row["meta"]["verified"] for one in found}
     assert {name for name, by in verified.items() if "judge" in by} == {"good", "half"}
     assert all(by[0] == "results" and len(by) <= 2 for by in verified.values())
-    kinds = {row["id"]: [fault.kind for fault in faults] for row, faults in found}
-    assert kinds["doubted"] == ["judge: nonsense"] and kinds["silent"] == ["judge: no verdict"]
-    assert (kinds["good"], kinds["bad"], kinds["half"]) == ([], ["nonsense"], ["odd"])
-    assert all("judge" not in row["meta"]["verified"] for row in rows.values())
-    assert {name: {*of} for name, of in verdicts.items()} == {name: {*said[name]} for name in said}
+    assert {one.row["id"]: [fault.kind for fault in one.faults] for one in found} == {
+        "good": [],
+        "bad": ["nonsense"],
+        "half": ["odd"],
+        "doubted": ["judge: nonsense"],
+        "silent": ["judge: no verdict"],
+    }
+    assert all("judge" not in one.row["meta"]["verified"] for one in made)
+    assert {name: [*of] for name, of in verdicts.items()} == {"judge_1": kept, "judge_2": kept}

@@ -6,106 +6,106 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentlite.config import resolve
 from agentlite.config.settings import MakeSettings, default
-from agentlite.core import console, server_usage
+from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import plain
 from agentlite.core.row_files import write_json, write_rows
-from agentlite.environments.making.checks import DialogFault, copy_key, drops, faults
-from agentlite.environments.making.dialog import DIALOGS, in_plain_words, row_of
+from agentlite.environments.making.checks import DialogFault, copy_key, faults
+from agentlite.environments.making.dialog import DIALOGS, MadeDialog, in_plain_words, row_of
 from agentlite.environments.making.walk import Walker
 from agentlite.environments.registry import Environment, environment
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import WorldError, WorldLimits
 from agentlite.stages.acting import split_of_task
-from agentlite.stages.make.judged import MadeDialog, find_judges, judged, verdict_figures
-from agentlite.stages.make.play import PlayedDialog, play, players, verified_by
+from agentlite.stages.frame import Figures, Files, plan_of, run_stage
+from agentlite.stages.make.judged import ask_judges, find_judges, verdict_figures, with_verdicts
+from agentlite.stages.make.play import play, players
 from agentlite.stages.make.quality import quality
 from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, find, not_found
-from agentlite.workspace import run_folder
+from agentlite.stages.teacher import nothing_kept
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.encoder_source import find_encoder
-from agentlite.workspace.run_folder import Plan, Result, RunTarget
+from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 
 FILTERED = "filtered.jsonl"
 LEAST_CHARACTERS = 3  # of a row's JSON, for one token
 
 
 def run(settings: MakeSettings, target: RunTarget) -> Result:
-    """Raises UserError 2, 3, 4, 74 or 75; the blueprints that were found are kept."""
+    """The blueprints that were found are kept, whatever ends it."""
     world = _environment(settings)
     tasks = _tasks(settings, world)
     wanted = counts(settings.shares, settings.num_dialogs)
     acting = players(settings, world, target.run, target.begun)
     judges = find_judges(settings)
-    files = {name: file_digest(path) for name, path in world.files.items()}
-    inputs = {**files, **(acting.inputs if acting else {})}
-    inputs |= {judge.name: judge.digest for judge in judges}
     encoder = find_encoder(settings.encoder, target.run) if settings.encoder else None
+    inputs = {name: file_digest(path) for name, path in world.files.items()}
+    inputs |= acting.inputs if acting else {}
+    inputs |= {judge.name: judge.served.digest for judge in judges}
     inputs |= {"encoder": encoder.digest} if encoder else {}
-    plan = Plan(
-        "make",
-        resolve.plan_settings("make", settings),
-        inputs,
-        run_folder.versions(),
-    )
     limits = WorldLimits(settings.call_seconds, settings.world_memory)
-    if target.dry_run:
-        status = "new" if target.force else run_folder.compare(target.folder, plan)
+
+    def dry_run() -> Figures:
         _check_tools(settings, world, tasks, limits)
-        figures: dict[str, Any] = {"folder": status, "tasks": len(tasks), "wanted": wanted}
-        return Result("make", "dry run", str(target.folder), figures, [], 0.0)
-    with (
-        console.stdout_to_stderr(),
-        run_folder.open_stage(target.folder, plan, force=target.force) as stage,
-        server_usage.counted(stage.folder, settings.token_budget) as usage,
-    ):
-        if stage.status != "done":
-            _check_tools(settings, world, tasks, limits)
-            setup = SearchSetup(world, tasks, limits, settings.extra_tools, settings.seed)
-            if not acting:
-                setup = setup._replace(accepts=lambda slot: not _in_plain(settings, slot).faults)
-            stage.set_aside_changed(BLUEPRINTS)
-            stage.expect(BLUEPRINTS, settings.num_dialogs)
-            with console.progress("make: blueprints", settings.num_dialogs) as advance:
-                slots = find(setup, wanted, stage.folder / BLUEPRINTS, advance)
-            _refuse_nothing(settings, slots)
-            found = [slot for slot in slots if slot.blueprint]
-            played = (
-                play(acting, slots, tasks, stage)
-                if acting
-                else (_in_plain(settings, slot) for slot in found)
-            )
-            made, verdicts = judged(settings, judges, [*with_faults(played)], slots, stage.folder)
-            write_rows(stage.folder / DIALOGS, (row for row, found in made if not drops(found)))
-            write_rows(
-                stage.folder / FILTERED,
-                (
-                    {**row, "faults": [fault._asdict() for fault in found]}
-                    for row, found in made
-                    if drops(found)
-                ),
-            )
-            figures = _figures(wanted, slots, made) | verdict_figures(judges, verdicts)
-            _refuse_none_kept(settings, figures)
-            kept = [row for row, found in made if not drops(found)]
-            figures |= {"quality": quality(kept, slots, encoder)}
-            write_json(stage.folder / "stats.json", figures)
-            files_of_judges = [judge.file for judge in judges]
-            stage.finish([BLUEPRINTS, DIALOGS, FILTERED, "stats.json", *files_of_judges], figures)
-            if acting:
-                acting.forget_turns(stage.folder)
-        following = _next(target.out, stage.done.figures["longest"])
-        return stage.result(target.next(following), usage.figures())
+        return {"tasks": len(tasks), "wanted": wanted}
 
+    def work(stage: StageFolder) -> tuple[Files, Figures]:
+        _check_tools(settings, world, tasks, limits)
+        setup = SearchSetup(world, tasks, limits, settings.extra_tools, settings.seed)
+        if not acting:
+            setup = setup._replace(accepts=lambda slot: not _in_plain(settings, slot).faults)
+        stage.set_aside_changed(BLUEPRINTS)
+        stage.expect(BLUEPRINTS, settings.num_dialogs)
+        with console.progress("make: blueprints", settings.num_dialogs) as advance:
+            slots = find(setup, wanted, stage.folder / BLUEPRINTS, advance)
+        _refuse_nothing(settings, slots)
+        found = [slot for slot in slots if slot.blueprint]
+        if acting:
+            played = play(acting, found, tasks, stage)
+        else:
+            played = (_in_plain(settings, slot) for slot in found)
+        made = [*_without_copies(played)]
+        verdicts = ask_judges(settings, judges, made, slots, stage.folder)
+        made = [with_verdicts(one, verdicts) for one in made]
+        kept = [one.row for one in made if one.is_kept]
+        dropped = [one for one in made if not one.is_kept]
+        write_rows(stage.folder / DIALOGS, kept)
+        write_rows(
+            stage.folder / FILTERED,
+            ({**one.row, "faults": [fault._asdict() for fault in one.faults]} for one in dropped),
+        )
+        figures = _figures(slots, made) | verdict_figures(judges, verdicts)
+        if not kept:
+            hint = " Take a stronger model, or show it the right calls: --hint gold --force."
+            raise nothing_kept(
+                f"--env {settings.env}",
+                "every dialog was filtered",
+                figures["filtered"],
+                f"Read {FILTERED} in the stage's folder, which says why.{hint if acting else ''}",
+            )
+        figures |= {"quality": quality(kept, slots, encoder)}
+        write_json(stage.folder / "stats.json", figures)
+        of_judges = [judge.file for judge in judges]
+        return [BLUEPRINTS, DIALOGS, FILTERED, "stats.json", *of_judges], figures
 
-def _next(out: str, longest: int) -> str:
-    """The command that reads the dialogs, with room for the longest of them."""
-    room = default("prep", "max_length")
-    needed = longest // LEAST_CHARACTERS
-    length = f" --max-length {-(-needed // 1024) * 1024}" if needed > room else ""
-    return f"agentlite prep --from {shlex.quote(out)}{length}"
+    def next_command(figures: Figures) -> str:
+        """Reads the dialogs, with room for the longest of them."""
+        needed = figures["longest"] // LEAST_CHARACTERS
+        longer = f" --max-length {-(-needed // 1024) * 1024}"
+        room = longer if needed > default("prep", "max_length") else ""
+        return f"agentlite prep --from {shlex.quote(target.out)}{room}"
+
+    return run_stage(
+        plan_of("make", settings, inputs),
+        target,
+        dry_run=dry_run,
+        work=work,
+        next_command=next_command,
+        keep=[BLUEPRINTS],
+        forget=[acting.turns_file, acting.replies_file] if acting else [],
+        token_budget=settings.token_budget,
+    )
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
@@ -113,7 +113,7 @@ def key_figure(figures: Mapping[str, Any]) -> str:
 
 
 def _environment(settings: MakeSettings) -> Environment:
-    """Raises UserError 2 if none is named, or one that cannot carry out a call."""
+    """One that can carry out a call."""
     if not settings.env:
         raise UserError(
             "has no tools to begin with.",
@@ -132,7 +132,7 @@ def _environment(settings: MakeSettings) -> Environment:
 
 
 def _tasks(settings: MakeSettings, world: Environment) -> list[EnvironmentTask]:
-    """Those of the split, all where the environment has none of its own. Raises UserError 2."""
+    """Those of the split, all where the environment has none of its own."""
     tasks = list(world.tasks())
     if settings.split != "all" and (len(tasks) != 1 or settings.tasks):
         tasks = [task for task in tasks if split_of_task(settings, task) == settings.split]
@@ -151,29 +151,29 @@ def _check_tools(
     tasks: Sequence[EnvironmentTask],
     limits: WorldLimits,
 ) -> None:
-    """Raises UserError 2 for tools that no dialog can be made from."""
+    """Refuses tools that no dialog can be made from."""
     location = f"--env {settings.env}"
     with Walker(world, limits) as walker:
         try:
-            tools = walker.begin(tasks[0])
+            walker.begin(tasks[0])
         except WorldError as error:
             raise UserError(
                 f"its world cannot be built: {error}.",
                 "Correct it; or give --tasks FILE, with the columns that its reset takes.",
                 location=location,
             ) from error
-    silent = [tool.name for tool in tools if not tool.description.strip()]
-    if len(silent) == len(tools):
-        raise UserError(
-            f"none of its {len(tools)} tools has a description, and questions are made from these.",
-            "Describe each tool in one sentence: in the docstring of its method, or as the "
-            "description of the MCP tool.",
-            location=location,
-        )
+        if not any(tool.description.strip() for tool in walker.tools):
+            raise UserError(
+                f"none of its {len(walker.tools)} tools has a description, and questions are made "
+                "from these.",
+                "Describe each tool in one sentence: in the docstring of its method, or as the "
+                "description of the MCP tool.",
+                location=location,
+            )
 
 
 def _refuse_nothing(settings: MakeSettings, slots: Sequence[Slot]) -> None:
-    """Raises UserError 4 where no walk has led anywhere; notes kinds that were found less often."""
+    """Refuses tools with which no walk has led anywhere; notes kinds that were found less often."""
     missing = not_found(slots)
     if sum(missing.values()) == len(slots):
         raise UserError(
@@ -188,77 +188,46 @@ def _refuse_nothing(settings: MakeSettings, slots: Sequence[Slot]) -> None:
         console.notice(f"make: dialogs for which no calls were found: {listed}")
 
 
-def _in_plain(settings: MakeSettings, slot: Slot) -> PlayedDialog:
+def _in_plain(settings: MakeSettings, slot: Slot) -> MadeDialog:
     """A dialog that no model plays."""
-    assert slot.blueprint
-    tools = {tool.name: tool for tool in slot.tools}
-    messages = in_plain_words(slot.blueprint, tools, settings.seed)
-    offered = [tools[name] for name in slot.blueprint.tools]
-    found = faults(slot.blueprint, messages, offered, slot.replay)
-    return PlayedDialog(slot, messages, found, verified_by(slot.blueprint), 0)
+    plan, offered = slot.plan, slot.offered
+    messages = in_plain_words(plan, slot.by_name, settings.seed)
+    found = faults(plan, messages, offered, slot.replay)
+    return MadeDialog(row_of(plan, messages, offered, verified=True), found)
 
 
-def with_faults(played: Iterable[PlayedDialog]) -> Iterator[MadeDialog]:
-    """The row of each dialog with what is wrong with it."""
+def _without_copies(made: Iterable[MadeDialog]) -> Iterator[MadeDialog]:
+    """Each dialog, with a fault if it is a copy of another that is kept."""
     copies: set[str] = set()
-    for one in played:
-        assert one.slot.blueprint
-        tools = [tool for tool in one.slot.tools if tool.name in one.slot.blueprint.tools]
-        found = [*one.faults]
-        if one.messages and (key := copy_key(one.messages)) in copies:
-            found.append(DialogFault("copy", "another dialog says and calls the same"))
-        elif one.messages and not drops(found):
+    for one in made:
+        if one.row["messages"] and (key := copy_key(one.row["messages"])) in copies:
+            one.faults.append(DialogFault("copy", "another dialog says and calls the same"))
+        elif one.row["messages"] and one.is_kept:
             copies.add(key)
-        row = row_of(one.slot.blueprint, one.messages, tools, one.verified)
-        row["meta"] |= {"tokens": one.tokens} if one.tokens else {}
-        yield row, found
+        yield one
 
 
-def _figures(
-    wanted: Mapping[str, int],
-    slots: Sequence[Slot],
-    made: Sequence[MadeDialog],
-) -> dict[str, Any]:
-    kept = [row for row, found in made if not drops(found)]
-    dropped = Counter(
-        kind
-        for _, found in made
-        if drops(found)
-        for kind in {fault.kind for fault in found if fault.message is None}
-    )
-    calls = [
-        call["function"]["name"]
-        for row in kept
-        for message in row["messages"]
-        for call in message.get("tool_calls", ())
-    ]
-    unlearned = Counter(fault.kind for _, found in made if not drops(found) for fault in found)
+def _figures(slots: Sequence[Slot], made: Sequence[MadeDialog]) -> dict[str, Any]:
+    kept = [one.row for one in made if one.is_kept]
+    filtered, not_learned = Counter[str](), Counter[str]()
+    for one in made:
+        if one.is_kept:
+            not_learned.update(fault.kind for fault in one.faults)
+        else:
+            kinds = {fault.kind for fault in one.faults if fault.message is None}
+            filtered.update(sorted(kinds))
+    messages = [message for row in kept for message in row["messages"]]
+    calls = [call["function"]["name"] for one in messages for call in one.get("tool_calls", ())]
     return {
-        "wanted": sum(wanted.values()),
+        "wanted": len(slots),
         "kept": len(kept),
         "kinds": dict(Counter(row["meta"]["kind"] for row in kept)),
         "not_found": not_found(slots),
-        "filtered": dict(dropped.most_common()),
-        "not_learned": dict(unlearned.most_common()),
+        "filtered": dict(filtered.most_common()),
+        "not_learned": dict(not_learned.most_common()),
         "verified": dict(Counter(name for row in kept for name in row["meta"]["verified"])),
-        "turns": sum(one["role"] == "user" for row in kept for one in row["messages"]),
+        "turns": sum(one["role"] == "user" for one in messages),
         "calls": len(calls),
         "tools_called": len({*calls}),
         "longest": max((len(plain([row["messages"], row["tools"]])) for row in kept), default=0),
     }
-
-
-def _refuse_none_kept(settings: MakeSettings, figures: Mapping[str, Any]) -> None:
-    if not figures["kept"]:
-        reasons = ", ".join(f"{kind} {count}" for kind, count in figures["filtered"].items())
-        raise UserError(
-            f"every dialog was filtered: {reasons}.",
-            f"Read {FILTERED} in the stage's folder, which says why."
-            + (
-                " Take a stronger model, or show it the right calls: --hint gold --force."
-                if settings.endpoint
-                else ""
-            ),
-            location=f"--env {settings.env}",
-            exit_code=REJECTS,
-        )

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentlite.config.settings import MakeSettings, RolloutSettings
 from agentlite.core.errors import UserError
-from agentlite.core.records import Message
+from agentlite.core.records import Call, Message
 from agentlite.environments.gold import GOLD
-from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
+from agentlite.environments.making.blueprint import Blueprint
 from agentlite.environments.making.checks import DialogFault, Replay, faults
+from agentlite.environments.making.dialog import MadeDialog, row_of
 from agentlite.environments.making.user_profile import profile_of
 from agentlite.environments.registry import Environment
 from agentlite.environments.simulated_user import SimulatedUser
@@ -24,20 +25,10 @@ from agentlite.workspace.run_folder import StageFolder
 AT_ONCE = "goal at once"  # a fault of a user who has more than one question
 
 
-class PlayedDialog(NamedTuple):
-    """`messages`: with `loss` at turns that are not to be learned. `faults`: all that is wrong."""
-
-    slot: Slot
-    messages: list[dict[str, Any]]
-    faults: list[DialogFault]
-    verified: tuple[str, ...]
-    tokens: int
-
-
 def players(
     settings: MakeSettings, world: Environment, run: Path, begun: Path | None
 ) -> Acting | None:
-    """The models, as yet without a dialog; None where there are none. Raises UserError."""
+    """The models, as yet without a dialog; None where there are none."""
     if not settings.endpoint:
         for name in ("model", "user_endpoint", "user_model"):
             if getattr(settings, name):
@@ -72,31 +63,26 @@ def play(
     slots: Sequence[Slot],
     tasks: Sequence[EnvironmentTask],
     stage: StageFolder,
-) -> Iterator[PlayedDialog]:
-    """The dialogs of these slots, in order. Answers are on disk, and no question is asked twice.
-    Raises UserError 4 or 8.
-    """
+) -> Iterator[MadeDialog]:
+    """The dialogs of these slots, in order. Answers are on disk, and no question is asked twice."""
     by_id = {task.id: task for task in tasks}
-    plans = {slot.blueprint.id: slot for slot in slots if slot.blueprint}
-    users = {
-        name: profile_of(slot.blueprint, {tool.name: tool for tool in slot.tools})
-        for name, slot in plans.items()
-        if slot.blueprint
-    }
+    plans = {slot.plan.id: slot for slot in slots}
+    users = {name: profile_of(slot.plan, slot.by_name) for name, slot in plans.items()}
     with acting.open_simulators(stage.folder) as simulators:
         openings = _openings(users, plans, simulators)
     played = acting._replace(
         tasks=[
             EnvironmentTask(
-                name, (Message("user", opening.words),), by_id[plan.task].row, _gold(plan)
+                name,
+                (Message("user", openings[name].words),),
+                by_id[slot.plan.task].row,
+                _gold(slot.plan),
             )
-            for name, opening in openings.items()
-            for plan in [_blueprint(plans[name])]
-            if opening.words
+            for name, slot in plans.items()
+            if openings[name].words
         ],
         setup=acting.setup._replace(
-            users=users,
-            offered={name: _blueprint(slot).tools for name, slot in plans.items()},
+            users=users, offered={name: slot.plan.tools for name, slot in plans.items()}
         ),
     )
     done = {one.task: one for one in act(played, stage, "make")} if played.tasks else {}
@@ -114,89 +100,65 @@ class _Opening(NamedTuple):
 def _openings(
     users: Mapping[str, UserProfile], plans: Mapping[str, Slot], simulators: Simulators
 ) -> dict[str, _Opening]:
-    """The first words of each user. Raises UserError 8."""
-    waiting = {}
+    waiting = []
     for name, profile in users.items():
         user = SimulatedUser(profile, most_turns=1)
-        tools = [tool.name for tool in plans[name].tools]
-        reply = user.reply([], tools)
-        waiting[name] = (user, reply, next(reply))
-    names = [*waiting]
+        speaks = user.reply([], [*plans[name].by_name])
+        waiting.append((name, user, speaks, next(speaks)))
     openings: dict[str, _Opening] = {}
-    for number, answer in simulators.ask([waiting[name][2] for name in names]):
-        user, reply, _ = waiting[names[number]]
+    for number, answer in simulators.ask([question for *_, question in waiting]):
+        name, user, speaks, _ = waiting[number]
         if answer.problem:
-            openings[names[number]] = _Opening("", [UserFault(1, "no answer", answer.problem)])
+            openings[name] = _Opening("", [UserFault(1, "no answer", answer.problem)])
             continue
         try:
-            reply.send(answer)
+            speaks.send(answer)
         except StopIteration as end:
-            openings[names[number]] = _Opening(end.value or "", user.turns.faults)
-    return {name: openings[name] for name in names}
+            openings[name] = _Opening(end.value or "", user.turns.faults)
+    return openings
 
 
-def _checked(slot: Slot, opening: _Opening, trajectory: Trajectory | None) -> PlayedDialog:
+def _gold(plan: Blueprint) -> tuple[tuple[Call, ...], ...]:
+    """The right calls of each turn of the user's, as it is played."""
+    gold: list[tuple[Call, ...]] = []
+    for turn in plan.turns:
+        if turn.missing:  # the user is asked for it, and says it in a turn of its own
+            gold.append((turn.slip.call,) if turn.slip else ())
+        gold.append(() if turn.refused else tuple(planned.call for planned in turn.calls))
+    return tuple(gold)
+
+
+def _checked(slot: Slot, opening: _Opening, trajectory: Trajectory | None) -> MadeDialog:
     """A dialog with all that the rules find in it."""
-    plan = _blueprint(slot)
+    plan, offered = slot.plan, slot.offered
     by_user = [*opening.faults]
-    if trajectory is None:
-        found = [DialogFault("no question", "the user says nothing to begin with")]
-        return PlayedDialog(slot, [], [*found, *_of_user(plan, by_user)], (), 0)
-    if trajectory.simulated_user:
+    if trajectory and trajectory.simulated_user:
         by_user += trajectory.simulated_user.faults
-    tokens = sum(turn.new_tokens for turn in trajectory.turns)
+    user_faults = [
+        DialogFault(f"user: {fault.kind}", fault.reason)
+        for fault in by_user
+        # a user with one question tells its goal at once, and is right to
+        if fault.kind != AT_ONCE or len(plan.turns) > 1
+    ]
+    if trajectory is None:
+        found = [DialogFault("no question", "the user says nothing to begin with"), *user_faults]
+        return MadeDialog(row_of(plan, [], offered, verified=False), found)
+    turns, messages = trajectory.turns, [dict(message) for message in trajectory.messages]
+    tokens = sum(turn.new_tokens for turn in turns)
     if trajectory.ended in LOST:
         found = [DialogFault(trajectory.ended, trajectory.problem)]
-        return PlayedDialog(slot, trajectory.messages, found, (), tokens)
-    offered = [tool for tool in slot.tools if tool.name in plan.tools]
-    results = [str(one["content"]) for one in trajectory.messages if one["role"] == "tool"]
-    turns = trajectory.turns
+        return MadeDialog(row_of(plan, messages, offered, verified=False, tokens=tokens), found)
+    results = [str(one["content"]) for one in messages if one["role"] == "tool"]
     # the state before the last turn is the one behind it, if that turn calls nothing
     state = turns[-1].state if turns and not turns[-1].results else "?"
     replay = Replay(results, state if plan.state else "")
-    found = [*faults(plan, trajectory.messages, offered, replay), *_of_user(plan, by_user)]
+    found = [*faults(plan, messages, offered, replay), *user_faults]
     if trajectory.ended != "user":
         found.append(DialogFault("no end", f"ended by '{trajectory.ended}'"))
-    messages = _marked(trajectory, found)
-    return PlayedDialog(slot, messages, found, verified_by(plan), tokens)
-
-
-def verified_by(plan: Blueprint) -> tuple[str, ...]:
-    return ("results", "state") if plan.state else ("results",)
-
-
-def _of_user(plan: Blueprint, by_user: Sequence[UserFault]) -> Iterator[DialogFault]:
-    """A user with one question tells its goal at once, and is right to."""
-    for fault in by_user:
-        if fault.kind != AT_ONCE or len(plan.turns) > 1:
-            yield DialogFault(f"user: {fault.kind}", fault.reason)
-
-
-def _marked(trajectory: Trajectory, found: list[DialogFault]) -> list[dict[str, Any]]:
-    """The messages, with `loss` false where a turn is not to be learned: one with a fault, and one
-    that the protocol could not read or that was cut.
-    """
-    messages = [dict(message) for message in trajectory.messages]
     ours = [at for at, one in enumerate(messages) if one["role"] == "assistant"]
-    for at, turn in zip(ours, trajectory.turns, strict=False):
+    for at, turn in zip(ours, turns, strict=False):
         if turn.problem or turn.ended == "cut":
             found.append(DialogFault("nonsense", turn.problem or "the answer is cut off", at))
     for at in {fault.message for fault in found if fault.message is not None}:
         messages[at]["loss"] = False
-    return messages
-
-
-def _gold(plan: Blueprint) -> tuple[tuple[Any, ...], ...]:
-    """The right calls of each turn of the user's, as it is played."""
-    return tuple(calls for turn in plan.turns for calls in _by_user_turn(turn))
-
-
-def _by_user_turn(turn: PlannedTurn) -> Iterator[tuple[Any, ...]]:
-    if turn.missing:
-        yield (turn.slip.call,) if turn.slip else ()
-    yield () if turn.refused else tuple(planned.call for planned in turn.calls)
-
-
-def _blueprint(slot: Slot) -> Blueprint:
-    assert slot.blueprint
-    return slot.blueprint
+    return MadeDialog(row_of(plan, messages, offered, verified=True, tokens=tokens), found)

@@ -3,17 +3,15 @@
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Record
 from agentlite.data.curation import pii
 from agentlite.data.curation.dedup import near_text, text_copies
 from agentlite.data.formats import openai
 from agentlite.engine import sentence_encoder
-from agentlite.environments.making.blueprint import Blueprint
 from agentlite.environments.making.checks import made_calls
 from agentlite.stages.make.search import Slot
 from agentlite.workspace.model_source import Source
@@ -29,27 +27,37 @@ def quality(
     """`rows`: those of the dialogs. `encoder`: by which the spread of the questions is measured."""
     if not rows:
         return {}
-    plans = {slot.blueprint.id: slot.blueprint for slot in slots if slot.blueprint}
-    records = [*_records(rows)]
-    of_users = [[str(one["content"]) for one in _of_users(row)] for row in rows]
-    personal = [pii.find(record) for record in records]
+    of_users = [
+        [str(one["content"]) for one in row["messages"] if one["role"] == "user"] for row in rows
+    ]
+    records = []
+    for row in rows:
+        with contextlib.suppress(RowError):  # prep rejects it
+            records.append(openai.read({**row}))
+    spread = {"spread": _spread([texts[0] for texts in of_users], encoder)} if encoder else {}
+    by_id = {slot.plan.id: slot.plan for slot in slots if slot.blueprint}
+    plans = [by_id[row["id"]] for row in rows]
     return {
-        "distinct_words": {str(size): distinct(of_users, size) for size in GRAMS},
-        **({"spread": spread([one[0] for one in of_users], encoder)} if encoder else {}),
+        "distinct_words": {str(size): _distinct(of_users, size) for size in GRAMS},
+        **spread,
         "near_copies": len(text_copies([*map(near_text, records)])),
-        "personal_data": dict(sum(personal, Counter[str]()).most_common()),
-        "difficulty": _difficulty(rows, [plans[row["id"]] for row in rows]),
+        "personal_data": dict(sum(map(pii.find, records), Counter[str]()).most_common()),
+        "difficulty": {
+            "user_turns": fmean(map(len, of_users)),
+            "calls": fmean(len(made_calls(row["messages"])) for row in rows),
+            "tools_on_offer": fmean(len(row["tools"]) for row in rows),
+            "takes_an_earlier_result": fmean(
+                any(call.sources for call in plan.made) for plan in plans
+            ),
+            "agent_has_to_ask": fmean(any(turn.missing for turn in plan.turns) for plan in plans),
+            "agent_has_to_refuse": fmean(
+                any(turn.refused for turn in plan.turns) for plan in plans
+            ),
+        },
     }
 
 
-def _records(rows: Sequence[Mapping[str, Any]]) -> Iterator[Record]:
-    """Of those rows that `prep` can read; it rejects the others."""
-    for row in rows:
-        with contextlib.suppress(RowError):
-            yield openai.read({**row})
-
-
-def distinct(dialogs: Sequence[Sequence[str]], size: int) -> float | None:
+def _distinct(dialogs: Sequence[Sequence[str]], size: int) -> float | None:
     """The share of n-grams of words that are different ones. None where no text is so long."""
     grams = Counter[tuple[str, ...]]()
     for text in (text for texts in dialogs for text in texts):
@@ -58,34 +66,11 @@ def distinct(dialogs: Sequence[Sequence[str]], size: int) -> float | None:
     return len(grams) / grams.total() if grams else None
 
 
-def spread(questions: Sequence[str], encoder: Source) -> float | None:
+def _spread(questions: Sequence[str], encoder: Source) -> float | None:
     """The mean cosine distance of two questions: 0 where all are the same."""
     if len(questions) < 2:
         return None
     loaded = sentence_encoder.load(encoder, LONGEST_READ)
-    return mean_distance(sentence_encoder.embed(loaded, questions))
-
-
-def mean_distance(vectors: Any) -> float:
-    """Of each row to each other one. `vectors`: of length 1."""
+    vectors: Any = sentence_encoder.embed(loaded, questions)  # of length 1
     total, count = vectors.sum(axis=0), len(vectors)
     return float(1 - (total @ total - count) / (count * (count - 1)))
-
-
-def _difficulty(rows: Sequence[Mapping[str, Any]], plans: Sequence[Blueprint]) -> dict[str, float]:
-    """Means of the dialogs, and shares of them."""
-    chained = [any(call.sources for call in plan.made) for plan in plans]
-    asks = [any(turn.missing for turn in plan.turns) for plan in plans]
-    refuses = [any(turn.refused for turn in plan.turns) for plan in plans]
-    return {
-        "user_turns": fmean(len(_of_users(row)) for row in rows),
-        "calls": fmean(len(made_calls(row["messages"])) for row in rows),
-        "tools_on_offer": fmean(len(row["tools"]) for row in rows),
-        "takes_an_earlier_result": fmean(chained),
-        "agent_has_to_ask": fmean(asks),
-        "agent_has_to_refuse": fmean(refuses),
-    }
-
-
-def _of_users(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [one for one in row["messages"] if one["role"] == "user"]

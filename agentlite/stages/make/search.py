@@ -42,8 +42,22 @@ class Slot(Struct, frozen=True, forbid_unknown_fields=True):
         return self.kind, self.number
 
     @property
+    def plan(self) -> Blueprint:
+        """Of a slot that has one."""
+        assert self.blueprint
+        return self.blueprint
+
+    @property
+    def by_name(self) -> dict[str, Tool]:
+        return {tool.name: tool for tool in self.tools}
+
+    @property
+    def offered(self) -> list[Tool]:
+        return [tool for tool in self.tools if tool.name in self.plan.tools]
+
+    @property
     def replay(self) -> Replay:
-        return Replay(self.results, self.blueprint.state if self.blueprint else "")
+        return Replay(self.results, self.plan.state)
 
 
 class SearchSetup(NamedTuple):
@@ -76,47 +90,41 @@ def counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
 def find(
     setup: SearchSetup, wanted: Mapping[str, int], path: Path, advance: Callable[[int], None]
 ) -> list[Slot]:
-    """A slot for each dialog that is wanted. Batches on disk are not looked for again. Raises
-    UserError 2 or 4 for a world that cannot be built, and for tools that cannot be used.
-    """
+    """A slot for each dialog that is wanted. Batches on disk are not looked for again."""
     order = [Slot(kind, number) for kind, count in wanted.items() for number in range(count)]
-    there = {
-        one.place: one
-        for one in (
-            msgspec.convert(row, Slot) for row in (read_rows(path) if path.exists() else ())
-        )
-    }
     with Appender(path) as file, Walker(setup.environment, setup.limits) as walker:
+        slots = {one.place: one for one in (msgspec.convert(row, Slot) for row in read_rows(path))}
         for at in range(0, len(order), TOGETHER):
             batch = order[at : at + TOGETHER]
-            missing = [slot for slot in batch if slot.place not in there]
+            missing = [slot for slot in batch if slot.place not in slots]
             if missing:
                 # all of a batch that was cut off: what a walk finds depends on the slots before it
-                earlier = [there[slot.place] for slot in order[:at]]
-                found = {slot.place: slot for slot in _found(setup, walker, batch, earlier)}
+                earlier = [slots[slot.place] for slot in order[:at]]
+                keys = {one.blueprint.key for one in earlier if one.blueprint}
+                found = _fill(setup, walker, batch, keys)
                 for slot in missing:
-                    there[slot.place] = found[slot.place]
-                    file.append(msgspec.to_builtins(found[slot.place]))
+                    slots[slot.place] = found.get(slot.place, slot)
+                    file.append(msgspec.to_builtins(slots[slot.place]))
             advance(min(at + TOGETHER, len(order)))
-    return [there[slot.place] for slot in order]
+    return [slots[slot.place] for slot in order]
 
 
-def _found(
-    setup: SearchSetup, walker: Walker, slots: Sequence[Slot], earlier: Sequence[Slot]
-) -> Iterator[Slot]:
-    """These slots with blueprints, in their order."""
-    keys = {one.blueprint.key for one in earlier if one.blueprint}
+def _fill(
+    setup: SearchSetup, walker: Walker, slots: Sequence[Slot], keys: set[str]
+) -> dict[tuple[str, int], Slot]:
+    """Those of these slots for which there is a blueprint. `keys`: of other blueprints, of which
+    none is to be a copy.
+    """
     done: dict[tuple[str, int], Slot] = {}
     for turn in range(ROUNDS):
-        open_slots = [slot for slot in slots if slot.place not in done]
-        filled = [_filled(setup, walker, slot, turn, keys) for slot in open_slots]
-        for slot in _confirmed(setup, [one for one in filled if one.blueprint]):
-            done[slot.place] = slot
-    yield from (done.get(slot.place, slot) for slot in slots)
+        left = [slot for slot in slots if slot.place not in done]
+        filled = [_filled(setup, walker, slot, turn, keys) for slot in left]
+        confirmed = _confirmed(setup, [one for one in filled if one.blueprint])
+        done |= {slot.place: slot for slot in confirmed if setup.accepts(slot)}
+    return done
 
 
 def _filled(setup: SearchSetup, walker: Walker, slot: Slot, turn: int, keys: set[str]) -> Slot:
-    """With a blueprint that is a copy of no other."""
     lost = 0
     for trial in range(TRIES):
         rng = Random(f"{setup.seed} {slot.kind} {slot.number} {turn} {trial}")
@@ -150,19 +158,14 @@ def _confirmed(setup: SearchSetup, slots: Sequence[Slot]) -> Iterator[Slot]:
     by_id = {task.id: task for task in setup.tasks}
     with Walker(setup.environment, setup.limits) as walker:
         for slot in reversed(slots):
-            assert slot.blueprint
-            made = slot.blueprint.made
+            plan = slot.plan
             try:
-                found, state = walker.carry_out(
-                    by_id[slot.blueprint.task], [one.call for one in made]
-                )
+                found, state = walker.carry_out(by_id[plan.task], [one.call for one in plan.made])
             except WorldError:
                 continue
             results = tuple(one.text for one in found)
-            if results == tuple(one.result for one in made) and state == slot.blueprint.state:
-                whole = replace(slot, results=results)
-                if setup.accepts(whole):
-                    yield whole
+            if results == tuple(one.result for one in plan.made) and state == plan.state:
+                yield replace(slot, results=results)
 
 
 def not_found(slots: Sequence[Slot]) -> dict[str, int]:
