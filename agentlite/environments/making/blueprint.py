@@ -1,8 +1,9 @@
 """The plan of a dialog, found by walking: what the user wants and knows, and the right calls."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -75,87 +76,87 @@ class Search(NamedTuple):
     task: EnvironmentTask
     rng: Random
 
-    def walk(self, length: int, apart: bool = False) -> list[PlannedCall] | None:
-        return self.walker.walk(self.task, length, self.rng, apart)
+    def walk(self, length: int, apart: bool = False) -> list[PlannedCall]:
+        """None at all where there are not so many."""
+        return self.walker.walk(self.task, length, self.rng, apart) or []
 
     def results(self, calls: Sequence[Call]) -> tuple[list[CallResult], str]:
         return self.walker.carry_out(self.task, calls)
 
 
-Turns = tuple[PlannedTurn, ...]
+Turns = tuple[PlannedTurn, ...]  # none where a walk leads to no blueprint
 
 
-def single(search: Search) -> Turns | None:
-    walked = search.walk(1)
-    return _turns([walked]) if walked else None
+def single(search: Search) -> Turns:
+    return _one_by_one(search.walk(1))
 
 
-def parallel(search: Search) -> Turns | None:
+def parallel(search: Search) -> Turns:
     """Calls that return the same in the other order, and leave the same behind."""
     walked = search.walk(search.rng.choice((2, 2, 3)), apart=True)
-    if not walked:
-        return None
     calls = [one.call for one in walked]
+    if not walked:
+        return ()
     forwards, backwards = search.results(calls), search.results(calls[::-1])
     if (forwards[0][::-1], forwards[1]) != backwards:
-        return None
+        return ()
     return (PlannedTurn(tuple(walked), together=True),)
 
 
-def several_turns(search: Search) -> Turns | None:
-    return _in_groups(
-        search, [search.rng.choice((1, 1, 2)) for _ in range(search.rng.choice((2, 3)))]
-    )
+def several_turns(search: Search, numbers: Sequence[int] = (2, 3)) -> Turns:
+    """`numbers`: of turns, of which one is drawn."""
+    lengths = [search.rng.choice((1, 1, 2)) for _ in range(search.rng.choice(numbers))]
+    walked = iter(search.walk(sum(lengths)))
+    groups = [tuple(islice(walked, length)) for length in lengths]
+    return tuple(PlannedTurn(group) for group in groups if group)
 
 
-def long(search: Search) -> Turns | None:
-    return _in_groups(
-        search, [search.rng.choice((1, 1, 2)) for _ in range(search.rng.choice((5, 6)))]
-    )
+def long(search: Search) -> Turns:
+    return several_turns(search, (5, 6))
 
 
-def missing_function(search: Search) -> Turns | None:
+def missing_function(search: Search) -> Turns:
     """The last of a few turns asks for what no tool on offer does."""
     walked = search.walk(search.rng.choice((2, 3)))
-    if not walked:
-        return None
-    return (*_turns([[one] for one in walked[:-1]]), _refused(walked[-1]))
+    return (*_one_by_one(walked[:-1]), *_refused(walked[-1:]))
 
 
-def no_tool(search: Search) -> Turns | None:
-    walked = search.walk(1)
-    return (_refused(walked[0]),) if walked else None
+def no_tool(search: Search) -> Turns:
+    return _refused(search.walk(1))
 
 
-def missing_parameter(search: Search) -> Turns | None:
+def missing_parameter(search: Search) -> Turns:
     walked = search.walk(search.rng.choice((1, 1, 2)))
     if not walked or not (names := _required(search, walked[0])):
-        return None
+        return ()
     first = PlannedTurn((walked[0],), missing=search.rng.choice(names))
-    return (first, *_turns([[one] for one in walked[1:]]))
+    return (first, *_one_by_one(walked[1:]))
 
 
-def error(search: Search) -> Turns | None:
+def error(search: Search) -> Turns:
     """A value that the world refuses, and the right one behind it."""
     walked = search.walk(1)
     if not walked:
-        return None
+        return ()
     call = walked[0].call
-    names = [name for name in _required(search, walked[0]) if _misspelt(call.arguments[name])]
-    if not names:
-        return None
-    name = search.rng.choice(names)
-    wrong = Call(call.name, {**call.arguments, name: _misspelt(call.arguments[name])})
-    (tool,) = [one for one in search.walker.tools if one.name == call.name]
-    if misfit(wrong.arguments, tool.parameters):
-        return None  # the schema refuses it before the world does
+    misspelt = {
+        name: value[:-2] + value[-1]  # without its last character but one
+        for name in _required(search, walked[0])
+        if isinstance(value := call.arguments[name], str) and len(value) >= MISSPELT
+    }
+    if not misspelt:
+        return ()
+    name = search.rng.choice([*misspelt])
+    wrong = Call(call.name, {**call.arguments, name: misspelt[name]})
+    if misfit(wrong.arguments, _tool(search, walked[0]).parameters):
+        return ()  # the schema refuses it before the world does
     [failed], state = search.results([wrong])
     if not is_error(failed) or state != search.results([])[1]:
-        return None
+        return ()
     return (PlannedTurn(tuple(walked), missing=name, slip=PlannedCall(wrong, failed.text)),)
 
 
-KINDS: dict[str, Callable[[Search], Turns | None]] = {
+KINDS: dict[str, Callable[[Search], Turns]] = {
     one.__name__: one
     for one in (
         single,
@@ -175,7 +176,7 @@ def blueprint(kind: str, search: Search, extra_tools: int) -> Blueprint | None:
     call. None where this walk leads to none. Raises WorldError, and UserError 2.
     """
     turns = KINDS[kind](search)
-    if turns is None:
+    if not turns:
         return None
     tools = _offered(search, turns, extra_tools)
     made = [call for turn in turns for call in turn.made]
@@ -186,35 +187,23 @@ def blueprint(kind: str, search: Search, extra_tools: int) -> Blueprint | None:
     return Blueprint(kind, search.task.id, turns, tools, state)
 
 
-def _refused(planned: PlannedCall) -> PlannedTurn:
-    """Without a result: nobody will make the call."""
-    return PlannedTurn((replace(planned, result=""),), refused=True)
+def _one_by_one(calls: Sequence[PlannedCall]) -> Turns:
+    return tuple(PlannedTurn((one,)) for one in calls)
 
 
-def _turns(groups: Sequence[Sequence[PlannedCall]]) -> Turns:
-    return tuple(PlannedTurn(tuple(group)) for group in groups)
+def _refused(calls: Sequence[PlannedCall]) -> Turns:
+    """Without results: nobody will make the calls."""
+    return tuple(PlannedTurn((replace(one, result=""),), refused=True) for one in calls)
 
 
-def _in_groups(search: Search, lengths: Sequence[int]) -> Turns | None:
-    walked = search.walk(sum(lengths))
-    if not walked:
-        return None
-    ends = [sum(lengths[: at + 1]) for at in range(len(lengths))]
-    groups = [walked[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-    return _turns(groups)
+def _tool(search: Search, planned: PlannedCall) -> Tool:
+    return next(one for one in search.walker.tools if one.name == planned.call.name)
 
 
 def _required(search: Search, planned: PlannedCall) -> list[str]:
     """The arguments that the user has to say."""
-    (tool,) = [one for one in search.walker.tools if one.name == planned.call.name]
-    return [name for name in planned.facts if name in tool.parameters.get("required", ())]
-
-
-def _misspelt(value: Any) -> Any:
-    """Without its last character but one; None for a value that no one misspells."""
-    if not isinstance(value, str) or len(value) < MISSPELT:
-        return None
-    return value[:-2] + value[-1]
+    required = _tool(search, planned).parameters.get("required", ())
+    return [name for name in planned.facts if name in required]
 
 
 def _offered(search: Search, turns: Turns, extra: int) -> tuple[str, ...]:

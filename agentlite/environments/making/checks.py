@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,7 +13,8 @@ from agentlite.core.records import Call, Tool, canonical, digest
 from agentlite.data.curation.traits import normal
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments.gold_calls import call_key, wire
-from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
+from agentlite.environments.making.blueprint import Blueprint
+from agentlite.environments.making.values import read_json
 from agentlite.environments.user_audit import ADDRESS
 from agentlite.rendering.result_marks import result_mark
 
@@ -48,39 +50,11 @@ class DialogFault(NamedTuple):
     message: int | None = None
 
 
-def drops(found: Sequence[DialogFault]) -> bool:
-    """Whether a dialog with these faults is not kept."""
-    return any(fault.message is None for fault in found)
-
-
 class Replay(NamedTuple):
     """What a fresh world returns to the calls of a dialog, and its state behind them."""
 
     results: Sequence[str]
     state: str
-
-
-class _Segment(NamedTuple):
-    """A message of the user's and what follows it, with the numbers of these messages."""
-
-    user: str
-    messages: list[tuple[int, Mapping[str, Any]]]
-
-    @property
-    def calls(self) -> list[tuple[int, Call]]:
-        return [(at, call) for at, one in self.messages for call in calls_of(one)]
-
-    @property
-    def results(self) -> list[str]:
-        return [str(one["content"]) for _, one in self.messages if one["role"] == "tool"]
-
-    @property
-    def words(self) -> list[tuple[int, str]]:
-        return [
-            (at, str(one["content"]))
-            for at, one in self.messages
-            if one["role"] == "assistant" and one.get("content")
-        ]
 
 
 def calls_of(message: Mapping[str, Any]) -> list[Call]:
@@ -94,7 +68,11 @@ def made_calls(messages: Iterable[Mapping[str, Any]]) -> list[Call]:
 def copy_key(messages: Sequence[Mapping[str, Any]]) -> str:
     """Equal for dialogs in which the user says the same and the same is called."""
     words = [normal(str(one["content"])) for one in messages if one["role"] == "user"]
-    return digest(canonical([words, sorted(map(_key, made_calls(messages)))]))
+    return digest(
+        canonical(
+            [words, sorted(call_key(one.name, one.arguments) for one in made_calls(messages))]
+        )
+    )
 
 
 def faults(
@@ -138,7 +116,7 @@ def _of_calls(
 def _does(made: Call, planned: Call) -> bool:
     """Whether a call is the planned one. It may also say what could be left out."""
     given = {name: made.arguments[name] for name in planned.arguments if name in made.arguments}
-    return made.name == planned.name and _key(Call(made.name, given)) == _key(planned)
+    return call_key(made.name, given) == call_key(planned.name, planned.arguments)
 
 
 def _of_world(
@@ -155,52 +133,83 @@ def _of_world(
 
 def _of_kind(blueprint: Blueprint, messages: Sequence[Mapping[str, Any]]) -> Iterator[DialogFault]:
     """What the kind of a dialog promises: that the agent asks, or that it refuses."""
-    segments = _segments(messages)
-    if not segments or not segments[-1].words or messages[-1]["role"] != "assistant":
+    starts = [at for at, one in enumerate(messages) if one["role"] == "user"]
+    ending = [_words(one) for one in messages[starts[-1] :]] if starts else []
+    if not any(ending) or messages[-1]["role"] != "assistant":
         yield DialogFault("no answer", "the dialog does not end with words of the agent")
         return
     first, last = blueprint.turns[0], blueprint.turns[-1]
     if first.missing and not first.slip:
-        if segments[0].calls:
+        if made_calls(messages[: starts[1]] if len(starts) > 1 else messages):
             yield DialogFault("did not ask", f"the agent calls without {first.missing}")
-        elif len(segments) < 2:
+        elif len(starts) < 2:
             yield DialogFault("did not ask", f"the agent never hears {first.missing}")
     if last.refused:
-        if segments[-1].calls:
+        if made_calls(messages[starts[-1] :]):
             yield DialogFault("call without need", "no tool on offer does what is wanted")
-        elif not any(CANNOT.search(words) for _, words in segments[-1].words):
+        elif not any(map(CANNOT.search, ending)):
             yield DialogFault("invented result", "the agent does not say that it cannot do it")
+
+
+def _words(message: Mapping[str, Any]) -> str:
+    """Those of the agent; "" for none."""
+    return str(message.get("content") or "") if message["role"] == "assistant" else ""
 
 
 def _of_words(
     blueprint: Blueprint, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
 ) -> Iterator[DialogFault]:
     names = {tool.name for tool in tools}
-    unusual = [name for name in names | _wanted(blueprint) if not name.isalpha() or _camel(name)]
+    wanted = {call.call.name for turn in blueprint.turns for call in turn.calls}
+    # a name that is a word of the language, as `book`, may well be said
+    unusual = [
+        name
+        for name in names | wanted
+        if not name.isalpha() or any(letter.isupper() for letter in name[1:])
+    ]
     known = [msgspec.json.encode([tool.schema for tool in tools]).decode()]
     for segment in _segments(messages):
+        question = str(segment[0][1]["content"])
         for name in unusual:
-            if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", segment.user):
+            if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", question):
                 yield DialogFault("leaked goal", f"the user names the tool {name}")
-        known.append(segment.user)
-        failed = [bool(FAILURE.search(result)) for result in segment.results]
-        known += [*segment.results, *(canonical(wire([call])) for _, call in segment.calls)]
-        for number, words in segment.words:
-            if NONSENSE.match(words) or _is_foreign(words, segment.user):
+        results = [str(one["content"]) for _, one in segment if one["role"] == "tool"]
+        calls = [canonical(wire([call])) for call in made_calls(one for _, one in segment)]
+        known += [question, *results, *calls]
+        said = [(number, words) for number, one in segment if (words := _words(one))]
+        for number, words in said:
+            is_foreign = _ascii_share(question) > 0.9 and _ascii_share(words) < 0.5
+            if NONSENSE.match(words) or is_foreign:
                 yield DialogFault("nonsense", "the words are not an answer")
             elif result_mark(words, names):
                 yield DialogFault("invented result", "the agent writes a result itself")
             for one in invented(words, known):
                 yield DialogFault("invented result", f"{one} was in no result (message {number})")
             known.append(words)
-        if failed and segment.words:
-            says = segment.words[-1][1]
-            if failed[-1] and SUCCESS.search(says) and not FAILURE.search(says):
+        if results and said:
+            failed = [bool(FAILURE.search(result)) for result in results]
+            last = said[-1][1]
+            if failed[-1] and SUCCESS.search(last) and not FAILURE.search(last):
                 yield DialogFault("contradiction", "the agent says that a failed call succeeded")
-            if not any(failed) and FAILURE.search(says):
+            if not any(failed) and FAILURE.search(last):
                 yield DialogFault(
                     "contradiction", "the agent says that a call failed, and none did"
                 )
+
+
+def _segments(
+    messages: Sequence[Mapping[str, Any]],
+) -> Iterator[list[tuple[int, Mapping[str, Any]]]]:
+    """A message of the user's and what follows it, with the numbers of these messages."""
+    numbered = [*enumerate(messages)]
+    starts = [at for at, one in numbered if one["role"] == "user"]
+    for start, end in pairwise([*starts, len(messages)]):
+        yield numbered[start:end]
+
+
+def _ascii_share(text: str) -> float:
+    letters = [one for one in text if one.isalpha()]
+    return sum(one.isascii() for one in letters) / len(letters) if letters else 1.0
 
 
 def invented(words: str, known: Sequence[str]) -> Iterator[str]:
@@ -209,65 +218,20 @@ def invented(words: str, known: Sequence[str]) -> Iterator[str]:
     """
     text = "\n".join(known)
     lower = text.casefold()
-    there = {float(one) for one in NUMBER.findall(THOUSANDS.sub("", text))}
-    there |= {float(length) for one in known for length in _lengths(one)}
-    there |= {float(number) for number in LISTED.findall(words)}
-    for pattern in (ADDRESS, CODE):
-        for one in pattern.findall(words):
-            if one.casefold() not in lower:
-                yield one
-    for groups in QUOTED.findall(words):
-        if (one := "".join(groups).strip(" .,")).casefold() not in lower:
-            yield one
+    numbers = {float(one) for one in NUMBER.findall(THOUSANDS.sub("", text))}
+    numbers |= {float(number) for number in LISTED.findall(words)}
+    waiting = [*map(read_json, known)]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict | list):
+            numbers.add(float(len(one)))
+            waiting += one.values() if isinstance(one, dict) else one
+    named = [*ADDRESS.findall(words), *CODE.findall(words)]
+    named += ["".join(groups).strip(" .,") for groups in QUOTED.findall(words)]
+    yield from (one for one in named if one.casefold() not in lower)
     rest = CODE.sub(" ", ADDRESS.sub(" ", THOUSANDS.sub("", words)))
     for one in NUMBER.findall(rest):
         digits = len(one.partition(".")[2])
         value = float(one)
-        if not any(value in (round(k, digits), round(100 * k, digits)) for k in there):
+        if not any(value in (round(k, digits), round(100 * k, digits)) for k in numbers):
             yield one
-
-
-def _lengths(text: str) -> Iterator[int]:
-    try:
-        read = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return
-    waiting = [read]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict | list):
-            yield len(one)
-            waiting += one.values() if isinstance(one, dict) else one
-
-
-def _segments(messages: Sequence[Mapping[str, Any]]) -> list[_Segment]:
-    found: list[_Segment] = []
-    for number, message in enumerate(messages):
-        if message["role"] == "user":
-            found.append(_Segment(str(message["content"]), []))
-        elif found:
-            found[-1].messages.append((number, message))
-    return found
-
-
-def _wanted(blueprint: Blueprint) -> set[str]:
-    turns: Sequence[PlannedTurn] = blueprint.turns
-    return {call.call.name for turn in turns for call in turn.calls}
-
-
-def _camel(name: str) -> bool:
-    return any(letter.isupper() for letter in name[1:])
-
-
-def _is_foreign(words: str, question: str) -> bool:
-    """Whether an answer is in another writing than its question."""
-    return _ascii_share(question) > 0.9 and _ascii_share(words) < 0.5
-
-
-def _ascii_share(text: str) -> float:
-    letters = [one for one in text if one.isalpha()]
-    return sum(one.isascii() for one in letters) / len(letters) if letters else 1.0
-
-
-def _key(call: Call) -> str:
-    return call_key(call.name, call.arguments)

@@ -4,6 +4,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
 
@@ -53,6 +54,14 @@ class KnownValue(NamedTuple):
     guessed: bool = False
 
 
+def read_json(result: str) -> Any:
+    """The value that a result is; None for one that is a text."""
+    try:
+        return msgspec.json.decode(result)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
 def words_of(name: str) -> list[str]:
     """`orderIds` -> order, id."""
     words = [word.lower() for word in WORD.findall(name)]
@@ -60,23 +69,25 @@ def words_of(name: str) -> list[str]:
 
 
 def likeness(parameter: str, name: str) -> float:
-    """The share of the parameter's words that the name of a value has too."""
+    """The share of the parameter's words that the name of a value has too, or abbreviates."""
     wanted, there = words_of(parameter), words_of(name)
-    found = sum(any(_same(word, other) for other in there) for word in wanted)
+    pairs = [[sorted((word, other), key=len) for other in there] for word in wanted]
+    found = sum(
+        any(one == other or (len(one) >= SHORTEST and other.startswith(one)) for one, other in row)
+        for row in pairs
+    )
     return found / len(wanted) if wanted else 0.0
-
-
-def _same(word: str, other: str) -> bool:
-    short, long = sorted((word, other), key=len)
-    return word == other or (len(short) >= SHORTEST and long.startswith(short))
 
 
 def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Each single value with its name. A key under which an object stands is a value as well, and
     is named by what kind of thing the object says it is.
     """
-    if isinstance(state, str) and LITERAL.match(state):
-        state = _literal(state)
+    if isinstance(state, str) and LITERAL.match(state):  # a world may write it as Python does
+        try:
+            state = ast.literal_eval(state)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return
     if isinstance(state, Mapping):
         for key, inner in state.items():
             if isinstance(inner, Mapping):
@@ -92,34 +103,21 @@ def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, state
 
 
-def _literal(text: str) -> Any:
-    """A world may write its state as Python does."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-
-
 def outputs(result: str, call: int) -> list[KnownValue]:
     """The values in a result. A result that is a text has none that could be named."""
-    try:
-        read = msgspec.json.decode(result)
-    except (msgspec.DecodeError, RecursionError):
-        return []
-    found = [*_first(leaves(read))]
-    times = Counter(name for name, _ in found)
-    return [KnownValue(value, name, call if times[name] == 1 else None) for name, value in found]
+    found = known(read_json(result))
+    times = Counter(one.name for one in found)
+    return [one._replace(call=call if times[one.name] == 1 else None) for one in found]
 
 
 def known(*states: Any) -> list[KnownValue]:
     """The values of a task and of a world's state."""
-    return [KnownValue(value, name) for state in states for name, value in _first(leaves(state))]
-
-
-def _first(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    for _, (name, value) in zip(range(MOST_LEAVES), found, strict=False):
-        if value not in ("", "None") and len(str(value)) <= LONGEST and "\n" not in str(value):
-            yield name, value
+    return [
+        KnownValue(value, name)
+        for state in states
+        for name, value in islice(leaves(state), MOST_LEAVES)
+        if value not in ("", "None") and len(str(value)) <= LONGEST and "\n" not in str(value)
+    ]
 
 
 def arguments(tool: Tool, pool: Sequence[KnownValue], rng: Random) -> dict[str, KnownValue] | None:
@@ -158,7 +156,12 @@ def _argument(
     name: str, schema: Schema, pool: Sequence[KnownValue], rng: Random
 ) -> KnownValue | None:
     """One value, mostly of the best source that has any."""
-    groups = [group for group in _sources(name, schema, pool, rng) if group]
+    listed = [schema[key] for key in ("enum", "examples") if isinstance(schema.get(key), list)]
+    listed += [[schema["const"]]] if "const" in schema else []
+    if stated := [one for one in listed if one]:
+        groups = [[KnownValue(value, name) for value in stated[0]]]
+    else:
+        groups = [group for group in _sources(name, schema, pool, rng) if group]
     if not groups:
         return None
     group = next((one for one in groups if rng.random() < MOSTLY), groups[0])
@@ -169,9 +172,6 @@ def _sources(
     name: str, schema: Schema, pool: Sequence[KnownValue], rng: Random
 ) -> Iterator[list[KnownValue]]:
     """Groups of values, the best source first."""
-    if stated := _stated(schema):
-        yield [KnownValue(value, name) for value in stated]
-        return
     yield [KnownValue(value, name) for value in _described(schema) if not misfit(value, schema)]
     fitting = [value for value in pool if _fits(value, name, schema)]
     best = max((likeness(name, value.name) for value in fitting), default=0.0)
@@ -181,9 +181,7 @@ def _sources(
     kind = schema.get("type")
     if kind == "array":
         yield _lists(name, schema, pool, rng)
-    elif kind == "object":
-        yield from ()
-    else:
+    elif kind != "object":
         yield [
             KnownValue(value, name)
             for value in _plain(name, schema, kind)
@@ -192,14 +190,6 @@ def _sources(
         if kind == "string" and not {*words_of(name)} & FREE:
             texts = [value for value in pool if isinstance(value.value, str)]
             yield [value._replace(call=None, guessed=True) for value in texts]
-
-
-def _stated(schema: Schema) -> list[Any]:
-    """The values that a schema itself lists."""
-    for key in ("enum", "examples"):
-        if isinstance(schema.get(key), list) and schema[key]:
-            return [*schema[key]]
-    return [schema["const"]] if "const" in schema else []
 
 
 def _described(schema: Schema) -> list[Any]:

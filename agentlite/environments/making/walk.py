@@ -1,16 +1,22 @@
 """A walk through a world: calls whose arguments are known, each carried out, with what it gave."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from agentlite.core.records import Call, Tool, canonical, digest
 from agentlite.environments.gold_calls import call_key
-from agentlite.environments.making.values import KnownValue, arguments, from_outputs, known, outputs
+from agentlite.environments.making.values import (
+    KnownValue,
+    arguments,
+    from_outputs,
+    known,
+    outputs,
+    read_json,
+)
 from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import CallResult, World, WorldLimits
@@ -49,13 +55,6 @@ class PlannedCall(Struct, frozen=True, forbid_unknown_fields=True):
         }
 
 
-class WorldState(NamedTuple):
-    """A digest of a world's state, "" where it has none; and its values."""
-
-    digest: str
-    values: Sequence[KnownValue]
-
-
 class Walker:
     """One world, which begins anew for each walk. A context: at its end the process is gone."""
 
@@ -69,28 +68,13 @@ class Walker:
     def __exit__(self, *error: object) -> None:
         self.world.code.stop()
 
-    def begin(self, task: EnvironmentTask) -> tuple[Tool, ...]:
-        """The tools of a fresh world. Raises WorldError, and UserError 2."""
+    def begin(self, task: EnvironmentTask) -> None:
+        """A fresh world."""
         self.world.reset(task.row)
-        return self.world.tools
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         return self.world.tools
-
-    def call(self, call: Call) -> CallResult:
-        """Raises WorldError."""
-        return self.world.call(call)
-
-    def place(self, task: EnvironmentTask, before: WorldState | None = None) -> WorldState:
-        """`before`: the place that it may be still."""
-        state = self.world.state()
-        now = _digest(state)
-        return (
-            before
-            if before and before.digest == now
-            else WorldState(now, known(_given(task), state))
-        )
 
     def walk(
         self, task: EnvironmentTask, length: int, rng: Random, apart: bool = False
@@ -98,37 +82,46 @@ class Walker:
         """As many calls as `length` says, of which each succeeds and either changes the state or
         returns something. None where there are no more. `apart`: none takes what another returned.
         """
-        tools = self.begin(task)
-        place, made, found = self.place(task), list[PlannedCall](), list[KnownValue]()
+        self.begin(task)
+        tools, made, outputs_of = self.tools, list[PlannedCall](), list[KnownValue]()
+        # what a task says about its world; of BFCL's rows, that part
+        given = task.row.get("initial_config", task.row)
+        state = self.world.state()
+        place, values = _digest(state), known(given, state)
         for _ in range(TRIES * length):
-            pool = [*found, *place.values]
+            pool = [*outputs_of, *values]
             tool = _next_tool(tools, [one.call.name for one in made], pool, rng)
             chosen = arguments(tool, pool, rng) if tool else None
-            if tool is None or chosen is None or (apart and _takes(chosen)):
+            if tool is None or chosen is None:
+                continue
+            sources = {name: one.call for name, one in chosen.items() if one.call is not None}
+            if apart and sources:
                 continue
             call = Call(tool.name, {name: value.value for name, value in chosen.items()})
-            if _key(call) in [_key(one.call) for one in made]:
+            key = call_key(call.name, call.arguments)
+            if key in [call_key(one.call.name, one.call.arguments) for one in made]:
                 continue
-            if any(value.guessed for value in chosen.values()):
-                odd = {name: ODD for name, value in chosen.items() if value.guessed}
-                if not is_error(self.call(Call(tool.name, {**call.arguments, **odd}))):
-                    # it takes anything: that it takes this says nothing
-                    tools = tuple(one for one in tools if one != tool)
-                    self.carry_out(task, [one.call for one in made])
-                    continue
-            result = self.call(call)
-            after = self.place(task, place)
+            odd = {name: ODD for name, value in chosen.items() if value.guessed}
+            if odd and not is_error(self.world.call(Call(tool.name, {**call.arguments, **odd}))):
+                # it takes anything: that it takes this says nothing
+                tools = tuple(one for one in tools if one != tool)
+                self.carry_out(task, [one.call for one in made])
+                continue
+            result = self.world.call(call)
+            state = self.world.state()
+            now = _digest(state)
+            is_changed = now != place
             if is_error(result):
-                if after.digest != place.digest:
+                if is_changed:
                     return None  # half done: no call of a dialog should lead here
                 continue
-            is_of_use = after.digest != place.digest or not _is_empty(result.text)
-            if is_of_use and len(result.text) <= MOST_TOLD:
-                made.append(PlannedCall(call, result.text, _takes(chosen)))
-                found += outputs(result.text, len(made) - 1)
+            if (is_changed or not _is_empty(result.text)) and len(result.text) <= MOST_TOLD:
+                made.append(PlannedCall(call, result.text, sources))
+                outputs_of += outputs(result.text, len(made) - 1)
                 if len(made) == length:
                     return made
-            place = after
+            if is_changed:
+                place, values = now, known(given, state)
         return None
 
     def carry_out(
@@ -136,7 +129,7 @@ class Walker:
     ) -> tuple[list[CallResult], str]:
         """The results of calls in a fresh world, and the digest of its state behind them."""
         self.begin(task)
-        results = [self.call(call) for call in calls]
+        results = [self.world.call(call) for call in calls]
         return results, _digest(self.world.state())
 
 
@@ -150,9 +143,8 @@ def is_error(result: CallResult) -> bool:
     """
     if result.failed or result.text.startswith("Error"):
         return True
-    try:
-        read = msgspec.json.decode(result.text)
-    except (msgspec.DecodeError, RecursionError):
+    read = read_json(result.text)
+    if read is None:
         return FAILED.search(result.text) is not None
     if not isinstance(read, dict):
         return False
@@ -162,15 +154,6 @@ def is_error(result: CallResult) -> bool:
         or (isinstance(value, str) and FAILED.search(value[:MOST_READ]))
         for name, value in read.items()
     )
-
-
-def _takes(chosen: Mapping[str, KnownValue]) -> dict[str, int]:
-    return {name: value.call for name, value in chosen.items() if value.call is not None}
-
-
-def _given(task: EnvironmentTask) -> Any:
-    """What a task says about its world; of BFCL's rows, that part."""
-    return task.row.get("initial_config", task.row)
 
 
 def _next_tool(
@@ -188,20 +171,12 @@ def _is_empty(result: str) -> bool:
     """Whether a result says nothing: `{"tweets": []}`."""
     if result.strip() in EMPTY:
         return True
-    try:
-        read = msgspec.json.decode(result)
-    except (msgspec.DecodeError, RecursionError):
+    waiting = [read_json(result)]
+    if waiting == [None]:
         return False
-    return not any(_scalars(read))
-
-
-def _scalars(read: Any) -> Iterator[bool]:
-    if isinstance(read, dict | list):
-        for inner in read.values() if isinstance(read, dict) else read:
-            yield from _scalars(inner)
-    else:
-        yield read not in (None, "")
-
-
-def _key(call: Call) -> str:
-    return call_key(call.name, call.arguments)
+    for one in waiting:
+        if isinstance(one, dict | list):
+            waiting += one.values() if isinstance(one, dict) else one
+        elif one not in (None, ""):
+            return False
+    return True

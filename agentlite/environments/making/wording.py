@@ -1,15 +1,16 @@
-"""Plain words for a blueprint where no model speaks: questions, answers and what a result says."""
+"""Words for a blueprint: plain ones where no model speaks; what a model as its user knows."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count
 from random import Random
 from typing import Any
 
-import msgspec
-
 from agentlite.core.records import Tool
-from agentlite.environments.making.blueprint import PlannedTurn
+from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
 from agentlite.environments.making.purpose import label, purpose, value_text
+from agentlite.environments.making.values import read_json
 from agentlite.environments.making.walk import EMPTY, PlannedCall
+from agentlite.environments.user_audit import UserProfile
 
 MOST_NAMED = 4  # values of a result that an answer names
 MOST_TEXT = 300  # characters of a result that is a text
@@ -116,13 +117,46 @@ def told_at_first(turn: PlannedTurn) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name != turn.missing}
 
 
+def profile_of(blueprint: Blueprint, tools: dict[str, Tool]) -> UserProfile:
+    """What the user of a dialog is to know. What it leaves out, or misspells at first, it tells on
+    request. `tools`: by name, those that the blueprint wants.
+    """
+    goals, facts, on_request = list[str](), dict[str, Any](), list[str]()
+
+    def add(name: str, value: Any, of: str) -> str:
+        """Under a name that no other value has."""
+        longer = (f"{name} to {of} ({number})" for number in count(2))
+        free = next(
+            one
+            for one in chain([name, f"{name} to {of}"], longer)
+            if one not in facts or facts[one] == value
+        )
+        facts[free] = value
+        return free
+
+    for number, turn in enumerate(blueprint.turns):
+        wanted = [purpose(tools[planned.call.name]) for planned in turn.calls]
+        first = "When that is done, ask the assistant to " if number else "Ask the assistant to "
+        goals.append(f"{first}{', and then to '.join(wanted)}.")
+        if turn.slip:
+            goals.append(
+                f"You say the {label(turn.missing)} wrongly at first; correct it if asked."
+            )
+        for place, (planned, goal) in enumerate(zip(turn.calls, wanted, strict=True)):
+            for name, value in (told_at_first(turn) if place == 0 else planned.facts).items():
+                is_slip = turn.slip is not None and name == turn.missing
+                add(f"{label(name)} at first" if is_slip else label(name), value, goal)
+        if turn.missing:
+            name = f"right {label(turn.missing)}" if turn.slip else label(turn.missing)
+            on_request.append(add(name, turn.calls[0].call.arguments[turn.missing], wanted[0]))
+    return UserProfile(" ".join(goals), facts, tuple(on_request))
+
+
 def _in_words(result: str) -> str:
     """`{"order_id": 7, "status": "Open"}` -> order id: 7, status: Open."""
     if result.strip() in EMPTY:
         return ""
-    try:
-        read = msgspec.json.decode(result)
-    except (msgspec.DecodeError, RecursionError):
+    if (read := read_json(result)) is None:
         return _shortened(" ".join(result.split()))
     pairs = [*_pairs(read)]
     listed = [f"{label(name)}: {value}" if name else value for name, value in pairs[:MOST_NAMED]]
@@ -143,16 +177,11 @@ def _pairs(read: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 def _error(result: str) -> str:
     """Why a call failed, in the world's words."""
-    try:
-        read = msgspec.json.decode(result)
-    except (msgspec.DecodeError, RecursionError):
+    read = read_json(result)
+    if read is None:
         return result.partition(":")[2].strip() or result
-    texts = (
-        [value for value in read.values() if isinstance(value, str)]
-        if isinstance(read, dict)
-        else []
-    )
-    return texts[0] if texts else result
+    values = read.values() if isinstance(read, dict) else ()
+    return next((value for value in values if isinstance(value, str)), result)
 
 
 def _shortened(text: str) -> str:

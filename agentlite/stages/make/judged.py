@@ -12,7 +12,7 @@ from agentlite.engine.remote import Served, behind
 from agentlite.environments.gold_calls import wire
 from agentlite.environments.making.checks import DialogFault
 from agentlite.environments.making.dialog import MadeDialog
-from agentlite.environments.making.user_profile import profile_of
+from agentlite.environments.making.wording import profile_of
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply
 from agentlite.scoring.judge.llm_judge import between_marks, objects_in
 from agentlite.scoring.metrics.rater_agreement import alpha

@@ -11,7 +11,7 @@ from agentlite.environments.gold import GOLD
 from agentlite.environments.making.blueprint import Blueprint
 from agentlite.environments.making.checks import DialogFault, Replay, faults
 from agentlite.environments.making.dialog import MadeDialog, row_of
-from agentlite.environments.making.user_profile import profile_of
+from agentlite.environments.making.wording import profile_of
 from agentlite.environments.registry import Environment
 from agentlite.environments.simulated_user import SimulatedUser
 from agentlite.environments.simulators import Simulators
