@@ -1,6 +1,6 @@
 """A grid file -> its reward weightings and the settings to cross: for `pairs` and `ablate`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -21,8 +21,7 @@ EXAMPLE = """A grid maps settings to lists of values, or names of weightings to 
   settings:
     dpo.beta: [0.05, 0.1]"""
 
-# changed weights and the names of user functions -> every weight
-Settle = Callable[[Mapping[str, float], Iterable[str]], dict[str, float]]
+Settle = Callable[[Mapping[str, float]], dict[str, float]]  # changed weights -> every weight
 
 
 class GridFile(NamedTuple):
@@ -36,13 +35,8 @@ class GridFile(NamedTuple):
     settings: Mapping[str, list[Any]] = MappingProxyType({})
     by: str = ""
 
-    def weightings(
-        self, user_functions: Iterable[str] = (), settle: Settle = settle_weights
-    ) -> dict[str, dict[str, float]]:
-        """Each weighting with every weight, by name. `user_functions`: components that are not
-        built in; `settle`: fills a weighting up with the defaults.
-        """
-        user_functions = list(user_functions)
+    def weightings(self, settle: Settle) -> dict[str, dict[str, float]]:
+        """Each weighting with every weight, by name."""
         settled: dict[str, dict[str, float]] = {}
         for name, weights in self.weights:
             location = f"{self.path}, {name}"
@@ -52,7 +46,7 @@ class GridFile(NamedTuple):
                 )
             try:
                 changed = {str(key): _number(key, value) for key, value in (weights or {}).items()}
-                settled[name] = settle(changed, user_functions)
+                settled[name] = settle(changed)
             except UserError as error:
                 locations = filter(None, (location, error.location))
                 raise UserError(error.problem, error.fix, location=": ".join(locations)) from error
@@ -60,17 +54,16 @@ class GridFile(NamedTuple):
 
 
 def read_weightings(
-    grid: Sequence[str], user_functions: Iterable[str] = (), settle: Settle = settle_weights
+    grid: Sequence[str], settle: Settle = settle_weights
 ) -> dict[str, dict[str, float]]:
     """By name: the weightings of files, and those written out as `exact=1,efficiency=0`."""
-    user_functions = list(user_functions)
     by_name: dict[str, dict[str, float]] = {}
     for given in grid:
         if "=" in given:
-            new = {given: settle(resolve.parse_weights(given, given), user_functions)}
+            new = {given: settle(resolve.parse_weights(given, given))}
         else:
             path = resolve.find_file(given)
-            new = read_grid_file(path).weightings(user_functions, settle)
+            new = read_grid_file(path).weightings(settle)
             if not new:
                 raise UserError("holds no weighting.", HOW, location=str(path))
         for name in by_name.keys() & new.keys():

@@ -18,8 +18,8 @@ from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import encode_answer, prompts, settled
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
-from agentlite.stages.pairs.earlier_candidates import find_stored
 from agentlite.stages.pairs.scored import scored, settle_conditions
+from agentlite.stages.pairs.stored import find_stored
 from agentlite.stages.training import refuse_longer, train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import adapter_shape, longer_rows, setting_of

@@ -32,6 +32,7 @@ def run_stage(
     work: Callable[[StageFolder], tuple[Files, Figures]],
     next_command: str | Callable[[Figures], str],
     before_work: Callable[[], None] = lambda: None,
+    is_open: Callable[[Figures], bool] = lambda _: False,
     keep: Sequence[str] = (),
     forget: Sequence[str] = (),
     token_budget: int | None = None,
@@ -40,7 +41,8 @@ def run_stage(
 
     `dry_run`: the reading half of the work, and what it found. `work` fills the folder, and returns
     the files it wrote with the figures. `next_command`: "" for none, or made from the figures.
-    `before_work` refuses what needs a library, before the folder is opened. `keep`: patterns of
+    `before_work` refuses what needs a library, before the folder is opened. `is_open`: whether the
+    figures of a finished stage say that something is left to do after all. `keep`: patterns of
     files for which a folder is kept after a mistake of the user; without one, the corrected command
     starts over and needs no --force. `forget`: files that nothing needs once the stage is finished.
     """
@@ -56,6 +58,9 @@ def run_stage(
         run_folder.open_stage(target.folder, plan, force=target.force) as stage,
         server_usage.counted(stage.folder, token_budget) as usage,
     ):
+        if stage.status == "done" and is_open(stage.done.figures):
+            stage.reopen()
+            stage.outcome = "done"
         if stage.status != "done":
             with _given_up_early(stage, keep):
                 files, found = work(stage)

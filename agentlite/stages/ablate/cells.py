@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -217,10 +218,11 @@ def _weightings(ablation: Ablation, grid: GridFile) -> dict[str, dict[str, float
     base = resolve.resolve(ablation.weighted, ablation.given()).settings
     stored = setting_of(ablation.settings.candidates, "rewards", ablation.target.run) or ()
     functions = {text.rpartition(":")[2] for text in (*base.rewards, *stored)}
-    usual = settle_weights(base.weights, functions)
+    settle = partial(settle_weights, user_functions=functions)
+    usual = settle(base.weights)
     return {
         name: {key: weight for key, weight in weights.items() if weight != usual[key]}
-        for name, weights in grid.weightings(functions).items()
+        for name, weights in grid.weightings(settle).items()
     }
 
 

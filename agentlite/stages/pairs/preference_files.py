@@ -2,6 +2,7 @@
 
 import shlex
 from collections import Counter
+from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -30,14 +31,16 @@ from agentlite.rendering import (
 )
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import write_pairs
+from agentlite.stages.frame import Figures, Files, run_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage, setting_of
-from agentlite.workspace.model_source import Source, find_model, load_template
-from agentlite.workspace.run_folder import Plan, Result, RunTarget
+from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace.run_folder import Plan, Result, RunTarget, StageFolder
 
 PREFERRED = "preferred"  # stands for a model's name: nobody knows which one answered
 SETTINGS = ("preferences", "model", "max_length", "max_rejects")
+OUTPUTS = ("records.jsonl", "pairs.jsonl", "rejects.jsonl")
 HELD_OUT_SPLITS = ("dev", "test")
 LEAK = "F331"
 
@@ -63,11 +66,23 @@ class RecordedPairs(NamedTuple):
     records: dict[str, Record]
     pairs: list[PreferencePair]
     rejects: list[Reject]
-    left_out: int = 0
+    left_out: int
+
+    @property
+    def figures(self) -> dict[str, object]:
+        codes = Counter(reject.code for reject in self.rejects)
+        return {
+            "read": self.read,
+            "rejected": len(self.rejects),
+            **({"rejected_by_code": dict(codes.most_common())} if codes else {}),
+            **({"left_out": {LEAK: self.left_out}} if self.left_out else {}),
+            "steps": len({pair.step for pair in self.pairs}),
+            "pairs": len(self.pairs),
+        }
 
 
 def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
-    """Reads, renders and checks every row. Raises UserError 2, 3, 4 or 5."""
+    """Every row is read, rendered and checked."""
     if settings.candidates or settings.grid:
         raise UserError(
             "there is nothing to rank: the file says which answer is better.",
@@ -75,53 +90,47 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
             location="--preferences",
         )
     source = find_model(settings.model, target.run, target.begun)
-    protocol = setting_of(settings.model, "protocol", target.run)
-    mixture = _mixture(str(protocol or ""), source)
+    template = load_template(source.base)
+    protocol = str(setting_of(settings.model, "protocol", target.run) or "")
+    mixture = settled(protocol, template) if protocol else choose("auto", template)
     files = [file for name in settings.preferences for file in files_of(name)]
     held_out = _held_out(settings.data, target.run)
+    own = resolve.plain_settings(settings)
+    inputs = {name: file_digest(Path(name)) for name in files} | held_out.digests
     plan = Plan(
         "pairs",
-        {key: resolve.plain_settings(settings)[key] for key in SETTINGS}
-        | {"protocol": mixture.name},
-        {name: file_digest(Path(name)) for name in files}
-        | held_out.digests
-        | {"model": source.digest},
+        {**{key: own[key] for key in SETTINGS}, "protocol": mixture.name},
+        {**inputs, "model": source.digest},
         run_folder.versions(),
     )
-    if target.dry_run:
-        status = "new" if target.force else run_folder.compare(target.folder, plan)
-        found = _without_leaks(
-            _read(settings, files, mixture, load_template(source.base)), held_out
-        )
-        return Result(
-            "pairs", "dry run", str(target.folder), {"folder": status, **_figures(found)}, [], 0.0
-        )
-    with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
-        if stage.status != "done":
-            try:
-                with console.waiting("pairs: reading the preferences"):
-                    found = _without_leaks(
-                        _read(settings, files, mixture, load_template(source.base)), held_out
-                    )
-                rejects = stage.folder / "rejects.jsonl"
-                write_rows(rejects, map(reject_row, found.rejects))
-                _refuse_rejects(settings, found, rejects)
-                if found.left_out:
-                    console.notice(
-                        f"pairs: {found.left_out} pairs give away a dev or test record of "
-                        f"{settings.data} ({LEAK}) and are left out"
-                    )
-                write_rows(stage.folder / "records.jsonl", map(to_row, found.records.values()))
-                write_pairs(stage.folder / "pairs.jsonl", found.pairs)
-                models = lineage(settings.model, target.run)
-                stage.finish(
-                    ["records.jsonl", "pairs.jsonl", "rejects.jsonl"],
-                    {**_figures(found), "lineage": models},
-                )
-            except UserError:
-                stage.fail()
-                raise
-        return stage.result(target.next(f"agentlite dpo --data {shlex.quote(target.out)}"))
+
+    def read() -> RecordedPairs:
+        with console.waiting("pairs: reading the preferences"):
+            return _read(files, held_out, mixture, template, settings.max_length)
+
+    def work(stage: StageFolder) -> tuple[Files, Figures]:
+        recorded, rejects = read(), stage.folder / "rejects.jsonl"
+        write_rows(rejects, map(reject_row, recorded.rejects))
+        for line in report(recorded.rejects, str(rejects), repairs=False):
+            console.notice(line)
+        _refuse_rejects(settings, recorded, rejects)
+        if recorded.left_out:
+            console.notice(
+                f"pairs: {recorded.left_out} pairs give away a dev or test record of "
+                f"{settings.data} ({LEAK}) and are left out"
+            )
+        write_rows(stage.folder / "records.jsonl", map(to_row, recorded.records.values()))
+        write_pairs(stage.folder / "pairs.jsonl", recorded.pairs)
+        models = lineage(settings.model, target.run)
+        return OUTPUTS, {**recorded.figures, "lineage": models}
+
+    return run_stage(
+        plan,
+        target,
+        dry_run=lambda: read().figures,
+        work=work,
+        next_command=f"agentlite dpo --data {shlex.quote(target.out)}",
+    )
 
 
 def _held_out(data: str, run: Path) -> HeldOutRecords:
@@ -140,55 +149,50 @@ def _held_out(data: str, run: Path) -> HeldOutRecords:
     )
 
 
-def _without_leaks(found: RecordedPairs, held_out: HeldOutRecords) -> RecordedPairs:
-    """The pairs without those whose record asks or calls what a held-out one does, as `prep
-    --holdout` compares them.
-    """
-    records = list(found.records.values())
-    compared = [mask(record)[0] if held_out.masked else record for record in records]
-    leaking = {
-        records[index].id for index in leaks([traits(one) for one in compared], held_out.traits)
-    }
-    pairs = [pair for pair in found.pairs if pair.record_id not in leaking]
-    return found._replace(
-        records={key: record for key, record in found.records.items() if key not in leaking},
-        pairs=pairs,
-        left_out=len(found.pairs) - len(pairs),
-    )
-
-
-def _mixture(protocol: str, source: Source) -> Mixture:
-    template = load_template(source.base)
-    return settled(protocol, template) if protocol else choose("auto", template)
-
-
 def _read(
-    settings: PairsSettings, files: list[str], mixture: Mixture, template: Template
+    files: Iterable[str],
+    held_out: HeldOutRecords,
+    mixture: Mixture,
+    template: Template,
+    max_length: int,
 ) -> RecordedPairs:
-    found = RecordedPairs(0, {}, [], [])
-    read, seen = 0, set()
-    for file in files:
-        for raw in read_raw(file, BytesIO()):
-            read += 1
-            try:
-                if raw.error:
-                    raise raw.error
-                if not isinstance(raw.value, dict):
-                    raise RowError("E201", "is not an object")
-                for preference in read_preferences(raw.value, Path(file).name):
-                    pair = _pair(preference, mixture, template, settings.max_length)
-                    key = (*pair.step, pair.rejected.text)
-                    if key not in seen:
-                        seen.add(key)
-                        found.pairs.append(pair)
-                        found.records[pair.record_id] = preference.record
-            except RowError as error:
-                content = raw.content.removesuffix(b"\n")
-                hint = error.hint or CODES[error.code].hint
-                found.rejects.append(
-                    Reject(raw.location, content, error.code, error.reason, 0, hint, error.at)
-                )
-    return found._replace(read=read)
+    """Without the pairs whose record asks or calls what a held-out one does, as `prep --holdout`
+    compares them.
+    """
+    records: dict[str, Record] = {}
+    pairs: dict[tuple[str, int, str], PreferencePair] = {}
+    rejects = []
+    read = 0
+    for file, raw in ((file, raw) for file in files for raw in read_raw(file, BytesIO())):
+        read += 1
+        try:
+            if raw.error:
+                raise raw.error
+            if not isinstance(raw.value, dict):
+                raise RowError("E201", "is not an object")
+            for preference in read_preferences(raw.value, Path(file).name):
+                pair = _pair(preference, mixture, template, max_length)
+                key = (*pair.step, pair.rejected.text)
+                if key not in pairs:
+                    pairs[key] = pair
+                    records[pair.record_id] = preference.record
+        except RowError as error:
+            content = raw.content.removesuffix(b"\n")
+            hint = error.hint or CODES[error.code].hint
+            rejects.append(
+                Reject(raw.location, content, error.code, error.reason, 0, hint, error.at)
+            )
+    asked = [mask(record)[0] if held_out.masked else record for record in records.values()]
+    ids = list(records)
+    leaking = {ids[index] for index in leaks(list(map(traits, asked)), held_out.traits)}
+    left = [pair for pair in pairs.values() if pair.record_id not in leaking]
+    return RecordedPairs(
+        read,
+        {key: record for key, record in records.items() if key not in leaking},
+        left,
+        rejects,
+        len(pairs) - len(left),
+    )
 
 
 def _pair(
@@ -222,35 +226,21 @@ def _pair(
     )
 
 
-def _figures(found: RecordedPairs) -> dict[str, object]:
-    codes = Counter(reject.code for reject in found.rejects)
-    return {
-        "read": found.read,
-        "rejected": len(found.rejects),
-        **({"rejected_by_code": dict(codes.most_common())} if codes else {}),
-        **({"left_out": {LEAK: found.left_out}} if found.left_out else {}),
-        "steps": len({pair.step for pair in found.pairs}),
-        "pairs": len(found.pairs),
-    }
-
-
-def _refuse_rejects(settings: PairsSettings, found: RecordedPairs, file: Path) -> None:
-    """Shows the rejects of each kind; raises UserError 4 where there are too many, or no pair
-    is left.
-    """
-    for line in report(found.rejects, str(file), repairs=False):
-        console.notice(line)
-    if len(found.rejects) > max(1, settings.max_rejects * found.read) or not found.pairs:
-        allowed = min(1.0, len(found.rejects) / max(1, found.read) + 0.005)
-        left_out = f", {found.left_out} pairs left out ({LEAK})" if found.left_out else ""
-        raise UserError(
-            f"{len(found.rejects)} of {found.read} rows rejected{left_out}, "
-            f"{len(found.pairs)} pairs left.",
-            f"Correct the rows, or allow more: --max-rejects {allowed:.2f}."
-            if found.pairs
-            else "Ask what no dev or test record asks, or name another prep: --data."
-            if found.left_out
-            else "Correct the rows.",
-            location=str(file),
-            exit_code=REJECTS,
-        )
+def _refuse_rejects(settings: PairsSettings, recorded: RecordedPairs, file: Path) -> None:
+    """Raises UserError 4 where there are too many rejects, or no pair is left."""
+    count, left, left_out = len(recorded.rejects), len(recorded.pairs), recorded.left_out
+    if count <= max(1, settings.max_rejects * recorded.read) and left:
+        return
+    allowed = min(1.0, count / max(1, recorded.read) + 0.005)
+    fix = "Correct the rows."
+    if left:
+        fix = f"Correct the rows, or allow more: --max-rejects {allowed:.2f}."
+    elif left_out:
+        fix = "Ask what no dev or test record asks, or name another prep: --data."
+    leaking = f", {left_out} pairs left out ({LEAK})" if left_out else ""
+    raise UserError(
+        f"{count} of {recorded.read} rows rejected{leaking}, {left} pairs left.",
+        fix,
+        location=str(file),
+        exit_code=REJECTS,
+    )

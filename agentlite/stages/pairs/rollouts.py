@@ -1,28 +1,13 @@
 """Rollouts of a task -> a pair: the turn at which the best one and the worst one part."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
-from agentlite.config import resolve
 from agentlite.config.settings import PairsSettings
-from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import (
-    Candidate,
-    CandidateKey,
-    PreferencePair,
-    Record,
-    Score,
-    Side,
-    to_row,
-)
-from agentlite.core.row_files import write_json, write_rows
+from agentlite.core.records import Candidate, PreferencePair, Record, Score, Side
 from agentlite.data.formats import to_record
 from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.tasks import TASKS, TaskRow, read_task_rows
@@ -35,108 +20,109 @@ from agentlite.environments.trajectories import (
 )
 from agentlite.rendering import Protocol, encode_answer, prompt_at, render, settled
 from agentlite.rendering.template import Template
-from agentlite.scoring.grid_file import read_weightings
-from agentlite.scoring.preference_pairs import build_pairs, group, write_pairs
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
-from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
-from agentlite.scoring.weight_sweep import compare_weightings, report_components, sentences
 from agentlite.stages.acting import acted_by, written_for
-from agentlite.stages.pairs.next_command import ROLLOUTS, with_next
-from agentlite.stages.pairs.rank import RULE, pair_rule
-from agentlite.stages.pairs.score import rescore_hint, score_candidates
+from agentlite.stages.frame import Figures
+from agentlite.stages.pairs.score import (
+    CandidateSource,
+    ScoredCandidates,
+    ranking_plan,
+    score_candidates,
+)
+from agentlite.stages.pairs.stored import rescore_hint
 from agentlite.workspace import run_folder
-from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_model, is_served, load_template
-from agentlite.workspace.run_folder import Plan, Result, RunTarget
+from agentlite.workspace.run_folder import RunTarget, StageFolder
 
 UNUSABLE = (*LOST, "unwritten")
 # why the best and the worst rollout of a task make no pair
-SAME_TURNS, OTHER_PROMPTS, UNREADABLE = "same turns", "other results", "not written"
+SAME_TURNS, OTHER_PROMPTS = "same turns", "other results"
+TAKEN_OVER = ("model", "protocol", "split")
 
 
-class StoredRollouts(NamedTuple):
-    """The rollouts of a stage as candidates, one step per task; and what gives their scores."""
-
-    folder: Path
-    plan: Plan
-    by_key: dict[tuple[str, int], Trajectory]
-    candidates: list[Candidate]
-    scorer: RolloutScorer
-
-    @property
-    def names(self) -> list[str]:
-        """The scores that weigh 1: those of the environment, and those of the user's functions."""
-        first = next(iter(self.by_key.values()))
-        return [*first.scores, *first.rewards]
-
-    def settle(self, changed: Mapping[str, float], _: object = ()) -> dict[str, float]:
-        """Raises UserError 2."""
-        return self.scorer.weights(self.names, changed)
-
-    def scores(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
-        for candidate in candidates:
-            components, feedback, error = self.scorer(
-                self.by_key[candidate.record_id, candidate.sample]
-            )
-            yield Score(*candidate.key, components, feedback, error)
-
-
-class PartedPair(NamedTuple):
-    """The dialog up to the turn at which two rollouts part, which is the chosen one's."""
-
-    record: Record
-    pair: PreferencePair
-
-
-def pair_rollouts(settings: PairsSettings, target: RunTarget) -> Result:
-    """Ranks the rollouts of each task by the weighted sum of their components. Raises UserError 2,
-    3 or 4.
+class Rollouts(CandidateSource):
+    """The rollouts of a stage as candidates, one step per task: each is its turns, one after the
+    other. The scores of the environment, and what the user's functions give, weigh 1.
     """
-    folder = run_folder.find_stage(settings.candidates, target.run)
-    finished_rollout(folder)
-    with UserFunctions(
-        settings.rewards, settings.reward_seconds, settings.reward_memory
-    ) as user_functions:
-        rollouts = _read(folder, user_functions)
-        if settings.grid:
-            return _compare_grid(settings, rollouts)
-        weights = rollouts.settle(settings.weights)
-        kept = resolve.plain_settings(settings)
-        ranking = {
-            key: kept[key] for key in ("weights", "rewards", *RULE, "candidates", "max_length")
-        }
-        of_rollout = {key: rollouts.plan.settings[key] for key in ("model", "protocol", "split")}
-        files = [folder / TRAJECTORIES, folder / TASKS]
-        inputs = {path.stem: file_digest(path) for path in files if path.exists()}
-        plan = Plan(
-            "pairs",
-            {**ranking, **of_rollout},
-            {**inputs, **function_files(settings.rewards)},
-            run_folder.versions(),
+
+    what = "rollouts"
+    advice = "take other --weights, lower --margin, or run `agentlite rollout` with a larger -n"
+
+    def __init__(
+        self, settings: PairsSettings, target: RunTarget, user_functions: Mapping[str, Component]
+    ):
+        self.settings = settings
+        self.folder = run_folder.find_stage(settings.candidates, target.run)
+        finished_rollout(self.folder)
+        self.stored = run_folder.read_plan(self.folder)
+        usable = usable_rollouts(self.folder, user_functions)
+        self.by_key = {(rollout.task, rollout.sample): rollout for rollout in usable}
+        tasks = read_task_rows(self.folder)
+        self.scorer = RolloutScorer(
+            (tasks.get(rollout.task, TaskRow(rollout.task)) for rollout in usable), user_functions
         )
-        if target.dry_run:
-            status = "new" if target.force else run_folder.compare(target.folder, plan)
-            figures = {"folder": status, "rollouts": len(rollouts.candidates)}
-            return Result("pairs", "dry run", str(target.folder), figures, [], 0.0)
-        with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
-            if stage.status != "done":
-                outputs = ["records.jsonl", "scores.jsonl", "pairs.jsonl", "stats.json"]
-                stage.finish(outputs, _rank(settings, target, stage.folder, rollouts, weights))
-            return with_next(stage, target, ROLLOUTS)
+        if settings.grid:
+            return
+        self.settle(settings.weights)
+        files = [self.folder / TRAJECTORIES, self.folder / TASKS]
+        self.plan = ranking_plan(settings, self.stored, TAKEN_OVER, files)
+
+    def settle(self, changed: Mapping[str, float]) -> dict[str, float]:
+        first = next(iter(self.by_key.values()))
+        return self.scorer.weights([*first.scores, *first.rewards], changed)
+
+    def dry_run(self) -> Figures:
+        return {"rollouts": len(self.by_key)}
+
+    def scored(self, stage: StageFolder | None) -> ScoredCandidates:
+        settings, plan = self.settings, self.stored
+        protocol, model = str(plan.settings["protocol"]), str(plan.settings["model"])
+        candidates = []
+        for (task, sample), rollout in self.by_key.items():
+            text = "\n".join(turn.text for turn in rollout.turns)
+            new_tokens = sum(turn.new_tokens for turn in rollout.turns)
+            candidates.append(Candidate(task, 0, protocol, model, sample, text, "turn", new_tokens))
+        folder = stage.folder if stage else None
+        hint = rescore_hint(settings.candidates)
+        tally = Tally(settings.max_failures, folder or self.folder, hint, self.what)
+        scores = score_candidates(folder, candidates, self._scores, tally)
+        figures = {
+            "failed_rewards": tally.failed,
+            "lineage": acted_by(model, self.folder.parent),
+        }
+        scored = ScoredCandidates(candidates, scores, self.settle, {}, figures)
+        if not stage:
+            return scored
+        # the dialogs of the gold, or of servers, are written in the template of another model
+        behind_servers = is_served(plan.inputs.get("model", ""))
+        name = written_for(model, behind_servers=behind_servers)
+        template = load_template(find_model(name, self.folder.parent, self.folder).base)
+        [[_, only]] = settled(protocol, template).protocols.items()
+
+        def part(pair: PreferencePair) -> tuple[Record, PreferencePair]:
+            best, worst = (
+                self.by_key[pair.record_id, side.sample] for side in (pair.chosen, pair.rejected)
+            )
+            return _part(pair, best, worst, only, template, settings.max_length)
+
+        return scored._replace(part=part)
+
+    def _scores(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
+        for candidate in candidates:
+            rollout = self.by_key[candidate.record_id, candidate.sample]
+            yield Score(*candidate.key, *self.scorer(rollout))
 
 
-def _read(folder: Path, user_functions: Mapping[str, Component]) -> StoredRollouts:
-    """Rollouts whose dialog is not whole are left out. With functions of the user's, what others
-    gave before does not count. Raises UserError 2 where no rollout with a score is left.
+def usable_rollouts(folder: Path, user_functions: Collection[str]) -> list[Trajectory]:
+    """Those whose dialog is whole. With functions of the user's, what others gave before does not
+    count. Raises UserError 2 where none has a score.
     """
-    plan = run_folder.read_plan(folder)
-    protocol, model = str(plan.settings["protocol"]), str(plan.settings["model"])
     usable = [
-        replace(one, rewards={}, reward_problem="") if user_functions else one
-        for one in read_trajectories(folder / TRAJECTORIES)
-        if (one.scores or one.rewards or user_functions) and one.turns
-        if one.ended not in UNUSABLE
+        replace(rollout, rewards={}, reward_problem="") if user_functions else rollout
+        for rollout in read_trajectories(folder / TRAJECTORIES)
+        if (rollout.scores or rollout.rewards or user_functions) and rollout.turns
+        if rollout.ended not in UNUSABLE
     ]
     if not usable:
         raise UserError(
@@ -145,89 +131,20 @@ def _read(folder: Path, user_functions: Mapping[str, Component]) -> StoredRollou
             "add --rewards file.py:function.",
             location=str(folder / TRAJECTORIES),
         )
-    candidates = []
-    for one in usable:
-        text = "\n".join(turn.text for turn in one.turns)
-        new = sum(turn.new_tokens for turn in one.turns)
-        candidates.append(Candidate(one.task, 0, protocol, model, one.sample, text, "turn", new))
-    tasks = read_task_rows(folder)
-    scorer = RolloutScorer(
-        (tasks.get(one.task, TaskRow(one.task)) for one in usable), user_functions
-    )
-    by_key = {(one.task, one.sample): one for one in usable}
-    return StoredRollouts(folder, plan, by_key, candidates, scorer)
+    return usable
 
 
-def _rank(
-    settings: PairsSettings,
-    target: RunTarget,
-    folder: Path,
-    rollouts: StoredRollouts,
-    weights: Mapping[str, float],
-) -> dict[str, Any]:
-    """Writes the files. Returns the key figures."""
-    tally = Tally(settings.max_failures, folder, rescore_hint(settings.candidates), "rollouts")
-    scores = score_candidates(folder, rollouts.candidates, rollouts.scores, tally)
-    groups = group(rollouts.candidates, scores)
-    pairing = build_pairs(groups, weights, pair_rule(settings))
-    template = _template(rollouts)
-    protocol = settled(str(rollouts.plan.settings["protocol"]), template)
-    part = partial(_parted, template=template, max_length=settings.max_length)
-    parted, reasons = [], Counter({name: n for name, n in pairing.reasons.items() if n})
-    for pair in pairing.pairs:
-        best, worst = (
-            rollouts.by_key[pair.record_id, side.sample] for side in (pair.chosen, pair.rejected)
-        )
-        try:
-            [[_, only]] = protocol.protocols.items()
-            parted.append(part(pair, best, worst, protocol=only))
-        except RowError as error:
-            reasons[error.reason if error.code == "E219" else f"{UNREADABLE} ({error.code})"] += 1
-    report = report_components(groups, weights, {})
-    write_rows(
-        folder / "records.jsonl",
-        map(to_row, {one.record.id: one.record for one in parted}.values()),
-    )
-    write_pairs(folder / "pairs.jsonl", [one.pair for one in parted])
-    write_json(
-        folder / "stats.json",
-        {"weights": weights, "no_pair": dict(reasons), "components": report},
-    )
-    for sentence in sentences(report):
-        console.notice(f"pairs: {sentence}")
-    margins = [one.pair.margin for one in parted]
-    return {
-        "tasks": len(groups),
-        "rollouts": len(rollouts.candidates),
-        "steps": len(groups),
-        "pairs": len(parted),
-        "no_pair": dict(reasons),
-        "mean_margin": round(sum(margins) / len(margins), 4) if margins else 0.0,
-        "failed_rewards": tally.failed,
-        "lineage": acted_by(str(rollouts.plan.settings["model"]), rollouts.folder.parent),
-    }
-
-
-def _template(rollouts: StoredRollouts) -> Template:
-    """That of the model, or that in which the dialogs of the gold, or of servers, were written."""
-    plan, folder = rollouts.plan, rollouts.folder
-    behind_servers = is_served(plan.inputs.get("model", ""))
-    name = written_for(str(plan.settings["model"]), behind_servers=behind_servers)
-    return load_template(find_model(name, folder.parent, folder).base)
-
-
-def _parted(
+def _part(
     pair: PreferencePair,
     best: Trajectory,
     worst: Trajectory,
-    *,
     protocol: Protocol,
     template: Template,
     max_length: int,
-) -> PartedPair:
-    """What the model said at the first turn that differs, the totals being those of the whole
-    rollouts. Raises RowError: E219 where no turn differs or the dialogs before it do, E217 for a
-    pair that is too long, and those of rendering.
+) -> tuple[Record, PreferencePair]:
+    """The dialog up to the first turn that differs, which is the chosen one's, and what the model
+    said there, the totals being those of the whole rollouts. Raises RowError: E219 where no turn
+    differs or the dialogs before it do, E217 for a pair that is too long, and those of rendering.
     """
     both = zip(best.turns, worst.turns, strict=False)
     turns = next(
@@ -256,27 +173,4 @@ def _parted(
         Side(turn.text, turn.ended, side.model, side.sample, side.total)
         for turn, side in ((chosen, pair.chosen), (rejected, pair.rejected))
     ]
-    return PartedPair(record, PreferencePair(record.id, place, protocol.name, *ends))
-
-
-def _compare_grid(settings: PairsSettings, rollouts: StoredRollouts) -> Result:
-    """Many weightings side by side; nothing is written."""
-    weightings = read_weightings(settings.grid, set(), rollouts.settle)
-    tally = Tally(
-        settings.max_failures, rollouts.folder, rescore_hint(settings.candidates), "rollouts"
-    )
-    scores: dict[CandidateKey, Score] = {}
-    for score in rollouts.scores(rollouts.candidates):
-        scores[score.key] = score
-        tally.count(score.error)
-        tally.refuse(len(rollouts.candidates))
-    groups = group(rollouts.candidates, scores)
-    rows = compare_weightings(groups, weightings, pair_rule(settings))
-    report = report_components(groups, next(iter(weightings.values())), {})
-    figures = {
-        "weightings": msgspec.to_builtins(rows),
-        "components": msgspec.to_builtins(report),
-        "sentences": sentences(report),
-        "failed_rewards": tally.failed,
-    }
-    return Result("pairs", "compared", str(rollouts.folder), figures, [], 0.0)
+    return record, PreferencePair(record.id, place, protocol.name, *ends)

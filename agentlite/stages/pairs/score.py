@@ -1,121 +1,123 @@
-"""Candidates -> their scores, appended to scores.jsonl; or the scores of an earlier stage."""
+"""Where candidates come from, and their scores, appended to scores.jsonl as they come."""
 
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from agentlite.config import resolve
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
-from agentlite.core.records import (
-    Candidate,
-    CandidateKey,
-    Record,
-    Score,
-    Step,
-    from_row,
-)
-from agentlite.core.row_files import Appender, read_rows, write_rows
+from agentlite.core.records import Candidate, CandidateKey, PreferencePair, Record, Score, Step
+from agentlite.core.row_files import Appender, write_rows
 from agentlite.scoring.preference_pairs import read_scores
-from agentlite.scoring.rewards import COMPONENTS, PENALTIES, have_gold
-from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
-from agentlite.scoring.rewards.user_functions import UserFunctions
-from agentlite.stages.pairs.earlier_candidates import Stored
-from agentlite.workspace.lineage import model_of_prep
-from agentlite.workspace.model_source import Source, find_model, is_served
+from agentlite.scoring.rewards import have_gold
+from agentlite.scoring.rewards.scorer import Scorer, Tally
+from agentlite.scoring.rewards.user_functions import function_files
+from agentlite.stages.frame import Figures, Files
+from agentlite.workspace import run_folder
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.run_folder import Plan, StageFolder
+
+SCORES = "scores.jsonl"
+RULE = ("margin", "balance", "gold")  # the rule by which pairs are made
+# they change how candidates are scored and paired, not the candidates
+RANKING = ("weights", "rewards", *RULE)
 
 
 class ScoredCandidates(NamedTuple):
-    """Candidates, their scores, and for each step whether a call is expected."""
+    """What pairs are chosen from. `settle`: changed weights -> every weight; `expected`: for each
+    step whether a call is expected, where that is known; `figures`: what else done.json says;
+    `part`: of rollouts, a pair of whole dialogs -> its record and the pair of turns in it, or a
+    RowError.
+    """
 
     candidates: Sequence[Candidate]
-    scores: dict[CandidateKey, Score]
-    expected: dict[Step, bool]
+    scores: Mapping[CandidateKey, Score]
+    settle: Callable[[Mapping[str, float]], dict[str, float]]
+    expected: Mapping[Step, bool]
+    figures: Figures
+    part: Callable[[PreferencePair], tuple[Record, PreferencePair]] | None = None
 
-    @property
-    def user_components(self) -> set[str]:
-        names = {name for score in self.scores.values() for name in score.components}
-        return names - {*COMPONENTS, *PENALTIES}
+
+class CandidateSource:
+    """Gives candidates with their scores: a model that is sampled, or an earlier stage. `folder`:
+    where they lie; `what` they are; `advice`: what helps where no pair was made; `keep`: see
+    run_stage.
+    """
+
+    plan: Plan
+    folder: Path
+    what = "candidates"
+    advice = "take other --weights, lower --margin, add --gold, or sample more answers first"
+    keep: Sequence[str] = ()
+
+    def before_work(self) -> None:
+        """Refuses what needs a library that is missing."""
+
+    def is_open(self, figures: Figures) -> bool:
+        """Whether a finished stage still lacks something that is to be asked again."""
+        return False
+
+    def dry_run(self) -> Figures:
+        raise NotImplementedError
+
+    def scored(self, stage: StageFolder | None) -> ScoredCandidates:
+        """Fills the stage but for its pairs; without one, nothing is written."""
+        raise NotImplementedError
+
+    def outputs(self, folder: Path) -> Files:
+        names = ("records.jsonl", "candidates.jsonl", SCORES, "pairs.jsonl", "stats.json")
+        return [name for name in names if (folder / name).exists()]
+
+
+def ranking_plan(
+    settings: PairsSettings, stored: Plan, taken_over: Iterable[str], files: Iterable[Path]
+) -> Plan:
+    """Of pairs from the candidates in `files`: how they are ranked, and what of the stage that gave
+    them is `taken_over`.
+    """
+    own = resolve.plain_settings(settings)
+    kept = {key: own[key] for key in (*RANKING, "candidates", "max_length")}
+    kept |= {key: stored.settings[key] for key in taken_over}
+    inputs = {path.stem: file_digest(path) for path in files if path.exists()}
+    inputs |= function_files(settings.rewards)
+    return Plan("pairs", kept, inputs, run_folder.versions())
 
 
 def score_candidates(
-    folder: Path,
+    folder: Path | None,
     candidates: Sequence[Candidate],
     scorer: Scorer | Callable[[Iterable[Candidate]], Iterator[Score]],
     tally: Tally,
 ) -> dict[CandidateKey, Score]:
-    """Appends the scores that are missing; scores with an error are made again. Raises
-    UserError 4.
+    """All scores: those in the folder, and the missing ones, which are appended to them. Scores
+    with an error are made again. Without a folder all are made, and none is written. Raises
+    UserError 4 where too many fail.
     """
-    path = folder / "scores.jsonl"
-    if path.exists():
-        with Appender(path):  # cuts a torn line
-            pass
-        write_rows(
-            path, [msgspec.structs.asdict(score) for score in read_scores(path) if not score.error]
-        )
-    with Appender(path) as file:
-        known = {score.key: score for score in read_scores(path)}
+    known: dict[CandidateKey, Score] = {}
+    with ExitStack() as opened:
+        file = None
+        if folder:
+            path = folder / SCORES
+            if path.exists():
+                with Appender(path):  # cuts a torn line
+                    pass
+                known = {score.key: score for score in read_scores(path) if not score.error}
+                write_rows(path, map(msgspec.structs.asdict, known.values()))
+            file = opened.enter_context(Appender(path))
         left = [candidate for candidate in candidates if candidate.key not in known]
-        with console.progress("pairs: scoring", len(candidates)) as advance:
-            for score in scorer(left):
-                known[score.key] = score
+        advance = opened.enter_context(console.progress("pairs: scoring", len(candidates)))
+        for score in scorer(left):
+            known[score.key] = score
+            if file:
                 file.append(msgspec.structs.asdict(score))
-                tally.count(score.error)
-                tally.refuse(len(candidates))
-                advance(len(known))
-    return known
-
-
-def stored_scores(
-    settings: PairsSettings, stored: Stored, folder: Path | None, tally: Tally
-) -> ScoredCandidates:
-    """The stored scores; new ones, written to `folder` if there is one, where user functions are
-    asked for.
-    """
-    records = [from_row(row) for row in read_rows(stored.folder / "records.jsonl")]
-    if not settings.rewards and stored.scores:
-        return ScoredCandidates(stored.candidates, stored.scores, expected_calls(records))
-    base = template_source(stored).base
-    with UserFunctions(
-        settings.rewards, settings.reward_seconds, settings.reward_memory
-    ) as user_functions:
-        scorer = Scorer(
-            {record.id: record for record in records},
-            reading(stored.plan.settings["protocol"], base),
-            user_functions,
-        )
-        if folder is not None:
-            return ScoredCandidates(
-                stored.candidates,
-                score_candidates(folder, stored.candidates, scorer, tally),
-                expected_calls(records),
-            )
-        scores: dict[CandidateKey, Score] = {}
-        for score in scorer(stored.candidates):
-            scores[score.key] = score
             tally.count(score.error)
-            tally.refuse(len(stored.candidates))
-    return ScoredCandidates(stored.candidates, scores, expected_calls(records))
-
-
-def template_source(stored: Stored) -> Source:
-    """The model that gave the candidates; behind a server, that of the prep, whose template they
-    are written in.
-    """
-    run, model = stored.folder.parent, str(stored.plan.settings["model"])
-    if is_served(stored.plan.inputs.get("model", "")):
-        return model_of_prep(str(stored.plan.settings["data"]), run)
-    return find_model(model, run, stored.folder)
-
-
-def rescore_hint(name: str) -> str:
-    return (
-        f"Every candidate is kept. Fix the function; `agentlite pairs --from {shlex.quote(name)} "
-        "--out NAME` scores them again."
-    )
+            tally.refuse(len(candidates))
+            advance(len(known))
+    return known
 
 
 def expected_calls(records: Iterable[Record]) -> dict[Step, bool]:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from agentlite.core.conditions import Condition
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import GOLD, Candidate
-from agentlite.scoring.rewards import COMPONENTS, PENALTIES, WEIGHTS, settle_weights, total
-from agentlite.stages.pairs.earlier_candidates import Stored
+from agentlite.scoring.rewards import WEIGHTS, settle_weights, total
+from agentlite.stages.pairs.stored import Stored
 
 REWARD = "reward"  # the weighted total, beside the components that a condition can name
 RIGHT = Condition("exact", ">=", 1.0)  # where the user has no condition
@@ -29,7 +29,7 @@ def scored(stored: Stored) -> list[Scored]:
     """Those of the model that have a score."""
     names = {name for score in stored.scores.values() for name in score.components}
     weights = settle_weights(
-        dict(stored.plan.settings.get("weights") or {}), names - {*COMPONENTS, *PENALTIES}
+        dict(stored.plan.settings.get("weights") or {}), stored.user_components
     )
     counted = {name: weight for name, weight in weights.items() if name in names}
     found = []

@@ -16,9 +16,8 @@ from agentlite.data.formats import RawLine
 from agentlite.rendering import Protocol
 from agentlite.scoring.read_turn import read_turn
 from agentlite.scoring.rewards.scorer import reading
-from agentlite.stages.pairs.earlier_candidates import SAMPLED_BY, candidates_file, find_stored
-from agentlite.stages.pairs.score import template_source
 from agentlite.stages.pairs.scored import REWARD, Scored, scored, settle_conditions
+from agentlite.stages.pairs.stored import SAMPLED_BY, candidates_file, find_stored
 from agentlite.workspace import run_folder
 
 
@@ -59,7 +58,7 @@ def chosen_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
     conditions = settle_conditions(keep.conditions, candidates, folder, "--keep")
     met = [one for one in candidates if one.meets(conditions)]
     records = {record.id: record for record in map(from_row, read_rows(folder / "records.jsonl"))}
-    protocols = reading(str(stored.plan.settings["protocol"]), template_source(stored).base)
+    protocols = reading(str(stored.plan.settings["protocol"]), stored.written_for.base)
     usable = [
         (one, record) for one in met if (record := _record(one, records, protocols)) is not None
     ]

@@ -23,7 +23,7 @@ from agentlite.data.rejects import Reject, places, report
 from agentlite.data.worker_pool import RAY
 from agentlite.environments.making.dialog import DIALOGS
 from agentlite.environments.trajectories import finished_rollout, is_rollout
-from agentlite.stages.pairs.earlier_candidates import candidates_file
+from agentlite.stages.pairs.stored import candidates_file
 from agentlite.stages.prep.candidates import samples_candidates
 from agentlite.stages.tool_retrieval import check_packages
 from agentlite.workspace import run_folder

@@ -18,7 +18,7 @@ from agentlite.engine import act
 from agentlite.environments.rollout import RolloutAnswer
 from agentlite.environments.trajectories import EndedBy
 from agentlite.stages.dpo import read_preferences
-from agentlite.stages.pairs.rollouts import _read
+from agentlite.stages.pairs.rollouts import usable_rollouts
 from agentlite.workspace.model_source import load_template
 
 pytestmark = pytest.mark.long
@@ -192,6 +192,6 @@ def stored(folder, *rows, command="rollout"):
 def test_a_rollout_whose_dialog_is_not_whole_is_left_out(tmp_path, ended):
     whole = acted("fig", [says("Done.")], {"env": 1.0})
     other = acted("fig", [says("Done.")], {"env": 0.0}, sample=1, ended=ended)
-    found = _read(stored(tmp_path / "rollout", whole, other), {})
+    found = usable_rollouts(stored(tmp_path / "rollout", whole, other), {})
     kept = ended not in ("world", "unanswered", "unwritten")
-    assert [one.sample for one in found.candidates] == [0, 1][: 1 + kept]
+    assert [one.sample for one in found] == [0, 1][: 1 + kept]

@@ -1,0 +1,209 @@
+"""The candidates and scores that an earlier pairs or grpo left, and pairs from them."""
+
+import shlex
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from agentlite.config.pipeline import STAGES, TRAINERS
+from agentlite.config.settings import PairsSettings
+from agentlite.core.errors import UserError
+from agentlite.core.records import Candidate, CandidateKey, Score, from_row
+from agentlite.core.row_files import read_rows
+from agentlite.scoring.preference_pairs import read_candidates, read_rollouts, read_scores
+from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
+from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
+from agentlite.stages.frame import Figures
+from agentlite.stages.pairs.score import (
+    SCORES,
+    CandidateSource,
+    ScoredCandidates,
+    expected_calls,
+    ranking_plan,
+    score_candidates,
+)
+from agentlite.workspace import run_folder
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.lineage import lineage, model_of_prep
+from agentlite.workspace.model_source import Source, find_model, is_served
+from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder
+
+CANDIDATES = "candidates.jsonl"
+# written when every candidate is there: from then on they can be ranked, whatever happens
+SAMPLED = "sampled.json"
+SAMPLED_BY = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
+TAKEN_OVER = ("model", "protocol", "data", "split", "max_length")
+
+
+class Stored(NamedTuple):
+    """The plan of the stage is that of the sampling."""
+
+    folder: Path
+    candidates: list[Candidate]
+    scores: dict[CandidateKey, Score]
+    plan: Plan
+
+    @property
+    def user_components(self) -> set[str]:
+        """The components of the scores that are not built in."""
+        names = {name for score in self.scores.values() for name in score.components}
+        return names - {*COMPONENTS, *PENALTIES}
+
+    @property
+    def written_for(self) -> Source:
+        """The model that gave the candidates; behind a server, that of the prep, whose template
+        they are written in.
+        """
+        run, model = self.folder.parent, str(self.plan.settings["model"])
+        if is_served(self.plan.inputs.get("model", "")):
+            return model_of_prep(str(self.plan.settings["data"]), run)
+        return find_model(model, run, self.folder)
+
+
+class StoredCandidates(CandidateSource):
+    """What an earlier stage sampled is ranked again, without a model. Scores are made only where
+    there are none, or functions of the user are asked for.
+    """
+
+    def __init__(
+        self, settings: PairsSettings, target: RunTarget, user_functions: Mapping[str, Component]
+    ):
+        self.settings, self.run, self.user_functions = settings, target.run, user_functions
+        self.stored = find_stored(settings.candidates or "pairs", target.run)
+        self.folder = self.stored.folder
+        if settings.grid:
+            return
+        settle_weights(settings.weights, {*self.stored.user_components, *user_functions})
+        if target.folder.resolve() == self.folder.resolve():
+            raise UserError(
+                "would write over the candidates' own folder.",
+                "Give another one: --out NAME.",
+                location="--out",
+            )
+        names = (CANDIDATES, SCORES, "rollouts.jsonl")
+        files = [self.folder / name for name in names]
+        self.plan = ranking_plan(settings, self.stored.plan, TAKEN_OVER, files)
+
+    def dry_run(self) -> Figures:
+        return {"candidates": len(self.stored.candidates)}
+
+    def scored(self, stage: StageFolder | None) -> ScoredCandidates:
+        stored = self.stored
+        if stage:
+            shutil.copyfile(self.folder / "records.jsonl", stage.folder / "records.jsonl")
+        records = [from_row(row) for row in read_rows(self.folder / "records.jsonl")]
+        tally = Tally(
+            self.settings.max_failures,
+            stage.folder if stage else self.folder,
+            rescore_hint(self.settings.candidates or self.folder.name),
+        )
+        if self.user_functions or not stored.scores:
+            scorer = Scorer(
+                {record.id: record for record in records},
+                reading(stored.plan.settings["protocol"], stored.written_for.base),
+                self.user_functions,
+            )
+            folder = stage.folder if stage else None
+            scores = score_candidates(folder, stored.candidates, scorer, tally)
+            stored = stored._replace(scores=scores)
+        components = stored.user_components
+        return ScoredCandidates(
+            stored.candidates,
+            stored.scores,
+            lambda changed: settle_weights(changed, components),
+            expected_calls(records),
+            {
+                "failed_rewards": tally.failed,
+                "lineage": lineage(str(stored.plan.settings["model"]), self.run),
+            },
+        )
+
+
+def rescore_hint(name: str) -> str:
+    return (
+        f"Every candidate is kept. Fix the function; `agentlite pairs --from {shlex.quote(name)} "
+        "--out NAME` scores them again."
+    )
+
+
+def is_sampled(folder: Path) -> bool:
+    """Whether every candidate is there. A folder that was being emptied has lost its plan first."""
+    return (folder / SAMPLED).exists() and run_folder.is_stage(folder)
+
+
+def find_stored(name: str, run: Path) -> Stored:
+    """Raises UserError where there are no candidates, or not the ones that were written."""
+    folder = run_folder.find_stage(name, run)
+    if is_sampled(folder) and not run_folder.is_finished(folder):
+        # sampled whole, though not scored: its candidates are as good as any
+        if changed := _changed(folder):
+            raise UserError(
+                "has changed since it was sampled.",
+                "Run pairs again with --force.",
+                location=str(folder / f"{changed[0]}.jsonl"),
+            )
+        candidates = list(read_candidates(folder / CANDIDATES))
+        return Stored(folder, candidates, {}, run_folder.read_plan(folder))
+    file, plan = candidates_file(folder), run_folder.read_plan(folder)
+    if plan.command in TRAINERS:  # candidates and their scores are in the same rows
+        rollouts = list(read_rollouts(file))
+        return Stored(
+            folder,
+            [row.candidate for row in rollouts],
+            {row.candidate.key: row.score for row in rollouts},
+            plan,
+        )
+    scores = {score.key: score for score in read_scores(folder / SCORES)}
+    return Stored(folder, list(read_candidates(file)), scores, plan)
+
+
+def candidates_file(folder: Path) -> Path:
+    """Where a finished stage has its candidates. Raises UserError 2 or 3 where there are none, or
+    not the ones that were written.
+    """
+    command = run_folder.read_plan(folder).command if run_folder.is_stage(folder) else "pairs"
+    if command not in SAMPLED_BY:
+        raise UserError(
+            f"is a stage of `agentlite {command}`, which samples nothing.",
+            f"Name a {' or a '.join(SAMPLED_BY)}.",
+            location=str(folder),
+        )
+    run_folder.finished(folder, command)
+    plan = run_folder.read_plan(folder)
+    if plan.settings.get("preferences"):
+        raise UserError(
+            "holds recorded preferences, and no candidates.",
+            "There is nothing to rank: `agentlite dpo` trains on them as they are.",
+            location=str(folder),
+        )
+    if plan.settings.get("candidates"):
+        raise UserError(
+            "holds pairs, and no candidates.",
+            f"They were ranked from {plan.settings['candidates']}: add "
+            f"--from {shlex.quote(plan.settings['candidates'])}.",
+            location=str(folder),
+        )
+    return folder / SAMPLED_BY[command]
+
+
+def set_aside_changed(folder: Path) -> None:
+    """Candidates that are not as they were sampled are sampled again."""
+    if (folder / SAMPLED).exists() and (changed := _changed(folder)):
+        (folder / SAMPLED).unlink()
+        if {"candidates", SAMPLED} & {*changed}:
+            run_folder.set_aside(folder / CANDIDATES)
+
+
+def _changed(folder: Path) -> list[str]:
+    try:
+        digests = msgspec.json.decode((folder / SAMPLED).read_bytes(), type=dict[str, str])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return [SAMPLED]
+    return [
+        name
+        for name, digest in digests.items()
+        if not (path := folder / f"{name}.jsonl").exists() or file_digest(path) != digest
+    ]
