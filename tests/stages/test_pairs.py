@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from support import processes
+from support.scripted_server import ScriptedServer
 
 import agentlite
 from agentlite.config.settings import DpoSettings
@@ -296,6 +297,42 @@ def test_prompts_may_come_from_stdin_with_their_gold(run, tiny_model):
     assert json.loads(told.stdout)["figures"]["steps"] == 3
     assert json.loads(command(*given, stdin=text).stdout)["status"] == "up to date"
     assert command(*given, stdin=text + "\n").returncode == 3
+
+
+def test_what_a_server_leaves_unanswered_is_asked_again_and_nothing_else(run):
+    """Stopped, then finished without these candidates, then made whole: as if all had come."""
+    open_again = False
+
+    def reply(body):
+        asked = body["messages"][-1]["content"]
+        refuses = "Oslo" in asked and not open_again
+        return "REFUSES" if refuses else f"{asked} Perhaps."
+
+    server = ScriptedServer(reply)
+    given = {"run": str(run), "model": "theirs", "endpoint": server.url, "num_samples": 2, **FEW}
+    try:
+        with pytest.raises(UserError, match="2 of 24 questions have no answer") as stopped:
+            agentlite.pairs(**given, out="pairs-served")
+        assert stopped.value.exit_code == 8 and len(server.bodies) == 24
+        told = agentlite.pairs(**given, out="pairs-served", unanswered="wrong")
+        assert (told.figures["candidates"], told.figures["unanswered"]) == (22, 2)
+        open_again = True
+        told = agentlite.pairs(**given, out="pairs-served")
+        assert (told.status, told.figures["candidates"], told.figures["unanswered"]) == (
+            "done",
+            24,
+            0,
+        )
+        assert len(server.bodies) == 24 + 2 + 2
+        assert agentlite.pairs(**given, out="pairs-served").status == "up to date"
+        agentlite.pairs(**given, out="pairs-at-once")
+    finally:
+        server.close()
+    for name in ("candidates.jsonl", "scores.jsonl", "pairs.jsonl"):
+        again, once = (run / out / name for out in ("pairs-served", "pairs-at-once"))
+        assert lines(again) == lines(once)
+    again, once = (run / f"{out}/candidates.jsonl" for out in ("pairs-served", "pairs-at-once"))
+    assert again.read_bytes() == once.read_bytes()
 
 
 def test_a_pair_is_rendered_as_the_training_row_is_its_end_of_turn_once(paired, tiny_model):
