@@ -163,7 +163,7 @@ def _read(
     pairs: dict[tuple[str, int, str], PreferencePair] = {}
     rejects = []
     read = 0
-    for file, raw in ((file, raw) for file in files for raw in read_raw(file, BytesIO())):
+    for file, raw in ((name, raw) for name in files for raw in read_raw(name, BytesIO())):
         read += 1
         try:
             if raw.error:
