@@ -85,16 +85,16 @@ def schema_problem(schema: Schema) -> str:
     return _compiled(schema).problem
 
 
-def is_too_deep(value: object) -> bool:
-    """Whether it has more than DEEPEST levels of objects and lists."""
-    level = [value]
-    for _ in range(DEEPEST):
+def is_too_deep(value: object, deepest: int = DEEPEST) -> bool:
+    """Whether it has more than so many levels of objects and lists."""
+    level: list[Any] = [value]
+    for _ in range(deepest):
         level = [
             inner
             for outer in level
-            if isinstance(outer, list | dict)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, list | dict)
+            if type(outer) in (dict, list)
+            for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) in (dict, list)
         ]
         if not level:
             return False

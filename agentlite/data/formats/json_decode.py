@@ -7,8 +7,8 @@ import warnings
 from typing import Any, NoReturn
 
 from agentlite.core.errors import RowError
+from agentlite.core.json_schema import DEEPEST, is_too_deep
 
-DEEPEST = 64
 LONGEST_LITERAL = 64 << 10
 CUT = "The row was cut: fetch or write it again. No repair can know what is missing."
 SPREAD = "Is the JSON spread over lines? `jq -c . FILE` writes one row per line."
@@ -45,7 +45,10 @@ def json_value(text: str) -> Any:
     except RecursionError as error:
         raise RowError("E119", f"nested deeper than {DEEPEST}") from error
     _refuse_surrogates(text, value)
-    return _not_too_deep(text, value)
+    # the row itself is one level; counting brackets is faster than the walk
+    if text.count("[") + text.count("{") > DEEPEST and is_too_deep(value, DEEPEST + 1):
+        raise RowError("E119", f"nested deeper than {DEEPEST}")
+    return value
 
 
 def literal_value(text: str) -> object:
@@ -71,13 +74,11 @@ def shortened(value: object) -> str:
     """A value as an error quotes it: its beginning, on one line; a text in quotes, others as
     JSON.
     """
-    if isinstance(value, str):
-        return repr(_beginning(value))
-    return _beginning(json.dumps(value, ensure_ascii=False, default=str))
-
-
-def _beginning(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:60]}…"
+    is_text = isinstance(value, str)
+    text = str(value) if is_text else json.dumps(value, ensure_ascii=False, default=str)
+    if len(text) > 60:
+        text = f"{text[:60]}…"
+    return repr(text) if is_text else text
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, object]:
@@ -148,23 +149,3 @@ def _refuse_surrogates(text: str, value: object) -> None:
             raise RowError("E113", f"{half} is half a surrogate pair", at=text.find(at)) from error
         except RecursionError as error:
             raise RowError("E119", f"nested deeper than {DEEPEST}") from error
-
-
-def _not_too_deep(text: str, value: Any) -> object:
-    if text.count("[") + text.count("{") <= DEEPEST:
-        return value
-    level = [value]
-    for _ in range(DEEPEST + 1):
-        level = (
-            [
-                inner
-                for outer in level
-                for inner in (outer.values() if type(outer) is dict else outer)
-                if type(inner) in (dict, list)
-            ]
-            if type(value) in (dict, list)
-            else []
-        )
-        if not level:
-            return value
-    raise RowError("E119", f"nested deeper than {DEEPEST}")

@@ -4,6 +4,7 @@ A repair changes how a text is written and nothing else: there is none where som
 would be lost, or a bracket added, as at the end of a row that was cut.
 """
 
+import contextlib
 import json
 import re
 import sys
@@ -17,14 +18,8 @@ LONGEST = 1 << 20
 # rows that a repair may read: of another encoding, invalid JSON, or with it in a text inside
 REPAIRABLE = ("E109", "E121", "E122", "E124", "E206")
 ENCODING = "encoding"
-HOLD_JSON = (
-    "tools",
-    "functions",
-    "function",
-    "arguments",
-    "parameters",
-    "answers",
-)  # keys of such texts
+# keys of texts that should be JSON
+HOLD_JSON = ("tools", "functions", "function", "arguments", "parameters", "answers")
 ARGUMENTS = ("arguments", "input")  # what stands in them is the user's
 
 # what a repair may write differently: escapes, Python's words and prefixes, brackets of tuples,
@@ -40,47 +35,69 @@ PUNCTUATION = re.compile(r"[\s\x00-\x1f\"'`“”‘’,:，：\\]+")
 
 def repair(content: bytes, methods: Sequence[str]) -> tuple[dict[str, Any], list[str]] | None:
     """The row, and the methods that changed something in it, in turn; None if none helps."""
-    used: list[str] = []
+    reader = _Reader(methods)
     try:
-        value = _value(_decoded(content, methods, used).removeprefix("\ufeff"), methods, used)
-    except (UnicodeDecodeError, RowError):
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        if ENCODING not in methods:
+            return None
+        try:
+            text = content.decode("windows-1252")
+        except UnicodeDecodeError:
+            return None
+        reader.used.append(ENCODING)
+    try:
+        value = reader.value(text.removeprefix("\ufeff"))
+    except RowError:
         return None
     if not isinstance(value, dict):
         return None
-    mended = _inside(value, methods, used)
-    return (mended, list(dict.fromkeys(used))) if used else None
+    repaired = reader.inside(value)
+    return (repaired, list(dict.fromkeys(reader.used))) if reader.used else None
 
 
-def _decoded(content: bytes, methods: Sequence[str], used: list[str]) -> str:
-    """Raises UnicodeDecodeError for bytes that are not UTF-8, or, if the methods allow it, not
-    Windows-1252.
-    """
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        if ENCODING not in methods:
+class _Reader:
+    """Reads texts with the methods that are allowed; `used`: those that changed something."""
+
+    def __init__(self, methods: Sequence[str]):
+        self.methods = [method for method in methods if method in READERS]
+        self.used: list[str] = []
+
+    def value(self, text: str) -> Any:
+        """Raises RowError if no method reads the text."""
+        try:
+            return json_value(text)
+        except RowError as error:
+            if error.code != "E121" or len(text) > LONGEST:
+                raise
+            for method in self.methods:
+                with contextlib.suppress(RowError):
+                    value = READERS[method](text)
+                    if _content(json.dumps(value, ensure_ascii=False)) == _content(text):
+                        self.used.append(method)
+                        return value
             raise
-        text = content.decode("windows-1252")
-        used.append(ENCODING)
-        return text
 
-
-def _value(text: str, methods: Sequence[str], used: list[str]) -> Any:
-    """Raises RowError if no method reads the text."""
-    try:
-        return json_value(text)
-    except RowError as error:
-        readers = [method for method in methods if method in READERS]
-        for method in readers if error.code == "E121" and len(text) <= LONGEST else ():
-            try:
-                value = READERS[method](text)
-            except RowError:
-                continue
-            if _content(json.dumps(value, ensure_ascii=False)) != _content(text):
-                continue
-            used.append(method)
-            return value
-        raise
+    def inside(self, value: Any, key: str = "") -> Any:
+        """The same value; texts that should be JSON are. A text that cannot be read stays, and is
+        refused later.
+        """
+        if isinstance(value, list):
+            return [self.inside(inner) for inner in value]
+        if isinstance(value, dict):
+            return {
+                name: inner
+                if name in ARGUMENTS and not isinstance(inner, str)
+                else self.inside(inner, name)
+                for name, inner in value.items()
+            }
+        if key in HOLD_JSON and isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+            before = len(self.used)
+            with contextlib.suppress(RowError):
+                read = self.value(value)
+                if len(self.used) > before:
+                    return json.dumps(read, ensure_ascii=False)
+        return value
 
 
 def _content(text: str) -> str:
@@ -97,36 +114,6 @@ def _character(escape: re.Match[str]) -> str:
         return "" if escape[4] in BLANKS else escape[4]
     number = int(escape[1] or escape[2] or escape[3], 16)
     return chr(number) if number <= sys.maxunicode else ""
-
-
-def _inside(value: object, methods: Sequence[str], used: list[str]) -> Any:
-    """The same value; texts that should be JSON are. A text that cannot be read stays, and is
-    refused later.
-    """
-    if isinstance(value, list):
-        return [_inside(inner, methods, used) for inner in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: _text(key, inner, methods, used)
-        if isinstance(inner, str)
-        else inner
-        if key in ARGUMENTS
-        else _inside(inner, methods, used)
-        for key, inner in value.items()
-    }
-
-
-def _text(key: str, text: str, methods: Sequence[str], used: list[str]) -> object:
-    if key not in HOLD_JSON or not text.lstrip().startswith(("{", "[")):
-        return text
-    here: list[str] = []
-    try:
-        value = _value(text, methods, here)
-    except RowError:
-        return text
-    used += here
-    return json.dumps(value, ensure_ascii=False) if here else text
 
 
 def _guessed(text: str) -> object:

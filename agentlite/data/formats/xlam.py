@@ -6,11 +6,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
+from agentlite.core.json_schema import DEEPEST
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Gold, Message, Record, Tool
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER
 from agentlite.data.formats.extra_fields import meta_of, text_at
-from agentlite.data.formats.json_decode import DEEPEST, shortened
+from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.tool_calls import TYPES, json_or_literal, read_call, read_tool
 
 EXAMPLE = r'{"id": 1, "query": "Is it wet in Oslo?", "tools": "[{\"name\": \"weather\", \"description\": \"\", \"parameters\": {\"city\": {\"description\": \"a town\", \"type\": \"str\"}, \"days\": {\"description\": \"\", \"type\": \"int, optional\", \"default\": 1}}}]", "answers": "[{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}]"}'  # noqa: E501  (a row is one line)
