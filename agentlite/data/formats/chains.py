@@ -1,7 +1,7 @@
 """Calls and results that an answer holds as text, whatever its container -> turns of their own."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -41,8 +41,8 @@ class Syntax(NamedTuple):
     a user's turn is, None if it is a question.
     """
 
-    is_prompt: Callable[[str], bool]
-    is_chain: Callable[[str, bool], bool]
+    is_prompt: Callable[[str], object]
+    is_chain: Callable[[str, bool], object]
     prompt: Callable[[str], PromptParts]
     messages: Callable[[str, bool, dict[str, dict[str, Any]], Sequence[Tool]], Iterable[Message]]
     result: Callable[[str], str | None] = lambda text: None
@@ -74,7 +74,9 @@ def untagged(record: Record) -> Record:
     for turn, message in enumerate(record.messages):
         if turn in record.gold:
             gold[len(messages)] = record.gold[turn]
-        results = _tagged_results(message.content)
+        results: list[str] = []  # of a text that is nothing but blocks <tool_response>
+        if message.content.lstrip().startswith("<tool_re") and not RESULT.sub("", message.content):
+            results = [block[2].strip() for block in RESULT.finditer(message.content)]
         if message.role == "user" and waiting and results:
             messages += [result_of(value_of(one), one, "content", waiting) for one in results]
             continue
@@ -87,13 +89,6 @@ def untagged(record: Record) -> Record:
     return replace(record, messages=tuple(messages), gold=gold)
 
 
-def _tagged_results(text: str) -> list[str]:
-    """What each block <tool_response> of a text holds; nothing if there is more than blocks."""
-    if not text.lstrip().startswith("<tool_re") or RESULT.sub("", text):
-        return []
-    return [block[2].strip() for block in RESULT.finditer(text)]
-
-
 def take_apart(record: Record, syntax: Syntax) -> Record:
     """The record, read as one of this syntax. Raises RowError, as `split`."""
     chain = _Chain(syntax, record)
@@ -103,14 +98,14 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
         if message.loss and message not in record.messages:
             for value in (value for call in message.calls for value in call.arguments.values()):
                 check_input(value)
-    calls = {call_id: kept for call_id, kept in chain.calls.items() if kept}
     tools, undeclared = _opened(chain.tools, chain.listed, chain.messages)
+    calls = {call_id: kept for call_id, kept in chain.calls.items() if kept}
     added = {"calls": calls, **chain.more, "undeclared": undeclared}
     own_id = {key: record.meta[key] for key in ("source_id",) if key in record.meta}
     return replace(
         record,
         messages=tuple(chain.messages),
-        tools=tuple(tools),
+        tools=tools,
         gold=chain.gold,
         meta=own_id | {key: value for key, value in added.items() if value} | record.meta,
     )
@@ -133,8 +128,9 @@ class _Chain:
     def add(self, turn: int, message: Message) -> None:
         if message.role == "assistant":
             self._add_answer(turn, message)
-        elif message.role == "tool":
-            self._add_result(message)
+        elif message.role == "tool":  # it answers the call before it, which has no id of its own
+            call_id = self.waiting.pop(0) if self.waiting else message.call_id
+            self.messages.append(replace(message, call_id=call_id))
         elif message.role == "system" or self.syntax.is_prompt(message.content):
             prompt = self.syntax.prompt(message.content)
             declared = {tool.name for tool in self.record.tools}
@@ -176,15 +172,10 @@ class _Chain:
     def _parts(self, text: str, loss: bool) -> list[Message]:
         return list(self.syntax.messages(text, loss, self.calls, self.tools))
 
-    def _add_result(self, message: Message) -> None:
-        """A result that is a turn answers the call before it, which has no id of its own."""
-        call_id = self.waiting.pop(0) if self.waiting else message.call_id
-        self.messages.append(replace(message, call_id=call_id))
-
 
 def _opened(
     tools: Sequence[Tool], listed: frozenset[str], messages: Iterable[Message]
-) -> tuple[list[Tool], dict[str, list[str]]]:
+) -> tuple[tuple[Tool, ...], dict[str, list[str]]]:
     """The tools, where a call shows that a list of parameters is not whole with
     `additionalProperties`; and the parameters that the lists lack, by tool.
     """
@@ -194,12 +185,10 @@ def _opened(
         new = [name for name in call.arguments if name not in properties.get(call.name, {})]
         if new:
             lacking[call.name] = [*dict.fromkeys([*lacking.get(call.name, []), *new])]
-    return list(_with_more(tools, lacking)), lacking
-
-
-def _with_more(tools: Iterable[Tool], lacking: dict[str, list[str]]) -> Iterator[Tool]:
-    for tool in tools:
-        if tool.name in lacking:
-            yield replace(tool, parameters={**tool.parameters, "additionalProperties": True})
-        else:
-            yield tool
+    opened = (
+        replace(tool, parameters={**tool.parameters, "additionalProperties": True})
+        if tool.name in lacking
+        else tool
+        for tool in tools
+    )
+    return tuple(opened), lacking

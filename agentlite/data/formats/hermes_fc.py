@@ -1,7 +1,7 @@
 """Hermes function-calling rows -> Record: ShareGPT turns with calls and results in tags."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -58,9 +58,9 @@ def read(row: dict[str, Any]) -> Record:
     unframed: list[Any] = []
     for number, turn in enumerate([*system_turns, *turns], 1 - len(system_turns)):
         if sharegpt.speaker_of(turn, number) == "system":
-            listed, own_words = _taken_apart(sharegpt.text_of(turn, number))
-            tools += listed
-            turn = {"from": "system", "value": own_words}
+            prompt = _prompt(sharegpt.text_of(turn, number))
+            tools += prompt.tools
+            turn = {"from": "system", "value": prompt.text}
         unframed.append(turn)
     messages = sharegpt.read({"conversations": unframed}).messages
     known = [
@@ -74,14 +74,15 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-def _taken_apart(system: str) -> tuple[tuple[Tool, ...], str]:
+def _prompt(system: str) -> PromptParts:
     """The tools and, without them and their frame, the author's own words."""
     if not (opened := TOOLS.search(system)):
-        return (), system
+        return PromptParts((), system)
     tools, end = tools_at(system, opened.end())
     if not (closed := CLOSED.match(system, end)):
         raise RowError("E124", "<tools> holds more than JSON, or is not closed")
-    return tools, FRAME.sub("", system[: opened.start()] + system[closed.end() :]).strip()
+    own_words = FRAME.sub("", system[: opened.start()] + system[closed.end() :]).strip()
+    return PromptParts(tools, own_words)
 
 
 def _says(value: object, tools: list[Tool]) -> bool:
@@ -107,19 +108,9 @@ def _separated(messages: tuple[Message, ...]) -> Iterator[Message]:
             yield message
 
 
-def _is_prompt(text: str) -> bool:
-    return bool(TOOLS.search(text))
-
-
-def _is_chain(text: str, tools: bool) -> bool:
-    return bool(CALL.search(text))
-
-
-def _prompt(text: str) -> PromptParts:
-    return PromptParts(*_taken_apart(text))
-
-
-def _chain(text: str, loss: bool, calls: dict[str, dict[str, Any]]) -> Iterator[Message]:
+def _chain(
+    text: str, loss: bool, calls: dict[str, dict[str, Any]], tools: Sequence[Tool]
+) -> Iterator[Message]:
     """One answer with calls and their results in tags, as the messages it stands for."""
     texts: list[str] = []
     made: list[Call] = []
@@ -151,6 +142,4 @@ def _joined(texts: list[str]) -> str:
     return "\n".join(filter(None, (THOUGHT.sub("", text).strip() for text in texts)))
 
 
-SYNTAX = Syntax(
-    _is_prompt, _is_chain, _prompt, lambda text, loss, calls, tools: _chain(text, loss, calls)
-)
+SYNTAX = Syntax(TOOLS.search, lambda text, tools: CALL.search(text), _prompt, _chain)

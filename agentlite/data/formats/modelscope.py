@@ -5,7 +5,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agentlite.core.errors import RowError
@@ -27,10 +27,9 @@ STEP = re.compile(
 MARK = re.compile(r"<\|(?:start|end)of(?:think|exec)\|>")
 FENCE = "```"
 LISTED = re.compile(r"(?:^|(?<!\d)\d{1,3}[.、:])[ \t]*(?=[\[{])", re.MULTILINE)
-MOST_BROKEN = (
-    100  # pieces of a system text that begin like JSON and are none: each costs a look at all of it
-)
-SCHEMA = "plugin_schema_for_model"
+# pieces of a system text that begin like JSON and are none: each costs a look at all of it
+MOST_BROKEN = 100
+PLUGIN, SCHEMA = '"plugin_name"', "plugin_schema_for_model"
 
 
 def fits(row: dict[str, Any]) -> bool:
@@ -43,12 +42,10 @@ def read(row: dict[str, Any]) -> Record:
 
 def _is_own(turn: dict[str, Any]) -> bool:
     text, sender = turn.get("value", turn.get("content")), str(turn.get("from", turn.get("role")))
-    is_own = {"assistant": _is_chain, "system": _is_prompt}.get(sharegpt.SPEAKERS.get(sender, ""))
-    return isinstance(text, str) and is_own is not None and is_own(text)
-
-
-def _is_prompt(text: str) -> bool:
-    return '"plugin_name"' in text
+    speaker = sharegpt.SPEAKERS.get(sender)
+    return isinstance(text, str) and (
+        (speaker == "assistant" and _is_chain(text)) or (speaker == "system" and PLUGIN in text)
+    )
 
 
 def _is_chain(text: str, tools: bool = False) -> bool:
@@ -99,22 +96,23 @@ def _is_described(plugin: dict[str, Any]) -> bool:
 
 def _apis(plugin: dict[str, Any]) -> Iterator[tuple[Tool, bool]]:
     """A plugin's APIs, and whether their parameters are a list."""
-    schema = plugin.get(SCHEMA)
-    if not isinstance(schema, dict):
-        yield _api(plugin)
-        return
-    paths = schema.get("paths") or [schema]
-    for path in paths:
-        name = path.get("name") or schema.get("name") or plugin.get("plugin_name")
-        description = path.get("description") or schema.get("description")
-        yield _api({"name": name, "description": description, "parameters": path.get("parameters")})
+    schema, apis = plugin.get(SCHEMA), [plugin]
+    if isinstance(schema, dict):
+        apis = [
+            {
+                "name": path.get("name") or schema.get("name") or plugin.get("plugin_name"),
+                "description": path.get("description") or schema.get("description"),
+                "parameters": path.get("parameters"),
+            }
+            for path in schema.get("paths") or [schema]
+        ]
+    for api in apis:
+        yield read_tool(api, json_or_literal), isinstance(api.get("parameters"), list)
 
 
-def _api(value: dict[str, object]) -> tuple[Tool, bool]:
-    return read_tool(value, json_or_literal), isinstance(value.get("parameters"), list)
-
-
-def _chain(text: str, loss: bool, calls: dict[str, dict[str, Any]]) -> Iterator[Message]:
+def _chain(
+    text: str, loss: bool, calls: dict[str, dict[str, Any]], tools: Sequence[Tool]
+) -> Iterator[Message]:
     """One answer as the messages it stands for. Puts what a call says beside its name and
     parameters into `calls`.
     """
@@ -147,6 +145,4 @@ def _unfenced(text: str) -> str:
     return (inner[4:] if inner[:4].lower() == "json" else inner).strip()
 
 
-SYNTAX = Syntax(
-    _is_prompt, _is_chain, _prompt, lambda text, loss, calls, tools: _chain(text, loss, calls)
-)
+SYNTAX = Syntax(lambda text: PLUGIN in text, _is_chain, _prompt, _chain)
