@@ -1,6 +1,7 @@
 """Texts that embed what other formats have as fields, tools, values and results -> their parts."""
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agentlite.core.errors import RowError
@@ -34,6 +35,15 @@ def split_at(separator: str, text: str) -> list[str]:
         if token[0] == separator and depth == 0:
             cuts.append(token.start())
     return [text[start + 1 : end] for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def with_text_behind(
+    labels: Sequence[re.Match[str]], text: str
+) -> Iterator[tuple[re.Match[str], str]]:
+    """Each label of a text, with what stands between it and the next."""
+    ends = [label.start() for label in labels[1:]] + [len(text)]
+    for label, end in zip(labels, ends, strict=False):
+        yield label, text[label.end() : end]
 
 
 def tools_at(text: str, start: int) -> tuple[tuple[Tool, ...], int]:

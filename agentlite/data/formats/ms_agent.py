@@ -8,6 +8,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.chains import PromptParts, Syntax, take_apart
+from agentlite.data.formats.inline_text import with_text_behind
 from agentlite.data.formats.tool_calls import json_or_literal, read_arguments, read_tool
 from agentlite.rendering.protocols import react
 
@@ -31,7 +32,7 @@ BEGUN = re.compile(r"\n\s*(?:Thought|思考)[:：]\s*\Z")
 CLASSIC = re.compile(r"^[ \t\[]*Name:[ \t]*(\S+?)\.?[ \t]+Description:", re.MULTILINE)
 INPUT = {"type": "object", "properties": {"input": {"type": "string"}}}
 NUMBERED = re.compile(r"^[ \t]*(\d{1,4})\.[ \t]+([^\s:]+):", re.MULTILINE)
-NAMED = re.compile(r"^([^\s:]+):[ \t]*(?:Call this tool to|调用此工具)", re.MULTILINE)
+NAMED = re.compile(r"^([^\s:]+):(?=[ \t]*(?:Call this tool to|调用此工具))", re.MULTILINE)
 PARAMETERS = re.compile(r"Parameters:|输入参数[:：]")
 IN_CHINESE = re.compile(r"^\s*调用此工具与 .*? API 进行交互。\s*(?:\S+ 有什么用[?？])?")
 AS_JSON = re.compile(
@@ -71,14 +72,11 @@ def read(row: dict[str, Any]) -> Record:
 
 def _is_react(turn: dict[str, Any]) -> bool:
     text = turn.get("value", turn.get("content"))
-    return isinstance(text, str) and (_is_prompt(text) or bool(REACT.search(text)))
-
-
-def _is_prompt(text: str) -> bool:
-    return _frame(text) is not None
+    return isinstance(text, str) and bool(_frame(text) or REACT.search(text))
 
 
 def _frame(text: str) -> re.Match[str] | None:
+    """The prompt of a ReAct agent in a text, which lists APIs."""
     found = (match for frame in FRAMES if (match := frame.search(text)))
     return next((frame for frame in found if frame["apis"].strip()), None)
 
@@ -114,7 +112,11 @@ def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
     order is part of a description.
     """
     if classic := list(CLASSIC.finditer(text)):
-        yield from _classic(text.removesuffix("]"), classic)
+        # names and descriptions: each has one parameter, which has no name of its own
+        for match, about in with_text_behind(classic, text.removesuffix("]")):
+            description = about.strip().rstrip(",").rstrip()
+            tool = {"name": match[1], "description": description, "parameters": INPUT}
+            yield read_tool(tool), True
         return
     starts: list[re.Match[str]] = []
     for match in NUMBERED.finditer(text):
@@ -122,21 +124,14 @@ def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
     starts = starts or list(NAMED.finditer(text))
     if not starts:
         raise RowError("E211", "a ReAct prompt without numbered APIs")
-    ends = [match.start() for match in starts[1:]] + [len(text)]
-    for match, end in zip(starts, ends, strict=True):
+    for match, about in with_text_behind(starts, text):
         name = match[match.lastindex or 0]
-        about = text[match.end(match.lastindex or 0) + 1 : end]
         if not (found := [*PARAMETERS.finditer(about)]):
             raise RowError("E211", f"the API {name} has no Parameters")
         parameters = AS_JSON.sub("", about[found[-1].end() :]).strip()
         description = _description(name, about[: found[-1].start()].strip())
-        yield (
-            read_tool(
-                {"name": name, "description": description, "parameters": parameters},
-                json_or_literal,
-            ),
-            parameters.startswith("["),
-        )
+        tool = {"name": name, "description": description, "parameters": parameters}
+        yield read_tool(tool, json_or_literal), parameters.startswith("[")
 
 
 def _description(name: str, about: str) -> str:
@@ -149,15 +144,6 @@ def _description(name: str, about: str) -> str:
     return "" if about == "." else IN_CHINESE.sub("", about).strip()
 
 
-def _classic(text: str, starts: list[re.Match[str]]) -> Iterator[tuple[Tool, bool]]:
-    """Tools of names and descriptions: each has one parameter, which has no name of its own."""
-    ends = [match.start() for match in starts[1:]] + [len(text)]
-    for match, end in zip(starts, ends, strict=True):
-        description = text[match.end() : end].strip().rstrip(",").rstrip()
-        tool = {"name": match[1], "description": description, "parameters": INPUT}
-        yield read_tool(tool), True
-
-
 def chain(
     text: str, loss: bool, calls: dict[str, dict[str, Any]], tools: Sequence[Tool]
 ) -> Iterator[Message]:
@@ -168,9 +154,11 @@ def chain(
     head, answer = (text[: final.start()], text[final.end() :].strip()) if final else (text, "")
     if stray := OBSERVED.search(answer):
         raise RowError("E214", f"{stray[0].strip()} behind the final answer")
-    before, pieces = _pieces(head)
-    texts, action, waiting = [before], "", ""
-    for number, (label, piece) in enumerate(pieces, 1):
+    labels = [*LABEL.finditer(head)]
+    texts, action, waiting = [head[: labels[0].start()] if labels else head], "", ""
+    for number, (match, piece) in enumerate(with_text_behind(labels, head), 1):
+        name, piece = match[1] or match[2], piece.strip()
+        label = LABELS.get(name, name)
         if label == "Thought":
             texts.append(piece)
         elif label == "Action" and not action and not waiting:
@@ -181,7 +169,7 @@ def chain(
             yield Message("assistant", _joined(texts), (call,), loss=loss)
             texts, action, waiting = [], "", call.id
         elif label == "Observation" and waiting:
-            if not piece and number == len(pieces) and not final:
+            if not piece and number == len(labels) and not final:
                 return  # a stop string: the result is a turn of its own, or not known
             yield Message("tool", piece, call_id=waiting)
             waiting = ""
@@ -208,19 +196,6 @@ def _arguments(action: str, text: str, tools: Sequence[Tool]) -> dict[str, Any]:
         raise RowError(error.code, f"{error.reason}; {action} {what}") from error
 
 
-def _pieces(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """What stands before the first label; and each label, in English, with the text behind it."""
-    found = [*LABEL.finditer(text)]
-    starts = [match.start() for match in found] + [len(text)]
-    return text[: starts[0]].strip(), [
-        (
-            LABELS.get(name := match[1] or match[2], name),
-            text[match.end() : end].strip(),
-        )
-        for match, end in zip(found, starts[1:], strict=True)
-    ]
-
-
 def _joined(thoughts: list[str]) -> str:
     return "\n".join(filter(None, (KNOWN.sub("", thought).strip() for thought in thoughts)))
 
@@ -231,4 +206,4 @@ def _result(text: str) -> str | None:
     return text[label.end() :].strip() if label else None
 
 
-SYNTAX = Syntax(_is_prompt, is_chain, _prompt, chain, _result)
+SYNTAX = Syntax(_frame, is_chain, _prompt, chain, _result)

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, Tool, plain
+from agentlite.core.records import Call, Message, Record, Role, Tool, plain
+from agentlite.data.formats.inline_text import with_text_behind
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.tool_calls import json_or_literal, read_tool
 from agentlite.rendering.protocol import json_object
@@ -61,6 +62,10 @@ FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
 # AutoGPT sends its prompt as the system message, and this as the user's
 TRIGGER = re.compile(r"\s*Determine (?:exactly one|which next) command to use[^\n]*\s*")
 NONE = ("", "[]", "None", "无")
+HISTORY_ROLES: dict[str, Role] = {
+    **dict.fromkeys(("user", "query"), "user"),
+    **dict.fromkeys(("assistant", "answer"), "assistant"),
+}
 SPEAKER = re.compile(r"^(User|Assistant):", re.MULTILINE)
 MORE_HISTORY = re.compile(r"returned|reminds you|Observation:|\"result\"|Assistant:")
 
@@ -94,23 +99,15 @@ def split(record: Record, conclusion: str = "") -> Record:
     prompt = _prompt(question.content, record.tools)
     if not (prompt and prompt.tools):
         return record
-    if request and not prompt.goal:
-        prompt = prompt._replace(goal=request)
-    elif request not in ("", prompt.goal) and not TRIGGER.fullmatch(request):
+    goal = prompt.goal or request
+    if request not in ("", goal) and not TRIGGER.fullmatch(request):
         return record
     words = answer.content.strip()
     last = Message("assistant", words) if prompt.concludes else _command(words, conclusion, prompt)
     if last is None:
         return record
-    last = replace(last, loss=answer.loss)
-    messages = (
-        *system,
-        *prompt.before,
-        Message("user", prompt.goal),
-        *prompt.steps,
-        last,
-    )
-    return replace(record, messages=messages, tools=prompt.tools)
+    turns = (Message("user", goal), *prompt.steps, replace(last, loss=answer.loss))
+    return replace(record, messages=(*system, *prompt.before, *turns), tools=prompt.tools)
 
 
 def is_prompt(text: str) -> bool:
@@ -136,8 +133,16 @@ def _prompt(text: str, declared: Sequence[Tool]) -> TaskPrompt | None:
     form = FORM.search(text) or CONCLUDE.search(text)
     if form and MORE_HISTORY.search(text, form.end()):
         return None
-    head, parts = _parts(text[: form.start()] if form else text)
-    if not (parts and (form or "\n" not in parts["goal"][0].strip())):
+    body = text[: form.start()] if form else text
+    labels = [*LABEL.finditer(body)]
+    parts: dict[str, list[str]] = {key: [] for key in PARTS}
+    for label, content in with_text_behind(labels, body):
+        parts[label.lastgroup or ""].append(content)
+    # a part that appears twice, or none that says what is wanted
+    if not parts["goal"] or any(len(parts[key]) > 1 for key in parts if key != "rules"):
+        return None
+    goal = parts["goal"][0].strip()
+    if not form and "\n" in goal:
         return None
     if any(RULE.sub("", rules).strip() for rules in parts["rules"]):
         return None
@@ -146,31 +151,17 @@ def _prompt(text: str, declared: Sequence[Tool]) -> TaskPrompt | None:
         steps, history = _steps("".join(parts["tasks"])), _history("".join(parts["history"]))
     except (ValueError, LookupError, TypeError):
         return None
-    words = FRAME.sub("", RULE.sub("", head)).strip()
+    words = FRAME.sub("", RULE.sub("", body[: labels[0].start()])).strip()
     time = [f"Current Time: {time.strip()}" for time in parts["time"] if time.strip()]
     knowledge = [text.strip() for text in parts["knowledge"] if text.strip() not in NONE]
     system = "\n".join(filter(None, [words, *dates, *time, *knowledge]))
-    offered = declared or described
-    goal = "".join(parts["goal"]).strip()
     return TaskPrompt(
-        tuple(tool for tool in offered if tool.name != kuaiagent.DONE),
+        tuple(tool for tool in declared or described if tool.name != kuaiagent.DONE),
         (*([Message("system", system)] if system else []), *history),
         goal.removeprefix("1. ") if "GOALS:" in text and "\n2. " not in goal else goal,
         steps,
         asks_for_conclusion(text),
     )
-
-
-def _parts(text: str) -> tuple[str, dict[str, list[str]] | None]:
-    """What stands before the first part, and each part; None for them if one appears twice."""
-    found = list(LABEL.finditer(text))
-    parts: dict[str, list[str]] = {key: [] for key in PARTS}
-    ends = [label.start() for label in found[1:]] + [len(text)]
-    for label, end in zip(found, ends, strict=True):
-        parts[label.lastgroup or ""].append(text[label.end() : end])
-    unclear = any(len(texts) > 1 for key, texts in parts.items() if key != "rules")
-    head = text[: found[0].start()] if found else text
-    return head, None if unclear or not parts["goal"] else parts
 
 
 def _tools(text: str) -> tuple[list[Tool], list[str]]:
@@ -240,27 +231,23 @@ def _steps(text: str) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def _history(text: str) -> tuple[Message, ...]:
+def _history(text: str) -> list[Message]:
     """What precedes the goal. Raises ValueError, LookupError or TypeError for another form."""
     text = text.strip()
-    if text in NONE:
-        return ()
+    turns: list[tuple[str, Any]] = []
     if SPEAKER.match(text):
         _, *pieces = SPEAKER.split(text)
-        pairs = zip(pieces[::2], pieces[1::2], strict=True)
-        return tuple(_turn(speaker.lower(), words.strip()) for speaker, words in pairs)
-    turns = [
-        _turn({"query": "user", "answer": "assistant"}.get(speaker, speaker), words)
-        for exchange in _listed(text)
-        for speaker, words in exchange.items()
-    ]
-    return tuple(turns)
-
-
-def _turn(speaker: str, words: str) -> Message:
-    if speaker not in ("user", "assistant") or not isinstance(words, str):
-        raise ValueError("not a turn of a dialog")
-    return Message("user", words) if speaker == "user" else Message("assistant", words, loss=False)
+        speakers, texts = map(str.lower, pieces[::2]), map(str.strip, pieces[1::2])
+        turns = [*zip(speakers, texts, strict=True)]
+    elif text not in NONE:
+        turns = [turn for exchange in _listed(text) for turn in exchange.items()]
+    history = []
+    for speaker, words in turns:
+        role = HISTORY_ROLES[speaker]
+        if not isinstance(words, str):
+            raise TypeError("not a turn of a dialog")
+        history.append(Message(role, words, loss=role == "user"))
+    return history
 
 
 def _listed(text: str) -> Iterator[dict[str, Any]]:
