@@ -6,6 +6,7 @@ tool with the fields of all the others.
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -210,6 +211,29 @@ class CandidateKey(NamedTuple):
     sample: int
 
 
+class AtStep(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """What was said or is to be said at a step of a record."""
+
+    record_id: str
+    turn: int
+
+    @property
+    def step(self) -> Step:
+        return Step(self.record_id, self.turn)
+
+
+class Sampled(AtStep, frozen=True):
+    """One of several samples of a model at a step under a protocol."""
+
+    protocol: str
+    model: str
+    sample: int
+
+    @property
+    def key(self) -> CandidateKey:
+        return CandidateKey(self.record_id, self.turn, self.protocol, self.model, self.sample)
+
+
 class Parsed(Struct, frozen=True):
     """Model text, read back: the text beside the calls, the calls, and what was wrong with it (""
     if nothing). `trailing`: what follows the first call without being a call.
@@ -221,66 +245,36 @@ class Parsed(Struct, frozen=True):
     trailing: str = ""
 
 
-Ending = Literal[
-    "turn", "stop", "cut"
-]  # by the end of the turn, by a stop string of the protocol, by the limit
+# by the end of the turn, by a stop string of the protocol, by the limit
+Ending = Literal["turn", "stop", "cut"]
 # stands for a model's name where the gold itself is a candidate; no stage is called so
 GOLD = "(gold)"
 
 
-class Candidate(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """What a model said at a step under a protocol: one of several `sample`s. `trained`: optimizer
-    steps before it.
-    """
+class Candidate(Sampled, frozen=True):
+    """What a model said. `trained`: optimizer steps before it."""
 
-    record_id: str
-    turn: int
-    protocol: str
-    model: str
-    sample: int
     text: str
     ended: Ending
     new_tokens: int
     trained: int = 0
 
-    @property
-    def step(self) -> Step:
-        return Step(self.record_id, self.turn)
 
-    @property
-    def key(self) -> CandidateKey:
-        return CandidateKey(self.record_id, self.turn, self.protocol, self.model, self.sample)
-
-
-class Score(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Score(Sampled, frozen=True):
     """What a candidate earns, no weights applied: every component in [0, 1] and every penalty
     counted, by name.
 
     `error`: why a reward function gave no value; such a candidate is counted and left out.
     """
 
-    record_id: str
-    turn: int
-    protocol: str
-    model: str
-    sample: int
     components: dict[str, float]
     feedback: str = ""
     error: str = ""
 
-    @property
-    def key(self) -> CandidateKey:
-        return CandidateKey(self.record_id, self.turn, self.protocol, self.model, self.sample)
 
-
-class Rollout(Struct, frozen=True, forbid_unknown_fields=True):
+class Rollout(Sampled, frozen=True):
     """A candidate that grpo drew and learned from, with its score."""
 
-    record_id: str
-    turn: int
-    protocol: str
-    model: str
-    sample: int
     text: str
     ended: Ending
     new_tokens: int
@@ -291,21 +285,11 @@ class Rollout(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def candidate(self) -> Candidate:
-        return Candidate(
-            self.record_id,
-            self.turn,
-            self.protocol,
-            self.model,
-            self.sample,
-            self.text,
-            self.ended,
-            self.new_tokens,
-            self.trained,
-        )
+        return Candidate(*self.key, self.text, self.ended, self.new_tokens, self.trained)
 
     @property
     def score(self) -> Score:
-        return Score(*self.candidate.key, self.components, self.feedback, self.error)
+        return Score(*self.key, self.components, self.feedback, self.error)
 
 
 class Side(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -320,49 +304,35 @@ class Side(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     total: float
 
 
-class PreferencePair(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class PreferencePair(AtStep, frozen=True):
     """Two candidates of one step, the better one first."""
 
-    record_id: str
-    turn: int
     protocol: str
     chosen: Side
     rejected: Side
-
-    @property
-    def step(self) -> Step:
-        return Step(self.record_id, self.turn)
 
     @property
     def margin(self) -> float:
         return self.chosen.total - self.rejected.total
 
 
-class GreedyAnswer(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class GreedyAnswer(AtStep, frozen=True):
     """What a model said, greedily, at a step. `prompt`: a digest of the tokens it was asked with,
     "" if it was not. `problem`: why its server never answered, where that counts as wrong.
     """
 
-    record_id: str
-    turn: int
     prompt: str
     text: str
     ended: Ending
     new_tokens: int = 0
     problem: str = ""
 
-    @property
-    def step(self) -> Step:
-        return Step(self.record_id, self.turn)
 
-
-class Prediction(Struct, frozen=True, forbid_unknown_fields=True):
+class Prediction(AtStep, frozen=True):
     """An answer, read: its calls, or what was wrong with it; its metrics; and what a report slices
     by. `wrong`: the kind of mistake that it is, "" if it is right (scoring.metrics.wrong_answers).
     """
 
-    record_id: str
-    turn: int
     text: str
     problem: str
     calls: tuple[Call, ...]
@@ -370,10 +340,6 @@ class Prediction(Struct, frozen=True, forbid_unknown_fields=True):
     slices: dict[str, str]
     new_tokens: int = 0
     wrong: str = ""
-
-    @property
-    def step(self) -> Step:
-        return Step(self.record_id, self.turn)
 
 
 def digest(text: str) -> str:
@@ -398,7 +364,7 @@ def to_row(record: Record) -> dict[str, object]:
         "source": record.source,
         "task": record.task,
         "split": record.split,
-        "messages": [_message_row(message) for message in record.messages],
+        "messages": [message_row(message) for message in record.messages],
         "tools": plain([tool.schema for tool in record.tools]),
         "gold": plain(msgspec.to_builtins(record.gold, str_keys=True)),
         "meta": plain(record.meta),
@@ -408,7 +374,7 @@ def to_row(record: Record) -> dict[str, object]:
 def from_row(row: dict[str, Any]) -> Record:
     """The way back. Raises msgspec.ValidationError with the path of what does not fit."""
     return Record(
-        messages=tuple(_message(message) for message in row["messages"]),
+        messages=tuple(read_message(message) for message in row["messages"]),
         tools=tuple(msgspec.convert(tool["function"], Tool) for tool in json.loads(row["tools"])),
         gold=msgspec.convert(json.loads(row["gold"]), dict[int, Gold], strict=False),
         meta=json.loads(row["meta"]),
@@ -423,17 +389,30 @@ def plain(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _message_row(message: Message) -> dict[str, object]:
+def wire_calls(calls: Sequence[Call]) -> list[dict[str, object]]:
+    """As OpenAI writes them."""
+    return [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": plain(call.arguments)},
+        }
+        for call in calls
+    ]
+
+
+def wire_message(message: Message) -> dict[str, Any]:
+    """A turn as OpenAI's API has it, where silent calls have null for their words."""
+    row = message_row(message)
+    row.pop("loss", None)
+    return row | ({"content": message.content or None} if message.calls else {})
+
+
+def message_row(message: Message) -> dict[str, Any]:
+    """A turn on disk."""
     row: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.calls:
-        row["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": plain(call.arguments)},
-            }
-            for call in message.calls
-        ]
+        row["tool_calls"] = wire_calls(message.calls)
     if message.call_id:
         row["tool_call_id"] = message.call_id
     if not message.loss:
@@ -441,16 +420,13 @@ def _message_row(message: Message) -> dict[str, object]:
     return row
 
 
-def _message(row: dict[str, Any]) -> Message:
+def read_message(row: Mapping[str, Any]) -> Message:
+    """A turn that `wire_message` or `message_row` wrote; Parquet gives back an absent field as
+    None.
+    """
     calls = tuple(
         Call(call["function"]["name"], json.loads(call["function"]["arguments"]), call["id"] or "")
         for call in row.get("tool_calls") or ()
     )
-    loss = row.get("loss")  # Parquet gives back an absent field as None
-    return Message(
-        row["role"],
-        row["content"] or "",
-        calls,
-        row.get("tool_call_id") or "",
-        True if loss is None else loss,
-    )
+    call_id, loss = row.get("tool_call_id") or "", row.get("loss")
+    return Message(row["role"], row.get("content") or "", calls, call_id, loss is None or loss)

@@ -3,10 +3,10 @@
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Ending, Message, Parsed, Record, plain
+from agentlite.core.records import Ending, Parsed, Record
 from agentlite.data.curation.validate import check_dialog
 from agentlite.data.formats import to_record
 from agentlite.rendering import Protocol, render_last
@@ -80,33 +80,3 @@ def _length(content: object) -> int:
 def new_call_id() -> str:
     """Nine letters and digits: some templates take no other."""
     return uuid.uuid4().hex[:9]
-
-
-def wire_calls(calls: Sequence[Call]) -> list[dict[str, object]]:
-    """As OpenAI writes them."""
-    return [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": plain(call.arguments)},
-        }
-        for call in calls
-    ]
-
-
-def wire_message(message: Message) -> dict[str, object]:
-    """A turn as OpenAI writes it."""
-    row: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.calls:
-        row |= {"content": message.content or None, "tool_calls": wire_calls(message.calls)}
-    return row | ({"tool_call_id": message.call_id} if message.call_id else {})
-
-
-def read_wire(message: Mapping[str, Any]) -> Message:
-    """A turn that `wire_message` wrote."""
-    calls = [
-        Call(one["function"]["name"], json.loads(one["function"]["arguments"]), one["id"])
-        for one in message.get("tool_calls") or ()
-    ]
-    content, call_id = message.get("content") or "", message.get("tool_call_id", "")
-    return Message(message["role"], content, tuple(calls), call_id)

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentlite.core.records import Call, Message, Record, plain
+from agentlite.core.records import Call, Message, Record, plain, wire_message
 
 Row = dict[str, Any]
 
@@ -91,15 +91,7 @@ ALL_TRAINED = ("llamafactory",)  # shapes that cannot say that a turn is not to 
 
 
 def _openai_message(message: Message) -> Row:
-    row: Row = {"role": message.role, "content": message.content}
-    if message.calls:
-        row["content"] = message.content or None
-        row["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": _named(call, plain(call.arguments))}
-            for call in message.calls
-        ]
-    if message.call_id:
-        row["tool_call_id"] = message.call_id
+    row = wire_message(message)
     return row if message.loss or message.role != "assistant" else {**row, "weight": 0}
 
 

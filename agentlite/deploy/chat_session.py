@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from agentlite.core.call_results import says_error
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Message, Tool
+from agentlite.core.records import Message, Tool, wire_calls
 from agentlite.data.formats.trajectory import is_to_learn
-from agentlite.data.openai_messages import Turn, wire_calls
+from agentlite.data.openai_messages import Turn
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.tool_results import Observe
 from agentlite.engine.decoding import Decoding

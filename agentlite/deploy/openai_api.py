@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from agentlite.core.json_schema import schema_problem
 from agentlite.core.plain_words import located
-from agentlite.core.records import Call
-from agentlite.data.openai_messages import Turn, new_call_id, wire_calls
+from agentlite.core.records import Call, wire_calls
+from agentlite.data.openai_messages import Turn, new_call_id
 
 Kind = Literal["invalid_request_error", "not_found_error", "server_error"]
 MOST_ANSWERS, MOST_STOPS = 16, 16

@@ -12,9 +12,8 @@ from agentlite.config.settings import EvalSettings, PairsSettings, Requests, Rol
 from agentlite.core.endpoint_pool import Question, ask_all
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.openai_client import Endpoint, Reply, check
-from agentlite.core.records import Ending, Message, digest
+from agentlite.core.records import Ending, Message, digest, wire_message
 from agentlite.data.formats.tool_calls import read_call
-from agentlite.data.openai_messages import wire_message
 from agentlite.rendering import Prompt, Protocol, render
 from agentlite.rendering.renderer import span_text
 from agentlite.rendering.template import Template

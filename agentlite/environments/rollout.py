@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Ending, canonical, digest, plain
-from agentlite.data.openai_messages import Opened, opened, wire_calls, wire_message
+from agentlite.core.records import Call, Ending, canonical, digest, plain, wire_calls, wire_message
+from agentlite.data.openai_messages import Opened, opened
 from agentlite.environments.continuation import SeenTokens, next_prompt, seen_with
 from agentlite.environments.gold_calls import call_key, wire
 from agentlite.environments.registry import Environment

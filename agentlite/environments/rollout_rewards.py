@@ -9,9 +9,8 @@ from itertools import chain, islice
 from msgspec.structs import replace
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import Call, Gold, GoldCall, Parsed, gold_call
+from agentlite.core.records import Call, Gold, GoldCall, Parsed, gold_call, read_message
 from agentlite.data.formats.tool_calls import read_tools
-from agentlite.data.openai_messages import read_wire
 from agentlite.environments.gold_calls import call_key
 from agentlite.environments.tasks import TaskRow
 from agentlite.environments.trajectories import LOST, ModelTurn, Trajectory
@@ -123,7 +122,7 @@ def attempt_of(one: Trajectory, task: TaskRow) -> Attempt:
         finished=last is None or last.ended != "cut",
         text=last.text if last else "",
         trace=tuple(chain.from_iterable(trace_of(one))),
-        messages=tuple(map(read_wire, one.messages)),
+        messages=tuple(map(read_message, one.messages)),
         ended=one.ended,
         scores=one.scores,
         row=task.row,
@@ -136,7 +135,7 @@ def trace_of(one: Trajectory) -> list[list[TraceStep]]:
     return [
         [
             trace_step(call, text, failed)
-            for call, (text, failed) in zip(read_wire(message).calls, turn.results, strict=False)
+            for call, (text, failed) in zip(read_message(message).calls, turn.results, strict=False)
         ]
         for message, turn in zip(answers, one.turns, strict=True)
     ]

@@ -6,8 +6,8 @@ import pytest
 from support.samples import WEATHER_TOOL
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Message
-from agentlite.data.openai_messages import opened, read_wire, wire_message
+from agentlite.core.records import Message, read_message, wire_message
+from agentlite.data.openai_messages import opened
 from agentlite.rendering import PROTOCOLS
 from agentlite.workspace.model_source import load_template
 
@@ -62,4 +62,4 @@ def test_a_turn_comes_back_from_the_wire():
     record = opened([*ROUND[:3]], [WEATHER_TOOL], PROTOCOLS["hermes"], template()).record
     both = Message("assistant", "I look.", record.messages[1].calls)
     for message in (*record.messages, both):
-        assert read_wire(wire_message(message)) == message
+        assert read_message(wire_message(message)) == message

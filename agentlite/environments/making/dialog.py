@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.core.records import Tool, plain
+from agentlite.core.records import Tool, plain, wire_calls
 from agentlite.core.row_files import read_rows
 from agentlite.data.formats.tool_calls import read_call
-from agentlite.data.openai_messages import wire_calls
 from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
 from agentlite.environments.making.checks import DialogFault
 from agentlite.environments.making.walk import PlannedCall
