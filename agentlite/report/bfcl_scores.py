@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentlite.config.settings import RolloutSettings
-from agentlite.report.read_run import Evaluation, Json, ReportedStage, WorkspaceRun
+from agentlite.report.read_run import Json, ReportedStage, WorkspaceRun
 from agentlite.report.tables import ABSENT, Table
 from agentlite.scoring.metrics.bfcl import GROUPS, BfclScores, group_scores
 
@@ -16,31 +16,17 @@ SENTENCE = (
 )
 
 
-class MeasuredCategory(NamedTuple):
-    """`figure`: the share of right verdicts, as in metrics.json. `where`: the evaluation."""
-
-    name: str
-    figure: Json
-    where: str
-
-
 class BfclOfModel(NamedTuple):
-    """`name`: of its folders. `digest`: of the model."""
+    """`name`: of its folders; `digest`: of the model. `figures`: the overall, the groups and the
+    categories by the names of metrics.json, None where nothing was measured. `measured_in`: the
+    evaluation of each category.
+    """
 
     name: str
     digest: str
-    categories: dict[str, MeasuredCategory]
     scores: BfclScores
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """The overall, the groups and the categories by the names of metrics.json; None where
-        nothing was measured.
-        """
-        whole = {"overall": self.scores.overall, **self.scores.groups}
-        named = {f"bfcl_{name}": score for name, score in whole.items()}
-        measured = {name: one.figure for name, one in self.categories.items()}
-        return {**msgspec.to_builtins(named), **measured}
+    figures: dict[str, Any]
+    measured_in: dict[str, str]
 
 
 class BfclTable(NamedTuple):
@@ -59,30 +45,42 @@ def bfcl_table(run: WorkspaceRun) -> BfclTable | None:
     """None where no multi-turn category was measured: the tables of each evaluation say it all. A
     model that was trained again stands apart from what it was.
     """
-    by_model: dict[tuple[str, str], dict[str, MeasuredCategory]] = {}
+    by_model: dict[tuple[str, str], dict[str, tuple[Json, str]]] = {}
     left_out = []
     for evaluation in run.evaluations:
+        where = f"{evaluation.folder.parent.name}/{evaluation.name}"
         for name, model in evaluation.models.items():
             if reason := _changed(model):
                 left_out.append(f"{evaluation.name} of {name} is left out: {reason}.")
                 continue
-            of_model = by_model.setdefault((name, model.inputs.get("model", "")), {})
-            for one in _measured(evaluation, name, model):
-                earlier = of_model.get(one.name)
-                if earlier is None or one.figure["count"] > earlier.figure["count"]:
-                    of_model[one.name] = one
-    by_model = {key: measured for key, measured in by_model.items() if measured}
+            measured = by_model.setdefault((name, model.inputs.get("model", "")), {})
+            for category, figure in _measured(evaluation.metrics[name], model):
+                if category not in measured or figure["count"] > measured[category][0]["count"]:
+                    measured[category] = figure, where
+    of_models = [_scored(*key, measured) for key, measured in by_model.items() if measured]
     multi_turn = {*GROUPS["multi_turn"].categories}
-    if not left_out and not any(multi_turn & measured.keys() for measured in by_model.values()):
+    if not left_out and not any(multi_turn & one.measured_in.keys() for one in of_models):
         return None
-    names = [name for name, _ in by_model]
-    models = {
-        name if names.count(name) == 1 else f"{name} ({digest[:6]})": _scored(
-            name, digest, measured
-        )
-        for (name, digest), measured in by_model.items()
-    }
-    return BfclTable(models, left_out)
+    names = [one.name for one in of_models]
+    return BfclTable(
+        {
+            one.name if names.count(one.name) == 1 else f"{one.name} ({one.digest[:6]})": one
+            for one in of_models
+        },
+        left_out,
+    )
+
+
+def _scored(name: str, digest: str, measured: dict[str, tuple[Json, str]]) -> BfclOfModel:
+    verdicts = {}
+    for category, (figure, _) in measured.items():
+        right = round(figure["mean"] * figure["count"])
+        verdicts[category] = [1.0] * right + [0.0] * (figure["count"] - right)
+    scores = group_scores(verdicts)
+    figures = {category: figure for category, (figure, _) in measured.items()}
+    measured_in = {category: where for category, (_, where) in measured.items()}
+    whole = msgspec.to_builtins(scores.figures)
+    return BfclOfModel(name, digest, scores, {**whole, **figures}, measured_in)
 
 
 def figures_of(table: BfclTable) -> Table:
@@ -119,7 +117,7 @@ def as_json(table: BfclTable) -> Json:
                 "bfcl": one.figures,
                 "bfcl_is": one.scores.name,
                 "bfcl_not_measured": one.scores.not_measured,
-                "measured_in": {each.name: each.where for each in one.categories.values()},
+                "measured_in": one.measured_in,
             }
             for name, one in table.models.items()
         },
@@ -127,19 +125,15 @@ def as_json(table: BfclTable) -> Json:
     }
 
 
-def _measured(
-    evaluation: Evaluation, name: str, model: ReportedStage
-) -> Iterator[MeasuredCategory]:
+def _measured(figures: Json, model: ReportedStage) -> Iterator[tuple[str, Json]]:
     """Recorded prompts name their categories in metrics.json; an environment is one category."""
-    figures = evaluation.metrics[name]
-    where = f"{evaluation.folder.parent.name}/{evaluation.name}"
-    categories = {category for group in GROUPS.values() for category in group.categories}
+    known = {category for group in GROUPS.values() for category in group.categories}
     for category, figure in figures.get("bfcl", {}).items():
-        if figure and category in {*categories, "live_relevance"}:
-            yield MeasuredCategory(category, figure, where)
+        if figure and category in {*known, "live_relevance"}:
+            yield category, figure
     verdicts = figures.get("metrics", {}).get("bfcl")
     if verdicts and (category := _category(model)) in GROUPS["multi_turn"].categories:
-        yield MeasuredCategory(category, verdicts, where)
+        yield category, verdicts
 
 
 def _category(model: ReportedStage) -> str:
@@ -158,11 +152,3 @@ def _changed(model: ReportedStage) -> str:
     if model.settings.get("max_turns", limit) != limit:
         return f"it was measured with another --max-turns than BFCL's {limit}"
     return ""
-
-
-def _scored(name: str, digest: str, measured: dict[str, MeasuredCategory]) -> BfclOfModel:
-    verdicts = {}
-    for category, one in measured.items():
-        right = round(one.figure["mean"] * one.figure["count"])
-        verdicts[category] = [1.0] * right + [0.0] * (one.figure["count"] - right)
-    return BfclOfModel(name, digest, measured, group_scores(verdicts))

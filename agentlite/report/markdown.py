@@ -1,9 +1,10 @@
 """A workspace -> report.md: the models side by side, and the stages they were made by."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from agentlite.report import ablation, retrieval_tables, tables
-from agentlite.report.bfcl_scores import SENTENCE, BfclTable, bfcl_table, figures_of, missing
+from agentlite.report.bfcl_scores import SENTENCE, bfcl_table, figures_of, missing
 from agentlite.report.headline import headline
 from agentlite.report.read_run import Evaluation, ReportedStage, WorkspaceRun
 from agentlite.report.rollouts import RolloutFile, file_of, files_of, read_rollouts
@@ -19,16 +20,24 @@ def markdown(run: WorkspaceRun) -> str:
     for evaluation in run.evaluations:
         blocks += _evaluation(run, evaluation)
     if table := bfcl_table(run):
-        blocks += _bfcl(table)
+        notes = [*missing(table), *table.left_out]
+        blocks += ["## BFCL v4", SENTENCE, as_table(figures_of(table).cells), _list(notes)]
     for stage in run.stages:
         if files := file_of(stage):
-            blocks += [f"## Rollouts of {_cell(stage.name)}", *_rollouts(files)]
-    blocks += _ablations(run)
-    blocks += _retrievers(run)
+            blocks += [f"## Rollouts of {_cell(stage.name)}", _failed(files)]
+    for one in ablation.ablations(run):
+        blocks += [f"## {_cell(one.title)}", _cell(" ".join(one.table["verdict"]))]
+        blocks += [as_table(ablation.rows(one.table, one.costs)), _list(ablation.notes(one.table))]
+    for stage in run.stages:
+        if stage.kind == "retriever" and (figures := stage.json("metrics.json")):
+            blocks.append(f"## Retrieval by {_cell(stage.name)}")
+            blocks += chain.from_iterable(map(_titled, retrieval_tables.tables(figures)))
+            blocks.append(_list(map(tables.in_words, retrieval_tables.differences(figures))))
+            blocks.append(retrieval_tables.milliseconds(figures))
     if run.stages:
         blocks.append("## Stages")
     blocks += [*map(_cell, run.unread), *map(described, run.stages)]
-    return "\n\n".join(blocks) + "\n"
+    return "\n\n".join(filter(None, blocks)) + "\n"
 
 
 def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Iterator[str]:
@@ -36,20 +45,19 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Iterator[str]:
     yield from map(_cell, evaluation.unread)
     if not evaluation.models:
         return
-    metrics = evaluation.metrics
-    if sentences := headline(metrics, tables.differences(evaluation)):
-        yield _cell(" ".join(sentences))
+    metrics, differences = evaluation.metrics, tables.differences(evaluation)
+    yield _cell(" ".join(headline(metrics, differences)))
     yield from map(_cell, tables.learned_before(metrics))
     if run.is_bfcl(evaluation):
         yield tables.BFCL_SENTENCE
     yield tables.MEAN_SENTENCE
     yield as_table(tables.models(metrics).cells)
-    for figures in (*tables.slices(metrics), *tables.groups(metrics)):
-        yield from _titled(figures)
-    differences, outdated = tables.differences(evaluation), tables.outdated(evaluation)
+    for table in (*tables.slices(metrics), *tables.groups(metrics)):
+        yield from _titled(table)
+    outdated = tables.outdated(evaluation)
     if differences or outdated:
         yield "### Paired differences"
-        yield "\n".join(f"- {_cell(tables.in_words(row))}" for row in differences) or outdated
+        yield _list(map(tables.in_words, differences)) or outdated
     if wrong := tables.wrong_answers(metrics):
         yield f"### {wrong.title}"
         yield tables.WRONG_SENTENCE
@@ -59,9 +67,9 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Iterator[str]:
     yield as_table(problems.cells) if problems.rows else tables.ALL_READABLE
     if files := files_of(evaluation):
         yield "### Rollouts"
-        yield from _rollouts(files)
+        yield _failed(files)
     yield "### How it was measured"
-    yield "\n\n".join(map(described, evaluation.models.values()))
+    yield from map(described, evaluation.models.values())
 
 
 def _titled(table: Table) -> Iterator[str]:
@@ -70,38 +78,13 @@ def _titled(table: Table) -> Iterator[str]:
     yield as_table((table.turned if is_wide else table).cells)
 
 
-def _bfcl(table: BfclTable) -> Iterator[str]:
-    yield "## BFCL v4"
-    yield SENTENCE
-    yield as_table(figures_of(table).cells)
-    yield "\n".join(f"- {_cell(sentence)}" for sentence in [*missing(table), *table.left_out])
+def _list(sentences: Iterable[str]) -> str:
+    return "\n".join(f"- {_cell(sentence)}" for sentence in sentences)
 
 
-def _rollouts(files: Sequence[RolloutFile]) -> Iterator[str]:
-    """How many failed."""
+def _failed(files: Sequence[RolloutFile]) -> str:
     found = read_rollouts(files, 0)
-    yield f"{found.failed} of {found.total} rollouts failed. The page shows them in full."
-
-
-def _ablations(run: WorkspaceRun) -> Iterator[str]:
-    for one in ablation.ablations(run):
-        yield f"## {_cell(one.title)}"
-        yield _cell(" ".join(one.table["verdict"]))
-        yield as_table(ablation.rows(one.table, one.costs))
-        if notes := ablation.notes(one.table):
-            yield "\n".join(f"- {_cell(sentence)}" for sentence in notes)
-
-
-def _retrievers(run: WorkspaceRun) -> Iterator[str]:
-    for stage in run.stages:
-        if stage.kind == "retriever" and (figures := stage.json("metrics.json")):
-            yield f"## Retrieval by {_cell(stage.name)}"
-            for view in retrieval_tables.tables(figures):
-                yield from _titled(view)
-            yield "\n".join(
-                f"- {_cell(tables.in_words(row))}" for row in retrieval_tables.differences(figures)
-            )
-            yield retrieval_tables.milliseconds(figures)
+    return f"{found.failed} of {found.total} rollouts failed. The page shows them in full."
 
 
 def described(stage: ReportedStage) -> str:
@@ -113,15 +96,10 @@ def described(stage: ReportedStage) -> str:
         "figures": stage.figures,
     }
     lines = [f"- {key}: {_cell(tables.listed(value))}" for key, value in values.items() if value]
-    if done := stage.done:
-        lines.append(f"- seconds: {done.seconds:.0f}")
-    return "\n".join(
-        [
-            f"**{_cell(stage.name)}**{'' if stage.done else ' (not finished)'}",
-            "",
-            *lines,
-        ]
-    )
+    if stage.done:
+        lines.append(f"- seconds: {stage.done.seconds:.0f}")
+    title = f"**{_cell(stage.name)}**{'' if stage.done else ' (not finished)'}"
+    return "\n".join([title, "", *lines])
 
 
 def as_table(rows: Iterable[list[str]]) -> str:

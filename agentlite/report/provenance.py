@@ -53,64 +53,60 @@ def _with_origins(origin: Origin, run: WorkspaceRun, shown: set[str]) -> Origin:
 
 def _read_by(stage: ReportedStage, run: WorkspaceRun) -> Iterator[Origin]:
     for key, digest in stage.inputs.items():
-        name = (
-            stage.settings.get(key)
-            or (stage.settings.get("candidates") if key in ("scores", "rollouts") else "")
-            or key
-        )
+        candidates = stage.settings.get("candidates") if key in ("scores", "rollouts") else ""
+        name = str(stage.settings.get(key) or candidates or key)
         earlier = run.stage(name) if name != stage.name else None
         digests = re.split("[,+]", digest)
+        # an adapter's digest comes after that of its base model
+        is_held = earlier and any(one.startswith(digests[-1]) for one in earlier.outputs.values())
         yield Origin(
             key if name != key else "source",
-            str(name),
+            name,
             [short(text) for text in digests],
             earlier,
-            bool(earlier and earlier.done) and not _holds(earlier, digests),
+            bool(earlier and earlier.done and not is_held),
         )
-
-
-def _holds(stage: ReportedStage | None, digests: list[str]) -> bool:
-    """Whether one of the stage's outputs has the last digest that was read: an adapter's comes
-    after its base model's.
-    """
-    return stage is not None and any(
-        output.startswith(digests[-1]) for output in stage.outputs.values()
-    )
 
 
 def commands(run: WorkspaceRun) -> list[str]:
     """A command line for every stage and evaluation, in order. It always names the settings that a
     profile may choose.
     """
-    profiled = _profiled()
-    return [
-        *(
-            _command(
-                stage.plan.command,
-                stage.settings,
-                ["--out", stage.name] if stage.name != stage.plan.command else [],
-                profiled,
-            )
-            for stage in run.stages
-        ),
-        *(_evaluation(evaluation, profiled) for evaluation in run.evaluations if evaluation.models),
-    ]
+    profiles = map(resolve.read_sections, resolve.config_folder().glob("*.yaml"))
+    profiled = {
+        (command, key)
+        for profile in profiles
+        for command, section in profile.items()
+        for key in section
+    }
+    lines = []
+    for stage in run.stages:
+        command = stage.plan.command
+        out = ["--out", stage.name] if stage.name != command else []
+        lines.append(_command(command, stage.settings, out, profiled))
+    lines += [_evaluation(one, profiled) for one in run.evaluations if one.models]
+    return lines
 
 
 def _command(name: str, settings: Json, words: list[str], profiled: set[tuple[str, str]]) -> str:
-    settings = dict(settings)
-    words += settings.pop("sources", [])
+    """With `words` first, and then a flag for each setting that is not the default."""
+    words = [*words, *settings.get("sources", [])]
+    left_out = ["sources"]
     if settings.get("candidates"):  # ranked again: these settings are those of the candidates
-        settings = {
-            key: value
-            for key, value in settings.items()
-            if key not in ("model", "protocol", "data", "split")
-        }
+        left_out += ["model", "protocol", "data", "split"]
     for key, value in settings.items():
         if "." in key:  # of a stage that this one runs
             words += ["--set", f"{key}={json.dumps(value, ensure_ascii=False)}"]
-        if key in fields(name) and (value != _default(name, key) or (name, key) in profiled):
-            words += _flag(name, key, value)
+        if key in left_out or key not in fields(name):
+            continue
+        if value == _default(name, key) and (name, key) not in profiled:
+            continue
+        if value is None or isinstance(value, list | dict):
+            text = json.dumps(value, ensure_ascii=False)  # JSON is YAML
+            words += ["--set", f"{name}.{key}={text}"]
+        else:
+            flag = "--from" if key == "candidates" else f"--{key.replace('_', '-')}"
+            words += [flag, value if isinstance(value, str) else json.dumps(value)]
     return shlex.join(["agentlite", name, *words])
 
 
@@ -118,38 +114,22 @@ def _evaluation(evaluation: Evaluation, profiled: set[tuple[str, str]]) -> str:
     """One command for all models and files of a data set; the prompts of each stand in its
     figures.
     """
-    all_prompts = [model.figures.get("prompt_set", {}) for model in evaluation.models.values()]
-    named = [
-        word
-        for model, prompts in zip(evaluation.models.values(), all_prompts, strict=True)
-        for word in (
-            ["--predictions", prompts["predictions"]]
-            if prompts.get("predictions")
-            else ["--model", model.settings.get("model", model.name)]
-        )
-    ]
+    out = evaluation.folder.parent.name
+    words = ["--out", out] if out != "eval" else []
+    prompts = [model.figures.get("prompt_set", {}) for model in evaluation.models.values()]
+    for model, of_model in zip(evaluation.models.values(), prompts, strict=True):
+        if file := of_model.get("predictions"):
+            words += ["--predictions", file]
+        else:
+            words += ["--model", model.settings.get("model", model.name)]
     # that of a file of predictions has fewer settings
     first = max(evaluation.models.values(), key=lambda model: len(model.settings))
     data, in_others, _ = evaluation.name.partition("-in-")
     # the plan has the protocols of prep, unless others were asked for
     left_out = {"model"} if in_others else {"model", "protocol"}
     settings = {key: value for key, value in first.settings.items() if key not in left_out}
-    settings["data"] = data
-    settings |= {key: all_prompts[0][key] for key in ("limit", "seed") if key in all_prompts[0]}
-    out = evaluation.folder.parent.name
-    return _command(
-        "eval",
-        settings,
-        [*(["--out", out] if out != "eval" else []), *named],
-        profiled,
-    )
-
-
-def _flag(command: str, key: str, value: object) -> list[str]:
-    if value is None or isinstance(value, list | dict):
-        return ["--set", f"{command}.{key}={json.dumps(value, ensure_ascii=False)}"]  # JSON is YAML
-    flag = "--from" if key == "candidates" else f"--{key.replace('_', '-')}"
-    return [flag, value if isinstance(value, str) else json.dumps(value)]
+    asked = {key: prompts[0][key] for key in ("limit", "seed") if key in prompts[0]}
+    return _command("eval", {**settings, "data": data, **asked}, words, profiled)
 
 
 def _default(command: str, key: str) -> object:
@@ -161,14 +141,3 @@ def is_given(stage: ReportedStage, key: str) -> bool:
     command = stage.plan.command
     is_setting = command in COMMANDS and key in fields(command)
     return is_setting and bool(stage.settings[key] != _default(command, key))
-
-
-def _profiled() -> set[tuple[str, str]]:
-    """The settings that a profile sets, by command."""
-    profiles = map(resolve.read_sections, resolve.config_folder().glob("*.yaml"))
-    return {
-        (command, key)
-        for profile in profiles
-        for command, section in profile.items()
-        for key in section
-    }

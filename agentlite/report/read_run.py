@@ -6,14 +6,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from agentlite.config.pipeline import STAGES
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import Row, read_rows
 from agentlite.workspace import run_folder
 from agentlite.workspace.folder_lock import holder
-from agentlite.workspace.run_folder import Done, Plan, StoredStage
+from agentlite.workspace.run_folder import Plan, StoredStage
 
 Json = dict[str, Any]
 
@@ -31,15 +31,10 @@ SHOWN = (
 )
 
 
-class ReportedStage(Struct, frozen=True):
+class ReportedStage(StoredStage, frozen=True):
     """A stage whose plan can be trusted, finished or not."""
 
-    stored: StoredStage
     plan: Plan
-
-    @property
-    def folder(self) -> Path:
-        return self.stored.folder
 
     @property
     def name(self) -> str:
@@ -60,21 +55,12 @@ class ReportedStage(Struct, frozen=True):
         return self.plan.inputs
 
     @property
-    def done(self) -> Done | None:
-        """None where the stage is not finished."""
-        return self.stored.done
-
-    @property
     def figures(self) -> Json:
         return self.done.figures if self.done else {}
 
     @property
     def outputs(self) -> dict[str, str]:
         return self.done.outputs if self.done else {}
-
-    def is_as_left(self, name: str) -> bool:
-        """Whether one of its files is there, and is what the finished stage wrote."""
-        return self.stored.is_as_left(name)
 
     def json(self, name: str) -> Json:
         """One of its files; {} if it is missing or cannot be trusted."""
@@ -168,28 +154,30 @@ def read_run(folder: Path) -> WorkspaceRun:
             "Name the folder that the stages wrote, with --run.",
             location=str(folder),
         )
-    found = map(run_folder.read, run_folder.stages_in(folder, given_up=True))
-    stored = [stage for stage in found if not stage.given_up]
-    planned = [ReportedStage(stage, stage.plan) for stage in stored if stage.plan]
-    stages = [stage for stage in planned if stage.kind in KINDS]
+    stored, members = (
+        [
+            stage
+            for stage in map(run_folder.read, run_folder.stages_in(folder, pattern, given_up=True))
+            if not stage.given_up
+        ]
+        for pattern in ("*", "*/*/*")
+    )
+    stages = [stage for stage in map(_reported, stored) if stage and stage.kind in KINDS]
     stages.sort(key=lambda stage: (KINDS.index(stage.kind), stage.name))
     unread = [
         *(_why_unread(stage) for stage in stored if stage.plan is None),
-        *(_why_unread(stage.stored, SHOWN) for stage in stages),
+        *(_why_unread(stage, SHOWN) for stage in stages),
     ]
-    members: dict[Path, list[StoredStage]] = {}
-    for path in run_folder.stages_in(folder, "*/*/*", given_up=True):
-        member = run_folder.read(path)
-        if member.given_up:
-            continue
+    evaluated: dict[Path, list[StoredStage]] = {}
+    for member in members:
         if member.plan is None or member.plan.command == "eval":  # others are of workspaces inside
-            members.setdefault(path.parent, []).append(member)
-    return WorkspaceRun(
-        folder,
-        stages,
-        [_evaluation(path, members[path]) for path in sorted(members)],
-        [sentence for sentence in unread if sentence],
-    )
+            evaluated.setdefault(member.folder.parent, []).append(member)
+    evaluations = [_evaluation(path, evaluated[path]) for path in sorted(evaluated)]
+    return WorkspaceRun(folder, stages, evaluations, list(filter(None, unread)))
+
+
+def _reported(stage: StoredStage) -> ReportedStage | None:
+    return ReportedStage(**structs.asdict(stage)) if stage.plan else None
 
 
 def read_json(path: Path) -> Json:
@@ -212,18 +200,21 @@ def _evaluation(folder: Path, members: list[StoredStage]) -> Evaluation:
     """
     path = folder / "compare.json"
     compared = read_json(path) if path.exists() else {}
-    rank = {model: index for index, model in enumerate(compared.get("models", []))}
-    members = sorted(
-        members,
-        key=lambda member: (rank.get(member.folder.name, len(rank)), member.folder.name),
+    order = compared.get("models", [])
+    members.sort(key=lambda member: member.folder.name)
+    members.sort(
+        key=lambda member: (
+            order.index(name) if (name := member.folder.name) in order else len(order)
+        )
     )
-    models, unread = {}, []
-    for member in members:
-        if sentence := _why_unread(member):
-            unread.append(sentence)
-        elif member.plan:
-            models[member.folder.name] = ReportedStage(member, member.plan)
-    return Evaluation(folder, models, unread, compared)
+    reasons = [(member, _why_unread(member)) for member in members]
+    models = [_reported(member) for member, reason in reasons if not reason]
+    return Evaluation(
+        folder,
+        {model.name: model for model in models if model},
+        [reason for _, reason in reasons if reason],
+        compared,
+    )
 
 
 def _why_unread(stage: StoredStage, names: Iterable[str] | None = None) -> str:

@@ -114,7 +114,7 @@ def test_what_was_not_asked_as_bfcl_asks_is_left_out_and_named(tmp_path, setting
         write_json(one, {**plan, "settings": {**plan["settings"], **settings}})
     table = table_of(run)
     [one] = table.models.values()
-    assert [*one.categories] == ["multi_turn_miss_func"]
+    assert [*one.measured_in] == ["multi_turn_miss_func"]
     [sentence] = table.left_out
     assert "bfcl-multi_turn_base of sft is left out" in sentence and option in sentence
     for folder in (run, alone):  # also where nothing else was measured
@@ -130,4 +130,4 @@ def test_of_a_category_that_was_measured_twice_the_larger_counts(tmp_path):
     (run / "x/eval/bfcl-multi_turn_base").rename(other)
     one = table_of(run).find("sft", "sft" * 4)
     assert one.figures["multi_turn_base"]["mean"] == 0.25
-    assert one.categories["multi_turn_base"].where == "eval/bfcl-multi_turn_base"
+    assert one.measured_in["multi_turn_base"] == "eval/bfcl-multi_turn_base"

@@ -194,11 +194,7 @@ def _bare(stage: ReportedStage) -> ReportedStage:
         key: value for key, value in stage.figures.items() if not isinstance(value, dict | list)
     }
     done = replace(stage.done, figures=figures) if stage.done else None
-    return replace(
-        stage,
-        plan=replace(stage.plan, settings=named, inputs=inputs),
-        stored=replace(stage.stored, done=done),
-    )
+    return replace(stage, plan=replace(stage.plan, settings=named, inputs=inputs), done=done)
 
 
 def _name(value: object) -> Any:

@@ -309,6 +309,12 @@ class BfclScores(NamedTuple):
     groups: dict[str, Summary | None]
     not_measured: list[str]
 
+    @property
+    def figures(self) -> dict[str, Summary | None]:
+        """By the names of metrics.json."""
+        whole = {"overall": self.overall, **self.groups}
+        return {f"bfcl_{name}": score for name, score in whole.items()}
+
 
 def group_scores(by_category: Mapping[str, Sequence[float]]) -> BfclScores:
     """v4's scores from the verdicts (1 right, 0 wrong) of each category, over what was measured.

@@ -50,9 +50,7 @@ def _with_bfcl(
     if not verdicts:
         return metrics
     scores = group_scores(verdicts)
-    by_name = {"bfcl_overall": scores.overall} | {
-        f"bfcl_{name}": score for name, score in scores.groups.items()
-    }
+    by_name = scores.figures
     for category, values in sorted(verdicts.items()):
         by_name[category] = summary(values, seed)
     return structs.replace(
