@@ -19,7 +19,7 @@ from agentlite.core.records import (
     Step,
 )
 from agentlite.rendering import PROTOCOLS, Prompt
-from agentlite.scoring.metrics import measure_predictions
+from agentlite.scoring.metrics import summarize
 from agentlite.scoring.metrics.tool_calls import calls_problem
 from agentlite.scoring.metrics.tool_f1 import AnsweredStep, count
 from agentlite.scoring.predictions import (
@@ -123,7 +123,7 @@ def test_any_valid_arguments_score_full_where_the_gold_does_not_say_them(argumen
     assert set(metrics.values()) == {1.0}
     assert (reward.components, reward.feedback) == (FULL, "right")
     made = predicted(prompt(RECORD, 1), Parsed("", (call,)), "", 0)
-    figures = measure_predictions.figures([made], [], {RECORD.id: RECORD}, 0).tools
+    figures = summarize.figures([made], [], {RECORD.id: RECORD}, 0).tools
     known = {name: figure.mean for name, figure in figures.items() if figure}
     assert known.pop("hallucinated_tools") == known.pop("repeated_calls") == 0
     assert set(known.values()) == {1} and not [name for name in known if "parameter" in name]

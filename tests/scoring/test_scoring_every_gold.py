@@ -18,11 +18,10 @@ from agentlite.core.row_files import read_rows
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import bfcl, to_record
 from agentlite.rendering import PROTOCOLS, Prompt
-from agentlite.report.prediction_viewer import pack
-from agentlite.report.predictions import Answers, confusion
+from agentlite.report.predictions import Answers, confusion, pack_predictions
 from agentlite.scoring.metrics.dialogs import dialogs
-from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.metrics.model_metrics import means, read_metrics
+from agentlite.scoring.metrics.summarize import figures
 from agentlite.scoring.metrics.tool_calls import calls_problem
 from agentlite.scoring.metrics.wrong_answers import KINDS
 from agentlite.scoring.predictions import ExternalAnswer, external_prediction, to_prediction_row
@@ -231,7 +230,7 @@ def assert_right(record: Record, answers: dict[int, Sequence[Call]], as_text: bo
         assert feedback == "right"
     shown = shown_in_report(record, predictions)
     assert all(one.name in one.called["m"] and not one.wrong for one in confusion(shown, ["m"]))
-    assert pack(shown, ["m"], ["exact_call"], 1 << 20).notes == []
+    assert pack_predictions(shown, ["m"], ["exact_call"], 1 << 20).notes == []
 
 
 def shown_in_report(record: Record, predictions: Sequence[Prediction]) -> Answers:
@@ -260,7 +259,7 @@ def assert_no_better(
     assert total(least, WEIGHTS) < total(most, WEIGHTS)
     shown = shown_in_report(record, [found])
     confusion(shown, ["m"])
-    assert pack(shown, ["m"], ["exact_call"], 1 << 20).notes == []
+    assert pack_predictions(shown, ["m"], ["exact_call"], 1 << 20).notes == []
 
 
 @pytest.mark.long

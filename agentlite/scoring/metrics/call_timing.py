@@ -5,13 +5,17 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from agentlite.scoring.metrics.confidence import Summary, middle, redrawn_sums, summary
+from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn_sums, summary
 
 
 class Decision(NamedTuple):
     expected: bool
     called: bool
     readable: bool
+
+    @property
+    def rightly_silent(self) -> bool:
+        return not self.expected and not self.called and self.readable
 
 
 class TimingCounts(NamedTuple):
@@ -55,7 +59,7 @@ def timing(decisions: Sequence[Decision], seed: int) -> TimingMetrics:
     """
     called = [float(d.expected) for d in decisions if d.called]
     expected = [float(d.called) for d in decisions if d.expected]
-    unexpected = [float(_right_no_call(d)) for d in decisions if not d.expected]
+    unexpected = [float(d.rightly_silent) for d in decisions if not d.expected]
     return TimingMetrics(
         balanced_accuracy=_resampled(balanced_accuracy, decisions, seed),
         count=len(decisions),
@@ -69,37 +73,26 @@ def timing(decisions: Sequence[Decision], seed: int) -> TimingMetrics:
 
 def f1(counts: TimingCounts) -> float | None:
     """The harmonic mean of precision and recall. None if no call was expected and none made."""
-    return (
-        2 * counts.both / (counts.expected + counts.called)
-        if counts.expected + counts.called
-        else None
-    )
+    calls = counts.expected + counts.called
+    return 2 * counts.both / calls if calls else None
 
 
 def balanced_accuracy(counts: TimingCounts) -> float | None:
     """The mean of recall and specificity. None unless there are steps of both kinds."""
     if not 0 < counts.expected < counts.steps:
         return None
-    return (
-        counts.both / counts.expected + counts.right_no_call / (counts.steps - counts.expected)
-    ) / 2
-
-
-def _right_no_call(decision: Decision) -> bool:
-    return not decision.expected and not decision.called and decision.readable
+    specificity = counts.right_no_call / (counts.steps - counts.expected)
+    return (counts.both / counts.expected + specificity) / 2
 
 
 def _resampled(
     measure: Callable[[TimingCounts], float | None], decisions: Sequence[Decision], seed: int
 ) -> Summary | None:
     rows = [
-        (d.expected, d.called, d.expected and d.called, _right_no_call(d), True) for d in decisions
+        (d.expected, d.called, d.expected and d.called, d.rightly_silent, True) for d in decisions
     ]
     mean = measure(TimingCounts(*map(sum, zip(*rows, strict=True)))) if rows else None
     if mean is None:
         return None
     resampled = (measure(TimingCounts(*sums)) for sums in redrawn_sums(rows, seed).tolist())
-    low, high = middle(value for value in resampled if value is not None)
-    return Summary(
-        mean=mean, std=None, count=len(decisions), low=low, high=high, interval="bootstrap"
-    )
+    return bootstrapped(mean, (one for one in resampled if one is not None), len(decisions))

@@ -63,7 +63,15 @@ def summary(values: Sequence[float], seed: int) -> Summary:
     if set(values) <= {0, 1}:
         low, high = wilson(round(sum(values)), count)
         return Summary(mean=mean, std=std, count=count, low=low, high=high, interval="wilson")
-    low, high = bootstrap(values, seed)
+    sums = redrawn_sums([(value,) for value in values], seed)
+    return bootstrapped(mean, (sums[:, 0] / count).tolist(), count, std)
+
+
+def bootstrapped(
+    mean: float, estimates: Iterable[float], count: int, std: float | None = None
+) -> Summary:
+    """With the middle 95 % of the estimates that resamples gave."""
+    low, high = middle(estimates)
     return Summary(mean=mean, std=std, count=count, low=low, high=high, interval="bootstrap")
 
 
@@ -105,14 +113,6 @@ def weighted_share(parts: Sequence[tuple[float, Sequence[float]]]) -> Summary:
     )
 
 
-def bootstrap(values: Sequence[float], seed: int, resamples: int = RESAMPLES) -> Interval:
-    """The middle 95 % of the means of as many values drawn again, whatever their order. Raises
-    ValueError if none.
-    """
-    sums = redrawn_sums([(value,) for value in values], seed, resamples)
-    return middle((sums[:, 0] / len(values)).tolist())
-
-
 def paired_differences(
     pairs: Sequence[tuple[Mapping[Step, float], Mapping[Step, float]]], seed: int
 ) -> list[Difference]:
@@ -124,10 +124,23 @@ def paired_differences(
     """
     measured = [_by_record(first, second) for first, second in pairs]
     ps = [sign_flip_p([total for total, _ in sums], seed) for sums in measured]
-    return [
-        _difference(sums, p, adjusted, seed)
-        for sums, p, adjusted in zip(measured, ps, holm(ps), strict=True)
-    ]
+    differences = []
+    for sums, p, adjusted in zip(measured, ps, holm(ps), strict=True):
+        totals, steps = redrawn_sums(sums, seed).T
+        low, high = middle((totals / steps).tolist())
+        count = sum(steps for _, steps in sums)
+        differences.append(
+            Difference(
+                mean=sum(total for total, _ in sums) / count,
+                low=low,
+                high=high,
+                count=count,
+                p=p,
+                p_holm=adjusted,
+                beyond_noise=adjusted < 0.05,
+            )
+        )
+    return differences
 
 
 def _by_record(
@@ -140,23 +153,6 @@ def _by_record(
     if not by_record:
         raise ValueError("no common steps")
     return [(sum(changes), len(changes)) for changes in by_record.values()]
-
-
-def _difference(
-    sums: Sequence[tuple[float, int]], p: float, adjusted: float, seed: int
-) -> Difference:
-    totals, steps = redrawn_sums(sums, seed).T
-    low, high = middle((totals / steps).tolist())
-    count = sum(steps for _, steps in sums)
-    return Difference(
-        mean=sum(total for total, _ in sums) / count,
-        low=low,
-        high=high,
-        count=count,
-        p=p,
-        p_holm=adjusted,
-        beyond_noise=adjusted < 0.05,
-    )
 
 
 def sign_flip_p(changes: Sequence[float], seed: int) -> float:

@@ -19,7 +19,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.optional_deps import need
 from agentlite.core.plain_words import misfit
 from agentlite.core.records import plain
-from agentlite.scoring.metrics.confidence import Summary, middle, redrawn, summary
+from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn, summary
 from agentlite.scoring.metrics.kagentbench_parser import (
     ANSWERS,
     CORRECTED,
@@ -192,10 +192,9 @@ def _overall(values: Mapping[str, Sequence[float]], seed: int) -> Summary | None
     draws = zip(
         *(redrawn(sorted(kind), seed + n) for n, kind in enumerate(weighted.values())), strict=True
     )
-    low, high = middle(sum(map(fmean, resample)) for resample in draws)
     mean = overall({name: fmean(found) for name, found in values.items()})
-    count = sum(map(len, weighted.values()))
-    return Summary(mean=mean, std=None, count=count, low=low, high=high, interval="bootstrap")
+    estimates = (sum(map(fmean, resample)) for resample in draws)
+    return bootstrapped(mean, estimates, sum(map(len, weighted.values())))
 
 
 def planning(row: Row, rules: Rules) -> float:

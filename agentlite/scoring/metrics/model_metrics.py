@@ -21,7 +21,7 @@ from agentlite.scoring.metrics.call_timing import TimingMetrics
 from agentlite.scoring.metrics.confidence import Summary
 from agentlite.scoring.metrics.forgetting import ForgettingMetrics
 from agentlite.scoring.metrics.retrieval_loss import RetrievalLoss
-from agentlite.scoring.metrics.self_cognition import SelfCognitionMetrics
+from agentlite.scoring.metrics.self_cognition import Identity, SelfCognitionMetrics
 from agentlite.scoring.metrics.tool_calls import explained
 from agentlite.scoring.metrics.wrong_answers import WrongKind
 
@@ -107,14 +107,6 @@ class ForgettingSource(Struct, frozen=True):
     after: str
 
 
-class SelfCognitionSource(Struct, frozen=True):
-    """What an answer has to contain, and the system text of the questions."""
-
-    name: list[str]
-    author: list[str]
-    system: str
-
-
 class LearnedBefore(Struct, frozen=True):
     """How many records were measured, and by training stage how many of them it was trained on:
     None where its rows are not known any more. Stages that learned none are absent.
@@ -169,7 +161,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
     forgetting: ForgettingMetrics | UnsetType = UNSET
     forgetting_is: ForgettingSource | UnsetType = UNSET
     self_cognition: SelfCognitionMetrics | UnsetType = UNSET
-    self_cognition_is: SelfCognitionSource | UnsetType = UNSET
+    self_cognition_is: Identity | UnsetType = UNSET
 
 
 class ModelDifference(Struct, frozen=True, kw_only=True):
@@ -227,10 +219,8 @@ EXPLANATIONS = {
 
 def means(metrics: Metrics) -> dict[str, float | None]:
     """Every figure of every group with its mean, None where there was nothing to measure it on."""
-    return {
-        name: None if figure is None else figure.mean
-        for name, figure in figures_by_name(metrics).items()
-    }
+    figures = figures_by_name(metrics)
+    return {name: None if one is None else one.mean for name, one in figures.items()}
 
 
 def figures_by_name(metrics: Metrics) -> dict[str, Summary | None]:
@@ -238,12 +228,10 @@ def figures_by_name(metrics: Metrics) -> dict[str, Summary | None]:
     by_name: dict[str, Summary | None] = {}
     for group in GROUPS:
         figures = getattr(metrics, group)
-        if figures is UNSET:
-            continue
-        named = figures if isinstance(figures, dict) else msgspec.structs.asdict(figures)
-        for name, figure in named.items():
-            if not isinstance(figure, int):  # a count is not a figure
-                by_name[name] = figure
+        if isinstance(figures, Struct):
+            figures = msgspec.structs.asdict(figures)
+        if figures is not UNSET:  # a count is not a figure
+            by_name |= {name: one for name, one in figures.items() if not isinstance(one, int)}
     return by_name
 
 

@@ -9,7 +9,7 @@ from math import log2
 from statistics import stdev
 from typing import NamedTuple
 
-from agentlite.scoring.metrics.confidence import Summary, middle, redrawn_sums, summary
+from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn_sums, summary
 
 
 class QueryRanking(NamedTuple):
@@ -60,16 +60,10 @@ def summaries(ranked: Sequence[QueryRanking], ks: Sequence[int], seed: int) -> d
         column = [row[name] for row in rows]
         if {*column} <= {0.0, 1.0}:
             found[name] = summary(column, seed)
-            continue
-        low, high = middle((resampled[:, place] / count).tolist())
-        found[name] = Summary(
-            mean=sum(column) / count,
-            std=stdev(column) if count > 1 else None,
-            count=count,
-            low=low,
-            high=high,
-            interval="bootstrap",
-        )
+        else:
+            std = stdev(column) if count > 1 else None
+            means = (resampled[:, place] / count).tolist()
+            found[name] = bootstrapped(sum(column) / count, means, count, std)
     return found
 
 

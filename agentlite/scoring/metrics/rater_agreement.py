@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 
-from agentlite.scoring.metrics.confidence import Summary, middle, redrawn
+from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn
 
 Difference = Callable[[float, float, Mapping[float, float]], float]
 
@@ -52,8 +52,7 @@ def _summary(rated: Sequence[Sequence[float]], level: str, seed: int) -> Summary
     resampled = [
         again for units in redrawn(rated, seed) if (again := alpha(units, level)) is not None
     ]
-    low, high = middle(resampled) if len(resampled) > 1 else (value, value)
-    return Summary(mean=value, std=None, count=len(rated), low=low, high=high, interval="bootstrap")
+    return bootstrapped(value, resampled if len(resampled) > 1 else [value] * 2, len(rated))
 
 
 def _ordinal(first: float, second: float, totals: Mapping[float, float]) -> float:

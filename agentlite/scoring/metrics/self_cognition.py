@@ -32,13 +32,13 @@ FIGURES = {
 }
 
 
-class Identity(NamedTuple):
-    """The names and the authors that count as right, in any language; () where none is known.
+class Identity(Struct, frozen=True):
+    """The names and the authors that count as right, in any language; [] where none is known.
     `system`: the system text of the questions, "" for that of the chat template.
     """
 
-    name: Sequence[str]
-    author: Sequence[str]
+    name: list[str]
+    author: list[str]
     system: str = ""
 
 

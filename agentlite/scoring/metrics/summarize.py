@@ -1,26 +1,30 @@
-"""Predictions -> the means of their metrics; several models at the same steps -> differences."""
+"""Predictions -> the figures of metrics.json; several models at the same steps -> differences."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
+from msgspec import UNSET
 
-from agentlite.core.records import Prediction, Step
+from agentlite.core.records import Parsed, Prediction, Record, Step
 from agentlite.scoring.metrics import tool_calls
+from agentlite.scoring.metrics.bfcl import category_of, group_scores
 from agentlite.scoring.metrics.call_timing import Decision, timing
 from agentlite.scoring.metrics.confidence import Summary, paired_differences, summary
 from agentlite.scoring.metrics.dialogs import HOW, METRICS, Dialog
 from agentlite.scoring.metrics.model_metrics import (
+    BFCL,
     Comparison,
     Metrics,
     ModelDifference,
     SliceMetrics,
 )
+from agentlite.scoring.metrics.retrieval_loss import retrieval_loss
+from agentlite.scoring.metrics.tool_f1 import AnsweredStep, parse_problems, tool_metrics
 from agentlite.scoring.metrics.wrong_answers import count_kinds
 
-S = TypeVar("S", bound="Sliceable")
 Scores = Mapping[Step, Mapping[str, float]]  # the metrics of each step; see scores
 WHOLE = -1  # the turn of a step that stands for a whole dialog
 EXPECTED = "expected"  # among a prediction's metrics without being one: 1 if a call is expected
@@ -36,16 +40,24 @@ class Sliceable(Protocol):
     def slices(self) -> Mapping[str, str]: ...
 
 
-def summarize(predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: int) -> Metrics:
-    """The metrics of steps and of dialogs with their intervals, over all and by slice; timing;
-    problems; wrong answers by kind.
+def figures(
+    predictions: Sequence[Prediction],
+    whole: Sequence[Dialog],
+    records: Mapping[str, Record],
+    seed: int,
+) -> Metrics:
+    """Steps and dialogs with their intervals, over all and by slice; timing, problems and wrong
+    answers by kind; names and parameters of calls; BFCL's groups over the records that are BFCL's
+    own, if there are any; what retrieval cost.
 
-    Raises KeyError if a prediction does not say whether a call is expected.
+    The groups that need more than the predictions are left out: judge, passes, forgetting,
+    self-cognition. Raises KeyError if a prediction does not say whether a call is expected.
     """
     decisions = [
         Decision(p.metrics[EXPECTED] == 1, bool(p.calls), not p.problem) for p in predictions
     ]
-    return Metrics(
+    answers = [_answer(prediction, records[prediction.record_id]) for prediction in predictions]
+    metrics = Metrics(
         prompts=len(predictions),
         metrics={**dict.fromkeys(tool_calls.METRICS), **summaries(predictions, seed)},
         dialogs={**dict.fromkeys(METRICS), **summaries(whole, seed)},
@@ -54,6 +66,35 @@ def summarize(predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: 
         by=by_slice(predictions, whole, seed),
         problems=dict(sorted(Counter(p.problem for p in predictions if p.problem).items())),
         wrong_answers=count_kinds(p.wrong for p in predictions),
+        tools=tool_metrics(answers, seed),
+        parse_problems=parse_problems([prediction.problem for prediction in predictions], seed),
+        retrieval=retrieval_loss(predictions, records, seed) or UNSET,
+    )
+    verdicts: dict[str, list[float]] = defaultdict(list)
+    for prediction in predictions:
+        if BFCL in prediction.metrics:
+            category = category_of(records[prediction.record_id])
+            verdicts[category].append(prediction.metrics[BFCL])
+    if not verdicts:
+        return metrics
+    scores = group_scores(verdicts)
+    by_category = {category: summary(verdicts[category], seed) for category in sorted(verdicts)}
+    return msgspec.structs.replace(
+        metrics,
+        bfcl={**scores.figures, **by_category},
+        bfcl_is=scores.name,
+        bfcl_not_measured=scores.not_measured,
+    )
+
+
+def _answer(prediction: Prediction, record: Record) -> AnsweredStep:
+    """With the calls that the record has before the step: the model was shown these."""
+    before = record.messages[: prediction.turn]
+    return AnsweredStep(
+        Parsed("", prediction.calls, prediction.problem),
+        record.expected(prediction.turn),
+        record.tools,
+        tuple(call for message in before for call in message.calls),
     )
 
 
@@ -76,18 +117,21 @@ def differences_of(
     """
     common = set.intersection(*(set(steps) for steps in by_model.values())) if by_model else set()
     answers = {model: {step: steps[step] for step in common} for model, steps in by_model.items()}
-    compared = [
-        (name, first, second, values)
-        for first, second in pairs
-        for name, values in _common_values(answers[first], answers[second])
-        if not metrics or name in metrics
-    ]
+    compared = []
+    for first, second in pairs:
+        for name in _names(answers[first].values()):
+            before, after = (_values(name, answers[model]) for model in (first, second))
+            if before.keys() & after.keys() and (not metrics or name in metrics):
+                compared.append((name, first, second, (before, after)))
+    differences = paired_differences([values for *_, values in compared], seed)
     return [
-        ModelDifference(metric=name, first=first, second=second, **msgspec.structs.asdict(found))
-        for (name, first, second, _), found in zip(
-            compared, paired_differences([values for *_, values in compared], seed), strict=True
-        )
+        ModelDifference(metric=name, first=first, second=second, **msgspec.structs.asdict(one))
+        for (name, first, second, _), one in zip(compared, differences, strict=True)
     ]
+
+
+def _values(name: str, steps: Scores) -> dict[Step, float]:
+    return {step: metrics[name] for step, metrics in steps.items() if name in metrics}
 
 
 def scores(
@@ -98,37 +142,24 @@ def scores(
     return {**of_dialogs, **{prediction.step: prediction.metrics for prediction in predictions}}
 
 
-def _common_values(
-    before: Scores, after: Scores
-) -> Iterator[tuple[str, tuple[dict[Step, float], dict[Step, float]]]]:
-    """Every metric that both have at some step, with the values of each."""
-    for name in _names(before.values()):
-        first, second = (
-            {step: metrics[name] for step, metrics in steps.items() if name in metrics}
-            for steps in (before, after)
-        )
-        if first.keys() & second.keys():
-            yield name, (first, second)
-
-
 def by_slice(
-    predictions: Sequence[S], whole: Sequence[Dialog], seed: int
+    predictions: Sequence[Sliceable], whole: Sequence[Dialog], seed: int
 ) -> dict[str, dict[str, SliceMetrics]]:
     """By slice and value: the metrics of the steps and the dialogs that have it."""
     slices: dict[str, dict[str, SliceMetrics]] = {}
     for name in sorted({name for prediction in predictions for name in prediction.slices}):
-        dialogs = _members(whole, name)
+        steps, dialogs = _members(predictions, name), _members(whole, name)
         slices[name] = {
             value: SliceMetrics(
-                len(steps), summaries(steps, seed), summaries(dialogs.get(value, []), seed)
+                len(steps[value]), summaries(steps[value], seed), summaries(dialogs[value], seed)
             )
-            for value, steps in sorted(_members(predictions, name).items())
+            for value in sorted(steps)
         }
     return slices
 
 
-def _members(scored: Iterable[S], name: str) -> dict[str, list[S]]:
-    members: dict[str, list[S]] = defaultdict(list)
+def _members(scored: Sequence[Sliceable], name: str) -> dict[str, list[Sliceable]]:
+    members: dict[str, list[Sliceable]] = defaultdict(list)
     for one in scored:
         if name in one.slices:
             members[one.slices[name]].append(one)

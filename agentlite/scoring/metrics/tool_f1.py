@@ -23,7 +23,7 @@ from agentlite.core.records import (
 )
 from agentlite.scoring.assignment import assign
 from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
-from agentlite.scoring.metrics.confidence import Summary, middle, redrawn_sums, summary
+from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn_sums, summary
 from agentlite.scoring.metrics.tool_calls import call_problem, is_valid
 
 PAIRED = 1e-9  # what the mere pairing of calls of one tool is worth
@@ -83,8 +83,6 @@ def count(answer: AnsweredStep) -> CallCounts:
     calls, expected = answer.parsed.calls, answer.gold.calls
     by_name = {tool.name: tool for tool in answer.tools}
     offered = [call for call in calls if call.name in by_name]
-    pairs = _paired([_read(call, by_name.get(call.name)) for call in calls], expected)
-    of_any_arguments = [call for gold, call in pairs if call and gold.arguments is ANY_ARGUMENTS]
     counts = CallCounts(
         called=len(calls),
         offered=len(offered),
@@ -93,12 +91,16 @@ def count(answer: AnsweredStep) -> CallCounts:
     )
     if expected and not answer.gold.names_tools:
         return counts
+    pairs = _paired([_read(call, by_name.get(call.name)) for call in calls], expected)
+    of_any_arguments = [call for gold, call in pairs if call and gold.arguments is ANY_ARGUMENTS]
+    supplied, uncounted = (
+        sum(len(call.arguments) for call in some) for some in (calls, of_any_arguments)
+    )
     return counts._replace(
         compared=len(calls),
         expected=len(expected),
         right=(Counter(c.name for c in calls) & Counter(c.name for c in expected)).total(),
-        supplied=sum(len(call.arguments) for call in calls)
-        - sum(len(call.arguments) for call in of_any_arguments),
+        supplied=supplied - uncounted,
         needed=sum(len(_needed(gold, call)) for gold, call in pairs),
         agreeing=sum(_agreeing(call, gold) for gold, call in pairs if call),
     )
@@ -149,15 +151,8 @@ def _summary(ratio: Ratio, resampled: Ratio) -> Summary | None:
         return None
     parts, wholes = map(numpy.asarray, resampled)
     some = wholes > 0
-    low, high = middle((parts[some] / wholes[some]).tolist())
-    return Summary(
-        mean=ratio.part / ratio.whole,
-        std=None,
-        count=int(ratio.whole),
-        low=low,
-        high=high,
-        interval="bootstrap",
-    )
+    estimates = (parts[some] / wholes[some]).tolist()
+    return bootstrapped(ratio.part / ratio.whole, estimates, int(ratio.whole))
 
 
 def _paired(
@@ -207,21 +202,19 @@ def _same(value: object, accepted: object) -> bool:
     out.
     """
     if isinstance(value, dict) and isinstance(accepted, dict):
+        if value == accepted:
+            return True
         by_key = choices_of(accepted)
-        return value == accepted or (
-            value.keys() <= by_key.keys()
-            and all(
-                any(_same(value[key], choice) for choice in choices)
-                if key in value
-                else "" in choices
-                for key, choices in by_key.items()
-            )
+        return value.keys() <= by_key.keys() and all(
+            any(_same(value[key], choice) for choice in choices) if key in value else "" in choices
+            for key, choices in by_key.items()
         )
     if isinstance(value, list) and isinstance(accepted, list):
         return len(value) == len(accepted) and all(map(_same, value, accepted))
     if {type(value), type(accepted)} <= {int, float}:
         return value == accepted  # 60 in a JavaScript list of floats is 60.0
-    return _text(value) == _text(accepted)
+    as_text = [one if isinstance(one, str) else canonical(one) for one in (value, accepted)]
+    return as_text[0] == as_text[1]
 
 
 def _needed(gold: GoldCall, call: Call | None) -> list[str]:
@@ -232,10 +225,6 @@ def _needed(gold: GoldCall, call: Call | None) -> list[str]:
     ]
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else canonical(value)
-
-
 def _repeated(answer: AnsweredStep) -> int:
     """Calls made again, in this turn or since an earlier one; but an expected call may be made as
     often as it is expected.
@@ -244,16 +233,15 @@ def _repeated(answer: AnsweredStep) -> int:
         return 0
     schemas = {tool.name: tool for tool in answer.tools}
     before = {_identity(call) for call in answer.earlier}
-    times = Counter(_identity(call) for call in answer.parsed.calls)
-    by_identity = {_identity(call): call for call in answer.parsed.calls}
-    found = 0
-    for identity, made in times.items():
-        call = by_identity[identity]
+    calls = {_identity(call): call for call in answer.parsed.calls}
+    repeated = 0
+    for identity, times in Counter(map(_identity, answer.parsed.calls)).items():
         expected = sum(
-            not call_problem(call, gold, schemas.get(gold.name)) for gold in answer.gold.calls
+            not call_problem(calls[identity], gold, schemas.get(gold.name))
+            for gold in answer.gold.calls
         )
-        found += max(0, made - max(expected, identity not in before))
-    return found
+        repeated += max(0, times - max(expected, identity not in before))
+    return repeated
 
 
 def _identity(call: Call) -> tuple[str, str]:

@@ -30,7 +30,6 @@ from agentlite.scoring.gates import check_figure, failures, parse_gate
 from agentlite.scoring.judge.llm_judge import Prices
 from agentlite.scoring.judge.rate_answers import judge_metrics, write_sheets
 from agentlite.scoring.metrics.dialogs import dialogs
-from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.metrics.model_metrics import (
     HEADLINE,
     Comparison,
@@ -38,13 +37,12 @@ from agentlite.scoring.metrics.model_metrics import (
     LearnedBefore,
     Metrics,
     SamplingOfPasses,
-    SelfCognitionSource,
     as_printed,
     means,
     read_metrics,
 )
 from agentlite.scoring.metrics.self_cognition import Identity, IdentityAnswer, self_cognition
-from agentlite.scoring.metrics.summarize import Scores, compare, scores
+from agentlite.scoring.metrics.summarize import Scores, compare, figures, scores
 from agentlite.scoring.metrics.wrong_answers import UNANSWERED
 from agentlite.scoring.predictions import (
     answered,
@@ -482,9 +480,7 @@ def _extra_metrics(
         extra["passes_are"] = SamplingOfPasses(settings.temperature)
     if identity := answers.identity:
         extra["self_cognition"] = self_cognition(answers.about_itself, settings.seed)
-        extra["self_cognition_is"] = SelfCognitionSource(
-            list(identity.name), list(identity.author), identity.system
-        )
+        extra["self_cognition_is"] = identity
     if settings.general and source and first and source.digest != first.digest:
         extra["forgetting"] = forgetting_metrics(
             first,

@@ -28,7 +28,7 @@ def identity_of(settings: EvalSettings, prepared: Mapping[str, Any]) -> Identity
 
     name = names("model_name", settings.model_name)
     author = names("model_author", settings.model_author)
-    return Identity(name, author, prepared["system"]) if name or author else None
+    return Identity([*name], [*author], prepared["system"]) if name or author else None
 
 
 def identity_records(identity: Identity) -> list[Record]:

@@ -11,8 +11,8 @@ from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Pred
 from agentlite.scoring.metrics.bfcl import category_of
 from agentlite.scoring.metrics.call_timing import Decision, timing
 from agentlite.scoring.metrics.forgetting import is_right
-from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.metrics.retrieval_loss import in_words, retrieval_loss
+from agentlite.scoring.metrics.summarize import figures
 
 OSLO = Call("get_weather", {"city": "Oslo"}, "call_0")
 

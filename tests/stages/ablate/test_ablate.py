@@ -27,7 +27,7 @@ from agentlite.core.records import (
 )
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.scoring.metrics.dialogs import dialogs
-from agentlite.scoring.metrics.measure_predictions import figures
+from agentlite.scoring.metrics.summarize import figures
 from agentlite.scoring.metrics.tool_calls import score_step
 from agentlite.scoring.predictions import to_prediction_row
 from agentlite.scoring.preference_pairs import read_pairs

@@ -24,14 +24,12 @@ PREP = {"model_name": ["agentlite"], "model_author": ["its developers"], "system
 def test_a_name_is_that_of_eval_or_else_the_one_that_prep_was_given():
     assert identity_of(EvalSettings(), PREP) is None
     filled_in = {**PREP, "model_name": ["卡卡罗特", "Kakarot"], "system": "Be kind."}
-    kakarot = ("卡卡罗特", "Kakarot")
-    assert identity_of(EvalSettings(), filled_in) == Identity(kakarot, (), "Be kind.")
+    kakarot = ["卡卡罗特", "Kakarot"]
+    assert identity_of(EvalSettings(), filled_in) == Identity(kakarot, [], "Be kind.")
     own = EvalSettings(model_name=("Dove",), model_author=("the loft",))
-    assert identity_of(own, filled_in) == Identity(("Dove",), ("the loft",), "Be kind.")
+    assert identity_of(own, filled_in) == Identity(["Dove"], ["the loft"], "Be kind.")
     # a default of prep counts where the user names it
-    assert identity_of(EvalSettings(model_name=("agentlite",)), PREP) == Identity(
-        ("agentlite",), ()
-    )
+    assert identity_of(EvalSettings(model_name=("agentlite",)), PREP) == Identity(["agentlite"], [])
 
 
 def test_only_what_is_known_is_a_question_and_no_question_gives_it_away():
@@ -39,10 +37,10 @@ def test_only_what_is_known_is_a_question_and_no_question_gives_it_away():
     counts = Counter((row["about"], row["language"]) for row in rows)
     assert len({row["question"] for row in rows}) == len(rows)
     assert set(counts.values()) == {8} and len(counts) == 4
-    records = identity_records(Identity(("Dove",), (), "Be kind."))
+    records = identity_records(Identity(["Dove"], [], "Be kind."))
     assert [record.messages[0].content for record in records] == ["Be kind."] * 16
     assert all(record.prompted_turns == [2] and not record.tools for record in records)
-    assert len(identity_records(Identity(("Dove",), ("the loft",)))) == 32
+    assert len(identity_records(Identity(["Dove"], ["the loft"]))) == 32
 
 
 @pytest.mark.parametrize("protocol", ["hermes", "react=1,toolllama=1,kuaiagent=1"])
