@@ -1,4 +1,4 @@
-"""A chat template's source -> the template, compiled as in transformers.
+"""A chat template's source and values -> text, as in transformers.
 
 A template is a program from the internet: the sandbox keeps it from Python. It does not keep it
 from running for ever; Ctrl-C does.
@@ -35,7 +35,7 @@ class Generation(Extension):
 
 
 @lru_cache(maxsize=64)
-def _template(source: str) -> Template:
+def _compiled(source: str) -> Template:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
     )
@@ -48,25 +48,20 @@ def _template(source: str) -> Template:
         raise TemplateError("it is nested too deep") from error
 
 
-class Compiled:
-    """A template, ready to render."""
-
-    def __init__(self, source: str):
-        """Raises jinja2.TemplateError."""
-        self.template = _template(source)
-
-    def render(self, **values: Any) -> str:
-        """Raises jinja2.TemplateError, TypeError or ValueError."""
-        try:
-            text = self.template.render(**values)
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise TemplateError("it writes half a character (a lone surrogate)") from error
-        except (TemplateError, TypeError, ValueError):
-            raise
-        except Exception as error:  # {{ 1/0 }}: the template's, as all that it runs
-            raise TemplateError(f"{type(error).__name__}: {error}") from error
-        return text
+def render(source: str, **values: Any) -> str:
+    """Raises jinja2.TemplateError, whatever is wrong in the template."""
+    try:
+        text = _compiled(source).render(**values)
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise TemplateError("it writes half a character (a lone surrogate)") from error
+    except TemplateError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise TemplateError(str(error).replace(Printed.__name__, "dict")) from error
+    except Exception as error:  # {{ 1/0 }}: the template's, as all that it runs
+        raise TemplateError(f"{type(error).__name__}: {error}") from error
+    return text
 
 
 def to_json(

@@ -1,11 +1,11 @@
 """Rendered text -> token ids and labels, for training rows and for prompts."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Ending, Record, Step
-from agentlite.rendering.loss_weights import Segment, Table, segments, weight_at
+from agentlite.rendering.loss_weights import Table, weight_at, weight_changes
 from agentlite.rendering.protocol import Protocol
 from agentlite.rendering.renderer import Rendered, Span, render, span_text
 from agentlite.rendering.template import Template
@@ -54,69 +54,53 @@ def training_rows(
     `rows`: what render() gives, where that is there already.
     """
     rows = render(record, protocol, template) if rows is None else rows
-    encoded = [
-        _weighed(row, record, template, table) if table else encode(row, template) for row in rows
-    ]
+    encoded = [encode(row, template, record, table) for row in rows]
     trained = [row for row in encoded if any(label != IGNORED for label in row.labels)]
     if not trained:
         raise RowError("E217", "no token of this row would be trained")
     return trained
 
 
-def encode(row: Rendered, template: Template) -> Encoded:
-    """Pieces are cut into tokens one by one, so that no token crosses the edge of a span."""
+def encode(
+    row: Rendered, template: Template, record: Record | None = None, table: Table | None = None
+) -> Encoded:
+    """Pieces are cut into tokens one by one, so that no token crosses the edge of a span. By a
+    table, a token has the weight of the place where it begins; one of weight 0 is not trained.
+    """
     ids: list[int] = []
     labels: list[int] = []
-    for piece, span in _with_spans(row):
+    weights: list[float] = []
+    for text, span in _with_spans(row):
         before = ids[-1:]
-        new = template.encode(piece, before)
+        new = template.encode(text, before)
         ids += new
         # the loss of a label is that of predicting this very token: the model shifts by one itself
         if not (span and span.trained):
             labels += [IGNORED] * len(new)
-        elif not span.left_out:
+            weights += [0.0] * len(new)
+        elif not (table or span.left_out):
             labels += new
+            weights += [1.0] * len(new)
         else:
-            offsets = template.offsets(piece, before)
-            labels += [
-                IGNORED if _overlaps(span, start, end) else token
-                for token, (start, end) in zip(new, offsets, strict=True)
+            changes = [(0, 1.0)]
+            if table and record:
+                # The end of the turn is not part of the assistant's words: it weighs 1.
+                answer = text.removesuffix(template.turn_end)
+                changes = weight_changes(answer, table, _question(record, span.turn))
+                changes.append((len(answer), 1.0))
+            # changes and the tokens' edges are offsets in this text; the span's are in the row's
+            left_out = [(start - span.start, end - span.start) for start, end in span.left_out]
+            of_tokens = [
+                0.0
+                if any(start < last and end > first for first, last in left_out)
+                else weight_at(changes, start)
+                for start, end in template.offsets(text, before)
             ]
-    return Encoded(ids, labels)
-
-
-def _overlaps(span: Span, start: int, end: int) -> bool:
-    """Whether a token, by its offsets in the span's text, has part of what the span leaves out."""
-    return any(
-        start < last - span.start and end > first - span.start for first, last in span.left_out
-    )
-
-
-def _weighed(row: Rendered, record: Record, template: Template, table: Table) -> Encoded:
-    """A token has the weight of the place where it begins. One of weight 0 is not trained."""
-    encoded = encode(row, template)
-    weights: list[float] = []
-    for text, span in _with_spans(row):
-        before = encoded.input_ids[max(0, len(weights) - 1) : len(weights)]
-        starts = [start for start, _ in template.offsets(text, before)]
-        if not (span and span.trained):
-            weights += [0.0] * len(starts)
-            continue
-        # `starts` and segments are both offsets in characters of this span's text. The end of the
-        # turn is not part of the assistant's words: outside of every segment, it weighs 1.
-        completion = text.removesuffix(template.turn_end)
-        parts = [
-            *segments(completion, table, _question(record, span.turn)),
-            Segment(len(completion), len(text), 1.0),
-        ]
-        weights += [weight_at(parts, start) for start in starts]
-    labels = [
-        label if weight else IGNORED for label, weight in zip(encoded.labels, weights, strict=True)
-    ]
-    weights = [
-        0.0 if label == IGNORED else weight for label, weight in zip(labels, weights, strict=True)
-    ]
-    return Encoded(encoded.input_ids, labels, weights)
+            labels += [
+                token if weight else IGNORED for token, weight in zip(new, of_tokens, strict=True)
+            ]
+            weights += of_tokens
+    return Encoded(ids, labels, weights if table else [])
 
 
 def _question(record: Record, turn: int) -> str:
@@ -183,17 +167,15 @@ def encode_answer(text: str, ended: Ending, template: Template, prompt: Sequence
 def pieces(row: Rendered) -> list[tuple[str, bool]]:
     """The text cut at every span and at what it leaves out, with whether it is trained."""
     cut: list[tuple[str, bool]] = []
-    position = 0
-    for span in row.spans:
-        cut.append((row.text[position : span.start], False))
-        position = span.start
-        for start, end in sorted(span.left_out):
-            cut.append((row.text[position : max(start, position)], span.trained))
-            cut.append((row.text[max(start, position) : max(end, position)], False))
-            position = max(end, position)
-        cut.append((row.text[position : span.end], span.trained))
-        position = span.end
-    return [(piece, trained) for piece, trained in [*cut, (row.text[position:], False)] if piece]
+    for text, span in _with_spans(row):
+        first, trained = (span.start, span.trained) if span else (0, False)
+        position = 0
+        for edges in sorted(span.left_out if span else ()):
+            start, end = (max(edge - first, position) for edge in edges)
+            cut += [(text[position:start], trained), (text[start:end], False)]
+            position = end
+        cut.append((text[position:], trained))
+    return [(piece, trained) for piece, trained in cut if piece]
 
 
 def _with_spans(row: Rendered) -> list[tuple[str, Span | None]]:
@@ -206,6 +188,6 @@ def _with_spans(row: Rendered) -> list[tuple[str, Span | None]]:
     return [(piece, span) for piece, span in [*cut, (row.text[position:], None)] if piece]
 
 
-def show(row: Rendered, mark: Any) -> str:
+def show(row: Rendered, mark: Callable[[str], str]) -> str:
     """The text with `mark(piece)` in place of every trained piece."""
     return "".join(mark(piece) if trained else piece for piece, trained in pieces(row))

@@ -1,4 +1,4 @@
-"""Text of the assistant -> the loss weight of each segment, by ms-swift's loss_scale tables.
+"""Text of the assistant -> the loss weight of each place in it, by ms-swift's loss_scale tables.
 
 A mark has a weight of its own and one for what follows it, up to the next mark; before the first
 mark the weight is 1. Weight 0 takes a part out. The loss is the sum of weight x loss over the
@@ -6,16 +6,10 @@ trained tokens, divided by their number.
 """
 
 import re
+from bisect import bisect
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
-
-
-class Segment(NamedTuple):
-    """text[start:end] and its weight."""
-
-    start: int
-    end: int
-    weight: float
 
 
 class Table(NamedTuple):
@@ -77,36 +71,18 @@ TABLES: dict[str, Table] = {
 }
 
 
-def segments(text: str, table: Table, question: str = "") -> list[Segment]:
-    """The parts of a text, in order and without gaps."""
-    if weight := next(
-        (weight for part, weight in table.questions.items() if part in question), 0.0
-    ):
-        return [Segment(0, len(text), weight)]
-    if table.pattern:
-        matches = list(re.finditer(table.pattern, text, re.DOTALL))
-        return _filled(len(text), [Segment(*match.span(), table.whole) for match in matches])
-    pattern = "|".join(map(re.escape, sorted(table.marks, key=len, reverse=True)))
-    found = list(re.finditer(pattern, text))
-    ends = [*(match.start() for match in found[1:]), *([len(text)] if found else [])]
-    parts: list[Segment] = []
-    for match, end in zip(found, ends, strict=True):
-        own, following = table.marks[match[0]]
-        parts += [Segment(*match.span(), own), Segment(match.end(), end, following)]
-    return _filled(len(text), parts)
+def weight_changes(text: str, table: Table, question: str = "") -> list[tuple[int, float]]:
+    """Where in a text each weight begins, in order. Of two at one place the last one counts."""
+    for part, weight in table.questions.items():
+        if part in question:
+            return [(0, weight)]
+    marks = "|".join(map(re.escape, sorted(table.marks, key=len, reverse=True)))
+    changes = [(0, 1.0)]
+    for match in re.finditer(table.pattern or marks, text, re.DOTALL):
+        own, following = (table.whole, 1.0) if table.pattern else table.marks[match[0]]
+        changes += [(match.start(), own), (match.end(), following)]
+    return changes
 
 
-def weight_at(parts: Sequence[Segment], place: int) -> float:
-    """The weight of the part that holds a place of the text; 0 where none does."""
-    return next((part.weight for part in parts if part.start <= place < part.end), 0.0)
-
-
-def _filled(length: int, parts: Sequence[Segment]) -> list[Segment]:
-    """With weight 1 where no part says otherwise."""
-    whole: list[Segment] = []
-    position = 0
-    for part in [*parts, Segment(length, length, 1.0)]:
-        whole += [Segment(position, part.start, 1.0)] if part.start > position else []
-        whole += [part] if part.end > part.start else []
-        position = part.end
-    return whole
+def weight_at(changes: Sequence[tuple[int, float]], place: int) -> float:
+    return changes[bisect(changes, place, key=itemgetter(0)) - 1][1]

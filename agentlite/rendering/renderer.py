@@ -7,6 +7,7 @@ training row's ids as well.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Message, Record, Tool, plain
 from agentlite.rendering.chat_template import Printed
 from agentlite.rendering.protocol import THINK_END, THINK_TAG, Protocol
-from agentlite.rendering.template import Template, opens_thought
+from agentlite.rendering.template import Template, opens_thought, shared_length
 
 EMPTY_OBJECT = re.compile(r"\{\s*\}")
 FIRST_THOUGHT = re.compile(r"\s*<think>(.*?)</think>", re.DOTALL)
@@ -49,34 +50,153 @@ class _Turn(NamedTuple):
 
     message: dict[str, Any]
     # (turn, start, end) in the content; end -1: to the end of the turn, its mark included
-    parts: tuple[tuple[int, int, int], ...]
+    parts: tuple[tuple[int, int, int], ...] = ()
+
+
+class _Dialog(NamedTuple):
+    """A record as a chat template is given it."""
+
+    record: Record
+    turns: Sequence[_Turn]
+    tools: Sequence[Printed]
+    template: Template
+
+    @property
+    def answers(self) -> list[int]:
+        """Where the assistant speaks."""
+        return [i for i, turn in enumerate(self.turns) if turn.message["role"] == "assistant"]
+
+    def text(self, count: int) -> str:
+        """Its first turns, with the end of the last one, which a template may leave to the next."""
+        messages = [turn.message for turn in self.turns[:count]]
+        end = self.template.unwritten_end if messages[-1]["role"] == "assistant" else ""
+        return self.template.render(messages, self.tools) + end
+
+    def row(self, index: int, text: str = "") -> Rendered:
+        """The text up to the turn of the assistant at `index`, as the template writes it or as
+        given, and where that turn stands in it.
+        """
+        messages = [turn.message for turn in self.turns[:index]]
+        before = self.template.render(messages, self.tools, prompt=True)
+        turn, whole = self.turns[index], text or self.text(index + 1)
+        whole = _behind_prompt(before, whole, turn, self.template)
+        return Rendered(whole, _spans(self.record, turn, self.template, whole, len(before)))
 
 
 def render(record: Record, protocol: Protocol, template: Template) -> list[Rendered]:
     """The training rows of a record. Raises RowError for what the protocol or the chat template
     cannot hold: that the template works at all, check() has seen before.
     """
+    with _as_row_errors(protocol):
+        _refuse_control_tokens(record, template)
+        _refuse_several(record, protocol)
+        rows = _rows(record, protocol, template)
+        # Arguments that are not known stand in the text as `{}`, which must not be learned. Where
+        # they stand is seen in the same row with other arguments: no protocol or template is asked.
+        for turn in record.turns:
+            for index in record.unknown_arguments(turn) if record.messages[turn].loss else ():
+                others = _rows(_with_probe(record, turn, index), protocol, template)
+                rows = [
+                    _without_arguments(row, other, turn)
+                    for row, other in zip(rows, others, strict=True)
+                ]
+        return rows
+
+
+def render_last(record: Record, protocol: Protocol, template: Template) -> Rendered:
+    """The row of render() that holds the prompt of the last turn, by two renderings however long
+    the dialog is. Raises RowError as render() does, though not for a text of an earlier turn that
+    the template drops.
+    """
+    with _as_row_errors(protocol):
+        _refuse_control_tokens(record, template)
+        _refuse_several(record, protocol)
+        if protocol.exchanges and record.tools:
+            rows = _exchanged(record, record.turns[-1], protocol, template)
+            return next(row for row in rows if any(span.prompted for span in row.spans))
+        dialog = _dialog(record, protocol, template)
+        *earlier, last = dialog.answers
+        row = dialog.row(last)
+        spans = _earlier_spans(dialog, earlier, row.text[: row.spans[0].start])
+        return Rendered(row.text, (*spans, *row.spans))
+
+
+@contextmanager
+def _as_row_errors(protocol: Protocol) -> Iterator[None]:
+    """What the template refuses is the row's fault."""
     try:
-        return _with_unknown_arguments(record, protocol, template)
+        yield
     except UserError as error:
         raise RowError("E220", f"{protocol.name}: {error.problem}") from error
 
 
-def _with_unknown_arguments(
-    record: Record, protocol: Protocol, template: Template
-) -> list[Rendered]:
-    _refuse_control_tokens(record, template)
-    rows = _rows(record, protocol, template)
-    # Arguments that are not known stand in the text as `{}`, which must not be learned. Where they
-    # stand is seen in the same row with other arguments: no protocol or template is asked.
-    for turn in record.turns:
-        for index in record.unknown_arguments(turn) if record.messages[turn].loss else ():
-            others = _rows(_with_probe(record, turn, index), protocol, template)
-            rows = [
-                _without_arguments(row, other, turn)
-                for row, other in zip(rows, others, strict=True)
-            ]
+def _rows(record: Record, protocol: Protocol, template: Template) -> list[Rendered]:
+    if record.is_text:  # no dialog: trained whole, with the end that a turn has
+        (message,) = record.messages
+        whole = message.content + template.turn_end
+        return [Rendered(whole, (Span(0, 0, len(whole), message.loss, prompted=False),))]
+    if protocol.exchanges and record.tools:
+        return [
+            row for turn in record.turns for row in _exchanged(record, turn, protocol, template)
+        ]
+    dialog = _dialog(record, protocol, template)
+    last = len(dialog.turns) - 1
+    text = dialog.text(last + 1)
+    rows = [dialog.row(index, text if index == last else "") for index in dialog.answers]
+    # A template that rewrites its history (it drops old thoughts, say) writes each step's text
+    # otherwise than the whole dialog's: then each step is a row of its own.
+    # What follows its last turn's end (`<eos>` behind the whole, say) does not count.
+    if all(text.startswith(row.text[: row.spans[-1].end]) for row in rows):
+        return [Rendered(text, tuple(span for row in rows for span in row.spans))]
     return rows
+
+
+def _exchanged(
+    record: Record, turn: int, protocol: Protocol, template: Template
+) -> Iterator[Rendered]:
+    """A row for each prompt of a turn."""
+    assert protocol.exchanges is not None
+    for exchange in protocol.exchanges(record, turn):
+        prompt = _Turn({"role": "user", "content": exchange.prompt})
+        answer = _Turn({"role": "assistant", "content": exchange.answer}, ((turn, 0, -1),))
+        text, spans = _Dialog(record, [prompt, answer], (), template).row(1)
+        yield Rendered(text, tuple(span._replace(prompted=exchange.prompted) for span in spans))
+
+
+def _earlier_spans(dialog: _Dialog, indices: Sequence[int], prompt: str) -> list[Span]:
+    """Those of the assistant's turns in a prompt, found by what each begins with; none where the
+    template writes its history otherwise: then render() makes a row of each step.
+    """
+    template = dialog.template
+    if not (head := template.prompt_head):
+        return []
+    starts = [match.end() for match in re.finditer(re.escape(head), prompt)]
+    # No text of the dialog holds the mark in `head`, so each place is the beginning of a turn, and
+    # the last one the end of the prompt.
+    if len(starts) != len(indices) + 1:
+        return []
+    spans: list[Span] = []
+    for index, start, end in zip(indices, starts, starts[1:], strict=False):
+        text = "".join(prompt[start:end].partition(template.turn_end)[:2])
+        try:
+            of_turn = _spans(dialog.record, dialog.turns[index], template, text, 0)
+        except (RowError, UserError):
+            return []
+        spans += [span._replace(start=span.start + start, end=span.end + start) for span in of_turn]
+    return spans
+
+
+def first_messages(record: Record, turn: int, protocol: Protocol) -> list[dict[str, str]]:
+    """The messages for a server with a chat template of its own, before the first turn of the
+    assistant, in a protocol that is not native. Raises RowError.
+    """
+    messages = (*record.messages[:turn], Message("assistant", "..."))
+    begun = replace(record, messages=messages, gold={})
+    _refuse_several(begun, protocol)
+    if protocol.exchanges and record.tools:
+        first = next(one for one in protocol.exchanges(begun, turn) if one.prompted)
+        return [{"role": "user", "content": first.prompt}]
+    return [turn.message for turn in _turns(begun, protocol)[:-1]]
 
 
 def _with_probe(record: Record, turn: int, index: int) -> Record:
@@ -110,120 +230,12 @@ def _differing(text: str, other: str) -> tuple[int, int]:
     Where there is no `{}`, as in templates that write a tag for each argument, what follows says
     that there are none: it is left out as well, to the end of the text.
     """
-    start = _shared(text, other)
-    end = len(text) - _shared(text[start:][::-1], other[start:][::-1])
+    start = shared_length(text, other)
+    end = len(text) - shared_length(text[start:][::-1], other[start:][::-1])
     for match in EMPTY_OBJECT.finditer(text):
         if match.start() <= start and end <= match.end():
             return len(text[: match.start()].rstrip()), match.end()
     return start, len(text)
-
-
-def _shared(one: str, other: str) -> int:
-    """How many characters the two begin with alike."""
-    length = min(len(one), len(other))
-    return next((i for i in range(length) if one[i] != other[i]), length)
-
-
-def _rows(record: Record, protocol: Protocol, template: Template) -> list[Rendered]:
-    if record.is_text:
-        return [_plain_text(record.messages[0], template)]
-    if protocol.exchanges and record.tools:
-        return [
-            row for turn in record.turns for row in _exchanged(record, turn, protocol, template)
-        ]
-    for index in record.turns:
-        _refuse_several(index, record.messages[index], protocol)
-    turns = _turns(record, protocol)
-    tools = [Printed(tool.schema) for tool in record.tools] if protocol.native else []
-    messages = [turn.message for turn in turns]
-    text = _whole(messages, tools, template)
-    rows: list[Rendered] = []
-    spans: list[Span] = []
-    for index, turn in enumerate(turns):
-        if turn.message["role"] != "assistant":
-            continue
-        before = template.render(messages[:index], tools, prompt=True)
-        whole = _whole(messages[: index + 1], tools, template) if turn is not turns[-1] else text
-        whole = _behind_prompt(before, whole, turn, template)
-        turn_spans = _spans(record, turn, template, whole, len(before))
-        rows.append(Rendered(whole, tuple(turn_spans)))
-        spans += turn_spans
-    # A template that rewrites its history (it drops old thoughts, say) writes each step's text
-    # otherwise than the whole dialog's: then each step is a row of its own.
-    # What follows its last turn's end (`<eos>` behind the whole, say) does not count.
-    if all(text.startswith(row.text[: row.spans[-1].end]) for row in rows):
-        return [Rendered(text, tuple(spans))]
-    return rows
-
-
-def render_last(record: Record, protocol: Protocol, template: Template) -> Rendered:
-    """The row of render() that holds the prompt of the last turn, by two renderings however long
-    the dialog is. Raises RowError as render() does, though not for a text of an earlier turn that
-    the template drops.
-    """
-    try:
-        return _to_last(record, protocol, template)
-    except UserError as error:
-        raise RowError("E220", f"{protocol.name}: {error.problem}") from error
-
-
-def _to_last(record: Record, protocol: Protocol, template: Template) -> Rendered:
-    _refuse_control_tokens(record, template)
-    for index in record.turns:
-        _refuse_several(index, record.messages[index], protocol)
-    if protocol.exchanges and record.tools:
-        rows = _exchanged(record, record.turns[-1], protocol, template)
-        return next(row for row in rows if any(span.prompted for span in row.spans))
-    turns = _turns(record, protocol)
-    tools = [Printed(tool.schema) for tool in record.tools] if protocol.native else []
-    messages = [turn.message for turn in turns]
-    before = template.render(messages[:-1], tools, prompt=True)
-    whole = _behind_prompt(before, _whole(messages, tools, template), turns[-1], template)
-    spans = _spans(record, turns[-1], template, whole, len(before))
-    earlier = [turn for turn in turns[:-1] if turn.message["role"] == "assistant"]
-    return Rendered(whole, (*_earlier_spans(record, earlier, template, before), *spans))
-
-
-def _earlier_spans(
-    record: Record, turns: Sequence[_Turn], template: Template, prompt: str
-) -> list[Span]:
-    """Those of the assistant's turns in a prompt, found by what each begins with; none where the
-    template writes its history otherwise: then render() makes a row of each step.
-    """
-    if not (head := template.prompt_head):
-        return []
-    starts = [match.end() for match in re.finditer(re.escape(head), prompt)]
-    # No text of the dialog holds the mark in `head`, so each place is the beginning of a turn, and
-    # the last one the end of the prompt.
-    if len(starts) != len(turns) + 1:
-        return []
-    spans: list[Span] = []
-    for turn, start, end in zip(turns, starts, starts[1:], strict=False):
-        text = "".join(prompt[start:end].partition(template.turn_end)[:2])
-        try:
-            found = _spans(record, turn, template, text, 0)
-        except (RowError, UserError):
-            return []
-        spans += [one._replace(start=one.start + start, end=one.end + start) for one in found]
-    return spans
-
-
-def first_messages(record: Record, turn: int, protocol: Protocol) -> list[dict[str, str]]:
-    """The messages for a server with a chat template of its own, before the first turn of the
-    assistant, in a protocol that is not native. Raises RowError.
-    """
-    messages = (*record.messages[:turn], Message("assistant", "..."))
-    begun = replace(record, messages=messages, gold={})
-    if protocol.exchanges and record.tools:
-        first = next(one for one in protocol.exchanges(begun, turn) if one.prompted)
-        return [{"role": "user", "content": first.prompt}]
-    return [one.message for one in _turns(begun, protocol)[:-1]]
-
-
-def _whole(messages: Sequence[dict[str, Any]], tools: Sequence[Printed], template: Template) -> str:
-    """A dialog with the end of its last turn, which a template may leave to the next turn."""
-    end = template.unwritten_end if messages[-1]["role"] == "assistant" else ""
-    return template.render(messages, tools) + end
 
 
 def _behind_prompt(before: str, whole: str, turn: _Turn, template: Template) -> str:
@@ -239,35 +251,176 @@ def _behind_prompt(before: str, whole: str, turn: _Turn, template: Template) -> 
     extra = template.prompt_extra
     stem = before.removesuffix(extra)
     if not extra or stem == before or not whole.startswith(stem):
-        raise _no_beginning(template)
+        raise UserError(
+            "its prompt for the assistant is not the beginning of what it writes for this answer, "
+            "so no row would be trained as servers prompt it.",
+            location=template.name,
+            exit_code=MODEL,
+        )
     written = whole[len(stem) :]
     if opens_thought(before) and THINK_END not in written:
-        found = FIRST_THOUGHT.match(turn.message["content"])
-        thought = found[1].strip() if found else ""
+        match = FIRST_THOUGHT.match(turn.message["content"])
+        thought = match[1].strip() if match else ""
         written = f"{thought}\n{THINK_END}\n\n{written.lstrip()}"
     return before + written
 
 
-def _plain_text(message: Message, template: Template) -> Rendered:
-    """No dialog: trained whole, with the end that a turn has."""
-    whole = message.content + template.turn_end
-    return Rendered(whole, (Span(0, 0, len(whole), trained=message.loss, prompted=False),))
+def _dialog(record: Record, protocol: Protocol, template: Template) -> _Dialog:
+    tools = [Printed(tool.schema) for tool in record.tools] if protocol.native else []
+    return _Dialog(record, _turns(record, protocol), tools, template)
 
 
-def _exchanged(
-    record: Record, turn: int, protocol: Protocol, template: Template
-) -> Iterator[Rendered]:
-    """A row for each prompt of a turn."""
-    assert protocol.exchanges is not None
-    _refuse_several(turn, record.messages[turn], protocol)
-    for exchange in protocol.exchanges(record, turn):
-        messages = [{"role": "user", "content": exchange.prompt}]
-        before = template.render(messages, prompt=True)
-        answer = {"role": "assistant", "content": exchange.answer}
-        message = _Turn(answer, ((turn, 0, -1),))
-        whole = _behind_prompt(before, _whole([*messages, answer], (), template), message, template)
-        spans = _spans(record, message, template, whole, len(before))
-        yield Rendered(whole, tuple(span._replace(prompted=exchange.prompted) for span in spans))
+def _turns(record: Record, protocol: Protocol) -> list[_Turn]:
+    if protocol.native:
+        return [_native(index, message) for index, message in enumerate(record.messages)]
+    indexed = [pair for pair in enumerate(record.messages) if pair[1].role != "system"]
+    turns = (_inline_turns if protocol.inline else _plain_turns)(indexed, protocol, record.tools)
+    written = "\n\n".join(
+        message.content for message in record.messages if message.role == "system"
+    )
+    if not protocol.inline and record.tools and not written:
+        written = "You are a helpful assistant."
+    system = "\n\n".join(filter(None, [written, protocol.system(record.tools)]))
+    return [*([_Turn({"role": "system", "content": system})] if system else []), *turns]
+
+
+def _native(index: int, message: Message) -> _Turn:
+    row: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.calls:
+        row["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": Printed(call.arguments)},
+            }
+            for call in message.calls
+        ]
+    if message.call_id:
+        row["tool_call_id"] = message.call_id
+    return _Turn(row, ((index, 0, -1),) if message.role == "assistant" else ())
+
+
+def _plain_turns(
+    indexed: Sequence[tuple[int, Message]], protocol: Protocol, tools: Sequence[Tool]
+) -> list[_Turn]:
+    """Results of one turn's calls, side by side, are one message."""
+    turns = []
+    for is_tool, group in groupby(indexed, key=lambda pair: pair[1].role == "tool"):
+        if is_tool:
+            content = protocol.results([message for _, message in group])
+            turns.append(_Turn({"role": protocol.result_role, "content": content}))
+            continue
+        for index, message in group:
+            if message.role == "user":
+                turns.append(_Turn({"role": "user", "content": message.content}))
+            else:
+                content = protocol.write(message, tools)
+                turns.append(_Turn({"role": "assistant", "content": content}, ((index, 0, -1),)))
+    return turns
+
+
+def _inline_turns(
+    indexed: Sequence[tuple[int, Message]], protocol: Protocol, tools: Sequence[Tool]
+) -> list[_Turn]:
+    """From one user turn to the next, everything is one message of the assistant."""
+    turns: list[_Turn] = []
+    for is_user, group in groupby(indexed, key=lambda pair: pair[1].role == "user"):
+        if is_user:
+            turns += [_Turn({"role": "user", "content": message.content}) for _, message in group]
+            continue
+        content = ""
+        parts: list[tuple[int, int, int]] = []
+        for index, message in group:
+            if parts and parts[-1][2] < 0:
+                raise RowError(
+                    "E203", f"messages[{index}] follows an answer without a user turn between"
+                )
+            if message.role == "tool":
+                content += protocol.results([message])
+                continue
+            start = len(content)
+            content += protocol.write(message, tools)
+            parts.append((index, start, len(content) if message.calls else -1))
+        turns.append(_Turn({"role": "assistant", "content": content.rstrip()}, tuple(parts)))
+    return turns
+
+
+def _spans(
+    record: Record, turn: _Turn, template: Template, whole: str, start: int
+) -> tuple[Span, ...]:
+    """Where the parts of a turn stand in the text; the last one ends with the end of the turn."""
+    end = whole.rfind(template.turn_end, start) + len(template.turn_end)
+    # Behind a turn's end only marks may stand, as the `<eos>` of a whole dialog does.
+    if end < start + len(template.turn_end) or template.without_marks(whole[end:]).strip():
+        raise UserError(
+            f"it does not end this turn of the assistant with {template.turn_end}.",
+            location=template.name,
+            exit_code=MODEL,
+        )
+    # `start` is where the prompt ends and the content must begin, behind no more than an empty
+    # thought: parts are offsets in the content, so they can be found only where the template prints
+    # it unchanged. One part that is the whole turn needs no such proof: its span runs from the
+    # prompt's end to the turn's end.
+    content, content_start = turn.message["content"], start
+    if turn.parts != ((turn.parts[0][0], 0, -1),):
+        content_start = whole.find(content, start)
+        if content_start < 0 or THINK_TAG.sub("", whole[start:content_start]).strip():
+            raise RowError(
+                "E214", f"the chat template changes the text of messages[{turn.parts[0][0]}]"
+            )
+    elif record.messages[index := turn.parts[0][0]].loss:
+        _refuse_dropped(index, content, whole[start:end])
+    return tuple(
+        Span(
+            index,
+            content_start + first if first else start,
+            end if last < 0 else content_start + last,
+            record.messages[index].loss,
+        )
+        for index, first, last in turn.parts
+    )
+
+
+def _refuse_dropped(index: int, content: str, written: str) -> None:
+    """A text that the template does not print would be lost in silence. The blanks around it and
+    around its thoughts are the template's, and the opening `<think>` may stand in the prompt.
+    """
+    position = 0
+    for part in filter(None, map(str.strip, THINK_TAG.split(content))):
+        position = written.find(part, position)
+        if position < 0:
+            raise RowError(
+                "E214",
+                f"the chat template drops or changes a text of messages[{index}]: {part!r:.60}",
+            )
+        position += len(part)
+
+
+def _refuse_several(record: Record, protocol: Protocol) -> None:
+    for index in record.turns if not protocol.several else ():
+        if (count := len(record.messages[index].calls)) > 1:
+            raise RowError(
+                "E204",
+                f"messages[{index}] holds {count} calls; protocol {protocol.name} holds one per "
+                "turn",
+            )
+
+
+def _refuse_control_tokens(record: Record, template: Template) -> None:
+    """A turn mark inside a text would end the turn for the model, though not for the reader of the
+    data.
+    """
+    texts = {
+        f"messages[{i}]": [m.content, *(plain(c.arguments) for c in m.calls)]
+        for i, m in enumerate(record.messages)
+    }
+    texts["tools"] = [plain(tool.schema) for tool in record.tools]
+    for location, strings in texts.items():
+        for token in template.turn_tokens:
+            if any(token in string for string in strings):
+                raise RowError(
+                    "E215", f"{location} holds the model's own mark {token}: take it out"
+                )
 
 
 def span_text(row: Rendered, span: Span, template: Template) -> str:
@@ -290,19 +443,15 @@ def check_reading(
             if not (message.loss or message.calls or span.turn in prompted):
                 continue
             text = span_text(row, span, template)
+            read, problem = protocol.read(text, record.tools), ""
+            calls = [(call.name, call.arguments) for call in read.calls]
             if any(stop in text.removesuffix(stop) for stop in protocol.stops):
-                raise RowError(
-                    "E215",
-                    f"messages[{span.turn}] holds a stop string of {protocol.name}: sampling ends "
-                    "there",
-                )
-            read = protocol.read(text, record.tools)
-            expected = [(call.name, call.arguments) for call in record.messages[span.turn].calls]
-            if read.problem or [(call.name, call.arguments) for call in read.calls] != expected:
+                problem = f"holds a stop string of {protocol.name}: sampling ends there"
+            elif read.problem or calls != [(call.name, call.arguments) for call in message.calls]:
                 what = read.problem or "other calls than were written"
-                raise RowError(
-                    "E215", f"messages[{span.turn}] does not read back as {protocol.name}: {what}"
-                )
+                problem = f"does not read back as {protocol.name}: {what}"
+            if problem:
+                raise RowError("E215", f"messages[{span.turn}] {problem}")
 
 
 def check(protocol: Protocol, template: Template, others: Iterable[Protocol] = ()) -> None:
@@ -346,190 +495,3 @@ def reading_problem(protocol: Protocol, template: Template) -> str:
     except RowError as error:
         return error.reason.removeprefix(f"{protocol.name}: ")
     return ""
-
-
-def _no_beginning(template: Template) -> UserError:
-    return UserError(
-        "its prompt for the assistant is not the beginning of what it writes for this answer, so "
-        "no row would be trained as servers prompt it.",
-        "",
-        location=template.name,
-        exit_code=MODEL,
-    )
-
-
-def _turns(record: Record, protocol: Protocol) -> list[_Turn]:
-    if protocol.native:
-        return [_native(index, message) for index, message in enumerate(record.messages)]
-    indexed = list(enumerate(record.messages))
-    turns = (
-        [_Turn({"role": "system", "content": text}, ())]
-        if (text := _system(record, protocol))
-        else []
-    )
-    rest = [pair for pair in indexed if pair[1].role != "system"]
-    return turns + (_inline_turns if protocol.inline else _plain_turns)(
-        rest, protocol, record.tools
-    )
-
-
-def _native(index: int, message: Message) -> _Turn:
-    row: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.calls:
-        row["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": Printed(call.arguments)},
-            }
-            for call in message.calls
-        ]
-    if message.call_id:
-        row["tool_call_id"] = message.call_id
-    return _Turn(row, ((index, 0, -1),) if message.role == "assistant" else ())
-
-
-def _system(record: Record, protocol: Protocol) -> str:
-    written = "\n\n".join(
-        message.content for message in record.messages if message.role == "system"
-    )
-    if not protocol.inline and record.tools and not written:
-        written = "You are a helpful assistant."
-    return "\n\n".join(filter(None, [written, protocol.system(record.tools)]))
-
-
-def _plain_turns(
-    indexed: Sequence[tuple[int, Message]], protocol: Protocol, tools: Sequence[Tool]
-) -> list[_Turn]:
-    """Results of one turn's calls, side by side, are one message."""
-    turns = []
-    for role, group in groupby(indexed, key=lambda pair: pair[1].role):
-        if role == "tool":
-            content = protocol.results([message for _, message in group])
-            turns.append(_Turn({"role": protocol.result_role, "content": content}, ()))
-        elif role == "user":
-            turns += [
-                _Turn({"role": "user", "content": message.content}, ()) for _, message in group
-            ]
-        else:
-            for index, message in group:
-                _refuse_several(index, message, protocol)
-                turns.append(
-                    _Turn(
-                        {"role": role, "content": protocol.write(message, tools)}, ((index, 0, -1),)
-                    )
-                )
-    return turns
-
-
-def _inline_turns(
-    indexed: Sequence[tuple[int, Message]], protocol: Protocol, tools: Sequence[Tool]
-) -> list[_Turn]:
-    """From one user turn to the next, everything is one message of the assistant."""
-    turns: list[_Turn] = []
-    for is_user, group in groupby(indexed, key=lambda pair: pair[1].role == "user"):
-        if is_user:
-            turns += [
-                _Turn({"role": "user", "content": message.content}, ()) for _, message in group
-            ]
-            continue
-        content = ""
-        parts: list[tuple[int, int, int]] = []
-        for index, message in group:
-            _refuse_several(index, message, protocol)
-            text = (
-                protocol.results([message])
-                if message.role == "tool"
-                else protocol.write(message, tools)
-            )
-            if parts and parts[-1][2] < 0:
-                raise RowError(
-                    "E203", f"messages[{index}] follows an answer without a user turn between"
-                )
-            if message.role == "assistant":
-                closed = not message.calls
-                parts.append((index, len(content), -1 if closed else len(content) + len(text)))
-            content += text
-        turns.append(_Turn({"role": "assistant", "content": content.rstrip()}, tuple(parts)))
-    return turns
-
-
-def _refuse_several(index: int, message: Message, protocol: Protocol) -> None:
-    if len(message.calls) > 1 and not protocol.several:
-        reason = (
-            f"messages[{index}] holds {len(message.calls)} calls; protocol {protocol.name} "
-            "holds one per turn"
-        )
-        raise RowError("E204", reason)
-
-
-def _spans(record: Record, turn: _Turn, template: Template, whole: str, start: int) -> list[Span]:
-    """Where the parts of a turn stand in the text; the last one ends with the end of the turn."""
-    end = whole.rfind(template.turn_end, start) + len(template.turn_end)
-    # Behind a turn's end only marks may stand, as the `<eos>` of a whole dialog does.
-    if end < start + len(template.turn_end) or _without_marks(whole[end:], template):
-        raise UserError(
-            f"it does not end this turn of the assistant with {template.turn_end}.",
-            location=template.name,
-            exit_code=MODEL,
-        )
-    # `start` is where the prompt ends and the content must begin, behind no more than an empty
-    # thought: parts are offsets in the content, so they can be found only where the template prints
-    # it unchanged. One part that is the whole turn needs no such proof: its span runs from the
-    # prompt's end to the turn's end.
-    content, content_start = turn.message["content"], start
-    if turn.parts != ((turn.parts[0][0], 0, -1),):
-        content_start = whole.find(content, start)
-        if content_start < 0 or THINK_TAG.sub("", whole[start:content_start]).strip():
-            raise RowError(
-                "E214", f"the chat template changes the text of messages[{turn.parts[0][0]}]"
-            )
-    elif record.messages[index := turn.parts[0][0]].loss:
-        _refuse_dropped(index, content, whole[start:end])
-    return [
-        Span(
-            index,
-            content_start + first if first else start,
-            end if last < 0 else content_start + last,
-            record.messages[index].loss,
-        )
-        for index, first, last in turn.parts
-    ]
-
-
-def _without_marks(text: str, template: Template) -> str:
-    for token in template.control_tokens:
-        text = text.replace(token, "")
-    return text.strip()
-
-
-def _refuse_dropped(index: int, content: str, written: str) -> None:
-    """A text that the template does not print would be lost in silence. The blanks around it and
-    around its thoughts are the template's, and the opening `<think>` may stand in the prompt.
-    """
-    position = 0
-    for part in filter(None, map(str.strip, THINK_TAG.split(content))):
-        position = written.find(part, position)
-        if position < 0:
-            raise RowError(
-                "E214",
-                f"the chat template drops or changes a text of messages[{index}]: {part!r:.60}",
-            )
-        position += len(part)
-
-
-def _refuse_control_tokens(record: Record, template: Template) -> None:
-    """A turn mark inside a text would end the turn for the model, though not for the reader of the
-    data.
-    """
-    texts = {
-        f"messages[{i}]": [m.content, *(plain(c.arguments) for c in m.calls)]
-        for i, m in enumerate(record.messages)
-    }
-    texts["tools"] = [plain(tool.schema) for tool in record.tools]
-    for location, strings in texts.items():
-        for token in template.turn_tokens:
-            if any(token in string for string in strings):
-                raise RowError(
-                    "E215", f"{location} holds the model's own mark {token}: take it out"
-                )

@@ -4,11 +4,13 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import TemplateError
+
 from agentlite.core.errors import MODEL, UserError
+from agentlite.rendering import chat_template
 from agentlite.rendering.token_cache import described, encoder
 
 if TYPE_CHECKING:
@@ -30,6 +32,10 @@ SYSTEM_INTO_USER = """\
 """
 # The same where a template takes every text as a list of parts.
 PARTS_INTO_USER = SYSTEM_INTO_USER.replace("'\\n\\n'", "[{'type': 'text', 'text': '\\n\\n'}]")
+# What a template is asked: how it writes these, and where.
+ASKED, ANSWERED = "probe user", "probe answer"
+USER = {"role": "user", "content": ASKED}
+ANSWER = {"role": "assistant", "content": ANSWERED}
 # Apart from control tokens, what a prompt may have that a turn does not: the marks of a thought.
 THOUGHT_WORDS = re.compile(r"(?:\s|</?think>|thought)*")
 # What a tokenizer puts before a text that does not begin with a blank.
@@ -43,15 +49,9 @@ PREFIXES = {
 class Template:
     """How one model writes a dialog, and how its tokenizer cuts the text."""
 
-    def __init__(
-        self, name: str, tokenizer: "Tokenizer", chat_template: str, special: Mapping[str, str]
-    ):
-        self.name, self.tokenizer, self.source, self.special = (
-            name,
-            tokenizer,
-            chat_template,
-            dict(special),
-        )
+    def __init__(self, name: str, tokenizer: "Tokenizer", source: str, special: Mapping[str, str]):
+        self.name, self.tokenizer, self.source = name, tokenizer, source
+        self.special = dict(special)  # bos_token and the like, which templates print
         tokenizer.no_truncation()
         tokenizer.no_padding()
 
@@ -61,27 +61,31 @@ class Template:
         """The text of `messages`; with `prompt`, up to where the model goes on. Raises UserError
         5.
         """
-        from jinja2 import TemplateError
-
-        from agentlite.rendering.chat_template import Printed
-
         try:
-            return str(
-                self._compiled.render(
-                    messages=self.as_taken(messages),
-                    tools=list(tools) or None,
-                    add_generation_prompt=prompt,
-                    **self.special,
-                )
-            )
-        except (TemplateError, TypeError, ValueError) as error:
-            reason = str(error).replace(Printed.__name__, "dict")
-            raise UserError(
-                f"the chat template fails: {reason}",
+            return self._from(self.chat_template, self.as_taken(messages), tools, prompt)
+        except TemplateError as error:
+            raise self._refused(
+                f"the chat template fails: {error}",
                 "Try another --protocol, for example hermes.",
-                location=self.name,
-                exit_code=MODEL,
             ) from error
+
+    def _from(
+        self,
+        source: str,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] = (),
+        prompt: bool = True,
+    ) -> str:
+        return chat_template.render(
+            source,
+            messages=messages,
+            tools=list(tools) or None,
+            add_generation_prompt=prompt,
+            **self.special,
+        )
+
+    def _refused(self, problem: str, fix: str = "") -> UserError:
+        return UserError(problem, fix, location=self.name, exit_code=MODEL)
 
     @cached_property
     def chat_template(self) -> str:
@@ -95,125 +99,80 @@ class Template:
     @cached_property
     def folds_system(self) -> bool:
         """Whether the model's own template refuses a system turn, or leaves it out."""
-        user = {"role": "user", "content": "probe user"}
         system = {"role": "system", "content": "probe system"}
-        alone, with_system = (
-            self._from_source(self.as_taken(messages)) for messages in ([user], [system, user])
-        )
-        return "probe user" in alone and "probe system" not in with_system
+        return ASKED in self._own_prompt(
+            self.as_taken([USER])
+        ) and "probe system" not in self._own_prompt(self.as_taken([system, USER]))
 
     @cached_property
     def takes_parts(self) -> bool:
         """Whether the template takes a text only as a list of parts, as those of models for images
         do.
         """
-        user = [{"role": "user", "content": "probe user"}]
-        return "probe user" not in self._from_source(user) and "probe user" in self._from_source(
-            _in_parts(user)
+        return ASKED not in self._own_prompt([USER]) and ASKED in self._own_prompt(
+            _in_parts([USER])
         )
 
     def as_taken(self, messages: Messages) -> Messages:
         """The messages as the template takes them: it may want each text as a list of parts."""
         return _in_parts(messages) if self.takes_parts else messages
 
-    def _from_source(self, messages: Messages) -> str:
+    def _own_prompt(self, messages: Messages) -> str:
         """A prompt, rendered by the model's own template; "" where that fails."""
-        from jinja2 import TemplateError
-
-        values = {"messages": messages, "tools": None, "add_generation_prompt": True}
         try:
-            return str(self._own.render(**values, **self.special))
-        except (TemplateError, TypeError, ValueError):
+            return self._from(self.source, messages)
+        except TemplateError:
             return ""
 
-    @cached_property
-    def _own(self) -> Any:
-        from agentlite.rendering.chat_template import Compiled
-
-        return Compiled(self.source)
-
-    @cached_property
-    def _compiled(self) -> Any:
-        from agentlite.rendering.chat_template import Compiled
-
-        return Compiled(self.chat_template) if self.folds_system else self._own
+    def _written(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] = (),
+        prompt: bool = False,
+    ) -> str:
+        """As render(), but "" where the template fails: no row can be rendered, and check() says
+        why.
+        """
+        try:
+            return self.render(messages, tools, prompt)
+        except UserError:
+            return ""
 
     @cached_property
     def takes_tools(self) -> bool:
         """Whether the template prints tools and calls by itself."""
-        tool = {
-            "type": "function",
-            "function": {"name": "probe_tool", "description": "", "parameters": {}},
-        }
-        call = {
-            "type": "function",
-            "id": "123456789",
-            "function": {"name": "probe_call", "arguments": {"a": "b"}},
-        }
-        user = {"role": "user", "content": "x"}
-        try:
-            offered = self.render([user], [tool], prompt=True)
-            called = self.render(
-                [user, {"role": "assistant", "content": "", "tool_calls": [call]}], [tool]
-            )
-        except UserError:
-            return False
-        return "probe_tool" in offered and "probe_call" in called
+        function = {"name": "probe_tool", "description": "", "parameters": {}}
+        tools = [{"type": "function", "function": function}]
+        return "probe_tool" in self._written(
+            [USER], tools, prompt=True
+        ) and "probe_call" in self._written([USER, _calling("probe_call")], tools)
 
     @cached_property
     def takes_several_calls(self) -> bool:
         """Whether the template prints several calls of one turn."""
-        calls = [
-            {
-                "type": "function",
-                "id": f"12345678{number}",
-                "function": {"name": f"probe_call_{number}", "arguments": {"a": "b"}},
-            }
-            for number in (1, 2)
-        ]
-        user = {"role": "user", "content": "x"}
-        turn = {"role": "assistant", "content": "", "tool_calls": calls}
-        try:
-            text = self.render([user, turn])
-        except UserError:
-            return False
+        text = self._written([USER, _calling("probe_call_1", "probe_call_2")])
         return "probe_call_1" in text and "probe_call_2" in text
 
     @cached_property
     def keeps_text_with_calls(self) -> bool:
         """Whether the template prints the words of a turn that holds a call."""
-        call = {
-            "type": "function",
-            "id": "123456789",
-            "function": {"name": "probe_call", "arguments": {"a": "b"}},
-        }
-        turn = {"role": "assistant", "content": "probe words", "tool_calls": [call]}
-        try:
-            text = self.render([{"role": "user", "content": "x"}, turn])
-        except UserError:
-            return False
+        text = self._written([USER, _calling("probe_call", words="probe words")])
         return "probe words" in text and "probe_call" in text
 
     @cached_property
     def turn_end(self) -> str:
         """The special token that ends an assistant turn."""
-        user, answer = {"role": "user", "content": "x"}, "probe answer"
-        text = self.render([user, {"role": "assistant", "content": answer}]).rstrip()
-        end = self._mark_before(text[text.rfind(answer) + len(answer) :].strip())
-        if answer not in text or not (end or self.unwritten_end):
-            problem = (
-                "writes no end of turn after an assistant's answer, so a model would never learn "
-                "to stop."
-                if answer in text
-                else "drops or changes an assistant's answer."
-            )
-            raise UserError(
-                f"the chat template {problem}",
-                "Choose an instruction-tuned model.",
-                location=self.name,
-                exit_code=MODEL,
-            )
-        return end or self.unwritten_end
+        _, written, behind = self.render([USER, ANSWER]).rpartition(ANSWERED)
+        end = self._mark_at_start(behind) or self.unwritten_end
+        if written and end:
+            return end
+        raise self._refused(
+            "the chat template writes no end of turn after an assistant's answer, so a model would "
+            "never learn to stop."
+            if written
+            else "the chat template drops or changes an assistant's answer.",
+            "Choose an instruction-tuned model.",
+        )
 
     @cached_property
     def unwritten_end(self) -> str:
@@ -221,35 +180,28 @@ class Template:
         the one that the next user turn begins with. "" where the template writes an end, or begins
         the assistant's turn with the same token.
         """
-        user, answer = {"role": "user", "content": "probe user"}, "probe answer"
-        dialog = [user, {"role": "assistant", "content": answer}]
-        text = self.render(dialog)
-        if answer not in text or text[text.rfind(answer) + len(answer) :].strip():
+        before, written, behind = self.render([USER, ANSWER]).rpartition(ANSWERED)
+        if not written or behind.strip():
             return ""
-        followed = self.render([*dialog, {"role": "user", "content": "probe again"}])
-        mark = self._mark_before(followed[followed.rfind(answer) + len(answer) :].strip())
-        return "" if mark in text[text.rfind("probe user") : text.rfind(answer)] else mark
+        _, _, behind = self.render([USER, ANSWER, USER]).rpartition(ANSWERED)
+        mark = self._mark_at_start(behind)
+        return "" if mark in before[before.rfind(ASKED) :] else mark
+
+    def _mark_at_start(self, text: str) -> str:
+        marks = (mark for mark in self.control_tokens if text.lstrip().startswith(mark))
+        return max(marks, key=len, default="")
 
     @cached_property
     def prompt_opens_thought(self) -> bool:
         """Whether a prompt ends inside a thought, which the model has to close."""
-        try:
-            return opens_thought(self.render([{"role": "user", "content": "x"}], prompt=True))
-        except UserError:  # no row can be rendered: check() says why
-            return False
-
-    def _mark_before(self, text: str) -> str:
-        return max(
-            (mark for mark in self.control_tokens if text.startswith(mark)), key=len, default=""
-        )
+        return opens_thought(self._written([USER], prompt=True))
 
     @cached_property
     def prompt_head(self) -> str:
         """What a prompt ends with behind the dialog, where that holds a mark of a turn, which no
         text of a dialog holds; else "".
         """
-        user = [{"role": "user", "content": "x"}]
-        dialog, prompt = self.render(user), self.render(user, prompt=True)
+        dialog, prompt = self.render([USER]), self.render([USER], prompt=True)
         head = prompt[len(dialog) :] if prompt.startswith(dialog) else ""
         return head if any(token in head for token in self.turn_tokens) else ""
 
@@ -259,33 +211,27 @@ class Template:
         break, say, or an empty thought. "" where a turn begins with the prompt's end, or with
         something else than a thought.
         """
-        user, answer = {"role": "user", "content": "x"}, "probe answer"
-        dialog, prompt = self.render([user]), self.render([user], prompt=True)
-        whole = self.render([user, {"role": "assistant", "content": answer}])
-        head = whole[: whole.rfind(answer)]
-        pairs = zip(prompt, head, strict=False)
-        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        dialog, prompt = self.render([USER]), self.render([USER], prompt=True)
+        head, _, _ = self.render([USER, ANSWER]).rpartition(ANSWERED)
+        shared = shared_length(prompt, head)
         if not prompt.startswith(dialog) or shared < len(dialog):
             return ""
-        words = (self._without_marks(text[shared:]) for text in (prompt, head))
-        return prompt[shared:] if all(THOUGHT_WORDS.fullmatch(text) for text in words) else ""
+        rests = (self.without_marks(text[shared:]) for text in (prompt, head))
+        return prompt[shared:] if all(map(THOUGHT_WORDS.fullmatch, rests)) else ""
 
     @cached_property
     def answer_head(self) -> str:
         """What the model has to write between a prompt and its words: a channel, say, with the
         marks around its name. "" where words come at once, or a thought does.
         """
-        user, answer = {"role": "user", "content": "x"}, "probe answer"
-        try:
-            prompt = self.render([user], prompt=True)
-            whole = self.render([user, {"role": "assistant", "content": answer}])
-        except UserError:  # no row can be rendered: check() says why
-            return ""
-        head = whole[len(prompt) : whole.rfind(answer)] if whole.startswith(prompt) else ""
+        prompt = self._written([USER], prompt=True)
+        before, _, _ = self._written([USER, ANSWER]).rpartition(ANSWERED)
+        head = before[len(prompt) :] if before.startswith(prompt) else ""
         marked = any(token in head for token in self.control_tokens)
-        return "" if THOUGHT_WORDS.fullmatch(head) or not marked else head
+        return head if marked and not THOUGHT_WORDS.fullmatch(head) else ""
 
-    def _without_marks(self, text: str) -> str:
+    def without_marks(self, text: str) -> str:
+        """The text without its control tokens."""
         for token in self.control_tokens:
             text = text.replace(token, "")
         return text
@@ -295,18 +241,13 @@ class Template:
         """Special tokens that the template itself writes around turns: no user's text may hold
         them.
         """
-        text = self.render(
-            [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
-        )
+        text = self.render([USER, ANSWER])
         return [token for token in self.control_tokens if token in text]
 
     @cached_property
     def control_tokens(self) -> list[str]:
-        return [
-            token.content
-            for token in self.tokenizer.get_added_tokens_decoder().values()
-            if token.special
-        ]
+        added = self.tokenizer.get_added_tokens_decoder().values()
+        return [token.content for token in added if token.special]
 
     @cached_property
     def longest_token(self) -> int:
@@ -316,9 +257,7 @@ class Template:
     def token_id(self, token: str) -> int:
         index = self.tokenizer.token_to_id(token)
         if index is None:
-            raise UserError(
-                f"the tokenizer has no token {token}.", "", location=self.name, exit_code=MODEL
-            )
+            raise self._refused(f"the tokenizer has no token {token}.")
         return int(index)
 
     def encode(self, text: str, before: Sequence[int] = ()) -> list[int]:
@@ -360,13 +299,11 @@ class Template:
             "normalizer": described(self.tokenizer.normalizer),
             "pre_tokenizer": described(self.tokenizer.pre_tokenizer),
         }
-        others = {key: _without_prefix(part) for key, part in parts.items()}
-        if others == parts:
+        changed = {key: _part_without_prefix(part) or None for key, part in parts.items()}
+        if changed == {key: part or None for key, part in parts.items()}:
             return self.tokenizer, False
         only_first = '"prepend_scheme": "first"' in json.dumps(parts)
-        other = json.loads(self.tokenizer.to_str()) | {
-            key: part or None for key, part in others.items()
-        }
+        other = json.loads(self.tokenizer.to_str()) | changed
         return Tokenizer.from_str(json.dumps(other)), only_first
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -375,21 +312,50 @@ class Template:
 
 def read_template(name: str, folder: Path) -> Template:
     """From the files of a tokenizer. Raises UserError 5."""
+
+    def refused(problem: str, fix: str = "") -> UserError:
+        return UserError(problem, fix, location=str(folder), exit_code=MODEL)
+
     if not (folder / "tokenizer.json").exists():
-        raise UserError(
-            "holds no tokenizer.json.",
-            "Name the folder of a whole model, with its tokenizer.",
-            location=str(folder),
-            exit_code=MODEL,
+        raise refused(
+            "holds no tokenizer.json.", "Name the folder of a whole model, with its tokenizer."
         )
     try:
         config = json.loads((folder / "tokenizer_config.json").read_bytes())
         tokenizer = _tokenizer((folder / "tokenizer.json").read_bytes())
     except Exception as error:  # the tokenizers library raises a bare one
-        raise UserError(
-            f"the tokenizer cannot be read: {error}", "", location=str(folder), exit_code=MODEL
-        ) from error
-    return Template(name, tokenizer, _chat_template(folder, config), _special_tokens(config))
+        raise refused(f"the tokenizer cannot be read: {error}") from error
+    path = folder / "chat_template.jinja"
+    source = path.read_text(encoding="utf-8") if path.exists() else config.get("chat_template")
+    if isinstance(source, list):  # several, by name
+        named = {entry["name"]: entry["template"] for entry in source}
+        source = named.get("tool_use", named.get("default"))
+    if not isinstance(source, str):
+        raise refused("the model has no chat template.", "Choose an instruction-tuned model.")
+    tokens = {
+        key: config[key]
+        for key in ("bos_token", "eos_token", "pad_token", "unk_token")
+        if config.get(key)
+    }
+    special = {
+        key: token["content"] if isinstance(token, dict) else str(token)
+        for key, token in tokens.items()
+    }
+    return Template(name, tokenizer, source, special)
+
+
+@lru_cache(maxsize=2)
+def _tokenizer(content: bytes) -> "Tokenizer":
+    """Kept, since reading one takes a quarter of a second and stages may share a process."""
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_buffer(content)
+
+
+def shared_length(text: str, other: str) -> int:
+    """How many characters the two begin with alike."""
+    length = min(len(text), len(other))
+    return next((i for i in range(length) if text[i] != other[i]), length)
 
 
 def opens_thought(prompt: str) -> bool:
@@ -404,53 +370,25 @@ def _in_parts(messages: Messages) -> Messages:
     ]
 
 
-def _without_prefix(part: Any) -> Any:
+def _calling(*names: str, words: str = "") -> dict[str, Any]:
+    """A turn of the assistant that calls tools of these names."""
+    calls = [
+        {
+            "type": "function",
+            "id": f"12345678{number}",  # Mistral's templates take ids of nine characters alone
+            "function": {"name": name, "arguments": {"a": "b"}},
+        }
+        for number, name in enumerate(names)
+    ]
+    return {"role": "assistant", "content": words, "tool_calls": calls}
+
+
+def _part_without_prefix(part: Any) -> Any:
     """A normalizer or pre-tokenizer as tokenizer.json describes it; None if nothing is left."""
     for key in ("normalizers", "pretokenizers"):
         if key in part:
-            return {**part, key: list(filter(None, map(_without_prefix, part[key])))}
+            return {**part, key: list(filter(None, map(_part_without_prefix, part[key])))}
     if part.get("type") not in PREFIXES:
         return part
     change = PREFIXES[part["type"]]
     return None if change is None else {**part, **change}
-
-
-@lru_cache(maxsize=2)
-def _tokenizer(content: bytes) -> "Tokenizer":
-    """Kept, since reading one takes a quarter of a second and stages may share a process."""
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_buffer(content)
-
-
-def _chat_template(folder: Path, config: Mapping[str, object]) -> str:
-    path = folder / "chat_template.jinja"
-    template: Any = (
-        path.read_text(encoding="utf-8") if path.exists() else config.get("chat_template")
-    )
-    if isinstance(template, list):  # several, by name
-        named = {entry["name"]: entry["template"] for entry in template}
-        template = named.get("tool_use", named.get("default"))
-    if not isinstance(template, str):
-        raise UserError(
-            "the model has no chat template.",
-            "Choose an instruction-tuned model.",
-            location=str(folder),
-            exit_code=MODEL,
-        )
-    return template
-
-
-def _special_tokens(config: Mapping[str, object]) -> dict[str, str]:
-    """bos_token and the like, which templates print; each is a string or an object with
-    `content`.
-    """
-    tokens = {
-        key: config[key]
-        for key in ("bos_token", "eos_token", "pad_token", "unk_token")
-        if config.get(key)
-    }
-    return {
-        key: token["content"] if isinstance(token, dict) else str(token)
-        for key, token in tokens.items()
-    }

@@ -12,7 +12,7 @@ from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.engine import load
 from agentlite.engine import sft as sft_trainer
 from agentlite.rendering import TABLES, Encoded, choose, training_rows
-from agentlite.rendering.loss_weights import segments
+from agentlite.rendering.loss_weights import weight_at, weight_changes
 from agentlite.workspace.model_source import load_template
 
 TOOL = Tool(
@@ -61,8 +61,9 @@ WEIGHED = {
 
 @pytest.mark.parametrize(("table", "text"), WEIGHED, ids=lambda value: value[:12])
 def test_a_table_weighs_its_marks_and_what_follows_them(table, text):
-    found = [(text[part.start : part.end], part.weight) for part in segments(text, TABLES[table])]
-    assert found == WEIGHED[table, text]
+    changes = weight_changes(text, TABLES[table])
+    expected = [weight for part, weight in WEIGHED[table, text] for _ in part]
+    assert [weight_at(changes, place) for place in range(len(text))] == expected
 
 
 def record(content: str = "I must look it up.", city: str = "Oslo") -> Record:

@@ -10,7 +10,7 @@ from support.examples import sample
 from support.samples import ROOT, WEATHER_TOOL
 from support.shipped_templates import SPECIAL, installed, shipped
 
-from agentlite.rendering.chat_template import Compiled
+from agentlite.rendering import chat_template
 from agentlite.workspace.model_source import load_template
 
 # it takes a second of each process to load transformers
@@ -70,7 +70,6 @@ def test_a_template_renders_as_transformers_renders_it(name, monkeypatch, refere
     source = SOURCES[name]
     monkeypatch.setattr(reference, "datetime", January)  # ours prints one day, always
     texts = set()
-    template = Compiled(source)
     for messages in DIALOGS.values():
         for tools in (None, [WEATHER_TOOL]):
             for prompt in (False, True):
@@ -81,8 +80,8 @@ def test_a_template_renders_as_transformers_renders_it(name, monkeypatch, refere
                     )[0][0]
                 )
                 ours = rendered(
-                    lambda values=values, messages=messages: template.render(
-                        messages=messages, **values
+                    lambda values=values, messages=messages: chat_template.render(
+                        source, messages=messages, **values
                     )
                 )
                 assert ours == theirs

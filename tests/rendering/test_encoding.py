@@ -1,7 +1,5 @@
 """Prompts and what was said to them, and the files that a template is read from."""
 
-import json
-
 import pytest
 from msgspec.structs import replace
 from support.samples import WEATHER
@@ -9,9 +7,9 @@ from support.samples import WEATHER
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Message, Record
 from agentlite.rendering import choose, encoding, protocols_of, render, training_rows
-from agentlite.rendering.loss_weights import TABLES, Segment, Table, segments
+from agentlite.rendering.loss_weights import TABLES, Table, weight_at, weight_changes
 from agentlite.rendering.renderer import Rendered, Span
-from agentlite.rendering.template import Template, read_template
+from agentlite.rendering.template import Template
 
 
 def chosen(name, template):
@@ -125,33 +123,6 @@ def test_a_token_weighs_what_the_segment_weighs_that_it_begins_in(smollm2, dialo
         training_rows(text, chosen("hermes", smollm2), smollm2, table, silent)
 
 
-CALLED, SAID, RESULT = (2.0, 2.0), (1.0, 1.0), (2.0, 0.0)
-REACT = {
-    "Thought:": SAID,
-    "Action:": CALLED,
-    "Action Input:": CALLED,
-    "Observation:": RESULT,
-    "Final Answer:": SAID,
-}
-MARKS = {
-    "react": REACT,
-    "alpha_umi": {**REACT, "Next:": CALLED},
-    "agentflan": {"Thought:": SAID, "Observation:": RESULT, "Final Answer:": SAID},
-    "qwen": {"✿FUNCTION✿:": CALLED, "✿ARGS✿:": CALLED, "✿RESULT✿:": RESULT, "✿RETURN✿:": SAID},
-}
-
-
-@pytest.mark.parametrize(("table", "marks"), MARKS.items(), ids=MARKS)
-def test_a_mark_and_what_follows_it_have_the_weights_of_ms_swift(table, marks):
-    text = "so " + "".join(f"{mark} x\n" for mark in marks)
-    found = [(text[part.start : part.end], part.weight) for part in segments(text, TABLES[table])]
-    assert found == [("so ", 1.0)] + [
-        pair
-        for mark, (own, following) in marks.items()
-        for pair in ((mark, own), (" x\n", following))
-    ]
-
-
 AGENTFLAN = ["Name:", "Action:", "ACTION:", "Tool:", "Command", "Arguments:", "action input"]
 QUESTIONS = [
     "What is the tool you want to use",
@@ -163,31 +134,12 @@ QUESTIONS = [
 @pytest.mark.parametrize("mark", [*AGENTFLAN, "ACTION_INPUT:", "Action Input:"])
 def test_agentflan_weighs_three_times_what_follows_a_label_of_a_call(mark):
     text = f"a {mark} b"
-    found = [
-        (text[part.start : part.end], part.weight) for part in segments(text, TABLES["agentflan"])
-    ]
-    assert found == [("a ", 1.0), (mark, 1.0), (" b", 3.0)]
-    assert [segments(text, TABLES["agentflan"], f"So: {q}?") for q in QUESTIONS] == [
-        [Segment(0, len(text), 3.0)]
-    ] * 3
-
-
-# --- a template and its files ---
-
-
-def files(folder, smollm2, config, jinja=None):
-    smollm2.tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    if jinja is not None:
-        (folder / "chat_template.jinja").write_text(jinja)
-    return read_template("m", folder)
-
-
-NAMED = [
-    {"name": "default", "template": "plain"},
-    {"name": "tool_use", "template": "tools"},
-    {"name": "rag", "template": "rag"},
-]
+    changes = weight_changes(text, TABLES["agentflan"])
+    weights = [weight_at(changes, place) for place in range(len(text))]
+    assert weights == [1.0] * len(f"a {mark}") + [3.0] * len(" b")
+    for question in QUESTIONS:
+        changes = weight_changes(text, TABLES["agentflan"], f"So: {question}?")
+        assert {weight_at(changes, place) for place in range(len(text))} == {3.0}
 
 
 TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
@@ -211,17 +163,6 @@ def test_the_end_of_a_turn_is_the_mark_right_behind_an_answer(source, end, marks
         assert refused.value.exit_code == MODEL
     else:
         assert template.turn_end == end
-
-
-OFFERED = "{% for t in tools %}{{ t.function.name }}{% endfor %}"
-PRINTED_CALLS = (
-    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}"
-    "{% endfor %}{% endfor %}"
-)
-
-
-ONE_CALL = "{{ m.tool_calls[0].function.name }}"
-EVERY_CALL = "{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}"
 
 
 BARE = (
