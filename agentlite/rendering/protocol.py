@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite.core.records import Message, Parsed, Record, Tool
+from agentlite.core.records import Call, Message, Parsed, Record, Tool
 
 DEEPEST = 64
 THINK, THINK_END = "<think>", "</think>"
@@ -117,6 +117,12 @@ def behind_thoughts(text: str) -> str | None:
         if not end:
             return None
     return text
+
+
+def named_call(name: Any, arguments: Any) -> tuple[Call | None, str]:
+    """A call as a model's JSON has it, and what is wrong with it."""
+    problem = arguments_problem(arguments) if isinstance(name, str) else "call has no name"
+    return (None if problem else Call(name, arguments)), problem
 
 
 def arguments_problem(arguments: object) -> str:

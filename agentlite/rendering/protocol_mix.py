@@ -47,7 +47,7 @@ class Mixture(NamedTuple):
 
     protocols: Mapping[str, Protocol]
     weights: Mapping[str, float]
-    seed: int
+    seed: int = 0
 
     @property
     def name(self) -> str:
@@ -68,21 +68,22 @@ class Mixture(NamedTuple):
             return self.protocols[chosen]
         if len(self.protocols) == 1:
             return next(iter(self.protocols.values()))
-        weights = self._holding(max((len(message.calls) for message in record.messages), default=0))
+        # those that hold as many calls in a turn as the record has; all, if none does
+        several = any(len(message.calls) > 1 for message in record.messages)
+        names = [name for name in self.weights if self.protocols[name].several or not several]
+        names = names or list(self.weights)
         # a hash of its own: records that --limit draws by theirs would all get the first protocol
         place = hashlib.sha256(f"{self.seed} protocol {record.id}".encode()).digest()
         share = int.from_bytes(place[:8]) / 2**64
-        ends = list(accumulate(weights.values()))
-        return self.protocols[list(weights)[bisect(ends, share * ends[-1])]]
+        ends = list(accumulate(self.weights[name] for name in names))
+        return self.protocols[names[bisect(ends, share * ends[-1])]]
 
-    def _holding(self, calls: int) -> Mapping[str, float]:
-        """The protocols that hold so many calls in a turn; all, if none does."""
-        weights = {
-            name: weight
-            for name, weight in self.weights.items()
-            if calls < 2 or self.protocols[name].several
-        }
-        return weights or self.weights
+    def read_from(self, template: Template) -> "Mixture":
+        """The same protocols, as the template has them."""
+        protocols = self.protocols.items()
+        return self._replace(
+            protocols={name: reader_for(protocol, template) for name, protocol in protocols}
+        )
 
 
 def native_problem(template: Template) -> str:
@@ -103,7 +104,7 @@ def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
     read and no part of a turn is lost, else hermes. Raises UserError 2 or 5.
     """
     native = "hermes" if native_problem(template) else "chat"
-    mixture = _mixture(protocols_of(setting, auto=native), template, seed)
+    mixture = protocols_of(setting, seed, auto=native).read_from(template)
     for protocol in mixture.protocols.values():
         if protocol.native and not template.takes_tools:
             raise UserError(
@@ -118,40 +119,27 @@ def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
 
 def settled(setting: str, template: Template, seed: int = 0) -> Mixture:
     """The protocols of a setting that a stage has recorded."""
-    return _mixture(protocols_of(setting), template, seed)
+    return protocols_of(setting, seed).read_from(template)
 
 
-class WeightedProtocol(NamedTuple):
-    """A protocol of a mixture, and how often it is taken in relation to the others."""
-
-    protocol: Protocol
-    weight: float
-
-
-def _mixture(found: Mapping[str, WeightedProtocol], template: Template, seed: int) -> Mixture:
-    return Mixture(
-        {name: reader_for(one.protocol, template) for name, one in found.items()},
-        {name: one.weight for name, one in found.items()},
-        seed,
-    )
-
-
-def protocols_of(setting: str, auto: str = "") -> dict[str, WeightedProtocol]:
-    """The protocols of a setting by name, not yet as a template has them: built in, or prompt
-    templates of a file or folder. `auto`: the name that stands for that word. Raises UserError for
-    one that does not exist, is named twice, or has an invalid weight.
+def protocols_of(setting: str, seed: int = 0, auto: str = "") -> Mixture:
+    """The protocols of a setting, not yet as a template has them: built in, or prompt templates of
+    a file or folder. `auto`: the name that stands for that word. Raises UserError for one that does
+    not exist, is named twice, or has an invalid weight.
     """
-    weighted: dict[str, WeightedProtocol] = {}
+    protocols: dict[str, Protocol] = {}
+    weights: dict[str, float] = {}
     for name, weight in _parts(setting):
         for protocol in _named(auto if name == "auto" and auto else name):
-            if protocol.name in weighted:
+            if protocol.name in protocols:
                 raise UserError(
                     f"'{protocol.name}' appears twice.",
                     "Name each protocol once: hermes=2,react=1.",
                     location="--protocol",
                 )
-            weighted[protocol.name] = WeightedProtocol(protocol, _weight(protocol.name, weight))
-    return weighted
+            protocols[protocol.name] = protocol
+            weights[protocol.name] = _weight(protocol.name, weight)
+    return Mixture(protocols, weights, seed)
 
 
 def _parts(setting: str) -> Iterator[tuple[str, str]]:
@@ -186,13 +174,14 @@ def _named(name: str) -> list[Protocol]:
     else:
         fix = nearest(name, ["auto", *PROTOCOLS])
         raise UserError(f"no protocol '{name}'.", fix, location="--protocol")
-    if own := next((one.name for one in templates if one.name in PROTOCOLS), ""):
-        raise UserError(
-            f"a prompt template is named {own}, and so is a built-in protocol.",
-            "Rename its file.",
-            location="--protocol",
-        )
-    return [one.protocol for one in templates]
+    for template in templates:
+        if template.name in PROTOCOLS:
+            raise UserError(
+                f"a prompt template is named {template.name}, and so is a built-in protocol.",
+                "Rename its file.",
+                location="--protocol",
+            )
+    return [template.protocol for template in templates]
 
 
 def _weight(name: str, text: str) -> float:

@@ -202,7 +202,7 @@ def test_a_native_protocol_reads_the_syntax_that_its_template_writes(smollm2, te
     ],
 )
 def test_a_setting_names_protocols_with_their_weights(setting, weights, smollm2):
-    assert {name: one.weight for name, one in protocols_of(setting).items()} == weights
+    assert protocols_of(setting).weights == weights
     assert choose(setting, smollm2).weights == weights
 
 

@@ -1,7 +1,7 @@
 """The model's own protocol: its chat template prints tools and calls; readers of their syntaxes."""
 
 from agentlite.core.records import Call, Parsed
-from agentlite.rendering.protocol import Protocol, arguments_problem, json_object
+from agentlite.rendering.protocol import Protocol, json_object, named_call
 from agentlite.rendering.protocols import hermes
 
 
@@ -16,11 +16,11 @@ def parse_json(text: str) -> Parsed:
             value, end = json_object(rest)
         except ValueError:
             return Parsed("", tuple(calls), "call is not JSON")
-        name, arguments = value.get("name"), value.get("parameters", value.get("arguments", {}))
-        problem = arguments_problem(arguments) if isinstance(name, str) else "call has no name"
-        if problem:
+        arguments = value.get("parameters", value.get("arguments", {}))
+        call, problem = named_call(value.get("name"), arguments)
+        if call is None:
             return Parsed("", tuple(calls), problem)
-        calls.append(Call(name, arguments))
+        calls.append(call)
         rest = rest[end:].lstrip(" ;\n")
     return Parsed(rest, tuple(calls), "text after a call" if calls and rest else "")
 

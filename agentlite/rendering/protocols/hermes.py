@@ -6,10 +6,9 @@
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from agentlite.core.records import Call, Message, Parsed, Tool, plain
-from agentlite.rendering.protocol import Protocol, arguments_problem, json_object
+from agentlite.rendering.protocol import Protocol, json_object, named_call
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 HEAD = """# Tools
@@ -57,7 +56,7 @@ def parse(text: str) -> Parsed:
             closed = CLOSE in text[start:]
             position, problem = len(text), "call is not JSON" if closed else "call not closed"
             break
-        call, problem = _call(value)
+        call, problem = named_call(value.get("name"), value.get("arguments", {}))
         calls += [call] if call else []
         close = text.find(CLOSE, end)
         if not problem and (close < 0 or text[end:close].strip()):
@@ -65,14 +64,6 @@ def parse(text: str) -> Parsed:
         position = close + len(CLOSE) if close >= 0 else len(text)
     trailing += text[position:] if calls else ""
     return Parsed((content + text[position:]).strip(), tuple(calls), problem, trailing.strip())
-
-
-def _call(value: dict[str, Any]) -> tuple[Call | None, str]:
-    name, arguments = value.get("name"), value.get("arguments", {})
-    if not isinstance(name, str):
-        return None, "call has no name"
-    problem = arguments_problem(arguments)
-    return (None if problem else Call(name, arguments)), problem
 
 
 PROTOCOL = Protocol("hermes", parse, system, assistant, results, result_role="user")

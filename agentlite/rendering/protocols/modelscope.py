@@ -9,10 +9,9 @@ Yes, about 4 mm.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
-from agentlite.core.records import Call, Message, Parsed, Tool, plain
-from agentlite.rendering.protocol import Protocol, arguments_problem, json_object
+from agentlite.core.records import Message, Parsed, Tool, plain
+from agentlite.rendering.protocol import Protocol, json_object, named_call
 
 OPEN, CLOSE = "<|startofthink|>", "<|endofthink|>"
 EXEC, EXEC_END = "<|startofexec|>", "<|endofexec|>"
@@ -48,29 +47,19 @@ def parse(text: str) -> Parsed:
     nothing.
     """
     content, opened, rest = text.partition(OPEN)
+    content = content.strip()
     if not opened:
-        return Parsed(text.strip())
+        return Parsed(content)
+    body = rest.strip().removeprefix(FENCE).removeprefix("JSON").removeprefix("json")
     try:
-        value, end = json_object(
-            rest.strip().removeprefix(FENCE).removeprefix("JSON").removeprefix("json")
-        )
+        value, end = json_object(body)
     except ValueError:
-        return Parsed(
-            content.strip(), (), "call is not JSON" if CLOSE in rest else "call not closed"
-        )
-    after = rest.strip().removeprefix(FENCE).removeprefix("JSON").removeprefix("json")[end:].strip()
-    call, problem = _call(value)
-    if not problem and after.removeprefix(FENCE).strip() != CLOSE:
+        return Parsed(content, (), "call is not JSON" if CLOSE in rest else "call not closed")
+    after = body[end:].strip().removeprefix(FENCE).strip()
+    call, problem = named_call(value.get("api_name"), value.get("parameters", {}))
+    if not problem and after != CLOSE:
         problem = "text after a call" if CLOSE in after else "call not closed"
-    return Parsed(content.strip(), (call,) if call else (), problem)
-
-
-def _call(value: dict[str, Any]) -> tuple[Call | None, str]:
-    name, parameters = value.get("api_name"), value.get("parameters", {})
-    if not isinstance(name, str):
-        return None, "call has no name"
-    problem = arguments_problem(parameters)
-    return (None if problem else Call(name, parameters)), problem
+    return Parsed(content, (call,) if call else (), problem)
 
 
 PROTOCOL = Protocol(

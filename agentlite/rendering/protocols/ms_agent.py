@@ -8,10 +8,10 @@ Final Answer: Yes, about 4 mm.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentlite.core.records import Message, Tool, plain
-from agentlite.rendering.protocol import Protocol
 from agentlite.rendering.protocols import react
 
 FRAME = """Answer the following questions as best you can. You have access to the following APIs:
@@ -64,14 +64,4 @@ def assistant(message: Message) -> str:
     return react.assistant(message, react.ENGLISH, repr)
 
 
-PROTOCOL = Protocol(
-    "ms-agent",
-    react.parse,
-    system,
-    assistant,
-    react.results,
-    stops=(react.STOP,),
-    several=False,
-    inline=True,
-    parse_plain=react.parse_plain,
-)
+PROTOCOL = replace(react.PROTOCOL, name="ms-agent", system=system, assistant=assistant)

@@ -28,9 +28,10 @@ from msgspec import Struct
 
 from agentlite.core.errors import UserError
 from agentlite.core.plain_words import utf8_text
-from agentlite.core.records import Record, Tool, plain
+from agentlite.core.records import Message, Record, Tool, plain
 from agentlite.rendering.protocol import PromptExchange, Protocol
 from agentlite.rendering.protocols import hermes, modelscope, react, toolllama
+from agentlite.rendering.protocols.kuaiagent import HAN
 
 SUFFIX = ".txt"
 LONGEST = 1 << 16  # characters of a file
@@ -42,7 +43,6 @@ TAG = re.compile(rf"<(/?)({'|'.join(SLOTS)})>")
 PART = re.compile(rf"<({'|'.join(SLOTS)})>(.*?)</\1>", re.DOTALL)
 PLACE = re.compile(rf"\{{({'|'.join(slot.lower() for slot in FILLED)})\}}")
 HEADER = re.compile(r"^(\w+):[ \t]*(\S*)[ \t]*$")
-HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
 class CallFormat(NamedTuple):
@@ -187,16 +187,15 @@ def read_templates(path: Path) -> list[PromptTemplate]:
 
 def _read(file: Path) -> PromptTemplate:
     try:
-        text = utf8_text(file.read_bytes()[: 4 * LONGEST], str(file))
+        template = from_text(file.stem, utf8_text(file.read_bytes()[: 4 * LONGEST], str(file)))
+        problem = template.problem
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}.", location=str(file)) from error
-    try:
-        found = from_text(file.stem, text)
     except ValueError as error:
-        raise UserError(f"{error}.", HELP, location=str(file)) from error
-    if found.problem:
-        raise UserError(f"{found.problem}.", HELP, location=str(file))
-    return found
+        problem = str(error)
+    if problem:
+        raise UserError(f"{problem}.", HELP, location=str(file))
+    return template
 
 
 def from_text(name: str, text: str) -> PromptTemplate:
@@ -226,14 +225,16 @@ def from_setting(text: str) -> PromptTemplate:
 
 def prompt(template: PromptTemplate, record: Record, turn: int) -> str:
     """The prompt before a turn. The system text of a record comes before the profile."""
-    form = FORMATS[template.calls]
+    form, before = FORMATS[template.calls], record.messages[:turn]
+    goal = max((at for at, message in enumerate(before) if message.role == "user"), default=-1)
+    offered = toolllama.offered(record.tools) if form.protocol.answer_tool else record.tools
     texts = {
-        "tools": LISTINGS[template.tools](_offered(form.protocol, record.tools)),
-        "goal": _goal(record, turn)[1],
-        "memory": _memory(record, turn),
+        "tools": LISTINGS[template.tools](offered),
+        "goal": before[goal].content if goal >= 0 else "",
+        "memory": _memory([message for at, message in enumerate(before) if at != goal]),
         "format": form.chinese if HAN.search(template.text) else form.english,
     }
-    system = "\n\n".join(one.content for one in record.messages[:turn] if one.role == "system")
+    system = "\n\n".join(message.content for message in before if message.role == "system")
     parts = []
     for slot, words in PART.findall(template.text):
         written = PLACE.sub(lambda place: texts[place[1]], words.strip())
@@ -241,34 +242,18 @@ def prompt(template: PromptTemplate, record: Record, turn: int) -> str:
     return "\n\n".join(parts)
 
 
-def _offered(protocol: Protocol, tools: Sequence[Tool]) -> Sequence[Tool]:
-    """The tools, and the one that answers where the call format has such a tool."""
-    ends = protocol.answer_tool and all(tool.name != protocol.answer_tool for tool in tools)
-    return [*tools, toolllama.FINISH] if ends else tools
-
-
-def _goal(record: Record, turn: int) -> tuple[int, str]:
-    """Where the user spoke last, and the words; -1 for nowhere."""
-    before = record.messages[:turn]
-    at = max((at for at, one in enumerate(before) if one.role == "user"), default=-1)
-    return at, before[at].content if at >= 0 else ""
-
-
-def _memory(record: Record, turn: int) -> str:
-    """Everything that was said and done before a turn but the goal, a JSON object for each message:
-    no text of a dialog can pass for another message.
+def _memory(messages: Sequence[Message]) -> str:
+    """What was said and done, a JSON object for each message: no text of a dialog can pass for
+    another message.
     """
-    goal, _ = _goal(record, turn)
-    names = {call.id: call.name for one in record.messages[:turn] for call in one.calls}
+    names = {call.id: call.name for message in messages for call in message.calls}
     lines: list[dict[str, Any]] = []
-    for at, message in enumerate(record.messages[:turn]):
-        if message.role == "system" or at == goal:
-            continue
+    for message in messages:
         if message.role == "tool":
             lines.append({"tool": names.get(message.call_id, ""), "result": message.content})
-            continue
-        calls = [{"name": call.name, "arguments": call.arguments} for call in message.calls]
-        lines.append({message.role: message.content} | ({"calls": calls} if calls else {}))
+        elif message.role != "system":
+            calls = [{"name": call.name, "arguments": call.arguments} for call in message.calls]
+            lines.append({message.role: message.content} | ({"calls": calls} if calls else {}))
     return "\n".join(map(plain, lines)) or "[]"
 
 

@@ -37,11 +37,13 @@ End every task with a call of Finish; its final_answer holds all that the user n
 Specifically, you have access to the following APIs: """  # noqa: E501  (a paragraph of the prompt is one line)
 
 
+def offered(tools: Sequence[Tool]) -> list[Tool]:
+    """The tools, and Finish, unless they have one of that name."""
+    return [*tools, *(() if any(tool.name == FINISH.name for tool in tools) else (FINISH,))]
+
+
 def system(tools: Sequence[Tool]) -> str:
-    if not tools:
-        return ""
-    offered = tools if any(tool.name == FINISH.name for tool in tools) else [*tools, FINISH]
-    return HEAD + plain([tool.function for tool in offered])
+    return HEAD + plain([tool.function for tool in offered(tools)]) if tools else ""
 
 
 def assistant(message: Message) -> str:
@@ -60,10 +62,9 @@ def results(messages: Sequence[Message]) -> str:
 
 def parse(text: str) -> Parsed:
     """The first action. Words without one are not a step."""
-    action = react.ACTION.search(text)
-    return (
-        react.read_call(text, action, stop="") if action else Parsed(text.strip(), (), "no action")
-    )
+    if action := react.ACTION.search(text):
+        return react.read_call(text, action, stop="")
+    return Parsed(text.strip(), (), "no action")
 
 
 PROTOCOL = Protocol(

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Candidate, Gold, Record, Score, Step
 from agentlite.rendering import Protocol, protocols_of
-from agentlite.rendering.protocol_mix import reader_for
 from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import (
     Attempt,
@@ -81,11 +80,10 @@ def reading(setting: str, base: str) -> Mapping[str, Protocol]:
     """The protocols of a setting, by name; only the model's native one needs the template of the
     base model.
     """
-    protocols = {name: one.protocol for name, one in protocols_of(setting).items()}
-    if any(protocol.native for protocol in protocols.values()):
-        template = load_template(base)
-        return {name: reader_for(one, template) for name, one in protocols.items()}
-    return protocols
+    mixture = protocols_of(setting)
+    if any(protocol.native for protocol in mixture.protocols.values()):
+        mixture = mixture.read_from(load_template(base))
+    return mixture.protocols
 
 
 class Tally:

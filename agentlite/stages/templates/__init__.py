@@ -38,7 +38,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         "--judge-endpoint",
         settings,
     ).endpoints[0]
-    benchmark = {name: one.protocol for name, one in protocols_of(settings.benchmark).items()}
+    benchmark = protocols_of(settings.benchmark).protocols
     if native := next((name for name, one in benchmark.items() if one.native), ""):
         raise UserError(
             f"'{native}' is written by the server's own chat template.",
