@@ -117,7 +117,7 @@ def test_an_export_ends_its_answers_where_a_turn_ends_and_where_the_model_says_s
     (tmp_path / "config.json").write_text(json.dumps(content), encoding="utf-8")
     if before is not None:  # a model may have no generation_config.json
         (tmp_path / "generation_config.json").write_text(json.dumps(content), encoding="utf-8")
-    targets._end_at(tmp_path, template)
+    targets.end_at_turns(tmp_path, template)
     for name in ("config.json", "generation_config.json"):
         assert json.loads((tmp_path / name).read_bytes())["eos_token_id"] == after
     assert json.loads((tmp_path / "config.json").read_bytes())["a"] == 1
@@ -143,7 +143,7 @@ def test_an_export_shows_what_its_own_weights_answered_and_the_base_beside_them(
 ):
     models: Any = {name: SimpleNamespace(inputs={"model": f"d-{name}"}) for name in answered}
     asked = Evaluation(tmp_path, models, ["one that was passed over"], {"models": answered})
-    shown = exported_model._of(asked, "d-own", "d-base")
+    shown = exported_model.shown_beside(asked, "d-own", "d-base")
     assert [*shown.models] == expected and all(
         shown.models[name] is models[name] for name in expected
     )

@@ -48,14 +48,14 @@ def export(request: "ExportRequest") -> dict[str, object]:
     from agentlite.workspace.lineage import system_of
     from agentlite.workspace.run_folder import versions
 
-    started, target, kind = time.monotonic(), request.target, KINDS[request.kind]
+    started, target = time.monotonic(), request.target
     refuse_taken(target, request.force)
     if request.push_to_hub:
         refuse_push(request.push_to_hub)
     subject = find_subject(request.model, request.run)
-    kind.check(request, subject)
+    write = KINDS[request.kind](request, subject)
     with console.stdout_to_stderr(), writing(target) as aside:
-        made = kind.make(request, subject, aside)
+        made = write(aside)
         text = card(target.name, request.kind, made.weights, subject, made.proof)
         (aside / CARD).write_text(text, encoding="utf-8")
         facts = {

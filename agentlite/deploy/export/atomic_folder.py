@@ -12,11 +12,22 @@ from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import EXPORTED
 
 
+def next_to(target: Path, name: str) -> Path:
+    """A file that belongs to a target that is a file: weather.gguf, weather.gguf.json."""
+    return target.with_name(f"{target.name}.{name}")
+
+
 def refuse_taken(target: Path, force: bool) -> None:
     """Only what export made itself is replaced, and only with --force. Raises UserError 3."""
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
-    strangers = _strangers(target)
+    mark = target / EXPORTED if target.is_dir() else next_to(target, "json")
+    try:
+        known = {mark.name, *json.loads(mark.read_bytes())["outputs"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        known = set()
+    names = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
+    strangers = [name for name in names if name not in known]
     if strangers or not force:
         raise UserError(
             f"exists already, and {strangers[0]} in it was not written by export."
@@ -26,11 +37,6 @@ def refuse_taken(target: Path, force: bool) -> None:
             location=str(target),
             exit_code=OTHER_PLAN,
         )
-
-
-def next_to(target: Path, name: str) -> Path:
-    """A file that belongs to a target that is a file: weather.gguf, weather.gguf.json."""
-    return target.with_name(f"{target.name}.{name}")
 
 
 @contextmanager
@@ -56,13 +62,12 @@ def writing(target: Path) -> Iterator[Path]:
 
 def put_folder(aside: Path, target: Path, facts: dict[str, object]) -> None:
     """The folder, with its mark, in the place of whatever export was there."""
-    names = sorted(path.name for path in aside.iterdir())
-    sync_all(aside / name for name in names)  # what is renamed must not be empty after a power cut
-    write_json(
-        aside / EXPORTED, {**facts, "outputs": {name: file_digest(aside / name) for name in names}}
-    )
-    for name in names:  # safetensors lets nobody else read its files
-        (aside / name).chmod((aside / EXPORTED).stat().st_mode)
+    files = sorted(aside.iterdir())
+    sync_all(files)  # what is renamed must not be empty after a power cut
+    mark = aside / EXPORTED
+    write_json(mark, {**facts, "outputs": {path.name: file_digest(path) for path in files}})
+    for path in files:  # safetensors lets nobody else read its files
+        path.chmod(mark.stat().st_mode)
     earlier = aside.with_name(f"{aside.name}.earlier")
     shutil.rmtree(earlier, ignore_errors=True)  # of a run that was killed
     if target.exists():
@@ -79,14 +84,3 @@ def put_files(files: dict[Path, Path], mark: Path, facts: dict[str, object]) -> 
     for aside, target in files.items():
         aside.replace(target)
     write_json(mark, {**facts, "outputs": digests})
-
-
-def _strangers(target: Path) -> list[str]:
-    """What is in a folder, or the file, that no export has left there."""
-    mark = target / EXPORTED if target.is_dir() else next_to(target, "json")
-    try:
-        known = {mark.name, *json.loads(mark.read_bytes())["outputs"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        known = set()
-    names = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
-    return [name for name in names if name not in known]

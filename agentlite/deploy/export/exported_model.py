@@ -34,10 +34,10 @@ class ExportedModel(NamedTuple):
     template: Template
     mixture: Mixture
     lineage: list[str]
-    stages: list[ReportedStage]
-    evaluations: list[Evaluation]
-    of_bfcl: bool
-    max_length: int | None
+    max_length: int | None = None
+    stages: list[ReportedStage] = []  # noqa: RUF012  (never changed)
+    evaluations: list[Evaluation] = []  # noqa: RUF012
+    of_bfcl: bool = False
 
     @property
     def origin(self) -> str:
@@ -50,52 +50,28 @@ class ExportedModel(NamedTuple):
         own = [stop for protocol in self.mixture.protocols.values() for stop in protocol.stops]
         return list(dict.fromkeys([self.template.turn_end, *own]))
 
-    @property
-    def context(self) -> int:
-        return self.max_length or CONTEXT
-
 
 def find_subject(name: str, run: Path) -> ExportedModel:
     """Raises UserError 2, 5 or 8 where there is no model, it is not finished, or its base is
     missing."""
     source = find_model(name, run)
     template = load_template(source.base)
-    folder = find_stage(name, run)
     known = str(setting_of(name, "protocol", run) or "")
     mixture = settled(known, template) if known else choose("auto", template)
+    length = setting_of(name, "max_length", run)
+    folder = find_stage(name, run)
     if not is_stage(folder):
-        return ExportedModel(
-            name,
-            source,
-            template,
-            mixture,
-            [name],
-            [],
-            [],
-            False,
-            setting_of(name, "max_length", run),
-        )
-    workspace = read_run(folder.parent)
+        return ExportedModel(name, source, template, mixture, [name], length)
+    workspace, models = read_run(folder.parent), lineage(folder.name, folder.parent)
     stages = made_of(workspace, folder.name)
-    models = lineage(folder.name, folder.parent)
-    shown = [
-        _of(one, source.digest, hub.commit_of(source.base) or _digest(models[0], folder.parent))
-        for one in workspace.evaluations
-    ]
+    base = hub.commit_of(source.base) or _digest(models[0], folder.parent)
+    shown = [shown_beside(one, source.digest, base) for one in workspace.evaluations]
     evaluations = [one for one in shown if one.models]
     of_bfcl = "bfcl:" in json.dumps([stage.settings for stage in stages]) or any(
         map(workspace.is_bfcl, evaluations)
     )
     return ExportedModel(
-        folder.name,
-        source,
-        template,
-        mixture,
-        models,
-        stages,
-        evaluations,
-        of_bfcl,
-        stages[-1].settings.get("max_length"),
+        folder.name, source, template, mixture, models, length, stages, evaluations, of_bfcl
     )
 
 
@@ -117,6 +93,23 @@ def made_of(run: WorkspaceRun, name: str) -> list[ReportedStage]:
     return [*rest, *(stage for stage in run.stages if stage.name == name)]
 
 
+def shown_beside(evaluation: Evaluation, own: str, base: str) -> Evaluation:
+    """What was asked of the model's own weights, and of the base's beside them; nothing where they
+    were not asked.
+    """
+    digests = {name: model.inputs.get("model") for name, model in evaluation.models.items()}
+    wanted = (own, base) if own in digests.values() else ()
+    models = {name: evaluation.models[name] for name in digests if digests[name] in wanted}
+    return Evaluation(evaluation.folder, models, [], evaluation.compared)
+
+
+def _digest(base: str, run: Path) -> str:
+    try:
+        return find_model(base, run).digest
+    except UserError:
+        return ""
+
+
 def _folder(base: str) -> Path:
     """Where the base's files are, as far as they are on this machine."""
     if base in EMBEDDED:
@@ -132,10 +125,8 @@ def refuse_quantized(source: Source) -> None:
     if config.get("quantization_config"):
         raise UserError(
             "its weights are quantized: an adapter cannot be merged into them.",
-            (
-                "Export only the adapter: --adapter FOLDER; or train on the plain weights (with "
-                "load_in_4bit)."
-            ),
+            "Export only the adapter: --adapter FOLDER; or train on the plain weights (with "
+            "load_in_4bit).",
             location=source.base,
             exit_code=MODEL,
         )
@@ -148,30 +139,7 @@ def licence(base: str) -> str:
     card = _folder(base) / "README.md"
     if not card.exists():
         return ""
-    head = card.read_text(encoding="utf-8", errors="replace").split("---")
-    lines = head[1].splitlines() if len(head) > 2 and not head[0].strip() else []
-    return next(
-        (line.partition(":")[2].strip(" \"'") for line in lines if line.startswith("license:")), ""
-    )
+    from huggingface_hub import ModelCard
 
-
-def _of(evaluation: Evaluation, own: str, base: str) -> Evaluation:
-    """What was asked of the model's own weights, and of the base's beside them; nothing where they
-    were not asked.
-    """
-    with_own_answers = {
-        name: model
-        for name, model in evaluation.models.items()
-        if model.inputs.get("model") in (own, base)
-    }
-    has_own = any(model.inputs.get("model") == own for model in with_own_answers.values())
-    return Evaluation(
-        evaluation.folder, with_own_answers if has_own else {}, [], evaluation.compared
-    )
-
-
-def _digest(base: str, run: Path) -> str:
-    try:
-        return find_model(base, run).digest
-    except UserError:
-        return ""
+    text = card.read_text(encoding="utf-8", errors="replace")
+    return str(ModelCard(text, ignore_metadata_errors=True).data.get("license") or "")

@@ -8,17 +8,13 @@ from typing import Any, NamedTuple
 
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
+from agentlite.core.optional_deps import need
 
 SCRIPT, QUANTIZE = "convert_hf_to_gguf.py", "llama-quantize"
 GET = "git clone --depth 1 https://github.com/ggml-org/llama.cpp"
 BUILD = "cmake -B {0}/build {0} && cmake --build {0}/build --target llama-quantize"
-BEGINS_WITH_BOS = (
-    "llama-bpe",
-    "llama3",
-    "llama-v3",
-    "falcon3",
-    "pixtral",
-)  # where a file does not say, by its `pre`
+# the kinds of tokenizers that begin with it, where a file does not say
+BEGINS_WITH_BOS = ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral")
 
 
 class LlamaCpp(NamedTuple):
@@ -38,65 +34,41 @@ class GgufFacts(NamedTuple):
 
 def find_llama_cpp(named: str, quantize: str) -> LlamaCpp:
     """In the folder of --llama-cpp, or of the variable LLAMA_CPP. Raises UserError 2."""
-    if not named:
-        raise UserError(
-            "a GGUF file is made by llama.cpp, and none is named.",
-            f"Get it, and name its folder; agentlite installs nothing:\n  {GET}\n  agentlite "
-            "export ..."
-            " --llama-cpp llama.cpp        # or LLAMA_CPP=llama.cpp",
-            location="--llama-cpp",
-        )
     folder = Path(named).expanduser().resolve()
-    if not (folder / SCRIPT).is_file():
+    if not named or not (folder / SCRIPT).is_file():
         raise UserError(
-            f"holds no {SCRIPT}.",
-            f"Name the folder of llama.cpp's source:\n  {GET}",
-            location=str(folder),
+            f"holds no {SCRIPT}."
+            if named
+            else "a GGUF file is made by llama.cpp, and none is named.",
+            f"Get it, and name its folder; agentlite installs nothing:\n  {GET}\n"
+            "  agentlite export ... --llama-cpp llama.cpp        # or LLAMA_CPP=llama.cpp",
+            location=named or "--llama-cpp",
         )
-    return LlamaCpp(folder / SCRIPT, _quantizer(folder) if quantize else None)
-
-
-def _quantizer(folder: Path) -> Path:
+    if not quantize:
+        return LlamaCpp(folder / SCRIPT, None)
     places = (folder / "build" / "bin", folder / "build" / "bin" / "Release", folder)
-    found = [
-        path
-        for place in places
-        for path in (place / QUANTIZE, place / f"{QUANTIZE}.exe")
-        if path.is_file()
-    ]
-    if not found:
-        raise UserError(
-            f"holds no {QUANTIZE}: it is not built.",
-            f"Build it, or leave --quantize out:\n  {BUILD.format(folder)}",
-            location=str(folder),
-        )
-    return found[0]
+    for path in (place / f"{QUANTIZE}{end}" for place in places for end in ("", ".exe")):
+        if path.is_file():
+            return LlamaCpp(folder / SCRIPT, path)
+    raise UserError(
+        f"holds no {QUANTIZE}: it is not built.",
+        f"Build it, or leave --quantize out:\n  {BUILD.format(folder)}",
+        location=named,
+    )
 
 
 def convert(llama: LlamaCpp, model: Path, target: Path, outtype: str, quantize: str) -> None:
     """Writes `target`. Raises UserError 5 with the last words of the program that failed."""
-    plain = target.with_name(f"{outtype}.gguf") if quantize else target
-    _run(
-        [
-            sys.executable,
-            str(llama.script),
-            str(model),
-            "--outfile",
-            str(plain),
-            "--outtype",
-            outtype,
-        ],
-        plain,
-    )
+    plain = target.with_name(f"{outtype}.gguf") if llama.quantize else target
+    options = ["--outfile", str(plain), "--outtype", outtype]
+    _run(llama.script, [sys.executable, str(llama.script), str(model), *options], plain)
     if llama.quantize:
-        _run([str(llama.quantize), str(plain), str(target), quantize], target)
+        _run(llama.quantize, [str(llama.quantize), str(plain), str(target), quantize], target)
         plain.unlink()
 
 
-def _run(command: list[str], written: Path) -> None:
-    name = Path(command[1] if command[0] == sys.executable else command[0]).name
-    console.notice(f"export: {name} writes {written.name}")
-    last = deque[str](maxlen=20)
+def _run(program: Path, command: list[str], written: Path) -> None:
+    console.notice(f"export: {program.name} writes {written.name}")
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -105,33 +77,24 @@ def _run(command: list[str], written: Path) -> None:
         encoding="utf-8",
         errors="replace",
     ) as process:
-        for line in filter(None, map(str.rstrip, process.stdout or ())):
-            last.append(line)
+        last = deque(filter(None, map(str.rstrip, process.stdout or ())), maxlen=20)
     if process.returncode or not written.exists():
         console.notice("\n".join(last))
-        why = (
-            f"ended with code {process.returncode}"
-            if process.returncode
-            else f"wrote no {written.name}"
-        )
         raise UserError(
-            f"{why}: {last[-1].strip() if last else 'it said nothing'}",
+            f"ended with code {process.returncode}: {last[-1].strip() if last else 'no words'}",
             "Its last words stand above. A model that it does not know may need a newer llama.cpp.",
-            location=name,
+            location=program.name,
             exit_code=MODEL,
         )
 
 
 def read_facts(path: Path) -> GgufFacts:
     """Raises UserError 5 for a file that is not GGUF."""
-    try:
-        from gguf import GGUFReader
+    need("looking into a GGUF file", ["gguf"], "pip install gguf")
+    from gguf import GGUFReader
 
+    try:
         fields = GGUFReader(str(path)).fields
-    except ImportError as error:
-        raise UserError(
-            "looking into a GGUF file needs the package gguf.", "pip install gguf", exit_code=MODEL
-        ) from error
     except (ValueError, IndexError, KeyError, OSError) as error:
         raise UserError(
             f"is not a GGUF file ({error}).",

@@ -6,15 +6,13 @@ from typing import Any, NamedTuple
 
 from agentlite.core.errors import MODEL, UserError
 from agentlite.core.records import Message, Record, Tool
-from agentlite.rendering import Protocol, render
+from agentlite.deploy.export.golden_dialogs import goldens
+from agentlite.deploy.export.verify import prove
+from agentlite.rendering import Mixture, Protocol, render
 from agentlite.rendering.template import Messages, Template
 
 SYSTEM, USER, ANSWER, AGAIN, RESULT = (
-    "probesystem",
-    "probeuser",
-    "probesaid",
-    "probeagain",
-    "proberesult",
+    f"probe{word}" for word in ("system", "user", "said", "again", "result")
 )
 FENCE = '"""'
 
@@ -40,6 +38,32 @@ class TurnMarks(NamedTuple):
             text += self.before[role] + message["content"] + self.after[role]
         return text + self.ask if prompt else text
 
+    def with_role(self, role: str, before: str, after: str) -> "TurnMarks":
+        return self._replace(
+            before={**self.before, role: before}, after={**self.after, role: after}
+        )
+
+
+def proved_turns(template: Template, mixture: Mixture) -> TurnMarks:
+    """The texts that Ollama puts around turns. Raises UserError 5 where these are not all that the
+    template writes. Tools are left out, since Ollama prints none, and so are blanks around a text:
+    it does not trim.
+    """
+    turns = turns_of(template)
+    for protocol in mixture.protocols.values():
+        turns = with_results(turns, protocol, template)
+    plain = [
+        golden
+        for golden in goldens(mixture)
+        if not (golden.protocol.native and golden.record.tools)
+        and all(message.content == message.content.strip() for message in golden.record.messages)
+    ]
+    try:
+        prove(template, plain, {"Ollama": turns.write})
+    except UserError as error:
+        raise _not_turnwise(template) from error
+    return turns
+
 
 def turns_of(template: Template) -> TurnMarks:
     """Found by asking: whether it is all of the template, only a proof can tell. Raises UserError
@@ -58,10 +82,10 @@ def turns_of(template: Template) -> TurnMarks:
         first, _ = alone.split(USER)
         answer_end = closed.split(ANSWER)[1]
     except (UserError, ValueError, IndexError) as error:
-        raise not_turnwise(template) from error
+        raise _not_turnwise(template) from error
     of_user = to_again.removeprefix(answer_end)
     if not to_user.endswith(of_user):
-        raise not_turnwise(template, "it puts the system turn into the first user turn")
+        raise _not_turnwise(template, " (it puts the system turn into the first user turn)")
     before = {"system": begin, "user": of_user, "assistant": to_answer.removeprefix(end)}
     after = {"system": to_user.removesuffix(of_user), "user": end, "assistant": answer_end}
     return TurnMarks(first.removesuffix(of_user), before, after, with_prompt.removeprefix(alone))
@@ -73,26 +97,19 @@ def with_results(turns: TurnMarks, protocol: Protocol, template: Template) -> Tu
     """
     if protocol.inline or protocol.exchanges:
         return turns
-    role, frame = protocol.result_role, RESULT
-    if not protocol.native:
-        frame = protocol.results([Message("tool", RESULT)])
+    role = protocol.result_role
     if role not in turns.before:
         messages = [{"role": "user", "content": USER}, {"role": "assistant", "content": ANSWER}]
         try:
             text = template.render([*messages, {"role": role, "content": RESULT}])
-            before, after = (
-                text.split(ANSWER)[1].removeprefix(turns.after["assistant"]).split(RESULT)
-            )
+            turn = text.split(ANSWER)[1].removeprefix(turns.after["assistant"])
+            before, after = turn.split(RESULT)
         except (UserError, ValueError, IndexError):
             return turns
-        turns = turns._replace(
-            before={**turns.before, role: before}, after={**turns.after, role: after}
-        )
+        turns = turns.with_role(role, before, after)
+    frame = RESULT if protocol.native else protocol.results([Message("tool", RESULT)])
     opening, closing = frame.split(RESULT)
-    return turns._replace(
-        before={**turns.before, "tool": turns.before[role] + opening},
-        after={**turns.after, "tool": closing + turns.after[role]},
-    )
+    return turns.with_role("tool", turns.before[role] + opening, closing + turns.after[role])
 
 
 def without_bos(turns: TurnMarks, bos: str) -> TurnMarks:
@@ -104,27 +121,20 @@ def without_bos(turns: TurnMarks, bos: str) -> TurnMarks:
 def go_template(turns: TurnMarks) -> str:
     """Every text is a Go string, so that no blank of the template itself is printed."""
     lines = [
-        f'{{{{- if ne (index .Messages 0).Role "system" }}}}{_go(turns.head)}{{{{ end }}}}'
-        if turns.head
-        else "",
         "{{- range $i, $m := .Messages }}",
         "{{- $last := eq (len (slice $.Messages $i)) 1 }}",
     ]
+    if turns.head:
+        first = '{{- if ne (index .Messages 0).Role "system" }}'
+        lines.insert(0, f"{first}{_go(turns.head)}{{{{ end }}}}")
     for number, role in enumerate(turns.before):
         end = _go(turns.after[role])
         if role == "assistant":  # one that is last is gone on with
             end = f"{{{{ if not $last }}}}{end}{{{{ end }}}}"
-        word = "else if" if number else "if"
-        lines.append(
-            f'{{{{- {word} eq $m.Role "{role}" }}}}{_go(turns.before[role])}{{{{ $m.Content '
-            f"}}}}{end}"
-        )
-    lines += [
-        "{{- end }}",
-        f'{{{{- if and $last (ne $m.Role "assistant") }}}}{_go(turns.ask)}{{{{ end }}}}',
-        "{{- end }}",
-    ]
-    return "\n".join(filter(None, lines))
+        condition = f'{{{{- {"else if" if number else "if"} eq $m.Role "{role}" }}}}'
+        lines.append(f"{condition}{_go(turns.before[role])}{{{{ $m.Content }}}}{end}")
+    asks = '{{- if and $last (ne $m.Role "assistant") }}'
+    return "\n".join([*lines, "{{- end }}", f"{asks}{_go(turns.ask)}{{{{ end }}}}", "{{- end }}"])
 
 
 def _go(text: str) -> str:
@@ -136,11 +146,9 @@ def _go(text: str) -> str:
 
 def system_text(tools: Sequence[Tool], protocol: Protocol, template: Template) -> str:
     """The first system turn of a dialog with these tools. Raises UserError 5 if none is found."""
-    record = Record(
-        messages=(Message("user", USER), Message("assistant", ANSWER)), tools=tuple(tools)
-    )
+    messages = (Message("user", USER), Message("assistant", ANSWER))
+    text = render(Record(messages=messages, tools=tuple(tools)), protocol, template)[0].text
     turns = turns_of(template)
-    text = render(record, protocol, template)[0].text
     begin, end = turns.before["system"], turns.after["system"] + turns.before["user"] + USER
     if protocol.exchanges or not text.startswith(begin) or end not in text:
         raise UserError(
@@ -156,40 +164,31 @@ def modelfile(
     weights: str, turns: TurnMarks, stops: Sequence[str], system: str, context: int
 ) -> str:
     """Raises UserError 5 for a text that a Modelfile cannot hold."""
-    parameters = [
-        *(f"stop {json.dumps(stop, ensure_ascii=False)}" for stop in stops),
-        f"num_ctx {context}",
-        "temperature 0",
-    ]
-    lines = [
-        f"FROM ./{weights}",
-        f"TEMPLATE {_fenced(go_template(turns))}",
-        *(f"PARAMETER {parameter}" for parameter in parameters),
-    ]
-    return "\n".join([*lines, *([f"SYSTEM {_fenced(system)}"] if system else [])]) + "\n"
-
-
-def _fenced(text: str) -> str:
-    """Ollama ends a text at three quotes."""
-    if FENCE in text:
+    template = go_template(turns)
+    if FENCE in template + system:  # Ollama ends a text there
         raise UserError(
             f"a Modelfile cannot hold {FENCE}.",
             "Take it out of the descriptions of the tools.",
             location="--tools",
             exit_code=MODEL,
         )
-    return f"{FENCE}{text}{FENCE}"
+    lines = [
+        f"FROM ./{weights}",
+        f"TEMPLATE {FENCE}{template}{FENCE}",
+        *(f"PARAMETER stop {json.dumps(stop, ensure_ascii=False)}" for stop in stops),
+        f"PARAMETER num_ctx {context}",
+        "PARAMETER temperature 0",
+        *([f"SYSTEM {FENCE}{system}{FENCE}"] if system else []),
+    ]
+    return "\n".join(lines) + "\n"
 
 
-def not_turnwise(template: Template, why: str = "") -> UserError:
-    reason = f" ({why})" if why else ""
+def _not_turnwise(template: Template, why: str = "") -> UserError:
     return UserError(
-        f"its chat template does more than put texts around turns{reason}: no Ollama template is "
+        f"its chat template does more than put texts around turns{why}: no Ollama template is "
         "known for it.",
-        (
-            "Export --gguf instead: the file holds the chat template itself, for `llama-server "
-            "--jinja`."
-        ),
+        "Export --gguf instead: the file holds the chat template itself, for `llama-server "
+        "--jinja`.",
         location=template.name,
         exit_code=MODEL,
     )

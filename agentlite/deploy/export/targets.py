@@ -8,18 +8,10 @@ from typing import Any, NamedTuple
 
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
-from agentlite.deploy.export.exported_model import ExportedModel, refuse_quantized
+from agentlite.deploy.export.exported_model import CONTEXT, ExportedModel, refuse_quantized
 from agentlite.deploy.export.golden_dialogs import goldens
 from agentlite.deploy.export.llama_cpp import convert, find_llama_cpp, read_facts
-from agentlite.deploy.export.ollama import (
-    TurnMarks,
-    modelfile,
-    not_turnwise,
-    system_text,
-    turns_of,
-    with_results,
-    without_bos,
-)
+from agentlite.deploy.export.ollama import modelfile, proved_turns, system_text, without_bos
 from agentlite.deploy.export.verify import Proof, minijinja_writer, prove, prove_tokens
 from agentlite.deploy.tool_results import read_toolbox
 from agentlite.engine.load import weight_files
@@ -37,7 +29,6 @@ ALSO = (
     "merges.txt",
 )
 GGUF, MODELFILE = "model.gguf", "Modelfile"
-IN_THE_MODELFILE = "the texts in the Modelfile"
 
 
 class ExportRequest(NamedTuple):
@@ -63,130 +54,133 @@ class Exported(NamedTuple):
     facts: dict[str, Any]
 
 
-class ExportTarget(NamedTuple):
-    """`check`: whatever can be said before there is work."""
-
-    check: Callable[[ExportRequest, ExportedModel], object]
-    make: Callable[[ExportRequest, ExportedModel, Path], Exported]
+Write = Callable[[Path], Exported]  # fills an empty folder
 
 
-def _merged(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
-    source, whole = subject.source, Path(subject.source.base)
-    if source.adapter is None and any(whole.glob("*.safetensors")):
-        for path in weight_files(whole)[1]:
-            shutil.copyfile(path, folder / path.name)
-        weights = "all its weights, as they are."
-    else:
-        precision = merge(source, folder)
-        what = (
-            "the adapter merged into the base's weights" if source.adapter else "the base's weights"
-        )
-        weights = f"{what}, in their own {precision}."
-    if any(
-        stage.settings.get("load_in_4bit") or stage.settings.get("load_in_8bit")
-        for stage in subject.stages
-    ):
-        weights += (
-            " It was trained on weights rounded to 4 or 8 bits; these are the plain ones, "
-            "so answers may differ."
-        )
-    _end_at(folder, subject.template)
-    return Exported(weights, _proved(subject, folder), {})
+def _merged(request: ExportRequest, subject: ExportedModel) -> Write:
+    refuse_quantized(subject.source)
+
+    def write(folder: Path) -> Exported:
+        source, whole = subject.source, Path(subject.source.base)
+        if source.adapter is None and any(whole.glob("*.safetensors")):
+            for path in weight_files(whole)[1]:
+                shutil.copyfile(path, folder / path.name)
+            weights = "all its weights, as they are."
+        else:
+            precision = merge(source, folder)
+            merged = "the adapter merged into " if source.adapter else ""
+            weights = f"{merged}the base's weights, in their own {precision}."
+        if any(
+            stage.settings.get("load_in_4bit") or stage.settings.get("load_in_8bit")
+            for stage in subject.stages
+        ):
+            weights += (
+                " It was trained on weights rounded to 4 or 8 bits; these are the plain ones, "
+                "so answers may differ."
+            )
+        end_at_turns(folder, subject.template)
+        return Exported(weights, _put_tokenizer(subject, folder), {})
+
+    return write
 
 
-def _check_adapter(request: ExportRequest, subject: ExportedModel) -> None:
-    if subject.source.adapter is None:
+def _adapter(request: ExportRequest, subject: ExportedModel) -> Write:
+    """With its base named as others know it: in the stage's folder it may be a path of this
+    machine's cache.
+    """
+    adapter = subject.source.adapter
+    if adapter is None:
         raise UserError(
             "has no adapter: it is a whole model.",
             "Export it with --merged FOLDER.",
             location=request.model,
         )
 
+    def write(folder: Path) -> Exported:
+        for path in weight_files(adapter)[1]:
+            shutil.copyfile(path, folder / path.name)
+        config = json.loads((folder / "adapter_config.json").read_bytes())
+        config["base_model_name_or_path"] = subject.origin
+        if commit := hub.commit_of(subject.source.base):
+            config["revision"] = commit
+        _write_json(folder / "adapter_config.json", config)
+        weights, proof = (
+            f"an adapter (LoRA) on `{subject.origin}`.",
+            _put_tokenizer(subject, folder),
+        )
+        return Exported(weights, proof, {"base": subject.origin})
 
-def _adapter(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
-    """With its base named as others know it: in the stage's folder it may be a path of this
-    machine's cache.
-    """
-    assert subject.source.adapter is not None
-    for path in weight_files(subject.source.adapter)[1]:
-        shutil.copyfile(path, folder / path.name)
-    config = json.loads((folder / "adapter_config.json").read_bytes())
-    config["base_model_name_or_path"] = subject.origin
-    if commit := hub.commit_of(subject.source.base):
-        config["revision"] = commit
-    _write_json(folder / "adapter_config.json", config)
-    return Exported(
-        f"an adapter (LoRA) on `{subject.origin}`.",
-        _proved(subject, folder),
-        {"base": subject.origin},
-    )
+    return write
 
 
-def _check_gguf(request: ExportRequest, subject: ExportedModel) -> None:
-    refuse_quantized(subject.source)
-    find_llama_cpp(request.llama_cpp, request.quantize)
-
-
-def _gguf(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
+def _gguf(request: ExportRequest, subject: ExportedModel) -> Write:
     """The file must hold the very template that was proved: by it llama.cpp writes the dialogs."""
-    aside, template = (
-        folder / request.target.stem,
-        subject.template,
-    )  # llama.cpp takes the folder's name as the model's
-    aside.mkdir()
-    made = _merged(request, subject, aside)
-    convert(
-        find_llama_cpp(request.llama_cpp, request.quantize),
-        aside,
-        folder / GGUF,
-        request.outtype,
-        request.quantize,
-    )
-    shutil.rmtree(aside)
-    facts = read_facts(folder / GGUF)
-    if facts.chat_template != template.chat_template:
-        raise UserError(
-            "its chat template is not the one of training.",
-            "Nothing was exported. Another llama.cpp may do better.",
-            location=GGUF,
-            exit_code=MODEL,
+    write_merged, template = _merged(request, subject), subject.template
+    llama = find_llama_cpp(request.llama_cpp, request.quantize)
+
+    def write(folder: Path) -> Exported:
+        aside = folder / request.target.stem  # llama.cpp takes the folder's name as the model's
+        aside.mkdir()
+        made = write_merged(aside)
+        convert(llama, aside, folder / GGUF, request.outtype, request.quantize)
+        shutil.rmtree(aside)
+        facts = read_facts(folder / GGUF)
+        if facts.chat_template != template.chat_template:
+            raise UserError(
+                "its chat template is not the one of training.",
+                "Nothing was exported. Another llama.cpp may do better.",
+                location=GGUF,
+                exit_code=MODEL,
+            )
+        if facts.eos != template.token_id(template.turn_end):
+            console.notice(
+                f"export: the file's own end of text is token {facts.eos}: have it stop at "
+                f"{template.turn_end}"
+            )
+        kind = request.quantize or request.outtype
+        weights = f"{made.weights.removesuffix('.')}; then written as {kind} by llama.cpp."
+        return Exported(weights, made.proof, {"type": kind, "adds_bos": facts.adds_bos})
+
+    return write
+
+
+def _ollama(request: ExportRequest, subject: ExportedModel) -> Write:
+    """Its template holds no tools: SYSTEM lists those of --tools."""
+    template, mixture = subject.template, subject.mixture
+    turns = proved_turns(template, mixture)
+    system = ""
+    if request.tools:
+        protocol = next(iter(mixture.protocols.values()))
+        system = system_text(read_toolbox(request.tools), protocol, template)
+    write_gguf = _gguf(request, subject)
+
+    def write(folder: Path) -> Exported:
+        made = write_gguf(folder)
+        bos = template.special.get("bos_token", "") if made.facts["adds_bos"] else ""
+        text = modelfile(
+            GGUF,
+            without_bos(turns, bos),
+            subject.stops,
+            system,
+            subject.max_length or CONTEXT,
         )
-    if facts.eos != template.token_id(template.turn_end):
-        console.notice(
-            f"export: the file's own end of text is token {facts.eos}: have it stop at "
-            f"{template.turn_end}"
-        )
-    kind = request.quantize or request.outtype
-    weights = f"{made.weights.removesuffix('.')}; then written as {kind} by llama.cpp."
-    return Exported(weights, made.proof, {"type": kind, "adds_bos": facts.adds_bos})
+        (folder / MODELFILE).write_text(text, encoding="utf-8")
+        renderers = [*made.proof.renderers, "the texts in the Modelfile"]
+        return made._replace(proof=made.proof._replace(renderers=renderers))
+
+    return write
 
 
-def _check_ollama(request: ExportRequest, subject: ExportedModel) -> None:
-    _turns(subject)
-    _system(request, subject)
-    _check_gguf(request, subject)
-
-
-def _ollama(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
-    made, turns = _gguf(request, subject, folder), _turns(subject)
-    if made.facts["adds_bos"]:
-        turns = without_bos(turns, subject.template.special.get("bos_token", ""))
-    text = modelfile(GGUF, turns, subject.stops, _system(request, subject), subject.context)
-    (folder / MODELFILE).write_text(text, encoding="utf-8")
-    return made._replace(
-        proof=made.proof._replace(renderers=[*made.proof.renderers, IN_THE_MODELFILE])
-    )
-
-
-KINDS: dict[str, ExportTarget] = {
-    "merged": ExportTarget(lambda request, subject: refuse_quantized(subject.source), _merged),
-    "adapter": ExportTarget(_check_adapter, _adapter),
-    "gguf": ExportTarget(_check_gguf, _gguf),
-    "ollama": ExportTarget(_check_ollama, _ollama),
+# each refuses what it can before there is work
+KINDS: dict[str, Callable[[ExportRequest, ExportedModel], Write]] = {
+    "merged": _merged,
+    "adapter": _adapter,
+    "gguf": _gguf,
+    "ollama": _ollama,
 }
 
 
-def _end_at(folder: Path, template: Template) -> None:
+def end_at_turns(folder: Path, template: Template) -> None:
     """An answer ends with the end of a turn, and with what else the model itself says ends one."""
     end = template.token_id(template.turn_end)
     for name in ("generation_config.json", "config.json"):
@@ -198,7 +192,7 @@ def _end_at(folder: Path, template: Template) -> None:
         _write_json(folder / name, {**content, "eos_token_id": [end, *others] if others else end})
 
 
-def _proved(subject: ExportedModel, folder: Path) -> Proof:
+def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
     """Puts the tokenizer beside the weights, with the template of training, and renders with what
     stands there.
     """
@@ -207,48 +201,21 @@ def _proved(subject: ExportedModel, folder: Path) -> Proof:
     (folder / "chat_template.jinja").write_text(
         template.chat_template, encoding="utf-8", newline=""
     )
-    if "chat_template" in (
-        settings := json.loads(config.read_bytes())
-    ):  # it may hold several: training takes one
+    settings = json.loads(config.read_bytes())
+    if "chat_template" in settings:  # it may hold several: training takes one
         _write_json(config, {**settings, "chat_template": template.chat_template})
-    writers = {"transformers": (transformers := Written(folder))}
-    second = minijinja_writer(load_template(str(folder)))
-    if second is None:
+    transformers = Written(folder)
+    writers: dict[str, Any] = {"transformers": transformers}
+    if second := minijinja_writer(load_template(str(folder))):
+        writers["minijinja"] = second
+    else:
         console.notice(
             "export: minijinja is not installed, so no second renderer was tried (pip install "
             "minijinja)"
         )
     dialogs = goldens(subject.mixture)
     prove_tokens(template, dialogs, transformers.ids)
-    return prove(template, dialogs, {**writers, **({"minijinja": second} if second else {})})
-
-
-def _turns(subject: ExportedModel) -> TurnMarks:
-    """The texts that Ollama puts around turns. Tools are not among them: SYSTEM lists them. It does
-    not trim.
-    """
-    turns = turns_of(subject.template)
-    for protocol in subject.mixture.protocols.values():
-        turns = with_results(turns, protocol, subject.template)
-    plain = [
-        one
-        for one in goldens(subject.mixture)
-        if not (one.protocol.native and one.record.tools)
-        and all(message.content == message.content.strip() for message in one.record.messages)
-    ]
-    try:
-        prove(subject.template, plain, {"Ollama": turns.write})
-    except UserError as error:
-        raise not_turnwise(subject.template) from error
-    return turns
-
-
-def _system(request: ExportRequest, subject: ExportedModel) -> str:
-    """What the Modelfile's SYSTEM says of the tools of --tools."""
-    if not request.tools:
-        return ""
-    tools = read_toolbox(request.tools)
-    return system_text(tools, next(iter(subject.mixture.protocols.values())), subject.template)
+    return prove(template, dialogs, writers)
 
 
 def _write_json(path: Path, content: object) -> None:

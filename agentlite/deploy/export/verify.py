@@ -37,48 +37,55 @@ class Rewritten(Template):
 
 
 def prove(template: Template, goldens: Sequence[Golden], writers: Mapping[str, Write]) -> Proof:
-    """Raises UserError 5, naming the first dialog that differs."""
-    written: list[tuple[Golden, list[Rendered]]] = []
+    """Raises UserError 5, naming the first dialog that differs: in a text, or in where a prompt
+    ends.
+    """
+    expected: list[tuple[Golden, list[Rendered]]] = []
     left_out: list[str] = []
     for golden in goldens:
         try:
-            written.append((golden, render(golden.record, golden.protocol, template)))
+            expected.append((golden, render(golden.record, golden.protocol, template)))
         except (RowError, UserError):  # a row like it was never trained
             left_out.append(golden.name)
-    for by, write in writers.items():
-        other = Rewritten(template, write)
-        for golden, expected in written:
-            if difference := _difference(golden, expected, other):
-                fix = (
-                    "Nothing was exported: a server would prompt the model differently from "
-                    "its training. Please report it."
-                )
-                raise UserError(
-                    f"{by} writes the dialog '{golden.name}' differently from training: "
-                    f"{difference}",
-                    fix,
-                    location=template.name,
-                    exit_code=MODEL,
-                )
-    if not written:
+    if not expected:
         raise UserError(
             "can write none of the dialogs that prove an export.",
             "Choose an instruction-tuned model.",
             location=template.name,
             exit_code=MODEL,
         )
-    return Proof(len(written), list(writers), left_out)
+    for by, write in writers.items():
+        other = Rewritten(template, write)
+        for golden, rows in expected:
+            try:
+                problem = "" if render(golden.record, golden.protocol, other) == rows else "."
+            except Exception as error:  # whatever another renderer raises, it wrote no dialog
+                problem = f": it fails ({' '.join(str(error).split())[:200]})."
+            if problem:
+                raise _unproved(
+                    template, f"{by} writes the dialog '{golden.name}' differently{problem}"
+                )
+    return Proof(len(expected), list(writers), left_out)
 
 
-def _difference(golden: Golden, expected: list[Rendered], other: Template) -> str:
-    """Texts, and where in them each prompt ends; "" if all are equal."""
-    try:
-        found = render(golden.record, golden.protocol, other)
-    except Exception as error:  # whatever another renderer raises, it did not write the dialog
-        return f"it fails ({' '.join(str(error).split())[:200]})."
-    if found == expected:
-        return ""
-    return "the texts, or where their prompts end, are not the same."
+def prove_tokens(
+    template: Template, goldens: Sequence[Golden], ids: Callable[[str], list[int]]
+) -> None:
+    """Raises UserError 5 for a text that the exported tokenizer cuts otherwise."""
+    for golden in goldens:
+        for message in golden.record.messages:
+            if ids(message.content) != template.encode(message.content):
+                raise _unproved(
+                    template, f"its tokenizer cuts a text of '{golden.name}' differently."
+                )
+
+
+def _unproved(template: Template, problem: str) -> UserError:
+    fix = (
+        "Nothing was exported: a server would prompt the model differently from its training. "
+        "Please report it."
+    )
+    return UserError(problem, fix, location=template.name, exit_code=MODEL)
 
 
 def minijinja_writer(template: Template) -> Write | None:
@@ -97,33 +104,14 @@ def minijinja_writer(template: Template) -> Write | None:
     )
 
     def write(messages: Messages, tools: Sequence[Mapping[str, Any]], prompt: bool) -> str:
-        variables = json.loads(
-            json.dumps({"messages": list(messages), "tools": list(tools) or None})
-        )
+        variables = {"messages": list(messages), "tools": list(tools) or None}
         return str(
             environment.render_str(
                 template.chat_template,
-                **variables,
+                **json.loads(json.dumps(variables)),
                 add_generation_prompt=prompt,
                 **template.special,
             )
         )
 
     return write
-
-
-def prove_tokens(
-    template: Template, goldens: Sequence[Golden], ids: Callable[[str], list[int]]
-) -> None:
-    """Raises UserError 5 for a text that the exported tokenizer cuts otherwise."""
-    for golden in goldens:
-        for message in golden.record.messages:
-            text = message.content
-            if ids(text) != template.encode(text):
-                raise UserError(
-                    f"the exported tokenizer cuts a text of the dialog '{golden.name}' differently "
-                    "from its training.",
-                    "Nothing was exported. Please report it.",
-                    location=template.name,
-                    exit_code=MODEL,
-                )
