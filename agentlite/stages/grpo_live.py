@@ -17,7 +17,7 @@ from agentlite.environments.trajectories import TRAJECTORIES
 from agentlite.environments.world import WorldError
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
-from agentlite.stages.acting import Acting, prepare
+from agentlite.stages.agent import Agent, prepare
 from agentlite.stages.grpo_trajectories import LiveRollouts
 from agentlite.stages.training import train_stage
 from agentlite.workspace.run_folder import Result, RunTarget
@@ -126,7 +126,7 @@ def _rollouts(settings: GrpoSettings) -> RolloutSettings:
     return RolloutSettings(**{**shared, "num_samples": settings.group_size, "batch_size": together})
 
 
-def _score_names(settings: GrpoSettings, acting: Acting) -> list[str]:
+def _score_names(settings: GrpoSettings, acting: Agent) -> list[str]:
     """By the world of one of the first tasks, before anything is done in it. Raises UserError 2
     where it has no score, or no state that is needed; 4 where none of them can be built.
     """

@@ -28,7 +28,7 @@ from agentlite.environments.trajectories import (
 )
 from agentlite.scoring.rewards import total
 from agentlite.scoring.rewards.scorer import Tally
-from agentlite.stages.acting import Acting
+from agentlite.stages.agent import Agent
 from agentlite.stages.resting import resting_of
 
 HOW_TO_GO_ON = "Correct the environment and add --force; or raise --call-seconds or --max-failures."
@@ -48,7 +48,7 @@ class LiveRollouts:
         self,
         folder: Path,
         settings: GrpoSettings,
-        acting: Acting,
+        acting: Agent,
         scorer: RolloutScorer,
         weights: dict[str, float],
     ):
@@ -250,7 +250,7 @@ def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedR
 
 
 def _nothing_sampled(
-    done: Sequence[Trajectory], acting: Acting, settings: GrpoSettings
+    done: Sequence[Trajectory], acting: Agent, settings: GrpoSettings
 ) -> UserError:
     ended = Counter(one.ended for one in done).most_common(1)[0][0]
     first = next(one for one in done if one.ended == ended)

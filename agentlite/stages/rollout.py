@@ -12,7 +12,7 @@ from agentlite.core import console
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.tasks import TASKS, write_task_rows
 from agentlite.environments.trajectories import TRAJECTORIES
-from agentlite.stages.acting import act, acted_by, figures_of, prepare
+from agentlite.stages.agent import act, acted_by, figures_of, prepare
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 

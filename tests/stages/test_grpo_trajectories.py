@@ -15,7 +15,7 @@ from agentlite.engine.local_sampler import Sample
 from agentlite.environments.credit import EarnedRollout
 from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.trajectories import ModelTurn, Trajectory
-from agentlite.stages.acting import prepare
+from agentlite.stages.agent import prepare
 from agentlite.stages.grpo_live import _rollouts
 from agentlite.stages.grpo_trajectories import (
     LiveRollouts,

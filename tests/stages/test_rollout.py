@@ -26,7 +26,7 @@ def acting(monkeypatch):
 
     monkeypatch.setattr(act, "answers", answers)
     monkeypatch.setattr("agentlite.engine.load.load_for_inference", lambda *_: None)
-    monkeypatch.setattr("agentlite.stages.acting.check_libraries", lambda _: None)
+    monkeypatch.setattr("agentlite.stages.agent.check_libraries", lambda _: None)
 
 
 def rollout(folder, name="run", **options):

@@ -45,7 +45,7 @@ from agentlite.scoring.metrics.pass_hat_k import passes
 from agentlite.scoring.metrics.summarize import Scores, by_slice, compare, summaries
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.scoring.rewards.user_functions import UserFunctions
-from agentlite.stages.acting import Acting, act, prepare
+from agentlite.stages.agent import Agent, act, prepare
 from agentlite.stages.eval.subjects import slug
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.digests import file_digest
@@ -172,14 +172,14 @@ def _with_bfcl(done: Mapping[str, LiveModel], run: Path) -> dict[str, Metrics]:
     return measured
 
 
-def _missing(folder: Path, acting: Acting) -> dict[str, Any]:
+def _missing(folder: Path, acting: Agent) -> dict[str, Any]:
     known = {one.key for one in read_trajectories(folder / TRAJECTORIES)}
     missing = sum((task.id, 0) not in known for task in acting.tasks)
     return {"tasks": len(acting.tasks), "missing": missing}
 
 
 def _evaluated(
-    settings: EvalSettings, acting: Acting, folder: Path, force: bool, scorer: RolloutScorer
+    settings: EvalSettings, acting: Agent, folder: Path, force: bool, scorer: RolloutScorer
 ) -> LiveModel:
     protocol = acting.setup.protocol.name
     planned = resolve.plan_settings("rollout", acting.settings) | {"protocol": protocol}

@@ -17,7 +17,7 @@ from agentlite.environments.making.walk import Walker
 from agentlite.environments.registry import Environment, environment
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import WorldError, WorldLimits
-from agentlite.stages.acting import split_of_task
+from agentlite.stages.agent import split_of_task
 from agentlite.stages.frame import Figures, Files, plan_of, run_stage
 from agentlite.stages.make.judged import ask_judges, find_judges, verdict_figures, with_verdicts
 from agentlite.stages.make.play import play, players

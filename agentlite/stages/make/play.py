@@ -18,7 +18,7 @@ from agentlite.environments.simulators import Simulators
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, Trajectory, UserFault
 from agentlite.environments.user_audit import UserProfile
-from agentlite.stages.acting import Acting, act, with_users
+from agentlite.stages.agent import Agent, act, with_users
 from agentlite.stages.make.search import Slot
 from agentlite.workspace.run_folder import StageFolder
 
@@ -27,7 +27,7 @@ AT_ONCE = "goal at once"  # a fault of a user who has more than one question
 
 def players(
     settings: MakeSettings, world: Environment, run: Path, begun: Path | None
-) -> Acting | None:
+) -> Agent | None:
     """The models, as yet without a dialog; None where there are none."""
     if not settings.endpoint:
         for name in ("model", "user_endpoint", "user_model"):
@@ -59,7 +59,7 @@ def players(
 
 
 def play(
-    acting: Acting,
+    acting: Agent,
     slots: Sequence[Slot],
     tasks: Sequence[EnvironmentTask],
     stage: StageFolder,

@@ -22,7 +22,7 @@ from agentlite.rendering import Protocol, encode_answer, prompt_at, render, sett
 from agentlite.rendering.template import Template
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
-from agentlite.stages.acting import acted_by, written_for
+from agentlite.stages.agent import acted_by, written_for
 from agentlite.stages.frame import Figures
 from agentlite.stages.pairs.score import (
     CandidateSource,

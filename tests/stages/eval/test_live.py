@@ -33,7 +33,7 @@ def acting(monkeypatch):
     monkeypatch.setattr(
         "agentlite.engine.load.load_for_inference", lambda source, loading: source.name
     )
-    monkeypatch.setattr("agentlite.stages.acting.check_libraries", lambda _: None)
+    monkeypatch.setattr("agentlite.stages.agent.check_libraries", lambda _: None)
 
 
 GOOD, TALKER = "smollm2-135m", "tiny"
@@ -42,7 +42,7 @@ GOOD, TALKER = "smollm2-135m", "tiny"
 @pytest.fixture
 def models(tmp_path, monkeypatch, acting):
     """TALKER is a folder with the same tokenizer."""
-    find = agentlite.stages.acting.find_model
+    find = agentlite.stages.agent.find_model
 
     def found(name, run, begun=None):
         source = find(GOOD, run, begun)
@@ -51,7 +51,7 @@ def models(tmp_path, monkeypatch, acting):
             return source._replace(name=talker, digest="talker")
         return source
 
-    monkeypatch.setattr("agentlite.stages.acting.find_model", found)
+    monkeypatch.setattr("agentlite.stages.agent.find_model", found)
     shop(tmp_path, tasks())
     return tmp_path
 

@@ -47,7 +47,7 @@ def rollout(tmp_path, monkeypatch):
 
     monkeypatch.setattr(act, "answers", answers)
     monkeypatch.setattr("agentlite.engine.load.load_for_inference", lambda *_: None)
-    monkeypatch.setattr("agentlite.stages.acting.check_libraries", lambda _: None)
+    monkeypatch.setattr("agentlite.stages.agent.check_libraries", lambda _: None)
     shop(tmp_path, tasks())
 
     def run(samples=5, **options):

@@ -46,7 +46,7 @@ from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import StageFolder
 
 
-class Acting(NamedTuple):
+class Agent(NamedTuple):
     """A model and the tasks that it is to do. `file`: where its trajectories are kept; each turn
     is in a file beside it until all are whole, and so are the replies of the models that stand for
     tools and users: `simulators`, each with its servers and, for the plan, their addresses.
@@ -91,7 +91,7 @@ class Acting(NamedTuple):
         (folder / self.replies_file).unlink(missing_ok=True)
 
 
-def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Acting:
+def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Agent:
     """Raises UserError 2, 5 or 7 for an environment, tasks, settings or a model that cannot be
     used; no model is loaded.
     """
@@ -108,12 +108,12 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Acting:
     simulators = _simulators(settings, acting, begun)
     setup = _setup(settings, acting, source, run)
     setup = setup._replace(users=_users(settings, acting, tasks))
-    return Acting(settings, tasks, source, setup, simulators)
+    return Agent(settings, tasks, source, setup, simulators)
 
 
 def with_users(
     settings: RolloutSettings, world: Environment, run: Path, begun: Path | None
-) -> Acting:
+) -> Agent:
     """A model that talks to users that another model plays, as yet without a task. Raises UserError
     2, 5 or 7.
     """
@@ -121,7 +121,7 @@ def with_users(
     source = _source(settings, run, begun)
     simulators = _simulators(settings, world, begun)
     setup = _setup(settings, world, source, run)._replace(states=True)
-    return Acting(settings, [], source, setup, simulators)
+    return Agent(settings, [], source, setup, simulators)
 
 
 def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentTask]:
@@ -289,7 +289,7 @@ def _setup(
     )
 
 
-def act(acting: Acting, stage: StageFolder, command: str) -> list[Trajectory]:
+def act(acting: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
     """All trajectories, in the order of the tasks: those that are there and those that are missing,
     which are appended turn by turn. Raises UserError 2 where no prompt fits, 4 where too many
     worlds are lost.
@@ -341,7 +341,7 @@ def act(acting: Acting, stage: StageFolder, command: str) -> list[Trajectory]:
     return [done[key] for _, key in order]
 
 
-def _model(acting: Acting) -> Answers:
+def _model(acting: Agent) -> Answers:
     """What answers a batch of prompts: the model, which is loaded, or the gold."""
     protocol = acting.setup.protocol
     if acting.settings.model == GOLD:
@@ -363,7 +363,7 @@ def _model(acting: Acting) -> Answers:
     return partial(answers, partial(sample, loaded), protocol=protocol, decoding=decoding)
 
 
-def _refuse_lost(acting: Acting, done: Mapping[RolloutKey, Trajectory], count: int) -> None:
+def _refuse_lost(acting: Agent, done: Mapping[RolloutKey, Trajectory], count: int) -> None:
     """Ends the run where more worlds or answers are lost than may be."""
     settings = acting.settings
     lost = [one for one in done.values() if one.ended in LOST]

@@ -11,7 +11,7 @@ from agentlite.config.settings import RolloutSettings
 from agentlite.core.errors import USAGE, UserError
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import RolloutKey
-from agentlite.stages.acting import (
+from agentlite.stages.agent import (
     _refuse_too_long,
     _setup,
     split_of_task,
