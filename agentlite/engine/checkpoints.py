@@ -12,9 +12,9 @@ import contextlib
 import errno
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -28,7 +28,7 @@ from agentlite.workspace import digests, hub, run_folder
 MANIFEST, LOGS = "manifest.json", "logs"
 # a checkpoint has a copy of them
 LOGGED = ("metrics.jsonl", "rollouts.jsonl", "trajectories.jsonl", "experience.jsonl")
-ASIDE, DROPPED = ".saving", ".dropped"  # what a kill may leave, and the next start takes away
+SAVING, DROPPED = ".saving", ".dropped"  # what a kill may leave, and the next start takes away
 KEPT = 2
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -45,38 +45,34 @@ SIGNS = (
 
 
 class CheckpointManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`plan` and `trained` name what it is a checkpoint of; `files`: bytes and sha256 of each, by
-    its path.
-    """
+    """`plan` names what it is a checkpoint of; `files`: bytes and sha256 of each, by its path."""
 
     step: int
     dev_loss: float | None
     plan: str
-    trained: str
     files: dict[str, tuple[int, str]]
 
 
-class StepFacts(NamedTuple):
-    """The facts about a step that is to be saved. `sound`: its loss and gradients are numbers."""
-
-    dev_loss: float | None = None
-    sound: bool = True
-
-
-def keep(trainer: Any, folder: Path, facts: Callable[[int], StepFacts]) -> None:
-    """From now on the trainer's checkpoints are made in the order above."""
+def keep(
+    trainer: Any,
+    folder: Path,
+    is_sound: Callable[[int], bool],
+    dev_loss: Callable[[int], float | None],
+) -> None:
+    """From now on the trainer's checkpoints are made in the order above. Both functions are asked
+    about the step that is to be saved; `is_sound`: whether its loss and gradients are numbers.
+    """
     write = trainer._save_checkpoint
 
     def save(model: Any, trial: Any) -> None:
         step = trainer.state.global_step
-        known = facts(step)
-        if not known.sound:
+        if is_sound(step):
+            _save(trainer, lambda: write(model, trial), folder, dev_loss(step))
+        else:
             console.notice(
                 f"{folder.name}: no checkpoint of step {step}: loss, gradient or weights are "
                 "not finite numbers"
             )
-            return
-        _save(trainer, lambda: write(model, trial), folder, known)
 
     trainer._save_checkpoint = save
     # TRL and PEFT would write a model card into each checkpoint, TRL's tags in any order
@@ -84,9 +80,9 @@ def keep(trainer: Any, folder: Path, facts: Callable[[int], StepFacts]) -> None:
     trainer.model.create_or_update_model_card = lambda *_, **__: None
 
 
-def _save(trainer: Any, write: Callable[[], None], folder: Path, known: StepFacts) -> None:
+def _save(trainer: Any, write: Callable[[], None], folder: Path, dev_loss: float | None) -> None:
     step, parent = trainer.state.global_step, folder / "checkpoints"
-    made = parent / ASIDE / f"checkpoint-{step}"
+    made, target = parent / SAVING / f"checkpoint-{step}", parent / f"checkpoint-{step}"
     if distributed.first():
         _clear(folder)
         # not its parents: where the folder itself has vanished, nothing is made in its place
@@ -101,26 +97,34 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: StepFact
     finally:
         trainer._get_output_dir, trainer.processing_class = output_dir, tokenizer
     coordinate.barrier()  # each process has written its share before the files are listed
-    if distributed.first():
-        # with a second adapter next to it, transformers would not load the first one again; and
-        # the reference never changes
-        if (made / REFERENCE).exists():
-            shutil.rmtree(made / REFERENCE)
-        _order(made / "adapter_config.json")
-        _copy_logs(folder, made)
-        manifest = CheckpointManifest(
-            step,
-            known.dev_loss,
-            _plan(folder),
-            trained(trainer.model),
-            _listed(made),
-        )
-        write_json(made / MANIFEST, manifest)
-        _put_in_place(made, parent / made.name)
-        _rotate(folder)
+    if not distributed.first():
+        return
+    # with a second adapter next to it, transformers would not load the first one again; and the
+    # reference never changes
+    shutil.rmtree(made / REFERENCE, ignore_errors=True)
+    _normalize_config(made / "adapter_config.json")
+    (made / LOGS).mkdir()
+    for name in LOGGED:
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, made / LOGS / name)
+    paths = sorted(path for path in made.rglob("*") if path.is_file())
+    sync_all(paths)  # what is renamed must not be empty after a power cut
+    files = {
+        path.relative_to(made).as_posix(): (path.stat().st_size, digests.content_digest(path))
+        for path in paths
+    }
+    write_json(made / MANIFEST, CheckpointManifest(step, dev_loss, _plan(folder), files))
+    if target.exists():  # a run that goes back behind a step makes its checkpoint again
+        _drop(target)
+    made.rename(target)
+    made.parent.rmdir()
+    sync_folder(parent)
+    saved = manifests(folder)
+    for path in saved.keys() - {*[*saved][-KEPT:], best(folder)}:
+        _drop(path)
 
 
-def _order(path: Path) -> None:
+def _normalize_config(path: Path) -> None:
     """PEFT keeps some names as sets, and writes them in another order each time. It names the base
     by its folder: in the hub's cache, by another one on each machine.
     """
@@ -135,38 +139,12 @@ def _order(path: Path) -> None:
         path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
 
 
-def _copy_logs(folder: Path, made: Path) -> None:
-    (made / LOGS).mkdir()
-    for name in LOGGED:
-        if (folder / name).exists():
-            shutil.copyfile(folder / name, made / LOGS / name)
-
-
 def restore_log(name: str, folder: Path, checkpoint: Path | None) -> None:
     """As it was when the checkpoint was made: what is missing or was harmed comes back, what came
     later goes. Without a checkpoint it stays as it is."""
     if checkpoint:
         with replacing(folder / name) as file:
             file.write((checkpoint / LOGS / name).read_bytes())
-
-
-def _listed(made: Path) -> dict[str, tuple[int, str]]:
-    """Synced first: what is renamed must not be empty after a power cut."""
-    paths = sorted(path for path in made.rglob("*") if path.is_file())
-    sync_all(paths)
-    return {
-        path.relative_to(made).as_posix(): (path.stat().st_size, digests.content_digest(path))
-        for path in paths
-    }
-
-
-def _put_in_place(made: Path, target: Path) -> None:
-    """Replaces a checkpoint of the same step: a run that goes back behind it makes it again."""
-    if target.exists():
-        _drop(target)
-    made.rename(target)
-    made.parent.rmdir()
-    sync_folder(target.parent)
 
 
 def _drop(checkpoint: Path) -> None:
@@ -178,14 +156,8 @@ def _drop(checkpoint: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    for name in (ASIDE, DROPPED):
+    for name in (SAVING, DROPPED):
         shutil.rmtree(folder / "checkpoints" / name, ignore_errors=True)
-
-
-def _rotate(folder: Path) -> None:
-    kept = {*[*manifests(folder)][-KEPT:], best(folder)}
-    for path in manifests(folder).keys() - kept:
-        _drop(path)
 
 
 def newest(folder: Path) -> Path | None:
@@ -195,15 +167,52 @@ def newest(folder: Path) -> Path | None:
     Raises UserError 5 where there are some, and none of them is whole: nothing is lost by itself.
     """
     _clear(folder)
-    paths = _by_step(folder)
-    for path in reversed(paths):
-        if _whole(path, folder):
-            return path
+    whole = (path for path in reversed(_by_step(folder)) if _is_whole(path, folder))
+    if path := next(whole, None):
+        return path
     _refuse_broken(folder)
     return None
 
 
-def _whole(path: Path, folder: Path) -> bool:
+def best_whole(folder: Path) -> Path:
+    """The best of those that are whole; those that are not are set aside by name. Raises UserError
+    5 if none is.
+    """
+    while manifests(folder):
+        if _is_whole(path := best(folder), folder):
+            return path
+    _refuse_broken(folder)
+    raise AssertionError("a run that was trained has checkpoints")
+
+
+def best(folder: Path) -> Path:
+    """Least dev loss; the newest where none was taken."""
+    saved = manifests(folder)
+    losses = {path: one.dev_loss for path, one in saved.items() if one.dev_loss is not None}
+    return min(losses, key=lambda path: losses[path]) if losses else [*saved][-1]
+
+
+def manifests(folder: Path) -> dict[Path, CheckpointManifest]:
+    """Checkpoints, oldest first, as they say they are; none that cannot say."""
+    by_path = {}
+    for path in _by_step(folder):
+        with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+            by_path[path] = _read(path)
+    return by_path
+
+
+def step_of(checkpoint: Path) -> int:
+    """-1 for what is none."""
+    number = checkpoint.name.removeprefix("checkpoint-")
+    return int(number) if number.isdecimal() else -1
+
+
+def _by_step(folder: Path) -> list[Path]:
+    paths = [path for path in (folder / "checkpoints").glob("checkpoint-*") if step_of(path) >= 0]
+    return sorted(paths, key=step_of)
+
+
+def _is_whole(path: Path, folder: Path) -> bool:
     """If it is not, it is set aside by name."""
     if problem := _problem(path, folder):
         names = (path.with_name(f"{path.name}.broken{number or ''}") for number in range(1000))
@@ -224,18 +233,7 @@ def _refuse_broken(folder: Path) -> None:
         )
 
 
-def _by_step(folder: Path) -> list[Path]:
-    paths = [path for path in (folder / "checkpoints").glob("checkpoint-*") if step_of(path) >= 0]
-    return sorted(paths, key=step_of)
-
-
-def step_of(checkpoint: Path) -> int:
-    """-1 for what is none."""
-    number = checkpoint.name.removeprefix("checkpoint-")
-    return int(number) if number.isdecimal() else -1
-
-
-_sound: set[tuple[Path, int]] = set()  # read through and found whole by this process
+_read_through: set[tuple[Path, int]] = set()  # and found whole by this process
 
 
 def _problem(checkpoint: Path, folder: Path) -> str:
@@ -249,69 +247,15 @@ def _problem(checkpoint: Path, folder: Path) -> str:
         return f"its {MANIFEST} cannot be read ({error})"
     if manifest.plan != _plan(folder):
         return "was made under another plan.json"
-    if key not in _sound:
+    if key not in _read_through:
         for name, (size, expected) in manifest.files.items():
             path = checkpoint / name
             if not path.is_file():
                 return f"has no {name}"
             if path.stat().st_size != size or digests.content_digest(path) != expected:
                 return f"{name} has changed since it was saved"
-        _sound.add(key)
+        _read_through.add(key)
     return ""
-
-
-def refuse_other(checkpoint: Path, model: Any) -> None:
-    """Raises UserError 5 for a checkpoint whose state would not mean the same here."""
-    if _read(checkpoint).trained != trained(model):
-        raise UserError(
-            "was made while other parameters were trained.",
-            "Start over with --force.",
-            location=str(checkpoint),
-            exit_code=MODEL,
-        )
-
-
-def trained(model: Any) -> str:
-    """Names what is trained: every parameter with its shape, also where DeepSpeed has taken it
-    apart.
-    """
-    shapes = [
-        (name, [*getattr(weight, "ds_shape", weight.shape)])
-        for name, weight in model.named_parameters()
-        if weight.requires_grad
-    ]
-    return digest(canonical(sorted(shapes)))
-
-
-def manifests(folder: Path) -> dict[Path, CheckpointManifest]:
-    """Checkpoints, oldest first, as they say they are; none that cannot say."""
-    by_path = {}
-    for path in _by_step(folder):
-        with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
-            by_path[path] = _read(path)
-    return by_path
-
-
-def best_whole(folder: Path) -> Path:
-    """The best of those that are whole; those that are not are set aside by name. Raises UserError
-    5 if none is.
-    """
-    while manifests(folder):
-        if _whole(path := best(folder), folder):
-            return path
-    _refuse_broken(folder)
-    raise AssertionError("a run that was trained has checkpoints")
-
-
-def best(folder: Path) -> Path:
-    """Least dev loss; the newest where none was taken."""
-    by_path: Mapping[Path, CheckpointManifest] = manifests(folder)
-    losses = {
-        path: manifest.dev_loss
-        for path, manifest in by_path.items()
-        if manifest.dev_loss is not None
-    }
-    return min(losses, key=lambda path: losses[path]) if losses else [*by_path][-1]
 
 
 def _read(checkpoint: Path) -> CheckpointManifest:

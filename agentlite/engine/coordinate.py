@@ -71,26 +71,19 @@ def _lead(run: Callable[[], Result], store: Any) -> Result:
         result = run()
         code = 0
         return result
-    except KeyboardInterrupt:
-        code = 130
-        raise
-    except Exception as error:
-        code = getattr(error, "exit_code", 1)
+    except BaseException as error:
+        code = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_code", 1)
         raise
     finally:
-        with contextlib.suppress(RuntimeError):  # the launcher, and its store, may be gone
-            _dismiss(store, code, distributed.count() - 1)
-
-
-def _dismiss(store: Any, code: int, others: int) -> None:
-    """The order: how the first process ended is there before the others may look for it; those that
-    have not begun are sent home; and this process, in which the store may live, leaves last.
-    """
-    store.set(END, str(code))
-    store.compare_set(WORD, "", str(code))  # unless it says "go" already
-    until = time.monotonic() + SECONDS
-    while store.add(SEEN, 0) < others and time.monotonic() < until:
-        time.sleep(0.05)
+        # The order: how the first process ended is there before the others may look for it; those
+        # that have not begun are sent home; and this process, in which the store may live, leaves
+        # last. The launcher, and its store, may be gone.
+        with contextlib.suppress(RuntimeError):
+            store.set(END, str(code))
+            store.compare_set(WORD, "", str(code))  # unless it says "go" already
+            until = time.monotonic() + SECONDS
+            while store.add(SEEN, 0) < distributed.count() - 1 and time.monotonic() < until:
+                time.sleep(0.05)
 
 
 def _follow(run: Callable[[], Result], store: Any) -> Any:
@@ -99,18 +92,13 @@ def _follow(run: Callable[[], Result], store: Any) -> Any:
             run()
         except SystemExit:
             pass
-        except BaseException as error:
-            _leave_failed(error, store)
+        except BaseException:  # is said where the first process does not fail as well
+            store.set_timeout(timedelta(seconds=SECONDS))
+            with contextlib.suppress(RuntimeError):
+                if store.get(END) != b"0":
+                    _end(store)
+            raise
     _end(store)
-
-
-def _leave_failed(error: BaseException, store: Any) -> NoReturn:
-    """With the code of the first process, if it fails as well."""
-    store.set_timeout(timedelta(seconds=SECONDS))
-    with contextlib.suppress(RuntimeError):
-        if store.get(END) != b"0":
-            _end(store)
-    raise error
 
 
 def _end(store: Any) -> NoReturn:
@@ -121,24 +109,19 @@ def _end(store: Any) -> NoReturn:
 
 @cache
 def _store() -> Any:
-    opened = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by the launcher itself
-    store = _connect(distributed.first() and not opened)
-    store.set_timeout(timedelta(days=30))  # as long as the first process works alone
-    return store
-
-
-def _connect(opens: bool) -> Any:
     """A connection to the store, or the store itself."""
     from torch.distributed import PrefixStore, TCPStore
 
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = TCPStore(
-        host,
-        port,
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
         distributed.count(),
-        opens,
+        distributed.first() and not by_launcher,
         timeout=CONNECT,
         wait_for_workers=False,
         multi_tenant=True,
     )
-    return PrefixStore(f"agentlite-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    of_run = PrefixStore(f"agentlite-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    of_run.set_timeout(timedelta(days=30))  # as long as the first process works alone
+    return of_run

@@ -149,13 +149,7 @@ def check(settings: DistillSettings) -> None:
 
 def schedule(settings: DistillSettings, prompts: int) -> trainer.Schedule:
     """A row is an answer; an epoch takes every prompt once."""
-    return trainer.schedule(
-        prompts,
-        epochs=settings.num_epochs,
-        max_steps=settings.max_steps,
-        batch_size=settings.batch_size,
-        gradient_accumulation=settings.gradient_accumulation,
-    )
+    return trainer.schedule_of(settings, prompts)
 
 
 def longest(prompt: DistillPrompt, settings: DistillSettings) -> int:

@@ -85,13 +85,7 @@ def _is_kto(settings: DpoSettings) -> bool:
 
 
 def schedule(settings: DpoSettings, rows: Rows) -> trainer.Schedule:
-    return trainer.schedule(
-        len(rows),
-        epochs=settings.num_epochs,
-        max_steps=settings.max_steps,
-        batch_size=settings.batch_size,
-        gradient_accumulation=settings.gradient_accumulation,
-    )
+    return trainer.schedule_of(settings, len(rows))
 
 
 def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:

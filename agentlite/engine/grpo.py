@@ -251,13 +251,7 @@ def schedule(settings: GrpoSettings, prompts: int) -> trainer.Schedule:
     """A row is an answer, as for TRL; an epoch takes every prompt once, with a whole group of
     answers, each as often as it is learned from.
     """
-    return trainer.schedule(
-        prompts * settings.group_size * settings.passes,
-        epochs=settings.num_epochs,
-        max_steps=settings.max_steps,
-        batch_size=settings.batch_size,
-        gradient_accumulation=settings.gradient_accumulation,
-    )
+    return trainer.schedule_of(settings, prompts * settings.group_size * settings.passes)
 
 
 def prompt_order(count: int, groups: int, seed: int, levels: Sequence[int] = ()) -> list[int]:

@@ -63,13 +63,7 @@ def schedule(settings: SftSettings, rows: list[Encoded]) -> trainer.Schedule:
     if packs(settings):
         count = math.ceil(sum(len(row.input_ids) for row in rows) / settings.max_length)
         batch_size = settings.packed_rows
-    return trainer.schedule(
-        count,
-        epochs=settings.num_epochs,
-        max_steps=settings.max_steps,
-        batch_size=batch_size,
-        gradient_accumulation=settings.gradient_accumulation,
-    )
+    return trainer.schedule_of(settings, count, batch_size)
 
 
 def arguments(

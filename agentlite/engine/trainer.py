@@ -20,8 +20,8 @@ from agentlite.engine import checkpoints, coordinate, deepspeed, load_dtype, on_
 from agentlite.engine.load import does_not_fit, free_memory, is_out_of_memory, weight_files
 from agentlite.engine.signals import Stopped, noted_signals
 from agentlite.engine.trackers import tracker_arguments
-from agentlite.engine.training_log import Pace, logged, open_journal
-from agentlite.engine.watch import TrainerRun, Watch, diverged, follower, listen
+from agentlite.engine.training_log import logged, open_journal
+from agentlite.engine.watch import Follower, Watch, follow
 from agentlite.workspace import run_folder
 
 # there once a micro-batch did not fit: how many rows have fitted since
@@ -80,16 +80,29 @@ class Schedule(NamedTuple):
     def rows(self) -> int:
         return self.steps * self.rows_a_step
 
+    def in_batches_of(self, size: int) -> "Schedule":
+        """The same steps, in other micro-batches."""
+        rows = self.batch_size * self.gradient_accumulation
+        return self._replace(batch_size=size, gradient_accumulation=rows // size)
+
     def in_smaller(self) -> "Schedule | None":
         """The same steps, in micro-batches of half as many rows or a little fewer; None where they
         have one row.
         """
         rows = self.batch_size * self.gradient_accumulation
         sizes = (size for size in range(self.batch_size // 2, 0, -1) if rows % size == 0)
-        return next(
-            (self._replace(batch_size=size, gradient_accumulation=rows // size) for size in sizes),
-            None,
-        )
+        return next(map(self.in_batches_of, sizes), None)
+
+
+def schedule_of(settings: TrainerSettings, rows: int, batch_size: int = 0) -> Schedule:
+    """`rows`: of an epoch. `batch_size`: in place of that of the settings."""
+    return schedule(
+        rows,
+        epochs=settings.num_epochs,
+        max_steps=settings.max_steps,
+        batch_size=batch_size or settings.batch_size,
+        gradient_accumulation=settings.gradient_accumulation,
+    )
 
 
 def schedule(
@@ -291,15 +304,14 @@ def train(
     again in smaller ones, with as many rows per step. Raises UserError 6, 7 (one row alone does not
     fit) or 74, what `watch` raises, and Stopped after a signal.
     """
-    micro = _fitting(folder, plan)
+    micro, size = plan, folder / MICRO_BATCH
+    if size.exists():
+        micro = plan.in_batches_of(json.loads(size.read_bytes())["batch_size"])
     while True:
         trainer = make(micro)
         try:
-            return {
-                **_run(trainer, folder, plan, watch or Watch()),
-                **_smaller_batches(plan, micro),
-                **_gpu_memory(),
-            }
+            figures = _run(trainer, folder, plan, watch or Watch())
+            break
         except UserError as error:
             smaller = micro.in_smaller()
             if error.exit_code != OUT_OF_MEMORY or not smaller:
@@ -318,39 +330,21 @@ def train(
         del trainer
         free_memory()
         micro = smaller
-        keep_micro_batch(folder, micro)
+        # for when the run is carried on: it does not try a larger one again
+        write_json(size, {"batch_size": micro.batch_size})
         console.notice(
             f"{folder.name}: out of memory; going on with batch_size {micro.batch_size} and "
             f"gradient_accumulation {micro.gradient_accumulation}, the same steps"
         )
+    if micro != plan:
+        figures["batch_size"] = micro.batch_size
+        figures["gradient_accumulation"] = micro.gradient_accumulation
+    if on_gpu():
+        import torch
 
-
-def keep_micro_batch(folder: Path, micro: Schedule) -> None:
-    """For when the run is carried on: it does not try a larger one again."""
-    write_json(folder / MICRO_BATCH, {"batch_size": micro.batch_size})
-
-
-def _fitting(folder: Path, plan: Schedule) -> Schedule:
-    """In the micro-batches that fitted when this run was last carried on."""
-    path, rows = folder / MICRO_BATCH, plan.batch_size * plan.gradient_accumulation
-    size = json.loads(path.read_bytes())["batch_size"] if path.exists() else plan.batch_size
-    return plan._replace(batch_size=size, gradient_accumulation=rows // size)
-
-
-def _gpu_memory() -> dict[str, float]:
-    """The most that this process has reserved of the GPU; nothing without one."""
-    import torch
-
-    peak = torch.cuda.max_memory_reserved() if on_gpu() else 0
-    return {"gpu_gib": round(peak / 2**30, 2)} if peak else {}
-
-
-def _smaller_batches(plan: Schedule, micro: Schedule) -> dict[str, int]:
-    return (
-        {}
-        if micro == plan
-        else {"batch_size": micro.batch_size, "gradient_accumulation": micro.gradient_accumulation}
-    )
+        if peak := torch.cuda.max_memory_reserved():
+            figures["gpu_gib"] = round(peak / 2**30, 2)
+    return figures
 
 
 def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, object]:
@@ -360,7 +354,6 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
     coordinate.barrier()
     checkpoint = next(reversed(checkpoints.manifests(folder)), None)
     if checkpoint:
-        checkpoints.refuse_other(checkpoint, trainer.model)
         console.notice(
             f"{folder.name}: carrying on after step {checkpoints.step_of(checkpoint)} of "
             f"{plan.steps}"
@@ -370,12 +363,9 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         console.progress(folder.name, plan.steps) as advance,
         open_journal(folder) as journal,
     ):
-        pace = Pace(folder) if journal else None
-        run = TrainerRun(
-            folder, plan.steps, journal, advance, caught, watch, trainer.model, [], [], pace
-        )
-        listen(trainer, follower(run))
-        checkpoints.keep(trainer, folder, run.facts)
+        follower = Follower(folder, plan.steps, watch, trainer.model, caught, advance, journal)
+        follow(trainer, follower)
+        checkpoints.keep(trainer, folder, follower.is_sound, follower.dev_loss)
         try:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except Exception as error:
@@ -387,8 +377,8 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         raise watch.halt[0]
     if caught or trainer.state.global_step < plan.steps:
         raise Stopped(*caught[:1] or (signal.SIGTERM,))
-    if run.bad:
-        raise diverged(run)
+    if follower.bad:
+        raise follower.diverged()
     coordinate.leave()
     return _keep_best(folder)
 

@@ -21,18 +21,31 @@ class Journal:
     """metrics.jsonl: one row per step. A row waits until its dev loss may have come."""
 
     def __init__(self, folder: Path):
+        self.folder = folder
         self.appender = Appender(folder / "metrics.jsonl")
         self.row: dict[str, Any] = {}
-        self.dev = {
-            row["step"]: row["dev_loss"]
-            for row in read_rows(self.appender.path)
-            if row.get("dev_loss") is not None
-        }
+        self.dev: dict[int, float] = {}
+        for row in read_rows(self.appender.path):
+            self._note_dev(row)
 
     def add(self, step: int, values: Mapping[str, object]) -> None:
         if self.row and self.row["step"] != step:
             self.flush()
         self.row = {"step": step, **self.row, **values}
+        self._note_dev(self.row)
+
+    def _note_dev(self, row: Mapping[str, Any]) -> None:
+        if row.get("dev_loss") is not None:
+            self.dev[row["step"]] = row["dev_loss"]
+
+    def note_pace(self, step: int, steps: int) -> None:
+        """It serves whoever watches the run and does not belong to the result, so a full disk that
+        cannot take it does not stop the training.
+        """
+        row = {"step": step, "steps": steps, "at": round(time.time(), 3)}
+        path = self.folder / "pace.jsonl"
+        with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
     def flush(self) -> None:
         if "loss" in self.row:
@@ -45,22 +58,6 @@ class Journal:
     def __exit__(self, *error: object) -> None:
         self.flush()
         self.appender.__exit__(*error)
-
-
-class Pace:
-    """pace.jsonl: when a step was done, and how many there will be. It serves whoever watches the
-    run and does not belong to the result, so a full disk that cannot take it does not stop the
-    training.
-    """
-
-    def __init__(self, folder: Path):
-        self.path = folder / "pace.jsonl"
-
-    def note(self, step: int, steps: int) -> None:
-        row = {"step": step, "steps": steps, "at": round(time.time(), 3)}
-        line = json.dumps(row) + "\n"
-        with contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8") as file:
-            file.write(line)
 
 
 def or_none(value: float) -> float | None:

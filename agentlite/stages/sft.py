@@ -50,13 +50,7 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         rows, _ = read("train")
         tokens = sum(len(row.input_ids) for row in rows)
         longest = max((len(row.input_ids) for row in rows), default=0)
-        planned = trainer.schedule(
-            len(rows),
-            epochs=settings.num_epochs,
-            max_steps=settings.max_steps,
-            batch_size=settings.batch_size,
-            gradient_accumulation=settings.gradient_accumulation,
-        )
+        planned = trainer.schedule_of(settings, len(rows))
         return {
             "rows": len(rows),
             "steps": planned.steps,

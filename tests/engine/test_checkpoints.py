@@ -13,7 +13,7 @@ from support.checkpoints import made
 from support.trainers import losses, rows, sft, source
 
 from agentlite.core.errors import DIVERGED, MODEL, UserError
-from agentlite.engine import checkpoints, watch
+from agentlite.engine import checkpoints
 from agentlite.engine import sft as sft_trainer
 
 
@@ -135,20 +135,6 @@ def test_weights_that_a_step_has_ruined_are_no_result(
     assert caught.value.exit_code == DIVERGED
     assert [checkpoints.step_of(path) for path in checkpoints.manifests(tmp_path)] == left
     assert checkpoints.newest(tmp_path) is not None and not (tmp_path / "adapter").exists()
-
-
-def run(tmp_path: Path) -> watch.TrainerRun:
-    return watch.TrainerRun(
-        tmp_path,
-        9,
-        None,
-        lambda *_: None,
-        [],
-        watch.Watch(),
-        None,
-        [],
-        [],
-    )
 
 
 def test_a_checkpoint_holds_what_is_needed_and_says_it_in_one_order(trained):

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from agentlite.engine import checkpoints
-from agentlite.engine.checkpoints import StepFacts
 
 
 class Weight(NamedTuple):
@@ -33,11 +32,11 @@ class Model:
 class Trainer:
     """Writes two small files where TRL's trainers write a checkpoint."""
 
-    def __init__(self, folder: Path, facts: Callable[[int], StepFacts] | None = None):
+    def __init__(self, folder: Path, dev_loss: Callable[[int], float | None] = lambda step: None):
         self.folder, self.model = folder, Model(a=Weight(100), frozen=Weight(10**9, (9,), False))
         self.state = SimpleNamespace(global_step=0)
         self.processing_class: str | None = "tokenizer"
-        checkpoints.keep(self, folder, facts or (lambda step: StepFacts()))
+        checkpoints.keep(self, folder, lambda step: True, dev_loss)
 
     def _get_output_dir(self, trial: Any) -> str:
         return str(self.folder / "checkpoints")
@@ -62,7 +61,7 @@ def steps_of(folder: Path) -> list[int]:
 def test_a_manifest_says_what_was_saved(tmp_path: Path) -> None:
     for name in checkpoints.LOGGED:
         (tmp_path / name).write_text(name, encoding="utf-8")
-    Trainer(tmp_path, lambda step: StepFacts(step / 8)).save(3)
+    Trainer(tmp_path, lambda step: step / 8).save(3)
     ((path, manifest),) = checkpoints.manifests(tmp_path).items()
     assert (manifest.step, manifest.dev_loss, manifest.plan) == (3, 0.375, "")
     assert {name: size for name, (size, _) in manifest.files.items()} == {
@@ -100,7 +99,7 @@ def test_the_newest_two_and_the_best_stay_and_a_step_made_again_replaces_the_fir
     tmp_path: Path,
 ) -> None:
     losses = {1: 0.9, 2: 0.4, 3: 0.4, 4: 0.6, 5: 0.7}
-    trainer = Trainer(tmp_path, lambda step: StepFacts(losses[step]))
+    trainer = Trainer(tmp_path, losses.__getitem__)
     left = []
     for step in losses:
         trainer.save(step)

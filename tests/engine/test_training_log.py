@@ -5,7 +5,7 @@ import time
 import pytest
 
 from agentlite.core.row_files import read_rows
-from agentlite.engine.training_log import Pace, mean
+from agentlite.engine.training_log import Journal, mean
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,12 @@ def test_a_mean_is_over_all_that_was_measured_zeros_too(values, found):
 
 
 def test_the_pace_is_a_row_for_each_step_and_stops_nothing(tmp_path):
-    pace = Pace(tmp_path)
-    pace.note(1, 9)
-    pace.note(2, 9)
+    journal = Journal(tmp_path)
+    journal.note_pace(1, 9)
+    journal.note_pace(2, 9)
     first, second = read_rows(tmp_path / "pace.jsonl")
     assert (first["step"], first["steps"], second["step"]) == (1, 9, 2)
     assert 0 <= second["at"] - first["at"] < 60
     assert abs(second["at"] - time.time()) < 60  # also of a run that another machine carries on
-    Pace(tmp_path / "gone").note(1, 9)  # a folder that was removed, or a full disk
+    journal.folder = tmp_path / "gone"  # a folder that was removed, or a full disk
+    journal.note_pace(3, 9)

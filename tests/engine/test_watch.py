@@ -1,6 +1,5 @@
 """What is judged while a trainer runs: divergence, the rows of metrics.jsonl, stops and signals."""
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,29 +7,17 @@ from typing import Any
 import pytest
 
 from agentlite.core.errors import UserError
-from agentlite.engine import watch
-from agentlite.engine.watch import TrainerRun, Watch
+from agentlite.engine.watch import Follower, Watch
 
 INF, NAN = float("inf"), float("nan")
 
 
-def run_of(folder: Path, *, steps: int = 9, **changed: Any) -> TrainerRun:
-    fields: dict[str, Any] = {
-        "folder": folder,
-        "steps": steps,
-        "journal": None,
-        "advance": lambda *_: None,
-        "caught": [],
-        "watch": Watch(),
-        "model": SimpleNamespace(parameters=list),
-        "bad": [],
-        "skipped": [],
-        **changed,
-    }
-    return TrainerRun(**fields)
+def follower_of(folder: Path, caught: Any = (), watch: Watch | None = None) -> Follower:
+    model = SimpleNamespace(parameters=list)
+    return Follower(folder, 9, watch or Watch(), model, [*caught], lambda *_: None, None)
 
 
-def ended_at(run: TrainerRun, steps: list[tuple[float, float]], scaled: bool) -> int | None:
+def ended_at(run: Follower, steps: list[tuple[float, float]], scaled: bool) -> int | None:
     """The step at which the run is ended as diverged."""
     for step, (loss, grad_norm) in enumerate(steps, 1):
         try:
@@ -61,16 +48,9 @@ GOOD, BAD, OVERFLOW = (1.0, 1.0), (NAN, 1.0), (1.0, INF)
 def test_three_bad_steps_in_a_row_end_a_run_and_sixteen_that_float16_skips(
     steps: list[tuple[float, float]], scaled: bool, expected: int | None, tmp_path: Path
 ) -> None:
-    assert ended_at(run_of(tmp_path), steps, scaled) == expected
+    assert ended_at(follower_of(tmp_path), steps, scaled) == expected
 
 
-@pytest.fixture
-def no_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The follower's base class, which does nothing, without the seconds of its import."""
-    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(TrainerCallback=object))
-
-
-@pytest.mark.usefixtures("no_transformers")
 @pytest.mark.parametrize(
     ("step", "strategy", "caught", "halt", "expected"),
     [
@@ -90,13 +70,10 @@ def test_the_last_step_is_saved_and_measured_and_a_stop_saves_its_step(
     expected: tuple[bool, bool, bool],
     tmp_path: Path,
 ) -> None:
-    run = run_of(
-        tmp_path,
-        caught=[2] if caught else [],
-        watch=Watch(halt=[RuntimeError()] if halt else []),
-    )
+    watch = Watch(halt=[RuntimeError()] if halt else [])
+    follower = follower_of(tmp_path, [2] if caught else [], watch)
     control = SimpleNamespace(should_save=False, should_evaluate=False, should_training_stop=False)
-    watch.follower(run).on_step_end(
+    follower.on_step_end(
         SimpleNamespace(eval_strategy=strategy), SimpleNamespace(global_step=step), control
     )
     found = (control.should_save, control.should_evaluate, control.should_training_stop)
