@@ -79,12 +79,12 @@ def steps(model: str, teacher: str, folder: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     models: list[Any] = []
     states: list[dict[str, Any]] = []
-    listen = shared.listen
+    follow = shared.follow
 
-    def listening(trl_trainer: Any, callback: Any) -> None:
+    def following(trl_trainer: Any, follower: Any) -> None:
         models.append(trl_trainer.model)
         trl_trainer.add_callback(looking(models[-1]))
-        listen(trl_trainer, callback)
+        follow(trl_trainer, follower)
 
     def looking(model: Any) -> Any:
         from transformers import TrainerCallback
@@ -106,7 +106,7 @@ def steps(model: str, teacher: str, folder: str) -> dict[str, Any]:
 
         return Look()
 
-    shared.listen = listening
+    shared.follow = following
     for name in TRAINERS:
         states.clear()
         rows = trained(name, model, teacher, Path(folder, name))
