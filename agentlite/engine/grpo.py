@@ -42,11 +42,14 @@ from agentlite.engine.watch import Watch
 from agentlite.workspace.model_source import Source
 
 NAME = "grpo"  # of the command
-MEASURES = {  # where the library logs them: Unsloth's loss on CUDA has no entropy
+MEASURES = {  # of GRPO and PPO, where they are logged: Unsloth's loss on CUDA has no entropy
     "reward": "reward",
     "reward_std": "reward_std",
     "frac_reward_zero_std": "flat",
     "kl": "kl",
+    "value_loss": "value_loss",
+    "clipped": "clipped",
+    "explained": "explained",
     "entropy": "entropy",
     "surprisal": "surprisal",
     "completions/mean_length": "new_tokens",
@@ -99,6 +102,10 @@ GAP_PROMPTS = 4  # of so many one answer is read again to compare sampler and tr
 MAX_GAP, MAX_GAP_IN_16_BIT = 1e-3, 0.1
 
 
+# every part of an answer's score; None where a reward function failed or a world was lost
+Reward = Mapping[str, float] | None
+
+
 class SampledAnswer(NamedTuple):
     """An answer to be judged: to which prompt, after how many optimizer steps, at which place of
     the step's batch.
@@ -108,12 +115,6 @@ class SampledAnswer(NamedTuple):
     trained: int
     batch_index: int
     sample: local_sampler.Sample
-
-
-class AnswerReward(NamedTuple):
-    """Every part of an answer's score; none where a reward function failed or a world was lost."""
-
-    parts: Mapping[str, float] | None
 
 
 class LearnedRow(NamedTuple):
@@ -126,12 +127,12 @@ class LearnedRow(NamedTuple):
     ids: Sequence[int]
     mask: Sequence[int]
     log_probabilities: Sequence[float]
-    reward: AnswerReward
+    reward: Reward
     advantages: Sequence[float] = ()
 
 
 Draw = Callable[[Sequence[local_sampler.SampleRequest], Decoding], list[local_sampler.Sample]]
-Judge = Callable[[Sequence[SampledAnswer]], Sequence[AnswerReward]]
+Judge = Callable[[Sequence[SampledAnswer]], Sequence[Reward]]
 # what samples for each group of a step, the groups' prompts, the step -> a group of rows for each
 Live = Callable[[Draw, Sequence[int], int], list[LearnedRow]]
 
@@ -157,11 +158,16 @@ class GrpoTask(NamedTuple):
 
 
 def train(
-    source: Source, settings: GrpoSettings, folder: Path, task: Callable[[Loaded], GrpoTask]
+    source: Source,
+    settings: GrpoSettings,
+    folder: Path,
+    task: Callable[[Loaded], GrpoTask],
+    trainer_of: Callable[..., Any] | None = None,
 ) -> dict[str, object]:
-    """`task` is made with the model in memory, which it may ask; anew for each trainer. Returns the
-    key figures. Raises what engine.trainer.train raises, and UserError 5 if the reference is not
-    the start."""
+    """`task` is made with the model in memory, which it may ask; anew for each trainer.
+    `trainer_of`: in place of make_trainer, for PPO. Returns the key figures. Raises what
+    engine.trainer.train raises, and UserError 5 if the reference is not the start.
+    """
     prepare(loading_of(settings))
     loading = _loading(settings, source)
 
@@ -170,43 +176,39 @@ def train(
         return loaded, task(loaded)
 
     def make(micro: trainer.Schedule) -> Any:
-        if settings.vllm and not ready:
-            raise _vllm_stays(folder, micro)
+        if settings.vllm and not ready:  # a second engine would find the memory of the first in use
+            raise UserError(
+                "out of the GPU's memory, and vLLM holds what it has until the process ends.",
+                "Run the same command again: it carries on from the last checkpoint, in "
+                f"micro-batches of {micro.batch_size}.",
+                location=str(folder),
+                exit_code=OUT_OF_MEMORY,
+            )
         loaded, todo = ready.pop() if ready else prepared()
-        return make_trainer(loaded, settings, folder, todo, micro)
+        return (trainer_of or make_trainer)(loaded, settings, folder, todo, micro)
 
-    ready = [
-        prepared()
-    ]  # taken out by the first trainer, so that a second one finds its memory free
+    # taken out by the first trainer, so that a second one finds its memory free
+    ready = [prepared()]
     todo = ready[0][1]
     plan = schedule(settings, len(todo.prompts))
-    look = _Look(folder, plan.steps, live=todo.live is not None)
-    flat = _Flat(folder, settings.max_flat_steps)
-
-    def at_step(step: int, row: Mapping[str, float]) -> None:
-        if step == 1 and settings.beta:
-            allowed = 1e-2 if _in_16_bit(settings) else 1e-4
-            adapter.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
-        allowed_gap = MAX_GAP_IN_16_BIT if _in_16_bit(settings) else MAX_GAP
-        if not settings.vllm and (gap := row.get("sampler_gap", 0.0)) > allowed_gap:
-            todo.halt.append(_other_distribution(gap))
-        look(step, row)
-        if (nothing := flat(step, row)) and step < plan.steps:
-            todo.halt.append(nothing)
-
     measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in todo.weights}}
-    watch = Watch(measures, at_step, todo.halt)
+    watch = Watch(measures, _Checks(folder, settings, todo, plan.steps), todo.halt)
     figures = trainer.train(make, folder, plan, watch)
     rows = training_log.logged(folder)
     few = max(1, min(LOOK_EVERY, len(rows) // 2))
-    drift = {"kl": training_log.mean(rows[-few:], "kl")} if settings.beta else {}
-    return {
-        **figures,
-        "first_reward": training_log.mean(rows[:few], "reward"),
-        "last_reward": training_log.mean(rows[-few:], "reward"),
-        **drift,
-        "flat_groups": training_log.mean(rows, "flat"),
-    }
+    figures["first_reward"] = training_log.mean(rows[:few], "reward")
+    figures["last_reward"] = training_log.mean(rows[-few:], "reward")
+    if _measures_kl(settings):
+        figures["kl"] = training_log.mean(rows[-few:], "kl")
+    if settings.advantage == "value":
+        figures["explained"] = training_log.mean(rows[-few:], "explained")
+    else:
+        figures["flat_groups"] = training_log.mean(rows, "flat")
+    return figures
+
+
+def _measures_kl(settings: GrpoSettings) -> bool:
+    return bool(settings.beta) or settings.advantage == "value"
 
 
 def check(settings: GrpoSettings) -> None:
@@ -236,17 +238,6 @@ def _loading(settings: GrpoSettings, source: Source) -> Loading:
     return loading._replace(vllm=SharedEngine(share, settings.lora_r))
 
 
-def _vllm_stays(folder: Path, micro: trainer.Schedule) -> UserError:
-    """A second engine in the process would find the memory of the first in use."""
-    return UserError(
-        "out of the GPU's memory, and vLLM holds what it has until the process ends.",
-        "Run the same command again: it carries on from the last checkpoint, in micro-batches of "
-        f"{micro.batch_size}.",
-        location=str(folder),
-        exit_code=OUT_OF_MEMORY,
-    )
-
-
 def schedule(settings: GrpoSettings, prompts: int) -> trainer.Schedule:
     """A row is an answer, as for TRL; an epoch takes every prompt once, with a whole group of
     answers, each as often as it is learned from.
@@ -265,7 +256,6 @@ def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: train
     """The configuration of TRL's trainer: a GRPOConfig."""
     from trl import GRPOConfig
 
-    shared = trainer.arguments(settings, folder, micro, with_dev=False)
     own = {
         "beta": settings.beta,
         "num_generations": settings.group_size,
@@ -274,15 +264,29 @@ def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: train
         "max_completion_length": settings.max_new_tokens,
         "loss_type": settings.loss_type,
         **LOSSES.get(settings.loss_type, {}),
-        **_scaling(settings),
         "reward_weights": list(task.weights.values()),
         "shuffle_dataset": False,
         "remove_unused_columns": False,
         "disable_dropout": True,
         "use_vllm": settings.vllm,
-        **(_vllm(settings) if settings.vllm else {}),
         **adapter.reference(settings),
     }
+    if settings.scale_rewards == "component":
+        # TRL scales components (GDPO, arXiv 2601.05242) whatever its scale_rewards says
+        own["multi_objective_aggregation"] = "normalize_then_sum"
+    else:
+        own["scale_rewards"] = settings.scale_rewards
+    if settings.vllm:
+        # vLLM rounds otherwise than the trainer does: TRL weighs each token by the ratio of the two
+        # probabilities, cut off above
+        own |= {
+            "vllm_mode": "colocate",
+            "vllm_max_model_length": settings.max_length,
+            "vllm_importance_sampling_correction": True,
+            "vllm_importance_sampling_mode": "token_truncate",
+            "vllm_importance_sampling_clip_max": MAX_IMPORTANCE,
+        }
+    shared = trainer.arguments(settings, folder, micro, with_dev=False)
     return trainer.configuration(GRPOConfig, {**own, **shared})
 
 
@@ -334,31 +338,11 @@ def _credited(trl_class: Any) -> Any:
     return Credited
 
 
-def _scaling(settings: GrpoSettings) -> dict[str, object]:
-    """TRL scales components (GDPO, arXiv 2601.05242) whatever its scale_rewards says."""
-    if settings.scale_rewards == "component":
-        return {"multi_objective_aggregation": "normalize_then_sum"}
-    return {"scale_rewards": settings.scale_rewards}
-
-
-def _vllm(settings: GrpoSettings) -> dict[str, object]:
-    """vLLM rounds otherwise than the trainer does: TRL weighs each token by the ratio of the two
-    probabilities, cut off above.
-    """
-    return {
-        "vllm_mode": "colocate",
-        "vllm_max_model_length": settings.max_length,
-        "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": "token_truncate",
-        "vllm_importance_sampling_clip_max": MAX_IMPORTANCE,
-    }
-
-
 def _reward(part: str) -> Callable[..., list[float | None]]:
     """TRL names a reward after its function, and logs it by that name."""
 
-    def reward(verdicts: Sequence[AnswerReward], **_: object) -> list[float | None]:
-        return [None if verdict.parts is None else verdict.parts[part] for verdict in verdicts]
+    def reward(reward_parts: Sequence[Reward], **_: object) -> list[float | None]:
+        return [None if parts is None else parts[part] for parts in reward_parts]
 
     reward.__name__ = part
     return reward
@@ -397,7 +381,7 @@ def _rollout(
             "prompt_ids": [list(row.prompt) for row in rows],
             "completion_ids": [list(row.ids) for row in rows],
             "logprobs": [list(row.log_probabilities) for row in rows] if settings.vllm else None,
-            "verdicts": [row.reward for row in rows],
+            "reward_parts": [row.reward for row in rows],
             **({"env_mask": [list(row.mask) for row in rows]} if task.live else {}),
         }
 
@@ -409,39 +393,35 @@ def answered_rows(
 ) -> list[LearnedRow]:
     """A group of answers to each of the step's prompts, judged."""
     groups = task.awake(groups, step)
-    seeds = [
-        tuple(f"{settings.seed} {step} {batch_index} {n}" for n in range(settings.group_size))
-        for batch_index in range(len(groups))
-    ]
     requests = [
-        local_sampler.SampleRequest(task.prompts[index], seed, task.stops[index])
-        for index, seed in zip(groups, seeds, strict=True)
+        local_sampler.SampleRequest(
+            task.prompts[index],
+            tuple(f"{settings.seed} {step} {place} {n}" for n in range(settings.group_size)),
+            task.stops[index],
+        )
+        for place, index in enumerate(groups)
     ]
-    answered = [
+    answers = [
         SampledAnswer(groups[one.prompt], step, batch_index, one)
         for batch_index, one in enumerate(sorted(sample(requests, task.decoding)))
     ]
     return [
         LearnedRow(
-            task.prompts[one.prompt],
-            one.sample.ids,
-            [1] * len(one.sample.ids),
-            one.sample.log_probabilities,
+            task.prompts[answer.prompt],
+            answer.sample.ids,
+            [1] * len(answer.sample.ids),
+            answer.sample.log_probabilities,
             reward,
         )
-        for one, reward in zip(answered, task.judge(answered), strict=True)
+        for answer, reward in zip(answers, task.judge(answers), strict=True)
     ]
 
 
 def _surprisal(rows: Sequence[LearnedRow]) -> float:
     """The mean of -log p of the tokens that were sampled, in nats."""
-    likely = [
-        one
-        for row in rows
-        for one, sampled in zip(row.log_probabilities, row.mask, strict=True)
-        if sampled
-    ]
-    return -sum(likely) / len(likely)
+    pairs = [pair for row in rows for pair in zip(row.log_probabilities, row.mask, strict=True)]
+    sampled = [likely for likely, is_sampled in pairs if is_sampled]
+    return -sum(sampled) / len(sampled)
 
 
 def _log_gap(trl_trainer: Any, rows: Sequence[LearnedRow], task: GrpoTask, top_p: float) -> None:
@@ -501,15 +481,6 @@ def _in_16_bit(settings: GrpoSettings) -> bool:
     return bool(mixed) or str(load_dtype()) != "torch.float32"
 
 
-def _other_distribution(gap: float) -> UserError:
-    return UserError(
-        "the answers are sampled by other probabilities than those that are trained: their "
-        f"logarithms differ by {gap:.2g} on average.",
-        "Try --engine hf, and report this with the output of `agentlite doctor`.",
-        exit_code=DIVERGED,
-    )
-
-
 def draw(
     loaded: Loaded,
     requests: Sequence[local_sampler.SampleRequest],
@@ -526,50 +497,59 @@ def draw(
     return local_sampler.sample(loaded, requests, decoding)
 
 
-class _Look:
-    """Tells in a plain sentence, every few steps, what makes them teach nothing."""
-
-    def __init__(self, folder: Path, steps: int, live: bool = False):
-        self.folder, self.steps, self.live = folder, steps, live
-        self.rows: list[Mapping[str, float]] = []
-
-    def __call__(self, step: int, row: Mapping[str, float]) -> None:
-        self.rows.append(row)
-        if step % LOOK_EVERY == 0 or step == self.steps:
-            for sentence in complaints(self.rows, self.live):
-                console.notice(
-                    f"{self.folder.name}, steps {step - len(self.rows) + 1} to {step}: {sentence}"
-                )
-            self.rows = []
-
-
-class _Flat:
-    """Counts the steps in a row in which all answers to each prompt score the same, those before a
-    stop as well.
+class _Checks:
+    """Sees the row of each step: ends a run that does not learn what it should, and says every few
+    steps what makes them teach nothing.
     """
 
-    def __init__(self, folder: Path, most: int):
-        self.folder, self.most = folder, most
+    def __init__(self, folder: Path, settings: GrpoSettings, task: GrpoTask, steps: int):
+        self.folder, self.settings, self.task, self.steps = folder, settings, task, steps
+        self.recent: list[Mapping[str, float]] = []
+        # whether all answers to each prompt of a step score the same, those before a stop as well
         self.flat: dict[int, bool] = {}
 
-    def __call__(self, step: int, row: Mapping[str, float]) -> UserError | None:
-        """The error that ends the run, once there are too many."""
+    def __call__(self, step: int, row: Mapping[str, float]) -> None:
+        in_16_bit = _in_16_bit(self.settings)
+        if step == 1 and _measures_kl(self.settings):
+            allowed = 1e-2 if in_16_bit else 1e-4
+            adapter.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
+        gap = 0.0 if self.settings.vllm else row.get("sampler_gap", 0.0)
+        if gap > (MAX_GAP_IN_16_BIT if in_16_bit else MAX_GAP):
+            self.task.halt.append(
+                UserError(
+                    "the answers are sampled by other probabilities than those that are trained: "
+                    f"their logarithms differ by {gap:.2g} on average.",
+                    "Try --engine hf, and report this with the output of `agentlite doctor`.",
+                    exit_code=DIVERGED,
+                )
+            )
+        self.recent.append(row)
+        if step % LOOK_EVERY == 0 or step == self.steps:
+            steps = f"steps {step - len(self.recent) + 1} to {step}"
+            for sentence in complaints(self.recent, live=self.task.live is not None):
+                console.notice(f"{self.folder.name}, {steps}: {sentence}")
+            self.recent = []
+        self._count_flat(step, row)
+
+    def _count_flat(self, step: int, row: Mapping[str, float]) -> None:
+        """Ends the run behind too many steps in a row of which nothing is learned."""
         if not self.flat:
-            self.flat = {
-                one["step"]: one.get("flat") == 1 for one in training_log.logged(self.folder)
-            }
+            rows = training_log.logged(self.folder)
+            self.flat = {one["step"]: one.get("flat") == 1 for one in rows}
         self.flat[step] = row.get("flat") == 1
         many = next(number for number in range(step + 1) if not self.flat.get(step - number))
-        if not self.most or many < self.most:
-            return None
-        return UserError(
-            f"for {many} steps all answers to each prompt scored the same: nothing is learned.",
-            "Raise --temperature or --group-size, leave such prompts out (--skip-solved) or weigh "
-            "other "
-            "parts (--weights), with --force; or continue anyway: --max-flat-steps 0.",
-            location=str(self.folder),
-            exit_code=DIVERGED,
-        )
+        if 0 < self.settings.max_flat_steps <= many and step < self.steps:
+            self.task.halt.append(
+                UserError(
+                    f"for {many} steps all answers to each prompt scored the same: nothing is "
+                    "learned.",
+                    "Raise --temperature or --group-size, leave such prompts out (--skip-solved) "
+                    "or weigh other parts (--weights), with --force; or continue anyway: "
+                    "--max-flat-steps 0.",
+                    location=str(self.folder),
+                    exit_code=DIVERGED,
+                )
+            )
 
 
 def complaints(rows: Sequence[Mapping[str, float]], live: bool = False) -> list[str]:

@@ -1,13 +1,12 @@
 """A teacher -> its log-probabilities at every answer token, from memory or from a file."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.core import console
+from agentlite.core.row_files import replacing
 from agentlite.engine import local_sampler
-from agentlite.engine.divergence import with_rest
 from agentlite.engine.load import Loaded
 from agentlite.engine.weighted_loss import CHUNK, collate, head_of, trained_states
 
@@ -21,12 +20,21 @@ class AnswerRow(NamedTuple):
     ids: Sequence[int]
     answer: Sequence[int]
 
-    def columns(self) -> dict[str, list[int]]:
-        """As `collate` takes them: the answer's tokens alone are trained."""
-        return {
-            "input_ids": [*self.ids, *self.answer],
-            "labels": [-100] * len(self.ids) + [*self.answer],
+
+def collate_answers(rows: Sequence[AnswerRow], pad: int) -> dict[str, Any]:
+    """The columns of `collate`, in which the answers' tokens alone are trained, and the numbers of
+    the prompts.
+    """
+    import torch
+
+    columns = [
+        {
+            "input_ids": [*row.ids, *row.answer],
+            "labels": [-100] * len(row.ids) + [*row.answer],
         }
+        for row in rows
+    ]
+    return {**collate(columns, pad), "prompt": torch.tensor([row.prompt for row in rows])}
 
 
 class LiveTeacher:
@@ -91,40 +99,54 @@ class StoredTeacher:
         return 1 - float(sum(one.sum() for one in rest) / sum(len(one) for one in rest))
 
 
+def with_rest(log_probabilities: Any, ids: Any) -> Any:
+    """The log-probabilities of some tokens, and behind them that of all others together.
+
+    log_probabilities: (tokens, vocabulary); ids: (tokens, k), k below the vocabulary, each once.
+    Returns (tokens, k + 1). Between two of these the divergence is at most that of the whole
+    vocabulary.
+    """
+    import torch
+
+    kept = log_probabilities.gather(-1, ids)
+    # not log(1 - sum of the kept): where they hold nearly everything, rounding would be the result
+    rest = log_probabilities.scatter(-1, ids, -torch.inf).logsumexp(-1, keepdim=True)
+    return torch.cat([kept, rest], dim=-1)
+
+
 def store_top(
     teacher: LiveTeacher, rows: Sequence[AnswerRow], top_k: int, batch_size: int, path: Path
 ) -> None:
     """Writes the `top_k` likeliest tokens at each answer token of every row, by the number of its
     prompt; the file is there once it is whole."""
     import torch
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     loaded, tensors = teacher.loaded, dict[str, Any]()
-    pad, device = loaded.tokenizer.pad_token_id, loaded.model.device
+    head = head_of(loaded.model)
+
+    def likeliest(states: Any) -> tuple[Any, Any]:
+        likely = head(states)[:, : teacher.width].float().log_softmax(-1)
+        ids = likely.topk(min(top_k, likely.shape[-1] - 1), dim=-1).indices
+        return ids, with_rest(likely, ids)
+
     lengths = [len(row.ids) + len(row.answer) for row in rows]
     batches = local_sampler.plan_batches(lengths, batch_size)
     with torch.no_grad(), console.progress("the teacher reads", len(batches)) as advance:
         for done, batch in enumerate(batches, 1):
-            some = [rows[index] for index in batch]
-            inputs = collate([row.columns() for row in some], pad)
-            inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
-            (states,) = teacher.guide([], inputs, inputs.pop("labels"))
-            found = [_top(teacher, part, top_k) for part in states.split(CHUNK)]
-            ids, likely = (torch.cat(list(parts)) for parts in zip(*found, strict=True))
-            counts = [len(row.answer) for row in some]
-            for row, row_ids, row_likely in zip(
-                some, ids.split(counts), likely.split(counts), strict=True
-            ):
-                tensors[f"{row.prompt}.ids"] = row_ids.int().cpu().contiguous()
-                tensors[f"{row.prompt}.log_probabilities"] = row_likely.cpu().contiguous()
+            part = [rows[index] for index in batch]
+            columns = collate_answers(part, loaded.tokenizer.pad_token_id)
+            inputs = {name: tensor.to(loaded.model.device) for name, tensor in columns.items()}
+            numbers, labels = inputs.pop("prompt").tolist(), inputs.pop("labels")
+            (states,) = teacher.guide(numbers, inputs, labels)
+            counts = [len(row.answer) for row in part]
+            ids, likely = (
+                torch.cat(list(chunks)).split(counts)
+                for chunks in zip(*map(likeliest, states.split(CHUNK)), strict=True)
+            )
+            for number, row_ids, row_likely in zip(numbers, ids, likely, strict=True):
+                tensors[f"{number}.ids"] = row_ids.int().cpu().contiguous()
+                tensors[f"{number}.log_probabilities"] = row_likely.cpu().contiguous()
             advance(done)
-    partial = path.with_suffix(".partial")
-    save_file(tensors, partial)
-    os.replace(partial, path)
-
-
-def _top(teacher: LiveTeacher, states: Any, top_k: int) -> tuple[Any, Any]:
-    logits = head_of(teacher.loaded.model)(states)[:, : teacher.width].float()
-    likely = logits.log_softmax(-1)
-    ids = likely.topk(min(top_k, likely.shape[-1] - 1), dim=-1).indices
-    return ids, with_rest(likely, ids)
+    with replacing(path) as file:
+        file.write(save(tensors))

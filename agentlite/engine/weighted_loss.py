@@ -7,7 +7,7 @@ and the logits of the trained tokens alone, a few hundred at a time and again on
 exact, and without more memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from agentlite.core import distributed
@@ -110,24 +110,27 @@ def weighted_loss(model: Any, inputs: dict[str, Any], labels: Any, weights: Any)
     (rows, tokens).
     """
     import torch
-    from torch.utils.checkpoint import checkpoint
 
     hidden, targets, trained = trained_states(model, inputs, labels)
     weights, head = weights[:, 1:][trained], head_of(model)
 
-    def of_chunk(states: Any, wanted: Any, weight: Any) -> Any:
-        losses = torch.nn.functional.cross_entropy(head(states).float(), wanted, reduction="none")
-        return (losses * weight).sum()
+    def of_chunk(states: Any, targets: Any, weights: Any) -> Any:
+        losses = torch.nn.functional.cross_entropy(head(states).float(), targets, reduction="none")
+        return (losses * weights).sum()
 
     # a zero that hangs on the model: without trained tokens there is still a gradient, of zeros
-    total = hidden.sum() * 0.0
-    for start in range(0, len(targets), CHUNK):
-        part = slice(start, start + CHUNK)
-        # the logits of a chunk are dropped here, and made again on the way back
-        total = total + checkpoint(
-            of_chunk, hidden[part], targets[part], weights[part], use_reentrant=False
-        )
-    return total, trained.sum()
+    zero = hidden.sum() * 0.0
+    return sum(in_chunks(of_chunk, hidden, targets, weights), zero), trained.sum()
+
+
+def in_chunks(of_chunk: Callable[..., Any], *tensors: Any) -> list[Any]:
+    """What `of_chunk` makes of CHUNK tokens at a time, the first axis of each tensor. Its logits
+    are dropped, and made again on the way back.
+    """
+    from torch.utils.checkpoint import checkpoint
+
+    parts = zip(*(tensor.split(CHUNK) for tensor in tensors), strict=True)
+    return [checkpoint(of_chunk, *part, use_reentrant=False) for part in parts if len(part[0])]
 
 
 def trained_states(model: Any, inputs: dict[str, Any], labels: Any) -> TrainedStates:

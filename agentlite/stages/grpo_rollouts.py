@@ -133,7 +133,7 @@ class Rollouts:
         for (step, place), totals in sorted(earned.items()):
             self.resting.visited(place, step, totals)
 
-    def verdicts(self, answers: Sequence[grpo.SampledAnswer]) -> list[grpo.AnswerReward]:
+    def verdicts(self, answers: Sequence[grpo.SampledAnswer]) -> list[grpo.Reward]:
         """Judges the answers of an optimizer step. Where too many rewards failed, the step is the
         last one.
         """
@@ -154,7 +154,7 @@ class Rollouts:
             self.tally.refuse()
         except UserError as error:
             self.halt.append(error)
-        return [grpo.AnswerReward(None if score.error else score.components) for score in scores]
+        return [None if score.error else score.components for score in scores]
 
     def _candidate(
         self, prompt: Prompt, sample: local_sampler.Sample, model: str, number: int, trained: int

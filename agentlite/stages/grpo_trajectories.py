@@ -177,7 +177,7 @@ class LiveRollouts:
         """A rollout is a row. Of one that is several, since the template rewrites its history, one
         is drawn, so that a step has as many rows as planned.
         """
-        one, reward = earned.rollout, grpo.AnswerReward(earned.components)
+        one, reward = earned.rollout, earned.components
         if not one.turns:
             template = self.acting.setup.template
             end = template.token_id(template.turn_end)

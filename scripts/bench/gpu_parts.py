@@ -143,7 +143,7 @@ def _grpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> d
 
     def judge(answers: Sequence[Any]) -> list[Any]:
         clock.drawn += sum(len(prompts[one.prompt]) + len(one.sample.ids) for one in answers)
-        return [grpo.AnswerReward({"chance": chance.random()}) for _ in answers]
+        return [{"chance": chance.random()} for _ in answers]
 
     def task(loaded: Any) -> Any:
         decoding = Decoding(

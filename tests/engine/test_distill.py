@@ -2,19 +2,21 @@
 changes nothing.
 """
 
+import math
 import random
 from pathlib import Path
 
 import pytest
+import torch
 from support.trainers import distill, distill_task, dpo, preferences, source
 
 from agentlite.engine import distill as distill_trainer
 from agentlite.engine import dpo as dpo_trainer
-from agentlite.engine import local_sampler, teacher, training_log
-from agentlite.engine.divergence import with_rest
+from agentlite.engine import local_sampler, teacher, training_log, weighted_loss
 from agentlite.engine.load import load, loading_of
 from agentlite.engine.trainer import MICRO_BATCH
 
+TEACHER, STUDENT = (0.5, 0.3, 0.2), (0.2, 0.2, 0.6)
 TOP = 20_000  # of 49,152: a random model leaves nearly nothing to its likeliest few
 
 
@@ -38,8 +40,6 @@ def trained(
 
 def likely(loaded, row) -> object:
     """The log-probabilities before each token of the answer, (tokens, vocabulary)."""
-    import torch
-
     ids = torch.tensor([[*row.ids, *row.answer]])
     with torch.no_grad():
         logits = loaded.model.eval()(ids).logits[0].double()
@@ -50,8 +50,6 @@ def by_hand(rows, student, teaching, beta) -> tuple[float, float, float]:
     """The loss, the share of tokens at which both hold the same token for likeliest, and of answers
     whose likeliest first token is ten thousand times less likely to the student.
     """
-    import torch
-
     own, other = (torch.cat([likely(one, row) for row in rows]) for one in (student, teaching))
     mixed = (beta * other.exp() + (1 - beta) * own.exp()).log()
     total = beta * (other.exp() * (other - mixed)).sum()
@@ -73,12 +71,12 @@ def test_the_loss_is_that_of_the_formula_over_the_answers_of_whom_they_should_be
     steps = []
     make = distill_trainer._Answers.__call__
 
-    def noting(self, student, numbers, step):
-        steps.append(make(self, student, numbers, step))
+    def noting(self, trl_trainer, numbers):
+        steps.append(make(self, trl_trainer, numbers))
         return steps[-1]
 
     monkeypatch.setattr(distill_trainer._Answers, "__call__", noting)
-    monkeypatch.setattr(distill_trainer, "CHUNK", 3)
+    monkeypatch.setattr(weighted_loss, "CHUNK", 3)
     settings = {"engine": engine, "lmbda": 0.5, "beta": 0.4, "off_policy": off_policy}
     distill_trainer.check(distill(**settings))
     trained(tiny_model, taught, tmp_path, max_steps=1, **settings)
@@ -133,7 +131,7 @@ def test_a_teacher_on_disk_teaches_by_its_likeliest_tokens_and_is_not_loaded_aga
         own, other = (likely(one, row) for one in (student, teaching))
         ids = other.topk(TOP).indices
         mass += float(other.gather(-1, ids).exp().sum())
-        own, other = with_rest(own, ids), with_rest(other, ids)
+        own, other = teacher.with_rest(own, ids), teacher.with_rest(other, ids)
         total, count = total + float((own.exp() * (own - other)).sum()), count + len(own)
     (found,) = training_log.logged(tmp_path)
     assert found["loss"] == pytest.approx(total / count, rel=1e-3)
@@ -176,3 +174,40 @@ def test_answers_of_others_fade_out(lmbda, fade, expected):
     settings = distill(lmbda=lmbda, fade=fade)
     found = [distill_trainer.sampled_share(settings, step, 5) for step in range(5)]
     assert found == pytest.approx(expected)
+
+
+def logs(*rows):
+    return torch.tensor(rows, dtype=torch.float64).log()
+
+
+def kl(one, other):
+    return sum(p * math.log(p / q) for p, q in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
+def test_the_divergence_is_that_of_the_formula(beta):
+    mixed = [beta * p + (1 - beta) * q for p, q in zip(TEACHER, STUDENT, strict=True)]
+    expected = {
+        0.0: kl(TEACHER, STUDENT),
+        0.3: 0.3 * kl(TEACHER, mixed) + 0.7 * kl(STUDENT, mixed),
+        1.0: kl(STUDENT, TEACHER),
+    }[beta]
+    found = distill_trainer.divergence(logs(STUDENT, TEACHER), logs(TEACHER, TEACHER), beta)
+    assert found.tolist() == pytest.approx([expected, 0], abs=1e-12)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
+def test_over_the_likeliest_tokens_it_is_a_part_and_over_all_but_one_it_is_whole(beta):
+    generator = torch.Generator().manual_seed(0)
+    own, other = (
+        torch.randn(6, 50, generator=generator, dtype=torch.float64).log_softmax(-1)
+        for _ in range(2)
+    )
+    whole, parts = distill_trainer.divergence(own, other, beta), []
+    for k in (1, 10, 49):
+        ids = other.topk(k).indices
+        some = [teacher.with_rest(one, ids) for one in (own, other)]
+        assert all(one.exp().sum(-1).allclose(torch.ones(6).double()) for one in some)
+        parts.append(distill_trainer.divergence(*some, beta))
+    assert (parts[0] > 0).all() and (parts[0] < parts[1]).all() and (parts[1] < whole).all()
+    assert parts[2].allclose(whole)

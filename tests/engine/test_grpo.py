@@ -12,7 +12,6 @@ from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import DIVERGED, UserError
 from agentlite.engine import dpo, local_sampler, training_log
 from agentlite.engine import grpo as grpo_trainer
-from agentlite.engine.grpo import AnswerReward
 from agentlite.engine.load import load, loading_of
 from agentlite.workspace.model_source import load_template
 
@@ -94,7 +93,7 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
     totals = []
     for ids, mask in zip(made_of["completion_ids"], made_of["completion_mask"], strict=True):
         drawn = local_sampler.read(loaded.tokenizer, ids[mask == 1].tolist(), {2}, (), (0, 0))
-        parts = verdict(grpo_trainer.SampledAnswer(0, 0, 0, drawn)).parts
+        parts = verdict(grpo_trainer.SampledAnswer(0, 0, 0, drawn))
         totals.append(sum(WEIGHTS[name] * value for name, value in parts.items()))
     groups = torch.tensor(totals).view(2, 4)
     expected = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)
@@ -130,10 +129,7 @@ def test_an_answer_whose_reward_failed_moves_nothing(tiny_model, tmp_path):
     loaded = load(source(tiny_model), loading_of(grpo()), trainable=True)
 
     def judge(answers):
-        return [
-            AnswerReward(None) if place == 2 else verdict(answer)
-            for place, answer in enumerate(answers)
-        ]
+        return [None if place == 2 else verdict(answer) for place, answer in enumerate(answers)]
 
     trainer = grpo_trainer.make_trainer(
         loaded, grpo(), tmp_path, task(judge), grpo_trainer.schedule(grpo(), 5)

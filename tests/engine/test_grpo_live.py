@@ -11,7 +11,7 @@ from support.trainers import WEIGHTS, grpo, source, task
 
 from agentlite.config.settings import GrpoSettings
 from agentlite.engine import grpo as grpo_trainer
-from agentlite.engine.grpo import AnswerReward, LearnedRow
+from agentlite.engine.grpo import LearnedRow
 
 pytestmark = pytest.mark.torch
 LOSS_TYPES = get_args(get_type_hints(GrpoSettings)["loss_type"])
@@ -29,9 +29,7 @@ def rows(credited: bool) -> list[LearnedRow]:
         mask = [1] * len(turns[0]) + [0] * 4 + [1] * 2
         advantages = [0.3 - number, *[-0.2] * (len(ids) - 1)] if credited else []
         parts = {"even": reward, "long": number / 3, "timeout": 0.0}
-        made.append(
-            LearnedRow(prompt, ids, mask, [-1.0] * len(ids), AnswerReward(parts), advantages)
-        )
+        made.append(LearnedRow(prompt, ids, mask, [-1.0] * len(ids), parts, advantages))
     return made
 
 
@@ -43,7 +41,7 @@ def advantages(made: list[LearnedRow], scale_rewards: str) -> list[float]:
         groups = values.view(-1, over)
         return ((groups - groups.mean(1, True)) / (groups.std(1, keepdim=True) + 1e-4)).flatten()
 
-    parts = {name: torch.tensor([row.reward.parts[name] for row in made]) for name in WEIGHTS}
+    parts = {name: torch.tensor([row.reward[name] for row in made]) for name in WEIGHTS}
     if scale_rewards == "component":
         total = sum(weight * scaled(parts[name], 2) for name, weight in WEIGHTS.items())
         return scaled(total, len(made)).tolist()

@@ -13,7 +13,7 @@ from support.trainers import WEIGHTS, grpo, source, task
 
 from agentlite.core.row_files import read_rows
 from agentlite.engine import ppo, training_log
-from agentlite.engine.grpo import AnswerReward
+from agentlite.engine.grpo import Reward
 from agentlite.engine.load import load, loading_of
 from agentlite.engine.ppo import Experience
 
@@ -31,10 +31,10 @@ def trained(
 ) -> dict[str, object]:
     """`failed`: the answers of a round whose reward function fails."""
 
-    def judge(answers: Any) -> list[AnswerReward]:
+    def judge(answers: Any) -> list[Reward]:
         earned = task().judge(answers)
         return [
-            AnswerReward(None) if answer.batch_index in failed else one
+            None if answer.batch_index in failed else one
             for answer, one in zip(answers, earned, strict=True)
         ]
 
@@ -53,11 +53,11 @@ def test_the_advantage_is_that_of_the_formula():
     last = 1 - 0.5
     middle = (0 + 0.5 - 0.4) + 0.9 * last
     first = (-0.02 + 0.4 - 0.1) + 0.9 * middle
-    found = ppo.estimated(rewards, one.values, 0.9)
-    assert found.advantages == pytest.approx([first, middle, last])
-    assert found.returns == pytest.approx([first + 0.1, middle + 0.4, 1.0])
-    whole = ppo.estimated(rewards, one.values, 1.0)  # all that comes, less the value
-    assert whole.returns == pytest.approx([0.98, 1.0, 1.0])
+    advantages, returns = ppo.estimated(rewards, one.values, 0.9)
+    assert advantages == pytest.approx([first, middle, last])
+    assert returns == pytest.approx([first + 0.1, middle + 0.4, 1.0])
+    _, returns = ppo.estimated(rewards, one.values, 1.0)  # all that comes, less the value
+    assert returns == pytest.approx([0.98, 1.0, 1.0])
 
 
 def test_advantages_are_whitened_over_the_tokens_that_are_learned():

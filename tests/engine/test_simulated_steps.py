@@ -21,7 +21,7 @@ from support.trainers import (
 )
 
 from agentlite.engine import training_log
-from agentlite.engine.grpo import AnswerReward
+from agentlite.engine.grpo import Reward
 
 pytestmark = pytest.mark.torch
 
@@ -63,9 +63,9 @@ def trained(name: str, model: str, teacher: str, folder: Path) -> list[dict[str,
 
 
 def judged() -> Any:
-    def judge(answers: Any) -> list[AnswerReward]:
+    def judge(answers: Any) -> list[Reward]:
         odd = [float(answer.sample.sample % 2) for answer in answers]
-        return [AnswerReward({"even": one, "long": 0.0, "timeout": 0.0}) for one in odd]
+        return [{"even": one, "long": 0.0, "timeout": 0.0} for one in odd]
 
     return task(judge)._replace(prompts=prompts()[:2], stops=[(), ()])
 

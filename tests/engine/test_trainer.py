@@ -198,9 +198,9 @@ def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_s
         ]
         return random.Random(4).sample(every, len(every))
 
-    def judge(answers: Any) -> list[grpo.AnswerReward]:
+    def judge(answers: Any) -> list[grpo.Reward]:
         judged.append(list(answers))
-        return [grpo.AnswerReward({"x": float(number)}) for number in range(len(answers))]
+        return [{"x": float(number)} for number in range(len(answers))]
 
     monkeypatch.setattr(grpo, "draw", drawn)
     compared: list[list[int]] = []  # the answers whose probabilities are looked at again
@@ -223,7 +223,7 @@ def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_s
         found = rollout(prompts, run)
         assert found["prompt_ids"] == [[7, 7, 7]] * 3 + [[5]] * 3 + [[7, 7, 7]] * 3
         assert found["completion_ids"] == [[group, n] for group in range(3) for n in range(3)]
-        assert [one.parts["x"] for one in found["verdicts"]] == [*range(9)]
+        assert [one["x"] for one in found["reward_parts"]] == [*range(9)]
         assert [one.batch_index for one in judged[-1]] == [*range(9)]
         assert [one.prompt for one in judged[-1]] == [2] * 3 + [0] * 3 + [2] * 3
         assert {one.trained for one in judged[-1]} == {step}

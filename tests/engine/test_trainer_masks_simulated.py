@@ -13,7 +13,7 @@ from support.simulated_cuda import simulated
 from support.trainers import TOOL, grpo, sft, source, task
 
 from agentlite.core.records import Call, Message, Record
-from agentlite.engine.grpo import AnswerReward
+from agentlite.engine.grpo import Reward
 from agentlite.rendering import PROTOCOLS, Encoded, choose, encode, render
 from agentlite.workspace.model_source import load_template
 
@@ -101,10 +101,10 @@ def learned(model: str, folder: str, engine: str) -> dict[str, Any]:
 
     ended: list[str] = []
 
-    def judge(answers: Any) -> list[AnswerReward]:
+    def judge(answers: Any) -> list[Reward]:
         ended.extend(answer.sample.ended for answer in answers)
         rewards = [float(answer.sample.sample % 2) for answer in answers]
-        return [AnswerReward({"even": one, "long": 0.0, "timeout": 0.0}) for one in rewards]
+        return [{"even": one, "long": 0.0, "timeout": 0.0} for one in rewards]
 
     wanted = task(judge)._replace(
         prompts=[one.prompt for one in answers], stops=[one.stops for one in answers]

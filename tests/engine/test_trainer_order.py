@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.trainers import distill, distill_task, dpo, grpo, preferences, rows, sft, task
 
-from agentlite.engine import adapter, trainer
+from agentlite.engine import adapter, step_rows, trainer
 from agentlite.engine import distill as distill_trainer
 from agentlite.engine import dpo as dpo_trainer
 from agentlite.engine import grpo as grpo_trainer
@@ -30,7 +30,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             self.model = None
 
     dataset = SimpleNamespace(from_dict=lambda columns: columns)
-    names = ("SFTTrainer", "GRPOTrainer")
+    names = ("SFTTrainer", "GRPOTrainer", "SFTConfig")
     monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(**dict.fromkeys(names, Library)))
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(Dataset=dataset))
     for name in ("warming_up", "uncast"):
@@ -39,9 +39,10 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
                 monkeypatch.setattr(module, name, lambda trainer_class: trainer_class)
     monkeypatch.setattr(adapter, "adapted", lambda loaded, settings: loaded.model)
     monkeypatch.setattr(adapter, "keep_reference", lambda model: None)
-    for module in (distill_trainer, grpo_trainer):
-        monkeypatch.setattr(module, "arguments", lambda *_: None)
-    monkeypatch.setattr(distill_trainer, "_distilling", lambda trl_class, *_: trl_class)
+    monkeypatch.setattr(grpo_trainer, "arguments", lambda *_: None)
+    monkeypatch.setattr(trainer, "configuration", lambda *_: None)
+    monkeypatch.setattr(trainer, "arguments", lambda *_, **__: {})
+    monkeypatch.setattr(step_rows, "step_trainer", lambda trl_class, *_: trl_class)
     monkeypatch.setattr(grpo_trainer, "_credited", lambda trl_class: trl_class)
     return made
 
@@ -72,7 +73,7 @@ def test_prompts_of_distill_are_ordered_by_the_seed(taken: dict[str, Any], tmp_p
         settings, work = distill(seed=seed), distill_task()
         micro = distill_trainer.schedule(settings, len(work.prompts))
         distill_trainer.make_trainer(LOADED, TEACHER, settings, tmp_path, work, micro)
-        orders.append(taken["train_dataset"]["prompt_number"])
+        orders.append(taken["train_dataset"]["number"])
     assert orders[0] == orders[2] != orders[1] and {*orders[0]} == {*range(5)}
 
 

@@ -17,7 +17,6 @@ def test_an_engine_of_trls_own_samples_by_its_merged_weights(tiny_model, monkeyp
     from support.trainers import grpo, prompts, source, task
 
     from agentlite.engine import grpo as grpo_trainer
-    from agentlite.engine.grpo import AnswerReward
     from agentlite.engine.load import load, loading_of
 
     vllm = ModuleType("vllm")
@@ -28,7 +27,7 @@ def test_an_engine_of_trls_own_samples_by_its_merged_weights(tiny_model, monkeyp
     loaded = load(source(tiny_model), loading_of(settings), trainable=True)
     decoding = task().decoding._replace(temperature=0.7, top_p=top_p, max_new_tokens=5)
     stops = [("Observation:",), ("9", "x"), (), (), ()]
-    wanted = task(lambda answers: [AnswerReward({})] * len(answers))
+    wanted = task(lambda answers: [{}] * len(answers))
     wanted = wanted._replace(stops=stops, decoding=decoding)
     trl_trainer = SimpleNamespace(
         accelerator=SimpleNamespace(unwrap_model=lambda model: model),

@@ -13,7 +13,7 @@ from support.simulated_cuda import simulated
 from support.trainers import grpo, prompts, source, task
 
 from agentlite.engine import training_log
-from agentlite.engine.grpo import AnswerReward
+from agentlite.engine.grpo import Reward
 from agentlite.engine.planning.estimate import load_of, vllm_share
 from agentlite.engine.planning.memory import GIB
 from agentlite.engine.planning.model_shape import read_shape
@@ -44,7 +44,7 @@ def train(model: str, folder: str) -> dict[str, Any]:
     seen: list[dict[str, Any]] = []
     models: list[Any] = []
 
-    def judge(answers: Any) -> list[AnswerReward]:
+    def judge(answers: Any) -> list[Reward]:
         weights = dict(models[0].named_parameters())
         name = "model.layers.1.mlp.down_proj.lora_B.default.weight"
         seen.append(
@@ -56,7 +56,7 @@ def train(model: str, folder: str) -> dict[str, Any]:
             }
         )
         odd = [sum(one % 2 for one in a.sample.ids) / len(a.sample.ids) for a in answers]
-        return [AnswerReward({"even": one, "long": 0.0, "timeout": 0.0}) for one in odd]
+        return [{"even": one, "long": 0.0, "timeout": 0.0} for one in odd]
 
     def made(loaded: Any) -> Any:
         models.append(loaded.model)

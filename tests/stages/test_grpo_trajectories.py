@@ -10,7 +10,7 @@ from support.scripted_server import ScriptedServer
 
 from agentlite.config.settings import GrpoSettings, Requests
 from agentlite.core.row_files import read_rows
-from agentlite.engine.grpo import AnswerReward, LearnedRow
+from agentlite.engine.grpo import LearnedRow
 from agentlite.engine.local_sampler import Sample
 from agentlite.environments.credit import EarnedRollout
 from agentlite.environments.rollout_rewards import RolloutScorer
@@ -103,14 +103,14 @@ def steps(draw: st.DrawFn) -> list[LearnedRow]:
     rows = []
     for number, (before, after) in enumerate(draw(st.lists(lengths, min_size=1, max_size=6))):
         if number and draw(st.booleans()):
-            rows.append(LearnedRow([0], [0], [0], [0.0], AnswerReward({})))
+            rows.append(LearnedRow([0], [0], [0], [0.0], {}))
             continue
         ids = [1000 * number + place for place in range(after)]
         mask = [1, *draw(st.lists(st.integers(0, 1), min_size=after - 1, max_size=after - 1))]
         likely = [-0.5 * sampled * (place + 1) for place, sampled in enumerate(mask)]
         advantages = [float(place) for place in range(after)] if credited else []
         prompt = [-one for one in range(1, before + 1)]
-        rows.append(LearnedRow(prompt, ids, mask, likely, AnswerReward({}), advantages))
+        rows.append(LearnedRow(prompt, ids, mask, likely, {}, advantages))
     return draw(st.permutations(rows))
 
 

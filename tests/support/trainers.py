@@ -12,7 +12,7 @@ from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.distill import DistillPrompt, DistillTask
 from agentlite.engine.dpo import Preference
-from agentlite.engine.grpo import AnswerReward, GrpoTask
+from agentlite.engine.grpo import GrpoTask, Reward
 from agentlite.rendering import Encoded, choose, encode, render
 from agentlite.workspace.model_source import Source, load_template
 
@@ -133,17 +133,15 @@ def prompts() -> list[list[int]]:
     ]
 
 
-def verdict(answer: grpo_trainer.SampledAnswer) -> AnswerReward:
+def verdict(answer: grpo_trainer.SampledAnswer) -> Reward:
     """A random model can learn this: to say tokens of even number."""
     sample = answer.sample
     even = sum(token % 2 == 0 for token in sample.ids) / len(sample.ids)
-    return AnswerReward(
-        {
-            "even": even,
-            "long": min(1.0, len(sample.text) / 100),
-            "timeout": float(sample.ended == "cut"),
-        }
-    )
+    return {
+        "even": even,
+        "long": min(1.0, len(sample.text) / 100),
+        "timeout": float(sample.ended == "cut"),
+    }
 
 
 def task(judge=None, halt=None) -> GrpoTask:
