@@ -10,23 +10,6 @@ from agentlite.core.errors import MODEL, UserError
 from agentlite.engine import checkpoints, load_dtype
 from agentlite.engine.load import Loaded, Loading, loading_of, unsloth_checkpointing
 
-EMBEDDINGS = {"all", "embed_tokens", "lm_head"}  # of lora_target_modules
-
-
-def refuse_embeddings(command: str, settings: TrainerSettings) -> None:
-    """Raises UserError 2 for an adapter on the embeddings with Unsloth, which would train them
-    whole, on a CPU too: another model than the engine hf makes, and on a GPU gigabytes more.
-    """
-    if settings.full or settings.engine != "unsloth":
-        return
-    if on_embeddings := EMBEDDINGS & set(settings.lora_target_modules):
-        raise UserError(
-            f"{min(on_embeddings)} puts an adapter on the embeddings, and Unsloth has none there: "
-            "it would train them whole.",
-            "Add --engine hf, or leave them out: all-linear.",
-            location=f"{command}.lora_target_modules",
-        )
-
 
 def add_adapter(
     model: Any, loading: Loading, lora: Mapping[str, object], targets: Sequence[str], seed: int

@@ -215,7 +215,6 @@ def check(settings: GrpoSettings) -> None:
     """Needs no prompts and no model. Raises UserError 2 for settings that this machine, TRL or PEFT
     cannot use; 5 where a library is missing.
     """
-    vllm_sampler.refuse(settings)
     prepare(loading_of(settings))
     from trl import GRPOConfig
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import SftSettings
-from agentlite.core.errors import UserError
 from agentlite.engine import on_gpu, trainer
 from agentlite.engine.adapter import adapted, uncast
 from agentlite.engine.load import Loaded, load, loading_of, prepare
@@ -38,17 +37,8 @@ def train(
 
 def check(settings: SftSettings) -> None:
     """Needs no rows and no model. Raises UserError 2 for settings that this machine, TRL or PEFT
-    cannot use, or that do not go together; 5 where a library is missing.
+    cannot use; 5 where a library is missing.
     """
-    if settings.segment_weights != "none" and settings.packing:
-        raise UserError(
-            "the tokens of packed rows cannot have weights.",
-            "Leave --packing out.",
-            location="sft.segment_weights",
-        )
-    if settings.order != "shuffled" and settings.packing:
-        raise UserError("packed rows have no order.", "Leave --packing out.", location="sft.order")
-
     prepare(loading_of(settings))
     from trl import SFTConfig
 

@@ -6,20 +6,14 @@ vLLM holds a copy of the weights, into which TRL merges the adapter before each 
 """
 
 import contextlib
-import importlib.util
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from agentlite.config.gpu_profiles import card
-from agentlite.config.settings import GrpoSettings
-from agentlite.core.errors import UserError
 from agentlite.engine.decoding import Decoding, ends_of
 from agentlite.engine.load import Loaded
 from agentlite.engine.local_sampler import Sample, SampleRequest, read
-
-NOT_SERVED = ("use_dora", "modules_to_save", "bias")  # fields of PEFT that its kernels do not have
 
 
 class VllmAnswer(NamedTuple):
@@ -31,62 +25,6 @@ class VllmAnswer(NamedTuple):
 
 # prompts, the parameters of each by vLLM's names -> an answer to each
 Answers = Callable[[Sequence[Sequence[int]], Sequence[dict[str, Any]]], Sequence[VllmAnswer]]
-
-
-def refuse(settings: GrpoSettings) -> None:
-    """Raises UserError 2 where vLLM cannot sample: asked before a library is loaded."""
-    if settings.vllm:
-        _refuse_for_engine(settings)
-
-
-def _refuse_for_engine(settings: GrpoSettings) -> None:
-    location = "grpo.vllm"
-    _refuse_machine(location)
-    if settings.load_in_8bit:
-        raise UserError(
-            "vLLM has no 8-bit weights of this kind.",
-            "Take --load-in-4bit true, or leave --vllm out.",
-            location=location,
-        )
-    if settings.load_in_4bit and importlib.util.find_spec("vllm_bnb_plugin") is None:
-        raise UserError(
-            "for 4-bit weights vLLM needs the package vllm-bnb-plugin, which is not installed.",
-            "pip install vllm-bnb-plugin; or --load-in-4bit false, or leave --vllm out.",
-            location=location,
-        )
-    if settings.engine == "unsloth":
-        _refuse_other_than_lora(settings)
-
-
-def _refuse_machine(location: str) -> None:
-    if importlib.util.find_spec("vllm") is None:
-        raise UserError(
-            "vLLM is not installed.",
-            "VLLM=1 bash scripts/setup.sh, with a driver from 580 on; or leave --vllm out.",
-            location=location,
-        )
-    if card() is None:
-        raise UserError(
-            "vLLM needs a CUDA GPU, and none is found.", "Leave --vllm out.", location=location
-        )
-
-
-def _refuse_other_than_lora(settings: GrpoSettings) -> None:
-    """vLLM is given the adapter itself, and would refuse it at the first answer, or leave parts of
-    it out."""
-    if settings.full:
-        raise UserError(
-            "with Unsloth vLLM is given an adapter, and full trains all weights.",
-            "Add --engine hf, or leave --vllm out.",
-            location="grpo.full",
-        )
-    for name in NOT_SERVED:
-        if settings.peft.get(name) not in (None, False, "none", [], ()):
-            raise UserError(
-                "vLLM applies plain LoRA and would leave this out.",
-                "Leave it out, or --vllm; or add --engine hf.",
-                location=f"grpo.peft.{name}",
-            )
 
 
 def sample(

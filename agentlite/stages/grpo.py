@@ -10,7 +10,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import to_row
 from agentlite.core.row_files import write_rows
 from agentlite.data.prompt_records import Prompts, find_prompts
-from agentlite.engine import deepspeed, grpo, ppo, vllm_sampler
+from agentlite.engine import deepspeed, grpo, ppo
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.scoring.rewards import refuse_without_gold, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, reading
@@ -50,7 +50,6 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
     _refuse_sizes(settings)
     if settings.advantage == "value":
         _refuse_for_ppo(settings)
-    vllm_sampler.refuse(settings)
     if settings.env:
         return train_live("grpo", settings, target)
     engine = ppo if settings.advantage == "value" else grpo

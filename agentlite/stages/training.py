@@ -8,8 +8,8 @@ from agentlite.config.settings import Engine, TrainerSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.engine import check_libraries, coordinate, deepspeed
-from agentlite.engine.adapter import refuse_embeddings
 from agentlite.engine.load import loading_of, refuse_unusable
+from agentlite.engine.refusals import refuse_unfit
 from agentlite.engine.trackers import check_trackers
 from agentlite.stages.frame import Figures, plan_of, run_stage
 from agentlite.workspace.lineage import lineage, refuse_circle, refuse_other_adapter
@@ -44,8 +44,7 @@ def train_stage(
     plan = plan_of(command, settings, inputs, protocol=protocol)
     refuse_circle(settings.model, target)
     refuse_other_adapter(command, settings, source, target.run)
-    deepspeed.refuse_unfit(command, settings, source)
-    refuse_embeddings(command, settings)
+    refuse_unfit(command, settings, source)
     refuse_unusable(loading_of(settings))
     check_trackers(settings.report_to)
     # only these can be refused; without them the rows are read first, which takes no libraries

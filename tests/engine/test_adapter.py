@@ -4,7 +4,7 @@ import pytest
 
 from agentlite.config.resolve import Given, resolve
 from agentlite.core.errors import UserError
-from agentlite.engine.adapter import refuse_embeddings
+from agentlite.engine.refusals import refuse_embeddings
 
 
 def settings(command="sft", **flags):

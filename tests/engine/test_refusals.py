@@ -9,7 +9,7 @@ import pytest
 from agentlite.config.gpu_profiles import Gpu
 from agentlite.config.settings import GrpoSettings, SftSettings
 from agentlite.core.errors import UserError
-from agentlite.engine import deepspeed, load, vllm_sampler
+from agentlite.engine import load, refusals
 from agentlite.workspace.model_source import Source
 
 WHOLE, ADAPTER = Source("m", "m", None, ""), Source("sft", "m", Path("sft/adapter"), "")
@@ -25,13 +25,15 @@ ZERO3 = {"engine": "hf", "deepspeed": "deepspeed/zero3.json"}
         ({**ZERO2, "load_in_4bit": True}, WHOLE, "sft.deepspeed"),
         ({"deepspeed": "deepspeed/zero2.json"}, WHOLE, "sft.deepspeed"),
         ({**ZERO3, "segment_weights": "hermes"}, WHOLE, "sft.segment_weights"),
+        ({"packing": True, "segment_weights": "hermes"}, WHOLE, "sft.segment_weights"),
+        ({"packing": True, "order": "curriculum"}, WHOLE, "sft.order"),
     ],
 )
-def test_all_weights_and_deepspeed(given, source, location, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+def test_settings_that_do_not_go_together(given, source, location, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2" if "deepspeed" in given else "1")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: name)
     with pytest.raises(UserError) as told:
-        deepspeed.refuse_unfit("sft", SftSettings(**given), source)
+        refusals.refuse_unfit("sft", SftSettings(**given), source)
     assert told.value.location == location and told.value.exit_code == 2
 
 
@@ -47,12 +49,11 @@ def test_all_weights_and_deepspeed(given, source, location, monkeypatch):
 )
 def test_what_vllm_cannot_sample(given, gpu, packages, location, monkeypatch):
     card = Gpu("RTX 3060", 12, 11.5, 8.6) if gpu else None
-    monkeypatch.setattr(vllm_sampler, "card", lambda: card)
+    monkeypatch.setattr(refusals, "card", lambda: card)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in packages or None)
     with pytest.raises(UserError) as told:
-        vllm_sampler.refuse(GrpoSettings(vllm=True, **given))
+        refusals.refuse_unfit("grpo", GrpoSettings(vllm=True, **given), WHOLE)
     assert told.value.location == location and told.value.exit_code == 2
-    vllm_sampler.refuse(GrpoSettings(**given))
 
 
 @pytest.mark.parametrize("given", [{"load_in_4bit": True}, {"attn_implementation": "eager"}])

@@ -70,7 +70,7 @@ def test_the_gold_is_scored_once_and_answers_are_numbered_through_the_run(
     with rollouts_of(folder, asked) as rollouts:
         found = rollouts.verdicts(answers(["0.5", "fail"], 0))
         rollouts.verdicts(answers(["0.25", "1"], 3))
-    assert [one.parts for one in found] == [scored(0.5), None]
+    assert found == [scored(0.5), None]
     assert kept(folder) == [("grpo", 0, 0), ("grpo", 1, 0), ("grpo", 6, 3), ("grpo", 7, 3)]
     rows = list(read_rows(folder / "rollouts.jsonl"))
     assert [row["model"] for row in rows].count(GOLD) == len(asked)

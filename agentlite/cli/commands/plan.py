@@ -16,7 +16,6 @@ from agentlite.config.resolve import Given, Resolved
 from agentlite.config.settings import COMMANDS, default
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.engine.adapter import refuse_embeddings
 from agentlite.engine.planning.estimate import Planned, data_of, plan
 from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.model_shape import (
@@ -27,6 +26,7 @@ from agentlite.engine.planning.model_shape import (
     with_teacher,
 )
 from agentlite.engine.planning.suggest_fit import FittingRows, fitting, sweep
+from agentlite.engine.refusals import refuse_embeddings
 from agentlite.workspace.run_folder import RunTarget
 
 
