@@ -12,13 +12,13 @@ from agentlite.core.records import Record
 from agentlite.data.curation.distractors import add_distractors
 from agentlite.data.curation.hard_negatives import (
     expected_by_query,
+    make_variants,
     with_masked_names,
     without_right_tool,
 )
 from agentlite.data.curation.join_dialogs import join_dialogs
 from agentlite.data.curation.stats import script
 from agentlite.data.curation.traits import first_query
-from agentlite.data.curation.variants import Kind, variants_of
 from agentlite.data.ingest_row import IngestContext, clean, is_dropped, measure
 
 
@@ -30,8 +30,10 @@ class Augmented(NamedTuple):
 
 
 def augments(settings: PrepSettings) -> bool:
-    """Whether these settings make variants of train records."""
-    return bool(settings.distractors or settings.join > 1 or _has_variants(settings))
+    """Whether these settings change train records or make others of them."""
+    return bool(
+        settings.remove_tool or settings.mask_names or settings.distractors or settings.join > 1
+    )
 
 
 def augment(train: list[Record], context: IngestContext) -> Augmented:
@@ -39,12 +41,11 @@ def augment(train: list[Record], context: IngestContext) -> Augmented:
     record that would get too long stays as it was.
     """
     settings, made = context.settings, dict[str, Counter[str]]()
-    if _has_variants(settings):
-        variants = variants_of(train, kinds(train, settings), settings.seed)
-        fitting = [record for record in variants.records if fits(record, context)]
-        made |= variants.counts
-        if len(fitting) < len(variants.records):
-            made["left out"] = Counter({"too long": len(variants.records) - len(fitting)})
+    if settings.remove_tool or settings.mask_names:
+        variants, made = hard_negatives(train, settings)
+        fitting = [record for record in variants if fits(record, context)]
+        if len(fitting) < len(variants):
+            made["left out"] = Counter({"too long": len(variants) - len(fitting)})
         train = [*train, *fitting]
     if settings.distractors:
         wider = add_distractors(train, n=settings.distractors, seed=settings.seed)
@@ -64,12 +65,10 @@ def augment(train: list[Record], context: IngestContext) -> Augmented:
     return Augmented([replace(record, split="train") for record in train], made)
 
 
-def _has_variants(settings: PrepSettings) -> bool:
-    return bool(settings.remove_tool or settings.mask_names)
-
-
-def kinds(train: Sequence[Record], settings: PrepSettings) -> dict[str, Kind]:
-    """The kinds of variants, with their shares; `train`: all the records."""
+def hard_negatives(
+    train: Sequence[Record], settings: PrepSettings
+) -> tuple[list[Record], dict[str, Counter[str]]]:
+    """The variants of both kinds, and how many there are of each, or why others are not."""
     expected, seed = expected_by_query(train), settings.seed
 
     def removed(record: Record) -> Record | str:
@@ -77,10 +76,11 @@ def kinds(train: Sequence[Record], settings: PrepSettings) -> dict[str, Kind]:
         answer = settings.no_call_answer_zh if is_chinese else settings.no_call_answer
         return without_right_tool(record, expected[first_query(record)], answer)
 
-    return {
-        "removed": Kind(settings.remove_tool, removed),
-        "masked": Kind(settings.mask_names, lambda one: with_masked_names(one, seed)),
+    kinds = {
+        "removed": (settings.remove_tool, removed),
+        "masked": (settings.mask_names, lambda record: with_masked_names(record, seed)),
     }
+    return make_variants(train, kinds, seed)
 
 
 def fits(record: Record, context: IngestContext) -> bool:

@@ -6,14 +6,15 @@ record could answer them.
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from agentlite.core.records import Gold, Message, Record, digest
+from agentlite.core.records import Gold, Record, digest
 from agentlite.data.curation.traits import always_expects_calls, first_query
 
 Slot = list[Record]
+JOINABLE = (["user", "assistant"], ["system", "user", "assistant"])
 
 
 def join_dialogs(
@@ -26,14 +27,16 @@ def join_dialogs(
     meta["joined"] has the ids of the records that were read, `parent` is the first of them. Ordered
     by seed and id, whatever the order given.
     """
-    ordered = sorted(records, key=lambda record: digest(f"{seed} join {record.id}"))
     joined: list[Record] = []
     open_slots: dict[tuple[str, str, str], list[Slot]] = defaultdict(list)
-    for record in ordered:
-        if not _is_joinable(record):
+    for record in sorted(records, key=lambda record: digest(f"{seed} join {record.id}")):
+        roles = [message.role for message in record.messages]
+        system = record.messages[0].content if roles[0] == "system" else ""
+        is_joinable = roles in JOINABLE and record.tools and always_expects_calls(record)
+        if not is_joinable:
             joined.append(record)
             continue
-        slots = open_slots[_system(record), record.split, str(record.meta.get("protocol"))]
+        slots = open_slots[system, record.split, str(record.meta.get("protocol"))]
         slot = next(
             (slot for slot in slots if _admits(slot, record) and fits([*slot, record])), None
         )
@@ -47,32 +50,27 @@ def join_dialogs(
     return joined + [_join(slot, seed) for slots in open_slots.values() for slot in slots]
 
 
-def _is_joinable(record: Record) -> bool:
-    roles = [message.role for message in record.messages if message.role != "system"]
-    return roles == ["user", "assistant"] and bool(record.tools) and always_expects_calls(record)
-
-
-def _system(record: Record) -> str:
-    return next((message.content for message in record.messages if message.role == "system"), "")
-
-
 def _admits(slot: Slot, record: Record) -> bool:
-    names = {tool.name for one in slot for tool in one.tools}
-    other_query = all(first_query(one) != first_query(record) for one in slot)
-    return other_query and names.isdisjoint(tool.name for tool in record.tools)
+    names = {tool.name for other in slot for tool in other.tools}
+    is_asked = any(first_query(other) == first_query(record) for other in slot)
+    return not is_asked and names.isdisjoint(tool.name for tool in record.tools)
 
 
 def _join(slot: Slot, seed: int) -> Record:
     first = slot[0]
     if len(slot) == 1:
         return first
-    messages: list[Message] = [message for message in first.messages if message.role == "system"]
+    messages = [message for message in first.messages if message.role == "system"]
     gold: dict[int, Gold] = {}
+    count = 0  # of calls: they are numbered on, since an id names one call of a dialog
     for record in slot:
+        question, answer = record.messages[-2:]
         (turn,) = record.turns
         if turn in record.gold:
             gold[len(messages) + 1] = record.gold[turn]
-        messages += _exchange(record, sum(len(message.calls) for message in messages))
+        calls = [replace(call, id=f"call_{at}") for at, call in enumerate(answer.calls, count)]
+        messages += [question, replace(answer, calls=tuple(calls))]
+        count += len(calls)
     ids = [record.id for record in slot]
     read = [record.parent or record.id for record in slot]  # a variant has no row of its own
     tools = [tool for record in slot for tool in record.tools]
@@ -85,14 +83,3 @@ def _join(slot: Slot, seed: int) -> Record:
         parent=read[0],
         meta={**first.meta, "joined": read},
     )
-
-
-def _exchange(record: Record, calls: int) -> Iterator[Message]:
-    """Its user and assistant turns, the calls numbered on: ids name one call of a dialog."""
-    for message in record.messages:
-        if message.role != "system":
-            numbered = enumerate(message.calls, calls)
-            yield replace(
-                message,
-                calls=tuple(replace(call, id=f"call_{number}") for number, call in numbered),
-            )

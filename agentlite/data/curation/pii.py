@@ -7,9 +7,9 @@ ids, times, sizes and coordinates are none. A digit is an ASCII digit.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -42,9 +42,11 @@ KEY = re.compile(
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 # something of each key above
-MARK = re.compile(
-    rb"AKI[AD]|ASIA|AIza|LTAI|ya29|sk-|k_live_|k_test_|gh[pousr]_|_pat_|glpat-|xox|SG\.|hf_|npm_|pypi-|eyJ|earer "  # noqa: E501  (verbatim text)
+MARKS = (
+    r"-----BEGIN|AKI[AD]|ASIA|AIza|LTAI|ya29|sk-|k_live_|k_test_|gh[pousr]_|_pat_|glpat-|xox|SG\.|hf_"
+    r"|npm_|pypi-|eyJ|earer "
 )
+MARK = re.compile(MARKS)
 PASSWORD = re.compile(
     r"(?<![A-Za-z])[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/:@\"'<>]+:(?P<token>[^\s/@\"'<>{}$*]{3,})@"
 )
@@ -130,24 +132,15 @@ THING = re.compile(
 )
 
 
-class Spot(NamedTuple):
-    """A value in a text: what it is, as it is written, and what other ways to write the same have
-    in common.
-    """
-
-    kind: str
-    written: str
-    same: str
-
-
-Reader = Callable[
-    [str, str], Iterator[Spot]
-]  # a text and the key it stands under -> what it holds of a kind
+NUMBERS = {"identity": IDENTITY, "card": CARD, "phone": PHONE}
+MARK_IN_JSON = re.compile(MARKS.encode())
+NINES = re.sub(rb"[^9]", b" ", re.sub(rb"[0-9]", b"9", bytes(range(256))))
+Values = dict[tuple[str, str], list[str]]  # kind and normal form -> how the value is written
 
 
 def find(record: Record) -> Counter[str]:
     """How many different values of each kind a record holds; empty for most."""
-    return Counter(kind for kind, _ in _found(record))
+    return Counter(kind for kind, _ in _values(_contents(record)))
 
 
 def mask(record: Record) -> tuple[Record, Counter[str]]:
@@ -157,52 +150,88 @@ def mask(record: Record) -> tuple[Record, Counter[str]]:
     number. What is masked is a variant: it has the id of what was read as its `parent`.
     """
     counts: Counter[str] = Counter()
-    while spots := _found(
-        record
-    ):  # again: masks are short, so that a word may come near another number
-        changed = _with_masks(record, spots)
-        counts.update(kind for kind, _ in spots)
-        if _contents(changed) == _contents(record):
+    # again, since masks are short: a word may have come near another number
+    while values := _values(contents := _contents(record)):
+        counts.update(kind for kind, _ in values)
+        plain = msgspec.to_builtins(contents)
+        masked = msgspec.convert(_masked(plain, _masks(values, plain)), Contents)
+        if masked == contents:
             break
-        record = changed
+        messages, tools, gold, meta = masked
+        record = replace(
+            record,
+            messages=messages,
+            tools=tools,
+            gold=gold,
+            meta=meta,
+            parent=record.parent or record.id,
+        )
     return record, counts
 
 
-def _keys(text: str, key: str) -> Iterator[Spot]:
-    for match in KEY.finditer(text):
-        written = match["token"] or match[0]
-        if not written.endswith("EXAMPLE"):
-            yield Spot("key", written, written)
+def _contents(record: Record) -> Contents:
+    return record.messages, record.tools, record.gold, record.meta
 
 
-def _passwords_and_mails(text: str, key: str) -> Iterator[Spot]:
-    for match in PASSWORD.finditer(text):
-        if not PLACEHOLDER.fullmatch(match["token"]):
-            yield Spot("password", match["token"], match["token"])
-    for match in MAIL.finditer(PASSWORD.sub(" ", text)):
-        of_nobody = any(pattern.fullmatch(match["domain"]) for pattern in (NOBODY, PRIVATE, FILE))
-        if not of_nobody and not match[0].startswith("git@"):
-            yield Spot("mail", match[0], match[0].lower())
+def _values(contents: Contents) -> Values:
+    """The values in the order in which they stand in the record."""
+    values: Values = {}
+    encoded = msgspec.json.encode(contents)
+    # a quick look, at which most records end: nine digits close together are a number
+    may_hold = b"@" in encoded or b"+" in encoded or MARK_IN_JSON.search(encoded)
+    if may_hold or b"9" * 9 in encoded.translate(NINES, b" ().-"):
+        for key, text in _texts(msgspec.to_builtins(contents)):
+            for kind, written in _values_in(text, key):
+                values.setdefault((kind, _normal(kind, written)), []).append(written)
+    return values
 
 
-def _numbers(text: str, key: str) -> Iterator[Spot]:
-    """Identity numbers, cards and phones: each number is one of them."""
-    if not DIGITS_NEAR.search(text):
-        return
-    taken: list[tuple[int, int]] = []
-    for kind, pattern in NUMBERS.items():
-        for match in pattern.finditer(text):
-            free = all(match.end() <= start or end <= match.start() for start, end in taken)
-            before = MASK.sub("", f"{key} {text[: match.start()]}"[-TAIL:])
-            before = re.sub(r"[^A-Za-z\u4e00-\u9fff]+$", "", before)
-            if free and IS_ONE[kind](match, before):
-                taken.append(match.span())
-                yield Spot(kind, match[0], _same(kind, match[0]))
+def _texts(value: object, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every text and whole number, keys included, with the key it stands under."""
+    if isinstance(value, str) or type(value) is int:
+        yield key, str(value)
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield key, str(name)
+            yield from _texts(inner, str(name))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, key)
 
 
-def _same(kind: str, written: str) -> str:
+def _normal(kind: str, written: str) -> str:
+    """What all ways to write a value have in common."""
+    if kind not in NUMBERS:
+        return written.lower() if kind == "mail" else written
     digits = re.sub(r"\(0\)|[^0-9Xx]", "", written).upper()
     return digits[-10:] if kind == "phone" else digits
+
+
+def _values_in(text: str, key: str) -> Iterator[tuple[str, str]]:
+    """The kind of each value in a text that stands under a key, and the value as it is written."""
+    if MARK.search(text):
+        for match in KEY.finditer(text):
+            written = match["token"] or match[0]
+            if not written.endswith("EXAMPLE"):
+                yield "key", written
+    if "@" in text:
+        for match in PASSWORD.finditer(text):
+            if not PLACEHOLDER.fullmatch(match["token"]):
+                yield "password", match["token"]
+        for match in MAIL.finditer(PASSWORD.sub(" ", text)):
+            is_nobodys = any(one.fullmatch(match["domain"]) for one in (NOBODY, PRIVATE, FILE))
+            if not is_nobodys and not match[0].startswith("git@"):
+                yield "mail", match[0]
+    if DIGITS_NEAR.search(text):
+        taken: list[tuple[int, int]] = []  # each number is of one kind
+        for kind, pattern in NUMBERS.items():
+            for match in pattern.finditer(text):
+                is_free = all(match.end() <= start or end <= match.start() for start, end in taken)
+                before = MASK.sub("", f"{key} {text[: match.start()]}"[-TAIL:])
+                before = re.sub(r"[^A-Za-z\u4e00-\u9fff]+$", "", before)
+                if is_free and IS_ONE[kind](match, before):
+                    taken.append(match.span())
+                    yield kind, match[0]
 
 
 def _is_identity(match: re.Match[str], before: str) -> bool:
@@ -217,42 +246,31 @@ def _is_identity(match: re.Match[str], before: str) -> bool:
 
 
 def _is_card(match: re.Match[str], before: str) -> bool:
-    """By its sum, and by its issuer, its blanks or the words before it: a tenth of all numbers have
-    a right sum.
+    """By its sum (Luhn's), and by its issuer, its blanks or the words before it: a tenth of all
+    numbers have a right sum.
     """
     digits = re.sub(r"[ -]", "", match[0])
-    if not _adds_up(digits):
+    doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
+    if (doubled + sum(map(int, digits[-1::-2]))) % 10:
         return False
     if PAID.search(before[-24:]):
         return True
-    return not THING.search(before) and bool(
-        ISSUER.fullmatch(digits) or (digits != match[0] and digits[0] in "3456")
-    )
-
-
-def _adds_up(digits: str) -> bool:
-    """By Luhn's sum."""
-    doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
-    return (doubled + sum(map(int, digits[-1::-2]))) % 10 == 0
+    is_grouped = digits != match[0] and digits[0] in "3456"
+    return not THING.search(before) and bool(ISSUER.fullmatch(digits) or is_grouped)
 
 
 def _is_phone(match: re.Match[str], before: str) -> bool:
-    """Bare digits are a phone by what is said around them; round numbers and those of descriptions
-    are none.
+    """Bare digits are a phone by a word before them, or as a Chinese mobile in Chinese words (or
+    with all of its prefix); round numbers and those of descriptions are none.
     """
     digits = re.sub(r"[^0-9]", "", match[0])
     if digits.endswith("00000"):
         return False
-    if match["bare"] or (match["mobile"] and match[0].isdigit()):
-        return _is_labelled_as_phone(match, before) and not THING.search(before)
-    return bool(match["mobile"]) or not digits.startswith("1234567")
-
-
-def _is_labelled_as_phone(match: re.Match[str], before: str) -> bool:
-    """A word before it says so, or it is a Chinese mobile in Chinese words (or with all of its
-    prefix).
-    """
-    if CALLED.search(before[-24:]) or match[0].startswith("0086"):
+    if not match["bare"] and not (match["mobile"] and match[0].isdigit()):
+        return bool(match["mobile"]) or not digits.startswith("1234567")
+    if THING.search(before):
+        return False
+    if CALLED.search(before[-24:]) or digits.startswith("0086"):
         return True
     text, start, end = match.string, *match.span()
     in_chinese = AFTER_CHINESE.search(text[max(0, start - 8) : start]) or BEFORE_CHINESE.match(
@@ -261,100 +279,30 @@ def _is_labelled_as_phone(match: re.Match[str], before: str) -> bool:
     return bool(match["mobile"] and in_chinese) and not COUNTED.match(text, end)
 
 
-NUMBERS = {"identity": IDENTITY, "card": CARD, "phone": PHONE}
 IS_ONE: dict[str, Callable[[re.Match[str], str], bool]] = {
     "identity": _is_identity,
     "card": _is_card,
     "phone": _is_phone,
 }
 
-NINES = re.sub(rb"[^9]", b" ", re.sub(rb"[0-9]", b"9", bytes(range(256))))
 
-
-def _may_hold_keys(text: bytes) -> bool:
-    return b"-----BEGIN" in text or MARK.search(text) is not None
-
-
-def _may_hold_numbers(text: bytes) -> bool:
-    return b"+" in text or b"9" * 9 in text.translate(NINES, b" ().-")
-
-
-# a quick look at all of a record's JSON -> how to read its texts one by one; most records end here
-LOOKS: tuple[tuple[Callable[[bytes], bool], tuple[Reader, ...]], ...] = (
-    (_may_hold_keys, (_keys,)),
-    (lambda text: b"@" in text, (_passwords_and_mails,)),
-    (_may_hold_numbers, (_numbers,)),
-)
-
-
-def _contents(record: Record) -> Contents:
-    return record.messages, record.tools, record.gold, record.meta
-
-
-def _found(record: Record) -> dict[tuple[str, str], list[str]]:
-    """Each value by its kind and what its ways of writing have in common -> these ways, in the
-    order of the record.
-    """
-    contents = _contents(record)
-    text = msgspec.json.encode(contents)
-    readers = [reader for may_hold, them in LOOKS if may_hold(text) for reader in them]
-    found: dict[tuple[str, str], list[str]] = {}
-    for key, value in _values(msgspec.to_builtins(contents)) if readers else ():
-        for kind, written, same in (spot for reader in readers for spot in reader(value, key)):
-            found.setdefault((kind, same), []).append(written)
-    return found
-
-
-def _with_masks(record: Record, found: dict[tuple[str, str], list[str]]) -> Record:
-    contents = msgspec.to_builtins(_contents(record))
-    values = [value for _, value in _values(contents)]
-    masks = _masks(_with_other_spellings(found, values), " ".join(values))
-    messages, tools, gold, meta = msgspec.convert(_masked(contents, masks), Contents)
-    return replace(
-        record,
-        messages=messages,
-        tools=tools,
-        gold=gold,
-        meta=meta,
-        parent=record.parent or record.id,
-    )
-
-
-def _with_other_spellings(
-    found: dict[tuple[str, str], list[str]], values: Sequence[str]
-) -> dict[tuple[str, str], list[str]]:
-    """Also where nothing around a number says what it is: it was said elsewhere."""
-    spellings = {one: list(written) for one, written in found.items()}
+def _masks(values: Values, contents: object) -> dict[str, str]:
+    """Every way a value is written -> its mask, one that no text holds yet."""
+    texts = [text for _, text in _texts(contents)]
+    spellings = {value: list(written) for value, written in values.items()}
+    # also where nothing around a number says what it is: it was said elsewhere
     for kind, pattern in (NUMBERS | {"phone": PHONE_OR_DIGITS}).items():
-        for value in values if any(kind == other for other, _ in found) else ():
-            for match in pattern.finditer(value):
-                spellings.get((kind, _same(kind, match[0])), []).append(match[0])
-    return spellings
-
-
-def _values(value: object, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every text and whole number, keys included, with the key it stands under."""
-    if isinstance(value, str) or type(value) is int:
-        yield key, str(value)
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            yield key, str(name)
-            yield from _values(inner, str(name))
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _values(inner, key)
-
-
-def _masks(found: Mapping[tuple[str, str], Sequence[str]], text: str) -> dict[str, str]:
-    """Every way a value is written -> its mask, one that the text does not hold yet."""
-    counted: Counter[str] = Counter()
+        for text in texts if any(kind == other for other, _ in values) else ():
+            for match in pattern.finditer(text):
+                spellings.get((kind, _normal(kind, match[0])), []).append(match[0])
+    known, counts = " ".join(texts), Counter[str]()
     masks: dict[str, str] = {}
-    for (kind, _), spellings in found.items():
+    for (kind, _), written in spellings.items():
         mask = ""
-        while not mask or mask in text:
-            counted[kind] += 1
-            mask = f"<{kind.upper()}_{counted[kind]}>"
-        masks |= dict.fromkeys(spellings, mask)
+        while not mask or mask in known:
+            counts[kind] += 1
+            mask = f"<{kind.upper()}_{counts[kind]}>"
+        masks |= dict.fromkeys(written, mask)
     return masks
 
 

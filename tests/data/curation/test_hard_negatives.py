@@ -2,6 +2,7 @@
 nothing wrong.
 """
 
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -13,14 +14,15 @@ from support.samples import TIME, WEATHER
 from agentlite.config.settings import PrepSettings, default
 from agentlite.core.json_schema import fits
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool
-from agentlite.data.augment import kinds
+from agentlite.data.augment import hard_negatives
 from agentlite.data.curation.hard_negatives import (
+    make_variants,
+    variant,
     with_masked_names,
     without_right_tool,
 )
 from agentlite.data.curation.traits import expected_tools
 from agentlite.data.curation.validate import validate
-from agentlite.data.curation.variants import Variants, variants_of
 from agentlite.data.formats.sage_tools import OPEN
 from agentlite.rendering import choose, render, renderer
 from agentlite.rendering.template import Template
@@ -49,11 +51,6 @@ tool_lists = st.permutations([WEATHER, TIME, RATE, LIGHT]).flatmap(
 NO_CALL_ANSWER, NO_CALL_ANSWER_ZH = (
     default("prep", name) for name in ("no_call_answer", "no_call_answer_zh")
 )
-
-
-def hard_negatives(records: list[Record], *, removed: float, masked: float, seed: int) -> Variants:
-    settings = PrepSettings(remove_tool=removed, mask_names=masked, seed=abs(seed))
-    return variants_of(records, kinds(records, settings), seed)
 
 
 def asking(query: str, tools: tuple[Tool, ...], **arguments: Any) -> Record:
@@ -91,7 +88,8 @@ def records(draw: st.DrawFn) -> Record:
 def test_what_is_made_is_valid_and_fits_its_schemas_and_its_gold(
     given_records: list[Record], seed: int
 ) -> None:
-    made, counts = hard_negatives(given_records, removed=1, masked=1, seed=seed)
+    settings = PrepSettings(remove_tool=1, mask_names=1, seed=abs(seed))
+    made, counts = hard_negatives(given_records, settings)
     parents = {record.id: record for record in given_records}
     assert sum(counter["made"] for counter in counts.values()) == len(made)
     assert all(counter.total() == len(given_records) for counter in counts.values())
@@ -139,7 +137,7 @@ def test_masked_names_are_other_names_and_texts_are_untouched(record: Record, se
 @given(records())
 def test_what_is_made_is_rendered_and_reads_back(smollm2: Template, record: Record) -> None:
     protocol = choose("hermes", smollm2).protocols["hermes"]
-    for made in hard_negatives([record], removed=1, masked=1, seed=0).records:
+    for made in hard_negatives([record], PrepSettings(remove_tool=1, mask_names=1))[0]:
         rows = render(made, protocol, smollm2)
         renderer.check_reading(made, rows, protocol, smollm2)
 
@@ -193,3 +191,47 @@ def test_names_stay_where_one_of_the_tools_is_known_by_them(reason: str) -> None
     record = asking(query, (tool,), city="Oslo")
     stays = with_masked_names(replace(record, tools=(RATE, tool)), 0)
     assert isinstance(stays, str) and reason in stays
+
+
+# --- which records get a variant ---
+
+RECORDS = [
+    Record(messages=(Message("user", f"Question {number}?"), Message("assistant", "Yes.")))
+    for number in range(60)
+]
+
+
+def chosen(name: str, seed: int, share: float = 0.5) -> list[str]:
+    """The ids of the records that are chosen for a kind of this name."""
+    ids: list[str] = []
+
+    def make(record: Record) -> str:
+        ids.append(record.id)
+        return "none is made"
+
+    made, counts = make_variants(RECORDS, {name: (share, make)}, seed)
+    assert not made and counts == ({name: {"none is made": len(ids)}} if share else {})
+    return ids
+
+
+def test_each_seed_and_each_kind_chooses_records_of_its_own() -> None:
+    found = [chosen(name, seed) for name in ("masked", "wanted") for seed in (0, 1)]
+    assert all(15 < len(ids) < 45 for ids in found)
+    assert all(one != other for one, other in combinations(found, 2))
+    assert chosen("masked", 1) == found[1]
+    assert (chosen("masked", 0, 0.0), len(chosen("masked", 0, 1.0))) == ([], 60)
+    assert {*chosen("masked", 0, 0.2)} < {*chosen("masked", 0, 0.6)}
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"), [("No.", {"made": 60}), (" ", {"E216 would reject it": 60})]
+)
+def test_a_variant_that_prep_would_reject_is_counted_and_not_made(
+    text: str, counts: dict[str, int]
+) -> None:
+    def make(record: Record) -> Record:
+        return variant(record, "made so", messages=(record.messages[0], Message("assistant", text)))
+
+    made, found = make_variants(RECORDS, {"other": (1.0, make)}, 0)
+    assert found == {"other": counts}
+    assert [one.parent for one in made] == [one.id for one in RECORDS if text == "No."]
