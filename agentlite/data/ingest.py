@@ -8,12 +8,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from agentlite.core import console
 from agentlite.core.records import Record, from_row
 from agentlite.core.row_files import Row, disk_errors, encode
-from agentlite.data.curation.select import End
 from agentlite.data.curation.stats import Sized
 from agentlite.data.curation.traits import Traits
 from agentlite.data.formats import RawLine
@@ -25,6 +24,15 @@ from agentlite.data.worker_pool import take_all
 ENDS = {"K": "kept", "E": "rejected", "D": "duplicates", "F": "filtered"}
 KEPT = "K"
 LOOK_EVERY = 50  # rows: a bar costs more than a row
+
+
+class End(NamedTuple):
+    """Why a record is not kept, as a code. `of`: the id of the record that it copies or
+    contradicts, or the location of the held-out row that it gives away.
+    """
+
+    code: str
+    of: str = ""
 
 
 class Spool:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentlite.data.curation.minhash import (
+    NEAR,
     SHINGLE,
     SLOTS,
     band_size,
@@ -24,7 +25,6 @@ from agentlite.data.curation.minhash import (
     near_ties,
     shingles,
 )
-from agentlite.data.curation.split import NEAR
 
 
 def main() -> None:

@@ -10,11 +10,10 @@ from agentlite.config.settings import PrepSettings
 from agentlite.core.records import Message, Record, from_row, to_row
 from agentlite.core.row_files import encode
 from agentlite.data.curation.coreset import Wording
-from agentlite.data.curation.select import End
 from agentlite.data.curation.stats import Sized
 from agentlite.data.curation.traits import traits
 from agentlite.data.formats import FORMATS, RawLine
-from agentlite.data.ingest import Ingested, Spool, totals
+from agentlite.data.ingest import End, Ingested, Spool, totals
 from agentlite.data.ingest_row import (
     IngestContext,
     IngestedRecord,

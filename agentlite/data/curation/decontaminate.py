@@ -1,28 +1,20 @@
-"""Finds training records that leak a held-out question: by query, near query or calls."""
+"""Records and held-out files -> the records that give a held-out question away."""
 
 import io
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Record
 from agentlite.data.curation.dedup import HALF_NEAR
-from agentlite.data.curation.minhash import MOST, MinHashIndex, is_near, sketches
-from agentlite.data.curation.split import NEAR, TELLING
+from agentlite.data.curation.minhash import NEAR, NearTexts, sketches
+from agentlite.data.curation.split import TELLING
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.formats import decoded, read_lines, samples, to_record
 
-Kind = Literal["query", "near", "calls"]
+Key = TypeVar("Key", int, str)
 ReaderOptions = Mapping[str, Mapping[str, Any]]
-
-
-class Leak(NamedTuple):
-    """How a record leaks, and which held-out one it gives away, by index."""
-
-    kind: Kind
-    of: int
 
 
 class HeldOut(NamedTuple):
@@ -36,16 +28,22 @@ class HeldOut(NamedTuple):
 
 
 def leaks(
-    records: Sequence[Traits], held_out: Sequence[Traits], *, threshold: float = NEAR
-) -> dict[int, Leak]:
-    """The records, by index, that leak into held-out ones; each with the first kind of leak that
-    applies.
+    records: Mapping[Key, Traits], held_out: Sequence[Traits], *, threshold: float = NEAR
+) -> dict[Key, int]:
+    """The records that leak into held-out ones, by index or id, each with the held-out one that it
+    gives away: by a query, a near first query, or its calls.
     """
-    found: dict[int, Leak] = {}
-    for kind in KINDS:
-        for index, of in KINDS[kind](records, held_out, threshold):
-            found.setdefault(index, Leak(kind, of))
-    return dict(sorted(found.items()))
+    queries = {index: record.query for index, record in records.items()}
+    held = {number: record.query for number, record in enumerate(held_out)}
+    leaking: dict[Key, int] = {}
+    for pairs in (
+        _by_query(records, held_out),
+        _near(queries, held, threshold),
+        _by_calls(records, held_out),
+    ):
+        for index, number in pairs:
+            leaking.setdefault(index, number)
+    return dict(sorted(leaking.items()))
 
 
 def read_held_out(
@@ -83,30 +81,20 @@ def read_held_out(
 
 
 def _by_query(
-    records: Sequence[Traits], held_out: Sequence[Traits], threshold: float
-) -> Iterator[tuple[int, int]]:
+    records: Mapping[Key, Traits], held_out: Sequence[Traits]
+) -> Iterator[tuple[Key, int]]:
     """Any user turn that is long enough to ask something, and the first one however short."""
     by_query: dict[bytes, int] = {}
     for number, record in enumerate(held_out):
         for query in record.queries:
             by_query.setdefault(query, number)
-    for index, record in enumerate(records):
+    for index, record in records.items():
         yield from ((index, by_query[query]) for query in record.queries if query in by_query)
 
 
-def _by_near_query(
-    records: Sequence[Traits], held_out: Sequence[Traits], threshold: float
-) -> Iterator[tuple[int, int]]:
-    return _near(
-        dict(enumerate(record.query for record in records)),
-        dict(enumerate(record.query for record in held_out)),
-        threshold,
-    )
-
-
 def _by_calls(
-    records: Sequence[Traits], held_out: Sequence[Traits], threshold: float
-) -> Iterator[tuple[int, int]]:
+    records: Mapping[Key, Traits], held_out: Sequence[Traits]
+) -> Iterator[tuple[Key, int]]:
     """The same arguments on the same tools: many of them, or few of them after a query that is half
     alike.
     """
@@ -114,48 +102,38 @@ def _by_calls(
     for number, record in enumerate(held_out):
         if record.keys.calls:
             called[record.keys.calls].append(number)
-    calling: dict[int, list[int]] = defaultdict(list)
-    for index, record in enumerate(records):
+    calling: dict[int, list[Key]] = defaultdict(list)
+    for index, record in records.items():
         if record.keys.calls in called:
             calling[record.keys.calls].append(index)
     for calls, indices in calling.items():
         if records[indices[0]].keys.value_bytes >= TELLING:
             yield from ((index, called[calls][0]) for index in indices)
         else:
-            yield from _near(
-                {index: records[index].query for index in indices},
-                {number: held_out[number].query for number in called[calls]},
-                HALF_NEAR,
-            )
+            queries = {index: records[index].query for index in indices}
+            held = {number: held_out[number].query for number in called[calls]}
+            yield from _near(queries, held, HALF_NEAR)
 
 
 def _near(
-    queries: Mapping[int, str], held: Mapping[int, str], threshold: float
-) -> Iterator[tuple[int, int]]:
-    """Numbers of a text that is asked and of a held-out one that is near it, for each that is near
-    any.
+    queries: Mapping[Key, str], held: Mapping[int, str], threshold: float
+) -> Iterator[tuple[Key, int]]:
+    """The keys of texts that are near a held-out one, each with the number of that.
     """
     texts = sorted({*queries.values(), *held.values()} - {""})
     places = {text: place for place, text in enumerate(texts)}
+    # of equal held-out texts, the first
     owners = {places[text]: number for number, text in reversed([*held.items()]) if text}
-    index, near = MinHashIndex(threshold), is_near(texts.__getitem__, threshold)
-    for place, sketch in zip(
-        sorted(owners), sketches(texts[place] for place in sorted(owners)), strict=True
-    ):
-        index.add(place, sketch)
-    by_query = sorted({places[text] for text in queries.values() if text})
-    nearest: dict[int, int] = {}
-    for place, sketch in zip(by_query, sketches(texts[place] for place in by_query), strict=True):
-        found = next(
-            (other for other in islice(index.like(sketch), MOST) if near(place, other)), None
-        )
-        if found is not None:
-            nearest[place] = owners[found]
+    known = NearTexts(texts.__getitem__, threshold)
+    for place, sketch in _sketched(sorted(owners), texts):
+        known.add(place, sketch)
+    asked = sorted({places[text] for text in queries.values() if text})
+    nearest = {place: known.near(place, sketch) for place, sketch in _sketched(asked, texts)}
     for number, text in queries.items():
-        if text and places[text] in nearest:
-            yield number, nearest[places[text]]
+        other = nearest[places[text]] if text else None
+        if other is not None:
+            yield number, owners[other]
 
 
-KINDS: dict[
-    Kind, Callable[[Sequence[Traits], Sequence[Traits], float], Iterator[tuple[int, int]]]
-] = {"query": _by_query, "near": _by_near_query, "calls": _by_calls}
+def _sketched(places: Sequence[int], texts: Sequence[str]) -> Iterator[tuple[int, bytes]]:
+    return zip(places, sketches(texts[place] for place in places), strict=True)

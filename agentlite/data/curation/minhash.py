@@ -1,14 +1,13 @@
-"""Near texts: MinHash sketches name candidates, the exact Jaccard index decides."""
+"""Texts -> which are near each other: MinHash names candidates, the exact Jaccard index decides."""
 
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from operator import eq
 from typing import Any
 
-from agentlite.data.curation.union_find import root, tie
-
+NEAR = 0.8  # the Jaccard index from which texts are near, unless the user sets another
 SHINGLE = 5
 SEPARATOR = "\0" * SHINGLE
 MIXER = 0x9E3779B97F4A7C15  # odd, of no pattern
@@ -106,41 +105,63 @@ def band_size(threshold: float) -> int:
     )
 
 
-class MinHashIndex:
-    """Which of the texts that were added are likely to be near another one. `kind`: only texts of
-    one kind are.
+class NearTexts:
+    """The texts that were added, each by a number, and which of them is near another text. `text`
+    reads the text of a number, again if that was long ago.
 
-    The cost of a text is bounded, however many others share its bands.
+    The cost of a text is bounded, however many others share its bands. `expected` are the sketches
+    and kinds of all texts that may come, if they are known: a band that only one of them has needs
+    no memory.
     """
 
-    def __init__(self, threshold: float, worth: Container[bytes] | None = None):
-        self.least, self.size, self.worth = SLOTS * (threshold - SLACK), band_size(threshold), worth
+    def __init__(
+        self,
+        text: Callable[[int], str],
+        threshold: float,
+        expected: Sequence[tuple[bytes, int]] | None = None,
+    ):
+        self.threshold, self.size = threshold, band_size(threshold)
+        self.shared = None if expected is None else _shared_bands(expected, self.size)
         self.buckets: dict[bytes, list[int]] = {}
         self.sketches: dict[int, bytes] = {}
+        self.shingles = lru_cache(REMEMBERED)(lambda number: shingles(text(number)))
 
     def add(self, number: int, sketch: bytes, kind: int = 0) -> None:
-        """`number` stands for the text. Bands that are not among the `worth` ones are left out: no
-        other has them.
-        """
         self.sketches[number] = sketch
-        for key in bands(sketch, self.size, kind):
-            if self.worth is None or key in self.worth:
+        for key in _bands(sketch, self.size, kind):
+            if self.shared is None or key in self.shared:
                 bucket = self.buckets.setdefault(key, [])
                 if len(bucket) < CROWD:
                     bucket.append(number)
 
-    def like(self, sketch: bytes, kind: int = 0) -> Iterator[int]:
-        """The numbers of those that seem near, the one that shares most bands first."""
-        slots = memoryview(sketch).cast("H")
+    def likely(self, sketch: bytes, kind: int = 0) -> Iterator[int]:
+        """The texts of this kind that seem near, the one that shares most bands first."""
+        slots, least = memoryview(sketch).cast("H"), SLOTS * (self.threshold - SLACK)
         met = Counter(
-            chain.from_iterable(self.buckets.get(key, ()) for key in bands(sketch, self.size, kind))
+            chain.from_iterable(
+                self.buckets.get(key, ()) for key in _bands(sketch, self.size, kind)
+            )
         )
         for number, _ in met.most_common():
-            if sum(map(eq, memoryview(self.sketches[number]).cast("H"), slots)) >= self.least:
+            if sum(map(eq, memoryview(self.sketches[number]).cast("H"), slots)) >= least:
                 yield number
 
+    def is_near(self, one: int, other: int) -> bool:
+        return jaccard(self.shingles(one), self.shingles(other)) >= self.threshold
 
-def bands(sketch: bytes, size: int, kind: int = 0) -> Iterator[bytes]:
+    def near(
+        self,
+        number: int,
+        sketch: bytes,
+        kind: int = 0,
+        may_be: Callable[[int], bool] = lambda other: True,
+    ) -> int | None:
+        """A text that is near this one; None where the likeliest are not."""
+        likely = filter(may_be, self.likely(sketch, kind))
+        return next((other for other in islice(likely, MOST) if self.is_near(number, other)), None)
+
+
+def _bands(sketch: bytes, size: int, kind: int) -> Iterator[bytes]:
     """Keys of the bands: equal in two sketches where all slots of a band are, and the kind."""
     width, mark = 2 * size, kind.to_bytes(8, "little") if kind else b""
     # the number of the band comes first: the same slots in another band are another key
@@ -148,15 +169,9 @@ def bands(sketch: bytes, size: int, kind: int = 0) -> Iterator[bytes]:
         yield b"%c%b%b" % (number, mark, sketch[number * width : (number + 1) * width])
 
 
-def shared_bands(
-    sketches: Sequence[bytes], threshold: float, kinds: Sequence[int] | None = None
-) -> set[bytes]:
-    """The keys that several sketches have: those of a text that is near no other need no memory."""
-    size = band_size(threshold)
-    all_bands = [
-        bands(sketch, size, kind)
-        for sketch, kind in zip(sketches, kinds or [0] * len(sketches), strict=True)
-    ]
+def _shared_bands(expected: Sequence[tuple[bytes, int]], size: int) -> set[bytes]:
+    """The keys that several sketches have."""
+    all_bands = [_bands(sketch, size, kind) for sketch, kind in expected]
     shared: set[bytes] = set()
     # the first band of all sketches, then the second of all: a key stands for one band only, so
     # `seen` need not outlive it
@@ -167,23 +182,34 @@ def shared_bands(
     return shared
 
 
-def index_for(
-    sketches: Sequence[bytes], threshold: float, kinds: Sequence[int] | None = None
-) -> MinHashIndex:
-    """An empty index for sketches that are all known beforehand."""
-    return MinHashIndex(threshold, shared_bands(sketches, threshold, kinds))
+class Groups:
+    """Numbers in groups: what is tied to the same is tied together. At first each is alone."""
 
+    def __init__(self, numbers: Iterable[int]):
+        self.parents = {number: number for number in numbers}
 
-def is_near(text: Callable[[int], str], threshold: float) -> Callable[[int, int], bool]:
-    """Whether two texts have a Jaccard index of `threshold` or more. `text` reads them, again if
-    that was long ago.
-    """
+    def root(self, number: int) -> int:
+        parents = self.parents
+        while parents[number] != number:
+            parents[number] = parents[parents[number]]
+            number = parents[number]
+        return number
 
-    @lru_cache(REMEMBERED)
-    def of(number: int) -> Any:
-        return shingles(text(number))
+    def tie(self, one: int, other: int) -> None:
+        self.parents[self.root(other)] = self.root(one)
 
-    return lambda one, other: jaccard(of(one), of(other)) >= threshold
+    def tie_equal(self, keys: Mapping[int, Iterable[Hashable]]) -> None:
+        """Ties numbers that share a key, if it is not empty."""
+        first: dict[Hashable, int] = {}
+        for number, of_number in keys.items():
+            for key in filter(None, of_number):
+                self.tie(first.setdefault(key, number), number)
+
+    def members(self) -> list[list[int]]:
+        groups: dict[int, list[int]] = defaultdict(list)
+        for number in self.parents:
+            groups[self.root(number)].append(number)
+        return list(groups.values())
 
 
 def near_ties(texts: Sequence[str], threshold: float) -> Iterator[tuple[int, int]]:
@@ -191,17 +217,17 @@ def near_ties(texts: Sequence[str], threshold: float) -> Iterator[tuple[int, int
     near.
     """
     sketched = list(sketches(texts))
-    index, near = index_for(sketched, threshold), is_near(texts.__getitem__, threshold)
-    parents = list(range(len(texts)))
+    known = NearTexts(texts.__getitem__, threshold, [(sketch, 0) for sketch in sketched])
+    groups = Groups(range(len(texts)))
     for number, own in enumerate(sketched):
         missed = 0
-        for other in index.like(own):
+        for other in known.likely(own):
             # tied already, by way of others: another comparison would change nothing
-            if root(parents, other) == root(parents, number):
+            if groups.root(other) == groups.root(number):
                 continue
-            if near(number, other):
-                tie(parents, [(other, number)])
+            if known.is_near(number, other):
+                groups.tie(other, number)
                 yield other, number
             elif (missed := missed + 1) == MOST:  # the likeliest came first: the rest is given up
                 break
-        index.add(number, own)
+        known.add(number, own)

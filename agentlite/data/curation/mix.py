@@ -1,7 +1,6 @@
-"""Draws records by ratios of source groups (--mix), task weights and a limit."""
+"""Records -> those drawn by ratios of source groups (--mix), task weights and a limit."""
 
 import math
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, get_args
 
@@ -28,14 +27,13 @@ class MixGroup(NamedTuple):
 
 
 class Mixed(NamedTuple):
-    """Indices in their own order, the counts by group and by task, and what a user should know.
+    """The indices that are drawn, how many rows each group is to have, and what a user should know.
 
     `factors`: how often each row of a group with too few is to be there, by index; not those of 1.
     """
 
-    indices: list[int]
+    indices: set[int]
     by_group: dict[str, int]
-    by_task: dict[str, int]
     notes: list[str]
     factors: dict[int, float]
 
@@ -49,9 +47,9 @@ def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
     """
     groups: dict[str, MixGroup] = {}
     for text in texts:
-        name, equals, rest = text.partition("=")
-        sources, colon, ratio = rest.rpartition(":")
-        if not (name and equals and sources and colon):
+        name, _, rest = text.partition("=")
+        sources, _, ratio = rest.rpartition(":")
+        if not (name and sources):
             raise UserError(f"{text!r} is not a group of sources.", HOW, location="--mix")
         if name in groups:
             raise UserError(
@@ -59,11 +57,15 @@ def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
                 "Put + between its sources.",
                 location="--mix",
             )
-        groups[name] = MixGroup(
-            tuple(filter(None, sources.split("+"))),
-            _ratio(ratio.removesuffix("*"), text),
-            repeats=ratio.endswith("*"),
-        )
+        try:
+            factor = float(ratio.removesuffix("*"))
+        except ValueError:
+            factor = -1.0
+        if not 0 <= factor < math.inf:
+            wrong = f"{ratio.removesuffix('*')!r} is not a ratio, in {text!r}."
+            raise UserError(wrong, HOW, location="--mix")
+        named = tuple(filter(None, sources.split("+")))
+        groups[name] = MixGroup(named, factor, repeats=ratio.endswith("*"))
     return groups
 
 
@@ -106,7 +108,7 @@ def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
 
 
 def draw(
-    records: Sequence[Traits],
+    records: Mapping[int, Traits],
     sources: Sequence[str],
     *,
     mix: Mapping[str, MixGroup],
@@ -125,60 +127,73 @@ def draw(
 
     Raises UserError for a group of which no row is left, or for weights that are none.
     """
-    task_weights = full_task_weights(task_weights)
     notes: list[str] = []
-    members = {
-        name: _by_task(indices, records, task_weights)
-        for name, indices in _members(sources, mix).items()
-    }
-    drawable = {
-        name: _drawable(name, tasks, task_weights, notes) for name, tasks in members.items()
-    }
+    groups = parts(records, sources, mix, task_weights)
+    drawable = {name: _drawable(name, tasks, task_weights, notes) for name, tasks in groups.items()}
     sizes = _sizes({name: sum(counts.values()) for name, counts in drawable.items()}, mix, notes)
     sizes = scaled(sizes, sum(sizes.values()) if limit is None else limit)
-    chosen: list[int] = []
+    drawn: set[int] = set()
     factors: dict[int, float] = {}
-    for name, tasks in members.items():
-        of_group = []
+    for name, tasks in groups.items():
+        of_group: list[int] = []
         for task, count in scaled(drawable[name], sizes[name]).items():
             of_task = [records[index] for index in tasks[task]]
             of_group += [tasks[task][place] for place in sample(of_task, count, seed)]
         if len(of_group) < sizes[name]:  # only of a group whose rows are repeated
             factors |= dict.fromkeys(of_group, sizes[name] / max(1, len(of_group)))
-        chosen += of_group
-    by_task = Counter(records[index].task for index in chosen)
-    return Mixed(sorted(chosen), sizes, dict(by_task.most_common()), notes, factors)
+        drawn.update(of_group)
+    return Mixed(drawn, sizes, notes, factors)
 
 
-def repetitions(factors: Mapping[int, float], ids: Sequence[str], seed: int) -> dict[int, int]:
+def parts(
+    records: Mapping[int, Traits],
+    sources: Sequence[str],
+    mix: Mapping[str, MixGroup],
+    task_weights: Mapping[str, float],
+) -> dict[str, dict[str, list[int]]]:
+    """The parts whose shares are set: the records of each group, the rest first, by their task if
+    it has a weight, else under "".
+    """
+    known = sorted({sources[index] for index in records})
+    homes: dict[str, str] = {}
+    for name, group in mix.items():
+        for given in group.sources:
+            of_group = [source for source in known if is_of(source, given)]
+            if not of_group:
+                raise UserError(
+                    f"the group '{name}' names {given}, of which no row is left.",
+                    "Leave the group out: the same command without --mix shows where its rows go.",
+                    location="--mix",
+                )
+            for source in of_group:
+                if homes.setdefault(source, name) != name:
+                    raise UserError(
+                        f"{source} is in the groups '{homes[source]}' and '{name}'.",
+                        "A source belongs to one group.",
+                        location="--mix",
+                    )
+    groups: dict[str, dict[str, list[int]]] = {name: {} for name in (REST, *mix)}
+    for index, record in records.items():
+        task = record.task if record.task in task_weights else OTHERS
+        groups[homes.get(sources[index], REST)].setdefault(task, []).append(index)
+    if not groups[REST] and mix:
+        del groups[REST]
+    return groups
+
+
+def repetitions(
+    factors: Mapping[int, float], records: Mapping[int, Traits], seed: int
+) -> dict[int, int]:
     """How often each row is there, by index: rows of one factor as evenly as can be, those that are
-    there once more chosen by a hash of seed and id. `ids`: of all rows, by index.
+    there once more chosen by a hash of seed and id.
     """
     times: dict[int, int] = {}
     for factor in sorted(set(factors.values())):
         rows = [index for index in factors if factors[index] == factor]
-        rows.sort(key=lambda index: digest(f"{seed} repeat {ids[index]}"))
+        rows.sort(key=lambda index: digest(f"{seed} repeat {records[index].id}"))
         whole, more = divmod(round(factor * len(rows)), len(rows))
         times |= {index: whole + (number < more) for number, index in enumerate(rows)}
     return times
-
-
-def shares(
-    records: Sequence[Traits],
-    sources: Sequence[str],
-    *,
-    mix: Mapping[str, MixGroup],
-    task_weights: Mapping[str, float],
-) -> list[str]:
-    """The part of each record whose share `draw` sets: its group, and its task if that has a
-    weight.
-    """
-    parts = [""] * len(records)
-    for name, indices in _members(sources, mix).items():
-        for task, of_task in _by_task(indices, records, task_weights).items():
-            for index in of_task:
-                parts[index] = f"{name} {task}"
-    return parts
 
 
 def scaled(counts: Mapping[str, int], total: int) -> dict[str, int]:
@@ -190,52 +205,6 @@ def scaled(counts: Mapping[str, int], total: int) -> dict[str, int]:
     for name in sorted(counts, key=lambda name: (-(counts[name] * total % whole), name))[:left]:
         smaller[name] += 1
     return smaller
-
-
-def _ratio(text: str, whole: str) -> float:
-    try:
-        ratio = float(text)
-    except ValueError:
-        ratio = -1.0
-    if not 0 <= ratio < math.inf:
-        raise UserError(f"{text!r} is not a ratio, in {whole!r}.", HOW, location="--mix")
-    return ratio
-
-
-def _members(sources: Sequence[str], mix: Mapping[str, MixGroup]) -> dict[str, list[int]]:
-    """The records of each group, the rest first."""
-    known = sorted(set(sources))
-    homes: dict[str, str] = {}
-    for name, group in mix.items():
-        for given in group.sources:
-            found = [source for source in known if is_of(source, given)]
-            if not found:
-                raise UserError(
-                    f"the group '{name}' names {given}, of which no row is left.",
-                    "Leave the group out: the same command without --mix shows where its rows go.",
-                    location="--mix",
-                )
-            for source in found:
-                if homes.setdefault(source, name) != name:
-                    raise UserError(
-                        f"{source} is in the groups '{homes[source]}' and '{name}'.",
-                        "A source belongs to one group.",
-                        location="--mix",
-                    )
-    members: dict[str, list[int]] = {name: [] for name in (REST, *mix)}
-    for index, source in enumerate(sources):
-        members[homes.get(source, REST)].append(index)
-    return members if members[REST] else {name: members[name] for name in mix} or members
-
-
-def _by_task(
-    indices: Sequence[int], records: Sequence[Traits], weights: Mapping[str, float]
-) -> dict[str, list[int]]:
-    """The records of each weighted task, and those of all others under ""."""
-    tasks: dict[str, list[int]] = defaultdict(list)
-    for index in indices:
-        tasks[records[index].task if records[index].task in weights else OTHERS].append(index)
-    return tasks
 
 
 def _drawable(

@@ -17,7 +17,7 @@ from filelock import FileLock
 from msgspec import Struct
 
 from agentlite.core.errors import LOCKED, UserError
-from agentlite.core.records import Record, digest, from_row
+from agentlite.core.records import digest, from_row
 from agentlite.core.row_files import Row, disk_errors, encode, replacing, write_json
 from agentlite.data.curation.coreset import coreset, wording
 from agentlite.data.curation.fingerprints import dialog_text
@@ -52,20 +52,13 @@ class BufferManifest(Struct, frozen=True, forbid_unknown_fields=True):
 
 class BufferState(NamedTuple):
     """The buffer as a run finds it, or found it when it ran before. `rows`: their digest, an input
-    of its plan.
+    of its plan. `done`: what this run did, if it ran before.
     """
 
     folder: Path
     key: str
     rows: str
-    is_done: bool
-
-
-class BufferCounts(NamedTuple):
-    """How many rows the buffer has after a run, and how many of them are of this run."""
-
-    rows: int
-    new: int
+    done: ReplayRun | None
 
 
 def find_buffer(folder: Path, key: str) -> BufferState:
@@ -74,13 +67,23 @@ def find_buffer(folder: Path, key: str) -> BufferState:
     Raises UserError for a folder that is not a buffer.
     """
     manifest = _manifest(folder)
-    mine = next((run for run in manifest.runs if run.key == key), None)
-    return BufferState(folder, key, mine.before if mine else manifest.rows, mine is not None)
+    done = next((run for run in manifest.runs if run.key == key), None)
+    return BufferState(folder, key, done.before if done else manifest.rows, done)
 
 
-def buffer_rows(found: BufferState) -> list[Row]:
+def buffer_rows(buffer: BufferState) -> list[Row]:
     """The rows that `find_buffer` found. Raises UserError if they are gone."""
-    return _rows(found.folder, found.rows, found.is_done)
+    if not buffer.rows:
+        return []
+    path = _path(buffer.folder, buffer.rows)
+    if not path.exists() and buffer.done:
+        raise UserError(
+            "later runs have changed the buffer: what was there before this one is gone.",
+            "The rows that this run drew are in its folder. To draw again, give another "
+            "--replay FOLDER.",
+            location=f"--replay {buffer.folder}",
+        )
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
 def replayed(
@@ -106,13 +109,13 @@ def replayed(
 
 
 def add_to_buffer(
-    found: BufferState,
+    buffer: BufferState,
     ids: Sequence[str],
     read: Callable[[int], Row],
     *,
     capacity: int,
     seed: int,
-) -> BufferCounts:
+) -> ReplayRun:
     """Puts the new train rows into the buffer; beyond `capacity` the hybrid coreset of old and new
     stays.
 
@@ -120,109 +123,78 @@ def add_to_buffer(
     that was added before nothing changes.
     Raises UserError if another run has changed the buffer since it was found.
     """
-    if found.is_done:
-        done = next(run for run in _manifest(found.folder).runs if run.key == found.key)
-        return BufferCounts(done.rows, done.new)
-    old = buffer_rows(found)
-    rows = _selected(old, ids, read, capacity, seed)
-    kept = BufferCounts(len(rows), len({row["id"] for row in rows} - {row["id"] for row in old}))
-    _write(found, rows, kept)
-    return kept
-
-
-def _selected(
-    old: Sequence[Row],
-    ids: Sequence[str],
-    read: Callable[[int], Row],
-    capacity: int,
-    seed: int,
-) -> list[Row]:
-    """By id, whatever the order they came in."""
-    at_hand = {row["id"]: row for row in old}
+    if buffer.done:
+        return buffer.done
+    old = {row["id"]: row for row in buffer_rows(buffer)}
     places = {record_id: index for index, record_id in enumerate(ids)}
-    known = sorted(at_hand.keys() | places)
+    # by id, whatever the order they came in
+    known = dict(enumerate(sorted(old.keys() | places)))
 
     def row_of(index: int) -> Row:
-        return at_hand.get(known[index]) or read(places[known[index]])
+        return old.get(known[index]) or read(places[known[index]])
 
-    def record_of(index: int) -> Record:
-        return from_row(row_of(index))
-
-    losses: dict[str, float] = {}
-    if len(known) > capacity:
-        losses = {
-            record_id: wording(record_of(index)).proxy_loss for index, record_id in enumerate(known)
-        }
-    chosen = coreset(
+    chosen, _ = coreset(
         known,
         strategy="hybrid",
         target=capacity,
         seed=seed,
-        losses=losses,
-        text=lambda index: dialog_text(record_of(index)),
-    ).chosen
-    return [row_of(index) for index in chosen]
+        loss=lambda index: wording(from_row(row_of(index))).proxy_loss,
+        text=lambda index: dialog_text(from_row(row_of(index))),
+    )
+    content = b"".join(encode(row_of(index)) for index in chosen)
+    new = len({known[index] for index in chosen} - old.keys())
+    name = hashlib.sha256(content).hexdigest()
+    run = ReplayRun(buffer.key, buffer.rows, name, len(chosen), new)
+    _write(buffer, run, content)
+    return run
 
 
-def _write(found: BufferState, rows: Sequence[Row], kept: BufferCounts) -> None:
+def _write(buffer: BufferState, run: ReplayRun, content: bytes) -> None:
     """The rows first, then the manifest that names them: killed in between, the buffer is as it
     was.
     """
-    content = b"".join(map(encode, rows))
-    name = hashlib.sha256(content).hexdigest()
-    with disk_errors(found.folder):
-        found.folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(found.folder / ".lock"):
-        manifest = _manifest(found.folder)
-        if manifest.rows != found.rows:
+    folder = buffer.folder
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        manifest = _manifest(folder)
+        if manifest.rows != buffer.rows:
             raise UserError(
                 "was changed by another run since it was read.",
                 "Run the same command again.",
-                location=str(found.folder),
+                location=str(folder),
                 exit_code=LOCKED,
             )
-        if not manifest.runs:
-            write_json(
-                found.folder / "manifest.json", manifest
-            )  # so rows without a manifest are never ours
-        with replacing(_path(found.folder, name)) as file:
+        if not manifest.runs:  # so rows without a manifest are never ours
+            write_json(folder / "manifest.json", manifest)
+        with replacing(_path(folder, run.after)) as file:
             file.write(content)
-        runs = (*manifest.runs, ReplayRun(found.key, found.rows, name, *kept))
-        write_json(found.folder / "manifest.json", BufferManifest(runs=runs))
-        files = {_path(found.folder, rows) for rows in (found.rows, name)}
-        for path in set(found.folder.glob("rows-*.jsonl")) - files:
+        write_json(folder / "manifest.json", BufferManifest(runs=(*manifest.runs, run)))
+        files = {_path(folder, rows) for rows in (run.before, run.after)}
+        for path in set(folder.glob("rows-*.jsonl")) - files:
             path.unlink()
 
 
 def _manifest(folder: Path) -> BufferManifest:
     path = folder / "manifest.json"
     if not path.exists():
-        strangers = sorted(file.name for file in folder.glob("[!.]*")) if folder.is_dir() else []
-        if strangers or (folder.exists() and not folder.is_dir()):
-            held = f"holds {strangers[0]} but no manifest.json" if strangers else "is not a folder"
-            raise UserError(f"{held}: not a complete buffer.", ANEW, location=f"--replay {folder}")
+        if folder.exists() and not folder.is_dir():
+            raise UserError(
+                "is not a folder: not a complete buffer.", ANEW, location=f"--replay {folder}"
+            )
+        if strangers := sorted(file.name for file in folder.glob("[!.]*")):
+            raise UserError(
+                f"holds {strangers[0]} but no manifest.json: not a complete buffer.",
+                ANEW,
+                location=f"--replay {folder}",
+            )
         return BufferManifest()
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=BufferManifest)
+        return msgspec.json.decode(path.read_bytes(), type=BufferManifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UserError(
             f"is not a manifest of a buffer ({error}).", ANEW, location=str(path)
         ) from error
-    return manifest
-
-
-def _rows(folder: Path, name: str, is_done: bool) -> list[Row]:
-    if not name:
-        return []
-    path = _path(folder, name)
-    if not path.exists() and is_done:
-        raise UserError(
-            "later runs have changed the buffer: what was there before this one is gone.",
-            "The rows that this run drew are in its folder. To draw again, give another "
-            "--replay FOLDER.",
-            location=f"--replay {folder}",
-        )
-    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
 def _path(folder: Path, name: str) -> Path:

@@ -182,9 +182,11 @@ def _read(
             rejects.append(
                 Reject(raw.location, content, error.code, error.reason, 0, hint, error.at)
             )
-    asked = [mask(record)[0] if held_out.masked else record for record in records.values()]
-    ids = list(records)
-    leaking = {ids[index] for index in leaks(list(map(traits, asked)), held_out.traits)}
+    compared = {
+        record_id: traits(mask(record)[0] if held_out.masked else record)
+        for record_id, record in records.items()
+    }
+    leaking = leaks(compared, held_out.traits)
     left = [pair for pair in pairs.values() if pair.record_id not in leaking]
     return RecordedPairs(
         read,

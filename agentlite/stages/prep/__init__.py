@@ -272,9 +272,9 @@ def _select(job: Job, ingested: Ingested) -> Selection:
     """What select() selects, with the figures of the candidates."""
     selection = select(_selection_context(job, ingested))
     for file, chosen in job.candidates.items():
-        selection = selection.noting(in_words(file, chosen.figures))
-    figures = {file: chosen.figures for file, chosen in job.candidates.items()}
-    return selection.noting(**({"candidates": figures} if figures else {}))
+        selection.notes.append(in_words(file, chosen.figures))
+        selection.figures.setdefault("candidates", {})[file] = chosen.figures
+    return selection
 
 
 def _selection_context(job: Job, ingested: Ingested) -> SelectionContext:
@@ -293,12 +293,8 @@ def _selection_context(job: Job, ingested: Ingested) -> SelectionContext:
         )
     return SelectionContext(
         settings,
-        ingested.traits,
-        ingested.sources,
-        ingested.sketches,
-        ingested.record,
+        ingested,
         held_out,
-        lambda index: ingested.sizes[index].wording.proxy_loss,
         job.buffer,
         lambda record: learnable(record, job.context),
     )

@@ -42,10 +42,11 @@ def write_all(
     """
     with console.waiting(f"prep: writing {len(selection.kept)} records"):
         splits = [_write_split(name, folder, context, ingested, selection) for name in SPLITS]
+    in_splits = {index: record.split for index, record in selection.kept.items()}
     write_rows(
         folder / "provenance.jsonl",
         chain(
-            ingested.provenance(selection.ends, selection.splits, selection.times),
+            ingested.provenance(selection.ends, in_splits, selection.times),
             (
                 {
                     "id": row["id"],
@@ -175,7 +176,7 @@ def _figures(
         **totals(ingested.by_file(selection.ends)),
         **{split: len(selection.in_split(split)) for split in SPLITS},
         "groups": selection.figures["groups"],
-        "new_tools": _new_tools(ingested, selection),
+        "new_tools": _new_tools(selection),
         "train_rows": len(train),
         "trained_tokens": sum(sized.trained for sized in train),
         **happened(ingested, selection),
@@ -186,11 +187,9 @@ def _figures(
     }
 
 
-def _new_tools(ingested: Ingested, selection: Selection) -> int:
+def _new_tools(selection: Selection) -> int:
     """How many test records call none of the tools that are called in training."""
-    train, test = (
-        [ingested.traits[index].tools for index in selection.in_split(split)]
-        for split in ("train", "test")
-    )
-    called = {name for names in train for name in names}
+    kept = selection.kept
+    called = {name for index in selection.in_split("train") for name in kept[index].tools}
+    test = [kept[index].tools for index in selection.in_split("test")]
     return sum(bool(names) and called.isdisjoint(names) for names in test)

@@ -123,8 +123,8 @@ def _compare(
     whole = [place for place, one in enumerate(made) if not one.fault]
     faults: dict[int, str] = {}
     if held_out:
-        records = [traits(Record(messages=(Message("user", made[at].text),))) for at in whole]
-        faults |= {whole[at]: "leak" for at in leaks(records, held_out)}
+        records = {at: traits(Record(messages=(Message("user", made[at].text),))) for at in whole}
+        faults |= dict.fromkeys(leaks(records, held_out), "leak")
     left = [place for place in whole if place not in faults]
     texts = [normal(one.text) for one in seeds] + [normal(made[place].text) for place in left]
     # a seed may be near another seed: only what comes behind them is dropped

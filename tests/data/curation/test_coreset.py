@@ -20,15 +20,14 @@ from agentlite.core.row_files import Row
 from agentlite.data.curation import replay_buffer
 from agentlite.data.curation.coreset import (
     STRATEGIES,
-    Coreset,
-    CoresetPool,
     Vectors,
     coreset,
+    farthest,
     wording,
 )
 from agentlite.data.curation.replay_buffer import (
-    BufferCounts,
     BufferState,
+    ReplayRun,
     add_to_buffer,
     buffer_rows,
     find_buffer,
@@ -44,11 +43,18 @@ TOPICS = [
 TEXTS = [text for topic in TOPICS for text in topic]
 
 
-def chosen(strategy: str, target: int, texts: Sequence[str] = TEXTS, seed: int = 0) -> Coreset:
+Chosen = tuple[list[int], dict[str, int]]
+
+
+def chosen(strategy: str, target: int, texts: Sequence[str] = TEXTS, seed: int = 0) -> Chosen:
     """With the text as id; the loss is its length."""
-    losses = {text: float(len(text)) for text in texts}
     return coreset(
-        texts, strategy=strategy, target=target, seed=seed, losses=losses, text=texts.__getitem__
+        dict(enumerate(texts)),
+        strategy=strategy,
+        target=target,
+        seed=seed,
+        loss=lambda index: len(texts[index]),
+        text=texts.__getitem__,
     )
 
 
@@ -63,38 +69,39 @@ def test_as_many_are_chosen_as_asked_whatever_the_order(
     strategy: str, target: int, seed: int, chance: Any
 ) -> None:
     shuffled = chance.sample(TEXTS, len(TEXTS))
-    one, other = chosen(strategy, target, seed=seed), chosen(strategy, target, shuffled, seed)
-    assert len(set(one.chosen)) == len(one.chosen) == target == sum(one.counts.values())
-    assert one.chosen == sorted(one.chosen)
-    assert {TEXTS[index] for index in one.chosen} == {shuffled[index] for index in other.chosen}
-    assert one.counts == other.counts
+    one, counts = chosen(strategy, target, seed=seed)
+    other, same_counts = chosen(strategy, target, shuffled, seed)
+    assert len(set(one)) == len(one) == target == sum(counts.values())
+    assert one == sorted(one)
+    assert {TEXTS[index] for index in one} == {shuffled[index] for index in other}
+    assert counts == same_counts
 
 
 def test_the_hardest_are_those_with_the_largest_losses() -> None:
     best = sorted(map(len, TEXTS))[-3:]
-    assert sorted(len(TEXTS[index]) for index in chosen("loss_topk", 3).chosen) == best
+    assert sorted(len(TEXTS[index]) for index in chosen("loss_topk", 3)[0]) == best
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_diversity_takes_one_of_each_topic_in_english_and_chinese(seed: int) -> None:
-    assert sorted(index // 3 for index in chosen("diversity", 4, seed=seed).chosen) == [0, 1, 2, 3]
+    assert sorted(index // 3 for index in chosen("diversity", 4, seed=seed)[0]) == [0, 1, 2, 3]
 
 
 def test_a_hybrid_takes_six_tenths_by_loss_and_then_what_is_unlike_them() -> None:
     for target, hard in ((10, 6), (3, 2), (6, 4), (1, 1)):
         counts = {"loss": hard, "diversity": target - hard}
-        assert chosen("hybrid", target).counts == counts
+        assert chosen("hybrid", target)[1] == counts
     texts = ["ferry " * 9 + str(n) for n in range(6)] + [
         "ferry now",
         "whale krill",
         "ferry soon",
         "ferry late",
     ]
-    picked = chosen("hybrid", 7, texts).chosen
+    picked, _ = chosen("hybrid", 7, texts)
     assert len({*range(6)} & {*picked}) >= 4
     assert 7 in picked
     for seed in range(5):  # the only one by diversity
-        assert 7 in chosen("hybrid", 3, texts, seed).chosen
+        assert 7 in chosen("hybrid", 3, texts, seed)[0]
 
 
 @given(
@@ -107,36 +114,33 @@ def test_every_part_keeps_its_share_in_any_strategy(
     strategy: str, parts: list[str], target: int
 ) -> None:
     # those of part "a" are the hardest: without parts, a coreset by loss would be made of them
-    losses = {text: float(part == "a") for text, part in zip(TEXTS, parts, strict=True)}
-    found = coreset(
-        TEXTS,
+    found, counts = coreset(
+        dict(enumerate(TEXTS)),
         strategy=strategy,
         target=target,
         seed=0,
-        losses=losses,
+        loss=lambda index: float(parts[index] == "a"),
         text=TEXTS.__getitem__,
-        strata=parts,
+        part=parts.__getitem__,
     )
-    assert len({*found.chosen}) == len(found.chosen) == target == sum(found.counts.values())
-    there, kept = Counter(parts), Counter(parts[index] for index in found.chosen)
+    assert len({*found}) == len(found) == target == sum(counts.values())
+    there, kept = Counter(parts), Counter(parts[index] for index in found)
     for part, count in there.items():
         assert abs(kept[part] - count * target / len(parts)) < 1
 
 
 @given(
-    st.sampled_from(["diversity", "hybrid"]),
+    st.sets(st.integers(0, 3)),
     st.lists(st.sampled_from(TEXTS) | st.text("ab ", min_size=1), min_size=4, max_size=9),
     st.data(),
 )
 @settings(max_examples=examples(60))
 def test_each_choice_is_least_like_the_nearest_of_all_that_were_chosen_before(
-    strategy: str, texts: list[str], data: st.DataObject
+    before: set[int], texts: list[str], data: st.DataObject
 ) -> None:
-    target = data.draw(st.integers(1, len(texts)))
-    losses = [float(len(text)) for text in texts]
-    parts = STRATEGIES[strategy](CoresetPool(len(texts), losses, texts.__getitem__), target)
-    before, found = parts.get("loss", []), parts["diversity"]
-    assert len(before) + len(found) == target
+    target = data.draw(st.integers(0, len(texts) - len(before)))
+    found = farthest(texts, target, [*before])
+    assert len(found) == target
     cosines = Vectors(texts).cosines
     for number, place in enumerate(found):
         taken = [*before, *found[:number]]
@@ -172,7 +176,7 @@ def rows(*numbers: int) -> list[Row]:
     return [to_row(said(f"question {n} of {n % 7}", f"answer {n}", split="train")) for n in numbers]
 
 
-def add(found: BufferState, new: Sequence[Row], capacity: int = 100) -> BufferCounts:
+def add(found: BufferState, new: Sequence[Row], capacity: int = 100) -> ReplayRun:
     return add_to_buffer(
         found, [row["id"] for row in new], new.__getitem__, capacity=capacity, seed=0
     )
@@ -187,12 +191,14 @@ def test_the_first_run_fills_the_buffer_and_the_next_one_replays_from_it(tmp_pat
     empty = find_buffer(tmp_path / "b", "one")
     assert replayed(buffer_rows(empty), ids(first), 20, ratio=0.25, seed=0) == []
     assert not (tmp_path / "b").exists()
-    assert add(empty, first) == (20, 20)
+    run = add(empty, first)
+    assert (run.rows, run.new) == (20, 20)
     found = find_buffer(tmp_path / "b", "two")
     drawn = replayed(buffer_rows(found), ids(second), 20, ratio=0.25, seed=0, buffer=found.rows)
     assert len(drawn) == 5
     assert ids(drawn) < ids(rows(*range(15)))
-    assert add(found, second) == (35, 15)
+    run = add(found, second)
+    assert (run.rows, run.new) == (35, 15)
     assert ids(buffer_rows(find_buffer(tmp_path / "b", "three"))) == ids(rows(*range(35)))
 
 
@@ -206,7 +212,8 @@ def test_beyond_its_capacity_the_buffer_keeps_a_choice_of_old_and_new_whatever_t
         new = random.Random(number).sample(rows(*range(20, 60)), 40)
         kept = add(find_buffer(folder, "two"), new, 24)
         contents.append(buffer_rows(find_buffer(folder, "three")))
-        assert kept == (24, len(ids(contents[-1]) - ids(rows(*range(20)))))
+        new_ids = ids(contents[-1]) - ids(rows(*range(20)))
+        assert (kept.rows, kept.new) == (24, len(new_ids))
         assert 0 < kept.new < 24
     assert contents[0] == contents[1]
 
@@ -235,8 +242,8 @@ def test_killed_while_it_is_written_the_buffer_is_as_it_was(
             add(find_buffer(tmp_path, "one"), rows(*range(5)))
     found = find_buffer(tmp_path, "one")
     # the first write fails before anything is there; after that the folder is one of ours
-    assert (found.rows, found.is_done) == ("", False)
-    assert add(found, rows(*range(5))) == (5, 5)
+    assert (found.rows, found.done) == ("", None)
+    assert add(found, rows(*range(5))).new == 5
     assert len(list(tmp_path.glob("rows-*"))) == 1
 
 

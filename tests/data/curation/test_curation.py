@@ -209,7 +209,7 @@ def split(
     seed: int = 0,
 ) -> Split:
     return assign_splits(
-        [traits(record) for record in records], dev=dev, test=test, seed=seed, by=by
+        dict(enumerate(map(traits, records))), dev=dev, test=test, seed=seed, by=by
     )
 
 
@@ -292,7 +292,7 @@ def test_hundreds_of_records_come_and_go_and_none_changes_its_side() -> None:
             here.pop(chance.randrange(len(here)))
         if len(here) % 40 == 0:
             result = split(here)
-            for record, side in zip(here, result.splits, strict=True):
+            for record, side in zip(here, result.splits.values(), strict=True):
                 assert sides.setdefault(record.id, side) == side
             assert len(staying(here, result)) > 0.6 * len(here)
     assert len(sides) > 400
@@ -305,7 +305,7 @@ def test_of_a_group_on_two_sides_the_larger_part_stays_unless_one_bears_a_split(
         for hour in ("one", "two", "ten", "six", "four", "five", "nine", "three")
     ]
     result = split(group, dev=0.2, test=0.3)
-    counts = Counter(result.splits)
+    counts = Counter(result.splits.values())
     assert len(counts) > 1
     assert set(staying(group, result).values()) == {
         max(("test", "dev", "train"), key=lambda side: counts[side])
@@ -333,7 +333,7 @@ def test_a_record_keeps_the_split_it_bears() -> None:
         asking("What do gulls eat?", split="dev"),
     ]
     result = split(records)
-    assert (result.splits[30], *result.splits[32:]) == ("test", "train", "dev")
+    assert [result.splits[index] for index in (30, 32, 33)] == ["test", "train", "dev"]
     assert {index: result.crossing.get(index) for index in (30, 32, 33)} == {
         30: None,
         32: 30,
@@ -360,9 +360,10 @@ def calling_with(value: Any, query: str) -> Record:
 )
 def test_equal_calls_tie_and_leak_where_their_values_have_16_bytes(value: Any, tied: bool) -> None:
     """Few values are the same by chance: without a like query they say nothing."""
-    pair = [traits(calling_with(value, q)) for q in ("What is it like there?", "Do I need a coat?")]
-    assert assign_splits(pair, dev=0.1, test=0.1, seed=0, by=["calls"]).groups == 2 - tied
-    assert leaks(pair[:1], pair[1:]) == ({0: ("calls", 0)} if tied else {})
+    pair = [calling_with(value, query) for query in ("What is it like there?", "Do I need a coat?")]
+    one, other = map(traits, pair)
+    assert split(pair, by=["calls"]).groups == 2 - tied
+    assert leaks({5: one}, [other]) == ({5: 0} if tied else {})
 
 
 def alike(shared: int, more: int) -> list[Record]:
@@ -373,17 +374,17 @@ def alike(shared: int, more: int) -> list[Record]:
 
 @pytest.mark.parametrize(("shared", "more"), [(20, 5), (24, 6), (20, 6), (24, 7)])
 def test_queries_are_tied_and_leak_from_an_index_of_eight_tenths_on(shared: int, more: int) -> None:
-    pair = [traits(record) for record in alike(shared, more)]
+    one, other = map(traits, alike(shared, more))
     tied = shared >= 0.8 * (shared + more)
-    assert assign_splits(pair, dev=0.1, test=0.1, seed=0, by=["near"]).groups == 2 - tied
-    assert leaks(pair[:1], pair[1:]) == ({0: ("near", 0)} if tied else {})
-    assert leaks(pair[:1], pair[1:], threshold=0.7) == {0: ("near", 0)}
+    assert split(alike(shared, more), by=["near"]).groups == 2 - tied
+    assert leaks({5: one}, [other]) == ({5: 0} if tied else {})
+    assert leaks({5: one}, [other], threshold=0.7) == {5: 0}
 
 
 def test_fractions_of_more_than_a_whole_are_refused() -> None:
     with pytest.raises(UserError):
         split([GOOD], dev=0.5, test=0.51)
-    assert split([GOOD], dev=0.5, test=0.5).splits != ["train"]
+    assert split([GOOD], dev=0.5, test=0.5).splits != {0: "train"}
 
 
 # --- joining ---
@@ -462,6 +463,3 @@ def test_foreign_tools_have_other_names_and_answer_no_equal_question() -> None:
     # a single tool may be the right one
     calling = [record for record in changed if expected_tools(record)]
     assert {len(record.tools) for record in calling} == {1, 2, 3, 4}
-
-
-# --- samples, cut dialogs, leaks ---

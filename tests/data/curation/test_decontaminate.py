@@ -28,16 +28,18 @@ def calling(question: str, city: str) -> Traits:
 
 def test_of_held_out_rows_that_ask_the_same_the_first_is_named() -> None:
     held_out = [dialog("Where do whales sleep?"), dialog(FERRY), dialog(FERRY), dialog(FERRY)]
-    found = leaks([dialog(FERRY.upper()), dialog(f"{FERRY} Tell"), dialog(RAIN)], held_out)
-    assert found == {0: ("query", 1), 1: ("near", 1)}
+    found = leaks(
+        dict(enumerate([dialog(FERRY.upper()), dialog(f"{FERRY} Tell"), dialog(RAIN)])), held_out
+    )
+    assert found == {0: 1, 1: 1}
 
 
 def test_a_question_that_is_the_same_counts_before_calls_that_are() -> None:
     held_out = [calling(RAIN, "Longyearbyen on Svalbard"), dialog(FERRY)]
     both = calling(FERRY, "Longyearbyen on Svalbard")
     alone = calling("Do I need a coat there?", "Longyearbyen on Svalbard")
-    found = leaks([alone, both, dialog(RAIN)], held_out)
-    assert [*found.items()] == [(0, ("calls", 0)), (1, ("query", 1)), (2, ("query", 0))]
+    found = leaks(dict(enumerate([alone, both, dialog(RAIN)])), held_out)
+    assert [*found.items()] == [(0, 0), (1, 1), (2, 0)]
 
 
 def test_held_out_rows_are_read_with_the_options_of_prep_and_changed_as_its_records_are(

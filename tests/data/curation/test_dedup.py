@@ -17,12 +17,12 @@ from agentlite.core.records import (
     Record,
     Tool,
 )
-from agentlite.data.curation.contradictions import contradictions
 from agentlite.data.curation.decontaminate import leaks
 from agentlite.data.curation.dedup import (
     Copies,
     borne,
     call_copies,
+    contradictions,
     equal_copies,
     near_copies,
     near_text,
@@ -32,7 +32,7 @@ from agentlite.data.curation.minhash import (
     shingles,
     sketches,
 )
-from agentlite.data.curation.traits import traits
+from agentlite.data.curation.traits import Traits, traits
 
 FLIGHT = Tool("flight", "Books a flight.")
 WEATHER = Tool("weather", "The weather to come.")
@@ -59,11 +59,15 @@ def trip(origin: str = "Oslo", to: str = "Bergen", **rest: Any) -> Call:
     return call("flight", origin=origin, to=to, day="2027-05-03", **rest)
 
 
+def numbered(*records: Record) -> dict[int, Traits]:
+    return dict(enumerate(map(traits, records)))
+
+
 def near_of(records: Sequence[Record], seed: int = 0, threshold: float = 0.8) -> Copies:
     texts = [near_text(record) for record in records]
     return near_copies(
-        [traits(record) for record in records],
-        list(sketches(texts)),
+        numbered(*records),
+        list(sketches(texts)).__getitem__,
         texts.__getitem__,
         seed=seed,
         threshold=threshold,
@@ -71,7 +75,7 @@ def near_of(records: Sequence[Record], seed: int = 0, threshold: float = 0.8) ->
 
 
 def calls_of(*records: Record) -> Copies:
-    return call_copies([traits(record) for record in records], seed=0)
+    return call_copies(numbered(*records), seed=0)
 
 
 def variants(count: int, seed: int) -> list[Record]:
@@ -166,15 +170,13 @@ def test_equal_calls_are_copies_from_queries_that_are_half_alike_on(shared: int,
 def test_test_goes_before_dev_and_dev_before_train_where_copies_bear_splits() -> None:
     order = ["test", "dev", "train", ""]
     for copy, kept in product(order, repeat=2):
-        pair = [traits(dialog(TEXT))._replace(split=split) for split in (copy, kept)]
-        assert borne(pair, {0: 1}) == {1: min(kept, copy, key=order.index)}
+        pair = [replace(dialog(TEXT), split=split) for split in (copy, kept)]
+        assert borne(numbered(*pair), {0: 1}) == {1: min(kept, copy, key=order.index)}
 
 
 def test_equal_records_are_copies_of_the_first_and_hand_their_split_on() -> None:
-    records = [
-        traits(replace(dialog(text), split=split))
-        for text, split in [("a", "train"), ("b", ""), ("a", "test"), ("a", "dev"), ("b", "")]
-    ]
+    rows = [("a", "train"), ("b", ""), ("a", "test"), ("a", "dev"), ("b", "")]
+    records = numbered(*(replace(dialog(text), split=split) for text, split in rows))
     copies = equal_copies(records, ["a.jsonl"] * 5)
     assert copies == {2: 0, 3: 0, 4: 1}
     assert borne(records, copies) == {0: "test", 1: ""}
@@ -223,7 +225,7 @@ AGAINST = {
 
 def test_records_contradict_that_call_otherwise_with_the_same_before_them() -> None:
     for name, (other, contradicts) in AGAINST.items():
-        found = contradictions([traits(dialog("Where?")), traits(ASKED), traits(other)])
+        found = contradictions(numbered(dialog("Where?"), ASKED, other))
         assert found == ([[1, 2]] if contradicts else []), name
 
 
@@ -231,7 +233,7 @@ def test_records_contradict_that_call_otherwise_with_the_same_before_them() -> N
 
 HELD_OUT = dialog(TEXT, [trip()])
 LEAKING = {
-    "the same query": (dialog(TEXT.lower(), answer="No."), "query"),
+    "the same query": (dialog(TEXT.lower(), answer="No."), True),
     "asked later in a dialog": (
         Record(
             messages=(
@@ -240,27 +242,24 @@ LEAKING = {
                 Message("assistant", "No."),
             )
         ),
-        "query",
+        True,
     ),
-    "nearly the same query": (dialog(TEXT + " Thank you!", answer="No."), "near"),
-    "the same calls": (dialog("To Bergen from Oslo, as I said.", [trip()]), "calls"),
-    "the same calls of other tools": (dialog("To Bergen!", [trip()], tools=(FLIGHT,)), ""),
-    "other arguments": (dialog("From Oslo to Bodø, please.", [trip(to="Bodø")]), ""),
+    "nearly the same query": (dialog(TEXT + " Thank you!", answer="No."), True),
+    "the same calls": (dialog("To Bergen from Oslo, as I said.", [trip()]), True),
+    "the same calls of other tools": (dialog("To Bergen!", [trip()], tools=(FLIGHT,)), False),
+    "other arguments": (dialog("From Oslo to Bodø, please.", [trip(to="Bodø")]), False),
 }
 
 
 def test_a_record_leaks_that_gives_a_held_out_one_away() -> None:
-    for name, (record, kind) in LEAKING.items():
-        found = leaks(
-            [traits(dialog("Hi")), traits(record)], [traits(dialog("Where?")), traits(HELD_OUT)]
-        )
-        assert found == ({1: (kind, 1)} if kind else {}), name
+    held_out = [traits(dialog("Where?")), traits(HELD_OUT)]
+    for name, (record, is_leaking) in LEAKING.items():
+        found = leaks(numbered(dialog("Hi"), record), held_out)
+        assert found == ({1: 1} if is_leaking else {}), name
 
 
 def test_short_arguments_leak_only_beside_a_query_that_is_half_alike() -> None:
     held_out = [traits(dialog("Is it wet in Oslo at noon?", [call("weather", city="Oslo")]))]
-    alike = traits(dialog("Is it wet in Oslo at night?", [call("weather", city="Oslo")]))
-    unlike = traits(
-        dialog("Do I need a coat in the capital of Norway?", [call("weather", city="Oslo")])
-    )
-    assert leaks([unlike, alike], held_out) == {1: ("calls", 0)}
+    alike = dialog("Is it wet in Oslo at night?", [call("weather", city="Oslo")])
+    unlike = dialog("Do I need a coat in the capital of Norway?", [call("weather", city="Oslo")])
+    assert leaks(numbered(unlike, alike), held_out) == {1: 0}

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,17 +11,18 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core.records import Call, Message, Record, Tool, to_row
+from agentlite.data.curation.coreset import Wording
 from agentlite.data.curation.decontaminate import HeldOut
 from agentlite.data.curation.dedup import near_text
 from agentlite.data.curation.minhash import sketches
 from agentlite.data.curation.replay_buffer import BufferState, add_to_buffer, find_buffer
 from agentlite.data.curation.select import (
-    End,
     Selection,
     SelectionContext,
     select,
 )
 from agentlite.data.curation.traits import traits
+from agentlite.data.ingest import End
 
 TOOLS = (Tool("weather", "Rain."), Tool("clock", "Time."))
 QUESTIONS = (
@@ -54,14 +56,20 @@ def selected(
     """`losses`: by index."""
     sources = sources or ["a.jsonl"] * len(records)
 
+    ingested: Any = SimpleNamespace(
+        traits=[traits(record) for record in records],
+        sources=sources,
+        sketches=list(sketches(map(near_text, records))),
+        sizes=[
+            SimpleNamespace(wording=Wording((losses or {}).get(index, 0.0), 0.0))
+            for index in range(len(records))
+        ],
+        record=lambda index: records[index],
+    )
     context = SelectionContext(
         PrepSettings(sources=(*dict.fromkeys(sources),), **{"dev": 0.0, "test": 0.0, **settings}),
-        [traits(record) for record in records],
-        sources,
-        list(sketches(map(near_text, records))),
-        lambda index: records[index],
+        ingested,
         HeldOut([traits(one) for one in held_out], ["held.jsonl:1"] * len(held_out), Counter()),
-        lambda index: (losses or {}).get(index, 0.0),
         buffer,
         learnable,
     )
@@ -71,36 +79,35 @@ def selected(
 def test_an_equal_record_is_left_out_and_leaves_its_split_to_the_first() -> None:
     first = asking(0, split="")
     found = selected([first, asking(1), asking(0, split="test")])
-    assert found.kept == [0, 1]
+    assert {index: one.split for index, one in found.kept.items()} == {0: "test", 1: "train"}
     assert found.ends == {2: End("D401", first.id)}
-    assert found.splits == {0: "test", 1: "train"}
-    assert selected([first, asking(0)], duplicates=("none",)).kept == [0, 1]
+    assert [*selected([first, asking(0)], duplicates=("none",)).kept] == [0, 1]
 
 
 def test_contradictions_are_named_or_left_out_with_one_that_they_contradict() -> None:
     records = [asking(0, "weather"), asking(1, "weather"), asking(0, "clock")]
     reported = selected(records)
-    assert reported.kept == [0, 1, 2] and reported.figures["contradictions"] == 2
+    assert [*reported.kept] == [0, 1, 2] and reported.figures["contradictions"] == 2
     (note,) = reported.notes
     assert note.startswith(
         f"2 records contradict each other, {records[0].id} and {records[2].id} among them"
     )
     dropped = selected(records, contradictions="drop")
-    assert dropped.kept == [1] and not dropped.notes
+    assert [*dropped.kept] == [1] and not dropped.notes
     assert dropped.ends == {0: End("F321", records[2].id), 2: End("F321", records[0].id)}
     agreeing = selected(records[:2], contradictions="drop")
-    assert agreeing.kept == [0, 1] and "contradictions" not in agreeing.figures
+    assert [*agreeing.kept] == [0, 1] and "contradictions" not in agreeing.figures
 
 
 def test_what_a_held_out_file_asks_is_left_out_with_its_place() -> None:
     found = selected([asking(0), asking(1)], held_out=[asking(1, answer="At nine.")])
-    assert found.kept == [0] and found.ends == {1: End("F331", "held.jsonl:1")}
+    assert [*found.kept] == [0] and found.ends == {1: End("F331", "held.jsonl:1")}
 
 
 def test_a_question_that_is_asked_in_two_splits_stays_in_one() -> None:
     records = [asking(0), asking(0, split="test", answer="No."), asking(1)]
     found = selected(records)
-    assert found.kept == [1, 2] and found.splits == {1: "test", 2: "train"}
+    assert {index: one.split for index, one in found.kept.items()} == {1: "test", 2: "train"}
     assert found.ends == {0: End("F332", records[1].id)}
 
 
@@ -108,7 +115,7 @@ def test_a_coreset_holds_the_hardest_of_train_and_all_of_dev_and_test() -> None:
     records = [*map(asking, range(4)), asking(4, split="dev"), asking(5, split="test")]
     losses = {0: 0.5, 1: 3.0, 2: 1.25, 3: 2.0}
     found = selected(records, losses, coreset_strategy="loss_topk", coreset_target_size=2)
-    assert found.kept == [1, 3, 4, 5]
+    assert [*found.kept] == [1, 3, 4, 5]
     assert found.ends == {0: End("F341"), 2: End("F341")}
     assert sum(found.figures["coreset"].values()) == 2
 
@@ -120,16 +127,16 @@ def test_a_coreset_by_loss_keeps_the_shares_of_the_tasks() -> None:
     ]
     losses = {0: 9.0, 1: 8.0, 2: 2.0, 3: 1.0}
     options = {"coreset_strategy": "loss_topk", "coreset_target_size": 2}
-    assert selected(records, losses, **options).kept == [0, 1]
+    assert [*selected(records, losses, **options).kept] == [0, 1]
     weights = {"tool_selection": 1.0, "timing_decision": 1.0}
-    assert selected(records, losses, task_weights=weights, **options).kept == [0, 2]
+    assert [*selected(records, losses, task_weights=weights, **options).kept] == [0, 2]
 
 
 def test_a_group_that_is_too_small_is_repeated_in_train_alone() -> None:
     records = [*map(asking, range(5)), asking(5, split="test")]
     sources = ["many.jsonl"] * 3 + ["few.jsonl"] * 3
     found = selected(records, sources=sources, mix=("many=many.jsonl:0.25", "few=few.jsonl:0.75*"))
-    assert found.kept == [0, 1, 2, 3, 4, 5]
+    assert [*found.kept] == [0, 1, 2, 3, 4, 5]
     assert found.times == {3: 3, 4: 3}
     assert found.figures["repeated"] == {"records": 2, "rows": 6}
 

@@ -147,8 +147,8 @@ def test_a_row_with_junk_in_it_is_a_reject_or_a_record_that_comes_back_as_writte
         validate(record)
         assert from_row(json.loads(json.dumps(to_row(record)))) == record
         assert all(
-            list(tie([traits(record)] * 2))
-            for name, tie in TIES.items()
+            any(keys(traits(record)))
+            for name, keys in TIES.items()
             if name not in ("tools", "calls")
         )
         assert score_step(

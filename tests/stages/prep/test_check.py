@@ -11,6 +11,7 @@ from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.reject_codes import CODES
 from agentlite.data.curation.select import Selection
+from agentlite.data.ingest import End
 from agentlite.data.rejects import Reject
 from agentlite.stages.prep import _run_key, check
 
@@ -58,15 +59,16 @@ def test_a_file_that_may_have_lost_rows_is_refused_unless_all_rejects_are_allowe
 
 
 def test_where_nothing_is_left_the_commonest_reason_says_what_to_do():
-    check.refuse_nothing_left(ingested(1), Selection([0]), FILE)
+    check.refuse_nothing_left(ingested(1), Selection([Any]), FILE)
     with pytest.raises(UserError, match="no row left of 2 read") as caught:
         check.refuse_nothing_left(ingested(2, "E206", "E206"), Selection([]), FILE)
     assert (caught.value.exit_code, caught.value.location) == (REJECTS, "rejects.jsonl")
     common, seldom = [*CODES][:2]
-    ends: Any = {0: SimpleNamespace(code=common), 1: SimpleNamespace(code=seldom)}
+    selection = Selection([])
+    selection.ends = {0: End(common), 1: End(seldom)}
     given = ingested(4, "E206", **{common: 1})
     with pytest.raises(UserError, match=f"4 read: 1 rejected, {common} 2, {seldom} 1") as caught:
-        check.refuse_nothing_left(given, Selection([], ends), FILE)
+        check.refuse_nothing_left(given, selection, FILE)
     assert caught.value.fix == CODES[common].hint and caught.value.exit_code == REJECTS
 
 

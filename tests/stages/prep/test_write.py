@@ -25,12 +25,18 @@ from agentlite.workspace.run_folder import read_plan
 
 
 def test_test_records_that_call_none_of_the_trained_tools_are_counted():
-    tools = {0: {"a"}, 1: {"b"}, 2: {"a", "c"}, 3: {"c"}, 4: set(), 5: {"d"}}
-    ingested: Any = SimpleNamespace(traits=[SimpleNamespace(tools=tools[n]) for n in range(6)])
-    splits = {0: "train", 1: "dev", 2: "test", 3: "test", 4: "test", 5: "test"}
+    called = [
+        ("train", "a"),
+        ("dev", "b"),
+        ("test", "ac"),
+        ("test", "c"),
+        ("test", ""),
+        ("test", "d"),
+    ]
+    records: list[Any] = [SimpleNamespace(split=split, tools=[*names]) for split, names in called]
     # record 2 calls a, which is trained; 4 calls nothing; b is only in dev
-    assert _new_tools(ingested, Selection([*range(6)], {}, splits)) == 2
-    assert _new_tools(ingested, Selection([0, 2, 4], {}, splits)) == 0
+    assert _new_tools(Selection(records)) == 2
+    assert _new_tools(Selection([records[0], records[2], records[4]])) == 0
 
 
 OPTIONS: dict[str, Any] = {"model": "smollm2-135m", "dev": 0.2, "test": 0.3, "max_rejects": 0.5}
