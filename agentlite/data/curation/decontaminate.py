@@ -118,8 +118,7 @@ def _by_calls(
 def _near(
     queries: Mapping[Key, str], held: Mapping[int, str], threshold: float
 ) -> Iterator[tuple[Key, int]]:
-    """The keys of texts that are near a held-out one, each with the number of that.
-    """
+    """The keys of texts that are near a held-out one, each with the number of that."""
     texts = sorted({*queries.values(), *held.values()} - {""})
     places = {text: place for place, text in enumerate(texts)}
     # of equal held-out texts, the first
