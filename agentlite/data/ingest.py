@@ -64,45 +64,34 @@ class Spool:
 
 
 class Ingested:
-    """What was read, and what is known of it in memory: it grows by `add` alone, row by row.
+    """What was read, and what is known of it in memory: it grows by `add` alone, row by row. Lists
+    are by the index of a record that was taken.
 
-    Of each record that was taken, by index: its row (`rows`, on disk), `traits`, `sizes`,
-    `sketches` (if near copies are looked for) and `sources`. Of each row that is not a reject, in
-    the order of reading: where it came from and what was done to it (on disk).
-
-    `left_out`: rows that were filtered while they were read, by code; `formats`: by source; `cuts`:
-    the ledger of the dialogs that were cut; `repaired`: rows, by method, and `repaired_at`: the
-    places of the first of them; `personal`: values, by kind; `retrieved`: records with tools of a
-    retriever, and how many lacked a right one;
-    `undeclared`: records, and parameters that their calls give and the list of a tool lacks;
-    `for_tests`: records in which any call is right, so there is none to learn;
-    `invalid_schemas`: records that call such a tool, by the tool;
-    `undescribed`: the ids of tools of which nothing else is known; `offering_undescribed`: the
-    records that offer one; `rollouts`: those that --keep measures, and `scores`: the names of the
-    scores that they have.
+    `rows`: of the records; `origins`: of each row that is not a reject, as they were read: where it
+    came from, and what was done to it. Both are on disk.
     """
 
-    def __init__(self, rows: Spool, provenance: Spool):
-        self.rows, self._provenance = rows, provenance
+    def __init__(self, rows: Spool, origins: Spool):
+        self.rows, self.origins = rows, origins
         self.traits: list[Traits] = []
         self.sizes: list[Sized] = []
-        self.sketches: list[bytes] = []
+        self.sketches: list[bytes] = []  # if near copies are looked for
         self.sources: list[str] = []
         self.rejects: list[Reject] = []
-        self.cuts: list[Row] = []
-        self.formats: dict[str, Counter[str]] = defaultdict(Counter)
-        self.left_out: Counter[str] = Counter()
-        self.repaired: Counter[str] = Counter()
-        self.repaired_at: dict[str, list[str]] = defaultdict(list)
-        self.personal: Counter[str] = Counter()
-        self.retrieved: Counter[str] = Counter()
-        self.undeclared: Counter[str] = Counter()
-        self.for_tests = 0
-        self.invalid_schemas: Counter[str] = Counter()
-        self.undescribed: set[str] = set()
-        self.offering_undescribed = 0
-        self.rollouts = 0
-        self.scores: set[str] = set()
+        self.cuts: list[Row] = []  # the ledger of the dialogs that were cut
+        self.formats: dict[str, Counter[str]] = defaultdict(Counter)  # by source
+        self.left_out = Counter[str]()  # rows that were filtered while they were read, by code
+        self.repaired = Counter[str]()  # rows, by method
+        self.repaired_at: dict[str, list[str]] = defaultdict(list)  # the places of the first
+        self.personal = Counter[str]()  # values, by kind
+        self.retrieved = Counter[str]()  # records with tools of a retriever, or lacking a right one
+        self.undeclared = Counter[str]()  # records, and parameters that the lists of tools lack
+        self.for_tests = 0  # records in which any call is right, so there is none to learn
+        self.invalid_schemas = Counter[str]()  # records that call such a tool, by the tool
+        self.undescribed: set[str] = set()  # ids of tools of which nothing else is known
+        self.offering_undescribed = 0  # records
+        self.rollouts = 0  # that --keep measures
+        self.scores: set[str] = set()  # the names of those that rollouts have
         self._ended: dict[str, Counter[str]] = defaultdict(Counter)  # by source; not those taken
 
     def add(self, row: IngestedRow) -> None:
@@ -114,22 +103,41 @@ class Ingested:
         if row.format:
             self.formats[row.source][row.format] += 1
         for sample in row.samples:
-            ended = self._ended[row.source]
-            ended["read"] += 1
-            if not isinstance(sample, Reject) and "scores" in sample.done:
+            self._ended[row.source]["read"] += 1
+            if isinstance(sample, Reject):
+                self._ended[row.source]["rejected"] += 1
+                self.rejects.append(sample)
+                continue
+            if "scores" in sample.done:
                 self.rollouts += 1
                 self.scores.update(sample.done["scores"])
-            if isinstance(sample, IngestedRecord):
-                self._take(sample, row)
-            elif isinstance(sample, LeftOut):
-                ended["filtered"] += 1
+            done = {**({"repaired": [*row.repaired]} if row.repaired else {}), **sample.done}
+            origin: Row = {"location": sample.location, "format": row.format}
+            origin |= {"done": done} if done else {}
+            if isinstance(sample, LeftOut):
+                self._ended[row.source]["filtered"] += 1
                 self.left_out[sample.code] += 1
                 self.personal.update(sample.done.get("personal") or {})
-                provenance = _provenance(sample.id, sample.location, row, sample.done)
-                self._provenance.add(encode(provenance | {"code": sample.code}))
+                self.origins.add(encode({"id": sample.id, **origin, "code": sample.code}))
             else:
-                ended["rejected"] += 1
-                self.rejects.append(sample)
+                self.sources.append(row.source)
+                self.origins.add(encode({"id": sample.traits.id, **origin}))
+                self._take(sample)
+
+    def _take(self, record: IngestedRecord) -> None:
+        self.rows.add(record.row)
+        self.traits.append(record.traits)
+        self.sizes.append(record.sized)
+        self.sketches += [record.sketch] if record.sketch else []
+        self.cuts += [record.cut] if record.cut else []
+        self.personal.update(record.done.get("masked") or record.done.get("personal") or {})
+        self.retrieved.update(record.done.get("retrieved") or {})
+        if undeclared := record.done.get("undeclared"):
+            self.undeclared += Counter(records=1, parameters=sum(map(len, undeclared.values())))
+        self.for_tests += "for_tests" in record.done
+        self.invalid_schemas.update(record.done.get("invalid_schemas") or ())
+        self.undescribed.update(record.done.get("undescribed") or ())
+        self.offering_undescribed += "undescribed" in record.done
 
     def record(self, index: int) -> Record:
         """Reads a record from disk."""
@@ -161,7 +169,7 @@ class Ingested:
         where it ended, and how many `times` it is there, if that is not once.
         """
         taken = 0  # index of the next record: only rows that were filtered have a code already
-        for row in self._provenance.read(range(len(self._provenance))):
+        for row in self.origins.read(range(len(self.origins))):
             if "code" in row:
                 yield {**row, "end": ENDS[row["code"][0]]}
                 continue
@@ -173,35 +181,14 @@ class Ingested:
                 yield {**row, "end": "kept", "split": splits[taken], **often}
             taken += 1
 
-    def _take(self, record: IngestedRecord, row: IngestedRow) -> None:
-        self.rows.add(record.row)
-        self._provenance.add(
-            encode(_provenance(record.traits.id, record.location, row, record.done))
-        )
-        self.traits.append(record.traits)
-        self.sizes.append(record.sized)
-        self.sources.append(row.source)
-        self.personal.update(record.done.get("masked") or record.done.get("personal") or {})
-        self.retrieved.update(record.done.get("retrieved") or {})
-        if undeclared := record.done.get("undeclared"):
-            self.undeclared += Counter(records=1, parameters=sum(map(len, undeclared.values())))
-        self.for_tests += "for_tests" in record.done
-        self.invalid_schemas.update(record.done.get("invalid_schemas") or ())
-        self.undescribed.update(record.done.get("undescribed") or ())
-        self.offering_undescribed += "undescribed" in record.done
-        if record.sketch:
-            self.sketches.append(record.sketch)
-        if record.cut:
-            self.cuts.append(record.cut)
-
 
 @contextmanager
 def ingest(taken: Iterable[IngestedRow], folder: Path | None) -> Iterator[Ingested]:
     """Adds up what became of every row. Until the context ends, the records are in files without a
     name in `folder` (None: the system's folder for temporary files).
     """
-    with Spool(folder) as rows, Spool(folder) as provenance:
-        ingested = Ingested(rows, provenance)
+    with Spool(folder) as rows, Spool(folder) as origins:
+        ingested = Ingested(rows, origins)
         for row in taken:
             ingested.add(row)
         yield ingested
@@ -229,13 +216,3 @@ def totals(by_file: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     }
     assert counts["read"] == sum(counts[end] for end in ENDS.values()), counts
     return counts
-
-
-def _provenance(record_id: str, location: str, row: IngestedRow, done: Row) -> Row:
-    done = {**({"repaired": list(row.repaired)} if row.repaired else {}), **done}
-    return {
-        "id": record_id,
-        "location": location,
-        "format": row.format,
-        **({"done": done} if done else {}),
-    }
