@@ -429,4 +429,4 @@ def read_message(row: Mapping[str, Any]) -> Message:
         for call in row.get("tool_calls") or ()
     )
     call_id, loss = row.get("tool_call_id") or "", row.get("loss")
-    return Message(row["role"], row.get("content") or "", calls, call_id, loss is None or loss)
+    return Message(row["role"], row["content"] or "", calls, call_id, loss is None or loss)

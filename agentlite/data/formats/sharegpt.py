@@ -59,11 +59,10 @@ def read(row: dict[str, Any]) -> Record:
     turns = turns_of(row)
     if any(isinstance(turn, dict) and _is_of_openai(turn) for turn in turns):
         return _read_openai(row, turns)
-    dialog = _ShareGptDialog()
-    if isinstance(row.get("system"), str) and row["system"]:
-        dialog.messages.append(Message("system", row["system"]))
+    system = row.get("system")
+    dialog = Dialog(system if isinstance(system, str) else "")
     for number, turn in enumerate(turns, 1):
-        dialog.add(turn, number, alone=_is_alone(turns, number))
+        dialog.add(turn, number, alone=is_alone(turns, number))
     tools = read_tools(row.get("tools"), json_or_literal)
     return Record(
         messages=merged(dialog.messages),
@@ -89,7 +88,7 @@ def _read_openai(row: dict[str, Any], turns: list[Any]) -> Record:
     return openai.read({**others, "messages": [*first, *turns]})
 
 
-def _is_alone(turns: list[object], number: int) -> bool:
+def is_alone(turns: list[object], number: int) -> bool:
     """Whether no turn of the same speaker follows."""
     after = turns[number] if number < len(turns) else None
     return (
@@ -123,13 +122,13 @@ def text_of(turn: dict[str, Any], number: int, read: Set[str] = TURN) -> str:
     return "\n\n".join(filter(None, [*thoughts_of(turn, "assistant", number), value]))
 
 
-class _ShareGptDialog:
+class Dialog:
     """Collects messages. The format has no ids: results answer the calls of the turn before in
     their order.
     """
 
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
+    def __init__(self, system: str = "") -> None:
+        self.messages = [Message("system", system)] if system else []
         self.waiting: list[Call] = []
         self.calls = 0
 
