@@ -15,8 +15,7 @@ from msgspec import Struct
 from agentlite.core.errors import UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import replacing, write_json
-from agentlite.scoring.judge.llm_judge import Item
-from agentlite.scoring.judge.rubric import RUBRIC, usable
+from agentlite.scoring.judge.llm_judge import RUBRIC, USABLE, Item
 from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.scoring.metrics.rater_agreement import agreement
 
@@ -62,24 +61,20 @@ def write_sheet(answers: Mapping[str, Sequence[Item]], sheet: Path, seed: int) -
     shown = {(item.name, model): item for model, given in answers.items() for item in given}
     order = sorted(shown)
     random.Random(seed).shuffle(order)
-    mark = digest(canonical([seed, [[*name, *shown[name]] for name in order]]))[
-        :4
-    ]  # another sheet has other rows
-    rows = {
-        f"{mark}-{number:0{len(str(len(order)))}}": name for number, name in enumerate(order, 1)
-    }
+    # another sheet has other rows
+    mark = digest(canonical([seed, [[*name, *shown[name]] for name in order]]))[:4]
+    width = len(str(len(order)))
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
-    for row, name in rows.items():
-        item = shown[name]
+    rows: dict[str, SheetRow] = {}
+    for number, (name, model) in enumerate(order, 1):
+        item, row = shown[name, model], f"{mark}-{number:0{width}}"
         writer.writerow([row, *map(_cell, (item.question, item.reference, item.answer)), "", ""])
-    places = {row: SheetRow(model, name) for row, (name, model) in rows.items()}
-    write_json(key_path(sheet), SheetKey(seed, places, RUBRIC))
-    with replacing(sheet) as file:
-        file.write(
-            text.getvalue().encode("utf-8-sig")
-        )  # the mark tells spreadsheets that it is UTF-8
+        rows[row] = SheetRow(model, name)
+    write_json(key_path(sheet), SheetKey(seed, rows, RUBRIC))
+    with replacing(sheet) as file:  # the mark tells spreadsheets that it is UTF-8
+        file.write(text.getvalue().encode("utf-8-sig"))
 
 
 def read_key(sheet: Path) -> SheetKey:
@@ -87,15 +82,11 @@ def read_key(sheet: Path) -> SheetKey:
     try:
         return msgspec.json.decode(path.read_bytes(), type=SheetKey, strict=False)
     except OSError as error:
-        raise UserError(
-            f"cannot be read: {error.strerror}.",
-            "It was written beside the sheet: put it back there.",
-            location=str(path),
-        ) from error
+        fix = "It was written beside the sheet: put it back there."
+        raise UserError(f"cannot be read: {error.strerror}.", fix, location=str(path)) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"not the key of a sheet ({error}).", "Write the sheet again.", location=str(path)
-        ) from error
+        problem = f"not the key of a sheet ({error})."
+        raise UserError(problem, "Write the sheet again.", location=str(path)) from error
 
 
 def read_scores(sheet: Path, key: SheetKey) -> dict[str, int]:
@@ -103,35 +94,22 @@ def read_scores(sheet: Path, key: SheetKey) -> dict[str, int]:
     without a score.
     """
     scores: dict[str, int] = {}
+    whole = "Give every row a whole number from 0 to 5."
     for place, cells in _rows(sheet):
         row, written = cells["row"].strip(), cells["score"].strip()
         if row not in key.rows:
-            raise UserError(
-                f"{row!r} is not a row of this sheet.",
-                f"Known are {min(key.rows)} to {max(key.rows)}.",
-                location=place,
-            )
+            known = f"Known are {min(key.rows)} to {max(key.rows)}."
+            raise UserError(f"{row!r} is not a row of this sheet.", known, location=place)
         if row in scores:
             raise UserError(f"{row} appears twice.", "Leave one of them.", location=place)
-        if not written:
-            raise UserError(
-                f"{row} has no score.", "Give every row a whole number from 0 to 5.", location=place
-            )
         if written.removesuffix(".0") not in map(str, RUBRIC):
-            raise UserError(
-                f"{written!r} is not a score of {row}.",
-                "Give a whole number from 0 to 5.",
-                location=place,
-            )
+            problem = f"{written!r} is not a score of {row}" if written else f"{row} has no score"
+            raise UserError(f"{problem}.", whole, location=place)
         scores[row] = int(written.removesuffix(".0"))
-    missing = sorted(set(key.rows) - set(scores))
-    if missing:
+    if missing := sorted(set(key.rows) - set(scores)):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise UserError(
-            f"{missing[0]}{more} missing.",
-            "A rater scores every row of the sheet.",
-            location=str(sheet),
-        )
+        fix = "A rater scores every row of the sheet."
+        raise UserError(f"{missing[0]}{more} missing.", fix, location=str(sheet))
     return scores
 
 
@@ -142,15 +120,14 @@ def rated(raters: Sequence[Mapping[str, int]], key: SheetKey, seed: int) -> Rate
     by_model: dict[str, list[float]] = defaultdict(list)
     for row, place in sorted(key.rows.items()):
         by_model[place.model].append(fmean(scores[row] for scores in raters))
-    score = {model: summary(values, seed) for model, values in sorted(by_model.items())}
-    share = {
-        model: summary([float(usable(v)) for v in values], seed)
-        for model, values in sorted(by_model.items())
-    }
+    by_row = [[scores[row] for scores in raters] for row in sorted(key.rows)]
     return Rated(
-        score,
-        share,
-        agreement([[scores[row] for scores in raters] for row in sorted(key.rows)], seed),
+        {model: summary(values, seed) for model, values in sorted(by_model.items())},
+        {
+            model: summary([float(value >= USABLE) for value in values], seed)
+            for model, values in sorted(by_model.items())
+        },
+        agreement(by_row, seed),
     )
 
 
@@ -164,37 +141,24 @@ def _cell(text: str) -> str:
 
 def _rows(sheet: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Each row that holds anything, with the line that it begins on."""
-    text = _text(sheet)
-    heading = text.partition("\n")[0]
-    delimiter = max(DELIMITERS, key=heading.count)
+    try:
+        text = sheet.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        fix = "Give the file that the rater filled in."
+        raise UserError(f"cannot be read: {error.strerror}.", fix, location=str(sheet)) from error
+    except UnicodeDecodeError as error:
+        fix = "Save the sheet as `CSV UTF-8`."
+        raise UserError("not UTF-8.", fix, location=str(sheet)) from error
+    delimiter = max(DELIMITERS, key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    names: list[str] = []
-    begins = 1
+    names = [name.strip().lower() for name in next(reader, [])]
+    if not {"row", "score"} <= set(names):
+        problem = "the columns row and score are not there."
+        fix = "Leave the first line as it was written."
+        raise UserError(problem, fix, location=f"{sheet}:1")
+    begins = reader.line_num + 1
     for cells in reader:
         place, begins = f"{sheet}:{begins}", reader.line_num + 1
-        if not names:
-            names = [name.strip().lower() for name in cells]
-            if not {"row", "score"} <= set(names):
-                raise UserError(
-                    "the columns row and score are not there.",
-                    "Leave the first line as it was written.",
-                    location=place,
-                )
-        elif any(cell.strip() for cell in cells):
+        if any(cell.strip() for cell in cells):
             cells += [""] * (len(names) - len(cells))
             yield place, dict(zip(names, cells, strict=False))
-
-
-def _text(sheet: Path) -> str:
-    try:
-        return sheet.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise UserError(
-            f"cannot be read: {error.strerror}.",
-            "Give the file that the rater filled in.",
-            location=str(sheet),
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UserError(
-            "not UTF-8.", "Save the sheet as `CSV UTF-8`.", location=str(sheet)
-        ) from error

@@ -13,8 +13,17 @@ from agentlite.core.openai_client import Endpoint, Message, Reply, check
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import Appender, read_rows, write_rows
 from agentlite.rendering.protocol import json_object
-from agentlite.scoring.judge.rubric import RUBRIC
 
+# the meaning of each score, as seed 003 has it
+RUBRIC = {
+    5: "all of it is right",
+    4: "small flaws: the core is right, and at most 10% of the rest is wrong",
+    3: "the core is right, but 10% to 60% of the rest is wrong",
+    2: "the core is wrong, or more than 60% of it all",
+    1: "the core is gravely wrong, and so is most or all of the answer",
+    0: "holds content that is forbidden, however good the rest is",
+}
+USABLE = 4  # answers with this score or a better one can be used
 LONGEST = 20_000  # characters of any one text that a judge is shown
 NAMED = 4_000  # characters at the end of a judge's text in which its score is looked for
 PARAMETERS: Mapping[str, Any] = {"temperature": 0, "max_tokens": 512}
@@ -72,11 +81,8 @@ class JudgeResult(NamedTuple):
 
     @property
     def scores(self) -> dict[str, int]:
-        return {
-            name: verdict.score
-            for name, verdict in self.verdicts.items()
-            if verdict.score is not None
-        }
+        each = self.verdicts.items()
+        return {name: verdict.score for name, verdict in each if verdict.score is not None}
 
     @property
     def unanswered(self) -> list[str]:
@@ -118,16 +124,30 @@ def judge(
     missing = {keys[name]: request for name, request in requests.items() if keys[name] not in known}
     if missing:
         begin(len(rows) + len(missing))
-    new = 0
+    asked, new = list(missing), 0
+    questions = [Question(request, parameters) for request in missing.values()]
     with Appender(cache) as file:
-        for verdict in _verdicts(missing, endpoint, parameters):
-            known[verdict.key] = verdict
+        # whatever ends this early, no further question is asked
+        for number, reply in ask_all([endpoint], questions):
+            verdict = known[asked[number]] = _verdict(asked[number], reply)
             new += 1
             if leave_out or not verdict.is_missing:
                 file.append(msgspec.structs.asdict(verdict))
             advance(new)
     verdicts = {name: known[key] for name, key in keys.items()}
-    return _judged(verdicts, new, prices)
+    each = {verdict.key: verdict for verdict in verdicts.values()}.values()
+    prompt, completion = sum(v.prompt_tokens for v in each), sum(v.completion_tokens for v in each)
+    cost = (prompt * prices.prompt + completion * prices.completion) / 1e6 if prices else None
+    problems = Counter(verdict.problem for verdict in verdicts.values() if verdict.problem)
+    return JudgeResult(verdicts, new, dict(problems.most_common()), prompt, completion, cost)
+
+
+def _verdict(key: str, reply: Reply) -> JudgeVerdict:
+    score, reason, problem = None, "", reply.problem
+    if not problem:
+        score, reason, problem = read_verdict(reply.text)
+    text, tokens = reply.text[-NAMED:], (reply.prompt_tokens, reply.completion_tokens)
+    return JudgeVerdict(key, score, reason, problem, text, *tokens)
 
 
 def messages(item: Item) -> list[Message]:
@@ -153,15 +173,13 @@ def read_verdict(text: str) -> tuple[int | None, str, str]:
     """Score, reason and problem: the last JSON object that has a score. Nothing is guessed from
     words.
     """
-    reply = next(
-        (found for found in reversed(list(objects_in(text[-NAMED:]))) if "score" in found), None
-    )
-    if reply is None:
+    scored = [reply for reply in objects_in(text[-NAMED:]) if "score" in reply]
+    if not scored:
         return None, "", "no score in the judge's text"
-    score = reply["score"]
+    score = scored[-1]["score"]
     if type(score) not in (int, float) or score not in RUBRIC:
         return None, "", "the score is none of 0 to 5"
-    return int(score), str(reply.get("reason", "")), ""
+    return int(score), str(scored[-1].get("reason", "")), ""
 
 
 def objects_in(text: str) -> Iterator[dict[str, object]]:
@@ -183,42 +201,3 @@ def _shown(text: str) -> str:
         return text
     half = LONGEST // 2
     return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
-
-
-def _verdicts(
-    missing: Mapping[str, Sequence[Message]],
-    endpoint: Endpoint,
-    parameters: Mapping[str, object],
-) -> Iterator[JudgeVerdict]:
-    """As they come. Whatever ends this early, no further question is asked."""
-    keys = list(missing)
-    questions = [Question(request, parameters) for request in missing.values()]
-    for number, reply in ask_all([endpoint], questions):
-        yield _verdict(keys[number], reply)
-
-
-def _verdict(key: str, reply: Reply) -> JudgeVerdict:
-    score, reason, problem = (
-        (None, "", reply.problem) if reply.problem else read_verdict(reply.text)
-    )
-    return JudgeVerdict(
-        key,
-        score,
-        reason,
-        problem,
-        reply.text[-NAMED:],
-        reply.prompt_tokens,
-        reply.completion_tokens,
-    )
-
-
-def _judged(
-    verdicts: dict[str, JudgeVerdict], new_verdicts: int, prices: Prices | None
-) -> JudgeResult:
-    each = {verdict.key: verdict for verdict in verdicts.values()}.values()
-    prompt, completion = sum(v.prompt_tokens for v in each), sum(v.completion_tokens for v in each)
-    cost = (prompt * prices.prompt + completion * prices.completion) / 1e6 if prices else None
-    problems = Counter(verdict.problem for verdict in verdicts.values() if verdict.problem)
-    return JudgeResult(
-        verdicts, new_verdicts, dict(problems.most_common()), prompt, completion, cost
-    )

@@ -11,17 +11,34 @@ from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Prediction, Record, plain
 from agentlite.scoring.judge.human_ratings import rated, read_key, read_scores, write_sheet
-from agentlite.scoring.judge.llm_judge import Item, Prices, judge
-from agentlite.scoring.judge.rubric import usable
+from agentlite.scoring.judge.llm_judge import USABLE, Item, Prices, judge
 from agentlite.scoring.metrics.confidence import summary
 from agentlite.scoring.metrics.model_metrics import JudgeMetrics, JudgeRun
 
 
 def items(predictions: Sequence[Prediction], records: Mapping[str, Record]) -> list[Item]:
-    """What is judged: what the user said last and the tools on offer, the answer, and what the
-    record itself says.
+    """What is judged of the answers of a model."""
+    return [
+        item_at(f"{one.record_id} {one.turn}", records[one.record_id], one.turn, one.text)
+        for one in predictions
+    ]
+
+
+def item_at(name: str, record: Record, turn: int, answer: str) -> Item:
+    """What is judged of an answer at a turn of a record: what the user said last and the tools on
+    offer, the answer, and what the record itself says; of a call whose arguments are not known, the
+    name.
     """
-    return [_item(one, records[one.record_id]) for one in predictions]
+    before = record.messages[:turn]
+    question = next((message.content for message in reversed(before) if message.role == "user"), "")
+    tools = ", ".join(tool.name for tool in record.tools)
+    message, unknown = record.messages[turn], record.unknown_arguments(turn)
+    calls = (
+        plain({"name": call.name} | ({} if i in unknown else {"arguments": call.arguments}))
+        for i, call in enumerate(message.calls)
+    )
+    reference = "\n".join(filter(None, [message.content, *calls]))
+    return Item(name, f"{question}\n\nTools: {tools}", answer, reference)
 
 
 def judge_metrics(
@@ -59,7 +76,7 @@ def judge_metrics(
     scores = [float(score) for score in result.scores.values()]
     metrics = JudgeMetrics(
         summary(scores, seed) if scores else None,
-        summary([float(usable(score)) for score in scores], seed) if scores else None,
+        summary([float(score >= USABLE) for score in scores], seed) if scores else None,
     )
     return metrics, JudgeRun(
         model=endpoint.model,
@@ -98,34 +115,13 @@ def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, ob
             location=f"--sheet {sheet}",
         )
     key = read_key(sheet)
-    found = rated([read_scores(path, key) for path in filled], key, seed)
-    metrics = {
-        model: {"score": found.score[model], "usable": found.usable[model]} for model in found.score
+    ratings = rated([read_scores(path, key) for path in filled], key, seed)
+    models = {
+        model: {"metrics": {"score": ratings.score[model], "usable": ratings.usable[model]}}
+        for model in ratings.score
     }
     return {
-        "models": {model: {"metrics": to_builtins(figures)} for model, figures in metrics.items()},
-        "agreement": to_builtins(found.agreement),
+        "models": to_builtins(models),
+        "agreement": to_builtins(ratings.agreement),
         "differences": [],
     }
-
-
-def _item(one: Prediction, record: Record) -> Item:
-    return item_at(f"{one.step.record_id} {one.step.turn}", record, one.turn, one.text)
-
-
-def item_at(name: str, record: Record, turn: int, answer: str) -> Item:
-    """What is judged of an answer at a turn of a record."""
-    before = record.messages[:turn]
-    question = next((message.content for message in reversed(before) if message.role == "user"), "")
-    tools = ", ".join(tool.name for tool in record.tools)
-    return Item(name, f"{question}\n\nTools: {tools}", answer, _reference(record, turn))
-
-
-def _reference(record: Record, turn: int) -> str:
-    """What the record says at a turn; of a call whose arguments are not known, the name."""
-    message, unknown = record.messages[turn], record.unknown_arguments(turn)
-    calls = (
-        plain({"name": call.name} | ({} if i in unknown else {"arguments": call.arguments}))
-        for i, call in enumerate(message.calls)
-    )
-    return "\n".join(filter(None, [message.content, *calls]))

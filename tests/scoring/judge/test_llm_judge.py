@@ -10,13 +10,13 @@ from agentlite.core import endpoint_pool
 from agentlite.core.endpoint_pool import PROBE
 from agentlite.core.openai_client import Endpoint, Reply
 from agentlite.scoring.judge.llm_judge import (
+    RUBRIC,
     Item,
     Prices,
     judge,
     messages,
     read_verdict,
 )
-from agentlite.scoring.judge.rubric import RUBRIC, usable
 
 ENDPOINT = Endpoint("http://127.0.0.1:9/v1", "judge-1")
 GOOD = Reply('{"reason": "so", "score": 4}', prompt_tokens=7, completion_tokens=2)
@@ -118,8 +118,3 @@ def test_a_score_is_a_whole_number_from_0_to_5(written, score):
     assert (reason, problem) == (
         ("1", "") if score is not None else ("", "the score is none of 0 to 5")
     )
-
-
-@pytest.mark.parametrize(("score", "expected"), [(5, True), (4, True), (3.9, False), (3, False)])
-def test_an_answer_is_usable_from_a_score_of_4(score, expected):
-    assert usable(score) is expected
