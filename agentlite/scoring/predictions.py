@@ -132,19 +132,13 @@ def slices(record: Record, protocol: str) -> dict[str, str]:
 
 def difficulty(record: Record) -> str:
     """As the record says, or by its expected calls."""
-    told = next(
-        (record.meta[key] for key in DIFFICULTY if isinstance(record.meta.get(key), str)), ""
-    )
+    told = [record.meta[key] for key in DIFFICULTY if isinstance(record.meta.get(key), str)]
+    if any(told[:1]):
+        return str(told[0])
     expected = sum(len(record.expected(turn).calls) for turn in record.turns)
-    return told or (
-        "no call"
-        if not expected
-        else "1 call"
-        if expected == 1
-        else "2-4 calls"
-        if expected < 5
-        else "5+ calls"
-    )
+    if expected < 2:
+        return "1 call" if expected else "no call"
+    return "2-4 calls" if expected < 5 else "5+ calls"
 
 
 def read_answers(path: Path, keys: Mapping[Step, str]) -> dict[Step, GreedyAnswer]:
@@ -155,9 +149,11 @@ def read_answers(path: Path, keys: Mapping[Step, str]) -> dict[Step, GreedyAnswe
         return {}
     with Appender(path):
         pass
-    found = (msgspec.convert(row, GreedyAnswer) for row in read_rows(path))
+    answers = (msgspec.convert(row, GreedyAnswer) for row in read_rows(path))
     return {
-        one.step: one for one in found if one.step in keys and one.prompt in ("", keys[one.step])
+        answer.step: answer
+        for answer in answers
+        if answer.step in keys and answer.prompt in ("", keys[answer.step])
     }
 
 
@@ -179,10 +175,7 @@ def read_scores(folder: Path) -> Scores:
     UserError 2 for one that an earlier version wrote.
     """
     if not (folder / "dialogs.jsonl").exists():
-        raise UserError(
-            "an earlier version wrote it.",
-            "Run that eval again with --force.",
-            location=str(folder),
-        )
+        fix = "Run that eval again with --force."
+        raise UserError("an earlier version wrote it.", fix, location=str(folder))
     whole = (Dialog(**row) for row in read_rows(folder / "dialogs.jsonl"))
     return scores(list(read_predictions(folder / "predictions.jsonl")), list(whole))

@@ -23,7 +23,6 @@ from agentlite.scoring.metrics.forgetting import ForgettingMetrics
 from agentlite.scoring.metrics.retrieval_loss import RetrievalLoss
 from agentlite.scoring.metrics.self_cognition import Identity, SelfCognitionMetrics
 from agentlite.scoring.metrics.tool_calls import explained
-from agentlite.scoring.metrics.wrong_answers import WrongKind
 
 BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept it
 # figures of a step beside those of tool_calls
@@ -145,7 +144,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
     endings: dict[str, Summary] | UnsetType = UNSET
     by: dict[str, dict[str, SliceMetrics]]
     problems: dict[str, int]
-    wrong_answers: dict[WrongKind, int] | UnsetType = UNSET
+    wrong_answers: dict[str, int] | UnsetType = UNSET
     unanswered: int | UnsetType = UNSET
     learned_before: LearnedBefore | UnsetType = UNSET
     tools: dict[str, Summary | None] | UnsetType = UNSET

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal, get_args
 
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Parsed, Tool
 from agentlite.scoring.assignment import assign
@@ -15,24 +14,8 @@ from agentlite.scoring.metrics.tool_calls import (
     score_step,
 )
 
-WrongKind = Literal[
-    "no_answer",
-    "cut_off",
-    "unreadable",
-    "unwanted_call",
-    "no_call",
-    "wrong_tool",
-    "number_of_calls",
-    "missing_required",
-    "missing_optional",
-    "extra_parameter",
-    "wrong_type",
-    "other_text",
-    "other_value",
-]
 # In this order: an answer with several mistakes is of the first kind that it has.
-KINDS: tuple[WrongKind, ...] = get_args(WrongKind)
-IN_WORDS: dict[WrongKind, str] = {
+IN_WORDS = {
     "no_answer": "no answer",
     "cut_off": "cut off",
     "unreadable": "cannot be read",
@@ -47,15 +30,14 @@ IN_WORDS: dict[WrongKind, str] = {
     "other_text": "another text",
     "other_value": "another number, list or other value",
 }
+KINDS = tuple(IN_WORDS)
 # the problems of a prompt that has no answer at all
 TOO_LONG = "prompt longer than max_length"
 NOTHING = "no prediction"
 UNANSWERED = "no answer from the server"
 
 
-def wrong_kind(
-    parsed: Parsed, gold: Gold, tools: Sequence[Tool], *, finished: bool = True
-) -> WrongKind | Literal[""]:
+def wrong_kind(parsed: Parsed, gold: Gold, tools: Sequence[Tool], *, finished: bool = True) -> str:
     """The kind of an answer that is wrong; "" for a right one, and where nobody knows what is
     right.
     """
@@ -78,7 +60,7 @@ def wrong_kind(
     return min(_call_kinds(parsed.calls, gold.calls, tools), key=KINDS.index)
 
 
-def count_kinds(kinds: Iterable[str]) -> dict[WrongKind, int]:
+def count_kinds(kinds: Iterable[str]) -> dict[str, int]:
     """How many answers are of each kind, in the order of KINDS; kinds without an answer are left
     out.
     """
@@ -88,7 +70,7 @@ def count_kinds(kinds: Iterable[str]) -> dict[WrongKind, int]:
 
 def _call_kinds(
     calls: Sequence[Call], expected: Sequence[GoldCall], tools: Sequence[Tool]
-) -> list[WrongKind]:
+) -> list[str]:
     """What is wrong with calls of the expected tools, each as often as expected. Calls are
     assigned to expected ones so that as little as possible is wrong.
     """
@@ -104,14 +86,14 @@ def _call_kinds(
     return [kind for row, column in assign(worth) for kind in wrong[row][column] or ()]
 
 
-def _argument_kinds(call: Call, gold: GoldCall, tool: Tool | None) -> list[WrongKind]:
+def _argument_kinds(call: Call, gold: GoldCall, tool: Tool | None) -> list[str]:
     """A kind for each argument that is wrong or left out; [] for a call that satisfies the gold."""
     if not call_problem(call, gold, tool):
         return []
     schema = tool.parameters if tool else {}
     required = schema.get("required") or ()
     needed = [name for name, values in (gold.arguments or {}).items() if "" not in values]
-    kinds: list[WrongKind] = []
+    kinds: list[str] = []
     for name in dict.fromkeys((*required, *needed)):
         if name not in call.arguments:
             kinds.append("missing_required" if name in required else "missing_optional")

@@ -13,6 +13,7 @@ from agentlite.scoring.rewards.attempt import Attempt
 from agentlite.scoring.rewards.components import (
     COMPONENTS,
     PENALTIES,
+    WEIGHTS,
     WITHOUT_GOLD,
     Component,
 )
@@ -36,22 +37,6 @@ __all__ = [
     "total",
     "without_comparisons",
 ]
-
-WEIGHTS: dict[str, float] = {
-    "task_completion": 0.40,
-    "tool_accuracy": 0.25,
-    "efficiency": 0.15,
-    "timing_quality": 0.10,
-    "format_compliance": 0.10,
-    "arguments": 0.0,
-    "exact": 0.0,
-    "wrong_tool": -0.3,
-    "redundant_call": -0.2,
-    "format_error": -0.1,
-    "timeout": -0.5,
-    "missed_call": -0.3,
-    "excess_text": -0.1,
-}
 
 
 class ComponentError(Exception):
@@ -127,40 +112,26 @@ def settle_weights(
     penalties: Collection[str] = PENALTIES,
 ) -> dict[str, float]:
     """The weight of every component and penalty: as `changed` has it, or the default, which is 1
-    for a user function. Raises UserError 2.
+    for a user function. Raises UserError 2, also for a weight that would turn a component into its
+    opposite.
     """
     weights = {**defaults, **dict.fromkeys(user_functions, 1.0)}
     for name, weight in changed.items():
-        _refuse(name, weight, weights, penalties)
+        if name not in weights:
+            raise UserError(f"no component '{name}'.", nearest(name, weights), location="weights")
+        problem = fix = ""
+        if not math.isfinite(weight):
+            problem, fix = f"{weight} is not a weight.", "Give a finite number."
+        elif name in penalties and weight > 0:
+            problem = f"{weight:g} would reward a fault."
+            fix = f"Weights of penalties are 0 or less: {-weight:g}."
+        elif name not in penalties and weight < 0:
+            problem = f"{weight:g} would punish what is right."
+            fix = "Weights of components are 0 or more."
+        if problem:
+            raise UserError(problem, fix, location=f"weights.{name}")
         weights[name] = float(weight)
     if not any(weights.values()):
-        raise UserError(
-            "all are zero: every candidate would score the same.",
-            "Give one component a weight.",
-            location="weights",
-        )
+        problem = "all are zero: every candidate would score the same."
+        raise UserError(problem, "Give one component a weight.", location="weights")
     return weights
-
-
-def _refuse(name: str, weight: float, names: Iterable[str], penalties: Collection[str]) -> None:
-    """Raises UserError 2 for a weight of no component, or one that would turn a component into its
-    opposite.
-    """
-    if name not in (names := list(names)):
-        raise UserError(f"no component '{name}'.", nearest(name, names), location="weights")
-    if not math.isfinite(weight):
-        raise UserError(
-            f"{weight} is not a weight.", "Give a finite number.", location=f"weights.{name}"
-        )
-    if name in penalties and weight > 0:
-        raise UserError(
-            f"{weight:g} would reward a fault.",
-            f"Weights of penalties are 0 or less: {-weight:g}.",
-            location=f"weights.{name}",
-        )
-    if name not in penalties and weight < 0:
-        raise UserError(
-            f"{weight:g} would punish what is right.",
-            "Weights of components are 0 or more.",
-            location=f"weights.{name}",
-        )

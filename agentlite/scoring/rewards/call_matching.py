@@ -87,14 +87,10 @@ class CallUse(NamedTuple):
 
     def served(self, strict: bool = False) -> int:
         """How many expected calls are satisfied, each by another call."""
-        return len(
-            assign(
-                [
-                    [float(fit.strict if strict else not fit.problem) for fit in row]
-                    for row in self.fits
-                ]
-            )
-        )
+        satisfied = [
+            [fit.strict if strict else not fit.problem for fit in row] for row in self.fits
+        ]
+        return len(assign(satisfied))
 
 
 def uses(
@@ -105,13 +101,9 @@ def uses(
     made, tools = list(made), list(tools)
     expected = _named(expected, made, {tool.name for tool in tools})
     for gold in expected:
-        if gold.name not in by_name:
-            by_name[gold.name] = CallUse([], [], [])
-        by_name[gold.name].expected.append(gold)
+        by_name.setdefault(gold.name, CallUse([], [], [])).expected.append(gold)
     for call in made:
-        if call.name not in by_name:
-            by_name[call.name] = CallUse([], [], [])
-        by_name[call.name].made.append(call)
+        by_name.setdefault(call.name, CallUse([], [], [])).made.append(call)
     schemas = {tool.name: tool.parameters for tool in tools}
     for name, use in by_name.items():
         use.fits.extend(
@@ -143,12 +135,10 @@ def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
         wrong = argument_problem(name, value, expected, schema)
         if is_named(name, expected, schema):
             named += 1
-            if wrong and not (
-                wrong := argument_problem(
-                    name, cast(value, schema_at(schema, "properties", name)), expected, schema
-                )
-            ):
-                casts += 1
+            if wrong:
+                retyped = cast(value, schema_at(schema, "properties", name))
+                wrong = argument_problem(name, retyped, expected, schema)
+                casts += not wrong
         if not wrong:
             right += 1
         elif not problem:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from agentlite.core.records import Parsed
 from agentlite.scoring.metrics import tool_calls
 from agentlite.scoring.rewards.attempt import Attempt
-from agentlite.scoring.rewards.call_matching import CallUse, needed
+from agentlite.scoring.rewards.call_matching import needed
 
 Component = Callable[[Attempt], float]
 
@@ -111,11 +111,12 @@ def redundant_call(attempt: Attempt) -> int:
     """
     if len(attempt.made) < 2:
         return 0
-    return sum([max(_beyond(use), len(use.repeated)) for use in attempt.uses.values()])
-
-
-def _beyond(use: CallUse) -> int:
-    return len(use.made) - len(use.expected) if use.expected else 0
+    return sum(
+        [
+            max(len(use.made) - len(use.expected) if use.expected else 0, len(use.repeated))
+            for use in attempt.uses.values()
+        ]
+    )
 
 
 def format_error(attempt: Attempt) -> int:
@@ -138,21 +139,26 @@ def missed_call(attempt: Attempt) -> int:
     return int(bool(attempt.gold.calls) and not attempt.made)
 
 
-COMPONENTS: dict[str, Component] = {
-    component.__name__: component
-    for component in (
-        task_completion,
-        tool_accuracy,
-        efficiency,
-        timing_quality,
-        format_compliance,
-        arguments,
-        exact,
-    )
+# with their default weights
+_COMPONENTS: dict[Component, float] = {
+    task_completion: 0.40,
+    tool_accuracy: 0.25,
+    efficiency: 0.15,
+    timing_quality: 0.10,
+    format_compliance: 0.10,
+    arguments: 0.0,
+    exact: 0.0,
 }
+_PENALTIES: dict[Callable[[Attempt], int], float] = {
+    wrong_tool: -0.3,
+    redundant_call: -0.2,
+    format_error: -0.1,
+    timeout: -0.5,
+    missed_call: -0.3,
+    excess_text: -0.1,
+}
+COMPONENTS = {component.__name__: component for component in _COMPONENTS}
+PENALTIES = {penalty.__name__: penalty for penalty in _PENALTIES}
+WEIGHTS = {one.__name__: weight for one, weight in (*_COMPONENTS.items(), *_PENALTIES.items())}
 # what can be said of an answer alone: a prompt needs no gold for them
 WITHOUT_GOLD = frozenset({"format_compliance", "format_error", "timeout", "excess_text"})
-PENALTIES: dict[str, Callable[[Attempt], int]] = {
-    penalty.__name__: penalty
-    for penalty in (wrong_tool, redundant_call, format_error, timeout, missed_call, excess_text)
-}

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from agentlite.core.errors import REJECTS, UserError
-from agentlite.core.records import Candidate, Gold, Record, Score, Step
+from agentlite.core.records import Candidate, Parsed, Record, Score, Step
 from agentlite.rendering import Protocol, protocols_of
 from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import (
@@ -15,7 +17,7 @@ from agentlite.scoring.rewards import (
     score_attempt,
     without_comparisons,
 )
-from agentlite.scoring.rewards.trace import TraceStep, recorded_steps
+from agentlite.scoring.rewards.trace import recorded_steps
 from agentlite.workspace.model_source import load_template
 
 
@@ -36,28 +38,25 @@ class Scorer(NamedTuple):
 
     def __call__(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
         has_gold = self.has_gold
-        expected: dict[Step, Gold] = {}
-        references: dict[tuple[Step, str], str] = {}
-        histories: dict[Step, tuple[TraceStep, ...]] = {}
+        unanswered: dict[tuple[Step, str], Attempt] = {}
         for candidate in candidates:
-            record = self._record(candidate)
-            if candidate.step not in expected:
-                expected[candidate.step] = record.expected(candidate.turn)
+            record, protocol = self._record(candidate), self.protocols[candidate.protocol]
+            if (key := (candidate.step, protocol.name)) not in unanswered:
                 before, failed = record.messages[: candidate.turn], record.meta.get("is_error", ())
-                histories[candidate.step] = recorded_steps(before, failed)
-            protocol = self.protocols[candidate.protocol]
-            if (key := (candidate.step, protocol.name)) not in references:
-                references[key] = reference_of(protocol, record, candidate.turn)
-            attempt = Attempt(
-                read_turn(candidate.text, protocol, record, candidate.turn),
-                expected[candidate.step],
-                record.tools,
+                unanswered[key] = Attempt(
+                    Parsed(""),
+                    record.expected(candidate.turn),
+                    record.tools,
+                    messages=before,
+                    reference=reference_of(protocol, record, candidate.turn),
+                    meta=record.meta,
+                    history=recorded_steps(before, failed),
+                )
+            attempt = replace(
+                unanswered[key],
+                parsed=read_turn(candidate.text, protocol, record, candidate.turn),
                 finished=candidate.ended != "cut",
                 text=candidate.text,
-                messages=record.messages[: candidate.turn],
-                reference=references[key],
-                meta=record.meta,
-                history=histories[candidate.step],
             )
             components, feedback, error = score_attempt(attempt, self.user_functions)
             if not has_gold:
