@@ -15,7 +15,7 @@ from agentlite.core.json_schema import Schema, misfit
 from agentlite.core.records import Call, Tool, plain
 from agentlite.data.formats.tool_calls import json_schema, read_tools
 from agentlite.environments.gold_calls import call_key, gold_calls
-from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply
+from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.environments.world import CallResult, shortened
 
 # the first word of a tool that changes nothing, where the tool itself does not say what it does
@@ -94,11 +94,11 @@ class MockWorld:
             return self.known[key]
         if not reads:
             self.known.clear()
-        question = self._question(tool, wire)
-        reply = yield question
+        asked = self._question(tool, wire)
+        reply = yield asked
         text, fault = read_result(reply, tool.returns)
         if fault:
-            reply = yield question.again(reply.words, fault)
+            reply = yield asked.again(reply.words, fault)
             text, fault = read_result(reply, tool.returns)
         if fault:
             self.faults.append(f"{call.name}: {fault}")
@@ -118,13 +118,7 @@ class MockWorld:
         system = PROMPT.format(tool=about, world=world, form=form)
         lines = [*map(plain, self.history)] or ["(none)"]
         text = "\n".join(["Earlier calls, the first one first:", *lines, "", "The call:"])
-        return SimulatorQuestion(
-            "tool",
-            (
-                {"role": "system", "content": system},
-                {"role": "user", "content": f"{text}\n{plain(call)}"},
-            ),
-        )
+        return question("tool", f"{text}\n{plain(call)}", system)
 
     def next_user(self, words: str) -> str | None:
         self.heard += 1

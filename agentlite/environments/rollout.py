@@ -13,11 +13,10 @@ from agentlite.data.openai_messages import Opened, opened
 from agentlite.environments.continuation import SeenTokens, next_prompt, seen_with
 from agentlite.environments.gold_calls import call_key, wire
 from agentlite.environments.registry import Environment
-from agentlite.environments.simulated_user import SimulatedUser
+from agentlite.environments.simulated_user import SimulatedUser, UserProfile
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, Simulators
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, EndedBy, ModelTurn, RolloutKey, Trajectory
-from agentlite.environments.user_audit import UserProfile
 from agentlite.environments.world import CallResult, WorldError, WorldLimits
 from agentlite.rendering import Protocol
 from agentlite.rendering.template import Template

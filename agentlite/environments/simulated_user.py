@@ -1,18 +1,23 @@
-"""A user that a model plays: who it is, what it is asked with, and what it says to a turn."""
+"""A user that a model plays: what it knows, what it is asked with, and the faults of its words.
+
+The rules look for what can be known for certain: a number, an address or a name that the user
+cannot know, a fact that nobody asked for, the words of an assistant. They pass over the rest: a
+user without faults may still be a bad one.
+"""
 
 import contextlib
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from agentlite.core.errors import RowError
 from agentlite.core.plain_words import misfit
 from agentlite.core.records import canonical, digest, plain
-from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply
+from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.environments.trajectories import SimulatedUserTurns, UserFault
-from agentlite.environments.user_audit import UserProfile, faults
 
 # what a stop word begins with, in any case: one that was copied wrongly ends the dialog as well
 STOP_BEGINS = re.compile(r"\[\[\s*end\b", re.IGNORECASE)
@@ -28,6 +33,61 @@ know.
 - Do not tell everything at once. Tell what you are asked for.
 - When your goal is reached, or the assistant says that it cannot reach it, write {stop} and \
 nothing else."""
+NUMBER = re.compile(r"\d+")
+THOUSANDS = re.compile(r"(?<=\d)[,'](?=\d{3}\b)")
+CLOCK = re.compile(r"\b(\d{1,2})(?::[0-5]\d|\s*[ap]\.?m\b)", re.IGNORECASE)
+ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+WORD = re.compile(r"[^\W\d_]+")
+NUMBERS = [
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
+    *("nineteen", "twenty"),
+]
+# said by assistants, and by users never
+ASSISTANT = re.compile(
+    r"^\s*(?:assistant|agent|ai|bot)\s*:|\bas an ai\b|<\|im_start\|>|<\|assistant\|>"
+    r"|\bhow (?:can|may) i (?:help|assist) you\b|\bi(?:'d| would) be happy to (?:help|assist) you\b"
+    r"|\bis there anything else i can (?:help|assist)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+CALL = re.compile(
+    r"<tool_call>|<function|\"arguments\"\s*:|^\s*Action(?: Input)?\s*:", re.MULTILINE
+)
+SHORT_WORD = 3  # letters of a word that says what is asked for
+LEAST_GOAL = 6  # words of a goal that can be given away
+GIVEN_AWAY = 0.8  # share of them
+ON_REQUEST = " (tell it only when the assistant asks for it)"
+
+
+class UserProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """`facts`: what the user knows, by name. `on_request`: the names of those that it may only tell
+    when it is asked for them.
+    """
+
+    goal: str
+    facts: dict[str, Any] = {}
+    on_request: tuple[str, ...] = ()
+    style: str = ""
+
+    @property
+    def stop_word(self) -> str:
+        """What this user writes to end the dialog. It depends on all that the user knows, and is
+        not part of it: no other text can be taken for it.
+        """
+        return f"[[end-{digest(canonical(msgspec.to_builtins(self)))[:6]}]]"
+
+
+def read_profile(value: object) -> UserProfile:
+    """The column `user` of a task. Raises RowError E201."""
+    try:
+        profile = msgspec.convert(value, UserProfile)
+    except msgspec.ValidationError as error:
+        raise RowError("E201", f"user: {misfit(error)}") from error
+    if not profile.goal.strip():
+        raise RowError("E201", "user: its goal is empty")
+    if unknown := [name for name in profile.on_request if name not in profile.facts]:
+        raise RowError("E201", f"user: on_request names {unknown[0]}, which is not in its facts")
+    return profile
 
 
 class SimulatedUser:
@@ -35,8 +95,18 @@ class SimulatedUser:
 
     def __init__(self, profile: UserProfile, most_turns: int):
         self.profile, self.most_turns = profile, most_turns
-        self.stop = stop_word(profile)
-        self.turns = SimulatedUserTurns(_prompt(profile, self.stop))
+        lines = [
+            f"- {name}: {value if isinstance(value, str) else plain(value)}"
+            + (ON_REQUEST if name in profile.on_request else "")
+            for name, value in profile.facts.items()
+        ]
+        prompt = PROMPT.format(
+            goal=profile.goal,
+            facts="\n".join(["What you know:", *lines, ""]) if lines else "",
+            style=f"Your style: {profile.style}\n" if profile.style else "",
+            stop=profile.stop_word,
+        )
+        self.turns = SimulatedUserTurns(prompt)
 
     def reply(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[str]
@@ -47,39 +117,34 @@ class SimulatedUser:
         if len(self.turns.replies) == self.most_turns:
             self._fault(NO_END, f"has not ended after {self.most_turns} turns")
             return None
-        dialog = [one for one in messages if one["role"] == "user" or _is_words(one)]
-        lines = [
-            plain({"you" if one["role"] == "user" else "assistant": one["content"]})
-            for one in dialog
-        ]
+        mine, theirs, lines = list[str](), list[str](), list[str]()
+        for one in messages:
+            if one["role"] == "user":
+                mine.append(one["content"])
+                lines.append(plain({"you": one["content"]}))
+            elif one["role"] == "assistant" and one["content"]:
+                theirs.append(one["content"])
+                lines.append(plain({"assistant": one["content"]}))
         text = "\n".join(["The dialog so far:", *lines, "", "What do you say next?"])
-        reply = yield SimulatorQuestion(
-            "user",
-            (
-                {"role": "system", "content": self.turns.prompt},
-                {"role": "user", "content": text},
-            ),
-        )
+        reply = yield question("user", text, self.turns.prompt)
         self.turns.replies.append(reply.text)
         words = _unwrapped(reply.words)
         if reply.cut:
             self._fault("cut", "is cut off")
         if reply.calls:
             self._fault("call", "calls a tool")
-        if self.stop in words:
+        if self.profile.stop_word in words:
             return None
         if STOP_BEGINS.search(words):
             self._fault("stop word", "copies the stop word wrongly")
-        elif not words:
+            return None
+        if not words:
             if not reply.calls:
                 self._fault("nothing", "says nothing")
-        else:
-            mine = [one["content"] for one in dialog if one["role"] == "user"]
-            theirs = [one["content"] for one in dialog if one["role"] != "user"]
-            for kind, reason in faults(self.profile, mine, theirs, words, tools):
-                self._fault(kind, reason)
-            return words
-        return None
+            return None
+        for kind, reason in faults(self.profile, mine, theirs, words, tools):
+            self._fault(kind, reason)
+        return words
 
     @property
     def is_stopped(self) -> bool:
@@ -99,38 +164,87 @@ def _unwrapped(words: str) -> str:
     return words
 
 
-def read_profile(value: object) -> UserProfile:
-    """The column `user` of a task. Raises RowError E201."""
-    try:
-        profile = msgspec.convert(value, UserProfile)
-    except msgspec.ValidationError as error:
-        raise RowError("E201", f"user: {misfit(error)}") from error
-    if not profile.goal.strip():
-        raise RowError("E201", "user: its goal is empty")
-    if unknown := [name for name in profile.on_request if name not in profile.facts]:
-        raise RowError("E201", f"user: on_request names {unknown[0]}, which is not in its facts")
-    return profile
-
-
-def stop_word(profile: UserProfile) -> str:
-    """What this user writes to end the dialog. It depends on all that the user knows, and is not
-    part of it: no other text can be taken for it.
+def faults(
+    profile: UserProfile,
+    mine: Sequence[str],
+    theirs: Sequence[str],
+    words: str,
+    tools: Iterable[str],
+) -> Iterator[tuple[str, str]]:
+    """Kind and reason of each fault of `words`. `mine`: what the user has said before. `theirs`:
+    what the assistant has said to it. `tools`: the names of the assistant's.
     """
-    known = canonical(msgspec.to_builtins(profile))
-    return f"[[end-{digest(known)[:6]}]]"
+    if CALL.search(words) or any(re.search(rf"\b{re.escape(name)}\s*\(", words) for name in tools):
+        yield "call", "writes a tool call"
+    if ASSISTANT.search(words):
+        yield "assistant", "speaks as the assistant"
+    known = " ".join([profile.goal, profile.style, *map(str, _values(profile.facts))])
+    for invented in _invented(words, "\n".join([known, *profile.facts, *mine, *theirs])):
+        yield "contradiction", f"tells {invented}, which is not in its facts"
+    yield from _too_early(profile, mine, theirs, words)
 
 
-def _is_words(message: Mapping[str, Any]) -> bool:
-    """Whether a message is words of the assistant's to the user."""
-    return message["role"] == "assistant" and bool(message["content"])
+def _values(facts: Any) -> Iterator[Any]:
+    """All single values in lists and objects."""
+    if isinstance(facts, dict):
+        for value in facts.values():
+            yield from _values(value)
+    elif isinstance(facts, list):
+        for value in facts:
+            yield from _values(value)
+    else:
+        yield facts
 
 
-def _prompt(profile: UserProfile, stop: str) -> str:
-    lines = [
-        f"- {name}: {value if isinstance(value, str) else plain(value)}"
-        + (" (tell it only when the assistant asks for it)" if name in profile.on_request else "")
-        for name, value in profile.facts.items()
-    ]
-    facts = "\n".join(["What you know:", *lines, ""]) if lines else ""
-    style = f"Your style: {profile.style}\n" if profile.style else ""
-    return PROMPT.format(goal=profile.goal, facts=facts, style=style, stop=stop)
+def _invented(words: str, known: str) -> Iterator[str]:
+    """Numbers and addresses that nobody has named."""
+    there = {*map(_plain_number, NUMBER.findall(THOUSANDS.sub("", known)))}
+    there |= {str(NUMBERS.index(one)) for one in WORD.findall(known.casefold()) if one in NUMBERS}
+    if hours := CLOCK.findall(known):  # 15:00 is 3 pm, and the other way round
+        there |= {"0", *(str((int(hour) + 12) % 24) for hour in hours)}
+    addresses = ADDRESS.findall(words)
+    yield from (one for one in addresses if one.casefold() not in known.casefold())
+    rest = THOUSANDS.sub("", ADDRESS.sub(" ", words))
+    yield from (
+        one for one in dict.fromkeys(NUMBER.findall(rest)) if _plain_number(one) not in there
+    )
+
+
+def _plain_number(digits: str) -> str:
+    return digits.lstrip("0") or "0"
+
+
+def _too_early(
+    profile: UserProfile, mine: Sequence[str], theirs: Sequence[str], words: str
+) -> Iterator[tuple[str, str]]:
+    """Facts that nobody has asked for, and the goal in one breath."""
+    heard = {one.casefold() for one in WORD.findall(" ".join(theirs))}
+    before = " ".join([*mine, *theirs])
+    for name in profile.on_request:
+        requested = {part.casefold() for part in _parts(name)} & heard
+        value = profile.facts[name]
+        if not requested and any(
+            _tells(words, one) and not _tells(before, one) for one in _values(value)
+        ):
+            yield "unrequested", f"gives {name} without being asked for it"
+    known = {one.casefold() for one in WORD.findall(before)}
+    goal = {one.casefold() for one in WORD.findall(profile.goal)} - known
+    given = goal & {one.casefold() for one in WORD.findall(words)}
+    if len(goal) >= LEAST_GOAL and len(given) >= GIVEN_AWAY * len(goal):
+        yield "goal at once", "gives away its goal at once"
+
+
+def _parts(name: str) -> list[str]:
+    """order_id -> order; the words of a name by which one asks for it."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[^\W\d_A-Za-z]+", name)
+    return [one for one in words if len(one) >= SHORT_WORD] or words or [name]
+
+
+def _tells(text: str, value: Any) -> bool:
+    """Whether a value stands in a text, whole."""
+    if value is None or isinstance(value, bool) or not str(value).strip():
+        return False
+    pattern = re.escape(str(value))
+    if str(value).isascii():  # other writing has no blanks between words
+        pattern = rf"(?<!\w){pattern}(?!\w)"
+    return re.search(pattern, text, re.IGNORECASE) is not None

@@ -46,6 +46,12 @@ class SimulatorQuestion(NamedTuple):
         return self._replace(messages=(*self.messages, first, more))
 
 
+def question(role: Role, text: str, system: str = "", **sampling: float) -> SimulatorQuestion:
+    first = [{"role": "system", "content": system}] if system else []
+    messages = (*first, {"role": "user", "content": text})
+    return SimulatorQuestion(role, messages, tuple(sampling.items()))
+
+
 class SimulatorReply(Struct, frozen=True, forbid_unknown_fields=True):
     """`key` names the question. `calls`: whether tools were called in it. `cut`: whether the limit
     of tokens ended it. `problem`: why there is none; such a reply is not cached.
@@ -96,18 +102,14 @@ class Simulators:
         numbers: dict[str, list[int]] = {}
         for number, question in enumerate(questions):
             numbers.setdefault(self.key(question), []).append(number)
+        missing = {
+            key: questions[first] for key, [first, *_] in numbers.items() if key not in self.replies
+        }
         for role, endpoints in self.endpoints.items():
-            missing = [
-                key
-                for key, [first, *_] in numbers.items()
-                if questions[first].role == role and key not in self.replies
-            ]
-            requests = [
-                Question(questions[numbers[key][0]].messages, questions[numbers[key][0]].parameters)
-                for key in missing
-            ]
-            for place, found in ask_all(endpoints, requests):
-                reply = _kept(missing[place], role, found)
+            keys = [key for key, question in missing.items() if question.role == role]
+            asked = [Question(missing[key].messages, missing[key].parameters) for key in keys]
+            for place, found in ask_all(endpoints, asked):
+                reply = _kept(keys[place], role, found)
                 if not reply.problem:
                     self.file.append(msgspec.to_builtins(reply))
                     self.replies[reply.key] = reply

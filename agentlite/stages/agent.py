@@ -25,7 +25,7 @@ from agentlite.engine.remote import Served, behind, served
 from agentlite.environments.gold import GOLD, gold_answers, gold_turns
 from agentlite.environments.registry import Environment, environment
 from agentlite.environments.rollout import Answers, RolloutSetup, roll
-from agentlite.environments.simulated_user import read_profile
+from agentlite.environments.simulated_user import UserProfile, read_profile
 from agentlite.environments.simulators import Role, Simulators
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import (
@@ -36,7 +36,6 @@ from agentlite.environments.trajectories import (
     read_trajectories,
     read_turns,
 )
-from agentlite.environments.user_audit import UserProfile
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import choose, settled
 from agentlite.workspace import run_folder

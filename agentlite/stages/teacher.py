@@ -31,12 +31,6 @@ def teacher_of(
     )
 
 
-def question(text: str, **sampling: float) -> SimulatorQuestion:
-    return SimulatorQuestion(
-        "teacher", ({"role": "user", "content": text},), tuple(sampling.items())
-    )
-
-
 def answers(
     teacher: Served,
     questions: Sequence[SimulatorQuestion],

@@ -8,10 +8,10 @@ from support.shop import call
 from agentlite.core.records import Message, Tool
 from agentlite.environments.mock_world import MockWorld
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
+from agentlite.environments.simulated_user import UserProfile
 from agentlite.environments.simulators import SimulatorReply
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import ModelTurn, RolloutKey, Trajectory
-from agentlite.environments.user_audit import UserProfile
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import choose
 

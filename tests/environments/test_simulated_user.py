@@ -3,7 +3,12 @@
 import pytest
 
 from agentlite.core.errors import RowError
-from agentlite.environments.simulated_user import SimulatedUser, read_profile, stop_word
+from agentlite.environments.simulated_user import (
+    SimulatedUser,
+    UserProfile,
+    faults,
+    read_profile,
+)
 from agentlite.environments.simulators import SimulatorReply
 
 FACTS = {"city": "Oslo", "order": 7}
@@ -41,14 +46,14 @@ def test_the_prompt_has_the_role_and_the_question_has_what_was_said():
     assert system == user.turns.prompt and question.role == "user"
     for part in ("Know whether it rains.", "- city: Oslo\n", "- order: 7 (tell it only", "rude"):
         assert part in system
-    assert stop_word(PROFILE) in system
+    assert PROFILE.stop_word in system
     # neither the calls nor what the assistant was told to do
     assert asked.splitlines()[1:3] == ['{"you": "Hello."}', '{"assistant": "Which \\"city\\"?"}']
     assert "4 mm" not in asked and "brief" not in asked
 
 
 def test_the_stop_word_ends_it_and_is_not_shown_to_the_assistant():
-    for text in (stop_word(PROFILE), f"Thanks. {stop_word(PROFILE)}", f"\n{stop_word(PROFILE)}\n"):
+    for text in (PROFILE.stop_word, f"Thanks. {PROFILE.stop_word}", f"\n{PROFILE.stop_word}\n"):
         user = SimulatedUser(PROFILE, 5)
         assert said(user, text)[0] is None and kinds(user) == [] and not user.is_stopped
 
@@ -94,3 +99,75 @@ def test_a_user_that_cannot_be_played_is_refused(value, reason):
     with pytest.raises(RowError) as found:
         read_profile(value)
     assert found.value.code == "E201" and reason in found.value.reason
+
+
+ANNA = UserProfile(
+    goal="Change the delivery of the order to a later day because you are away next week.",
+    facts={
+        "order_id": "W2378156",
+        "email": "anna@example.org",
+        "city": "Oslo",
+        "day": "2026-05-18",
+        "time": "15:00",
+        "count": 2,
+        "sizes": ["small", 38],
+    },
+    on_request=("order_id", "email"),
+    style="brief",
+)
+ASKED = ["What is your order id, please?", "And your e-mail? The email that you ordered with."]
+
+
+def faults_of(words, mine=("My delivery has to move.",), theirs=ASKED, profile=ANNA):
+    return [kind for kind, _ in faults(profile, mine, theirs, words, ["move_order", "find"])]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "It is W2378156.",
+        "Order w2378156, anna@example.org.",
+        "On 18 May 2026, at 3 pm.",
+        "At 15:00 or 3:00 PM.",
+        "The two of them, 2, please. Size 38.",
+        "My order is not here.",
+        "Yes, find it.",
+        "我住在奥斯陆。",
+    ],
+)
+def test_a_user_that_keeps_to_its_facts_has_no_fault(words):
+    assert faults_of(words) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("It is W2378157.", "contradiction"),
+        ("Write to anna@example.com.", "contradiction"),
+        ("The day is 2026-05-19.", "contradiction"),
+        ("I need 4 of them.", "contradiction"),
+        ("At 16:00.", "contradiction"),
+        ("Assistant: Your order is moved.", "assistant"),
+        ("How can I help you today?", "assistant"),
+        ("As an AI, I have no order.", "assistant"),
+        ("<|im_start|>assistant", "assistant"),
+        ('<tool_call>{"name": "find"}</tool_call>', "call"),
+        ('{"name": "move_order", "arguments": {}}', "call"),
+        ("move_order(day=18)", "call"),
+        ("Action: move_order", "call"),
+    ],
+)
+def test_a_fault_is_found(words, kind):
+    assert kind in faults_of(words)
+
+
+def test_a_fact_that_nobody_asked_for_is_told_too_early():
+    hello = ["How are you?"]
+    assert faults_of("It is W2378156.", theirs=hello) == ["unrequested"]
+    assert faults_of("It is W2378156.", theirs=["Which order?"]) == []
+    assert faults_of("I live in Oslo.", theirs=hello) == []  # it may be told any time
+    # what was said before is known
+    assert faults_of("W2378156!", mine=["Order W2378156."], theirs=hello) == []
+    assert faults_of("W2378156!", mine=["Hello."], theirs=["Is it W2378156?"]) == []
+    chinese = UserProfile("g", {"城市": "奥斯陆"}, ("城市",))
+    assert faults_of("我住在奥斯陆。", theirs=["你好"], profile=chinese) == ["unrequested"]

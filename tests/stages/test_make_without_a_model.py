@@ -9,9 +9,8 @@ import pytest
 from agentlite.config.settings import MakeSettings
 from agentlite.environments.making.checks import DialogFault
 from agentlite.environments.making.dialog import MadeDialog
-from agentlite.environments.simulators import SimulatorReply
+from agentlite.environments.simulators import SimulatorReply, question
 from agentlite.stages.make.judged import NO_VERDICT, DialogJudge, find_judges, read_verdict
-from agentlite.stages.teacher import question
 
 making = importlib.import_module("agentlite.stages.make.judged")
 A, B = "http://a/v1", "http://b/v1"
@@ -82,7 +81,7 @@ def test_judges_see_what_the_rules_keep_and_verify_what_nobody_finds_a_fault_in(
         shown.append(names)
         return [SimulatorReply("", said.get((judge, name), '{"faults": []}')) for name in names]
 
-    monkeypatch.setattr(making, "_question", lambda row, slot: question(row["id"]))
+    monkeypatch.setattr(making, "_question", lambda row, slot: question("teacher", row["id"]))
     monkeypatch.setattr(making, "answers", answers)
     plans: Any = [
         SimpleNamespace(plan=SimpleNamespace(id=one.row["id"]), blueprint=1) for one in made

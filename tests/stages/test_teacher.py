@@ -7,9 +7,9 @@ import pytest
 
 from agentlite.config.settings import QueriesSettings
 from agentlite.core.errors import NETWORK, UserError
-from agentlite.environments.simulators import SimulatorReply
+from agentlite.environments.simulators import SimulatorReply, question
 from agentlite.stages import teacher
-from agentlite.stages.teacher import answers, question, teacher_of
+from agentlite.stages.teacher import answers, teacher_of
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_answers_come_in_the_order_of_their_questions_and_a_share_may_be_missing
     monkeypatch.setattr(teacher, "Simulators", Backwards)
     settings = QueriesSettings(endpoint=("http://a/v1",), model="m", max_failures=share)
     served = teacher_of(settings, "make queries", None)
-    asked = [question(f"{number}") for number in range(4)]
+    asked = [question("teacher", f"{number}") for number in range(4)]
     if not refused:
         found = answers(served, asked, settings, tmp_path / "replies.jsonl", "title")
         assert [one.text for one in found] == [f"answer {number}" for number in range(4)]

@@ -15,7 +15,7 @@ from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments.gold_calls import call_key, wire
 from agentlite.environments.making.blueprint import Blueprint
 from agentlite.environments.making.values import read_json
-from agentlite.environments.user_audit import ADDRESS
+from agentlite.environments.simulated_user import ADDRESS
 from agentlite.rendering.result_marks import result_mark
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")

@@ -10,7 +10,7 @@ from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
 from agentlite.environments.making.purpose import label, purpose, value_text
 from agentlite.environments.making.values import read_json
 from agentlite.environments.making.walk import EMPTY, PlannedCall
-from agentlite.environments.user_audit import UserProfile
+from agentlite.environments.simulated_user import UserProfile
 
 MOST_NAMED = 4  # values of a result that an answer names
 MOST_TEXT = 300  # characters of a result that is a text

@@ -13,11 +13,11 @@ from agentlite.environments.gold_calls import wire
 from agentlite.environments.making.checks import DialogFault
 from agentlite.environments.making.dialog import MadeDialog
 from agentlite.environments.making.wording import profile_of
-from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply
+from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.scoring.judge.llm_judge import between_marks, objects_in
 from agentlite.scoring.metrics.rater_agreement import alpha
 from agentlite.stages.make.search import Slot
-from agentlite.stages.teacher import answers, question
+from agentlite.stages.teacher import answers
 
 FAULTS = {
     "wrong call": "the assistant makes a call, or gives an argument, that the user does not want, "
@@ -179,7 +179,7 @@ def _question(row: Mapping[str, Any], slot: Slot) -> SimulatorQuestion:
         "dialog": "\n".join(map(plain, row["messages"])),
     }
     faults = "\n".join(f"- {name}: {meaning}" for name, meaning in FAULTS.items())
-    return question(f"{JUDGE.format(faults=faults)}\n\n{between_marks(shown)}")
+    return question("teacher", f"{JUDGE.format(faults=faults)}\n\n{between_marks(shown)}")
 
 
 def read_verdict(reply: SimulatorReply) -> DialogVerdict:

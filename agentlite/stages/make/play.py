@@ -13,11 +13,10 @@ from agentlite.environments.making.checks import DialogFault, Replay, faults
 from agentlite.environments.making.dialog import MadeDialog, row_of
 from agentlite.environments.making.wording import profile_of
 from agentlite.environments.registry import Environment
-from agentlite.environments.simulated_user import SimulatedUser
+from agentlite.environments.simulated_user import SimulatedUser, UserProfile
 from agentlite.environments.simulators import Simulators
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, Trajectory, UserFault
-from agentlite.environments.user_audit import UserProfile
 from agentlite.stages.agent import Agent, act, with_users
 from agentlite.stages.make.search import Slot
 from agentlite.workspace.run_folder import StageFolder

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from agentlite.config.settings import QueriesSettings
 from agentlite.data.curation.stats import script_of
-from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply
+from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.stages.queries.seeds import SeedQuery
-from agentlite.stages.teacher import question, reply_fault
+from agentlite.stages.teacher import reply_fault
 
 SHORTEST, LONGEST = 8, 2000  # bytes and characters of a query
 LONGEST_SHOWN = 500  # characters of a near query, and of what its tools do
@@ -62,6 +62,7 @@ def request(
     tools = [f"- {tool.name}: {_line(tool.description)}" for tool in seeds[near.seeds[0]].tools]
     about = "\nThe tools:\n" + "\n".join(tools[:MOST_TOOLS]) + "\n" if tools else ""
     return question(
+        "teacher",
         ASK.format(near=shown, tools=about, count=settings.per_request),
         temperature=settings.temperature,
         max_tokens=settings.max_new_tokens,

@@ -11,7 +11,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Record
 from agentlite.data.curation.dedup import text_copies
 from agentlite.data.curation.traits import normal
-from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply
+from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.rendering import Protocol, check_reading, reading_problem, render
 from agentlite.rendering.protocols.prompt_template import (
     FORMATS,
@@ -22,7 +22,7 @@ from agentlite.rendering.protocols.prompt_template import (
 )
 from agentlite.rendering.template import Template
 from agentlite.retrieval.rankers import words
-from agentlite.stages.teacher import question, reply_fault
+from agentlite.stages.teacher import reply_fault
 
 LONGEST_REQUEST = 500  # characters of a request that are shown
 STYLES = (
@@ -64,6 +64,7 @@ def questions(settings: TemplatesSettings, requests: Sequence[str]) -> list[Simu
     """What the model is asked for each candidate: other like requests, and another style."""
     return [
         question(
+            "teacher",
             META.format(
                 requests="\n".join(_alike(settings, requests, number)),
                 style=STYLES[number % len(STYLES)],
