@@ -159,20 +159,12 @@ def _serve(
             function, payload = theirs.recv()
         except EOFError:
             return
-        theirs.send_bytes(_answered(loaded[function], payload, use, files[function]))
-
-
-def _answered(
-    function: Callable[..., object],
-    payload: object,
-    use: Callable[..., tuple[Any, str]],
-    file: str,
-) -> bytes:
-    try:
-        return _encoded(*use(function, payload))
-    except BaseException as error:
-        problem = f"raised {_described(error)} ({file}{_last_line(error, file)})"
-        return _encoded(None, problem)
+        try:
+            reply = _encoded(*use(loaded[function], payload))
+        except BaseException as error:
+            place = f"{files[function]}{_last_line(error, files[function])}"
+            reply = _encoded(None, f"raised {_described(error)} ({place})")
+        theirs.send_bytes(reply)
 
 
 def _encoded(value: object, problem: str) -> bytes:

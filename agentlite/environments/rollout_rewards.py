@@ -3,7 +3,7 @@
 docs/rewards.md has the formulas.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 
 from msgspec.structs import replace
@@ -80,20 +80,6 @@ class RolloutScorer:
         else 0, unless `changed`. Raises UserError 2.
         """
         scores = list(scores)
-        self._refuse_names(scores)
-        known = {*COMPONENTS, *PENALTIES} if self.has_gold else {*WITHOUT_GOLD}
-        known |= {*COUNTED} | ({PROGRESS} if self.has_gold else set())
-        known |= {EXTRA_CALLS} if self.has_fewest else set()
-        defaults = dict.fromkeys([name for name in ALL if name in known], 0.0)
-        return settle_weights(
-            changed,
-            self.user_functions,
-            defaults=defaults | dict.fromkeys(scores, 1.0),
-            penalties={*PENALTIES, *COUNTED, EXTRA_CALLS},
-        )
-
-    def _refuse_names(self, scores: Sequence[str]) -> None:
-        """Raises UserError 2 where two components would have one name."""
         if taken := [name for name in scores if name in ALL and name != PROGRESS]:
             raise UserError(
                 f"the environment has a score named {taken[0]}, as a component of every rollout "
@@ -107,6 +93,15 @@ class RolloutScorer:
                 "Rename the function.",
                 location="rewards",
             )
+        known = {*COMPONENTS, *PENALTIES, PROGRESS} if self.has_gold else {*WITHOUT_GOLD}
+        known |= {*COUNTED, EXTRA_CALLS} if self.has_fewest else {*COUNTED}
+        defaults = dict.fromkeys([name for name in ALL if name in known], 0.0)
+        return settle_weights(
+            changed,
+            self.user_functions,
+            defaults=defaults | dict.fromkeys(scores, 1.0),
+            penalties={*PENALTIES, *COUNTED, EXTRA_CALLS},
+        )
 
 
 def attempt_of(one: Trajectory, task: TaskRow) -> Attempt:
@@ -142,14 +137,19 @@ def trace_of(one: Trajectory) -> list[list[TraceStep]]:
 
 
 def _counted(one: Trajectory) -> dict[str, float]:
-    repeated = sum(map(_repeated, _by_user_turn(one)))
+    repeated = 0  # within a turn of the user's: another one may well ask for the same again
+    for steps in _by_user_turn(one):
+        keys = {call_key(step.call.name, step.call.arguments) for step in steps}
+        repeated += len(steps) - len(keys)
+    user = one.simulated_user
+    faulty = {fault.reply for fault in user.faults} if user else set()
     return {
         "turns": float(len(one.turns)),
         "calls": float(one.calls),
         "failed_calls": float(one.failed_calls),
         "tool_errors": one.failed_calls / max(1, one.calls),
         "repeated_calls": repeated / max(1, one.calls),
-        "user_errors": _user_errors(one),
+        "user_errors": len(faulty) / len(user.replies) if user and user.replies else 0.0,
     }
 
 
@@ -163,20 +163,6 @@ def _by_user_turn(one: Trajectory) -> list[list[TraceStep]]:
     """The executed calls of each turn of the user's."""
     steps = iter(trace_of(one))
     return [list(chain.from_iterable(islice(steps, len(followed)))) for followed in one.user_turns]
-
-
-def _user_errors(one: Trajectory) -> float:
-    """The share of a simulated user's replies with a fault; 0 without a reply."""
-    if not (user := one.simulated_user) or not user.replies:
-        return 0.0
-    return len({fault.reply for fault in user.faults}) / len(user.replies)
-
-
-def _repeated(steps: Sequence[TraceStep]) -> int:
-    """How many of the calls are equal to an earlier one: another turn of the user's may well ask
-    for the same again.
-    """
-    return len(steps) - len({call_key(one.call.name, one.call.arguments) for one in steps})
 
 
 def _progress(one: Trajectory, task: TaskRow, attempt: Attempt) -> float:

@@ -36,7 +36,7 @@ def tool_schema(method: Callable[..., object]) -> dict[str, Any]:
     name = method.__name__
     if not (documented := inspect.getdoc(method)):
         raise SchemaError(f"{name} has no docstring")
-    sections = _sections(documented)
+    description, described, returned = _sections(documented)
     hints = _hints(method)
     properties: dict[str, Any] = {}
     required: list[str] = []
@@ -52,17 +52,23 @@ def tool_schema(method: Callable[..., object]) -> dict[str, Any]:
         except SchemaError as error:
             problem = f"{name}: no tool can take the parameter {parameter.name}: {error}"
             raise SchemaError(problem) from error
-        properties[parameter.name] = _with_description(
-            schema, parameter.name, name, sections["Args"]
-        )
+        if parameter.name not in described:
+            problem = f"the docstring says nothing about {parameter.name} under `Args:`"
+            raise SchemaError(f"{name}: {problem}")
+        text = described[parameter.name]
+        if choices := CHOICES.search(text):
+            listed = json.loads(choices.group(1))
+            schema["enum"] = [one.strip() if isinstance(one, str) else one for one in listed]
+            text = text[: choices.start()].strip()
+        properties[parameter.name] = schema | {"description": text}
     parameters: dict[str, Any] = {"type": "object", "properties": properties}
-    function: dict[str, Any] = {"name": name, "description": sections[""], "parameters": parameters}
+    function: dict[str, Any] = {"name": name, "description": description, "parameters": parameters}
     if required:
         parameters["required"] = required
     if "return" in hints:
         function["return"] = _schema(hints["return"])
-        if sections["Returns"]:
-            function["return"]["description"] = sections["Returns"]
+        if returned:
+            function["return"]["description"] = returned
     return {"type": "function", "function": function}
 
 
@@ -107,41 +113,20 @@ def _has_fields(kind: type) -> bool:
     return dataclasses.is_dataclass(kind) or hasattr(kind, "model_json_schema")
 
 
-def _with_description(
-    schema: dict[str, Any], parameter: str, method: str, described: str
-) -> dict[str, Any]:
-    text = _descriptions(described).get(parameter)
-    if text is None:
-        raise SchemaError(f"{method}: the docstring says nothing about {parameter} under `Args:`")
-    if choices := CHOICES.search(text):
-        listed = json.loads(choices.group(1))
-        schema["enum"] = [one.strip() if isinstance(one, str) else one for one in listed]
-        text = text[: choices.start()].strip()
-    schema["description"] = text
-    return schema
-
-
-def _sections(docstring: str) -> dict[str, str]:
-    """The text before any heading, under "", and those under Args, Returns and Raises."""
-    sections = {"": "", "Args": "", "Returns": "", "Raises": ""}
-    pieces = SECTION.split(docstring.strip())
-    sections[""] = pieces[0].strip()
-    for heading, text in zip(pieces[1::2], pieces[2::2], strict=True):
-        sections[heading] = text.strip("\n")
-    sections["Returns"] = sections["Returns"].strip()
-    return sections
-
-
-def _descriptions(section: str) -> dict[str, str]:
-    """Parameter -> description. A description goes on until a line that begins with `name:`."""
-    found: dict[str, str] = {}
+def _sections(docstring: str) -> tuple[str, dict[str, str], str]:
+    """The text before any heading, that of each parameter under Args, and that under Returns. A
+    parameter's goes on until a line that begins with `name:`.
+    """
+    first, *pieces = SECTION.split(docstring.strip())
+    sections = dict(zip(pieces[::2], pieces[1::2], strict=True))
+    described: dict[str, str] = {}
     name = ""
-    for line in filter(str.strip, section.split("\n")):
+    for line in filter(str.strip, sections.get("Args", "").split("\n")):
         if begun := PARAMETER.match(line):
-            name, found[begun.group(1)] = begun.group(1), begun.group(2).strip()
+            name, described[begun.group(1)] = begun.group(1), begun.group(2).strip()
         elif name:
-            found[name] = f"{found[name]} {line.strip()}".strip()
-    return found
+            described[name] = f"{described[name]} {line.strip()}".strip()
+    return first.strip(), described, sections.get("Returns", "").strip()
 
 
 def _schema(hint: Any) -> dict[str, Any]:

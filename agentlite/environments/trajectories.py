@@ -168,11 +168,8 @@ def is_rollout(folder: Path) -> bool:
 
 
 def finished_rollout(folder: Path) -> Path:
-    """The trajectories of a stage. Raises UserError 2 or 3 for one that is missing, half done,
-    changed, or none of these.
-    """
-    plan = run_folder.read_plan(folder) if is_rollout(folder) else None
-    command = plan.command if plan else "rollout"
+    """The trajectories of a stage, which must be whole and unchanged."""
+    command = run_folder.read_plan(folder).command if is_rollout(folder) else "rollout"
     run_folder.finished(folder, command)
     return folder / TRAJECTORIES
 

@@ -83,7 +83,7 @@ def same_as_prep(done, protocol, template):
         {"ended": turn.ended, "results": [*turn.results], "problem": turn.problem}
         for turn in done.turns
     ]
-    fields = {key: getattr(done, key) for key in trajectory.KEYS}
+    fields = {key: getattr(done, key) for key in trajectory.FIELDS}
     record = trajectory.read(fields | {"turns": turns})
     trained = [
         turn
