@@ -1,6 +1,5 @@
 """What eval evaluates: the records to ask, and each model or file of answers with its plan."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from agentlite.engine import load_libraries
 from agentlite.engine.remote import served
 from agentlite.rendering import choose
 from agentlite.scoring.predictions import ExternalAnswer
+from agentlite.stages.eval.evaluation import slug
 from agentlite.stages.eval.predictions_file import missing, read_predictions_file
 from agentlite.stages.tool_retrieval import digest_of, learned, offers
 from agentlite.workspace import run_folder
@@ -74,6 +74,11 @@ class EvalSubject(NamedTuple):
     source: Source | None = None
     file: str = ""
     answers: Mapping[Step, ExternalAnswer] = {}
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a model that is loaded here."""
+        return self.source is not None and not self.source.endpoints
 
 
 def load_data(settings: EvalSettings, run: Path) -> EvalData:
@@ -216,8 +221,3 @@ def data_folder(settings: EvalSettings) -> str:
         f"-in-{slug(settings.protocol)[:LONGEST_PROTOCOLS]}" if settings.protocol else ""
     )
     return slug(f"{settings.data}{retrieved}{chosen_protocol}")
-
-
-def slug(name: str) -> str:
-    """A name as a folder: `Qwen/Qwen2.5-1.5B` -> `Qwen-Qwen2.5-1.5B`."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"

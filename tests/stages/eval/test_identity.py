@@ -14,9 +14,9 @@ from agentlite.core.records import GreedyAnswer
 from agentlite.core.row_files import read_rows
 from agentlite.scoring.metrics.self_cognition import Identity
 from agentlite.scoring.predictions import prompt_key
-from agentlite.stages import eval as eval_stage
+from agentlite.stages.eval import recorded
+from agentlite.stages.eval.evaluation import slug
 from agentlite.stages.eval.identity import QUESTIONS, identity_of, identity_records
-from agentlite.stages.eval.subjects import slug
 
 PREP = {"model_name": ["agentlite"], "model_author": ["its developers"], "system": ""}
 
@@ -60,7 +60,7 @@ def test_a_model_that_knows_its_name_in_english_has_half_of_it(
         (stage.folder / "answers.jsonl").write_text("")
         return found
 
-    monkeypatch.setattr(eval_stage, "ask", answering)
+    monkeypatch.setattr(recorded, "ask", answering)
     options: dict[str, Any] = {"run": str(tmp_path / "run"), "max_length": 4096}
     names = {"model_name": ["小鸽", "Dove"], "model_author": ["鸽舍", "the loft"]}
     source = str(DATA / "weather.jsonl")

@@ -17,7 +17,7 @@ from agentlite.core.records import Call, GreedyAnswer, Message, Record, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.scoring.metrics.model_metrics import LearnedBefore
 from agentlite.scoring.predictions import prompt_key
-from agentlite.stages import eval as stage_of_eval
+from agentlite.stages.eval import recorded
 from agentlite.stages.eval.learned_before import learned_before
 from agentlite.stages.eval.subjects import EvalSubject
 from agentlite.workspace.digests import file_digest
@@ -111,8 +111,8 @@ def test_eval_names_the_questions_that_a_model_has_learned(
         for _ in range(40)
     ]
     rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    monkeypatch.setattr(stage_of_eval, "ask", answering)
-    monkeypatch.setattr(stage_of_eval, "check_libraries", lambda engine: None)
+    monkeypatch.setattr(recorded, "ask", answering)
+    monkeypatch.setattr(recorded, "check_libraries", lambda engine: None)
     run = tmp_path / "run"
 
     def prepared(out: str, **options: Any) -> None:

@@ -1,6 +1,6 @@
 """Finished evaluations, filled-in sheets, or rows of KAgentBench -> figures side by side."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +13,10 @@ from agentlite.scoring.gates import failures
 from agentlite.scoring.judge.rate_answers import read_ratings
 from agentlite.scoring.metrics import kagentbench
 from agentlite.scoring.metrics.model_metrics import as_printed, means, read_metrics
-from agentlite.scoring.metrics.summarize import Scores, compare
+from agentlite.scoring.metrics.summarize import compare
 from agentlite.scoring.predictions import read_scores
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Result
-
-
-def earlier_scores(base: Path, digest: str, now: Mapping[str, Scores]) -> dict[str, Scores]:
-    """The models in `base` that are finished, on the same data, and have answered all that those of
-    `now` have.
-    """
-    steps_now = set().union(*now.values())
-    found = {
-        folder.name: folder
-        for folder in run_folder.stages_in(base)
-        if run_folder.is_finished(folder)
-        and folder.name not in now
-        and (folder / "dialogs.jsonl").exists()
-    }
-    same = {
-        name: read_scores(folder)
-        for name, folder in found.items()
-        if run_folder.read_plan(folder).inputs.get("data") == digest
-        and not run_folder.read(folder).trusted().changed()
-    }
-    return {name: steps for name, steps in same.items() if steps_now <= steps.keys()}
 
 
 def _read_sheets(settings: EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:
@@ -165,7 +144,7 @@ def _short_names(folders: Sequence[Path]) -> dict[str, Path]:
     return {str(folder): folder for folder in folders}
 
 
-WITHOUT_A_MODEL: dict[str, Callable[[EvalSettings, Path, Sequence[Condition]], Result]] = {
+SIDE_BY_SIDE: dict[str, Callable[[EvalSettings, Path, Sequence[Condition]], Result]] = {
     "compare": _compare_folders,
     "ratings": _read_sheets,
     "kagent": _score_kagent,
