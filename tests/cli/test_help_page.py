@@ -233,10 +233,10 @@ def test_the_choices_are_what_there_is():
     from agentlite.cli.stage_options import Shape
     from agentlite.config.resolve import config_folder
     from agentlite.data.curation.coreset import STRATEGIES
-    from agentlite.data.curation.select import COPIES
     from agentlite.data.curation.split import TIES
     from agentlite.data.formats.json_repair import METHODS
     from agentlite.data.write_formats import SHAPES
+    from agentlite.stages.prep.select import COPIES
     from agentlite.stages.tool_retrieval import METHODS as RANKERS
 
     def known(key: str) -> set[str]:

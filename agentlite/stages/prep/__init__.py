@@ -25,7 +25,6 @@ from agentlite.data.augment import learnable
 from agentlite.data.curation.decontaminate import read_held_out
 from agentlite.data.curation.keep import parse_keep
 from agentlite.data.curation.replay_buffer import BufferState, find_buffer
-from agentlite.data.curation.select import Selection, SelectionContext, select
 from agentlite.data.formats import Raw, RawLine, raw_files, read_lines
 from agentlite.data.ingest import Ingested, ingest, read_all, totals
 from agentlite.data.ingest_row import (
@@ -47,6 +46,7 @@ from agentlite.stages.prep.candidates import (
     in_words,
     inputs_of,
 )
+from agentlite.stages.prep.select import Selection, SelectionContext, select
 from agentlite.stages.prep.write import by_file, happened, write_all
 from agentlite.stages.tool_retrieval import digest_of, offers
 from agentlite.workspace import run_folder

@@ -15,7 +15,6 @@ from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.keep import parse_keep, refuse_unknown
 from agentlite.data.curation.mix import check_mix, full_task_weights, parse_mix
-from agentlite.data.curation.select import Selection
 from agentlite.data.formats import FORMATS, files_of
 from agentlite.data.formats.by_source import check_formats
 from agentlite.data.ingest import Ingested
@@ -25,6 +24,7 @@ from agentlite.environments.making.dialog import DIALOGS
 from agentlite.environments.trajectories import finished_rollout, is_rollout
 from agentlite.stages.pairs.stored import candidates_file
 from agentlite.stages.prep.candidates import samples_candidates
+from agentlite.stages.prep.select import Selection
 from agentlite.stages.tool_retrieval import check_packages
 from agentlite.workspace import run_folder
 

@@ -11,11 +11,11 @@ from agentlite.core.records import SPLITS, from_row, to_row
 from agentlite.core.row_files import Row, write_json, write_rows
 from agentlite.data.augment import augment, augments
 from agentlite.data.curation.replay_buffer import BufferState, add_to_buffer
-from agentlite.data.curation.select import LEFT_OUT, Selection
 from agentlite.data.curation.stats import Sized, statistics
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.ingest import Ingested, totals
 from agentlite.data.ingest_row import IngestContext, measure
+from agentlite.stages.prep.select import LEFT_OUT, Selection
 
 NAMED = 20  # tools with an invalid schema that stats.json names
 

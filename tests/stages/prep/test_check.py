@@ -10,10 +10,10 @@ import pytest
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.reject_codes import CODES
-from agentlite.data.curation.select import Selection
 from agentlite.data.ingest import End
 from agentlite.data.rejects import Reject
 from agentlite.stages.prep import _run_key, check
+from agentlite.stages.prep.select import Selection
 
 FILE = Path("rejects.jsonl")
 

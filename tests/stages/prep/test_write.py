@@ -16,9 +16,9 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.data.curation.coreset import wording
-from agentlite.data.curation.select import Selection
 from agentlite.rendering import choose, training_rows
 from agentlite.rendering.encoding import IGNORED
+from agentlite.stages.prep.select import Selection
 from agentlite.stages.prep.write import _new_tools
 from agentlite.workspace.model_source import load_template
 from agentlite.workspace.run_folder import read_plan

@@ -16,13 +16,13 @@ from agentlite.data.curation.decontaminate import HeldOut
 from agentlite.data.curation.dedup import near_text
 from agentlite.data.curation.minhash import sketches
 from agentlite.data.curation.replay_buffer import BufferState, add_to_buffer, find_buffer
-from agentlite.data.curation.select import (
+from agentlite.data.curation.traits import traits
+from agentlite.data.ingest import End
+from agentlite.stages.prep.select import (
     Selection,
     SelectionContext,
     select,
 )
-from agentlite.data.curation.traits import traits
-from agentlite.data.ingest import End
 
 TOOLS = (Tool("weather", "Rain."), Tool("clock", "Time."))
 QUESTIONS = (
