@@ -13,7 +13,7 @@ agentlite() { local command=$1; shift; "$here/.venv/bin/agentlite" "$command" --
 
 step "1/6 prep: BFCL questions -> records, split so that no question and no tool is shared"
 agentlite prep
-agentlite prep --out prep-single --join 1
+agentlite prep --out prep-single --set prep.join=1
 step "2/6 sft: train an adapter to say what the records say"
 agentlite sft
 step "3/6 pairs: let it answer its training questions, score the answers, pair the best with the worst"

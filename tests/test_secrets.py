@@ -112,7 +112,16 @@ def prepared(tmp_path: Path, tiny_model: Path, said: list[str]) -> Path:
 
 def test_no_key_is_written_down_or_told_where_all_goes_well(prepared, said, server):
     url = f"http://127.0.0.1:{server.server_address[1]}/200/v1"
-    there = ["--endpoint", url, "--endpoint-key", "ANSWERS_KEY", "--model", "theirs"]
+    there = [
+        "--endpoint",
+        url,
+        "--set",
+        "eval.endpoint_key=ANSWERS_KEY",
+        "--set",
+        "pairs.endpoint_key=ANSWERS_KEY",
+        "--model",
+        "theirs",
+    ]
     run(
         said,
         prepared,
@@ -120,8 +129,8 @@ def test_no_key_is_written_down_or_told_where_all_goes_well(prepared, said, serv
         *there,
         "--judge",
         url,
-        "--judge-key",
-        "JUDGE_KEY",
+        "--set",
+        "eval.judge_key=JUDGE_KEY",
         "--judge-model",
         "judge",
     )
@@ -143,8 +152,8 @@ def test_no_key_is_told_by_a_server_that_sends_it_back(prepared, said, server, s
         "eval",
         "--endpoint",
         url,
-        "--endpoint-key",
-        "ANSWERS_KEY",
+        "--set",
+        "eval.endpoint_key=ANSWERS_KEY",
         "--model",
         "m",
         code=8,

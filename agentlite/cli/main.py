@@ -152,8 +152,13 @@ def _refuse_unknown(words: list[str]) -> None:
 
 def _with_nearest(error: click.ClickException) -> click.ClickException:
     """With the option that is meant, by the names that other tools have for it as well."""
+    from agentlite.config.settings import fields, has_flag
+
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
+    command, key = error.ctx.command.name or "", error.option_name.lstrip("-").replace("-", "_")
+    if command in STAGES and key in fields(command) and not has_flag(command, key):
+        return click.UsageError(f"Write it as --set {command}.{key}=VALUE.", error.ctx)
     options = [name for one in error.ctx.command.get_params(error.ctx) for name in one.opts]
     names = [name for name in options if name.startswith("--")]
     every = f"`{error.ctx.command_path} --help-all` lists them all."

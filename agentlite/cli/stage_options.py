@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
-from agentlite.cli.help_page import Command
+from agentlite.cli.help_page import IS_FULL, Command
 from agentlite.cli.options import (
     AS_JSON,
     DEBUG,
@@ -17,7 +17,7 @@ from agentlite.cli.options import (
     OptionType,
 )
 from agentlite.config.metavars import File, Metavar, Name, as_typed
-from agentlite.config.pipeline import MADE, PASSED_ON, STAGES
+from agentlite.config.pipeline import MADE, STAGES
 from agentlite.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,7 +49,21 @@ class StageCommand(Command):
         if places := [where for where in origins if where != "default"]:
             formatter.write_paragraph()
             formatter.write_text(f"The defaults follow {' and '.join(places)}.")
+        self._write_rest(ctx, formatter)
         super().format_epilog(ctx, formatter)
+
+    def _write_rest(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """On the full page: the settings that no option sets."""
+        from agentlite.config.settings import fields, has_flag
+
+        name = self.name or ""
+        rest = [key for key in fields(name) if not has_flag(name, key)] if name in STAGES else []
+        if rest and ctx.meta.get(IS_FULL):
+            formatter.write_paragraph()
+            formatter.write_text(
+                f"Set in a settings file, or as --set {name}.{rest[0]}=VALUE: {', '.join(rest)} "
+                f"({ctx.command_path} --print-config shows their values)."
+            )
 
 
 class SettingOption(Option):
@@ -91,9 +105,9 @@ class SettingOption(Option):
 
 def stage_command(name: str, text: str) -> StageCommand:
     """`agentlite NAME` for a stage; `text`: the upper part of its help page."""
-    from agentlite.config.settings import fields
+    from agentlite.config.settings import fields, has_flag
 
-    settings = [key for key in fields(name) if key not in (*ARGUMENTS, *PASSED_ON)]
+    settings = [key for key in fields(name) if has_flag(name, key) and key not in ARGUMENTS]
     parameters: list[click.Parameter] = [SettingOption(name, key) for key in settings]
     if name == "prep":
         sources = click.Argument(

@@ -18,7 +18,7 @@ DETAILS = {
 ENDINGS: dict[EndedBy, str] = {
     "user": "ended with an answer to the user",
     "done": "ended because the environment was done",
-    "turns": "ended at --max-turns or --user-turns",
+    "turns": "ended at max_turns or user_turns",
     "length": "ended at --max-length",
     "unwritten": "ended because the chat template cannot write the dialog",
     "world": "lost their world: the environment broke down",

@@ -161,7 +161,6 @@ agentlite ablate --grid betas.yaml --by grpo
         other_names="ablation grid sweep search hyperparameters tune-settings",
     ),
 }
-PASSED_ON = ("trl", "peft")  # settings that are mappings, which only --set and YAML can write
 MADE = tuple(name for name, stage in STAGES.items() if stage.under)
 TRAINERS = tuple(name for name, stage in STAGES.items() if stage.trains)
 TRAINED = "sft"  # the stage whose model is meant where the user names none

@@ -73,6 +73,10 @@ class Common(NamedTuple):
     """Marks what most people set: `--help` shows these, `--help-all` the others too."""
 
 
+class NoFlag(NamedTuple):
+    """Marks what few people change: a settings file and `--set` write it, and no option does."""
+
+
 class NotInPlan(NamedTuple):
     """Marks what decides how a stage works, not what comes out: it may change from run to run."""
 
@@ -88,7 +92,8 @@ class InMemory(NamedTuple):
     greedy: bool = False  # and before, apart, one greedy answer to each
 
 
-REPEAT, COMMON, NOT_IN_PLAN = Flag(repeat=True), Common(), NotInPlan()
+REPEAT, COMMON = Flag(repeat=True), Common()
+NO_FLAG, NOT_IN_PLAN = NoFlag(), NotInPlan()
 DATA = Section("Data and model")
 ENGINE = Section("Engine and memory")
 ENVIRONMENT = Section("Environment")
@@ -149,15 +154,15 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
         "equal",
     )
     """kinds of duplicates to leave out"""
-    near: Annotated[Share, LEARNED] = 0.8
+    near: Annotated[Share, LEARNED, NO_FLAG] = 0.8
     """Jaccard similarity from which texts are near-duplicates, or leaks"""
-    contradictions: Annotated[Literal["report", "drop"], LEARNED] = "report"
+    contradictions: Annotated[Literal["report", "drop"], LEARNED, NO_FLAG] = "report"
     """what to do with rows whose calls differ for the same conversation"""
     holdout: Annotated[tuple[File, ...], REPEAT, LEARNED] = ()
     """file that must not be learned, such as a benchmark; similar rows are left out"""
     mix: Annotated[tuple[str, ...], Metavar("NAME=SOURCE+...:RATIO"), REPEAT, LEARNED] = ()
     """sources to mix in, such as general=chat.jsonl:0.2 (0.2*: rows may be repeated)"""
-    task_weights: Annotated[dict[str, float], Metavar("TASK=FLOAT,..."), LEARNED] = {}
+    task_weights: Annotated[dict[str, float], Metavar("TASK=FLOAT,..."), LEARNED, NO_FLAG] = {}
     """weights of the tasks in the sample, also as JSON"""
     limit: Annotated[Count | None, LEARNED, COMMON] = None
     """number of rows to sample, spread evenly over the sources [all]"""
@@ -169,9 +174,9 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """number of train records in that subset"""
     replay: Annotated[Folder, LEARNED] = ""
     """buffer of earlier train records, some of which are learned again"""
-    continual_buffer_size: Annotated[Count, LEARNED] = 2048
+    continual_buffer_size: Annotated[Count, LEARNED, NO_FLAG] = 2048
     """number of records that the replay buffer keeps"""
-    continual_replay_ratio: Annotated[Share, LEARNED] = 0.25
+    continual_replay_ratio: Annotated[Share, LEARNED, NO_FLAG] = 0.25
     """replayed records per new train record"""
 
     model: Annotated[Model, ROWS, COMMON] = ""
@@ -190,28 +195,30 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """maximum tokens of a row; longer rows are rejected (see --long-rows)"""
     long_rows: Annotated[Literal["reject", "cut", "filter"], ROWS] = "reject"
     """what to do with longer rows; cut removes whole steps"""
-    distractors: Annotated[Whole, ROWS] = 0
+    distractors: Annotated[Whole, ROWS, NO_FLAG] = 0
     """unrelated tools added to each train row that offers one tool"""
-    join: Annotated[Count, ROWS] = 1
+    join: Annotated[Count, ROWS, NO_FLAG] = 1
     """number of single-turn train rows to join into one dialog"""
-    join_tokens: Annotated[Count | None, ROWS] = None
+    join_tokens: Annotated[Count | None, ROWS, NO_FLAG] = None
     """maximum tokens of a joined dialog [as --max-length]"""
     retrieve: Annotated[Count | None, ROWS] = None
     """number of tools to offer, chosen by the retriever [the tools of the record]"""
-    retriever: Annotated[StageName, ROWS] = "retriever"
+    retriever: Annotated[StageName, ROWS, NO_FLAG] = "retriever"
     """finished retriever stage: its name in the workspace, or a path"""
-    retrieve_by: Annotated[RankBy, ROWS] = "tuned"
+    retrieve_by: Annotated[RankBy, ROWS, NO_FLAG] = "tuned"
     """ranking method of the retriever; hybrid combines tuned and bm25"""
-    accepted_answer: Annotated[Literal["least", "full"], ROWS] = "least"
+    accepted_answer: Annotated[Literal["least", "full"], ROWS, NO_FLAG] = "least"
     """answer to learn where several are accepted: least leaves out optional parameters, full writes
     those that have an accepted value"""
-    no_call_answer: Annotated[str, ROWS] = "None of the available tools can answer this."
+    no_call_answer: Annotated[str, ROWS, NO_FLAG] = "None of the available tools can answer this."
     """answer to learn where BFCL expects no call"""
-    no_call_answer_zh: Annotated[str, ROWS] = "现有的工具都无法完成这个请求。"
+    no_call_answer_zh: Annotated[str, ROWS, NO_FLAG] = "现有的工具都无法完成这个请求。"
     """answer to learn, in Chinese, where the right tool was removed"""
-    model_name: Annotated[tuple[Name, ...], Meta(min_length=1), ROWS] = ("agentlite",)
+    model_name: Annotated[tuple[Name, ...], Meta(min_length=1), ROWS, NO_FLAG] = ("agentlite",)
     """what replaces {{NAME}} in rows of self-cognition: one name, or Chinese,English"""
-    model_author: Annotated[tuple[Name, ...], Meta(min_length=1), ROWS] = ("its developers",)
+    model_author: Annotated[tuple[Name, ...], Meta(min_length=1), ROWS, NO_FLAG] = (
+        "its developers",
+    )
     """what replaces {{AUTHOR}} in rows of self-cognition: one name, or Chinese,English"""
 
     dev: Annotated[Share, SPLITS, COMMON] = 0.1
@@ -219,7 +226,7 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     test: Annotated[Share, SPLITS, COMMON] = 0.2
     """share of the records for test: only eval uses them"""
     split_by: Annotated[
-        tuple[Literal["query", "near", "parent", "tools", "calls"], ...], SPLITS
+        tuple[Literal["query", "near", "parent", "tools", "calls"], ...], SPLITS, NO_FLAG
     ] = ("query", "near", "parent", "calls")
     """what must not be in both train and test"""
     rows: Annotated[Literal["jsonl", "parquet", "-"], SPLITS] = "jsonl"
@@ -249,11 +256,11 @@ class RetrieverSettings(Struct, frozen=True, kw_only=True):
     """pairs per batch; the tools of the other pairs are negatives too"""
     learning_rate: Annotated[NonNegative | None, Flag("--lr"), TRAINING, COMMON] = None
     """peak learning rate [2e-4; 0.02 for a static model]"""
-    warmup_ratio: Annotated[Share, TRAINING] = 0.1
+    warmup_ratio: Annotated[Share, TRAINING, NO_FLAG] = 0.1
     """share of the steps for the warm-up of the learning rate"""
     lr_scheduler: Annotated[Scheduler, TRAINING] = "linear"
     """decay of the learning rate"""
-    scale: Annotated[Positive, TRAINING] = 20.0
+    scale: Annotated[Positive, TRAINING, NO_FLAG] = 20.0
     """factor of the cosine similarities in the loss: 1 / temperature"""
     save_steps: Annotated[Count, TRAINING] = 50
     """steps between checkpoints; the dev loss is measured at each"""
@@ -265,7 +272,7 @@ class RetrieverSettings(Struct, frozen=True, kw_only=True):
     """random seed of the negatives, the order of pairs and the bootstrap"""
     report_to: Annotated[tuple[Tracker, ...], TRAINING, NOT_IN_PLAN] = ()
     """trackers that follow the run, in addition to metrics.jsonl; wandb sends figures away"""
-    trl: dict[str, Any] = {}
+    trl: Annotated[dict[str, Any], NO_FLAG] = {}
     """any other argument of sentence-transformers' trainer"""
 
     @property
@@ -294,7 +301,7 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     """batches per optimizer step"""
     learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON]
     """peak learning rate; --full divides the default by 10"""
-    warmup_ratio: Annotated[Share, TRAINING] = 0.1
+    warmup_ratio: Annotated[Share, TRAINING, NO_FLAG] = 0.1
     """share of the steps for the warm-up of the learning rate"""
     lr_scheduler: Annotated[Scheduler, TRAINING] = "cosine"
     """decay of the learning rate"""
@@ -308,27 +315,27 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     """train all weights in place of an adapter; the result is a whole model"""
     lora_r: Annotated[Count, ADAPTER, COMMON] = 16
     """rank of a new LoRA adapter; one that is trained further keeps its rank"""
-    lora_alpha: Annotated[Count, ADAPTER] = 32
+    lora_alpha: Annotated[Count, ADAPTER, NO_FLAG] = 32
     """scale of the adapter; it is divided by the rank"""
-    lora_dropout: Annotated[Share, ADAPTER] = 0.0
+    lora_dropout: Annotated[Share, ADAPTER, NO_FLAG] = 0.0
     """dropout on the adapter's inputs"""
-    lora_target_modules: Annotated[tuple[str, ...], Metavar("MODULE,..."), ADAPTER] = (
+    lora_target_modules: Annotated[tuple[str, ...], Metavar("MODULE,..."), ADAPTER, NO_FLAG] = (
         "all-linear",
     )
     """layers that get an adapter; all adds the embeddings (needs --engine hf)"""
     engine: Annotated[Engine, ENGINE] = "unsloth"
     """library: unsloth, or plain transformers with PEFT and TRL"""
-    attn_implementation: Annotated[Attention, ENGINE] = "auto"
+    attn_implementation: Annotated[Attention, ENGINE, NO_FLAG] = "auto"
     """attention kernel, for --engine hf; flash_attention_2 needs CUDA and flash-attn"""
     load_in_4bit: Annotated[bool, ENGINE] = False
     """load the base model in 4 bit (needs CUDA)"""
-    load_in_8bit: Annotated[bool, ENGINE] = False
+    load_in_8bit: Annotated[bool, ENGINE, NO_FLAG] = False
     """load the base model in 8 bit (needs CUDA)"""
     deepspeed: Annotated[File, ENGINE] = ""
     """DeepSpeed configuration for torchrun, such as deepspeed/zero3.json (needs --engine hf)"""
-    trl: dict[str, Any] = {}
+    trl: Annotated[dict[str, Any], NO_FLAG] = {}
     """any other field of the TRL configuration, passed through unchanged"""
-    peft: dict[str, Any] = {}
+    peft: Annotated[dict[str, Any], NO_FLAG] = {}
     """any other field of PEFT's LoraConfig, passed through unchanged"""
 
     def in_memory(self, gpu: bool) -> InMemory:
@@ -378,16 +385,16 @@ class SamplerSettings(Struct, frozen=True, kw_only=True):
     endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
     """OpenAI-compatible server of the model, such as http://localhost:8000/v1; several share the
     work"""
-    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN, NO_FLAG] = "OPENAI_API_KEY"
     """environment variable with the API key of the servers"""
-    requests: Annotated[Requests, ENDPOINTS, NOT_IN_PLAN] = Requests()
+    requests: Annotated[Requests, ENDPOINTS, NOT_IN_PLAN, NO_FLAG] = Requests()
     """how each server is asked: seconds of one try, tries until a question counts as unanswered,
     concurrency (requests at the same time)"""
     engine: Annotated[Engine, ENGINE] = "unsloth"
     """library: unsloth, or plain transformers with PEFT"""
-    attn_implementation: Annotated[Attention, ENGINE] = "auto"
+    attn_implementation: Annotated[Attention, ENGINE, NO_FLAG] = "auto"
     load_in_4bit: Annotated[bool, ENGINE] = False
-    load_in_8bit: Annotated[bool, ENGINE] = False
+    load_in_8bit: Annotated[bool, ENGINE, NO_FLAG] = False
     temperature: Annotated[NonNegative, SAMPLING, COMMON] = 1.0
     """sampling temperature; 0 always takes the likeliest token"""
     max_new_tokens: Annotated[Count, SAMPLING] = 256
@@ -402,33 +409,33 @@ class WorldSettings(SamplerSettings, frozen=True, kw_only=True):
     (mcp:COMMAND, mcp:URL), or a list (mock:tools.json)"""
     tasks: Annotated[File, ENVIRONMENT] = ""
     """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
-    dev: Annotated[Share, ENVIRONMENT] = 0.1
+    dev: Annotated[Share, ENVIRONMENT, NO_FLAG] = 0.1
     """share of the dev tasks"""
-    test: Annotated[Share, ENVIRONMENT] = 0.2
+    test: Annotated[Share, ENVIRONMENT, NO_FLAG] = 0.2
     """share of the test tasks"""
-    extra_tools: Annotated[Whole | None, ENVIRONMENT] = None
+    extra_tools: Annotated[Whole | None, ENVIRONMENT, NO_FLAG] = None
     """number of tools on offer that the gold of BFCL does not call [all that BFCL offers]"""
-    max_turns: Annotated[Count, ENVIRONMENT] = 20
+    max_turns: Annotated[Count, ENVIRONMENT, NO_FLAG] = 20
     """maximum turns with calls between two turns of the user"""
-    call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
+    call_seconds: Annotated[Positive, ENVIRONMENT, NO_FLAG] = 10.0
     """seconds that one call of a tool may take"""
-    world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 4.0
+    world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN, NO_FLAG] = 4.0
     """GiB of memory that each process of an environment may take (Linux)"""
     tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
     """OpenAI-compatible server of the model that answers the calls of mock:tools.json; several
     share the work"""
     tool_model: Annotated[Name, SIMULATED] = ""
     """name of that model on its server"""
-    tool_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    tool_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN, NO_FLAG] = "OPENAI_API_KEY"
     """environment variable with the API key of --tool-endpoint"""
     user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
     """OpenAI-compatible server of the model that plays the user of tasks with a user; several share
     the work"""
     user_model: Annotated[Name, SIMULATED] = ""
     """name of that model on its server"""
-    user_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    user_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN, NO_FLAG] = "OPENAI_API_KEY"
     """environment variable with the API key of --user-endpoint"""
-    user_turns: Annotated[Count, SIMULATED] = 10
+    user_turns: Annotated[Count, SIMULATED, NO_FLAG] = 10
     """maximum turns of a user that a model plays, behind its first"""
 
 
@@ -440,7 +447,7 @@ class WriterSettings(Struct, frozen=True, kw_only=True):
     model: Annotated[Name, ENDPOINTS, COMMON] = ""
     """name of that model on its server"""
     endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    requests: Annotated[Requests, ENDPOINTS, NOT_IN_PLAN] = Requests()
+    requests: Annotated[Requests, ENDPOINTS, NOT_IN_PLAN, NO_FLAG] = Requests()
     token_budget: Annotated[Count | None, ENDPOINTS, NOT_IN_PLAN] = None
     """tokens that the servers may read and write, over all runs of the stage [any number]"""
     max_failures: Annotated[Share, ENDPOINTS, NOT_IN_PLAN] = 0.1
@@ -484,7 +491,7 @@ class PairsSettings(SamplerSettings, frozen=True, kw_only=True):
     """reward component of your own, such as rewards.py:short"""
     reward_seconds: Annotated[Positive, REWARDS, NOT_IN_PLAN] = 10.0
     """seconds that one call of your own functions may take"""
-    reward_memory: Annotated[Positive, REWARDS, NOT_IN_PLAN] = 16.0
+    reward_memory: Annotated[Positive, REWARDS, NOT_IN_PLAN, NO_FLAG] = 16.0
     """GiB of memory that each process of your own functions may take (Linux)"""
     max_failures: Annotated[Share, REWARDS, NOT_IN_PLAN] = 0.1
     """share of candidates for which your own functions may fail"""
@@ -551,36 +558,38 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     env: Annotated[str, Metavar("ENVIRONMENT"), ENVIRONMENT, COMMON] = ""
     """environment to act in, in place of recorded prompts: bfcl:multi_turn_base, shop.py:Shop"""
     tasks: Annotated[File, ENVIRONMENT] = ""
-    dev: Annotated[Share, ENVIRONMENT] = 0.1
-    test: Annotated[Share, ENVIRONMENT] = 0.2
-    extra_tools: Annotated[Whole | None, ENVIRONMENT] = None
-    max_turns: Annotated[Count, ENVIRONMENT] = 20
-    call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
-    world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 4.0
+    dev: Annotated[Share, ENVIRONMENT, NO_FLAG] = 0.1
+    test: Annotated[Share, ENVIRONMENT, NO_FLAG] = 0.2
+    extra_tools: Annotated[Whole | None, ENVIRONMENT, NO_FLAG] = None
+    max_turns: Annotated[Count, ENVIRONMENT, NO_FLAG] = 20
+    call_seconds: Annotated[Positive, ENVIRONMENT, NO_FLAG] = 10.0
+    world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN, NO_FLAG] = 4.0
     tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
     tool_model: Annotated[Name, SIMULATED] = ""
-    tool_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
+    tool_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN, NO_FLAG] = "OPENAI_API_KEY"
     user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
     user_model: Annotated[Name, SIMULATED] = ""
-    user_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    user_turns: Annotated[Count, SIMULATED] = 10
-    requests: Annotated[Requests, SIMULATED, NOT_IN_PLAN] = Requests()
-    split: Annotated[Literal["train", "dev"], DATA] = "train"
+    user_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN, NO_FLAG] = "OPENAI_API_KEY"
+    user_turns: Annotated[Count, SIMULATED, NO_FLAG] = 10
+    requests: Annotated[Requests, SIMULATED, NOT_IN_PLAN, NO_FLAG] = Requests()
+    split: Annotated[Literal["train", "dev"], DATA, NO_FLAG] = "train"
     limit: Annotated[Count | None, DATA] = None
     learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 1e-5
+    lr_scheduler: Annotated[Scheduler, TRAINING, NO_FLAG] = "cosine"
+    deepspeed: Annotated[File, ENGINE, NO_FLAG] = ""
     batch_size: Annotated[Count, Flag("-b --bs"), TRAINING, COMMON] = 4
     """answers per batch"""
     group_size: Annotated[int, Meta(ge=2, le=MOST), SAMPLING, COMMON] = 4
     """answers per prompt"""
     temperature: Annotated[NonNegative, SAMPLING] = 1.0
-    top_p: Annotated[float, Meta(gt=0, le=1), SAMPLING] = 1.0
+    top_p: Annotated[float, Meta(gt=0, le=1), SAMPLING, NO_FLAG] = 1.0
     max_new_tokens: Annotated[Count, SAMPLING] = 256
     weights: Annotated[dict[str, float], Metavar("COMPONENT=FLOAT,..."), REWARDS, COMMON] = {}
     """reward weights that differ from the defaults"""
     rewards: Annotated[tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT, REWARDS, COMMON] = ()
-    reward_seconds: Annotated[Positive, REWARDS, NOT_IN_PLAN] = 10.0
-    reward_memory: Annotated[Positive, REWARDS, NOT_IN_PLAN] = 16.0
-    max_failures: Annotated[Share, REWARDS, NOT_IN_PLAN] = 0.1
+    reward_seconds: Annotated[Positive, REWARDS, NOT_IN_PLAN, NO_FLAG] = 10.0
+    reward_memory: Annotated[Positive, REWARDS, NOT_IN_PLAN, NO_FLAG] = 16.0
+    max_failures: Annotated[Share, REWARDS, NOT_IN_PLAN, NO_FLAG] = 0.1
     """share of answers for which your own functions, or the environment, may fail"""
     beta: Annotated[NonNegative, LOSS] = 0.1
     """KL penalty coefficient: how strongly the policy is kept close to the start"""
@@ -588,36 +597,38 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
         Literal["grpo", "dr_grpo", "bnpo", "dapo", "cispo", "gspo", "sapo", "luspo", "vespo"], LOSS
     ] = "dapo"
     """loss as TRL names it, and gspo; cispo with its clip (epsilon_high) at 5"""
-    scale_rewards: Annotated[Literal["group", "batch", "none", "component"], LOSS] = "group"
+    scale_rewards: Annotated[Literal["group", "batch", "none", "component"], LOSS, NO_FLAG] = (
+        "group"
+    )
     """whose standard deviation divides the advantages; component: each component is scaled in its
     group, and their weighted sum over the batch (GDPO)"""
     advantage: Annotated[Literal["group", "value"], LOSS] = "group"
     """what an answer is compared with: the others of its group; or what a value head expected of it
-    (PPO), which --loss-type and --scale-rewards do not apply to"""
-    rollouts: Annotated[Count, LOSS] = 128
+    (PPO), which loss_type and scale_rewards do not apply to"""
+    rollouts: Annotated[Count, LOSS, NO_FLAG] = 128
     """answers of a round of PPO, sampled before any of them is learned from"""
-    ppo_epochs: Annotated[Count, LOSS] = 4
+    ppo_epochs: Annotated[Count, LOSS, NO_FLAG] = 4
     """passes of PPO over the answers of a round"""
-    clip: Annotated[float, Meta(gt=0, le=1), LOSS] = 0.2
+    clip: Annotated[float, Meta(gt=0, le=1), LOSS, NO_FLAG] = 0.2
     """how far the ratio of new and old policy, and a value, count in a round of PPO"""
-    value_coef: Annotated[NonNegative, LOSS] = 0.5
+    value_coef: Annotated[NonNegative, LOSS, NO_FLAG] = 0.5
     """weight of the loss of the value head"""
-    value_learning_rate: Annotated[NonNegative, LOSS] = 1e-3
+    value_learning_rate: Annotated[NonNegative, LOSS, NO_FLAG] = 1e-3
     """peak learning rate of the value head, which begins at nothing"""
-    gae_lambda: Annotated[Share, LOSS] = 0.95
+    gae_lambda: Annotated[Share, LOSS, NO_FLAG] = 0.95
     """how much later tokens count in the advantage of PPO: 1 is what was earned less the value, 0
     looks one token ahead"""
     credit: Annotated[Literal["trajectory", "turn", "state"], LOSS] = "trajectory"
     """with --env, what shares an advantage: whole rollouts, turns, or turns from the same state"""
     skip_solved: Annotated[bool, SAMPLING] = False
     """leave out prompts whose first group all score the same"""
-    order: Annotated[Order, SAMPLING] = "shuffled"
+    order: Annotated[Order, SAMPLING, NO_FLAG] = "shuffled"
     """order of the first epoch; curriculum: prompts with one tool, then a choice of tools, then
     several calls"""
-    rest_epochs: Annotated[NonNegative | None, SAMPLING] = None
+    rest_epochs: Annotated[NonNegative | None, SAMPLING, NO_FLAG] = None
     """epochs for which a prompt rests after a group whose answers all scored the same; others take
     its place [0; with --env: 2]"""
-    max_flat_steps: Annotated[Whole, TRAINING, NOT_IN_PLAN] = 20
+    max_flat_steps: Annotated[Whole, TRAINING, NOT_IN_PLAN, NO_FLAG] = 20
     """steps in a row without any reward difference before training ends; 0 never ends it"""
     vllm: Annotated[bool, SAMPLING] = False
     """sample with vLLM (needs CUDA and vLLM); with Unsloth it shares the weights"""
@@ -742,18 +753,18 @@ class EvalSettings(WorldSettings, frozen=True, kw_only=True):
     protocol: Annotated[str, Metavar(PROTOCOLS), DATA] = ""
     """protocols or files of prompt templates in which records are asked [those of the data]"""
     retrieve: Annotated[Count | None, DATA] = None
-    retriever: Annotated[StageName, DATA] = "retriever"
-    retrieve_by: Annotated[RankBy, DATA] = "tuned"
+    retriever: Annotated[StageName, DATA, NO_FLAG] = "retriever"
+    retrieve_by: Annotated[RankBy, DATA, NO_FLAG] = "tuned"
     limit: Annotated[Count | None, DATA, COMMON] = None
     """number of records or tasks to measure, chosen by --seed [all]"""
 
-    max_failures: Annotated[Share, ENVIRONMENT] = 0.1
+    max_failures: Annotated[Share, ENVIRONMENT, NO_FLAG] = 0.1
     """share of rollouts whose environment, or server of a model, may break down, or for which your
     own functions may fail"""
     rewards: Annotated[tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT, ENVIRONMENT] = ()
     """figure of your own for a rollout, such as rewards.py:polite"""
-    reward_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
-    reward_memory: Annotated[Positive, ENVIRONMENT] = 16.0
+    reward_seconds: Annotated[Positive, ENVIRONMENT, NO_FLAG] = 10.0
+    reward_memory: Annotated[Positive, ENVIRONMENT, NO_FLAG] = 16.0
 
     metrics: Annotated[tuple[str, ...], Metavar("METRIC,..."), MEASURED] = ()
     """metrics to print, by their names in metrics.json [all]"""
@@ -763,20 +774,20 @@ class EvalSettings(WorldSettings, frozen=True, kw_only=True):
     """general dialogs, to measure what the model forgets (`forgetting`)"""
     model_name: Annotated[tuple[Name, ...], MEASURED] = ()
     """the model's own name, or Chinese,English; it is asked who it is [that of prep, if set]"""
-    model_author: Annotated[tuple[Name, ...], MEASURED] = ()
+    model_author: Annotated[tuple[Name, ...], MEASURED, NO_FLAG] = ()
     """who made the model, or Chinese,English; it is asked [that of prep, if set]"""
     num_samples: Annotated[Whole, Flag("-n -k"), MEASURED, COMMON] = 0
     """answers to sample at each step for pass^k, in addition to the greedy one"""
-    temperature: Annotated[Positive, MEASURED] = 0.7
+    temperature: Annotated[Positive, MEASURED, NO_FLAG] = 0.7
     """sampling temperature of those answers"""
 
     judge: Annotated[Url, JUDGED] = ""
     """OpenAI-compatible server of an LLM judge, up to /v1"""
     judge_model: Annotated[Name, JUDGED] = ""
     """name of the judge's model on that server"""
-    judge_key: Annotated[Variable, JUDGED] = "OPENAI_API_KEY"
+    judge_key: Annotated[Variable, JUDGED, NO_FLAG] = "OPENAI_API_KEY"
     """environment variable with the API key of the judge"""
-    judge_prices: Annotated[tuple[NonNegative, ...], Metavar("FLOAT,FLOAT"), JUDGED] = ()
+    judge_prices: Annotated[tuple[NonNegative, ...], Metavar("FLOAT,FLOAT"), JUDGED, NO_FLAG] = ()
     """prices of a million prompt tokens and of a million completion tokens, such as 0.5,1.5"""
     sheet: Annotated[File, JUDGED] = ""
     """CSV to write, in which people score the answers, blind and shuffled"""
@@ -979,6 +990,10 @@ def section_of(command: str, key: str) -> str:
 
 def is_common(command: str, key: str) -> bool:
     return any(isinstance(mark, Common) for mark in _marks(command, key))
+
+
+def has_flag(command: str, key: str) -> bool:
+    return not any(isinstance(mark, NoFlag) for mark in _marks(command, key))
 
 
 def is_in_plan(command: str, key: str) -> bool:

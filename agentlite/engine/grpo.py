@@ -544,7 +544,7 @@ class _Checks:
                     "learned.",
                     "Raise --temperature or --group-size, leave such prompts out (--skip-solved) "
                     "or weigh other parts (--weights), with --force; or continue anyway: "
-                    "--max-flat-steps 0.",
+                    "--set grpo.max_flat_steps=0.",
                     location=str(self.folder),
                     exit_code=DIVERGED,
                 )

@@ -76,9 +76,9 @@ def environment(
     if extra_tools is not None:
         raise UserError(
             f"{name} offers the tools that it has.",
-            "Leave --extra-tools out: it is for BFCL's. A class may have a method `tools` that "
+            "Leave extra_tools out: it is for BFCL's. A class may have a method `tools` that "
             "returns those on offer.",
-            location="--extra-tools",
+            location="extra_tools",
         )
     if kind == "mcp":
         if is_url(rest) and "@" in rest.split("/")[2]:

@@ -147,8 +147,8 @@ def _changed(model: ReportedStage) -> str:
     if not _category(model):
         return ""
     if model.settings.get("extra_tools") is not None:
-        return "it was measured with --extra-tools, which offers other tools than BFCL does"
+        return "it was measured with extra_tools, which offers other tools than BFCL does"
     limit = RolloutSettings().max_turns
     if model.settings.get("max_turns", limit) != limit:
-        return f"it was measured with another --max-turns than BFCL's {limit}"
+        return f"it was measured with another max_turns than BFCL's {limit}"
     return ""

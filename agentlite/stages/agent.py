@@ -373,13 +373,13 @@ def _refuse_lost(acting: Agent, done: Mapping[RolloutKey, Trajectory], count: in
     if lost[0].ended == "unanswered":
         raise UserError(
             f"{len(lost)} of {len(done)} rollouts have no answer to a turn; {first}",
-            "The same command goes on with these at that turn; or raise --max-failures.",
+            "The same command goes on with these at that turn; or raise max_failures (--set).",
             location=" ".join(servers),
             exit_code=NETWORK,
         )
     raise UserError(
         f"{len(lost)} of {len(done)} rollouts have lost their world; {first}",
-        "Correct the environment and add --force; or raise --call-seconds or --max-failures.",
+        "Correct the environment and add --force; or raise call_seconds or max_failures (--set).",
         location=settings.env,
         exit_code=REJECTS,
     )

@@ -104,14 +104,14 @@ def _refuse_options(settings: GrpoSettings) -> None:
     if given:
         raise UserError(
             "is for recorded prompts, and --env has none.",
-            "Leave one of the two out. Tasks that teach nothing rest (--rest-epochs).",
+            "Leave one of the two out. Tasks that teach nothing rest (rest_epochs).",
             location="--" + given.replace("_", "-"),
         )
     if settings.credit != "trajectory" and settings.scale_rewards in ("batch", "component"):
         raise UserError(
             f"compares turns within a group, with --credit {settings.credit}.",
             "Take group or none.",
-            location="--scale-rewards",
+            location="grpo.scale_rewards",
         )
 
 
@@ -142,7 +142,7 @@ def _score_names(settings: GrpoSettings, acting: Agent) -> list[str]:
     else:
         raise UserError(
             problems[0],
-            "Correct the environment, or raise --call-seconds.",
+            "Correct the environment, or raise call_seconds: --set grpo.call_seconds=60.",
             location=settings.env,
             exit_code=REJECTS,
         )

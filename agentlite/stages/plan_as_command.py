@@ -9,9 +9,9 @@ from typing import Any
 
 from agentlite.config.gpu_profiles import has_gpu
 from agentlite.config.metavars import as_typed
-from agentlite.config.pipeline import PASSED_ON, TRAINED, typed
+from agentlite.config.pipeline import TRAINED, typed
 from agentlite.config.resolve import Given, plain_settings, resolve
-from agentlite.config.settings import flag_of
+from agentlite.config.settings import flag_of, has_flag
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan, RunTarget
 
@@ -98,7 +98,7 @@ def _option(command: str, key: str, value: Any) -> list[str]:
     name = flag.name or f"--{key.replace('_', '-')}"
     if flag.repeat and isinstance(value, list) and value:
         return [word for one in value for word in (name, str(one))]
-    if key in PASSED_ON or value in (None, [], {}) or _splits(value):
+    if not has_flag(command, key) or value in (None, [], {}) or _splits(value):
         return ["--set", f"{command}.{key}={json.dumps(value, ensure_ascii=False)}"]
     return [name, *([] if value is True else [as_typed(value)])]
 

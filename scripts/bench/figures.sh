@@ -7,7 +7,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export HF_HUB_OFFLINE=1
 base=smollm2-135m
-tasks=(--env bfcl:multi_turn_base --extra-tools 4 --test .5 --dev 0)
+tasks=(--env bfcl:multi_turn_base)
+for stage in rollout grpo make eval; do tasks+=(--set "$stage.extra_tools=4" --set "$stage.test=.5" --set "$stage.dev=0"); done
 measured=(--limit 40 --max-new-tokens 128)
 
 agentlite() { "${AGENTLITE:-.venv/bin/agentlite}" "$@" --run "runs/figures/$figure"; }

@@ -31,7 +31,7 @@ KINDS = (
 # What prep makes of those: the options that differ from the recipe's.
 DATA = {
     "learn": "",
-    "learn-distractors": "--distractors 3",
+    "learn-distractors": "--set prep.distractors=3",
     "learn-renamed": "--mask-names .5",
 }
 # Ways of sft: their data, and the options that differ from the recipe's.
@@ -43,7 +43,7 @@ SFT = {
     "distractors": ("learn-distractors", ""),
     "curriculum": ("learn", "--order curriculum"),
     "renamed": ("learn-renamed", ""),
-    "r64": ("learn", "--lora-r 64 --lora-alpha 128"),
+    "r64": ("learn", "--lora-r 64 --set sft.lora_alpha=128"),
 }
 # Later stages, the quickest first; {sft} is the model of a seed. They use the dev questions, which
 # sft has not learned; distill uses those that it has.
@@ -52,7 +52,7 @@ AFTER = {
     "dpo": "dpo --data pairs-{seed} --lr 3e-5 --epochs 2 -b 8",
     "rft": "sft --model {sft} --data best-{seed} --lr 2e-4 --epochs 2",
     "grpo": "grpo --model {sft} {rl} -b 256 --lr 2e-4 --max-steps 32",
-    "ppo": "grpo --model {sft} {rl} -b 64 --advantage value --rollouts 256 --lr 1e-4"
+    "ppo": "grpo --model {sft} {rl} -b 64 --advantage value --set grpo.rollouts=256 --lr 1e-4"
     " --max-steps 48",
     "distill": "distill --teacher {sft} --data learn --lr 1e-3 --epochs 1 -b 16 --lmbda 0 --fade 1"
     " --beta 0 --max-new-tokens 64",

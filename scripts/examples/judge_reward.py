@@ -17,7 +17,7 @@ from agentlite.scoring.rewards import Attempt
 def judged(attempt: Attempt) -> float:
     """The judge's score from 0 to 5, as a number from 0 to 1. The rubric is that of `eval --judge`.
 
-    A reply without a score raises: the candidate stays without one, and counts for --max-failures.
+    A reply without a score raises: the candidate stays without one, and counts for max_failures.
     """
     endpoint = Endpoint(os.environ["JUDGE_URL"], os.environ["JUDGE_MODEL"], "JUDGE_KEY")
     question = next(one.content for one in reversed(attempt.messages) if one.role == "user")

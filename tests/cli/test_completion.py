@@ -17,7 +17,7 @@ def offered(*words: str) -> list[str]:
 
 def test_commands_and_options_are_completed():
     assert offered("p") == [name for name in COMMANDS if name.startswith("p")]
-    assert {"--lora-r", "--lora-alpha", "--lora-dropout"} <= set(offered("sft", "--lora-"))
+    assert {"--lora-r", "--lr"} <= set(offered("sft", "--l"))
     assert "--tools" in offered("chat", "--")
 
 

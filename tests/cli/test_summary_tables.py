@@ -88,7 +88,7 @@ def test_a_rollout_says_its_scores_how_it_ended_and_which_calls_failed():
         Line("rollouts", "8", "of 4 tasks, 12 turns"),
         Line("score env", "0.50", "mean of 6 rollouts"),
         Line("", "5", "ended with an answer to the user"),
-        Line("", "1", "ended at --max-turns or --user-turns"),
+        Line("", "1", "ended at max_turns or user_turns"),
         Line("", "2", "lost their world: the environment broke down", "red"),
         Line("calls", "16", "of them failed: 8 (50%)", "yellow"),
     ]

@@ -99,10 +99,10 @@ def test_categories_that_were_not_measured_are_named_in_both_reports(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "option"),
     [
-        ({"extra_tools": 4}, "--extra-tools"),
-        ({"extra_tools": 0}, "--extra-tools"),
-        ({"max_turns": 5}, "--max-turn"),
-        ({"max_turns": 30}, "--max-turn"),
+        ({"extra_tools": 4}, "extra_tools"),
+        ({"extra_tools": 0}, "extra_tools"),
+        ({"max_turns": 5}, "max_turn"),
+        ({"max_turns": 30}, "max_turn"),
     ],
 )
 def test_what_was_not_asked_as_bfcl_asks_is_left_out_and_named(tmp_path, settings, option):

@@ -107,7 +107,7 @@ def test_too_many_lost_worlds_end_the_run_and_a_better_limit_carries_it_on(tmp_p
     assert error.exit_code == 4 and "the shop is closed" in error.problem
     assert (
         f"(task apple ({tmp_path / 'tasks.jsonl'}:1))" in error.problem
-        and "--max-failures" in error.fix
+        and "max_failures" in error.fix
     )
     figures = rollout(tmp_path, max_failures=0.5).figures
     assert figures["ended"] == {"user": 6, "world": 2} and figures["scores"] == {"env": 0.5}

@@ -196,7 +196,7 @@ def _why_missed(
     if crossing and not shares.missed(Counter(side for side in splits.values() if side)):
         return (
             f"{len(crossing)} records were left out, since others of their group are on another "
-            f"side (F332) ({fix}; --split-by query ties fewer records together)"
+            f"side (F332) ({fix}; --set prep.split_by=query ties fewer records together)"
         )
     known = f"there are {len(records)} records"
     if len(keys) == 1 < keys.total():

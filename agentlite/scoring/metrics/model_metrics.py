@@ -52,7 +52,7 @@ COUNTS = ("calls_made", "timeout", "extra_calls")
 ENDINGS = {
     "user": "The user had nothing more to say.",
     "done": "The environment said that its episode is done.",
-    "turns": "The model made calls up to the limit of turns (--max-turns).",
+    "turns": "The model made calls up to the limit of turns (max_turns).",
     "length": "The dialog left no room for another answer (--max-length).",
     "unwritten": "The dialog could not be written in the model's protocol.",
     "world": "The world hung or died. Such a rollout has no score.",

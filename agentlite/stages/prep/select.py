@@ -143,7 +143,7 @@ def _drop_contradictions(selection: Selection, context: SelectionContext) -> Non
     first = groups[0][0]
     selection.notes.append(
         f"{len(contrary)} records contradict each other, {kept[first].id} and {contrary[first]} "
-        "among them (--contradictions drop leaves such out)"
+        "among them (--set prep.contradictions=drop leaves them out)"
     )
 
 
