@@ -31,7 +31,9 @@ from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.agent import Agent
 from agentlite.stages.resting import resting_of
 
-HOW_TO_GO_ON = "Correct the environment and add --force; or raise grpo.call_seconds or grpo.max_failures (--set)."
+HOW_TO_GO_ON = (
+    "Correct the environment and add --force; or raise call_seconds or max_failures (--set)."
+)
 OTHER_REWARDS = (
     "The same command goes on from the last checkpoint; a changed file of rewards needs --force, "
     "or --out NAME."
