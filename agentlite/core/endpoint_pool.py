@@ -1,7 +1,7 @@
 """Questions + several endpoints -> a reply to each; a dead endpoint's work goes to the others."""
 
 import threading
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -10,7 +10,6 @@ from agentlite.core import server_usage
 from agentlite.core.console import notice
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint, Message, Reply, ask
-from agentlite.core.server_usage import ServerUsage
 
 IN_A_ROW = 4  # questions without an answer, one after the other, before an endpoint is probed
 PROBE_SECONDS = 60.0  # of one try of the probe
@@ -38,14 +37,13 @@ def ask_all(
     UserError 2 where the budget of `server_usage` is used up: no further question is asked, and the
     replies that were under way have been given.
     """
-    usage = server_usage.current()
-    work = _SharedWork(endpoints, questions, usage)
-    if usage and questions:
-        usage.refuse_used_up()
-    for number, endpoint in enumerate(endpoints):
-        for _ in range(min(endpoint.concurrency, len(questions))):
+    work = _SharedWork(endpoints, questions)
+    if work.usage and questions:
+        work.usage.refuse_used_up()
+    for server in work.servers:
+        for _ in range(min(server.endpoint.concurrency, len(questions))):
             # daemons: a try that is under way must not hold up the end of a stopped process
-            threading.Thread(target=work.share, args=(number,), name=THREAD, daemon=True).start()
+            threading.Thread(target=work.share, args=(server,), name=THREAD, daemon=True).start()
     left = len(questions)
     try:
         while left > work.unasked:
@@ -56,9 +54,11 @@ def ask_all(
             yield result
             work.take_up(result[0])
     finally:
-        work.end()
-    if usage and left:
-        usage.refuse_used_up()
+        work.stop.set()
+        with work.changed:
+            work.changed.notify_all()
+    if work.usage and left:
+        work.usage.refuse_used_up()
 
 
 def refuse_unanswered(problems: Sequence[str], count: int, location: str, effect: str) -> None:
@@ -78,26 +78,29 @@ def refuse_unanswered(problems: Sequence[str], count: int, location: str, effect
         )
 
 
-class _SharedWork:
-    """The questions that wait, and what is known of each endpoint. Endpoints are numbered."""
+class _Server:
+    """What is known of an endpoint. `failed`: questions; `in_a_row`: how many it failed last."""
 
-    def __init__(
-        self,
-        endpoints: Sequence[Endpoint],
-        questions: Sequence[Question],
-        usage: ServerUsage | None,
-    ):
-        self.endpoints, self.questions, self.usage = endpoints, questions, usage
+    def __init__(self, endpoint: Endpoint):
+        self.endpoint = endpoint
+        self.is_alive, self.is_probed = True, False
+        self.failed, self.in_a_row = set[int](), 0
+
+
+class _SharedWork:
+    """The questions that wait, and the endpoints that share them."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], questions: Sequence[Question]):
+        self.questions, self.usage = questions, server_usage.current()
         self.results: SimpleQueue[tuple[int, Reply] | BaseException] = SimpleQueue()
+        self.room = sum(endpoint.concurrency for endpoint in endpoints)
         self.stop = threading.Event()
         self.changed = threading.Condition()  # guards all that follows
+        self.servers = [_Server(endpoint) for endpoint in endpoints]
         self.waiting = deque(range(len(questions)))
         self.open = set[int]()  # under way, or answered and not taken up by the caller
+        self.last: dict[int, Reply] = {}  # question -> how it failed
         self.unasked = 0  # questions that the budget leaves out
-        self.failures: dict[int, dict[int, Reply]] = defaultdict(dict)  # question -> endpoint
-        self.alive = set(range(len(endpoints)))
-        self.in_a_row = [0] * len(endpoints)
-        self.probed = [False] * len(endpoints)  # whether it is being probed
 
     def take_up(self, question: int) -> None:
         """The caller is done with the reply."""
@@ -105,129 +108,106 @@ class _SharedWork:
             self.open.discard(question)
             self.changed.notify_all()
 
-    def end(self) -> None:
-        self.stop.set()
-        with self.changed:
-            self.changed.notify_all()
-
-    def share(self, number: int) -> None:
+    def share(self, server: _Server) -> None:
         """The work of one thread: question after question to one endpoint."""
         try:
-            while (question := self._take(number)) is not None:
+            while (question := self._take(server)) is not None:
                 try:
-                    reply = ask(self.endpoints[number], *self.questions[question], self.stop)
+                    reply = ask(server.endpoint, *self.questions[question], self.stop)
                     if self.stop.is_set():
                         return  # nobody waits for it any more
                     if reply.problem:
-                        self._fail(number, question, reply)
+                        self._fail(server, question, reply)
                         continue
                 except UserError as error:
-                    self._give_up(number, question, error)
+                    self._give_up(server, question, error)
                     continue
-                self._count(number, reply)
+                self._count(server, reply)
                 self.results.put((question, reply))
         except BaseException as error:
             self.results.put(error)  # the caller would wait for this thread for ever
 
-    def _count(self, number: int, reply: Reply) -> None:
-        """Before the reply is given, so that nobody waits for more once the budget is used up."""
-        with self.changed:
-            self.in_a_row[number] = 0
-            if self.usage:
-                self.usage.add(self.endpoints[number].model, reply)
-            if self.usage and self.usage.is_used_up:
-                self.unasked += len(self.waiting)
-                self.waiting.clear()
-
-    def _take(self, number: int) -> int | None:
+    def _take(self, server: _Server) -> int | None:
         """A question that this endpoint has not failed; None when there is nothing left to do."""
         with self.changed:
-            while number in self.alive and not self.stop.is_set():
-                question = self._next(number)
-                if question is not None and not self.probed[number] and self._has_room():
+            while server.is_alive and not self.stop.is_set():
+                question = self._next(server)
+                if question is not None and not server.is_probed and len(self.open) < self.room:
                     self.waiting.remove(question)
                     self.open.add(question)
                     return question
                 self.changed.wait()
         return None
 
-    def _has_room(self) -> bool:
-        return len(self.open) < sum(endpoint.concurrency for endpoint in self.endpoints)
+    def _next(self, server: _Server) -> int | None:
+        return next((one for one in self.waiting if one not in server.failed), None)
 
-    def _next(self, number: int) -> int | None:
-        return next((one for one in self.waiting if number not in self.failures[one]), None)
-
-    def _fail(self, number: int, question: int, reply: Reply) -> None:
-        """Is the question at fault, or the endpoint? After several failures in a row, and at the
-        end of the work, a probe decides."""
+    def _count(self, server: _Server, reply: Reply) -> None:
+        """Before the reply is given, so that nobody waits for more once the budget is used up."""
         with self.changed:
-            while self.probed[number]:
-                self.changed.wait()
-            self.in_a_row[number] += 1
-            self.probed[number] = number in self.alive and (
-                self.in_a_row[number] >= IN_A_ROW or self._next(number) is None
-            )
-            probe = self.probed[number]
-        if probe:
+            server.in_a_row = 0
+            if self.usage:
+                self.usage.add(server.endpoint.model, reply)
+            if self.usage and self.usage.is_used_up:
+                self.unasked += len(self.waiting)
+                self.waiting.clear()
+
+    def _fail(self, server: _Server, question: int, reply: Reply) -> None:
+        """Is the question at fault, or the endpoint? After several failures in a row, and at the
+        end of the work, a probe decides. Raises UserError 8 for the endpoint.
+        """
+        with self.changed:
+            self.changed.wait_for(lambda: not server.is_probed)
+            server.in_a_row += 1
+            is_due = server.in_a_row >= IN_A_ROW or self._next(server) is None
+            server.is_probed = server.is_alive and is_due
+            probes = server.is_probed
+        if probes:
+            short = server.endpoint._replace(timeout=min(server.endpoint.timeout, PROBE_SECONDS))
             try:
-                if not self._answers(number):
-                    raise _no_answer(self.endpoints[number], reply)
+                is_silent = bool(ask(short, *PROBE, self.stop).problem)
             finally:
                 with self.changed:
-                    self.probed[number] = False
+                    server.is_probed = False
                     self.changed.notify_all()
+            if is_silent:
+                raise UserError(
+                    f"no answer: {reply.why}.",
+                    "Look at the server; the same command again asks for what is missing.",
+                    location=server.endpoint.address,
+                    exit_code=NETWORK,
+                )
         with self.changed:
-            if number in self.alive:
-                self.failures[question][number] = reply
-                self._pass_on(question)
-            else:  # a sibling thread has given it up: its failure means nothing
-                self._put_back(question)
+            if probes:
+                server.in_a_row = 0
+            if server.is_alive:  # else a sibling thread has given it up: its failure means nothing
+                server.failed.add(question)
+            self.last[question] = reply
+            self._pass_on(question)
             self.changed.notify_all()
-
-    def _answers(self, number: int) -> bool:
-        endpoint = self.endpoints[number]
-        short = endpoint._replace(timeout=min(endpoint.timeout, PROBE_SECONDS))
-        if ask(short, *PROBE, self.stop).problem:
-            return False
-        with self.changed:
-            self.in_a_row[number] = 0
-        return True
 
     def _pass_on(self, question: int) -> None:
         """To an endpoint that has not failed it, or else to the caller."""
-        failures = self.failures[question]
-        if self.alive - failures.keys():
-            self._put_back(question)
+        if any(server.is_alive and question not in server.failed for server in self.servers):
+            self.open.discard(question)
+            self.waiting.appendleft(question)
         else:
-            self.results.put((question, next(reversed(failures.values()))))
+            self.results.put((question, self.last[question]))
 
-    def _put_back(self, question: int) -> None:
-        self.open.remove(question)
-        self.waiting.appendleft(question)
-
-    def _give_up(self, number: int, question: int, error: UserError) -> None:
+    def _give_up(self, server: _Server, question: int, error: UserError) -> None:
         with self.changed:
-            self._put_back(question)
-            if number not in self.alive or self.stop.is_set():
+            if self.stop.is_set():
                 return
-            self.alive.remove(number)
-            if not self.alive:
+            was_alive, server.is_alive = server.is_alive, False
+            if any(other.is_alive for other in self.servers):
+                if was_alive:
+                    others = "The other endpoints take its questions."
+                    notice(f"{error.location}: {error.problem} {others}")
+                # some of those that wait had only this endpoint left
+                waiting = [question, *reversed(self.waiting)]
+                self.waiting.clear()
+                for one in waiting:
+                    self._pass_on(one)
+            elif was_alive:
                 self.results.put(error)
-            else:
-                notice(f"{error.location}: {error.problem} The other endpoints take its questions.")
-                # those that only this endpoint had not failed yet
-                for one in [*self.waiting]:
-                    if not self.alive - self.failures[one].keys():
-                        self.waiting.remove(one)
-                        self._pass_on(one)
             self.changed.notify_all()
-
-
-def _no_answer(endpoint: Endpoint, reply: Reply) -> UserError:
-    why = f"{reply.problem}: {reply.detail}" if reply.detail else reply.problem
-    return UserError(
-        f"no answer: {why}.",
-        "Look at the server; the same command again asks for what is missing.",
-        location=endpoint.address,
-        exit_code=NETWORK,
-    )

@@ -116,24 +116,20 @@ def replies(
     """One for each request, as they come. Raises UserError 8 when no server answers any more; what
     came before has been given.
     """
-    questions = [Question(_messages(one.prompt), _parameters(one, parameters)) for one in requests]
+    questions = []
+    for request in requests:
+        record, turn = request.prompt.record, request.prompt.turn
+        tools = [tool.schema for tool in record.tools]
+        seed = {"seed": int(digest(request.seed), 16) % 2**31} if request.seed else {}
+        given = {**parameters, **seed, **({"tools": tools} if tools else {})}
+        messages = [wire_message(message) for message in record.messages[:turn]]
+        questions.append(Question(messages, given))
     for number, reply in ask_all(endpoints, questions):
         if reply.problem:
-            problem = f"{reply.problem}: {reply.detail}" if reply.detail else reply.problem
-            yield RemoteReply(number, "", "cut", 0, problem)
+            yield RemoteReply(number, "", "cut", 0, reply.why)
         else:
             text, ended = written(reply, requests[number], template)
             yield RemoteReply(number, text, ended, reply.completion_tokens)
-
-
-def _messages(prompt: Prompt) -> list[dict[str, object]]:
-    return [wire_message(message) for message in prompt.record.messages[: prompt.turn]]
-
-
-def _parameters(request: RemoteRequest, parameters: dict[str, Any]) -> dict[str, Any]:
-    tools = [tool.schema for tool in request.prompt.record.tools]
-    seed = {"seed": int(digest(request.seed), 16) % 2**31} if request.seed else {}
-    return {**parameters, **seed, **({"tools": tools} if tools else {})}
 
 
 def written(reply: Reply, request: RemoteRequest, template: Template) -> tuple[str, Ending]:
@@ -146,23 +142,14 @@ def written(reply: Reply, request: RemoteRequest, template: Template) -> tuple[s
         return reply.text, ended
     try:
         calls = tuple(read_call(call) for call in reply.calls)
-        record = replace(
-            prompt.record,
-            messages=(
-                *prompt.record.messages[: prompt.turn],
-                Message("assistant", reply.text, calls),
-            ),
-            gold={},
-        )
+        answer = Message("assistant", reply.text, calls)
+        messages = (*prompt.record.messages[: prompt.turn], answer)
+        record = replace(prompt.record, messages=messages, gold={})
         rows = render(record, request.protocol, template)
     except RowError:
         if not reply.calls:
             return reply.text, ended
         return json.dumps(reply.calls, ensure_ascii=False), ended
-    row, span = next(
-        (row, span)
-        for row in rows
-        for span in row.spans
-        if span.turn == prompt.turn and span.prompted
-    )
+    spans = ((row, span) for row in rows for span in row.spans if span.prompted)
+    row, span = next((row, span) for row, span in spans if span.turn == prompt.turn)
     return span_text(row, span, template), ended

@@ -129,5 +129,4 @@ def _kept(key: str, role: Role, reply: Reply) -> SimulatorReply:
         # half a character becomes U+FFFD, as it would on disk: a resumed run has the same text
         text = reply.text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         return SimulatorReply(key, text, bool(reply.calls), reply.finish == "length")
-    why = f"{reply.problem}: {reply.detail}" if reply.detail else reply.problem
-    return SimulatorReply(key, "", problem=f"the {role} model {why}")
+    return SimulatorReply(key, "", problem=f"the {role} model {reply.why}")
