@@ -143,31 +143,6 @@ def test_without_the_extra_is_a_warning_and_with_half_of_it_a_problem(installed)
     assert (found.state, found.detail) == ("problem", "not installed: trl")
 
 
-def test_each_disk_is_told_once_and_a_folder_that_cannot_be_written_is_a_problem(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
-    (found,) = hardware.disk(BARE._replace(run=tmp_path / "not" / "yet"))
-    assert found.detail.endswith("free for workspace, cache, models of the hub")
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    problems = [
-        one
-        for one in hardware.disk(BARE._replace(run=tmp_path))
-        if "cannot be written" in one.detail
-    ]
-    assert [one.fix for one in problems] == [
-        f"Name another folder: {way}"
-        for way in ("--run FOLDER", "AGENTLITE_CACHE=FOLDER", "HF_HOME=FOLDER")
-    ]
-
-
-@pytest.mark.parametrize(("free", "state"), [(500e9, "ok"), (5e9, "warning"), (0.5e9, "problem")])
-def test_little_disk_is_a_warning_and_none_a_problem(tmp_path, monkeypatch, free, state):
-    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": free})())
-    assert {one.state for one in hardware.disk(BARE._replace(run=tmp_path))} == {state}
-
-
 def test_the_hub_is_asked_unless_offline(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     for why, state in (("", "ok"), ("refused", "warning")):

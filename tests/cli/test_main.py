@@ -236,45 +236,6 @@ def test_a_bad_row_is_rejected_with_its_place_and_the_counts_add_up(tmp_path, co
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        (["prep", "nowhere.jsonl"], 2, "nowhere.jsonl"),
-        (["prep", "empty-model"], 2, "no file of rows"),
-        (["prep"], 2, "sources"),
-        (["prep", "bfcl:multipel"], 2, "multiple"),
-        (["prep", "rows.jsonl", "--model", "gpt-7"], 5, "gpt-7"),
-        (["prep", "rows.jsonl", "--model", "no/such-model"], 8, "HF_HUB_OFFLINE"),
-        (["prep", "rows.jsonl", "--model", "empty-model"], 5, "config.json"),
-        (["prep", "rows.jsonl", "--model", "no-weights"], 5, "safetensors"),
-        (["prep", "rows.jsonl", "--protocol", "herms"], 2, "hermes"),
-        (["prep", "rows.jsonl", "--protocol", "chat"], 5, "takes no tools"),
-        (["sft"], 2, "agentlite prep"),
-        (["eval"], 2, "agentlite prep"),
-        (["stf"], 2, "sft"),
-        (["prep", "bad.jsonl", "--dry-run"], 4, "9 of 9 rows"),
-        (["sft", "--max-steps", "0"], 2, "max_steps"),
-        (["sft", "--lr-scheduler", "cosin"], 2, "lr_scheduler"),
-        (["eval", "--max-new-tokens", "4096"], 2, "agentlite prep"),
-        (["sft", "--lora-r", "many"], 2, "lora_r"),
-    ],
-)
-def test_a_mistake_is_told_with_its_place_and_a_way_out(tmp_path, rows, arguments, code, told):
-    (tmp_path / "bad.jsonl").write_bytes(b"nonsense\n" * 9)
-    (tmp_path / "empty-model").mkdir()
-    (tmp_path / "no-weights").mkdir()
-    (tmp_path / "no-weights" / "config.json").write_text("{}", encoding="utf-8")
-    done = (
-        agentlite(*arguments, "--profile", "cpu", cwd=tmp_path)
-        if arguments != ["stf"]
-        else agentlite("stf")
-    )
-    assert done.returncode == code, done.stderr.decode()
-    assert told in done.stderr.decode()
-    assert done.stdout == b""
-
-
-@pytest.mark.long
 def test_a_full_disk_is_exit_74_and_nothing_looks_done(tmp_path, rows):
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); import "

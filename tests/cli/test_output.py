@@ -4,13 +4,11 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from agentlite.cli import output
 from agentlite.cli.output import present
 from agentlite.config.resolve import weightings
-from agentlite.scoring.weight_sweep import WeightingRow
 from agentlite.workspace.run_folder import Result
 
 SFT = Result(
@@ -111,42 +109,6 @@ def test_a_dry_run_of_eval_says_what_is_missing_for_each_model(capsys):
     lines = cells(out)
     assert ["model", "prompts", "missing", "memory,", "GiB"] in lines
     assert ["sft", "9", "4", "1.5"] in lines and ["others", "9", "0", "-"] in lines
-
-
-def test_weightings_stand_in_rows_with_the_components_that_count(capsys):
-    common: Any = {"pairs": 3, "flipped": 0, "gained": 1, "lost": 2, "mean_margin": 0.12345}
-    common |= {"steps": 9, "rejected": {}, "no_pair": {}}
-    weights = [{"exact": 1.0, "efficiency": 0.0, "mine": 0.5}, {"exact": 0.0, "mine": 0.0}]
-    chosen = [{"exact": 0.5, "efficiency": 0.25, "mine": 0.126}, {}]
-    rows = [
-        WeightingRow(name=name, weights=weights[n], chosen=chosen[n], **common)
-        for n, name in enumerate("ab")
-    ]
-    assert output._weightings(rows) == [
-        ["weighting", "pairs", "flipped", "other\nsteps", "mean\nmargin", "exact", "mine"],
-        ["a", "3", "0", "+1 -2", "0.123", "0.50", "0.13"],
-        ["b", "3", "0", "+1 -2", "0.123", "-", "-"],
-    ]
-    figures = {"weightings": msgspec.to_builtins(rows), "sentences": ["one.", "two."]}
-    out, _ = shown(Result("pairs", "compared", "f", figures, [], 0.0), capsys)
-    assert out.endswith("\none.\ntwo.\n") and "by every weighting" not in out
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (3, "3"),
-        (0.123456, "0.1235"),
-        (123456.0, "1.235e+05"),
-        ([1, 2], "1 -> 2"),
-        ({}, "-"),
-        ({"a": {"b": 0.5}, "c": [1, 2]}, "a b 0.5, c 1 -> 2"),
-        (None, "None"),
-        ("text", "text"),
-    ],
-)
-def test_a_figure_in_words(value, text):
-    assert output.number(value) == text
 
 
 @pytest.mark.parametrize(

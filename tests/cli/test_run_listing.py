@@ -11,7 +11,6 @@ from agentlite.cli import run_listing
 from agentlite.cli.run_listing import free, inventory, size
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import write_rows
-from agentlite.workspace.folder_lock import held
 from agentlite.workspace.run_folder import Plan, StageFolder, open_stage
 
 
@@ -130,44 +129,3 @@ def test_checkpoints_are_freed_once_and_nothing_else(tmp_path):
     assert sorted(os.listdir(tmp_path / "a")) == [".lock", "done.json", "plan.json"]
     assert (tmp_path / "b/checkpoints").exists()
     assert [one.bytes for one in free(tmp_path, ["a"])] == [0]
-
-
-@pytest.mark.parametrize("damage", ["half", "held", "failed", "missing"])
-def test_of_several_stages_none_is_freed_where_one_still_needs_its_checkpoints(tmp_path, damage):
-    finished(tmp_path / "a")
-    if damage in ("half", "failed"):
-        with stage(tmp_path / "b") as one:
-            checkpoint(tmp_path / "b", 1)
-            if damage == "failed":
-                one.fail()
-    elif damage == "held":
-        finished(tmp_path / "b")
-    message, code = {
-        "half": ("is not done \\(half done, step 1 of 9\\)", 2),
-        "failed": ("is not done \\(failed, the same command starts over\\)", 2),
-        "held": ("is in use by", 75),
-        "missing": ("no such stage", 2),
-    }[damage]
-    if damage == "held":
-        with held(tmp_path / "b"), pytest.raises(UserError, match=message) as refused:
-            free(tmp_path, ["a", "b"])
-    else:
-        with pytest.raises(UserError, match=message) as refused:
-            free(tmp_path, ["a", "b"])
-    assert refused.value.exit_code == code
-    assert (tmp_path / "a/checkpoints/checkpoint-1/weights").exists()
-
-
-def test_a_kill_while_checkpoints_are_freed_leaves_none_that_looks_whole(tmp_path, monkeypatch):
-    finished(tmp_path / "a")
-
-    def killed(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run_listing.shutil, "rmtree", killed)
-        with pytest.raises(KeyboardInterrupt):
-            free(tmp_path, ["a"])
-    assert not (tmp_path / "a/checkpoints").exists()
-    assert [one.bytes > 0 for one in free(tmp_path, ["a"])] == [True]
-    assert sorted(os.listdir(tmp_path / "a")) == [".lock", "done.json", "plan.json"]

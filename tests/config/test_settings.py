@@ -20,28 +20,6 @@ from agentlite.stages.ablate.cells import read_ablation
 from agentlite.workspace.run_folder import RunTarget
 
 
-def test_flag_beats_set_beats_file_beats_profile_beats_what_is_inherited_beats_default(tmp_path):
-    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
-    first.write_text("sft:\n  lora_r: 1\n  seed: 1\n  learning_rate: 1e-4\n", encoding="utf-8")
-    second.write_text("sft:\n  seed: 2\nprep:\n  dev: 0.3\n", encoding="utf-8")
-    given = Given(
-        {"lora_r": "64"},
-        ("sft.lora_r=32", "sft.num_epochs=2", "prep.dev=0.5"),
-        (str(first), str(second)),
-        "cpu",
-    )
-    settings, origin = resolve(
-        "sft", given, {"model": ("inherited-model", "prep"), "batch_size": (99, "prep")}
-    )
-    assert (settings.lora_r, origin["lora_r"]) == (64, "--lora-r")
-    assert (settings.num_epochs, origin["num_epochs"]) == (2.0, "--set sft.num_epochs")
-    assert (settings.seed, origin["seed"]) == (2, str(second))
-    assert (settings.learning_rate, origin["learning_rate"]) == (1e-4, str(first))
-    assert (settings.batch_size, origin["batch_size"]) == (4, "profile cpu")
-    assert (settings.model, origin["model"]) == ("inherited-model", "prep")
-    assert (settings.lora_alpha, origin["lora_alpha"]) == (32, "default")
-
-
 def test_pass_through_mappings_are_merged_and_unchanged(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("sft:\n  trl:\n    weight_decay: 0.1\n", encoding="utf-8")

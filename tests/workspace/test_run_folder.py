@@ -2,7 +2,6 @@
 twice.
 """
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -40,27 +39,6 @@ def test_new_half_and_done_are_told_apart(tmp_path):
     finish(folder)
     with open_stage(folder, PLAN, force=False) as stage:
         assert stage.status == "done"
-
-
-def test_a_result_is_up_to_date_only_where_nothing_was_left_to_do(tmp_path):
-    folder = tmp_path / "sft"
-
-    def outcome(*, ends: bool = True, force: bool = False) -> str:
-        with open_stage(folder, PLAN, force=force) as stage:
-            if not ends:
-                return ""
-            if stage.status != "done":
-                stage.finish([], {})
-            return stage.result("").status
-
-    assert [outcome(), outcome()] == ["done", "up to date"]
-    run_folder.clear(folder)
-    assert [outcome(ends=False), outcome(), outcome()] == ["", "done", "up to date"]  # half done
-    assert outcome(force=True) == "done"
-    with open_stage(folder, PLAN, force=False) as stage:
-        stage.reopen()
-        stage.fail()
-    assert [outcome(), outcome()] == ["done", "up to date"]
 
 
 @pytest.mark.parametrize("done", [True, False])
@@ -168,28 +146,6 @@ def test_a_folder_that_is_given_up_or_emptied_holds_no_plan_any_more(tmp_path, m
     assert not (tmp_path / "dpo/plan.json").exists()
 
 
-@pytest.mark.parametrize("removed", range(5))
-def test_a_folder_whose_clearing_was_killed_anywhere_can_be_started_again(
-    tmp_path, monkeypatch, removed
-):
-    folder, left = tmp_path / "sft", iter(range(removed))
-    finish(folder)
-    (folder / "a.jsonl").write_bytes(b"")
-    unlink = Path.unlink
-
-    def killed_later(path: Path, missing_ok: bool = False) -> None:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        unlink(path, missing_ok)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", killed_later)
-        with contextlib.suppress(KeyboardInterrupt):
-            run_folder.clear(folder)
-    with open_stage(folder, Plan("sft", {"lora_r": 8}, {}), force=False) as stage:
-        assert stage.status == "new"
-
-
 def test_a_folder_of_somebody_else_is_neither_written_into_nor_cleared(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
     for force in (False, True):
@@ -214,44 +170,6 @@ def test_a_setting_that_an_earlier_version_did_not_have_was_as_its_default_is(tm
         open_stage(folder, other, force=False),
     ):
         pass
-
-
-def test_what_was_begun_with_other_versions_is_told_when_it_is_carried_on(tmp_path, capsys):
-    for version in ("2.12", "2.13"):
-        with open_stage(
-            tmp_path / "eval", Plan("eval", {}, {}, {"torch": version}), force=False
-        ) as stage:
-            told = capsys.readouterr().err
-    assert stage.status == "half" and "torch 2.12 -> 2.13" in told
-
-
-@pytest.mark.parametrize(
-    "edited",
-    [
-        "",
-        "{",
-        "[]",
-        "{}",
-        '{"command": "sft"}',
-        '{"command": "sft", "settings": [], "inputs": {}}',
-        "[" * 10_000,
-        '{"command": "sft", "settings": {"lora_r": "' + "9" * 10_000 + '"}, "inputs": {}}',
-        "\x00",
-    ],
-)
-def test_a_plan_edited_by_hand_is_refused_by_name_and_listed(tmp_path, edited):
-    from agentlite.cli.run_listing import inventory
-
-    folder = tmp_path / "sft"
-    finish(folder)
-    (folder / "plan.json").write_text(edited, encoding="utf-8")
-    with pytest.raises(UserError) as told, open_stage(folder, PLAN, force=False):
-        pass
-    assert told.value.exit_code == 3 and str(folder) in told.value.location
-    (folder / "done.json").unlink()
-    assert [kept.state for kept in inventory(tmp_path)] != ["done"]
-    with open_stage(folder, PLAN, force=True) as stage:
-        assert stage.status == "new"
 
 
 def test_a_done_without_its_files_is_not_believed(tmp_path):
