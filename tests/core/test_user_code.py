@@ -37,15 +37,7 @@ import os, subprocess, time
 def doubled(number): return 2 * number
 def slow(seconds): time.sleep(seconds); return "slept"
 def dies(code): os._exit(code)
-def long(length): raise ValueError("x" * length)
-def lines(_): raise ValueError("one\\n two\\t three")
 def pid(_): return os.getpid()
-def ends_a_program(number):
-    program = subprocess.Popen(["sleep", "60"])
-    program.send_signal(number)
-    try: return program.wait(5)
-    finally: program.kill()
-def is_sent(number): os.kill(os.getpid(), number); return "goes on"
 """
 
 
@@ -128,36 +120,18 @@ def test_a_child_that_ended_between_two_calls_is_replaced(code):
     assert code.ask("doubled", 1) == (2, "")
 
 
-# what a file does with its own classes and its own name; each f() is then "ok"
+# what a file does with its own classes and its neighbours; each f() is then "ok"
 FILES_OF_THEIR_OWN = {
-    "dataclass": """
-from __future__ import annotations
-from dataclasses import asdict, dataclass
-from typing import ClassVar
-@dataclass
-class Trip:
-    city: str
-    days: ClassVar[int] = 3
-def f(_): return asdict(Trip("ok"))["city"]
-""",
     "hints": """
 from __future__ import annotations
-from typing import NamedTuple, get_type_hints
-class Trip(NamedTuple):
-    city: str
-    by: Mode
-class Mode(NamedTuple):
-    name: str
-def f(_): return "ok" if get_type_hints(Trip) == {"city": str, "by": Mode} else "other hints"
-""",
-    "struct": """
-from __future__ import annotations
-import msgspec
-class Trip(msgspec.Struct):
-    by: Mode
-class Mode(msgspec.Struct):
-    name: str
-def f(_): return msgspec.json.decode('{"by": {"name": "ok"}}', type=Trip).by.name
+from dataclasses import asdict, dataclass
+from typing import ClassVar, get_type_hints
+@dataclass
+class Trip:
+    city: Name
+    days: ClassVar[int] = 3
+class Name(str): pass
+def f(_): return asdict(Trip("ok"))["city"] if get_type_hints(Trip)["city"] is Name else "str"
 """,
     "pickle": """
 import copy, pickle
@@ -165,57 +139,23 @@ class Trip:
     city = "ok"
 def f(_): return pickle.loads(pickle.dumps(copy.deepcopy(Trip()))).city
 """,
-    "source": """
-import inspect
-class Trip: city = "ok"
-def f(_): return "ok" if "city" in inspect.getsource(Trip) else "no source"
-""",
-    "module": """
-import sys
-FILE = __file__
-here = sys.modules[__name__]
-def f(_): return "ok" if here.FILE == __file__ and __name__ != "__main__" else "another"
-""",
-    "reload": """
-import importlib
-MARK = object()
-def f(_): return "ok" if importlib.import_module(__name__).MARK is MARK else "another"
-""",
     "neighbour": """
 import next_door
 def f(_): return next_door.WORD
 """,
-    "file": """
-from pathlib import Path
-def f(_): return (Path(__file__).parent / "next_door.py").read_text()[8:10]
-""",
 }
 
 
-PRINTS = """
-import os, subprocess, sys
-def prints(at):
-    print(f"{at} print", flush=True)
-    sys.stdout.write(f"{at} stdout" + chr(10))
-    sys.__stdout__.write(f"{at} first" + chr(10))
-    sys.__stdout__.flush()
-    os.write(1, f"{at} descriptor{chr(10)}".encode())
-    os.system(f"echo {at} shell")
-    subprocess.run(["echo", f"{at} program"])
-prints("import")
-"""
-ASKS = """
-from agentlite.core import user_code
-from agentlite.core.user_code import Named, UserCode
-user_code.FORKSERVER = FORKED
-def called(function, payload): return function(payload), ""
-
-if __name__ == "__main__":
-    code = UserCode([Named("prints.py", "prints")], called, 20.0)
-    assert code.ask("prints", "call") == (None, "")
-    print("the result")
-    code.stop()
-"""
+@pytest.mark.long
+@pytest.mark.parametrize("name", FILES_OF_THEIR_OWN)
+def test_a_file_is_a_module_beside_its_neighbours(tmp_path, name):
+    (tmp_path / "next_door.py").write_text('WORD = "ok"', encoding="utf-8")
+    (tmp_path / "mine.py").write_text(FILES_OF_THEIR_OWN[name], encoding="utf-8")
+    made = UserCode([Named(str(tmp_path / "mine.py"), "f")], called, 20.0)
+    try:
+        assert made.ask("f", None) == ("ok", "")
+    finally:
+        made.stop()
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -88,42 +87,3 @@ def test_the_server_ends_with_its_world(tmp_path, kind):
         server = int((tmp_path / "pid").read_text())
         assert is_running(server)
     assert waits_until(lambda: not is_running(server))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="processes end so on Linux only")
-@pytest.mark.parametrize(
-    ("fault", "limits", "reason"),
-    [
-        ("does not start", {}, "reset failed: the server ended with exit code 1: no such shop"),
-        ("dies", {}, "call failed: the server ended with exit code 3: out of apples"),
-        ("hangs", {"seconds": 2.0}, "call took longer than 2 s"),
-    ],
-)
-def test_a_fault_costs_its_rollout_and_no_other(tmp_path, smollm2, fault, limits, reason):
-    """The rollouts go on together: the server of one task has the fault, the others are well."""
-    script = tmp_path / "server.sh"
-    script.write_text(
-        f'if [ "$(mkdir {tmp_path}/first 2>&1)" = "" ]\nthen exec {command(fault)}\n'
-        f"else exec {command('well')}\nfi\n"
-    )
-    rows = [{"id": name, "gold": [[BUY]]} for name in ("a", "b", "c")]
-    made = acting(tmp_path, f"sh {shlex.quote(str(script))}", *rows)
-    setup = RolloutSetup(
-        made,
-        choose("hermes", smollm2).protocols["hermes"],
-        smollm2,
-        9999,
-        5,
-        WorldLimits(**{"seconds": 60.0, **limits}),
-    )
-    tasks = list(made.tasks())
-    turns = {task.id: gold_turns(task) for task in tasks}
-    answers = partial(gold_answers, turns, protocol=setup.protocol, template=smollm2)
-    done = [
-        one
-        for one in roll(setup, [(task, 0) for task in tasks], {}, answers, 3)
-        if isinstance(one, Trajectory)
-    ]
-    (lost,) = [one for one in done if one.ended == "world"]
-    assert lost.problem.startswith(reason) and lost.scores == {}
-    assert [one.scores for one in done if one is not lost] == [{"gold_calls": 1.0}] * 2

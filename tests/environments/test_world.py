@@ -71,10 +71,6 @@ import json, os, signal, subprocess, sys, time
 class Nasty:
     def reset(self, **row):
         self.folder = row["folder"]
-        if row.get("fails"):
-            raise RuntimeError("no such task")
-        if row.get("hangs"):
-            time.sleep(600)
 
     def call(self, name, arguments):
         return getattr(self, name)()
@@ -215,3 +211,11 @@ class Async:
     async def get_reward(self):
         return 0.5
 '''
+
+
+def test_all_that_a_class_awaits_runs_in_one_loop(tmp_path):
+    with world_of(tmp_path, ASYNC, "Async") as world:
+        assert world.reset({}) == "Begin."
+        assert world.call(Call("put", {"word": "fig"})).text == "kept fig"
+        assert world.call(Call("take")).text == '{"word": "fig"}'
+        assert world.scores() == {"env": 0.5}

@@ -118,8 +118,6 @@ def answer_call(fault: str, request: Any, connection: Connection) -> None:
     elif fault == "closes":
         os.close(1)
         time.sleep(600)
-    elif fault == "hangs":
-        time.sleep(600)
     elif fault == "no result":
         out({"jsonrpc": "2.0", "id": request["id"]})
     elif fault == "refuses":
@@ -166,9 +164,6 @@ def answer(fault: str, request: Any, connection: Connection) -> None:
 
 
 def serve_stdio(fault: str) -> None:
-    if fault == "does not start":
-        sys.exit("no such shop")
-
     def out(message: Any) -> None:
         os.write(1, json.dumps(message).encode() + b"\n")
 

@@ -96,6 +96,13 @@ def test_words_that_nothing_supports_are_found(messages, kind):
     assert kind in kinds(messages)
 
 
+def test_a_call_with_another_value_is_not_learned_and_the_planned_one_is_missed():
+    other = PlannedCall(Call("cancel_order", {"order_id": 7713}), CANCEL.result)
+    messages = [*GOOD[:5], *called(other, 1), GOOD[7]]
+    found = {(one.kind, one.message) for one in faults(PLAN, messages, TOOLS, replay(messages))}
+    assert found == {("extra call", 5), ("wrong call", None)}
+
+
 def test_a_world_in_another_state_and_a_missing_result_are_wrong_calls():
     assert kinds(GOOD, known=replay(GOOD, "s1")) == {"wrong call"}
     without = [GOOD[0], agent("Ann has nothing."), *GOOD[4:]]
