@@ -36,9 +36,10 @@ class RolloutSetup(NamedTuple):
     turns with calls between two of the user's, as BFCL counts them. `system`: the text of a dialog
     without a system turn. `states`: whether each turn has the state of its world.
 
-    `users`: by task, the users that a model plays; each has `user_turns` turns behind its first.
-    `hint`: whether the model is shown which right calls are left to make. `offered`: by task, the
-    names of the tools that are on offer, of those that its world has; all where it is not named.
+    `users`: by task, the users that a model plays; each has `user_turns` turns behind its first,
+    which the task has, unless the user `opens` the dialog itself. `hint`: whether the model is
+    shown which right calls are left to make. `offered`: by task, the names of the tools that are on
+    offer, of those that its world has; all where it is not named.
     """
 
     environment: Environment
@@ -51,6 +52,7 @@ class RolloutSetup(NamedTuple):
     states: bool = False
     users: Mapping[str, UserProfile] = {}
     user_turns: int = 10
+    opens: bool = False
     hint: bool = False
     offered: Mapping[str, Sequence[str]] = {}
 
@@ -143,7 +145,7 @@ class _Rollout:
         self.world = setup.environment.world(setup.limits)
         self.world.only = setup.offered.get(task.id)
         profile = setup.users.get(task.id)
-        self.user = None if profile is None else SimulatedUser(profile, setup.user_turns)
+        self.user = profile and SimulatedUser(profile, setup.user_turns + setup.opens)
         self.messages: list[dict[str, Any]] = []
         self.turns: list[ModelTurn] = []
         self.tools: dict[str, dict[str, Any]] = {}  # by name: all that were ever on offer
@@ -163,8 +165,14 @@ class _Rollout:
         once where both are at the same time.
         """
         self._go_on(reply)
-        if not reply.problem and (isinstance(reply, RolloutAnswer) or not self.question):
+        is_open = self.question is not None and not isinstance(reply, RolloutAnswer)
+        if self.turns and not is_open and not reply.problem:
             yield self.turns[-1]
+
+    def hear_again(self, simulators: Simulators) -> None:
+        """Goes on as far as replies are known."""
+        while self.question and (reply := simulators.known(self.question)):
+            self._go_on(reply)
 
     def _go_on(self, reply: Reply | None) -> None:
         try:
@@ -213,7 +221,9 @@ class _Rollout:
     def _act(self) -> Generator[Request, Any, tuple[EndedBy, str]]:
         """Turn after turn, until something ends it: what, and its problem. Raises WorldError."""
         setup = self.setup
-        self._begin()
+        opening = yield from self._begin()
+        if setup.opens and not opening:
+            return "user", ""
         if not any(one["role"] == "user" and one["content"].strip() for one in self.messages):
             return "world", "the task has no prompt, and reset returned no text"
         seen: SeenTokens | None = None  # up to the end of the last answer
@@ -266,10 +276,14 @@ class _Rollout:
                 if said is None:
                     return "turns" if self.user and self.user.is_stopped else "user", ""
 
-    def _begin(self) -> None:
-        """A fresh world, and what the user says first."""
-        first = self.world.reset(self.task.row)
+    def _begin(self) -> Generator[Request, Any, str]:
+        """A fresh world, and what the user says first, which is returned if a model says it."""
+        first, opening = self.world.reset(self.task.row), ""
         self.messages += map(wire_message, self.task.messages)
+        if self.user and self.setup.opens:
+            tools = [tool.name for tool in self.world.tools]
+            opening = (yield from self.user.reply(self.messages, tools)) or ""
+            self.messages.append({"role": "user", "content": opening})
         if self.setup.system and not any(one["role"] == "system" for one in self.messages):
             self.messages.insert(0, {"role": "system", "content": self.setup.system})
         if first and self.messages and self.messages[-1]["role"] == "user":  # as TRL does it
@@ -277,6 +291,7 @@ class _Rollout:
             self.messages[-1] = {"role": "user", "content": text}
         elif first:
             self.messages.append({"role": "user", "content": first})
+        return opening
 
     def _shown(self) -> list[dict[str, Any]]:
         """The dialog as the model reads it: with the hint behind the last words of the user's. The
@@ -344,13 +359,15 @@ def _carry_on(
     replies of simulators; where one of them returns something else, the rollout begins anew.
     """
     rollout = _Rollout(setup, task, sample)
+    if earlier and simulators:
+        rollout.hear_again(simulators)
     for stored in earlier:
         if not isinstance(rollout.request, RolloutPrompt):
             break
         answer = RolloutAnswer(0, stored.text, stored.ended, stored.new_tokens, stored.ids)
         [answered] = rollout.hear(answer)
-        while simulators and rollout.question and (reply := simulators.known(rollout.question)):
-            [*_] = rollout.hear(reply)
+        if simulators:
+            rollout.hear_again(simulators)
         if rollout.question and stored == answered:
             return rollout  # stopped at this question
         # a turn that was stored while it waited is whole now

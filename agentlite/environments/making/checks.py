@@ -164,7 +164,7 @@ def _of_words(
     # a name that is a word of the language, as `book`, may well be said
     unusual = [
         name
-        for name in names | wanted
+        for name in sorted(names | wanted)
         if not name.isalpha() or any(letter.isupper() for letter in name[1:])
     ]
     known = [msgspec.json.encode([tool.schema for tool in tools]).decode()]

@@ -1,22 +1,19 @@
 """Blueprints that models play: one speaks for the user, one for the agent; the calls are made."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from agentlite.config.settings import MakeSettings, RolloutSettings
 from agentlite.core.errors import UserError
-from agentlite.core.records import Call, Message
+from agentlite.core.records import Call
 from agentlite.environments.gold import GOLD
 from agentlite.environments.making.blueprint import Blueprint
 from agentlite.environments.making.checks import DialogFault, Replay, faults
 from agentlite.environments.making.dialog import MadeDialog, row_of
 from agentlite.environments.making.wording import profile_of
 from agentlite.environments.registry import Environment
-from agentlite.environments.simulated_user import SimulatedUser, UserProfile
-from agentlite.environments.simulators import Simulators
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.trajectories import LOST, Trajectory, UserFault
+from agentlite.environments.trajectories import LOST, Trajectory
 from agentlite.stages.agent import Agent, act, with_users
 from agentlite.stages.make.search import Slot
 from agentlite.workspace.run_folder import StageFolder
@@ -58,7 +55,7 @@ def players(
 
 
 def play(
-    acting: Agent,
+    agent: Agent,
     slots: Sequence[Slot],
     tasks: Sequence[EnvironmentTask],
     stage: StageFolder,
@@ -66,55 +63,19 @@ def play(
     """The dialogs of these slots, in order. Answers are on disk, and no question is asked twice."""
     by_id = {task.id: task for task in tasks}
     plans = {slot.plan.id: slot for slot in slots}
-    users = {name: profile_of(slot.plan, slot.by_name) for name, slot in plans.items()}
-    with acting.open_simulators(stage.folder) as simulators:
-        openings = _openings(users, plans, simulators)
-    played = acting._replace(
+    played = agent._replace(
         tasks=[
-            EnvironmentTask(
-                name,
-                (Message("user", openings[name].words),),
-                by_id[slot.plan.task].row,
-                _gold(slot.plan),
-            )
+            EnvironmentTask(name, (), by_id[slot.plan.task].row, _gold(slot.plan))
             for name, slot in plans.items()
-            if openings[name].words
         ],
-        setup=acting.setup._replace(
-            users=users, offered={name: slot.plan.tools for name, slot in plans.items()}
+        setup=agent.setup._replace(
+            users={name: profile_of(slot.plan, slot.by_name) for name, slot in plans.items()},
+            opens=True,
+            offered={name: slot.plan.tools for name, slot in plans.items()},
         ),
     )
-    done = {one.task: one for one in act(played, stage, "make")} if played.tasks else {}
-    for name, slot in plans.items():
-        yield _checked(slot, openings[name], done.get(name))
-
-
-class _Opening(NamedTuple):
-    """The first words of a user, "" for none, and their faults."""
-
-    words: str
-    faults: Sequence[UserFault]
-
-
-def _openings(
-    users: Mapping[str, UserProfile], plans: Mapping[str, Slot], simulators: Simulators
-) -> dict[str, _Opening]:
-    waiting = []
-    for name, profile in users.items():
-        user = SimulatedUser(profile, most_turns=1)
-        speaks = user.reply([], [*plans[name].by_name])
-        waiting.append((name, user, speaks, next(speaks)))
-    openings: dict[str, _Opening] = {}
-    for number, answer in simulators.ask([question for *_, question in waiting]):
-        name, user, speaks, _ = waiting[number]
-        if answer.problem:
-            openings[name] = _Opening("", [UserFault(1, "no answer", answer.problem)])
-            continue
-        try:
-            speaks.send(answer)
-        except StopIteration as end:
-            openings[name] = _Opening(end.value or "", user.turns.faults)
-    return openings
+    for trajectory in act(played, stage, "make"):
+        yield _checked(plans[trajectory.task], trajectory)
 
 
 def _gold(plan: Blueprint) -> tuple[tuple[Call, ...], ...]:
@@ -127,26 +88,24 @@ def _gold(plan: Blueprint) -> tuple[tuple[Call, ...], ...]:
     return tuple(gold)
 
 
-def _checked(slot: Slot, opening: _Opening, trajectory: Trajectory | None) -> MadeDialog:
+def _checked(slot: Slot, trajectory: Trajectory) -> MadeDialog:
     """A dialog with all that the rules find in it."""
     plan, offered = slot.plan, slot.offered
-    by_user = [*opening.faults]
-    if trajectory and trajectory.simulated_user:
-        by_user += trajectory.simulated_user.faults
-    user_faults = [
-        DialogFault(f"user: {fault.kind}", fault.reason)
-        for fault in by_user
-        # a user with one question tells its goal at once, and is right to
-        if fault.kind != AT_ONCE or len(plan.turns) > 1
-    ]
-    if trajectory is None:
-        found = [DialogFault("no question", "the user says nothing to begin with"), *user_faults]
-        return MadeDialog(row_of(plan, [], offered, verified=False), found)
     turns, messages = trajectory.turns, [dict(message) for message in trajectory.messages]
     tokens = sum(turn.new_tokens for turn in turns)
     if trajectory.ended in LOST:
         found = [DialogFault(trajectory.ended, trajectory.problem)]
         return MadeDialog(row_of(plan, messages, offered, verified=False, tokens=tokens), found)
+    user = trajectory.simulated_user
+    user_faults = [
+        DialogFault(f"user: {fault.kind}", fault.reason)
+        for fault in (user.faults if user else ())
+        # a user with one question tells its goal at once, and is right to
+        if fault.kind != AT_ONCE or len(plan.turns) > 1
+    ]
+    if not turns and trajectory.ended == "user":
+        found = [DialogFault("no question", "the user says nothing to begin with"), *user_faults]
+        return MadeDialog(row_of(plan, [], offered, verified=False), found)
     results = [str(one["content"]) for one in messages if one["role"] == "tool"]
     # the state before the last turn is the one behind it, if that turn calls nothing
     state = turns[-1].state if turns and not turns[-1].results else "?"
