@@ -22,18 +22,20 @@ Block = dict[str, Any]
 
 def fits(row: dict[str, Any]) -> bool:
     messages, tools = row["messages"], row.get("tools")
-    if not all(map(_may_be_own, messages)):
-        return False
-    in_schema = isinstance(tools, list) and any(
-        isinstance(tool, dict) and tool.get("input_schema") for tool in tools
-    )
-    in_text = isinstance(tools, str) and '"input_schema"' in tools
-    return (
-        bool(row.get("system"))
-        or in_schema
-        or in_text
-        or any(_has_own_block(message["content"]) for message in messages)
-    )
+    contents = []
+    for message in messages:  # OpenAI's may look the same
+        if not isinstance(message, dict) or str(message.get("role")) not in BLOCKS:
+            return False
+        if "content" not in message or message.get("tool_calls") or message.get("function_call"):
+            return False
+        contents.append(message["content"])
+    if isinstance(tools, list):
+        has_schema = any(isinstance(tool, dict) and tool.get("input_schema") for tool in tools)
+    else:
+        has_schema = isinstance(tools, str) and '"input_schema"' in tools
+    blocks = (block for content in contents if isinstance(content, list) for block in content)
+    has_own = any(isinstance(block, dict) and block.get("type") in OWN_BLOCKS for block in blocks)
+    return bool(row.get("system")) or has_schema or has_own
 
 
 def read(row: dict[str, Any]) -> Record:
@@ -55,22 +57,6 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-def _may_be_own(message: object) -> bool:
-    """Whether it may be a message of this format; OpenAI's may look the same."""
-    return (
-        isinstance(message, dict)
-        and message.get("role") in ("user", "assistant")
-        and "content" in message
-        and not (message.get("tool_calls") or message.get("function_call"))
-    )
-
-
-def _has_own_block(content: object) -> bool:
-    return isinstance(content, list) and any(
-        isinstance(b, dict) and b.get("type") in OWN_BLOCKS for b in content
-    )
-
-
 class _AnthropicDialog:
     """Reads messages in their order, so that each result finds the call it answers."""
 
@@ -83,20 +69,18 @@ class _AnthropicDialog:
         self.extra: list[dict[str, Any]] = []
 
     def add(self, message: Any, number: int) -> None:
+        place = f"message {number}"
         role = message.get("role") if isinstance(message, dict) else None
-        if role not in ("user", "assistant"):
-            raise unknown_role(role, BLOCKS, f"message {number}")
-        refuse_unread(message, ("role", "content", *LOSS), f"message {number}")
-        blocks = _blocks(message.get("content"), BLOCKS[role], f"message {number}")
+        if not isinstance(role, str) or role not in BLOCKS:
+            raise unknown_role(role, BLOCKS, place)
+        refuse_unread(message, ("role", "content", *LOSS), place)
+        blocks = _blocks(message.get("content"), BLOCKS[role], place)
         if role == "assistant":
             self._assistant(blocks, has_loss(message))
         else:
-            self._user(blocks, number)
-        extra = [
-            rest(message, "role", "content", *LOSS),
-            *(rest(block, *KNOWN) for block in blocks),
-        ]
-        self.extra += [{"message": number, **texts} for texts in extra if texts]
+            self._user(blocks, place)
+        for given in (rest(message, "role", "content", *LOSS), *(rest(b, *KNOWN) for b in blocks)):
+            self.extra += [{"message": number, **given}] if given else []
 
     def _assistant(self, blocks: list[Block], loss: bool) -> None:
         texts, calls = [], []
@@ -106,9 +90,8 @@ class _AnthropicDialog:
                 calls += [self._call(block) for block in group]
             else:  # a text is split where a citation begins
                 texts.append("".join(_text(block, kind) for block in group))
-        self.messages.append(
-            Message("assistant", "\n\n".join(filter(None, texts)), tuple(calls), loss=loss)
-        )
+        content = "\n\n".join(filter(None, texts))
+        self.messages.append(Message("assistant", content, tuple(calls), loss=loss))
 
     def _call(self, block: Block) -> Call:
         given = block.get("id")
@@ -121,25 +104,23 @@ class _AnthropicDialog:
         self.calls += 1
         return Call(call.name, arguments, self.ids[given])
 
-    def _user(self, blocks: list[Block], number: int) -> None:
-        results = [self._result(block) for block in blocks if block["type"] == "tool_result"]
+    def _user(self, blocks: list[Block], place: str) -> None:
+        results = []
+        for block in (block for block in blocks if block["type"] == "tool_result"):
+            given = str(block.get("tool_use_id") or "")
+            call_id = self.ids.get(given, given)
+            self.failed += [call_id] if block.get("is_error") else []
+            content = _texts(block.get("content"), "\n", f"the result of {given}")
+            results.append(Message("tool", content, call_id=call_id))
         text = "\n\n".join(_text(block, "text") for block in blocks if block["type"] == "text")
         if results and text.strip():
             raise RowError(
                 "E203",
-                f"the user speaks in the same message as a result (message {number}): "
+                f"the user speaks in the same message as a result ({place}): "
                 f"{shortened(text.strip())}",
                 "Move the text into the user's message before the call, or drop it.",
             )
         self.messages += results or [Message("user", text if text.strip() else "")]
-
-    def _result(self, block: Block) -> Message:
-        given = str(block.get("tool_use_id") or "")
-        call_id = self.ids.get(given, given)
-        self.failed += [call_id] if block.get("is_error") else []
-        return Message(
-            "tool", _texts(block.get("content"), "\n", f"the result of {given}"), call_id=call_id
-        )
 
 
 def _blocks(content: Any, known: tuple[str, ...], place: str) -> list[Block]:

@@ -2,13 +2,14 @@
 
 import importlib.util
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import default
 from agentlite.core.errors import RowError, UserError, nearest
 from agentlite.core.json_schema import fits as fits_schema
+from agentlite.core.json_schema import schema_at
 from agentlite.core.optional_deps import how
 from agentlite.core.records import (
     ANY_TOOL,
@@ -91,37 +92,30 @@ def read(
 
     Raises RowError E210 where no call could ever satisfy the gold.
     """
-    category = _category(row["id"])
-    tools = tools_of(row)
-    question = _question(row["question"])
-    expected = _expected(row, category)
-    for call in expected:
-        _refuse_impossible(call, tools)
-    calls = (
-        ()
-        if category in ANY_CALL
-        else tuple(
-            _answer(call, tools, f"call_{i}", accepted_answer == "full")
-            for i, call in enumerate(expected)
-        )
-    )
-    answer = ANY_CALL_ANSWER if category in ANY_CALL else no_call_answer
+    category, tools, question = _category(row["id"]), tools_of(row), _question(row["question"])
+    expected: tuple[GoldCall, ...] = ()
+    calls: list[Call] = []
+    answer, fit = no_call_answer, True
+    if category in ANY_CALL:
+        expected, answer, fit = (GoldCall(ANY_TOOL),), ANY_CALL_ANSWER, False
+    elif category not in NO_CALL:
+        for accepted in row["ground_truth"]:
+            ((name, arguments),) = accepted.items()
+            call = GoldCall(name, arguments)
+            schema = parameters_of(name, tools)
+            _refuse_impossible(call, schema)
+            values = _written(first_accepted(call, tools, full=accepted_answer == "full"), schema)
+            calls.append(Call(name, values, f"call_{len(calls)}"))
+            expected = (*expected, call)
+            fit = fit and fits_schema(values, schema)
     return Record(
-        messages=(*question, Message("assistant", "" if calls else answer, calls)),
+        messages=(*question, Message("assistant", "" if calls else answer, tuple(calls))),
         tools=tools,
         gold={len(question): Gold(expected)},
         task="tool_selection" if calls else "timing_decision",
         # what breaks its own tool's schema is judged, and never learned
-        split="test" if category in ANY_CALL or not _all_fit(calls, tools) else "",
+        split="" if fit else "test",
         meta={"bfcl_id": row["id"], "category": category},
-    )
-
-
-def _expected(row: dict[str, Any], category: str) -> tuple[GoldCall, ...]:
-    if category in ANY_CALL:
-        return (GoldCall(ANY_TOOL),)
-    return (
-        () if category in NO_CALL else tuple(_gold_call(answer) for answer in row["ground_truth"])
     )
 
 
@@ -154,16 +148,15 @@ def tools_of(row: dict[str, Any]) -> tuple[Tool, ...]:
     them as text.
     """
     language = LANGUAGES.get(_category(row["id"]), "")
-    return tuple(_tool(function, language) for function in row["function"])
-
-
-def _tool(function: dict[str, Any], language: str) -> Tool:
-    name, parameters = function["name"], function["parameters"]
-    properties = {
-        key: _parameter(value, language) for key, value in parameters["properties"].items()
-    }
-    schema = json_schema({**parameters, "properties": properties}, name)
-    return Tool(name, function.get("description") or "", schema)
+    tools = []
+    for function in row["function"]:
+        name, parameters = function["name"], function["parameters"]
+        properties = {
+            key: _parameter(value, language) for key, value in parameters["properties"].items()
+        }
+        schema = json_schema({**parameters, "properties": properties}, name)
+        tools.append(Tool(name, function.get("description") or "", schema))
+    return tuple(tools)
 
 
 def _parameter(parameter: dict[str, object], language: str) -> dict[str, object]:
@@ -175,29 +168,18 @@ def _parameter(parameter: dict[str, object], language: str) -> dict[str, object]
     return {**parameter, "format": TUPLE} if parameter["type"] == "tuple" else parameter
 
 
-def _answer(call: GoldCall, tools: tuple[Tool, ...], call_id: str, full: bool) -> Call:
-    properties = parameters_of(call.name, tools).get("properties", {})
-    arguments = first_accepted(call, tools, full=full)
+def _written(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """Values for functions of Java and JavaScript as text."""
     for name, value in arguments.items():
-        if (declared := properties.get(name, {}).get("format", "")).startswith(
-            tuple(LANGUAGES.values())
-        ):
+        declared = schema_at(schema, "properties", name).get("format", "")
+        if declared.startswith(tuple(LANGUAGES.values())):
             arguments[name] = written(value, declared)
-    return Call(call.name, arguments, call_id)
+    return arguments
 
 
-def _gold_call(answer: dict[str, dict[str, list[Any]]]) -> GoldCall:
-    ((name, arguments),) = answer.items()
-    return GoldCall(name, arguments)
-
-
-def _all_fit(calls: Sequence[Call], tools: tuple[Tool, ...]) -> bool:
-    return all(fits_schema(call.arguments, parameters_of(call.name, tools)) for call in calls)
-
-
-def _refuse_impossible(call: GoldCall, tools: tuple[Tool, ...]) -> None:
+def _refuse_impossible(call: GoldCall, schema: dict[str, Any]) -> None:
     """Refuses gold that no call can satisfy."""
-    known = parameters_of(call.name, tools).get("properties", {})
+    known = schema.get("properties", {})
     for name, accepted in (call.arguments or {}).items():
         if name not in known and "" not in accepted:
             raise RowError(
@@ -210,12 +192,10 @@ def _refuse_impossible(call: GoldCall, tools: tuple[Tool, ...]) -> None:
                 "E210", f"the accepted answer has no list of values for {name}, or inside it"
             )
         declared = known.get(name, {}).get("format")
-        if declared in LISTS_OF_TEXTS and not any(map(_holds_texts, accepted)):
+        if declared in LISTS_OF_TEXTS and all(
+            isinstance(value, list) and not all(isinstance(inner, str) for inner in value)
+            for value in accepted
+        ):
             raise RowError(
-                "E210",
-                f"the accepted answer wants more than texts in {name}, a {declared}",
+                "E210", f"the accepted answer wants more than texts in {name}, a {declared}"
             )
-
-
-def _holds_texts(value: object) -> bool:
-    return not isinstance(value, list) or all(isinstance(element, str) for element in value)

@@ -76,47 +76,41 @@ class _GeminiDialog:
 
     def _model(self, parts: list[Part], number: int, content: Part) -> None:
         place = f"content {number}"
-        calls = [self._call(call) for part in parts if (call := _held(part, CALL))]
+        self.waiting = []
         texts: dict[bool, list[str]] = {True: [], False: []}  # thoughts, and what is said
         for part in parts:
-            if part.get("text") or not _held(part, CALL):
+            call = _held(part, CALL)
+            if call:
+                self.waiting.append({**call, "id": call.get("id") or f"call_{self.calls}"})
+                self.calls += 1
+            if part.get("text") or not call:
                 texts[part.get("thought") is True].append(_text(part, place))
         turn = {"thinking": "".join(texts[True]), "content": "".join(texts[False])}
         loss = {key: content[key] for key in openai.LOSS if key in content}
-        self.messages.append({"role": "assistant", **turn, **loss, "tool_calls": calls})
-        self.waiting = [*calls]
-
-    def _call(self, call: Part) -> dict[str, Any]:
-        self.calls += 1
-        return {**call, "id": call.get("id") or f"call_{self.calls - 1}"}
+        called = {"tool_calls": [*self.waiting]}
+        self.messages.append({"role": "assistant", **turn, **loss, **called})
 
     def _user(self, parts: list[Part], number: int) -> None:
         place = f"content {number}"
-        texts = [
-            _text(part, place) for part in parts if part.get("text") or not _held(part, RESULT)
-        ]
+        texts = []
         for part in parts:
-            if result := _held(part, RESULT):
-                if result.get("parts"):
-                    raise RowError("E216", f"a result with parts, which are not read ({place})")
-                call = self._answered(result)
-                self.waiting = [other for other in self.waiting if other is not call]
-                answer = {"tool_call_id": call.get("id"), "content": result.get("response")}
-                self.messages.append({"role": "tool", **answer})
+            result = _held(part, RESULT)
+            if part.get("text") or not result:
+                texts.append(_text(part, place))
+            if not result:
+                continue
+            if result.get("parts"):
+                raise RowError("E216", f"a result with parts, which are not read ({place})")
+            # it answers the call of its id, or else the first of its name that waits
+            key, value = ("id", result["id"]) if result.get("id") else ("name", result.get("name"))
+            call = next((call for call in self.waiting if call.get(key) == value), None)
+            self.waiting = [other for other in self.waiting if other is not call]
+            answered = call["id"] if call else str(value)
+            self.messages.append(
+                {"role": "tool", "tool_call_id": answered, "content": result.get("response")}
+            )
         if texts or not parts:
             self.messages.append({"role": "user", "content": "".join(texts)})
-
-    def _answered(self, result: Part) -> Part:
-        """The call of the result's id, or else the first of its name that waits."""
-        given, name = result.get("id"), result.get("name")
-        return next(
-            (
-                call
-                for call in self.waiting
-                if (call["id"] == given if given else call.get("name") == name)
-            ),
-            {"id": given or str(name)},
-        )
 
 
 def _parts(content: Part, number: int) -> list[Part]:

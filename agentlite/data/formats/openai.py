@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import takewhile
 from typing import Any, get_args
 
 import msgspec
@@ -203,13 +202,13 @@ class _OpenAIDialog:
 
     def _are_in_order(self) -> bool:
         """Whether the results of the last turn are as many as its calls, and none has an id."""
-        results = [*takewhile(_is_result, self.messages[self.behind :])]
+        results = []
+        for message in self.messages[self.behind :]:
+            if not isinstance(message, dict) or ROLES.get(str(message.get("role"))) != "tool":
+                break
+            results.append(message)
         has_ids = any(result.get("tool_call_id") for result in results)
         return len(results) == len(self.calls) and not has_ids
-
-
-def _is_result(message: object) -> bool:
-    return isinstance(message, dict) and ROLES.get(str(message.get("role"))) == "tool"
 
 
 def has_loss(message: Mapping[str, object]) -> bool:
@@ -252,7 +251,7 @@ def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
 def _text(content: Any, role: Role, number: int) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    if role == "tool" and not _is_parts(content):
+    if role == "tool" and not is_parts(content):
         return plain(content)
     for part in content:
         if not isinstance(part, dict) or part.get("type") != "text":
@@ -263,7 +262,7 @@ def _text(content: Any, role: Role, number: int) -> str:
     return "".join(part["text"] for part in content)
 
 
-def _is_parts(content: object) -> bool:
+def is_parts(content: object) -> bool:
     return isinstance(content, list) and all(
         isinstance(part, dict) and "type" in part for part in content
     )

@@ -56,9 +56,9 @@ def _items(row: dict[str, Any]) -> list[Any]:
 
 def _is_own(item: Item) -> bool:
     content = item.get("content")
+    parts = content if isinstance(content, list) else []
     return item.get("type") in OWN_ITEMS or any(
-        isinstance(part, dict) and part.get("type") in OWN_PARTS
-        for part in (content if isinstance(content, list) else [])
+        isinstance(part, dict) and part.get("type") in OWN_PARTS for part in parts
     )
 
 
@@ -74,7 +74,11 @@ class _ResponsesDialog:
         if kind == "message" and item.get("role") == "assistant":
             self._say("content", _text(item.get("content"), place))
         elif kind == "message":
-            self._message(str(item.get("role")), _text(item.get("content"), place))
+            role, text = str(item.get("role")), _text(item.get("content"), place)
+            # a system message behind another at the beginning goes on with it
+            if len(self.messages) == 1 and {role, self.messages[0]["role"]} <= SYSTEM:
+                text = "\n\n".join(filter(None, [self.messages.pop()["content"], text]))
+            self.messages.append({"role": role, "content": text})
         elif kind == "reasoning":
             thoughts = item.get("content") or item.get("summary") or []
             for thought in thoughts if isinstance(thoughts, list) else [thoughts]:
@@ -84,7 +88,7 @@ class _ResponsesDialog:
             self._turn().setdefault("tool_calls", []).append(call)
         elif kind == "function_call_output":
             output = item.get("output")
-            result = _text(output, place) if _is_parts(output) else output
+            result = _text(output, place) if openai.is_parts(output) else output
             self.messages.append(
                 {"role": "tool", "tool_call_id": item.get("call_id"), "content": result}
             )
@@ -103,18 +107,6 @@ class _ResponsesDialog:
     def _say(self, key: str, text: str) -> None:
         turn = self._turn()
         turn[key] = "\n\n".join(filter(None, [turn.get(key, ""), text]))
-
-    def _message(self, role: str, text: str) -> None:
-        """A system message behind another at the beginning goes on with it."""
-        if len(self.messages) == 1 and {role, self.messages[0]["role"]} <= SYSTEM:
-            text = "\n\n".join(filter(None, [self.messages.pop()["content"], text]))
-        self.messages.append({"role": role, "content": text})
-
-
-def _is_parts(content: object) -> bool:
-    return isinstance(content, list) and all(
-        isinstance(part, dict) and "type" in part for part in content
-    )
 
 
 def _text(content: object, place: str) -> str:

@@ -28,52 +28,54 @@ def read(row: dict[str, Any], catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> R
     """`catalogue`: the tools that the row names by their ids. A result that comes without the
     arguments of its call leaves them unknown.
     """
-    turns, targets = row["turns"], row["target_tools"]
-    tools = tuple(declared(tool, catalogue) for tool in _offered(row, targets))
+    tools = tuple(declared(tool, catalogue) for tool in _offered(row))
     messages: list[Message] = []
+    speaks = -1  # the last turn that is no result
     unknown: set[str] = set()  # ids of calls
-    for number, turn in enumerate(turns, 1):
+    extra: dict[str, Any] = {}
+    for number, turn in enumerate(row["turns"], 1):
         speaker = sharegpt.speaker_of(turn, number)
+        if speaker == "call":
+            reason = f"a {turn.get('role')!r} turn in a format that has none (turn {number})"
+            raise RowError("E202", reason)
         if speaker == "tool":
             call, is_known = _call(turn, number, sum(one.role == "tool" for one in messages))
-            _add_result(messages, call, turn, number)
             unknown |= set() if is_known else {call.id}
-        elif speaker == "call":
-            raise RowError(
-                "E202", f"a {turn.get('role')!r} turn in a format that has none (turn {number})"
-            )
+            # the assistant turn before it made the call, and does not say so
+            if speaks < 0 or messages[speaks].role != "assistant":
+                raise RowError("E204", f"a result that follows no assistant turn (turn {number})")
+            messages[speaks] = replace(messages[speaks], calls=(*messages[speaks].calls, call))
+            messages.append(Message("tool", _result_text(turn, number), call_id=call.id))
         else:
-            messages.append(
-                Message(speaker, sharegpt.text_of(turn, number, KNOWN), loss=has_loss(turn))
-            )
+            speaks = len(messages)
+            text = sharegpt.text_of(turn, number, KNOWN)
+            messages.append(Message(speaker, text, loss=has_loss(turn)))
+        if fields := rest(turn, *TURN):
+            extra[str(number)] = fields
+    gold = {}
+    for place, message in enumerate(messages):
+        if any(call.id in unknown for call in message.calls):
+            expected = [
+                unknown_call(call.name, tools) if call.id in unknown else gold_call(call)
+                for call in message.calls
+            ]
+            gold[place] = Gold(tuple(expected))
     named = {**row, "id": row.get("dialog_id")}
-    extra = {
-        str(number): fields for number, turn in enumerate(turns, 1) if (fields := rest(turn, *TURN))
-    }
+    meta = meta_of(named, "dialog_id", "turns", "target_tools", "split")
     return Record(
         messages=tuple(messages),
         tools=tools,
-        gold={
-            turn: Gold(
-                tuple(
-                    unknown_call(call.name, tools) if call.id in unknown else gold_call(call)
-                    for call in message.calls
-                )
-            )
-            for turn, message in enumerate(messages)
-            if any(call.id in unknown for call in message.calls)
-        },
+        gold=gold,
         split=split_of(row),
-        meta=meta_of(named, "dialog_id", "turns", "target_tools", "split")
-        | ({"turns": extra} if extra else {}),
+        meta=meta | ({"turns": extra} if extra else {}),
     )
 
 
-def _offered(row: dict[str, Any], targets: list[str]) -> list[object]:
+def _offered(row: dict[str, Any]) -> list[object]:
     """The targets; among candidates, where the row names such, in an order that does not tell which
     are which.
     """
-    metadata = row.get("metadata")
+    targets, metadata = row["target_tools"], row.get("metadata")
     candidates = row.get(CANDIDATES) or (
         metadata.get(CANDIDATES) if isinstance(metadata, dict) else None
     )
@@ -91,28 +93,12 @@ def _call(turn: dict[str, object], number: int, made: int) -> tuple[Call, bool]:
     """The call that a result answers, the `made`-th of its dialog, and whether its arguments are
     known.
     """
-    tool_id, arguments = turn.get("tool_id"), _arguments(turn)
+    tool_id, places = turn.get("tool_id"), (turn, turn.get("metadata"), turn.get("result"))
+    given = [place.get("arguments") for place in places if isinstance(place, dict)]
+    arguments = next((read_arguments(value) for value in given if value is not None), None)
     if not isinstance(tool_id, str) or not tool_id:
         raise RowError("E205", f"a result that does not say of which tool (turn {number})")
     return Call(tool_id, arguments or {}, f"call_{made}"), arguments is not None
-
-
-def _add_result(messages: list[Message], call: Call, turn: dict[str, object], number: int) -> None:
-    """The call that a result answers was made by the assistant turn before it, which does not say
-    so.
-    """
-    index = next((i for i in reversed(range(len(messages))) if messages[i].role != "tool"), None)
-    if index is None or messages[index].role != "assistant":
-        raise RowError("E204", f"a result that follows no assistant turn (turn {number})")
-    messages[index] = replace(messages[index], calls=(*messages[index].calls, call))
-    messages.append(Message("tool", _result_text(turn, number), call_id=call.id))
-
-
-def _arguments(turn: dict[str, object]) -> dict[str, object] | None:
-    for place in (turn, turn.get("metadata"), turn.get("result")):
-        if isinstance(place, dict) and place.get("arguments") is not None:
-            return read_arguments(place["arguments"])
-    return None
 
 
 def _result_text(turn: dict[str, object], number: int) -> str:
