@@ -15,36 +15,25 @@ SPEAKERS = ("system", "user", "assistant")
 def fits(row: dict[str, Any]) -> bool:
     if not sharegpt.fits(row) or row.get("tools"):
         return False
-    turns = sharegpt.turns_of(row)
-    speakers = [sharegpt.SPEAKERS.get(str(turn.get("from", turn.get("role")))) for turn in turns]
-    answers = [
-        turn for turn, speaker in zip(turns, speakers, strict=True) if speaker == "assistant"
-    ]
-    known = all(speaker in SPEAKERS for speaker in speakers) and all(
-        "loss" in turn for turn in turns
-    )
-    return known and any(isinstance(turn["loss"], bool) for turn in answers)
+    learned = False
+    for turn in sharegpt.turns_of(row):
+        speaker = sharegpt.SPEAKERS.get(str(turn.get("from", turn.get("role"))))
+        if speaker not in SPEAKERS or "loss" not in turn:
+            return False
+        learned = learned or (speaker == "assistant" and isinstance(turn["loss"], bool))
+    return learned
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Texts stay as they are, actions in them too."""
-    turns = enumerate(sharegpt.turns_of(row), 1)
-    return Record(
-        messages=(
-            *dialog(text_at(row, "system"), ()),
-            *(_message(turn, number) for number, turn in turns),
-        ),
-        meta=meta_of(row, "conversations", "conversation", "system"),
-    )
-
-
-def _message(turn: dict[str, object], number: int) -> Message:
-    """Only what the assistant says is ever learned: null leaves that so, as it does with the user's
-    turns.
+    """Texts stay as they are, actions in them too. Only what the assistant says is ever learned:
+    null leaves that so, as it does with the user's turns.
     """
-    speaker = sharegpt.speaker_of(turn, number)
-    if speaker == "tool" or speaker == "call":
-        raise RowError("E202", f"a {speaker} turn in a format that has none (turn {number})")
-    return Message(
-        speaker, sharegpt.text_of(turn, number), loss=speaker != "assistant" or has_loss(turn)
-    )
+    messages = [*dialog(text_at(row, "system"), ())]
+    for number, turn in enumerate(sharegpt.turns_of(row), 1):
+        speaker = sharegpt.speaker_of(turn, number)
+        if speaker == "tool" or speaker == "call":
+            raise RowError("E202", f"a {speaker} turn in a format that has none (turn {number})")
+        text = sharegpt.text_of(turn, number)
+        messages.append(Message(speaker, text, loss=speaker != "assistant" or has_loss(turn)))
+    meta = meta_of(row, "conversations", "conversation", "system")
+    return Record(messages=tuple(messages), meta=meta)

@@ -22,6 +22,7 @@ FRAME = re.compile(
 )
 END = "<|endoftext|>"
 SPEAKER = re.compile(r"(?:\A|\n\n|<\|endoftext\|>)\s{0,9}(USER|ASSISTANT|FUNCTION RESPONSE):")
+ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 CALL = re.compile(r"""\s*\{\s*"name":\s*"([^"\\]*)",\s*"arguments":\s*'(.*)'\s*\}""", re.DOTALL)
 
 
@@ -33,37 +34,28 @@ def read(row: dict[str, Any]) -> Record:
     before, *pieces = SPEAKER.split(text_at(row, "chat"))
     if before.strip() or not pieces:
         raise RowError("E201", f"the chat does not begin with who speaks: {shortened(before)}")
-    tools, own_words = _taken_apart(text_at(row, "system"))
-    messages = [Message("system", own_words)] if own_words else []
-    waiting: list[Call] = []
+    tools: tuple[Tool, ...] = ()
+    system = text_at(row, "system").strip().removeprefix("SYSTEM:").strip()
+    if frame := FRAME.search(system):
+        tools, end = tools_at(system, frame.end())
+        system = (system[: frame.start()] + system[end:]).strip()
+    messages = [Message("system", system)] if system else []
+    made, waiting = 0, list[str]()
     for speaker, text in zip(pieces[::2], map(str.strip, pieces[1::2]), strict=True):
         if speaker == "USER":
             messages.append(Message("user", text))
-        elif speaker == "FUNCTION RESPONSE":
-            messages.append(Message("tool", text, call_id=waiting.pop(0).id if waiting else ""))
-        else:
-            made = sum(len(message.calls) for message in messages)
-            messages.append(_answer(text.removesuffix(END).strip(), made))
-            waiting = [*messages[-1].calls]
+            continue
+        if speaker == "FUNCTION RESPONSE":
+            messages.append(Message("tool", text, call_id=waiting.pop(0) if waiting else ""))
+            continue
+        said, *written = text.removesuffix(END).strip().split("<functioncall>")
+        read = [_call(call) for call in written]
+        calls = tuple(replace(call, id=f"call_{made + i}") for i, (call, _) in enumerate(read))
+        content = "\n".join(filter(None, (said.strip(), *(after for _, after in read))))
+        messages.append(Message("assistant", content, calls))
+        waiting = [call.id for call in calls]
+        made += len(calls)
     return Record(messages=merged(messages), tools=tools, meta=meta_of(row, "system", "chat"))
-
-
-def _taken_apart(system: str) -> tuple[tuple[Tool, ...], str]:
-    """The functions and, without them and their frame, the author's own words."""
-    text = system.strip().removeprefix("SYSTEM:").strip()
-    if not (frame := FRAME.search(text)):
-        return (), text
-    tools, end = tools_at(text, frame.end())
-    return tools, (text[: frame.start()] + text[end:]).strip()
-
-
-def _answer(text: str, made: int) -> Message:
-    """What is said before and after the calls, and the calls; `made`: how many before them."""
-    before, *written = text.split("<functioncall>")
-    read = [_call(call) for call in written]
-    calls = tuple(replace(call, id=f"call_{made + i}") for i, (call, _) in enumerate(read))
-    content = "\n".join(filter(None, (before.strip(), *(after for _, after in read))))
-    return Message("assistant", content, calls)
 
 
 def _call(text: str) -> tuple[Call, str]:
@@ -71,12 +63,10 @@ def _call(text: str) -> tuple[Call, str]:
     themselves.
     """
     if quoted := CALL.match(text):
-        unescaped = re.sub(
-            r"\\(.)", lambda pair: "'" if pair[1] == "'" else pair[0], quoted[2], flags=re.DOTALL
-        )
-        return Call(quoted[1], read_arguments(unescaped, json_or_literal)), text[
-            quoted.end() :
-        ].strip()
+        # of the escapes in it, only that of a single quote is not JSON's
+        written = ESCAPED.sub(lambda pair: "'" if pair[1] == "'" else pair[0], quoted[2])
+        call = Call(quoted[1], read_arguments(written, json_or_literal))
+        return call, text[quoted.end() :].strip()
     written = text.lstrip()
     if not written.startswith("{"):
         raise RowError("E206", f"a call that is not an object: {shortened(written)}")

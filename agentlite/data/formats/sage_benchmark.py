@@ -56,27 +56,20 @@ def read(row: dict[str, Any], catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> R
     task, answer = TASKS[kind]
     tools = tuple(declared(tool, catalogue) for tool in given)
     content, tool_ids, is_any = answer(truth, tools)
+    context = row.get("context") or ""
+    before = context if isinstance(context, str) else plain(context)
+    question = "\n\n".join(filter(None, (before, text_at(row, "instruction"))))
     calls = tuple(Call(tool_id, {}, f"call_{i}") for i, tool_id in enumerate(tool_ids))
     gold = [GoldCall(ANY_TOOL)] if is_any else [unknown_call(call.name, tools) for call in calls]
     known = ["sample_id", "task_type", "instruction", "context", "split"]
     known += ["candidate_tools"] if all(isinstance(tool, str) for tool in given) else []
     return Record(
-        messages=(Message("user", _question(row)), Message("assistant", content, calls)),
+        messages=(Message("user", question), Message("assistant", content, calls)),
         tools=tools,
         gold={1: Gold(tuple(gold))},
         task=task,
         split="test" if is_any else split_of(row),
         meta=meta_of({**row, "id": row.get("sample_id")}, *known),
-    )
-
-
-def _question(row: dict[str, object]) -> str:
-    context = row.get("context") or ""
-    return "\n\n".join(
-        filter(
-            None,
-            (context if isinstance(context, str) else plain(context), text_at(row, "instruction")),
-        )
     )
 
 
@@ -122,17 +115,15 @@ def _timing(truth: Truth, tools: tuple[Tool, ...]) -> BenchmarkTurn:
         return BenchmarkTurn(text_at(truth, "direct_answer") or NO_CALL_ANSWER, [])
     if not tools:
         raise RowError("E201", "a call is expected, but the row names no tool")
-    reasons = _reasoning(truth.get("reasoning_chain"))
+    chain = truth.get("reasoning_chain")
+    reasons = "\n".join(
+        step if isinstance(step, str) else plain(step)
+        for step in (chain if isinstance(chain, list) else [chain])
+        if step is not None
+    )
     if len(tools) == 1:
         return BenchmarkTurn(reasons, [tools[0].name])
     return BenchmarkTurn(reasons or ANY_CALL_ANSWER, [], is_any=True)
-
-
-def _reasoning(chain: object) -> str:
-    steps = chain if isinstance(chain, list) else [chain]
-    return "\n".join(
-        step if isinstance(step, str) else plain(step) for step in steps if step is not None
-    )
 
 
 TASKS: dict[str, tuple[Task, Callable[[Truth, tuple[Tool, ...]], BenchmarkTurn]]] = {

@@ -49,7 +49,11 @@ PARAMETER = re.compile(r"[^][(){}='\",]+")
 
 
 def fits(row: dict[str, Any]) -> bool:
-    return sharegpt.fits(row) and any(LIST.search(text) for text in _system_texts(row))
+    if not sharegpt.fits(row):
+        return False
+    turns = [turn for turn in sharegpt.turns_of(row) if turn.get("from") == "system"]
+    texts = [row.get("system"), *(turn.get("value") for turn in turns)]
+    return any(isinstance(text, str) and LIST.search(text) for text in texts)
 
 
 def read(row: dict[str, Any]) -> Record:
@@ -57,52 +61,33 @@ def read(row: dict[str, Any]) -> Record:
     system_turns = [{"from": "system", "value": row["system"]}] if row.get("system") else []
     messages: list[Message] = []
     tools: tuple[Tool, ...] = ()
-    waiting: list[Call] = []
+    made, waiting = 0, list[Call]()
     for number, turn in enumerate([*system_turns, *turns], 1 - len(system_turns)):
         speaker, text = sharegpt.speaker_of(turn, number), sharegpt.text_of(turn, number)
         if speaker == "system":
-            listed, own_words = _taken_apart(text)
-            tools += listed
-            messages += [Message("system", own_words)] if own_words else []
+            if found := LIST.search(text):
+                listed, end = tools_at(text, found.end())
+                tools += listed
+                parts = (text[: found.start()], text[end:].lstrip(". \n"))
+                text = "\n".join(filter(None, (FRAME.sub("", part).strip() for part in parts)))
+            messages += [Message("system", text)] if text else []
         elif speaker == "assistant":
-            made = sum(len(message.calls) for message in messages)
-            messages.append(_answer(text, {tool.name for tool in tools}, made, has_loss(turn)))
-            waiting = [*messages[-1].calls]
+            answer = _answer(text, {tool.name for tool in tools}, made, has_loss(turn))
+            messages.append(answer)
+            made += len(answer.calls)
+            waiting = [*answer.calls]
         elif speaker == "tool":
             messages += _results(text, waiting)
         elif speaker == "user":
             messages.append(Message("user", text))
         else:
-            raise RowError(
-                "E202",
-                f"a turn of its own for {turn.get('from')!r}: here calls are text (turn {number})",
-            )
+            reason = f"a turn of its own for {turn.get('from')!r}: here calls are text"
+            raise RowError("E202", f"{reason} (turn {number})")
     return Record(
         messages=tuple(messages),
         tools=tools,
         meta=meta_of(row, "system", "conversations", "conversation"),
     )
-
-
-def _system_texts(row: dict[str, Any]) -> Iterator[str]:
-    turns = [turn for turn in sharegpt.turns_of(row) if turn.get("from") == "system"]
-    yield from (
-        text
-        for text in (row.get("system"), *(turn.get("value") for turn in turns))
-        if isinstance(text, str)
-    )
-
-
-def _taken_apart(system: str) -> tuple[tuple[Tool, ...], str]:
-    """The functions and, without them and their frame, the author's own words."""
-    if not (found := LIST.search(system)):
-        return (), system
-    tools, end = tools_at(system, found.end())
-    own_words = (
-        FRAME.sub("", system[: found.start()]).strip(),
-        FRAME.sub("", system[end:].lstrip(". \n")).strip(),
-    )
-    return tools, "\n".join(filter(None, own_words))
 
 
 def _answer(text: str, names: set[str], made: int, loss: bool) -> Message:
@@ -148,11 +133,8 @@ def _arguments(text: str) -> dict[str, object]:
 def _results(text: str, waiting: list[Call]) -> Iterator[Message]:
     """A list of {"name", "results"}, one a call; any other text is the one result there is."""
     value = value_of(text)
-    if (
-        isinstance(value, list)
-        and value
-        and all(isinstance(result, dict) and "results" in result for result in value)
-    ):
-        yield from (result_of(result, plain(result), "results", waiting) for result in value)
+    listed = value if isinstance(value, list) else []
+    if listed and all(isinstance(result, dict) and "results" in result for result in listed):
+        yield from (result_of(result, plain(result), "results", waiting) for result in listed)
     else:
         yield result_of(value, text, "results", waiting)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.plain_words import misfit
-from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.core.records import Message, Record, Tool
 from agentlite.data.formats import openai
 from agentlite.data.formats.check_call import check_arguments
 from agentlite.data.formats.extra_fields import meta_of
@@ -95,17 +95,12 @@ def is_to_learn(message: Message, tools: Mapping[str, Tool]) -> bool:
     """Whether a turn of a model, none of whose calls failed, invents no result and breaks no
     schema.
     """
-    return not result_mark(message.content, {*tools}) and all(
-        _fits_schema(call, tools) for call in message.calls
-    )
-
-
-def _fits_schema(call: Call, tools: Mapping[str, Tool]) -> bool:
-    """A call of a tool that is not on offer must have failed: validate() says where it did not."""
-    if call.name not in tools:
-        return True
+    if result_mark(message.content, {*tools}):
+        return False
     try:
-        check_arguments(call, tools[call.name])
+        for call in message.calls:
+            if call.name in tools:  # otherwise it failed: validate() says where it did not
+                check_arguments(call, tools[call.name])
     except RowError:
         return False
     return True

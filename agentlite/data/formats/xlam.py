@@ -63,28 +63,23 @@ def _tool(value: object) -> Tool:
         or isinstance(parameters.get("type"), str)
     ):
         return read_tool(value)
-    given = {name: parameter for name, parameter in parameters.items() if parameter is not None}
-    properties = {name: _property(parameter) for name, parameter in given.items()}
-    required = [name for name, parameter in given.items() if _is_required(parameter)]
+    properties, required = {}, []
+    for name, parameter in parameters.items():
+        if parameter is None:
+            continue
+        written = parameter.get("type")
+        described = {key: value for key, value in parameter.items() if key != "type"}
+        properties[name] = {**(_schema(written) if isinstance(written, str) else {}), **described}
+        # what has a default need not be given, whether or not its type says so
+        optional = MAY_BE_MISSING.search(str(written)) or str(written).startswith("Optional[")
+        if not optional and "default" not in parameter and "required" not in parameter:
+            required.append(name)
     return read_tool(
         {
             **function,
             "parameters": {"type": "object", "properties": properties, "required": required},
         }
     )
-
-
-def _property(parameter: dict[str, object]) -> dict[str, object]:
-    described = {key: value for key, value in parameter.items() if key != "type"}
-    written = parameter.get("type")
-    return {**(_schema(written) if isinstance(written, str) else {}), **described}
-
-
-def _is_required(parameter: dict[str, object]) -> bool:
-    """What has a default need not be given, whether or not its type says so."""
-    written = str(parameter.get("type"))
-    optional = MAY_BE_MISSING.search(written) or written.startswith("Optional[")
-    return not optional and "default" not in parameter and "required" not in parameter
 
 
 def _schema(written: str) -> dict[str, object]:
