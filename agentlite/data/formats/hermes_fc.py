@@ -1,5 +1,6 @@
 """Hermes function-calling rows -> Record: ShareGPT turns with calls and results in tags."""
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -62,16 +63,22 @@ def read(row: dict[str, Any]) -> Record:
             tools += prompt.tools
             turn = {"from": "system", "value": prompt.text}
         unframed.append(turn)
-    messages = sharegpt.read({"conversations": unframed}).messages
-    known = [
-        "conversations",
-        "conversation",
-        "system",
-        *(["tools"] if _says(row.get("tools"), tools) else []),
-    ]
-    return Record(
-        messages=tuple(_separated(messages)), tools=tuple(tools), meta=meta_of(row, *known)
-    )
+    messages: list[Message] = []
+    waiting: list[Call] = []
+    for message in sharegpt.read({"conversations": unframed}).messages:
+        if message.role == "tool":  # it may name the call that it answers
+            content = message.content
+            message = result_of(value_of(content), content, "content", waiting)
+        elif message.calls:  # which part thoughts from an answer
+            waiting = [*message.calls]
+            message = replace(message, content=THOUGHT.sub("", message.content).strip())
+        if message.content or message.role != "system":
+            messages.append(message)
+    known = ["conversations", "conversation", "system"]
+    with contextlib.suppress(RowError):  # the row's own tools may be those of its text
+        if [*read_tools(row.get("tools"), json_or_literal)] == tools:
+            known.append("tools")
+    return Record(messages=tuple(messages), tools=tuple(tools), meta=meta_of(row, *known))
 
 
 def _prompt(system: str) -> PromptParts:
@@ -83,29 +90,6 @@ def _prompt(system: str) -> PromptParts:
         raise RowError("E124", "<tools> holds more than JSON, or is not closed")
     own_words = FRAME.sub("", system[: opened.start()] + system[closed.end() :]).strip()
     return PromptParts(tools, own_words)
-
-
-def _says(value: object, tools: list[Tool]) -> bool:
-    """Whether the row's own `tools` are those of its text."""
-    try:
-        return [*read_tools(value, json_or_literal)] == tools
-    except RowError:
-        return False
-
-
-def _separated(messages: tuple[Message, ...]) -> Iterator[Message]:
-    """Results with the calls that they name; thoughts without their tags, where calls part them
-    from an answer.
-    """
-    waiting: list[Call] = []
-    for message in messages:
-        if message.role == "tool":
-            yield result_of(value_of(message.content), message.content, "content", waiting)
-        elif message.calls:
-            waiting = [*message.calls]
-            yield replace(message, content=THOUGHT.sub("", message.content).strip())
-        elif message.role != "system" or message.content:
-            yield message
 
 
 def _chain(

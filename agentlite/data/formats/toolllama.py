@@ -46,80 +46,65 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    turns = sharegpt.turns_of(row)
-    dialog = _ToolLlamaDialog()
-    for number, turn in enumerate(turns, 1):
-        dialog.add(turn, number)
-    meta = meta_of(row, "conversations", "conversation") | (
-        {"about_tools": dialog.about} if dialog.about else {}
-    )
-    messages = _with_question(dialog.messages)
-    return Record(
-        messages=tuple(messages) if dialog.has_chain else _last_trains(messages),
-        tools=_with_finish(dialog),
-        meta=meta,
-    )
-
-
-class _ToolLlamaDialog:
-    """Collects messages, the tools that the system text lists, and what it says about them."""
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.tools: tuple[Tool, ...] = ()
-        self.about = ""
-        self.calls: dict[str, dict[str, Any]] = {}
-        self.has_chain = False  # whole in one text, and not one step of it a row
-
-    def add(self, turn: Any, number: int) -> None:
+    messages: list[Message] = []
+    tools: tuple[Tool, ...] = ()
+    about: dict[str, object] = {}  # what the system text says about the tools
+    calls: dict[str, dict[str, Any]] = {}
+    has_chain = False  # whole in one text, and not one step of it a row
+    for number, turn in enumerate(sharegpt.turns_of(row), 1):
         agent = isinstance(turn, dict) and turn.get("from") in AGENTS
         speaker = "assistant" if agent else sharegpt.speaker_of(turn, number)
         text = sharegpt.text_of(turn, number)
         if speaker == "assistant" and ms_agent.is_chain(text, tools=False):
-            self.messages += ms_agent.chain(text, has_loss(turn), self.calls, self.tools)
-            self.has_chain = True
+            messages += ms_agent.chain(text, has_loss(turn), calls, tools)
+            has_chain = True
         elif speaker == "assistant":
-            self.messages.append(replace(self._answered(text), loss=has_loss(turn)))
+            messages.append(_step(text, has_loss(turn), calls))
         elif speaker == "tool":
-            calls = self.messages[-1].calls if self.messages else ()
-            self.messages.append(Message("tool", text, call_id=calls[0].id if calls else ""))
-        elif speaker == "user":
-            self.messages.append(
-                Message("user", self._unframed(text).strip().removesuffix("Begin!").rstrip())
-            )
-        elif speaker == "system":
-            rest = self._unframed(text)
-            self.messages += [Message("system", rest)] if rest else []
+            answered = messages[-1].calls if messages else ()
+            messages.append(Message("tool", text, call_id=answered[0].id if answered else ""))
+        elif speaker == "call":
+            reason = f"a turn of its own for {turn.get('from')!r}: here actions are text"
+            raise RowError("E202", f"{reason} (turn {number})")
         else:
-            raise RowError(
-                "E202",
-                (
-                    f"a turn of its own for {turn.get('from')!r}: here actions are text (turn "
-                    f"{number})"
-                ),
-            )
+            prompt = _prompt(text)
+            tools += tuple(prompt.tools)
+            about |= prompt.more
+            if speaker == "user":
+                question = prompt.text.strip().removesuffix("Begin!").rstrip()
+                messages.append(Message("user", question))
+            elif prompt.text:
+                messages.append(Message("system", prompt.text))
+    roles = [message.role for message in messages]
+    if roles[:1] == ["system"] and "user" not in roles:  # Alpha-UMi asks in the system turn alone
+        messages[0] = replace(messages[0], role="user")
+    if not has_chain:  # each step before the last is the last one of another row
+        *earlier, _ = [turn for turn, role in enumerate(roles) if role == "assistant"] or [-1]
+        for turn in earlier:
+            messages[turn] = replace(messages[turn], loss=False)
+    # every list of APIs has Finish, and a row may call it without any
+    called = any(call.name == FINISH.name for message in messages for call in message.calls)
+    if (tools or called) and all(tool.name != FINISH.name for tool in tools):
+        tools = (*tools, FINISH)
+    meta = meta_of(row, "conversations", "conversation")
+    return Record(messages=tuple(messages), tools=tools, meta=meta | about)
 
-    def _unframed(self, text: str) -> str:
-        prompt = _prompt(text)
-        self.tools += tuple(prompt.tools)
-        self.about = str(prompt.more.get("about_tools", self.about))
-        return prompt.text
 
-    def _answered(self, text: str) -> Message:
-        action = ACTION.search(text)
-        thought = text[: action.start()] if action else text
-        if label := LABEL.search(thought):
-            raise RowError("E214", f"{label[0]} out of its place: {text[label.start() :][:60]!r}")
-        thought = thought.strip().removeprefix("Thought:").strip()
-        if not action:
-            return Message("assistant", thought)
-        if not action[1].strip():
-            raise RowError("E206", "an action without a name")
-        call_id = f"call_{len(self.calls)}"
-        arguments = read_arguments(text[action.end() :], json_or_literal)
-        call = Call(action[1].strip(), arguments, call_id)
-        self.calls[call_id] = {}
-        return Message("assistant", thought, (call,))
+def _step(text: str, loss: bool, calls: dict[str, dict[str, Any]]) -> Message:
+    """A thought and, unless it is the answer, an action, which is added to the calls."""
+    action = ACTION.search(text)
+    thought = text[: action.start()] if action else text
+    if label := LABEL.search(thought):
+        raise RowError("E214", f"{label[0]} out of its place: {text[label.start() :][:60]!r}")
+    thought = thought.strip().removeprefix("Thought:").strip()
+    if not action:
+        return Message("assistant", thought, loss=loss)
+    if not action[1].strip():
+        raise RowError("E206", "an action without a name")
+    arguments = read_arguments(text[action.end() :], json_or_literal)
+    call = Call(action[1].strip(), arguments, f"call_{len(calls)}")
+    calls[call.id] = {}
+    return Message("assistant", thought, (call,), loss=loss)
 
 
 def _prompt(text: str) -> PromptParts:
@@ -127,11 +112,10 @@ def _prompt(text: str) -> PromptParts:
     if not (apis := APIS.search(text)):
         return PromptParts((), text)
     tools, end = tools_at(text, apis.end())
-    before = text[: apis.start()]
-    more = {}
+    before, more = text[: apis.start()], {}
     if about := ABOUT.search(before):
         before = before[: about.start()]
-        more = {"about_tools": about[1].strip()}
+        more = {"about_tools": about[1].strip()} if about[1].strip() else {}
     return PromptParts(tools, FRAME.sub("", before + text[end:]).strip(), more=more)
 
 
@@ -145,35 +129,6 @@ def _lists_apis(text: object) -> bool:
     if not isinstance(text, str) or "following apis" not in text.lower():  # faster than the search
         return False
     return bool(APIS.search(text))
-
-
-def _with_finish(dialog: _ToolLlamaDialog) -> tuple[Tool, ...]:
-    """Every list of APIs has Finish, and a row may call it without any."""
-    called = any(call.name == FINISH.name for message in dialog.messages for call in message.calls)
-    declared = any(tool.name == FINISH.name for tool in dialog.tools)
-    return dialog.tools if declared or not (dialog.tools or called) else (*dialog.tools, FINISH)
-
-
-def _with_question(messages: list[Message]) -> list[Message]:
-    """Alpha-UMi asks in the system turn alone."""
-    if (
-        messages
-        and messages[0].role == "system"
-        and not any(message.role == "user" for message in messages)
-    ):
-        return [replace(messages[0], role="user"), *messages[1:]]
-    return messages
-
-
-def _last_trains(messages: list[Message]) -> tuple[Message, ...]:
-    """Each step before the last is the last one of another row."""
-    last = max(
-        (i for i, message in enumerate(messages) if message.role == "assistant"), default=None
-    )
-    return tuple(
-        replace(message, loss=False) if message.role == "assistant" and i != last else message
-        for i, message in enumerate(messages)
-    )
 
 
 SYNTAX = Syntax(_lists_apis, lambda text, tools: False, _prompt_with_finish, ms_agent.chain)
