@@ -135,12 +135,6 @@ FORMATS: dict[str, Format] = {
 SYNTAXES = (modelscope.SYNTAX, toolllama.SYNTAX, ms_agent.SYNTAX, hermes_fc.SYNTAX)
 
 
-def check_format(name: str) -> None:
-    """Raises UserError 2 for a name that no format has."""
-    if name not in FORMATS:
-        raise UserError(f"unknown format {name!r}.", nearest(name, FORMATS), location="--format")
-
-
 def to_record(
     value: Row,
     format: str | None = None,
@@ -155,7 +149,8 @@ def to_record(
     Raises RowError for the row, UserError for the name.
     """
     name = format or detected(value)
-    check_format(name)
+    if name not in FORMATS:
+        raise UserError(f"unknown format {name!r}.", nearest(name, FORMATS), location="--format")
     try:
         record = FORMATS[name].read(value, **(options or {}).get(name, {}))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -164,28 +159,17 @@ def to_record(
         record = msgspec.convert(msgspec.to_builtins(record), Record)
     except msgspec.ValidationError as error:
         raise RowError("E201", f"not as {name} has it: {misfit(error)}") from error
-    if not record.split:
-        record = replace(record, split=_stated_split(record))
+    stated = "" if record.split else stated_in(record.meta, "split")
+    if isinstance(stated, str) and (known := SPLIT_NAMES.get(stated.strip().lower())):
+        record = replace(record, split=known)
     if split and "rollout" not in record.meta:  # its turns are known
-        record = _with_turns(record)
+        if not record.is_text:
+            record = chains.untagged(chains.split(task_prompts.split(record), SYNTAXES))
+        check_results(record)
+        check_calls(record)
     if all(len(message.calls) < 2 for message in record.messages):
         return record
     return replace(record, messages=tuple(_in_order(record.messages)))
-
-
-def _stated_split(record: Record) -> str:
-    """The split that a row of any format names; "" for none, or for a name that no split has."""
-    stated = stated_in(record.meta, "split")
-    return SPLIT_NAMES.get(stated.strip().lower(), "") if isinstance(stated, str) else ""
-
-
-def _with_turns(record: Record) -> Record:
-    """The record with the calls and results that its texts hold as turns."""
-    if not record.is_text:
-        record = chains.untagged(chains.split(task_prompts.split(record), SYNTAXES))
-    check_results(record)
-    check_calls(record)
-    return record
 
 
 def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
@@ -196,8 +180,7 @@ def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
     for is_result, group in groupby(messages, key=lambda message: message.role == "tool"):
         turn = list(group)
         if is_result and {message.call_id for message in turn} <= places.keys():
-            order = sorted((places[message.call_id], n) for n, message in enumerate(turn))
-            turn = [turn[n] for _, n in order]
+            turn.sort(key=lambda message: places[message.call_id])
         # the first call of an id, where several share one
         places = {call.id: place for place, call in reversed([*enumerate(turn[-1].calls)])}
         yield from turn
@@ -215,9 +198,9 @@ def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
 
 def _unpacked(value: Row) -> Row:
     """The row, with a dialog that is written as the JSON of a list of objects as that list."""
-    texts = {key: text for key in DIALOG_KEYS if isinstance(text := value.get(key), str)}
-    for key, text in texts.items():
-        if not LISTED.match(text):
+    for key in DIALOG_KEYS:
+        text = value.get(key)
+        if not isinstance(text, str) or not LISTED.match(text):
             continue
         try:
             turns = json_or_literal(text)
@@ -247,7 +230,6 @@ __all__ = [
     "Format",
     "Raw",
     "RawLine",
-    "check_format",
     "decoded",
     "detected",
     "files_of",

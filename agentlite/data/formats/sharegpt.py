@@ -43,9 +43,8 @@ SPEAKERS: dict[str, Speaker] = {
 TURN = frozenset(("from", "role", "value", "content", *LOSS, *THOUGHTS))
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 RESULT = re.compile(r"<tool_response>((?:(?!<tool_response>).)*?)</tool_response>", re.DOTALL)
-THOUGHT = re.compile(
-    r"\s*<think>(.*?)</think>\s*(?=[{\[])", re.DOTALL
-)  # as LLaMA-Factory has it before a call
+# as LLaMA-Factory has it before a call
+THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*(?=[{\[])", re.DOTALL)
 
 
 def fits(row: dict[str, Any]) -> bool:
@@ -56,45 +55,30 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    turns = turns_of(row)
-    if any(isinstance(turn, dict) and _is_of_openai(turn) for turn in turns):
-        return _read_openai(row, turns)
-    system = row.get("system")
-    dialog = Dialog(system if isinstance(system, str) else "")
+    turns, system = turns_of(row), row.get("system")
+    system = system if isinstance(system, str) else ""
+    own_keys = (*CALLS, "tool_call_id")
+    dicts = [turn for turn in turns if isinstance(turn, dict)]
+    if any("role" in turn and any(turn.get(key) for key in own_keys) for turn in dicts):
+        # messages as OpenAI writes them, under this format's key
+        messages = [{"role": "system", "content": system}, *turns] if system else turns
+        openai.refuse_another(row, "conversations", messages, "messages")
+        others = rest(row, "conversations", "conversation", "system")
+        return openai.read({**others, "messages": messages})
+    dialog = Dialog(system)
     for number, turn in enumerate(turns, 1):
         dialog.add(turn, number, alone=is_alone(turns, number))
     tools = read_tools(row.get("tools"), json_or_literal)
-    return Record(
-        messages=merged(dialog.messages),
-        tools=tools,
-        meta=meta_of(
-            row,
-            *("conversations", "conversation", "system", "tools"),
-            turns=extra_by_turn(turns, TURN),
-        ),
-    )
-
-
-def _is_of_openai(turn: dict[str, Any]) -> bool:
-    return "role" in turn and any(turn.get(key) for key in (*CALLS, "tool_call_id"))
-
-
-def _read_openai(row: dict[str, Any], turns: list[Any]) -> Record:
-    """Messages as OpenAI writes them, under this format's key."""
-    system = row.get("system")
-    first = [{"role": "system", "content": system}] if isinstance(system, str) and system else []
-    openai.refuse_another(row, "conversations", [*first, *turns], "messages")
-    others = rest(row, "conversations", "conversation", "system")
-    return openai.read({**others, "messages": [*first, *turns]})
+    extra = extra_by_turn(turns, TURN)
+    meta = meta_of(row, "conversations", "conversation", "system", "tools", turns=extra)
+    return Record(messages=merged(dialog.messages), tools=tools, meta=meta)
 
 
 def is_alone(turns: list[object], number: int) -> bool:
     """Whether no turn of the same speaker follows."""
     after = turns[number] if number < len(turns) else None
-    return (
-        not isinstance(after, dict)
-        or SPEAKERS.get(str(after.get("from", after.get("role")))) != "tool"
-    )
+    speaker = after.get("from", after.get("role")) if isinstance(after, dict) else None
+    return SPEAKERS.get(str(speaker)) != "tool"
 
 
 def turns_of(row: dict[str, Any]) -> Any:
@@ -136,17 +120,17 @@ class Dialog:
         speaker, text = speaker_of(turn, number), text_of(turn, number)
         if speaker == "call":
             self._call(text, has_loss(turn))
-        elif speaker == "assistant" and RESULT.search(text):
-            self._add_answer(text, [], has_loss(turn))  # a whole chain: it is split later
         elif speaker == "assistant":
-            if text.rfind("<tool_call>") > text.rfind(
-                "</tool_call>"
-            ):  # also: no search from every tag to the end
-                raise RowError("E206", "a <tool_call> that is not closed")
-            self._add_answer(
-                CALL.sub("", text).strip() if CALL.search(text) else text,
-                CALL.findall(text),
-                has_loss(turn),
+            calls: list[str] = []
+            if not RESULT.search(text):  # otherwise it is a whole chain, which is split later
+                # also: no search from every tag to the end
+                if text.rfind("<tool_call>") > text.rfind("</tool_call>"):
+                    raise RowError("E206", "a <tool_call> that is not closed")
+                calls = CALL.findall(text)
+            self.waiting = [self._numbered(call) for call in calls]
+            said = CALL.sub("", text).strip() if calls else text
+            self.messages.append(
+                Message("assistant", said, tuple(self.waiting), loss=has_loss(turn))
             )
         elif speaker == "tool":
             for result in self._results(text, alone):
@@ -169,28 +153,23 @@ class Dialog:
                     return [one if isinstance(one, str) else plain(one) for one in listed]
         return [text]
 
-    def _add_answer(self, text: str, calls: list[str], loss: bool) -> None:
-        self.waiting = [self._numbered(call) for call in calls]
-        self.messages.append(Message("assistant", text, tuple(self.waiting), loss=loss))
-
     def _call(self, text: str, loss: bool) -> None:
         """A turn that only calls goes with the assistant turn just before it."""
         thought = THOUGHT.match(text)
         value = json_or_literal(text[thought.end() :] if thought else text)
         calls = [self._numbered(call) for call in (value if isinstance(value, list) else [value])]
+        said = thought[1] if thought else ""
         if self.messages and self.messages[-1].role == "assistant":
             before = self.messages.pop()
             if before.loss != loss:
-                raise RowError(
-                    "E201",
-                    "what is said and the call after it are one turn: learned or not as a whole",
+                reason = (
+                    "what is said and the call after it are one turn: learned or not as a whole"
                 )
+                raise RowError("E201", reason)
             calls = [*before.calls, *calls]
-            text = "\n\n".join(filter(None, [before.content, thought[1] if thought else ""]))
-        else:
-            text = thought[1] if thought else ""
+            said = "\n\n".join(filter(None, [before.content, said]))
         self.waiting = calls
-        self.messages.append(Message("assistant", text, tuple(calls), loss=loss))
+        self.messages.append(Message("assistant", said, tuple(calls), loss=loss))
 
     def _numbered(self, value: object) -> Call:
         call = replace(read_call(value, json_or_literal), id=f"call_{self.calls}")

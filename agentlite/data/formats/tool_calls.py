@@ -79,16 +79,15 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
     if isinstance(value, str):
         value = _text_value(value, reader, "E206", "a call is")
     function = value.get("function") or value if isinstance(value, dict) else None
-    if (
-        not isinstance(function, dict)
-        or not isinstance(function.get("name"), str)
-        or not function["name"]
-    ):
+    if not isinstance(function, dict):
+        function = {}
+    name = function.get("name")
+    if not isinstance(name, str) or not name:
         hint = 'Write a call as {"name": "weather", "arguments": {"city": "Oslo"}}.'
         raise RowError("E206", f"a call without a name: {shortened(value)}", hint)
     given = value.get("id")
     call_id = given if isinstance(given, str) else ""
-    return Call(function["name"], arguments_of({**value, **function}, reader), call_id)
+    return Call(name, arguments_of({**value, **function}, reader), call_id)
 
 
 def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str, object]:
@@ -108,8 +107,17 @@ def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str,
     if other := next((key for key in given if given[key] != given[first]), ""):
         reason = f"a call of {call.get('name')} has two different sets of arguments"
         raise RowError("E206", reason, f"Keep one: the other stands under {other!r}.", other)
-    if not given:
-        _refuse_unread_arguments(call)
+    if not given:  # an object under another key may hold them
+        is_silent = all(call.get(key) is None for key in ARGUMENTS)
+        for key, value in call.items():
+            text = value.lstrip(' "') if isinstance(value, str) else ""
+            is_object = _says_something(value) if isinstance(value, dict) else text.startswith("{")
+            if not is_object or key in (*CALL_KEYS, *ARGUMENTS):
+                continue
+            if is_silent or ARGUMENTS_KEY.search(key):
+                reason = f"a call of {call.get('name')} has no arguments, and an object under"
+                hint = 'Write its arguments under "arguments".'
+                raise RowError("E206", f"{reason} {key!r}", hint, key)
     return given.get(first, {})
 
 
@@ -145,19 +153,6 @@ def _inner_without_filled(value: Any, schema: object) -> Any:
     return value
 
 
-def _refuse_unread_arguments(call: dict[str, Any]) -> None:
-    """Raises RowError E206 for an object under a key that may hold arguments."""
-    is_silent = all(call.get(key) is None for key in ARGUMENTS)
-    for key, value in call.items():
-        text = value.lstrip(' "') if isinstance(value, str) else ""
-        is_object = _says_something(value) if isinstance(value, dict) else text.startswith("{")
-        if not is_object or key in (*CALL_KEYS, *ARGUMENTS):
-            continue
-        if is_silent or ARGUMENTS_KEY.search(key):
-            reason = f"a call of {call.get('name')} has no arguments, and an object under {key!r}"
-            raise RowError("E206", reason, 'Write its arguments under "arguments".', key)
-
-
 def read_tools(value: object, reader: Reader = json_value) -> tuple[Tool, ...]:
     """A list of tools, or its text."""
     if isinstance(value, str):
@@ -190,32 +185,26 @@ def _tool(value: object, reader: Reader) -> Tool:
         value = _text_value(value, reader, "E124", "a tool is")
     given = value if isinstance(value, dict) else {}
     function = given.get("function") or given
-    if (
-        not isinstance(function, dict)
-        or not isinstance(function.get("name"), str)
-        or not function["name"].strip()
-    ):
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(name, str) or not name.strip():
         raise RowError("E212", f"a tool without a name: {shortened(value)}")
-    name, description, parameters = (
-        function["name"],
-        function.get("description"),
-        _parameters(function),
-    )
+    parameters = _parameters(function)
     if not parameters:
         _refuse_unread({**given, **function}, name)
     if isinstance(parameters, str):
-        parameters = (
-            _text_value(parameters, reader, "E211", f"parameters of {name} are")
-            if parameters.strip()
-            else None
-        )
+        text, parameters = parameters, None
+        if text.strip():
+            parameters = _text_value(text, reader, "E211", f"parameters of {name} are")
     if isinstance(parameters, list):
         parameters = from_list(parameters, name)
     if isinstance(parameters, dict) and isinstance(required := function.get("required"), list):
         parameters = {"required": required, **parameters}  # KuaiAgent has them side by side
-    described = str(description) if description else ""
-    returns = function.get("returns")
-    tool = Tool(name, described, returns=returns if isinstance(returns, dict) else {})
+    described, returns = function.get("description"), function.get("returns")
+    tool = Tool(
+        name,
+        str(described) if described else "",
+        returns=returns if isinstance(returns, dict) else {},
+    )
     return replace(tool, parameters=json_schema(parameters, name)) if parameters else tool
 
 
@@ -244,14 +233,12 @@ def _refuse_unread(tool: dict[str, Any], name: str) -> None:
 
 def from_list(parameters: list[Any], tool: str) -> dict[str, Any]:
     """[{"name", "description", "required"}] as an object's schema. Raises RowError E211."""
-    if not all(
-        isinstance(parameter, dict) and isinstance(parameter.get("name"), str)
-        for parameter in parameters
-    ):
-        raise RowError("E211", f"parameters of {tool}: each needs a name", at=tool)
-    properties = {
-        p["name"]: {key: value for key, value in p.items() if key != "name"} for p in parameters
-    }
+    properties = {}
+    for parameter in parameters:
+        if not isinstance(parameter, dict) or not isinstance(parameter.get("name"), str):
+            raise RowError("E211", f"parameters of {tool}: each needs a name", at=tool)
+        described = {key: value for key, value in parameter.items() if key != "name"}
+        properties[parameter["name"]] = described
     return {"type": "object", "properties": properties}
 
 
@@ -271,15 +258,14 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
         for key, value in schema.items()
         if value is not None or (key == "default" and not padded)
     }
-    if not (schema_type := _types(kept.pop("type", None))):
-        return _inner_schemas(kept, tool)
-    return _inner_schemas({"type": schema_type, **kept}, tool)
-
-
-def _types(given: object) -> str | list[str] | None:
-    if isinstance(given, list):
-        return [TYPES[str(name).lower()] for name in given if str(name).lower() in TYPES] or None
-    return TYPES.get(str(given).lower())
+    given = kept.pop("type", None)
+    names = [
+        TYPES[str(name).lower()]
+        for name in (given if isinstance(given, list) else [given])
+        if str(name).lower() in TYPES
+    ]
+    types = {"type": names if isinstance(given, list) else names[0]} if names else {}
+    return _inner_schemas({**types, **kept}, tool)
 
 
 def _inner_schemas(schema: dict[str, object], tool: str) -> dict[str, object]:
@@ -287,17 +273,18 @@ def _inner_schemas(schema: dict[str, object], tool: str) -> dict[str, object]:
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
         raise RowError("E211", f"parameters of {tool}: required is not a list of names", at=tool)
     for key in SCHEMAS_BY_KEY:
-        if (inner := schema.get(key)) is not None:
-            if not isinstance(inner, dict):
-                raise RowError("E211", f"parameters of {tool}: {key} are not an object", at=tool)
-            given = {
-                name: dict(value) if isinstance(value, dict) else value
-                for name, value in inner.items()
-            }
-            required = [*required, *_lifted(given)] if key == "properties" else required
-            schema[key] = {
-                name: json_schema(value, tool) for name, value in given.items() if value is not None
-            }
+        if (inner := schema.get(key)) is None:
+            continue
+        if not isinstance(inner, dict):
+            raise RowError("E211", f"parameters of {tool}: {key} are not an object", at=tool)
+        given = {
+            name: dict(value) if isinstance(value, dict) else value
+            for name, value in inner.items()
+            if value is not None
+        }
+        if key == "properties":
+            required = [*required, *_lifted(given)]
+        schema[key] = {name: json_schema(value, tool) for name, value in given.items()}
     for key in SCHEMAS:
         if isinstance(inner := schema.get(key), dict):
             schema[key] = json_schema(inner, tool)
