@@ -132,14 +132,10 @@ def _answered(row: Row, answer: Any) -> Row:
     if not isinstance(messages, list):
         raise RowError("E202", "rejected_response needs messages, or query and response", HINT)
     # the answer may be several turns: ms-swift writes calls as turns of their own
-    end = max((index for index, turn in enumerate(messages) if _is_answered(turn)), default=-1) + 1
+    asking = ("user", "tool", "tool_response")
+    roles = [turn.get("role") if isinstance(turn, Mapping) else None for turn in messages]
+    end = max((place for place, role in enumerate(roles, 1) if role in asking), default=0)
     return {**row, "messages": [*messages[:end], *_turns(answer)]}
-
-
-def _is_answered(turn: object) -> bool:
-    """Whether the assistant answers this turn: a user's, or a result."""
-    speaker = turn.get("role") if isinstance(turn, Mapping) else None
-    return speaker in ("user", "tool", "tool_response")
 
 
 def _with_prompt(rest: Row, answer: Any) -> Row:
@@ -150,34 +146,20 @@ def _with_prompt(rest: Row, answer: Any) -> Row:
         turn = answer if isinstance(answer, Mapping) else {"from": "gpt", "value": answer}
         return {**rest, "conversations": [*rest["conversations"], turn]}
     turns, prompt = _turns(answer), rest.get("prompt", rest.get("question"))
-    before: list[Any] = []
     if turns[0].get("role") == "assistant":  # otherwise the answer repeats the prompt
-        before = (
-            rest["messages"] if isinstance(rest.get("messages"), list) else _prompt_turns(prompt)
-        )
+        before = rest["messages"] if isinstance(rest.get("messages"), list) else prompt
+        if isinstance(before, str):
+            before = [{"role": "user", "content": before}]
+        if not isinstance(before, list):
+            reason = "is not a preference: no prompt or messages come before its answers"
+            raise RowError("E202", reason, HINT)
+        turns = [*before, *turns]
     system = rest.get("system")
-    if isinstance(system, str) and system and not any(_is_system(turn) for turn in before + turns):
-        before = [{"role": "system", "content": system}, *before]
-    others = {
-        key: value
-        for key, value in rest.items()
-        if key not in ("prompt", "question", "system", "messages")
-    }
-    return {**others, "messages": [*before, *turns]}
-
-
-def _prompt_turns(prompt: Any) -> list[Any]:
-    if isinstance(prompt, str):
-        return [{"role": "user", "content": prompt}]
-    if isinstance(prompt, list):
-        return prompt
-    raise RowError(
-        "E202", "is not a preference: no prompt or messages come before its answers", HINT
-    )
-
-
-def _is_system(turn: object) -> bool:
-    return isinstance(turn, Mapping) and turn.get("role") == "system"
+    has_system = any(isinstance(turn, Mapping) and turn.get("role") == "system" for turn in turns)
+    if isinstance(system, str) and system and not has_system:
+        turns = [{"role": "system", "content": system}, *turns]
+    read = ("prompt", "question", "system", "messages")
+    return {**{key: rest[key] for key in rest if key not in read}, "messages": turns}
 
 
 def _turns(answer: Any) -> list[Any]:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 
 from agentlite.core.excerpt import pointed
 
@@ -41,20 +40,14 @@ def _first(text: str, at: str, start: int) -> tuple[int, int] | None:
     """Where a text stands, as JSON writes it or as a text inside a text is written; whole ones
     first.
     """
-    forms = [*dict.fromkeys(_written(at))]
+    once = [json.dumps(at, ensure_ascii=ascii_only)[1:-1] for ascii_only in (False, True)]
+    twice = [json.dumps(form, ensure_ascii=False)[1:-1] for form in once]
+    forms = dict.fromkeys((once[0], twice[0], once[1], twice[1], at))
     for quote in (r"\"", '"', ""):
         for form in forms:
             if (place := text.find(f"{quote}{form}{quote}", start)) >= 0:
                 return place + len(quote), place + len(quote) + len(form)
     return None
-
-
-def _written(at: str) -> Iterator[str]:
-    for ascii_only in (False, True):
-        once = json.dumps(at, ensure_ascii=ascii_only)[1:-1]
-        yield once
-        yield json.dumps(once, ensure_ascii=False)[1:-1]
-    yield at
 
 
 def _message(text: str, number: int) -> tuple[int, int] | None:
@@ -64,21 +57,19 @@ def _message(text: str, number: int) -> tuple[int, int] | None:
     key = text.find(LISTS[0])
     if key < 0 or (place := text.find("[", key)) < 0:
         return None
-    spans: list[tuple[int, int]] = []
-    words_before = False
+    start, words_before = 0, False
     try:
-        while len(spans) < number:
-            while text[place + 1].isspace() or text[place + 1] == ",":
-                place += 1
-            message, end = json.JSONDecoder().raw_decode(text, place + 1)
-            is_call = isinstance(message, dict) and bool(message.get("tool_calls"))
+        for _ in range(number):
+            start = place + 1
+            while text[start].isspace() or text[start] == ",":
+                start += 1
+            message, place = json.JSONDecoder().raw_decode(text, start)
+            fields = message if isinstance(message, dict) else {}
+            is_call = bool(fields.get("tool_calls"))
             if words_before and is_call:
                 return None
-            words_before = (
-                isinstance(message, dict) and message.get("role") == "assistant" and not is_call
-            )
-            spans.append((place + 1, end))
-            place = end - 1
+            words_before = fields.get("role") == "assistant" and not is_call
+            place -= 1
     except (ValueError, IndexError, RecursionError):
         return None
-    return spans[-1]
+    return start, place + 1

@@ -42,28 +42,26 @@ WRITE_ROWS = (
 
 def refuse_foreign(head: bytes, name: str) -> None:
     """Raises UserError 2 for a file that is known not to hold JSON. `head`: its first bytes."""
-    file = shlex.quote(name)
+    file, what = shlex.quote(name), ""
+    signature = next((begins for begins in SIGNATURES if head.startswith(begins)), None)
     if wide := wide_encoding(head):
-        raise _refused(f"text in {wide}", f"Convert it: {conversion(wide, name)}", name)
-    for begins, (what, fix) in SIGNATURES.items():
-        if head.startswith(begins):
-            raise _refused(what, fix.format(file=file), name)
-    if PAGE.match(head):
+        what, fix = f"text in {wide}", f"Convert it: {conversion(wide, name)}"
+    elif signature:
+        what, fix = SIGNATURES[signature]
+        fix = fix.format(file=file)
+    elif PAGE.match(head):
+        what = "an HTML page, as a download that failed leaves it"
         fix = "Open the address in a browser to see what it says, and download the file again."
-        raise _refused("an HTML page, as a download that failed leaves it", fix, name)
-    if (separator := _separator(head)) and name != "stdin":
+    elif (separator := _separator(head)) and name != "stdin":
         program = shlex.quote(WRITE_ROWS.format(json.dumps(separator)))
         new = shlex.quote(f"{Path(name).stem}.jsonl")
-        raise _refused(
-            TABLES[separator],
+        what = TABLES[separator]
+        fix = (
             f"Write its rows as JSON: python3 -c {program} < {file} > {new}\n"
-            "`agentlite prep --formats` lists the keys that rows may have.",
-            name,
+            "`agentlite prep --formats` lists the keys that rows may have."
         )
-
-
-def _refused(what: str, fix: str, name: str) -> UserError:
-    return UserError(f"this is {what}, not rows of JSON.", fix, location=name)
+    if what:
+        raise UserError(f"this is {what}, not rows of JSON.", fix, location=name)
 
 
 def _separator(head: bytes) -> str:
