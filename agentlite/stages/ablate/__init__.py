@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from agentlite.config import resolve
 from agentlite.config.resolve import Given
@@ -31,9 +32,10 @@ from agentlite.stages.ablate.cells import (
     with_commands,
 )
 from agentlite.stages.ablate.commands import JOURNAL, Command, CommandJournal
+from agentlite.stages.frame import Figures, Files, plan_of, run_stage
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.model_source import Source, find_model
-from agentlite.workspace.run_folder import Plan, Result, RunTarget
+from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 
 TABLE, COSTS = "table.json", "costs.json"
 SHARED = "(all cells)"  # in commands.jsonl: what is done once
@@ -61,57 +63,59 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
         for name in sorted(prepared.outputs)
         if name.startswith(("train.", "dev.", "test."))
     ]
-    plan = Plan(
+    plan = plan_of(
         "ablate",
-        {
-            **resolve.plan_settings("ablate", settings),
-            "by": ablation.by,
-            "model": ablation.model,
-            **_given_to_all(ablation, cells),
-        },
+        settings,
         {"data": ",".join(rows), "model": source.digest},
-        run_folder.versions(),
+        by=ablation.by,
+        model=ablation.model,
+        **_given_to_all(ablation, cells),
     )
-    if target.dry_run:
-        figures = {
-            "folder": "new" if target.force else run_folder.compare(target.folder, plan),
+    # the cells stand in the figures, not in the plan, so that a grid can grow
+    grid = digest(plain([[cell.name, cell.sets] for cell in cells]))
+
+    def work(stage: StageFolder) -> tuple[Files, Figures]:
+        with noted_signals() as caught:
+            journal = CommandJournal(stage.folder, caught, retry=settings.retry)
+            left = [journal.left(commands) for commands in (once, *(c.commands for c in cells))]
+            distinct = {(one.folder, one.typed) for commands in left for one in commands}
+            stage.expect(JOURNAL, len(journal.rows) + len(distinct))
+            table = _run_cells(ablation, once, cells, journal)
+            if caught:
+                raise Stopped(caught[0])
+        states = {row.name: row.state for row in table.cells}
+        homes = {cell.name: cell.home for cell in cells if states[cell.name] != "same"}
+        write_json(stage.folder / TABLE, table)
+        write_json(stage.folder / COSTS, journal.costs(homes))
+        return [TABLE, COSTS], {**_key_figures(table), "grid": grid}
+
+    result = run_stage(
+        plan,
+        target,
+        dry_run=lambda: {
             "by": ablation.by,
             "candidates": sampled or ("sampled once" if ablation.is_paired else "none"),
             "cells": {cell.name: cell.differs for cell in cells},
-        }
-        return Result("ablate", "dry run", str(target.folder), figures, [], 0.0)
-    grid = digest(plain([[cell.name, cell.sets] for cell in cells]))
-    with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
-        if stage.status == "done":
-            figures = stage.done.figures
-            if figures["grid"] != grid or (settings.retry and figures["failed"]):
-                stage.reopen()
-                stage.outcome = "done"
-        if stage.status != "done":
-            with noted_signals() as caught:
-                journal = CommandJournal(stage.folder, caught, retry=settings.retry)
-                left = [journal.left(commands) for commands in (once, *(c.commands for c in cells))]
-                distinct = {(one.folder, one.typed) for commands in left for one in commands}
-                stage.expect(JOURNAL, len(journal.rows) + len(distinct))
-                table = _run_cells(ablation, once, cells, journal)
-                if caught:
-                    raise Stopped(caught[0])
-            states = {row.name: row.state for row in table.cells}
-            homes = {cell.name: cell.home for cell in cells if states[cell.name] != "same"}
-            write_json(stage.folder / TABLE, table)
-            write_json(stage.folder / COSTS, journal.costs(homes))
-            stage.finish([TABLE, COSTS], {**_key_figures(table), "grid": grid})
-            with console.waiting("ablate: writing the report"), folder_lock.in_turn(target.run):
-                write_report(target.run)
-        table, costs = (
-            msgspec.json.decode((stage.folder / name).read_bytes()) for name in (TABLE, COSTS)
-        )
-        return msgspec.structs.replace(
-            stage.result(target.next("agentlite report")),
-            figures={**table, "costs": costs},
-            outputs=[TABLE, COSTS, JOURNAL],
-            sentences=table["verdict"],
-        )
+        },
+        work=work,
+        next_command="agentlite report",
+        is_open=lambda done: done["grid"] != grid or bool(settings.retry and done["failed"]),
+        keep=["*/*"],  # whatever a command has begun
+    )
+    if result.status == "dry run":
+        return result
+    if result.status == "done":
+        with console.waiting("ablate: writing the report"), folder_lock.in_turn(target.run):
+            write_report(target.run)
+    table, costs = (
+        msgspec.json.decode((target.folder / name).read_bytes()) for name in (TABLE, COSTS)
+    )
+    return replace(
+        result,
+        figures={**table, "costs": costs},
+        outputs=[TABLE, COSTS, JOURNAL],
+        sentences=table["verdict"],
+    )
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
