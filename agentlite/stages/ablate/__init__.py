@@ -230,8 +230,7 @@ def _what_decides(ablation: Ablation, cell: Cell, folder: Path) -> str:
         stage = folder / cell.commands[0].folder
         done = run_folder.read(stage).done
         pairs = [done.outputs["records.jsonl"] if done else "", *_as_learned(stage)]
-    changed = {name: value for name, value in cell.changed.items() if part_of(name) == ablation.by}
-    return digest(plain([list(changed.items()), pairs]))
+    return digest(plain([cell.of(ablation.by), pairs]))
 
 
 def _as_learned(folder: Path) -> Iterator[object]:

@@ -7,14 +7,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agentlite.config import resolve
 from agentlite.config.gpu_profiles import AUTO
 from agentlite.config.metavars import as_typed
 from agentlite.config.pipeline import TRAINERS
-from agentlite.config.resolve import Given, Origins
+from agentlite.config.resolve import Given
 from agentlite.config.settings import (
     PAIRING,
     REWARDS,
@@ -42,16 +41,14 @@ SAME_FOR_ALL = {"data", "model", "candidates", "grid", "preferences", "split", "
 class Cell(NamedTuple):
     """`differs`: what tells it from the first cell, in words; `sets`: the settings that it changes,
     by `command.setting`; `texts`: those with several values in the grid, as names of folders have
-    them; `changed`: of `sets` those that change what the stage would have without them, read;
-    `home`: its workspace, in the folder of the ablation; `commands`: of pairs for a trainer that
-    reads them, of the trainer, and of eval.
+    them; `home`: its workspace, in the folder of the ablation; `commands`: of pairs for a trainer
+    that reads them, of the trainer, and of eval.
     """
 
     name: str
     differs: str
     sets: Mapping[str, Any]
     texts: Mapping[str, str]
-    changed: Mapping[str, Any] = MappingProxyType({})
     home: str = ""
     commands: Sequence[Command] = ()
 
@@ -92,23 +89,9 @@ class Ablation(NamedTuple):
         """The command that has the reward weights."""
         return self.by if "weights" in fields(self.by) else PAIRED
 
-    def given(self, sets: Mapping[str, Any] = {}) -> Given:
-        """The settings as the user gave them to all stages, and `sets`."""
-        mine = self.target.given
-        assigned = (assignment(name, value) for name, value in sets.items())
-        return Given({}, (*mine.sets, *assigned), mine.files, mine.profile)
-
-    def resolved(self, command: str, crossed: Origins) -> dict[str, object]:
-        """The settings of a stage of a cell, as if it stood in the workspace; `crossed`: those that
-        the grid has for it.
-        """
-        names = {f"{command}.data": self.settings.data, f"{command}.model": self.model}
-        given = self.given(names)
-        first = resolve.resolve(command, given, crossed=crossed).settings
-        inherited = inherited_by(command, first, self.target.run)
-        return resolve.plain_settings(
-            resolve.resolve(command, given, inherited, crossed=crossed).settings
-        )
+    def given(self, **flags: str) -> Given:
+        """The settings as the user gave them to all stages, and `flags` of one of them."""
+        return self.target.given._replace(flags=flags)
 
     def path_to(self, name: str, inside: str = "") -> str:
         """A stage of the workspace as it is called in a folder of the ablation; another name as it
@@ -190,7 +173,8 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
             "Add weightings under `weights`, or values of a setting under `settings`.",
             location=str(grid.path),
         )
-    cells = [cell._replace(changed=_changed(ablation, grid.path, cell)) for cell in cells]
+    for cell, command in itertools.product(cells, ablation.commands):
+        _check(ablation, cell, command, grid.path)
     # in lower case: some file systems take both for one
     names = [folder_name(cell.name).lower() for cell in cells]
     for cell, name in zip(cells, names, strict=True):
@@ -224,6 +208,21 @@ def _weightings(ablation: Ablation, grid: GridFile) -> dict[str, dict[str, float
         name: {key: weight for key, weight in weights.items() if weight != usual[key]}
         for name, weights in grid.weightings(settle).items()
     }
+
+
+def _check(ablation: Ablation, cell: Cell, command: str, grid: Path) -> None:
+    """Raises UserError 2 for a value that does not fit, with the grid and the cell. The settings
+    are read as if the stage stood in the workspace.
+    """
+    crossed = {
+        name.removeprefix(f"{command}."): (value, f"{grid}, cell {cell.name}")
+        for name, value in cell.sets.items()
+        if name.startswith(f"{command}.")
+    }
+    given = ablation.given(data=ablation.settings.data, model=ablation.model)
+    first = resolve.resolve(command, given, crossed=crossed).settings
+    inherited = inherited_by(command, first, ablation.target.run)
+    resolve.resolve(command, given, inherited, crossed=crossed)
 
 
 def _check_crossed(ablation: Ablation, grid: GridFile) -> None:
@@ -293,21 +292,6 @@ def _text(value: Any) -> str:
     return as_typed(value) if not isinstance(value, dict | list) else plain(value)
 
 
-def _changed(ablation: Ablation, grid: Path, cell: Cell) -> dict[str, Any]:
-    """Raises UserError 2 for a value that does not fit, with the grid and the cell."""
-    changed: dict[str, Any] = {}
-    for command in ablation.commands:
-        where = f"{grid}, cell {cell.name}"
-        crossed = {
-            name.removeprefix(f"{command}."): (value, where)
-            for name, value in cell.sets.items()
-            if name.startswith(f"{command}.")
-        }
-        usual, mine = (ablation.resolved(command, origins) for origins in ({}, crossed))
-        changed |= {f"{command}.{key}": mine[key] for key in crossed if mine[key] != usual[key]}
-    return dict(sorted(changed.items()))
-
-
 def with_commands(
     ablation: Ablation, cells: Sequence[Cell], sampled: str
 ) -> tuple[list[Command], list[Cell]]:
@@ -321,7 +305,7 @@ def with_commands(
     placed = []
     for cell in cells:
         # cells that change the same have one workspace, and so have their pairs and candidates
-        home = folders.setdefault(plain(cell.changed), f"{CELLS}/{folder_name(cell.name)}")
+        home = folders.setdefault(plain(cell.sets), f"{CELLS}/{folder_name(cell.name)}")
         learned = ablation.path_to(data, home)
         earlier, commands = [], []
         if ablation.is_paired:
@@ -352,12 +336,11 @@ def _folder(folders: dict[str, str], cell: Cell, kind: str, *more: str) -> str:
     """That of the pairs or the candidates of a cell, called after the settings of these parts that
     have several values: one for all cells that change the same of them.
     """
-    changed = {
-        name: value for name, value in cell.changed.items() if part_of(name) in (kind, *more)
-    }
     words = [
         text if name == f"{PAIRED}.weights" else f"{name.partition('.')[2]}={text}"
         for name, text in cell.texts.items()
         if part_of(name) in (kind, *more)
     ]
-    return folders.setdefault(f"{kind} {plain(changed)}", folder_name("-".join([kind, *words])))
+    return folders.setdefault(
+        f"{kind} {plain(cell.of(kind, *more))}", folder_name("-".join([kind, *words]))
+    )

@@ -38,17 +38,15 @@ def ask(
     stage.set_aside_changed(ANSWERS)
     path = stage.folder / ANSWERS
     answers = read_answers(path, keys)
-    again = set[Step]()
-    if settings.unanswered == "ask":
-        again = {step for step, answer in answers.items() if answer.problem}
-        answers = {step: answer for step, answer in answers.items() if step not in again}
+    asks_again = settings.unanswered == "ask" and any(one.problem for one in answers.values())
+    if asks_again:
+        answers = {step: answer for step, answer in answers.items() if not answer.problem}
     waiting = [prompt for prompt in prompts if prompt.step not in answers]
     if not waiting:
         return answers
     stage.reopen()
-    if again:
-        rows = (row for row in read_rows(path) if not row.get("problem"))
-        write_rows(path, [*rows])
+    if asks_again:
+        write_rows(path, [row for row in read_rows(path) if not row.get("problem")])
     lines = path.read_bytes().count(b"\n") if path.exists() else 0
     stage.expect(ANSWERS, lines + len(waiting))
     cached = f", {len(answers)} there already" if answers else ""
@@ -56,10 +54,14 @@ def ask(
     room = settings.max_length - settings.max_new_tokens
     fitting = [prompt for prompt in waiting if len(prompt.ids) <= room]
     with Appender(path) as file:
+
+        def keep(answer: GreedyAnswer) -> None:
+            answers[answer.step] = answer
+            file.append(msgspec.to_builtins(answer))
+
         for prompt in waiting:
             if len(prompt.ids) > room:  # an empty answer, and no model is loaded for that
-                answers[prompt.step] = GreedyAnswer(*prompt.step, "", "", "cut")
-                file.append(msgspec.to_builtins(answers[prompt.step]))
+                keep(GreedyAnswer(*prompt.step, "", "", "cut"))
         if len(fitting) < len(waiting):
             console.notice(
                 f"eval: {len(waiting) - len(fitting)} prompts are longer than {room} tokens: they "
@@ -67,18 +69,13 @@ def ask(
             )
         if not fitting:
             return answers
-        new = (
-            _ask_server(settings, source, fitting, protocols, keys)
-            if source.endpoints
-            else _ask_model(settings, source, fitting, protocols, keys)
-        )
+        send = _ask_server if source.endpoints else _ask_model
         unanswered = []
-        for answer in new:
+        for answer in send(settings, source, fitting, protocols, keys):
             if answer.problem:
                 unanswered.append(answer)
-                continue
-            answers[answer.step] = answer
-            file.append(msgspec.to_builtins(answer))
+            else:
+                keep(answer)
         # where nothing was answered, the model was not measured, whoever is to blame
         none = len(unanswered) == len(prompts)
         if settings.unanswered == "ask" or none:
@@ -86,8 +83,7 @@ def ask(
             effect = "" if none else "counts them as wrong"
             refuse_unanswered(problems, len(prompts), source.name, effect)
         for answer in unanswered:
-            answers[answer.step] = answer
-            file.append(msgspec.to_builtins(answer))
+            keep(answer)
     return answers
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from agentlite.config.settings import EvalSettings
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Candidate, GreedyAnswer, Record, Step, canonical, digest
@@ -16,7 +17,7 @@ from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.prompt_records import Prompts
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.generate import generate
-from agentlite.engine.load import Loading, load_for_inference
+from agentlite.engine.load import Loading, load_for_inference, loading_of
 from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Mixture, Prompt, Protocol, encoding
 from agentlite.scoring.metrics.confidence import Summary
@@ -36,29 +37,22 @@ ANSWER_TOKENS = {QUESTIONS: 24, QUESTIONS_ZH: 48}  # small vocabularies cut a ch
 
 
 def forgetting_metrics(
-    before: Source,
-    after: Source,
-    file: str,
-    mixture: Mixture,
-    loading: Loading,
-    *,
-    batch_size: int,
-    seed: int,
+    settings: EvalSettings, before: Source, after: Source, mixture: Mixture
 ) -> ForgettingMetrics:
     """Over the general rows of a file, and over questions of our own, in English and Chinese."""
-    records = general_records(file)
+    records, loading = general_records(settings.general), loading_of(settings)
     # `after` comes first: it is in memory already
     right = {
-        source.digest: [_right(source, file, loading, batch_size) for file in ANSWER_TOKENS]
+        source.digest: [
+            _right_answers(source, file, loading, settings.batch_size) for file in ANSWER_TOKENS
+        ]
         for source in (after, before)
     }
-    results = {
-        source.digest: GeneralResults(
-            _losses(source, records, mixture, loading), *right[source.digest]
-        )
+    first, second = (
+        GeneralResults(_losses(source, records, mixture, loading), *right[source.digest])
         for source in (before, after)
-    }
-    return forgetting(results[before.digest], results[after.digest], seed)
+    )
+    return forgetting(first, second, settings.seed)
 
 
 def general_records(file: str) -> list[Record]:
@@ -74,23 +68,22 @@ def general_records(file: str) -> list[Record]:
 
 
 def pass_metrics(
+    settings: EvalSettings,
     source: Source,
     name: str,
     prompts: Sequence[Prompt],
     protocols: Mapping[str, Protocol],
-    loading: Loading,
-    decoding: Decoding,
     file: Path,
-    *,
-    batch_size: int,
 ) -> dict[str, Summary]:
     """pass^1 to pass^k over the steps; where a prompt is too long, all is wrong. Each sample is
     appended to `file`, under the model's `name`.
     """
-    room = loading.max_length - decoding.max_new_tokens
-    fitting = [one for one in prompts if len(one.ids) <= room]
-    samples = _samples(source, name, fitting, protocols, loading, decoding, file, batch_size)
-    right: dict[Step, list[bool]] = {}
+    room = settings.max_length - settings.max_new_tokens
+    right: dict[Step, list[bool]] = {
+        prompt.step: [False] * (settings.num_samples or 0) for prompt in prompts
+    }
+    fitting = [prompt for prompt in prompts if len(prompt.ids) <= room]
+    samples = _sample(settings, source, name, fitting, protocols, file)
     for prompt in fitting:
         right[prompt.step] = []
         for candidate in samples[prompt.step]:
@@ -98,52 +91,43 @@ def pass_metrics(
                 *prompt.step, "drawn", candidate.text, candidate.ended, candidate.new_tokens
             )
             metrics = answered(prompt, answer, protocols[prompt.protocol]).metrics
-            is_right_step = metrics.get("exact_call", metrics["call_decision"]) == 1
-            right[prompt.step].append(is_right_step)
-    right |= {one.step: [False] * decoding.num_samples for one in prompts if len(one.ids) > room}
-    return passes(right, decoding.seed)
+            right[prompt.step].append(metrics.get("exact_call", metrics["call_decision"]) == 1)
+    return passes(right, settings.seed)
 
 
-def _samples(
+def _sample(
+    settings: EvalSettings,
     source: Source,
     name: str,
     prompts: Sequence[Prompt],
     protocols: Mapping[str, Protocol],
-    loading: Loading,
-    decoding: Decoding,
     file: Path,
-    batch_size: int,
 ) -> dict[Step, list[Candidate]]:
     """The candidates at each step. Those that the file holds for these very prompts are not sampled
     again.
     """
-    keys = {one.step: prompt_key(one) for one in prompts}
-    request = digest(
-        canonical(
-            [
-                source.digest,
-                decoding.temperature,
-                decoding.top_p,
-                decoding.max_new_tokens,
-                decoding.seed,
-            ]
-        )
+    decoding = Decoding(
+        max_new_tokens=settings.max_new_tokens,
+        temperature=settings.temperature,
+        seed=settings.seed,
+        num_samples=settings.num_samples or 0,
     )
+    how = [decoding.temperature, decoding.top_p, decoding.max_new_tokens, decoding.seed]
+    request = digest(canonical([source.digest, *how]))
+    keys = {prompt.step: prompt_key(prompt) for prompt in prompts}
+    wanted = range(decoding.num_samples)
     by_step: dict[Step, dict[int, Candidate]] = defaultdict(dict)
     with Appender(file) as rows:
         for row in read_rows(file):
             candidate = msgspec.convert(row["candidate"], Candidate)
             if row.get("request") == request and row["prompt"] == keys.get(candidate.step):
                 by_step[candidate.step][candidate.sample] = candidate
-        left = [
-            one
-            for one in prompts
-            if not set(range(decoding.num_samples)) <= by_step[one.step].keys()
-        ]
+        left = [prompt for prompt in prompts if not {*wanted} <= by_step[prompt.step].keys()]
+        loading = loading_of(settings)
         sampler = make_sampler(source, name, protocols, loading, decoding) if left else None
         with console.progress(f"drawing {decoding.num_samples} of {name}", len(left)) as advance:
-            for start in range(0, len(left), batch_size):
-                batch = left[start : start + batch_size]
+            for start in range(0, len(left), settings.batch_size):
+                batch = left[start : start + settings.batch_size]
                 for candidate in sampler(batch) if sampler else ():
                     by_step[candidate.step][candidate.sample] = candidate
                     row = {
@@ -153,9 +137,7 @@ def _samples(
                     }
                     rows.append(row)
                 advance(start + len(batch))
-    return {
-        step: [samples[n] for n in range(decoding.num_samples)] for step, samples in by_step.items()
-    }
+    return {step: [samples[number] for number in wanted] for step, samples in by_step.items()}
 
 
 def _losses(
@@ -186,23 +168,20 @@ def _losses(
 
 
 @cache
-def _right(source: Source, file: Path, loading: Loading, batch_size: int) -> dict[str, bool]:
+def _right_answers(
+    source: Source, file: Path, loading: Loading, batch_size: int
+) -> dict[str, bool]:
     """By question of a file, whether the model answers it; greedily."""
     template, questions = load_template(source.base), list(read_rows(file))
     loaded = load_for_inference(source, loading)
-    ids = [
-        template.encode(
-            template.render([{"role": "user", "content": row["question"]}], prompt=True)
-        )
-        for row in questions
-    ]
+    dialogs = [[{"role": "user", "content": row["question"]}] for row in questions]
+    ids = [template.encode(template.render(dialog, prompt=True)) for dialog in dialogs]
     decoding = Decoding(ANSWER_TOKENS[file]).under(template)
     with console.waiting(f"eval: asking {source.name} {len(questions)} general questions"):
+        batches = generate(loaded, ids, decoding, batch_size=batch_size)
         return {
             questions[completion.prompt]["question"]: is_right(
                 completion.text, questions[completion.prompt]["answers"]
             )
-            for completion in chain.from_iterable(
-                generate(loaded, ids, decoding, batch_size=batch_size)
-            )
+            for completion in chain.from_iterable(batches)
         }

@@ -15,8 +15,6 @@ from agentlite.core.openai_client import Endpoint, check
 from agentlite.core.records import Prediction, Step, digest, plain
 from agentlite.core.row_files import refuse_unwritable, write_json, write_rows
 from agentlite.engine import check_libraries
-from agentlite.engine.decoding import Decoding
-from agentlite.engine.load import loading_of
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
 from agentlite.rendering import Mixture, Prompt, settled
@@ -219,23 +217,14 @@ class RecordedEvaluation(Evaluation):
             )
         if not source:
             return extra
-        loading = loading_of(settings)
         if settings.num_samples:
-            decoding = Decoding(
-                max_new_tokens=settings.max_new_tokens,
-                temperature=settings.temperature,
-                seed=settings.seed,
-                num_samples=settings.num_samples,
-            )
             extra["passes"] = pass_metrics(
+                settings,
                 source,
                 subject.name,
                 answers.prompts,
                 answers.mixture.protocols,
-                loading,
-                decoding,
                 stage.folder / "samples.jsonl",
-                batch_size=settings.batch_size,
             )
             extra["passes_are"] = SamplingOfPasses(settings.temperature)
         if self.identity:
@@ -243,15 +232,7 @@ class RecordedEvaluation(Evaluation):
             extra["self_cognition_is"] = self.identity
         first = next(one.source for one in self.subjects.values() if one.source)
         if settings.general and source.digest != first.digest:
-            extra["forgetting"] = forgetting_metrics(
-                first,
-                source,
-                settings.general,
-                answers.mixture,
-                loading,
-                batch_size=settings.batch_size,
-                seed=settings.seed,
-            )
+            extra["forgetting"] = forgetting_metrics(settings, first, source, answers.mixture)
             extra["forgetting_is"] = ForgettingSource(settings.general, first.name, source.name)
         return extra
 

@@ -46,33 +46,29 @@ def _score_kagent(settings: EvalSettings, run: Path, gate: Sequence[Condition]) 
             "Add --predictions FILE: its rows with model_predict.",
             location="--kagent",
         )
-    files = [*dict.fromkeys(settings.predictions)]
-    called = [Path(file).stem for file in files]
-    if len(set(called)) < len(called):
+    files = {Path(file).stem: file for file in settings.predictions}
+    if len(files) < len({*settings.predictions}):
+        called = [Path(file).stem for file in dict.fromkeys(settings.predictions)]
         raise UserError(
             f"two files are called {max(called, key=called.count)}.",
             "Score them one by one, or rename one.",
             location="--predictions",
         )
-    figures: dict[str, dict[str, Any]] = {}
+    models: dict[str, dict[str, Any]] = {}
     overall: dict[str, float | None] = {}
-    for file in files:
+    for stem, file in files.items():
         rows = kagentbench.read(Path(settings.kagent), Path(file))
         for rules in kagentbench.RULES:
             scored = kagentbench.score(rows, rules, settings.seed)
-            name = f"{Path(file).stem} {rules}"
-            figures[name] = {"prompts": len(rows), "metrics": msgspec.to_builtins(scored)}
+            models[f"{stem} {rules}"] = {
+                "prompts": len(rows),
+                "metrics": msgspec.to_builtins(scored),
+            }
             # a gate looks at the last file, by the last rules
             overall = {key: figure.mean if figure else None for key, figure in scored.items()}
-    return Result(
-        "eval",
-        "compared",
-        settings.kagent,
-        {"models": figures, "differences": []},
-        [],
-        0.0,
-        failed=failures(gate, overall),
-    )
+    figures = {"models": models, "differences": []}
+    failed = failures(gate, overall)
+    return Result("eval", "compared", settings.kagent, figures, [], 0.0, failed=failed)
 
 
 def _compare_folders(settings: EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:
@@ -82,57 +78,47 @@ def _compare_folders(settings: EvalSettings, run: Path, gate: Sequence[Condition
     folders = [folder for given in settings.compare for folder in _finished(Path(given), run)]
     names = _short_names(folders)
     digests = {name: run_folder.read_plan(folder).inputs["data"] for name, folder in names.items()}
-    if len(set(digests.values())) > 1:
-        first, other = next(
-            (one, name) for one in digests for name in digests if digests[one] != digests[name]
-        )
-        raise UserError(
-            f"{first} and {other} answered different questions.",
-            "Compare models on the same prep.",
-            location="--compare",
-        )
+    first = next(iter(digests))
+    for other, digest in digests.items():
+        if digest != digests[first]:
+            raise UserError(
+                f"{first} and {other} answered different questions.",
+                "Compare models on the same prep.",
+                location="--compare",
+            )
     metrics = {name: read_metrics(folder / "metrics.json") for name, folder in names.items()}
-    comparison = compare(
-        {name: read_scores(folder) for name, folder in names.items()}, settings.seed
-    )
-    return Result(
-        "eval",
-        "compared",
-        str(folders[0]),
-        {
-            "models": {name: as_printed(one, settings.metrics) for name, one in metrics.items()},
-            "differences": msgspec.to_builtins(
-                [
-                    one
-                    for one in comparison.differences
-                    if not settings.metrics or one.metric in settings.metrics
-                ]
-            ),
-        },
-        [],
-        0.0,
-        failed=failures(gate, means(metrics[[*names][-1]])),
-    )
+    scores = {name: read_scores(folder) for name, folder in names.items()}
+    differences = [
+        difference
+        for difference in compare(scores, settings.seed).differences
+        if not settings.metrics or difference.metric in settings.metrics
+    ]
+    figures = {
+        "models": {name: as_printed(one, settings.metrics) for name, one in metrics.items()},
+        "differences": msgspec.to_builtins(differences),
+    }
+    *_, last = metrics.values()
+    failed = failures(gate, means(last))
+    return Result("eval", "compared", str(folders[0]), figures, [], 0.0, failed=failed)
 
 
 def _finished(given: Path, run: Path) -> list[Path]:
     """The folder of a model, or those of all models under it."""
     here = given if given.exists() else run / given
-    found = [here] if run_folder.is_stage(here) else run_folder.stages_in(here, "**")
-    found = [
+    folders = [
         folder
-        for folder in found
+        for folder in ([here] if run_folder.is_stage(here) else run_folder.stages_in(here, "**"))
         if run_folder.read_plan(folder).command == "eval" and run_folder.is_finished(folder)
     ]
-    if not found:
+    if not folders:
         raise UserError(
             "holds no finished evaluation.",
             "Name a folder that eval wrote, as runs/a/eval/prep/sft.",
             location=f"--compare {given}",
         )
-    for folder in found:
+    for folder in folders:
         run_folder.finished(folder, "eval")
-    return found
+    return folders
 
 
 def _short_names(folders: Sequence[Path]) -> dict[str, Path]:

@@ -19,7 +19,7 @@ from agentlite.engine.remote import served
 from agentlite.rendering import choose
 from agentlite.scoring.predictions import ExternalAnswer
 from agentlite.stages.eval.evaluation import slug
-from agentlite.stages.eval.predictions_file import missing, read_predictions_file
+from agentlite.stages.eval.predictions_file import read_predictions_file
 from agentlite.stages.tool_retrieval import digest_of, learned, offers
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
@@ -40,30 +40,21 @@ OF_A_MODEL = (
 
 
 class EvalData(NamedTuple):
-    """The records to ask, all of the split by id, the folder of prep, and the digest of the
-    rows. `chosen_protocol`: the protocols of `--protocol`; "" for those of prep.
+    """The records to ask, all of the split by id, the folder of prep with its settings, the digest
+    of the rows, and the protocols of the prompts.
     """
 
     records: list[Record]
     every: dict[str, Record]
     folder: Path
+    prepared: dict[str, Any]
     digest: str
-    chosen_protocol: str = ""
-
-    @property
-    def protocol(self) -> str:
-        return self.chosen_protocol or str(run_folder.read_plan(self.folder).settings["protocol"])
+    protocol: str
 
     @property
     def model(self) -> Source:
         """The model that prep was run for."""
-        name = str(run_folder.read_plan(self.folder).settings["model"])
-        return find_model(name, self.folder.parent, self.folder)
-
-    @property
-    def prepared(self) -> dict[str, Any]:
-        """The settings of prep."""
-        return run_folder.read_plan(self.folder).settings
+        return find_model(str(self.prepared["model"]), self.folder.parent, self.folder)
 
 
 class EvalSubject(NamedTuple):
@@ -102,19 +93,19 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
             exit_code=USAGE,
         )
     chosen = [records[index] for index in sample(records, settings.limit, settings.seed)]
-    name = next(
+    digest = next(
         value for name, value in prepared.outputs.items() if name.startswith(settings.split)
     )
-    data = EvalData(chosen, every, folder, name)
+    plan = run_folder.read_plan(folder)
+    data = EvalData(chosen, every, folder, plan.settings, digest, str(plan.settings["protocol"]))
     if not settings.protocol:
         return data
     mixture = choose(settings.protocol, load_template(data.model.base), settings.seed)
-    records = [replace(record, meta=_without(record.meta, "protocol")) for record in chosen]
-    return data._replace(records=records, chosen_protocol=mixture.name)
-
-
-def _without(meta: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in meta.items() if name != key}
+    records = []
+    for record in chosen:  # each is drawn a protocol anew
+        meta = {key: value for key, value in record.meta.items() if key != "protocol"}
+        records.append(replace(record, meta=meta))
+    return data._replace(records=records, protocol=mixture.name)
 
 
 def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> EvalData:
@@ -143,20 +134,40 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
 
 
 def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> list[EvalSubject]:
-    """The files of --predictions, then the models. Raises UserError for two with one folder, or a
-    file that cannot be read.
+    """The files of --predictions, then the models. A plan holds only what changes an answer: other
+    steps may be asked later. Raises UserError for two with one folder, or a file that cannot be
+    read.
     """
-    models = settings.model or (() if settings.predictions else (TRAINED,))
-    subjects = [_from_file(settings, file, data) for file in dict.fromkeys(settings.predictions)]
+    own = resolve.plain_settings(settings)
+    planned = {key: own[key] for key in OF_THE_ANSWER} | {"protocol": data.protocol}
+    of_model = {key: own[key] for key in OF_A_MODEL}
+    steps = [Step(record.id, turn) for record in data.records for turn in record.prompted_turns]
+    subjects = []
+    for file in dict.fromkeys(settings.predictions):
+        answers = read_predictions_file(Path(file), steps, data.every)
+        if count := sum(step not in answers for step in steps):
+            console.notice(
+                f"eval: {count} of {len(steps)} steps have no row in {file}: they score 0"
+            )
+        inputs = {"data": data.digest, "predictions": file_digest(Path(file))}
+        plan = Plan("eval", planned, inputs, run_folder.versions())
+        subjects.append(EvalSubject(Path(file).stem, plan, file=file, answers=answers))
     base = target.begun and target.begun / data_folder(settings)
+    models = settings.model or (() if settings.predictions else (TRAINED,))
     for name in dict.fromkeys(models):
         source = (
             served(name, settings, data.model, _begun_servers(settings, name, base))
             if settings.endpoint
             else find_model(name, target.run, base and base / slug(name))
         )
-        subjects.append(_model(settings, source, name, data))
-    folders = [slug(one.name) for one in subjects]
+        plan = Plan(
+            "eval",
+            {**planned, **of_model, "model": source.name},
+            {"data": data.digest, "model": source.digest},
+            run_folder.versions(),
+        )
+        subjects.append(EvalSubject(source.name if source.endpoints else name, plan, source))
+    folders = [slug(subject.name) for subject in subjects]
     if len(set(folders)) < len(folders):
         raise UserError(
             f"two models share the folder {max(folders, key=folders.count)}.",
@@ -177,37 +188,6 @@ def _begun_servers(settings: EvalSettings, name: str, base: Path | None) -> str:
             if {*servers.split()} & {*settings.endpoint}:
                 return servers
     return ""
-
-
-def _model(settings: EvalSettings, source: Source, name: str, data: EvalData) -> EvalSubject:
-    """Its plan holds only what changes a completion: the steps may differ from run to run, and new
-    ones are added.
-    """
-    plain = resolve.plain_settings(settings)
-    plan = Plan(
-        "eval",
-        {key: plain[key] for key in (*OF_THE_ANSWER, *OF_A_MODEL)}
-        | {"model": source.name, "protocol": data.protocol},
-        {"data": data.digest, "model": source.digest},
-        run_folder.versions(),
-    )
-    return EvalSubject(source.name if source.endpoints else name, plan, source)
-
-
-def _from_file(settings: EvalSettings, file: str, data: EvalData) -> EvalSubject:
-    """Its plan holds the content of the file, wherever it lies."""
-    steps = [Step(record.id, turn) for record in data.records for turn in record.prompted_turns]
-    answers = read_predictions_file(Path(file), steps, data.every)
-    if count := missing(steps, answers):
-        console.notice(f"eval: {count} of {len(steps)} steps have no row in {file}: they score 0")
-    plain = resolve.plain_settings(settings)
-    plan = Plan(
-        "eval",
-        {key: plain[key] for key in OF_THE_ANSWER} | {"protocol": data.protocol},
-        {"data": data.digest, "predictions": file_digest(Path(file))},
-        run_folder.versions(),
-    )
-    return EvalSubject(Path(file).stem, plan, file=file, answers=answers)
 
 
 def data_folder(settings: EvalSettings) -> str:
