@@ -1,4 +1,4 @@
-"""What `rollout` and `eval --env` share: tasks, a model, and what it does in their worlds."""
+"""A model that acts in an environment: its tasks and setup, and what it does in their worlds."""
 
 import sys
 from collections import Counter
@@ -9,12 +9,13 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from agentlite.config import gpu_profiles
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, MakeSettings, RolloutSettings
 from agentlite.core import console, server_usage
-from agentlite.core.errors import NETWORK, REJECTS, USAGE, RowError, UserError
+from agentlite.core.errors import NETWORK, REJECTS, RowError, UserError
 from agentlite.core.records import digest
 from agentlite.core.row_files import Appender
 from agentlite.data.curation.split import split_of
@@ -46,9 +47,9 @@ from agentlite.workspace.run_folder import StageFolder
 
 
 class Agent(NamedTuple):
-    """A model and the tasks that it is to do. `file`: where its trajectories are kept; each turn
-    is in a file beside it until all are whole, and so are the replies of the models that stand for
-    tools and users: `simulators`, each with its servers and, for the plan, their addresses.
+    """A model and the tasks that it is to do. `file`: where its trajectories are kept.
+    `simulators`: the models that stand for tools and users, each with its servers and, for the
+    plan, their addresses.
     """
 
     settings: RolloutSettings
@@ -73,41 +74,40 @@ class Agent(NamedTuple):
         return next((one.name for one in self.tasks if one.id == task), task)
 
     @property
-    def turns_file(self) -> str:
-        return self.file.replace(".jsonl", ".turns.jsonl")
-
-    @property
-    def replies_file(self) -> str:
-        return self.file.replace(".jsonl", ".replies.jsonl")
+    def working_files(self) -> tuple[str, str]:
+        """Each turn, and each reply of a simulator, until all is in trajectories."""
+        stem = self.file.removesuffix(".jsonl")
+        return f"{stem}.turns.jsonl", f"{stem}.replies.jsonl"
 
     def open_simulators(self, folder: Path) -> Simulators:
         endpoints = {role: served.endpoints for role, served in self.simulators.items()}
-        return Simulators(endpoints, folder / self.replies_file)
+        return Simulators(endpoints, folder / self.working_files[1])
 
     def forget_turns(self, folder: Path) -> None:
-        """Each of them is in its trajectory, and so is what came of the replies."""
-        (folder / self.turns_file).unlink(missing_ok=True)
-        (folder / self.replies_file).unlink(missing_ok=True)
+        for name in self.working_files:
+            (folder / name).unlink(missing_ok=True)
+
+
+def rollout_settings(settings: Struct, **changed: object) -> RolloutSettings:
+    """Those that another command shares with rollouts, with these changed."""
+    shared = {
+        name: getattr(settings, name)
+        for name in RolloutSettings.__struct_fields__
+        if hasattr(settings, name)
+    }
+    return RolloutSettings(**{**shared, **changed})
 
 
 def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Agent:
     """Raises UserError 2, 5 or 7 for an environment, tasks, settings or a model that cannot be
     used; no model is loaded.
     """
-    if settings.endpoint and settings.model in (GOLD, TRAINED):
-        raise UserError(
-            "which of its models?",
-            "Add --model NAME, as the server calls it.",
-            location="--endpoint",
-        )
     tasks_file = Path(settings.tasks) if settings.tasks else None
-    acting = environment(settings.env, tasks_file, settings.extra_tools)
-    tasks = _chosen(settings, acting)
-    source = _source(settings, run, begun)
-    simulators = _simulators(settings, acting, begun)
-    setup = _setup(settings, acting, source, run)
-    setup = setup._replace(users=_users(settings, acting, tasks))
-    return Agent(settings, tasks, source, setup, simulators)
+    world = environment(settings.env, tasks_file, settings.extra_tools)
+    tasks = _chosen(settings, world)
+    agent = _without_tasks(settings, world, run, begun)
+    setup = agent.setup._replace(users=_users(settings, world, tasks))
+    return agent._replace(tasks=tasks, setup=setup)
 
 
 def with_users(
@@ -117,68 +117,23 @@ def with_users(
     2, 5 or 7.
     """
     world = world._replace(users="task")  # whatever its own would say
-    source = _source(settings, run, begun)
-    simulators = _simulators(settings, world, begun)
-    setup = _setup(settings, world, source, run)._replace(states=True)
-    return Agent(settings, [], source, setup, simulators)
+    agent = _without_tasks(settings, world, run, begun)
+    return agent._replace(setup=agent.setup._replace(states=True))
 
 
-def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentTask]:
-    """The tasks of the split, or the first of a seeded order of them. Raises UserError 2 if there
-    are none, two have one id, or the right calls are needed and not known.
-    """
-    tasks = list(acting.tasks())
-    location = settings.tasks or f"--env {settings.env}"
-    if not tasks:
-        raise UserError("holds no task.", "Write one line for each.", location=location)
-    by_id: dict[str, list[EnvironmentTask]] = {}
-    for task in tasks:
-        by_id.setdefault(task.id, []).append(task)
-    if twice := [same for same in by_id.values() if len(same) > 1]:
-        first, second = twice[0][:2]
-        there = f", which stands first at {first.place}" if first.place else ""
-        raise UserError(
-            f"{len(twice)} tasks appear twice, {first.id} among them{there}.",
-            'Leave one of each out, or give each its own "id".',
-            location=second.place or location,
-        )
-    if settings.split != "all":
-        every = [task._replace(split=split_of_task(settings, task)) for task in tasks]
-        tasks = [task for task in every if task.split == settings.split]
-    if not tasks:
-        raise UserError(
-            f"none of {len(every)} tasks is in split {settings.split}.",
-            "Raise the share of the split with --dev or --test, or take all: --split all.",
-            location=location,
-        )
-    unknown = next((task for task in tasks if task.gold is None), None)
-    if GOLD in (settings.model, settings.hint) and unknown:
-        raise UserError(
-            f"the right calls of task {unknown.id} are not known.",
-            'Write them under "gold", a list of calls for each turn of the user: '
-            '[[{"name": ..., "arguments": {...}}]].',
-            location=unknown.place or location,
-        )
-    order = sorted(tasks, key=lambda task: digest(f"{settings.seed} {task.id}"))
-    return order[: settings.limit]
-
-
-def split_of_task(settings: RolloutSettings | MakeSettings, task: EnvironmentTask) -> str:
-    """The split does not depend on --seed, so that other rollouts, and dialogs that are made, never
-    reach the test tasks.
-    """
-    fractions = {"test": settings.test, "dev": settings.dev}
-    return split_of(task.group or task.id, fractions, seed=0)
-
-
-def _source(settings: RolloutSettings, run: Path, begun: Path | None) -> Source:
-    """The model; behind servers, with the template in which its dialogs are written."""
-    if not settings.endpoint:
-        return find_model(written_for(settings.model), run, begun)
+def _without_tasks(
+    settings: RolloutSettings, world: Environment, run: Path, begun: Path | None
+) -> Agent:
     plan = run_folder.read(begun).plan if begun else None
-    servers = plan.inputs.get("model", "") if plan else ""
-    base = find_model(written_for(settings.model, behind_servers=True), run)
-    return served(settings.model, settings, base, servers)
+    inputs = plan.inputs if plan else {}
+    name = written_for(settings.model, behind_servers=bool(settings.endpoint))
+    if settings.endpoint:
+        of_server = "" if settings.model in (GOLD, TRAINED) else settings.model
+        source = served(of_server, settings, find_model(name, run), inputs.get("model", ""))
+    else:
+        source = find_model(name, run, begun)
+    simulators = _simulators(settings, world, inputs)
+    return Agent(settings, [], source, _setup(settings, world, source, run), simulators)
 
 
 def written_for(model: str, *, behind_servers: bool = False) -> str:
@@ -195,49 +150,68 @@ def acted_by(model: str, run: Path) -> list[str]:
     return [GOLD] if model == GOLD else lineage(model, run)
 
 
+def _setup(
+    settings: RolloutSettings, world: Environment, source: Source, run: Path
+) -> RolloutSetup:
+    name = written_for(settings.model, behind_servers=bool(settings.endpoint))
+    template = load_template(source.base)
+    trained = setting_of(name, "protocol", run)
+    mixture = settled(trained, template) if trained else choose("auto", template)
+    # of a model that was trained in several: the one it has seen most of
+    heaviest = max(mixture.weights, key=lambda name: mixture.weights[name])
+    # no model reads the dialogs of the gold: how long one may be is for prep to say
+    room = settings.max_length - settings.max_new_tokens if settings.model != GOLD else sys.maxsize
+    return RolloutSetup(
+        world,
+        mixture.protocols[heaviest],
+        template,
+        room,
+        settings.max_turns,
+        WorldLimits(settings.call_seconds, settings.world_memory),
+        system_of(name, run),
+        user_turns=settings.user_turns,
+        hint=settings.hint == "gold",
+    )
+
+
 def _simulators(
-    settings: RolloutSettings, acting: Environment, begun: Path | None
+    settings: RolloutSettings, world: Environment, inputs: Mapping[str, str]
 ) -> dict[Role, Served]:
-    """The models that stand for the tools and play the user, where there are any. Raises UserError
-    2 for one that is missing, or that has nothing to do here.
+    """The models that stand for the tools and play the user, where there are any; `inputs`: of the
+    stage that is carried on. Raises UserError 2 for one that is missing.
     """
-    tools, users = settings.tool_endpoint, settings.user_endpoint
-    if acting.named is None and not tools:
+    if world.named is None and not settings.tool_endpoint:
         raise UserError(
             "has tools, and no model that answers their calls.",
             "Add --tool-endpoint URL --tool-model NAME.",
             location=f"--env {settings.env}",
         )
-    plan = run_folder.read(begun).plan if begun else None
     given: dict[Role, tuple[Sequence[str], str, str]] = {
-        "tool": (tools, settings.tool_model, settings.tool_key),
-        "user": (users, settings.user_model, settings.user_key),
+        "tool": (settings.tool_endpoint, settings.tool_model, settings.tool_key),
+        "user": (settings.user_endpoint, settings.user_model, settings.user_key),
     }
-    found: dict[Role, Served] = {}
+    simulators: dict[Role, Served] = {}
     for role, (urls, model, key) in given.items():
-        if bool(urls) != bool(model):
+        option = f"--{role}-endpoint"
+        if model and not urls:
             raise UserError(
-                "which of its models?" if urls else "which server has it?",
-                f"Add --{role}-model NAME, as the server calls it."
-                if urls
-                else f"Add --{role}-endpoint URL.",
-                location=f"--{role}-endpoint" if urls else f"--{role}-model",
+                "which server has it?", f"Add {option} URL.", location=f"--{role}-model"
             )
         if urls:
-            servers = plan.inputs.get(f"{role}_model", "") if plan else ""
-            found[role] = behind(urls, model, key, f"--{role}-endpoint", settings, servers)
-    return found
+            begun = inputs.get(f"{role}_model", "")
+            simulators[role] = behind(urls, model, key, option, settings, begun)
+    return simulators
 
 
 def _users(
-    settings: RolloutSettings, acting: Environment, tasks: Sequence[EnvironmentTask]
+    settings: RolloutSettings, world: Environment, tasks: Sequence[EnvironmentTask]
 ) -> dict[str, UserProfile]:
     """By task, the users that a model plays. A class may have a column `user` of its own. Raises
     UserError 2 for a user that cannot be read, or that no model plays.
     """
     with_user = [task for task in tasks if task.user is not None]
     if not settings.user_endpoint:
-        if with_user and acting.users == "task":
+        if with_user and world.users == "task":
             raise UserError(
                 f"no model plays the user of task {with_user[0].id}.",
                 "Add --user-endpoint URL --user-model NAME.",
@@ -264,112 +238,140 @@ def _users(
     return users
 
 
-def _setup(
-    settings: RolloutSettings, acting: Environment, source: Source, run: Path
-) -> RolloutSetup:
-    name = written_for(settings.model, behind_servers=bool(settings.endpoint))
-    room = settings.max_length - settings.max_new_tokens
-    template = load_template(source.base)
-    trained = setting_of(name, "protocol", run)
-    mixture = settled(trained, template) if trained else choose("auto", template)
-    # of a model that was trained in several: the one it has seen most of
-    heaviest = max(mixture.weights, key=lambda name: mixture.weights[name])
-    return RolloutSetup(
-        acting,
-        mixture.protocols[heaviest],
-        template,
-        # no model reads the dialogs of the gold: how long one may be is for prep to say
-        sys.maxsize if settings.model == GOLD else room,
-        settings.max_turns,
-        WorldLimits(settings.call_seconds, settings.world_memory),
-        system_of(name, run),
-        user_turns=settings.user_turns,
-        hint=settings.hint == "gold",
-    )
-
-
-def act(acting: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
-    """All trajectories, in the order of the tasks: those that are there and those that are missing,
-    which are appended turn by turn. Raises UserError 2 where no prompt fits, 4 where too many
-    worlds are lost.
+def _chosen(settings: RolloutSettings, world: Environment) -> list[EnvironmentTask]:
+    """The tasks of the split, or the first of a seeded order of them. Raises UserError 2 if there
+    are none, two have one id, or the right calls are needed and not known.
     """
-    settings, setup = acting.settings, acting.setup
-    path, usage = stage.folder / acting.file, server_usage.current()
-    stage.set_aside_changed(acting.file)
+    every = list(world.tasks())
+    location = settings.tasks or f"--env {settings.env}"
+    if not every:
+        raise UserError("holds no task.", "Write one line for each.", location=location)
+    first: dict[str, EnvironmentTask] = {}
+    twice = [task for task in every if first.setdefault(task.id, task) is not task]
+    if twice:
+        place = first[twice[0].id].place
+        raise UserError(
+            f"{len({task.id for task in twice})} tasks appear twice, {twice[0].id} among them"
+            f"{place and f', which stands first at {place}'}.",
+            'Leave one of each out, or give each its own "id".',
+            location=twice[0].place or location,
+        )
+    tasks = every
+    if settings.split != "all":
+        split = [task._replace(split=split_of_task(settings, task)) for task in every]
+        tasks = [task for task in split if task.split == settings.split]
+    if not tasks:
+        raise UserError(
+            f"none of {len(every)} tasks is in split {settings.split}.",
+            "Raise the share of the split with --dev or --test, or take all: --split all.",
+            location=location,
+        )
+    unknown = next((task for task in tasks if task.gold is None), None)
+    if GOLD in (settings.model, settings.hint) and unknown:
+        raise UserError(
+            f"the right calls of task {unknown.id} are not known.",
+            'Write them under "gold", a list of calls for each turn of the user: '
+            '[[{"name": ..., "arguments": {...}}]].',
+            location=unknown.place or location,
+        )
+    return sorted(tasks, key=lambda task: digest(f"{settings.seed} {task.id}"))[: settings.limit]
+
+
+def split_of_task(settings: RolloutSettings | MakeSettings, task: EnvironmentTask) -> str:
+    """The split does not depend on --seed, so that other rollouts, and dialogs that are made, never
+    reach the test tasks.
+    """
+    fractions = {"test": settings.test, "dev": settings.dev}
+    return split_of(task.group or task.id, fractions, seed=0)
+
+
+def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
+    """All trajectories, in the order of the tasks: those that are stored and those that are
+    missing, which are appended turn by turn. Raises UserError 2 where no prompt fits, 4 where too
+    many worlds are lost.
+    """
+    settings, turns_path = agent.settings, stage.folder / agent.working_files[0]
+    path, usage = stage.folder / agent.file, server_usage.current()
+    stage.set_aside_changed(agent.file)
     order = [
         (task, RolloutKey(task.id, number))
-        for task in acting.tasks
+        for task in agent.tasks
         for number in range(settings.num_samples)
     ]
     with (
         Appender(path) as ended,
-        Appender(stage.folder / acting.turns_file) as turns,
-        acting.open_simulators(stage.folder) as simulators,
+        Appender(turns_path) as turns,
+        agent.open_simulators(stage.folder) as simulators,
         console.progress(command, len(order)) as advance,
     ):
-        there = {one.key: one for one in read_trajectories(path)}
+        stored = {one.key: one for one in read_trajectories(path)}
         # those without an answer go on where they were: their turns are kept
         done = {
-            key: there[key] for _, key in order if key in there and there[key].ended != "unanswered"
+            key: stored[key]
+            for _, key in order
+            if key in stored and stored[key].ended != "unanswered"
         }
         if waiting := [(task, key.sample) for task, key in order if key not in done]:
             stage.reopen()
-            stage.expect(acting.file, len(there) + len(waiting))
+            stage.expect(agent.file, len(stored) + len(waiting))
             already = f", {len(done)} there already" if done else ""
             console.notice(
                 f"{command}: {len(order)} rollouts of {settings.model} in {settings.env}{already}"
             )
-            answers = _model(acting)
-            earlier = read_turns(stage.folder / acting.turns_file)
-            servers = max(
-                map(len, (settings.endpoint, settings.tool_endpoint, settings.user_endpoint))
-            )
-            together = max(settings.batch_size, settings.requests.concurrency * servers)
-            taken = 0
-            for one in roll(setup, waiting, earlier, answers, together, simulators):
+            servers = (settings.endpoint, settings.tool_endpoint, settings.user_endpoint)
+            together = settings.requests.concurrency * max(map(len, servers))
+            together, taken = max(settings.batch_size, together), 0
+            earlier, answers = read_turns(turns_path), _model(agent)
+            for one in roll(agent.setup, waiting, earlier, answers, together, simulators):
                 if isinstance(one, Trajectory):
                     ended.append(msgspec.to_builtins(one))
                     done[one.key] = one
-                    _refuse_lost(acting, done, len(order))
+                    _refuse_lost(agent, done, len(order))
                 else:
                     turns.append(msgspec.to_builtins(one))
                     taken += 1
                 used = f", {usage.note}" if usage and usage.note else ""
                 advance(len(done), f"{taken:,} turns{used}")
-    _refuse_too_long(settings, done)
+    if all(one.ended == "length" and not one.turns for one in done.values()):
+        room, longer = settings.max_length - settings.max_new_tokens, 4 * settings.max_length
+        raise UserError(
+            f"every task's first prompt, with its tools, is longer than {room} tokens.",
+            f"Raise --max-length, as in --max-length {longer} --force; or offer fewer tools.",
+            location=settings.env,
+        )
     return [done[key] for _, key in order]
 
 
-def _model(acting: Agent) -> Answers:
+def _model(agent: Agent) -> Answers:
     """What answers a batch of prompts: the model, which is loaded, or the gold."""
-    protocol = acting.setup.protocol
-    if acting.settings.model == GOLD:
-        turns = {task.id: gold_turns(task) for task in acting.tasks}
-        return partial(gold_answers, turns, protocol=protocol, template=acting.setup.template)
+    protocol = agent.setup.protocol
+    if agent.settings.model == GOLD:
+        turns = {task.id: gold_turns(task) for task in agent.tasks}
+        return partial(gold_answers, turns, protocol=protocol, template=agent.setup.template)
     from agentlite.engine.act import answers, remote_answers
     from agentlite.engine.load import load_for_inference
     from agentlite.engine.local_sampler import sample
 
-    settings, source = acting.settings, acting.source
+    settings, source = agent.settings, agent.source
     decoding = Decoding(
         settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed
     )
     if source.endpoints:
         return partial(remote_answers, source=source, protocol=protocol, decoding=decoding)
     check_libraries(settings.engine)
-    decoding = decoding.under(acting.setup.template)
+    decoding = decoding.under(agent.setup.template)
     loaded = load_for_inference(source, loading_of(settings))
     return partial(answers, partial(sample, loaded), protocol=protocol, decoding=decoding)
 
 
-def _refuse_lost(acting: Agent, done: Mapping[RolloutKey, Trajectory], count: int) -> None:
+def _refuse_lost(agent: Agent, done: Mapping[RolloutKey, Trajectory], count: int) -> None:
     """Ends the run where more worlds or answers are lost than may be."""
-    settings = acting.settings
+    settings = agent.settings
     lost = [one for one in done.values() if one.ended in LOST]
     if len(lost) <= settings.max_failures * count:
         return
     servers = [*settings.endpoint, *settings.tool_endpoint, *settings.user_endpoint]
-    first = f"the first: {lost[0].problem} (task {acting.name_of(lost[0].task)})."
+    first = f"the first: {lost[0].problem} (task {agent.name_of(lost[0].task)})."
     if lost[0].ended == "unanswered":
         raise UserError(
             f"{len(lost)} of {len(done)} rollouts have no answer to a turn; {first}",
@@ -383,19 +385,6 @@ def _refuse_lost(acting: Agent, done: Mapping[RolloutKey, Trajectory], count: in
         location=settings.env,
         exit_code=REJECTS,
     )
-
-
-def _refuse_too_long(settings: RolloutSettings, done: Mapping[RolloutKey, Trajectory]) -> None:
-    """Raises UserError 2 where no rollout could begin: nothing was measured."""
-    count = sum(one.ended == "length" and not one.turns for one in done.values())
-    room, longer = settings.max_length - settings.max_new_tokens, 4 * settings.max_length
-    if count == len(done):
-        raise UserError(
-            f"every task's first prompt, with its tools, is longer than {room} tokens.",
-            f"Raise --max-length, as in --max-length {longer} --force; or offer fewer tools.",
-            location=settings.env,
-            exit_code=USAGE,
-        )
 
 
 def figures_of(done: Sequence[Trajectory]) -> dict[str, Any]:

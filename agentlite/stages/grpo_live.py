@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from agentlite.config.settings import GrpoSettings, RolloutSettings
+from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.engine import grpo
@@ -17,7 +17,7 @@ from agentlite.environments.trajectories import TRAJECTORIES
 from agentlite.environments.world import WorldError
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
-from agentlite.stages.agent import Agent, prepare
+from agentlite.stages.agent import Agent, prepare, rollout_settings
 from agentlite.stages.grpo_trajectories import LiveRollouts
 from agentlite.stages.training import train_stage
 from agentlite.workspace.run_folder import Result, RunTarget
@@ -38,7 +38,9 @@ def train_live(command: str, settings: GrpoSettings, target: RunTarget) -> Resul
             location="--model gold",
         )
     _refuse_options(settings)
-    acting = prepare(_rollouts(settings), target.run, target.begun)
+    together = settings.batch_size * settings.gradient_accumulation
+    of_rollouts = rollout_settings(settings, num_samples=settings.group_size, batch_size=together)
+    acting = prepare(of_rollouts, target.run, target.begun)
     acting = acting._replace(setup=acting.setup._replace(states=settings.credit == "state"))
 
     def weighted(functions: Mapping[str, Component]) -> tuple[RolloutScorer, dict[str, float]]:
@@ -113,17 +115,6 @@ def _refuse_options(settings: GrpoSettings) -> None:
             "Take group or none.",
             location="grpo.scale_rewards",
         )
-
-
-def _rollouts(settings: GrpoSettings) -> RolloutSettings:
-    """A group for each task; those of a step go on together."""
-    shared = {
-        name: getattr(settings, name)
-        for name in RolloutSettings.__struct_fields__
-        if name in GrpoSettings.__struct_fields__
-    }
-    together = settings.batch_size * settings.gradient_accumulation
-    return RolloutSettings(**{**shared, "num_samples": settings.group_size, "batch_size": together})
 
 
 def _score_names(settings: GrpoSettings, acting: Agent) -> list[str]:

@@ -4,15 +4,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.generated_rollouts import rollout, says
 from support.generated_run import stage
 
 from agentlite.config.settings import RolloutSettings
-from agentlite.core.errors import USAGE, UserError
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.trajectories import RolloutKey
 from agentlite.stages.agent import (
-    _refuse_too_long,
     _setup,
     split_of_task,
 )
@@ -28,28 +24,6 @@ def test_tasks_of_a_group_are_in_one_split_and_others_are_dealt_out():
     assert {*splits} == {"train", "dev", "test"} and splits.count("dev") < splits.count("test")
     together = [task._replace(group="of one dialog") for task in alone]
     assert len({split_of_task(settings, task) for task in together}) == 1
-
-
-def acting(**changes: Any) -> Any:
-    settings = RolloutSettings(env="shop.py:Shop", **changes)
-    return SimpleNamespace(settings=settings, name_of=lambda task: f"{task} (line 3)")
-
-
-@pytest.mark.parametrize("others", [[], ["user"], ["length", "world"]])
-def test_rollouts_that_cannot_begin_are_refused_where_none_can(others):
-    """One that ends for want of room later on has begun."""
-    ended = [("length", []), *((one, [says("Yes.")]) for one in others)]
-    done = {
-        RolloutKey("fig", n): rollout("fig", turns, {}, sample=n, ended=one)
-        for n, (one, turns) in enumerate(ended)
-    }
-    settings = RolloutSettings(env="shop.py:Shop", max_length=600, max_new_tokens=88)
-    if others:
-        _refuse_too_long(settings, done)
-        return
-    with pytest.raises(UserError) as found:
-        _refuse_too_long(settings, done)
-    assert found.value.exit_code == USAGE and found.value.location == "shop.py:Shop"
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from agentlite.engine.local_sampler import Sample
 from agentlite.environments.credit import EarnedRollout
 from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.trajectories import ModelTurn, Trajectory
-from agentlite.stages.agent import prepare
-from agentlite.stages.grpo_live import _rollouts
+from agentlite.stages.agent import prepare, rollout_settings
 from agentlite.stages.grpo_trajectories import (
     LiveRollouts,
     _of_one_prompt_length,
@@ -57,7 +56,8 @@ def acting(tmp_path, server):
         requests=Requests(tries=1),
         max_failures=1.0,
     )
-    return settings, prepare(_rollouts(settings), tmp_path, None)
+    of_rollouts = rollout_settings(settings, num_samples=2, batch_size=4)
+    return settings, prepare(of_rollouts, tmp_path, None)
 
 
 def opened(folder, acting, **changes):

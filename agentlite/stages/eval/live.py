@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from agentlite.config import resolve
 from agentlite.config.pipeline import TRAINED
-from agentlite.config.settings import EvalSettings, RolloutSettings
+from agentlite.config.settings import EvalSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import Step
 from agentlite.core.row_files import write_json
@@ -37,7 +37,7 @@ from agentlite.scoring.metrics.pass_hat_k import passes
 from agentlite.scoring.metrics.summarize import Scores, by_slice, summaries
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
-from agentlite.stages.agent import Agent, act, prepare
+from agentlite.stages.agent import Agent, act, prepare, rollout_settings
 from agentlite.stages.eval.evaluation import EvaluatedModel, Evaluation, slug
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder
@@ -92,7 +92,11 @@ class LiveEvaluation(Evaluation):
         self.base = target.folder / environment_folder(settings.env)
         begun = target.begun and target.begun / self.base.name
         self.agents = {
-            name: prepare(_rollouts(settings, name), target.run, begun and begun / slug(name))
+            name: prepare(
+                rollout_settings(settings, model=name, num_samples=1, temperature=0.0),
+                target.run,
+                begun and begun / slug(name),
+            )
             for name in dict.fromkeys(settings.model or (TRAINED,))
         }
         self.plans = {name: _plan(agent) for name, agent in self.agents.items()}
@@ -176,16 +180,6 @@ def environment_folder(env: str) -> str:
     other kinds the whole name, if it is not too long.
     """
     return slug(env if env.startswith(("mcp:", "mock:")) else Path(env).name)[:LONGEST_NAME]
-
-
-def _rollouts(settings: EvalSettings, model: str) -> RolloutSettings:
-    """One greedy rollout of each task, with everything else as the user set it."""
-    shared = {
-        name: getattr(settings, name)
-        for name in RolloutSettings.__struct_fields__
-        if name in EvalSettings.__struct_fields__
-    }
-    return RolloutSettings(**{**shared, "model": model, "num_samples": 1, "temperature": 0.0})
 
 
 def _plan(agent: Agent) -> Plan:

@@ -103,7 +103,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         work=work,
         next_command=next_command,
         keep=[BLUEPRINTS],
-        forget=[acting.turns_file, acting.replies_file] if acting else [],
+        forget=acting.working_files if acting else (),
         token_budget=settings.token_budget,
     )
 

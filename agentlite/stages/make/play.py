@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agentlite.config.settings import MakeSettings, RolloutSettings
+from agentlite.config.settings import MakeSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call
 from agentlite.environments.gold import GOLD
@@ -14,7 +14,7 @@ from agentlite.environments.making.wording import profile_of
 from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, Trajectory
-from agentlite.stages.agent import Agent, act, with_users
+from agentlite.stages.agent import Agent, act, rollout_settings, with_users
 from agentlite.stages.make.search import Slot
 from agentlite.workspace.run_folder import StageFolder
 
@@ -41,17 +41,12 @@ def players(
             location="--endpoint",
         )
     own_user = settings.user_endpoint or settings.user_model
-    shared = {
-        name: getattr(settings, name)
-        for name in MakeSettings.__struct_fields__
-        if name in RolloutSettings.__struct_fields__
-    }
     of_user = {
         "user_endpoint": settings.user_endpoint or settings.endpoint,
         "user_model": settings.user_model or settings.model,
         "user_key": settings.user_key if own_user else settings.endpoint_key,
     }
-    return with_users(RolloutSettings(**{**shared, **of_user}), world, run, begun)
+    return with_users(rollout_settings(settings, **of_user), world, run, begun)
 
 
 def play(
