@@ -8,6 +8,7 @@ import msgspec
 
 from agentlite.config.settings import RolloutSettings
 from agentlite.core.row_files import write_json, write_rows
+from agentlite.core.server_usage import USAGE_FILE
 from agentlite.environments.tasks import TASKS, write_task_rows
 from agentlite.environments.trajectories import TRAJECTORIES
 from agentlite.stages.agent import act, acted_by, figures_of, prepare
@@ -37,7 +38,7 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
         work=work,
         next_command=shlex.join(prep),
         keep=["*.jsonl"],
-        forget=agent.working_files,
+        forget=[*agent.working_files, USAGE_FILE],
     )
 
 

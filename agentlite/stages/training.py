@@ -30,15 +30,16 @@ def train_stage(
     train: Callable[[Path], Figures],
     outputs: Sequence[str] = (),
     keep: Sequence[str] = (),
+    forget: Sequence[str] = (),
     evaluate: str = "",
 ) -> Result:
     """Refuses what does not go together, then trains in the frame of a stage.
 
     `inputs`: digests of what is read, without the model. `check` builds what the libraries are
-    configured with, before anything is read, where settings are passed on to them. `dry_run` and
-    `keep`: see `frame.run_stage`. `train` fills the folder and returns the figures; `outputs` are
-    the files it writes next to the weights and metrics.jsonl. `evaluate`: options of the command
-    that is suggested next.
+    configured with, before anything is read, where settings are passed on to them. `train` fills
+    the folder and returns the figures; `outputs` are the files it writes next to the weights and
+    metrics.jsonl. `dry_run`, `keep` and `forget`: see `frame.run_stage`. `evaluate`: options of the
+    command that is suggested next.
     """
     inputs = {**inputs, "model": source.digest, **deepspeed.inputs(settings)}
     plan = plan_of(command, settings, inputs, protocol=protocol)
@@ -69,6 +70,7 @@ def train_stage(
         before_work=lambda: check_libraries(settings.engine),
         work=work,
         keep=["checkpoints/checkpoint-*", *keep],
+        forget=forget,
         next_command=f"agentlite eval {names}{evaluate}",
     )
 

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 ALIAS = "smollm2-135m"
@@ -181,23 +182,21 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
     from agentlite.scoring.rewards import WEIGHTS
     from agentlite.scoring.rewards.scorer import Scorer
     from agentlite.scoring.rewards.user_functions import UserFunctions
-    from agentlite.stages.grpo_rollouts import Rollouts
 
     asked = steps()
     with tempfile.TemporaryDirectory() as folder, UserFunctions([f"{__file__}:digits_of"]) as own:
         weights = {**dict.fromkeys(WEIGHTS, 0.0), "digits_of": 1.0}
         chosen = replace(settings("grpo", options.steps), weights=weights)
         judge = Scorer({one.record.id: one.record for one in asked}, PROTOCOLS, own)
-        with Rollouts(Path(folder), chosen, judge, asked) as rollouts:
-            decoding = Decoding(NEW_TOKENS, temperature=1.0)
-            task = grpo.GrpoTask(
-                [one.ids for one in asked],
-                [()] * len(asked),
-                rollouts.verdicts,
-                rollouts.weights,
-                decoding,
-                [],
-            )
+        decoding = Decoding(NEW_TOKENS, temperature=1.0)
+        sampling: Any = SimpleNamespace(
+            settings=chosen, scorer=judge, prompts=asked, weights=weights, decoding=decoding
+        )
+        from agentlite.stages.grpo_prompts import AnswerLog
+
+        with AnswerLog(Path(folder), sampling) as log:
+            ids, stops = [one.ids for one in asked], [()] * len(asked)
+            task = grpo.GrpoTask(ids, stops, log.judge, log.weights, decoding, [])
             return _ours(
                 chosen,
                 lambda loaded, run, plan: grpo.make_trainer(loaded, chosen, run, task, plan),

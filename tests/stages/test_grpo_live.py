@@ -110,10 +110,10 @@ def test_what_is_learned_is_what_was_sampled(talk, tiny_model, smollm2, engine):
 
 @pytest.mark.parametrize("credit", ["state"])
 def test_a_run_that_was_stopped_ends_with_the_same_bytes(talk, tiny_model, monkeypatch, credit):
-    from agentlite.stages import grpo_trajectories
+    from agentlite.stages import grpo_tasks
 
     train(talk, tiny_model, "whole", credit=credit)
-    begun, roll = [], grpo_trajectories.roll
+    begun, roll = [], grpo_tasks.roll
 
     def stops(*given):
         begun.append(given)
@@ -122,7 +122,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bytes(talk, tiny_model, monke
         return roll(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(grpo_trajectories, "roll", stops)
+        patched.setattr(grpo_tasks, "roll", stops)
         with pytest.raises(KeyboardInterrupt):
             train(talk, tiny_model, "cut", credit=credit)
     newest = checkpoints.newest(talk / "run/cut")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.stages.resting import NEVER, Resting, Visit
+from agentlite.stages.grpo_steps import NEVER, Resting, Visit
 
 COUNT = 6
 indexes = st.integers(0, COUNT - 1)

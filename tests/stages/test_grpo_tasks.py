@@ -1,6 +1,7 @@
 """Rollouts of a training step: users that a model plays are asked once, and rows have one width."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -16,10 +17,7 @@ from agentlite.environments.credit import EarnedRollout
 from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.trajectories import ModelTurn, Trajectory
 from agentlite.stages.agent import prepare, rollout_settings
-from agentlite.stages.grpo_trajectories import (
-    LiveRollouts,
-    _of_one_prompt_length,
-)
+from agentlite.stages.grpo_tasks import RolloutLog, _of_one_prompt_length
 
 TOOLS = [{"type": "function", "function": {"name": "note"}}]
 TASKS = [
@@ -61,10 +59,16 @@ def acting(tmp_path, server):
 
 
 def opened(folder, acting, **changes):
-    settings, found = acting
+    settings, agent = acting
     folder.mkdir(exist_ok=True)
-    scorer = RolloutScorer((task.kept for task in found.tasks), {})
-    return LiveRollouts(folder, replace(settings, **changes), found, scorer, {"gold_calls": 1.0})
+    sampling = SimpleNamespace(
+        settings=replace(settings, **changes),
+        agent=agent,
+        scorer=RolloutScorer((task.kept for task in agent.tasks), {}),
+        weights={"gold_calls": 1.0},
+        count=len(agent.tasks),
+    )
+    return RolloutLog(folder, sampling)
 
 
 def live(folder, acting, steps, template):
@@ -78,7 +82,7 @@ def live(folder, acting, steps, template):
         ]
 
     with opened(folder, acting) as rollouts:
-        return [rollouts.live(sample, [0, 1], step) for step in range(steps)]
+        return [rollouts.sample(sample, [0, 1], step) for step in range(steps)]
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """rollouts.jsonl of GRPO: what a resumed run keeps, what is screened out, what is judged."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.rendering import PROTOCOLS, Prompt, prompts
 from agentlite.scoring.rewards import WEIGHTS
-from agentlite.stages.grpo_rollouts import Rollouts
+from agentlite.stages.grpo_prompts import AnswerLog, _candidate
 
 
 def scored(number: float) -> dict[str, float]:
@@ -40,10 +41,16 @@ def asked(dialog: Record, templates: Any) -> list[Prompt]:
     return list(prompts([dialog], lambda record: PROTOCOLS["hermes"], template))
 
 
-def rollouts_of(folder: Path, asked: list[Prompt], **changed: Any) -> Rollouts:
+def log_of(folder: Path, asked: list[Prompt], **changed: Any) -> AnswerLog:
     folder.mkdir(exist_ok=True)
-    settings = GrpoSettings(model="start", group_size=2, **changed)
-    return Rollouts(folder, settings, FakeScorer(), asked)  # type: ignore[arg-type]
+    sampling: Any = SimpleNamespace(
+        settings=GrpoSettings(model="start", group_size=2, **changed),
+        scorer=FakeScorer(),
+        prompts=asked,
+        decoding=Decoding(3),
+        weights=WEIGHTS,
+    )
+    return AnswerLog(folder, sampling)
 
 
 def answers(texts: list[str], trained: int) -> list[grpo.SampledAnswer]:
@@ -67,39 +74,37 @@ def test_the_gold_is_scored_once_and_answers_are_numbered_through_the_run(
     tmp_path: Path, asked: list[Prompt]
 ) -> None:
     folder = tmp_path / "grpo"
-    with rollouts_of(folder, asked) as rollouts:
-        found = rollouts.verdicts(answers(["0.5", "fail"], 0))
-        rollouts.verdicts(answers(["0.25", "1"], 3))
+    with log_of(folder, asked) as log:
+        found = log.judge(answers(["0.5", "fail"], 0))
+        log.judge(answers(["0.25", "1"], 3))
     assert found == [scored(0.5), None]
     assert kept(folder) == [("grpo", 0, 0), ("grpo", 1, 0), ("grpo", 6, 3), ("grpo", 7, 3)]
     rows = list(read_rows(folder / "rollouts.jsonl"))
     assert [row["model"] for row in rows].count(GOLD) == len(asked)
     assert rows[-1]["new_tokens"] == 3 and rows[-1]["components"] == scored(1.0)
-    assert rollouts.failed == 1
+    assert log.figures() == {"failed_rewards": 1}
 
 
 def test_a_resumed_run_keeps_the_answers_before_its_checkpoint_and_screens_that_did_not_fail(
     tmp_path: Path, asked: list[Prompt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "grpo"
-    with rollouts_of(folder, asked) as rollouts:
+    with log_of(folder, asked) as log:
         for step in range(4):
-            rollouts.verdicts(answers(["0.5", "0.5"], step))
+            log.judge(answers(["0.5", "0.5"], step))
         screened = [
-            rollouts._candidate(
-                asked[0], local_sampler.Sample(0, n, [1], text, "turn"), "start", n, 0
-            )
+            _candidate(asked[0], local_sampler.Sample(0, n, [1], text, "turn"), "start", n, 0)
             for n, text in enumerate(["0.5", "fail"])
         ]
-        rollouts.add(screened)
+        log.add(screened)
     monkeypatch.setattr(checkpoints, "newest", lambda folder: folder / "checkpoint-2")
     monkeypatch.setattr(checkpoints, "restore_log", lambda *_: None)
-    with rollouts_of(folder, asked):
+    with log_of(folder, asked):
         pass
     expected = [("grpo", number, number // 2) for number in range(4)]
     assert kept(folder) == [*expected, ("start", 0, 0)]
     monkeypatch.setattr(checkpoints, "newest", lambda folder: None)
-    with rollouts_of(folder, asked):
+    with log_of(folder, asked):
         pass
     assert kept(folder) == [("start", 0, 0)]
     assert [row["model"] for row in read_rows(folder / "rollouts.jsonl")].count(GOLD) == len(asked)
@@ -109,31 +114,31 @@ def test_what_rests_is_the_same_after_a_kill(
     tmp_path: Path, asked: list[Prompt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, one_group = tmp_path / "grpo", {"batch_size": 2, "gradient_accumulation": 1}
-    with rollouts_of(folder, asked, **one_group, rest_epochs=2.0) as rollouts:
-        rollouts.verdicts(answers(["0.5", "1"], 0))
-        assert rollouts.resting.awake([0], 1) == [0]
-        rollouts.verdicts(answers(["0.5", "0.5"], 1))
-        assert rollouts.resting.awake([0], 2) == [1]
-        at_two = dict(rollouts.resting.visits)
-        rollouts.verdicts(answers(["0.5", "fail"], 2))  # one score alone teaches nothing
-        assert rollouts.resting.awake([0], 3) == [1]
+    with log_of(folder, asked, **one_group, rest_epochs=2.0) as log:
+        log.judge(answers(["0.5", "1"], 0))
+        assert log.resting.awake([0], 1) == [0]
+        log.judge(answers(["0.5", "0.5"], 1))
+        assert log.resting.awake([0], 2) == [1]
+        at_two = dict(log.resting.visits)
+        log.judge(answers(["0.5", "fail"], 2))  # one score alone teaches nothing
+        assert log.resting.awake([0], 3) == [1]
     monkeypatch.setattr(checkpoints, "newest", lambda folder: folder / "checkpoint-2")
     monkeypatch.setattr(checkpoints, "restore_log", lambda *_: None)
-    with rollouts_of(folder, asked, **one_group, rest_epochs=2.0) as rollouts:
-        assert rollouts.resting.visits == at_two
-    with rollouts_of(folder, asked, **one_group) as rollouts:  # by default nothing rests
-        assert rollouts.resting.awake([0], 2) == [0]
+    with log_of(folder, asked, **one_group, rest_epochs=2.0) as log:
+        assert log.resting.visits == at_two
+    with log_of(folder, asked, **one_group) as log:  # by default nothing rests
+        assert log.resting.awake([0], 2) == [0]
 
 
 def screened(
-    rollouts: Rollouts, texts: dict[int, list[str]], monkeypatch: pytest.MonkeyPatch
+    log: AnswerLog, texts: dict[int, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> list[int]:
     """The turns of the prompts that stay, where a prompt's answers are these texts."""
 
     def sample(
         loaded: Any, requests: Any, decoding: Any, before: Any = None
     ) -> list[local_sampler.Sample]:
-        by_ids = {tuple(one.ids): one.turn for one in rollouts.prompts}
+        by_ids = {tuple(one.ids): one.turn for one in log.prompts}
         assert all(len({*one.seeds}) == 2 for one in requests)
         return [
             local_sampler.Sample(index, n, [1], text, "turn")
@@ -142,8 +147,8 @@ def screened(
         ]
 
     monkeypatch.setattr(local_sampler, "sample", sample)
-    left = rollouts._unsolved(Loaded(None, None), Decoding(3))
-    return [one.turn for one in left]
+    log._leave_out_solved(Loaded(None, None))
+    return [one.turn for one in log.prompts]
 
 
 def test_prompts_whose_answers_score_the_same_are_left_out(
@@ -151,9 +156,10 @@ def test_prompts_whose_answers_score_the_same_are_left_out(
 ) -> None:
     first, *others = [one.turn for one in asked]
     texts = {first: ["0.5", "0.25"]} | {turn: ["0.5", "0.5"] for turn in others}
-    with rollouts_of(tmp_path / "grpo", asked) as rollouts:
-        assert screened(rollouts, texts, monkeypatch) == [first]
+    with log_of(tmp_path / "grpo", asked) as log:
+        assert screened(log, texts, monkeypatch) == [first]
     assert f"{len(others)} of {len(asked)} prompts left out" in capsys.readouterr().err
-    with rollouts_of(tmp_path / "grpo", asked) as rollouts:  # what is there is not sampled again
+    with log_of(tmp_path / "grpo", asked) as log:  # what is there is not sampled again
         monkeypatch.setattr(local_sampler, "sample", lambda *_: pytest.fail("sampled again"))
-        assert [one.turn for one in rollouts._unsolved(Loaded(None, None), Decoding(3))] == [first]
+        log._leave_out_solved(Loaded(None, None))
+        assert [one.turn for one in log.prompts] == [first]

@@ -1,0 +1,261 @@
+"""GRPO on recorded prompts: rollouts.jsonl, with every answer of the training and its score."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from agentlite.config.settings import GrpoSettings
+from agentlite.core import console
+from agentlite.core.errors import UserError
+from agentlite.core.records import Candidate, CandidateKey, Rollout, Score, Step, to_row
+from agentlite.core.row_files import Appender, write_rows
+from agentlite.data.curriculum import level
+from agentlite.data.prompt_records import find_prompts
+from agentlite.engine import grpo, local_sampler
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import Loaded
+from agentlite.rendering import Prompt
+from agentlite.scoring.preference_pairs import gold_candidates, read_rollouts
+from agentlite.scoring.rewards import (
+    Component,
+    refuse_without_gold,
+    settle_weights,
+    total,
+    without_comparisons,
+)
+from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
+from agentlite.stages.frame import Figures
+from agentlite.stages.grpo_steps import Resting, restore_log
+from agentlite.stages.training import evaluated_on
+from agentlite.stages.training_prompts import fitting_prompts
+from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace.run_folder import RunTarget
+
+BATCH = 8  # prompts screened at once
+HOW_TO_GO_ON = (
+    "The same command carries on from here; a changed file of rewards is another plan: --out "
+    "NAME, or --force."
+)
+
+
+class PromptSampling:
+    """The prompts of a prep, and what scores answers to them."""
+
+    unit, sampled, what = "prompts", "answers", "prompts"
+    outputs, keep = ("records.jsonl", "rollouts.jsonl"), ("rollouts.jsonl",)
+    forget = ()
+
+    def __init__(self, settings: GrpoSettings, functions: Sequence[str], target: RunTarget):
+        self.settings = settings
+        self.weights = settle_weights(settings.weights, functions)
+        self.source = find_model(settings.model, target.run, target.begun)
+        self.prepared = find_prompts(
+            settings.data, settings.split, settings.model, self.source, target.run
+        )
+        self.protocol = self.prepared.protocol
+        self.inputs = {"data": self.prepared.digest}
+        self.evaluate = evaluated_on(settings.data)
+
+    def read(self, functions: Mapping[str, Component]) -> None:
+        """Raises UserError 2 also where the weights need gold that is not there."""
+        prompted = [record for record in self.prepared.records() if record.prompted_turns]
+        refuse_without_gold(prompted, self.weights, self.prepared.location)
+        with console.waiting("grpo: writing the prompts"):
+            self.prompts, too_long = fitting_prompts(
+                "grpo",
+                self.settings,
+                self.prepared,
+                self.source,
+                prompted,
+                self.settings.max_new_tokens,
+            )
+        self.count = len(self.prompts)
+        longest = max(len(prompt.ids) for prompt in self.prompts)
+        self.longest_row = longest + self.settings.max_new_tokens
+        self.left_out, self.longest = {"too_long": too_long}, {"longest_prompt": longest}
+        self.records = {prompt.record.id: prompt.record for prompt in self.prompts}
+        self.decoding = Decoding(
+            max_new_tokens=self.settings.max_new_tokens,
+            temperature=self.settings.temperature,
+            top_p=self.settings.top_p,
+        ).under(load_template(self.source.base))
+        protocols = reading(self.protocol, self.source.base)
+        self.scorer = Scorer(self.records, protocols, functions)
+
+    def log(self, folder: Path) -> "AnswerLog":
+        write_rows(folder / "records.jsonl", map(to_row, self.records.values()))
+        return AnswerLog(folder, self)
+
+
+class AnswerLog:
+    """rollouts.jsonl: the gold answers, the samples that show which prompts teach anything, and
+    every answer of the training.
+    """
+
+    def __init__(self, folder: Path, sampling: PromptSampling):
+        self.folder, self.settings, self.scorer = folder, sampling.settings, sampling.scorer
+        self.prompts, self.decoding = sampling.prompts, sampling.decoding
+        weights = sampling.weights
+        self.weights = weights if self.scorer.has_gold else without_comparisons(weights)
+        self.halt: list[Exception] = []
+        self.tally = Tally(self.settings.max_failures, folder, HOW_TO_GO_ON)
+
+    def __enter__(self) -> "AnswerLog":
+        path, own = self.folder / "rollouts.jsonl", self.folder.name
+        rows = restore_log(
+            path,
+            read_rollouts,
+            lambda row, taken: row.trained < taken if row.model == own else not row.error,
+        )
+        self.rows = {row.candidate.key: row for row in rows}
+        self.file = Appender(path)
+        self._begin_resting()
+        self.add([gold for gold in gold_candidates(self.prompts) if gold.key not in self.rows])
+        self.tally.refuse()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.file.__exit__(*error)
+
+    @property
+    def count(self) -> int:
+        return len(self.prompts)
+
+    def figures(self) -> Figures:
+        return {"failed_rewards": sum(bool(row.error) for row in self.rows.values())}
+
+    def add(self, candidates: Sequence[Candidate]) -> list[Score]:
+        """Scores and stores them."""
+        scores = list(self.scorer(candidates))
+        for candidate, score in zip(candidates, scores, strict=True):
+            row = Rollout(
+                **msgspec.structs.asdict(candidate),
+                components=score.components,
+                feedback=score.feedback,
+                error=score.error,
+            )
+            self.rows[candidate.key] = row
+            self.file.append(msgspec.structs.asdict(row))
+            self.tally.count(score.error)
+        return scores
+
+    def task(self, loaded: Loaded) -> grpo.GrpoTask:
+        """What the engine learns from, made anew for each trainer."""
+        self.__exit__(None, None, None)
+        self.__enter__()
+        if self.settings.skip_solved:
+            self._leave_out_solved(loaded)
+            self._begin_resting()
+        in_order = self.prompts if self.settings.order == "curriculum" else []
+        return grpo.GrpoTask(
+            [prompt.ids for prompt in self.prompts],
+            [self.scorer.protocols[prompt.protocol].stops for prompt in self.prompts],
+            self.judge,
+            self.weights,
+            self.decoding,
+            self.halt,
+            awake=self.resting.awake,
+            levels=[level(prompt.record, [prompt.turn]) for prompt in in_order],
+        )
+
+    def judge(self, answers: Sequence[grpo.SampledAnswer]) -> list[grpo.Reward]:
+        """Scores the answers of an optimizer step. Where too many rewards failed, the step is the
+        last one.
+        """
+        candidates = [
+            _candidate(
+                self.prompts[answer.prompt],
+                answer.sample,
+                self.folder.name,
+                answer.trained * len(answers) + answer.batch_index,
+                answer.trained,
+            )
+            for answer in answers
+        ]
+        scores = self.add(candidates)
+        self._visit(self.rows[candidate.key] for candidate in candidates)
+        try:
+            self.tally.refuse()
+        except UserError as error:
+            self.halt.append(error)
+        return [None if score.error else score.components for score in scores]
+
+    def _begin_resting(self) -> None:
+        """With the scores of the steps so far."""
+        self.resting = Resting.of(self.settings, len(self.prompts))
+        self.places = {prompt.step: place for place, prompt in enumerate(self.prompts)}
+        self._visit(row for row in self.rows.values() if row.model == self.folder.name)
+
+    def _visit(self, rows: Iterable[Rollout]) -> None:
+        groups: dict[tuple[int, int], list[float]] = {}
+        for row in rows:
+            if (place := self.places.get(row.candidate.step)) is not None:
+                totals = groups.setdefault((row.trained, place), [])
+                totals += [] if row.error else [total(row.components, self.weights)]
+        for (step, place), totals in sorted(groups.items()):
+            self.resting.visited(place, step, totals)
+
+    def _leave_out_solved(self, loaded: Loaded) -> None:
+        """Keeps the prompts whose answers before training differ in their totals: the others would
+        teach nothing.
+        """
+        batches = local_sampler.plan_batches([len(prompt.ids) for prompt in self.prompts], BATCH)
+        with console.progress("grpo: looking for prompts that teach", len(batches)) as advance:
+            for done, batch in enumerate(batches, 1):
+                self._screen([self.prompts[index] for index in batch], loaded)
+                advance(done)
+        totals: dict[Step, set[float]] = {}
+        for row in self.rows.values():
+            if row.model == self.settings.model and not row.error:
+                rounded = round(total(row.components, self.weights), 9)
+                totals.setdefault(row.candidate.step, set()).add(rounded)
+        count = len(self.prompts)
+        self.prompts = [one for one in self.prompts if len(totals.get(one.step, ())) > 1]
+        console.notice(
+            f"grpo: {count - len(self.prompts)} of {count} prompts left out: the answers to each "
+            "score the same"
+        )
+        if not self.prompts:
+            raise UserError(
+                "no prompt is left: the answers to each score the same.",
+                "Raise --temperature or --group-size, or leave --skip-solved out.",
+                location=str(self.folder),
+            )
+
+    def _screen(self, batch: Sequence[Prompt], loaded: Loaded) -> None:
+        """A group of answers to each prompt, unless they are stored."""
+        group, name, seed = range(self.settings.group_size), self.settings.model, self.settings.seed
+        if all(
+            CandidateKey(*prompt.step, prompt.protocol, name, number) in self.rows
+            for prompt in batch
+            for number in group
+        ):
+            return
+        requests = [
+            local_sampler.SampleRequest(
+                prompt.ids,
+                tuple(f"{seed} {prompt.step} {number}" for number in group),
+                self.scorer.protocols[prompt.protocol].stops,
+            )
+            for prompt in batch
+        ]
+        samples = grpo.draw(loaded, requests, self.decoding)
+        new = [_candidate(batch[one.prompt], one, name, one.sample, 0) for one in samples]
+        self.add([candidate for candidate in new if candidate.key not in self.rows])
+        self.tally.refuse()
+
+
+def _candidate(
+    prompt: Prompt, sample: local_sampler.Sample, model: str, number: int, trained: int
+) -> Candidate:
+    return Candidate(
+        *prompt.step,
+        prompt.protocol,
+        model,
+        number,
+        sample.text,
+        sample.ended,
+        len(sample.ids),
+        trained,
+    )

@@ -1,0 +1,356 @@
+"""GRPO on live tasks: trajectories.jsonl, with every rollout of the training as rows to learn."""
+
+import random
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from agentlite.config.settings import GrpoSettings
+from agentlite.core.errors import REJECTS, UserError
+from agentlite.core.row_files import Appender
+from agentlite.engine import grpo
+from agentlite.engine.act import answers
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import Loaded
+from agentlite.environments.credit import EarnedRollout, turn_advantages
+from agentlite.environments.gold import GOLD
+from agentlite.environments.rollout import RolloutAnswer, RolloutPrompt, roll
+from agentlite.environments.rollout_rewards import RolloutScorer
+from agentlite.environments.tasks import TASKS, write_task_rows
+from agentlite.environments.trajectories import (
+    LOST,
+    READ,
+    TRAJECTORIES,
+    RolloutKey,
+    TokenRow,
+    Trajectory,
+    read_trajectories,
+)
+from agentlite.environments.world import WorldError
+from agentlite.scoring.rewards import Component, total
+from agentlite.scoring.rewards.scorer import Tally
+from agentlite.stages.agent import Agent, prepare, rollout_settings
+from agentlite.stages.frame import Figures
+from agentlite.stages.grpo_steps import Resting, restore_log
+from agentlite.workspace.run_folder import RunTarget
+
+# options for recorded prompts, and their defaults
+OF_RECORDS = {"skip_solved": False, "order": "shuffled"}
+TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
+HOW_TO_GO_ON = (
+    "Correct the environment and add --force; or raise call_seconds or max_failures (--set)."
+)
+OTHER_REWARDS = (
+    "The same command goes on from the last checkpoint; a changed file of rewards needs --force, "
+    "or --out NAME."
+)
+
+
+class TaskSampling:
+    """The tasks of an environment, and what scores rollouts of them."""
+
+    unit, sampled = "tasks", "rollouts"
+    outputs, keep = (TASKS, TRAJECTORIES), ("trajectories*.jsonl",)
+    left_out: Figures = {}  # noqa: RUF012  (never changed)
+    longest: Figures = {}  # noqa: RUF012  (never changed)
+
+    def __init__(self, settings: GrpoSettings, target: RunTarget):
+        _refuse_options(settings)
+        # a group for each task; those of a step go on together
+        together = settings.batch_size * settings.gradient_accumulation
+        of_rollouts = rollout_settings(
+            settings, num_samples=settings.group_size, batch_size=together
+        )
+        agent = prepare(of_rollouts, target.run, target.begun)
+        setup = agent.setup._replace(states=settings.credit == "state")
+        self.settings, self.agent = settings, agent._replace(setup=setup)
+        self.source, self.protocol = agent.source, setup.protocol.name
+        self.inputs = {name: value for name, value in agent.inputs.items() if name != "model"}
+        self.forget, self.longest_row = agent.working_files, settings.max_length
+        self.count, self.what = len(agent.tasks), f"tasks of {settings.env}"
+        tasks = f" --tasks {shlex.quote(settings.tasks)}" if settings.tasks else ""
+        self.evaluate = f" --env {shlex.quote(settings.env)}{tasks}"
+
+    def read(self, functions: Mapping[str, Component]) -> None:
+        """Raises UserError 2 for weights that do not fit the scores, and 4 without a world."""
+        self.scorer = RolloutScorer((task.kept for task in self.agent.tasks), functions)
+        self.weights = self.scorer.weights(
+            _score_names(self.settings, self.agent), self.settings.weights
+        )
+
+    def log(self, folder: Path) -> "RolloutLog":
+        write_task_rows(folder, self.agent.tasks)
+        return RolloutLog(folder, self)
+
+
+def _refuse_options(settings: GrpoSettings) -> None:
+    if settings.model == GOLD:
+        raise UserError(
+            "the gold cannot learn: it makes the calls that the tasks name.",
+            "Name a model: --model smollm2-135m, or an earlier stage.",
+            location="--model gold",
+        )
+    for name, usual in OF_RECORDS.items():
+        if getattr(settings, name) != usual:
+            raise UserError(
+                "is for recorded prompts, and --env has none.",
+                "Leave one of the two out. Tasks that teach nothing rest (rest_epochs).",
+                location="--" + name.replace("_", "-"),
+            )
+    if settings.credit != "trajectory" and settings.scale_rewards in ("batch", "component"):
+        raise UserError(
+            f"compares turns within a group, with --credit {settings.credit}.",
+            "Take group or none.",
+            location="grpo.scale_rewards",
+        )
+
+
+def _score_names(settings: GrpoSettings, agent: Agent) -> list[str]:
+    """By the world of one of the first tasks, before anything is done in it. Raises UserError 2
+    where it has no score, or no state that is needed; 4 where none of them can be built.
+    """
+    problems: list[str] = []
+    for task in agent.tasks[:TRIED]:
+        try:
+            with agent.setup.environment.world(agent.setup.limits) as world:
+                world.reset(task.row)
+                names, state = [*world.scores()], world.state() if agent.setup.states else ""
+            break
+        except WorldError as error:
+            problems.append(f"the world of task {task.name} is lost: {error}.")
+    else:
+        raise UserError(
+            problems[0],
+            "Correct the environment, or raise call_seconds: --set grpo.call_seconds=60.",
+            location=settings.env,
+            exit_code=REJECTS,
+        )
+    if not (names or settings.rewards):
+        raise UserError(
+            "has no score to learn from.",
+            "Give the class a get_reward() or get_scores(), or add --rewards file.py:function.",
+            location=settings.env,
+        )
+    if state is None:
+        raise UserError(
+            "has no state() by which turns could be compared.",
+            "Give the class a state() that returns JSON, or take --credit turn.",
+            location=settings.env,
+        )
+    return names
+
+
+class RolloutLog:
+    """trajectories.jsonl: every rollout of the training. `size` rollouts are a step."""
+
+    def __init__(self, folder: Path, sampling: TaskSampling):
+        self.folder, self.settings, self.agent = folder, sampling.settings, sampling.agent
+        self.scorer, self.weights, self.count = sampling.scorer, sampling.weights, sampling.count
+        self.size = self.agent.settings.batch_size
+        self.places = {task.id: place for place, task in enumerate(self.agent.tasks)}
+        self.halt: list[Exception] = []
+        self.decoding = Decoding(
+            self.settings.max_new_tokens,
+            self.settings.temperature,
+            self.settings.top_p,
+            self.settings.seed,
+        ).under(self.agent.setup.template)
+
+    def __enter__(self) -> "RolloutLog":
+        path = self.folder / TRAJECTORIES
+        rows = restore_log(path, read_trajectories, lambda row, taken: self._step(row) < taken)
+        self.file = Appender(path)
+        self.simulators = self.agent.open_simulators(self.folder)
+        self.ended: Counter[str] = Counter()
+        self.tally = Tally(self.settings.max_failures, self.folder, OTHER_REWARDS, "rollouts")
+        self.resting = Resting.of(self.settings, self.count)
+        self.lost = ""
+        for start in range(0, len(rows), self.size):
+            self._count(self._scored(rows[start : start + self.size]))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.simulators.__exit__(*error)
+        self.file.__exit__(*error)
+
+    def figures(self) -> Figures:
+        failed = {"failed_rewards": self.tally.failed} if self.settings.rewards else {}
+        return {"ended": dict(self.ended), **failed}
+
+    def task(self, loaded: Loaded) -> grpo.GrpoTask:
+        """What the engine learns from, made anew for each trainer."""
+        self.__exit__(None, None, None)
+        self.__enter__()
+        prompts: list[list[int]] = [[] for _ in self.agent.tasks]  # each is made turn by turn
+        return grpo.GrpoTask(
+            prompts, [], lambda _: [], self.weights, self.decoding, self.halt, self.sample
+        )
+
+    def _step(self, rollout: Trajectory) -> int:
+        return rollout.sample // self.size
+
+    def _scored(self, rollouts: Sequence[Trajectory]) -> list[EarnedRollout]:
+        """With their components: all those that have a weight, 0 where a world does not give
+        one.
+        """
+        scored = []
+        for rollout in rollouts:
+            components, _, error = self.scorer(rollout)
+            weighed = {name: components.get(name, 0.0) for name in self.weights}
+            scored.append(EarnedRollout(rollout, weighed if components and not error else None))
+        return scored
+
+    def sample(self, draw: grpo.Draw, groups: Sequence[int], step: int) -> list[grpo.LearnedRow]:
+        """A group of rollouts for each of the step's tasks. Where too many worlds were lost, or too
+        many rewards failed, the step is the last one. Raises UserError 2 where no model has said
+        anything.
+        """
+        setup, size = self.agent.setup, self.settings.group_size
+        waiting = [
+            (self.agent.tasks[index], step * self.size + place * size + number)
+            for place, index in enumerate(self.resting.awake(groups, step))
+            for number in range(size)
+        ]
+        likely: dict[tuple[RolloutKey, int], Sequence[float]] = {}
+
+        def answering(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
+            for one in answers(draw, prompts, setup.protocol, self.decoding):
+                prompt = prompts[one.prompt]
+                likely[prompt.key, prompt.turn] = one.log_probabilities
+                yield one
+
+        ended = {
+            one.key: one
+            for one in roll(setup, waiting, {}, answering, self.size, self.simulators)
+            if isinstance(one, Trajectory)
+        }
+        done = [
+            self.scorer.rewarded(ended[RolloutKey(task.id, number)]) for task, number in waiting
+        ]
+        for rollout in done:
+            self.file.append(msgspec.to_builtins(rollout))
+        scored = self._scored(done)
+        self._count(scored)
+        rows = [
+            self._row(rollout, likely, advantages)
+            for rollout, advantages in zip(scored, self._advantages(scored), strict=True)
+        ]
+        if not any(any(row.mask) for row in rows):
+            raise _nothing_sampled(done, self.agent, self.settings)
+        return _of_one_prompt_length(rows)
+
+    def _advantages(self, scored: Sequence[EarnedRollout]) -> list[list[float]]:
+        """Of each turn, or none where TRL gives a whole rollout one."""
+        credit, size = self.settings.credit, self.settings.group_size
+        if credit == "trajectory":
+            return [[] for _ in scored]
+        scaled = self.settings.scale_rewards == "group"
+        groups = [scored[start : start + size] for start in range(0, len(scored), size)]
+        return [
+            advantages
+            for group in groups
+            for advantages in turn_advantages(group, self.weights, credit, scaled)
+        ]
+
+    def _row(
+        self,
+        scored: EarnedRollout,
+        likely: Mapping[tuple[RolloutKey, int], Sequence[float]],
+        advantages: Sequence[float],
+    ) -> grpo.LearnedRow:
+        """A rollout is a row. Of one that is several, since the template rewrites its history, one
+        is drawn, so that a step has as many rows as planned.
+        """
+        rollout, reward = scored.rollout, scored.components
+        if not rollout.turns:
+            template = self.agent.setup.template
+            end = template.token_id(template.turn_end)
+            return grpo.LearnedRow([end], [end], [0], [0.0], reward)
+        chance = random.Random(f"{self.settings.seed} {rollout.task} {rollout.sample}")
+        row: TokenRow = chance.choice(rollout.token_rows())
+        of_ids = {turn: iter(likely[rollout.key, turn]) for turn in {*row.turns} - {READ}}
+        return grpo.LearnedRow(
+            row.prompt,
+            row.ids,
+            row.mask,
+            [0.0 if turn == READ else next(of_ids[turn]) for turn in row.turns],
+            reward,
+            [0.0 if turn == READ else advantages[turn] for turn in row.turns] if advantages else [],
+        )
+
+    def _count(self, scored: Sequence[EarnedRollout]) -> None:
+        """The facts about these rollouts that later steps need, and what is wrong with them."""
+        groups: dict[tuple[str, int], list[EarnedRollout]] = {}
+        for each in scored:
+            rollout = each.rollout
+            groups.setdefault((rollout.task, self._step(rollout)), []).append(each)
+            self.tally.count(rollout.reward_problem)
+            self.ended[rollout.ended] += 1
+            if rollout.ended in LOST and not self.lost:
+                self.lost = f"{rollout.problem} (task {self.agent.name_of(rollout.task)})"
+        for (task, step), group in groups.items():
+            totals = [total(each.components, self.weights) for each in group if each.components]
+            self.resting.visited(self.places[task], step, totals)
+        lost = sum(self.ended[ended] for ended in LOST)
+        if lost > max(1, self.settings.max_failures * self.ended.total()):
+            self.halt.append(
+                UserError(
+                    f"{lost} of {self.ended.total()} rollouts are lost; the first: {self.lost}.",
+                    HOW_TO_GO_ON,
+                    location=self.settings.env,
+                    exit_code=REJECTS,
+                )
+            )
+        try:
+            self.tally.refuse()
+        except UserError as error:
+            self.halt.append(error)
+
+
+def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedRow]:
+    """Prompts cut to the shortest, with the rest of each at the head of what follows, not learned.
+
+    So nothing is padded on the left: Unsloth moves rows that are, and would not move their
+    advantages. And a batch is as wide as its longest row: TRL pads prompts and what follows apart,
+    so a long prompt beside a long rollout would take up to twice max_length.
+    """
+    shortest = min(len(row.prompt) for row in rows if any(row.mask))
+    credited, cut = any(row.advantages for row in rows), []
+    for row in rows:
+        if not any(row.mask):  # of a rollout without a turn: it teaches nothing
+            row = row._replace(prompt=[*row.prompt[:1]] * shortest, advantages=[0.0] * len(row.ids))
+        more = len(row.prompt) - shortest
+        unlearned = [0.0] * more
+        cut.append(
+            row._replace(
+                prompt=row.prompt[:shortest],
+                ids=[*row.prompt[shortest:], *row.ids],
+                mask=[0] * more + [*row.mask],
+                log_probabilities=[*unlearned, *row.log_probabilities],
+                advantages=[*unlearned, *row.advantages] if credited else [],
+            )
+        )
+    return cut
+
+
+def _nothing_sampled(done: Sequence[Trajectory], agent: Agent, settings: GrpoSettings) -> UserError:
+    ended = Counter(one.ended for one in done).most_common(1)[0][0]
+    first = next(one for one in done if one.ended == ended)
+    if ended == "length":
+        return UserError(
+            "every first prompt of a step, with its tools, is longer than "
+            f"{settings.max_length - settings.max_new_tokens} tokens.",
+            f"Raise --max-length, as in --max-length {4 * settings.max_length}, or offer fewer "
+            "tools.",
+            location=settings.env,
+        )
+    return UserError(
+        f"not one rollout of a step has begun; the first: {first.problem} (task "
+        f"{agent.name_of(first.task)}).",
+        HOW_TO_GO_ON,
+        location=settings.env,
+        exit_code=REJECTS,
+    )
