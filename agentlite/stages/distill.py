@@ -8,40 +8,25 @@ from agentlite.config.settings import DistillSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
 from agentlite.data.prompt_records import Prompts, find_prompts
-from agentlite.engine import deepspeed, distill
+from agentlite.engine import distill
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.teacher import STORED
-from agentlite.rendering import Prompt, encode_answer, settled
-from agentlite.rendering.template import Template
-from agentlite.stages.training import evaluated_on, train_stage
-from agentlite.stages.training_prompts import Fitting, fitting_prompts, refuse_no_room
-from agentlite.workspace.lineage import (
-    adapter_shape,
-    lineage,
-    longer_rows,
-    refuse_circle,
-    setting_of,
-)
+from agentlite.rendering import encode_answer, settled
+from agentlite.stages.frame import Figures
+from agentlite.stages.training import evaluated_on, inherited_from_data, train_stage
+from agentlite.stages.training_prompts import fitting_prompts, refuse_no_room
+from agentlite.workspace.lineage import lineage, refuse_circle
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
 
 def inherit(settings: DistillSettings, run: Path) -> dict[str, tuple[object, str]]:
-    """The model of prep and the length of its rows, and the shape of the adapter that is
-    continued.
-    """
-    model = settings.model or str(setting_of(settings.data, "model", run) or "")
-    return {
-        **({"model": (model, settings.data)} if model else {}),
-        **longer_rows("distill", settings.data, run),
-        **adapter_shape(model, run),
-        **deepspeed.inherited("distill", settings),
-    }
+    return inherited_from_data("distill", settings, run)
 
 
 def run(settings: DistillSettings, target: RunTarget) -> Result:
-    """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
+    """Trains, or carries on."""
     _refuse_settings(settings)
     source, teacher = (
         find_model(name, target.run, target.begun) for name in (settings.model, settings.teacher)
@@ -50,32 +35,33 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
     width = _shared_vocabulary(source, teacher)
     prepared = find_prompts(settings.data, settings.split, settings.model, source, target.run)
 
-    def train(folder: Path) -> dict[str, object]:
+    def train(folder: Path) -> Figures:
         with console.waiting("distill: writing the prompts"):
-            fitting = _fitting(settings, prepared, source)
-        task = _task(settings, prepared, fitting, source, width)
-        console.notice(f"distill: {len(task.prompts)} prompts, taught by {teacher.name}")
+            prompts, too_long = _read(settings, prepared, source)
+        console.notice(f"distill: {len(prompts)} prompts, taught by {teacher.name}")
+        decoding = Decoding(
+            settings.max_new_tokens, temperature=settings.temperature, top_p=settings.top_p
+        ).under(load_template(source.base))
+        task = distill.DistillTask(prompts, decoding, width)
         figures = distill.train(source, teacher, settings, folder, task)
-        taught_by = lineage(settings.teacher, target.run)
         return {
-            "prompts": len(task.prompts),
+            "prompts": len(prompts),
             **figures,
-            "too_long": fitting.too_long,
-            "taught_by": taught_by,
+            "too_long": too_long,
+            "taught_by": lineage(settings.teacher, target.run),
         }
 
-    def dry_run() -> dict[str, object]:
+    def dry_run() -> Figures:
         """How many steps and answers there would be, and of how long prompts."""
-        fitting = _fitting(settings, prepared, source)
-        planned = distill.schedule(settings, len(fitting.prompts))
-        task = _task(settings, prepared, fitting, source, width)
-        longest = max(distill.longest(one, settings) for one in task.prompts)
+        prompts, too_long = _read(settings, prepared, source)
+        planned = distill.schedule(settings, len(prompts))
+        longest = max(distill.longest(prompt, settings) for prompt in prompts)
         return {
-            "prompts": len(fitting.prompts),
+            "prompts": len(prompts),
             "steps": planned.steps,
             "answers": planned.rows,
-            "too_long": fitting.too_long,
-            "longest_prompt": fitting.longest,
+            "too_long": too_long,
+            "longest_prompt": max(len(prompt.ids) for prompt in prompts),
             "memory_gib": dry_run_memory("distill", settings, source.base, longest, target.run),
         }
 
@@ -138,54 +124,38 @@ def _shared_vocabulary(source: Source, teacher: Source) -> int:
     return max(own.values()) + 1
 
 
-def _fitting(settings: DistillSettings, prepared: Prompts, source: Source) -> Fitting:
-    """Where recorded answers are learned from, only the steps that have one of which all is known,
-    and that is no longer than max_length lets it be. Raises UserError 2 if there is none.
+def _read(
+    settings: DistillSettings, prepared: Prompts, source: Source
+) -> tuple[list[distill.DistillPrompt], int]:
+    """The prompts, and how many are too long. Where recorded answers are learned from, only those
+    that have one of which all is known, and that is no longer than max_length lets it be. Raises
+    UserError 2 if there is none.
     """
     prompted = [record for record in prepared.records() if record.prompted_turns]
     new_tokens = settings.max_new_tokens if settings.samples else 1
-    fitting = fitting_prompts("distill", settings, prepared, source, prompted, new_tokens)
-    if not settings.uses_records:
-        return fitting
+    prompts, too_long = fitting_prompts("distill", settings, prepared, source, prompted, new_tokens)
     template = load_template(source.base)
-    answered = [
-        one
-        for one in fitting.prompts
-        if one.record.has_gold(one.turn) and not one.record.unknown_arguments(one.turn)
-        if len(one.ids) + len(_recorded(one, template)) <= settings.max_length
-    ]
-    if not answered:
+    protocols = settled(prepared.protocol, template).protocols
+    taught: list[distill.DistillPrompt] = []
+    for prompt in prompts:
+        answer: list[int] = []
+        if settings.uses_records:
+            record, turn = prompt.record, prompt.turn
+            if not record.has_gold(turn) or record.unknown_arguments(turn):
+                continue
+            answer = encode_answer(prompt.answer, prompt.ended, template, prompt.ids)
+            if len(prompt.ids) + len(answer) > settings.max_length:
+                continue
+        stops = protocols[prompt.protocol].stops
+        taught.append(distill.DistillPrompt(prompt.ids, stops, answer))
+    if not taught:
         raise UserError(
             f"holds no recorded answer of which all is known, in {settings.max_length} tokens.",
             "Raise --max-length, or add --lmbda 1 or --off-policy teacher.",
             location=prepared.location,
         )
-    if len(answered) < len(fitting.prompts):
+    if len(taught) < len(prompts):
         console.notice(
-            f"distill: {len(fitting.prompts) - len(answered)} prompts have no such answer, and are "
-            "left out"
+            f"distill: {len(prompts) - len(taught)} prompts have no such answer, and are left out"
         )
-    return fitting._replace(prompts=answered)
-
-
-def _recorded(prompt: Prompt, template: Template) -> list[int]:
-    return encode_answer(prompt.answer, prompt.ended, template, prompt.ids)
-
-
-def _task(
-    settings: DistillSettings, prepared: Prompts, fitting: Fitting, source: Source, width: int
-) -> distill.DistillTask:
-    template = load_template(source.base)
-    protocols = settled(prepared.protocol, template).protocols
-    decoding = Decoding(
-        settings.max_new_tokens, temperature=settings.temperature, top_p=settings.top_p
-    ).under(template)
-    rows = [
-        distill.DistillPrompt(
-            one.ids,
-            protocols[one.protocol].stops,
-            _recorded(one, template) if settings.uses_records else (),
-        )
-        for one in fitting.prompts
-    ]
-    return distill.DistillTask(rows, decoding, width)
+    return taught, too_long

@@ -11,18 +11,18 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Candidate, Side, Step, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.data.curation.keep import parse_keep
-from agentlite.engine import deepspeed, dpo
+from agentlite.engine import dpo
 from agentlite.engine.dpo import Preference
 from agentlite.engine.kto import Answer
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import encode_answer, prompts, settled
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
+from agentlite.stages.frame import Figures
 from agentlite.stages.pairs.scored import scored, settle_conditions
 from agentlite.stages.pairs.stored import find_stored
-from agentlite.stages.training import refuse_longer, train_stage
+from agentlite.stages.training import inherited_from_data, refuse_longer, train_stage
 from agentlite.workspace import run_folder
-from agentlite.workspace.lineage import adapter_shape, longer_rows, setting_of
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
@@ -33,24 +33,17 @@ SMOOTHED = ("sigmoid", "robust", "exo_pair")
 
 
 def inherit(settings: DpoSettings, run: Path) -> dict[str, tuple[object, str]]:
-    """The model that the pairs were sampled from and their length, the shape of the adapter that is
-    continued, and what the loss wants in place of the defaults.
-    """
-    model = settings.model or str(setting_of(settings.data, "model", run) or "")
+    """Also what the loss wants in place of the defaults."""
+    of_loss = OF_LOSS.get(settings.loss_type, {})
+    origin = f"--loss-type {settings.loss_type}"
     return {
-        **({"model": (model, settings.data)} if model else {}),
-        **longer_rows("dpo", settings.data, run),
-        **adapter_shape(model, run),
-        **deepspeed.inherited("dpo", settings),
-        **{
-            key: (value, f"--loss-type {settings.loss_type}")
-            for key, value in OF_LOSS.get(settings.loss_type, {}).items()
-        },
+        **inherited_from_data("dpo", settings, run),
+        **{key: (value, origin) for key, value in of_loss.items()},
     }
 
 
 def run(settings: DpoSettings, target: RunTarget) -> Result:
-    """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
+    """Trains, or carries on."""
     data = run_folder.find_stage(settings.data, target.run)
     paired = run_folder.finished(data, "pairs")
     source = find_model(settings.model, target.run, target.begun)
@@ -63,40 +56,39 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
             location=str(data),
         )
     is_kto = settings.loss_type == "kto"
-    what = "answers" if is_kto else "pairs"
-    read = CANDIDATES if is_kto and CANDIDATES[0] in paired.outputs else ("pairs.jsonl",)
-    digests = ",".join(paired.outputs[name][:16] for name in (*read, "records.jsonl"))
+    unit = "answer" if is_kto else "pair"
+    files = CANDIDATES if is_kto and CANDIDATES[0] in paired.outputs else ("pairs.jsonl",)
+    digests = ",".join(paired.outputs[name][:16] for name in (*files, "records.jsonl"))
 
-    def rows_of() -> list[Preference] | list[Answer]:
+    def read() -> list[Preference] | list[Answer]:
         template = load_template(source.base)
-        if is_kto:
-            return list(read_answers(settings, data, template))
-        return list(read_preferences(settings, data, template))
-
-    def train(folder: Path) -> dict[str, object]:
         with console.waiting("dpo: reading the pairs"):
-            rows = rows_of()
+            if is_kto:
+                return list(read_answers(settings, data, template))
+            return list(read_preferences(settings, data, template))
+
+    def train(folder: Path) -> Figures:
+        rows = read()
         if not rows:
             raise UserError(
-                f"holds no {what[:-1]}.",
+                f"holds no {unit}.",
                 "Its stats.json says why: sample more (-n), raise the temperature, lower "
                 "--margin, or add --gold.",
                 location=str(data),
             )
-        console.notice(f"dpo: {len(rows)} {what}, {sum(row.tokens for row in rows)} tokens")
-        return {what: len(rows), **dpo.train(source, settings, folder, rows)}
+        console.notice(f"dpo: {len(rows)} {unit}s, {sum(row.tokens for row in rows)} tokens")
+        return {f"{unit}s": len(rows), **dpo.train(source, settings, folder, rows)}
 
-    def dry_run() -> dict[str, object]:
-        """Reads the pairs as `train` does; says how many steps and tokens there would be."""
-        rows = rows_of()
+    def dry_run() -> Figures:
+        rows = read()
         planned = dpo.schedule(settings, rows)
-        tokens = sum(row.tokens for row in rows)
+        tokens = [row.tokens for row in rows]
         longest = max((row.longest for row in rows), default=0)
         return {
-            what: len(rows),
+            f"{unit}s": len(rows),
             "steps": planned.steps,
-            "tokens": round(tokens / max(1, len(rows)) * planned.rows),
-            f"longest_{what[:-1]}": max((row.tokens for row in rows), default=0),
+            "tokens": round(sum(tokens) / max(1, len(rows)) * planned.rows),
+            f"longest_{unit}": max(tokens, default=0),
             "memory_gib": dry_run_memory("dpo", settings, source.base, longest),
         }
 
@@ -115,36 +107,34 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
 
 def _refuse_settings(settings: DpoSettings) -> None:
     """Raises UserError 2 for settings that the loss does not have, or cannot be without."""
-    if settings.loss_type == "kto":
-        _refuse_for_kto(settings)
-    if settings.label_smoothing and settings.loss_type not in SMOOTHED:
+    loss = settings.loss_type
+    if loss == "kto":
+        for name in ("reference_free", "sft_weight"):
+            if getattr(settings, name):
+                raise UserError(
+                    "kto has no such option.",
+                    "Leave it out, or take another --loss-type.",
+                    location=f"dpo.{name}",
+                )
+        if settings.batch_size < 2:
+            accumulation = max(1, settings.gradient_accumulation // 2)
+            raise UserError(
+                "kto compares a micro-batch's answers with those to other prompts: it needs two "
+                "rows.",
+                f"Add --batch-size 2 --gradient-accumulation {accumulation}.",
+                location="dpo.batch_size",
+            )
+    if settings.label_smoothing and loss not in SMOOTHED:
         raise UserError(
-            f"{settings.loss_type} has no label smoothing.",
+            f"{loss} has no label smoothing.",
             "Leave it out, or take --loss-type sigmoid.",
             location="dpo.label_smoothing",
         )
-    if settings.loss_type == "exo_pair" and not settings.label_smoothing:
+    if loss == "exo_pair" and not settings.label_smoothing:
         raise UserError(
             "exo_pair takes the logarithm of the label smoothing, which is 0.",
             "Add --label-smoothing 0.001, as its paper does.",
             location="dpo.label_smoothing",
-        )
-
-
-def _refuse_for_kto(settings: DpoSettings) -> None:
-    for name in ("reference_free", "sft_weight"):
-        if getattr(settings, name):
-            raise UserError(
-                "kto has no such option.",
-                "Leave it out, or take another --loss-type.",
-                location=f"dpo.{name}",
-            )
-    if settings.batch_size < 2:
-        raise UserError(
-            "kto compares a micro-batch's answers with those to other prompts: it needs two rows.",
-            "Add --batch-size 2 --gradient-accumulation "
-            f"{max(1, settings.gradient_accumulation // 2)}.",
-            location="dpo.batch_size",
         )
 
 

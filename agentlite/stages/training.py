@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from agentlite.config.settings import Engine, TrainerSettings
+from agentlite.config.settings import DistillSettings, DpoSettings, Engine, TrainerSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.engine import check_libraries, coordinate, deepspeed
@@ -12,7 +12,14 @@ from agentlite.engine.load import loading_of, refuse_unusable
 from agentlite.engine.refusals import refuse_unfit
 from agentlite.engine.trackers import check_trackers
 from agentlite.stages.frame import Figures, plan_of, run_stage
-from agentlite.workspace.lineage import lineage, refuse_circle, refuse_other_adapter
+from agentlite.workspace.lineage import (
+    adapter_shape,
+    lineage,
+    longer_rows,
+    refuse_circle,
+    refuse_other_adapter,
+    setting_of,
+)
 from agentlite.workspace.model_source import Source, trained_files
 from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 
@@ -73,6 +80,21 @@ def train_stage(
         forget=forget,
         next_command=f"agentlite eval {names}{evaluate}",
     )
+
+
+def inherited_from_data(
+    command: str, settings: DpoSettings | DistillSettings, run: Path
+) -> dict[str, tuple[object, str]]:
+    """The model of the data and the length of its rows, and the shape of the adapter that is
+    continued.
+    """
+    model = settings.model or str(setting_of(settings.data, "model", run) or "")
+    return {
+        **({"model": (model, settings.data)} if model else {}),
+        **longer_rows(command, settings.data, run),
+        **adapter_shape(model, run),
+        **deepspeed.inherited(command, settings),
+    }
 
 
 def check_if_installed(command: str, engine: Engine, check: Callable[[], None]) -> None:

@@ -182,6 +182,7 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
     from agentlite.scoring.rewards import WEIGHTS
     from agentlite.scoring.rewards.scorer import Scorer
     from agentlite.scoring.rewards.user_functions import UserFunctions
+    from agentlite.stages.grpo_prompts import AnswerLog
 
     asked = steps()
     with tempfile.TemporaryDirectory() as folder, UserFunctions([f"{__file__}:digits_of"]) as own:

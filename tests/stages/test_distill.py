@@ -16,7 +16,7 @@ from agentlite.core.row_files import read_rows
 from agentlite.data.prompt_records import Prompts
 from agentlite.stages import distill
 from agentlite.workspace import run_folder
-from agentlite.workspace.model_source import find_model
+from agentlite.workspace.model_source import find_model, load_template
 
 SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3, "max_new_tokens": 100}
 
@@ -111,11 +111,12 @@ def test_an_answer_whose_arguments_nobody_knows_is_a_prompt_and_not_learned(
     monkeypatch.setattr(Prompts, "records", lambda _: iter([unknown, known]))
     source, prepared = find_model("smollm2-135m", run), Prompts("rows", "", "hermes", True)
 
-    def asked(**changed: Any) -> list[Record]:
-        fitting = distill._fitting(DistillSettings(**changed), prepared, source)
-        return [one.record for one in fitting.prompts]
+    def asked(**changed: Any) -> list[str]:
+        prompts, _ = distill._read(DistillSettings(**changed), prepared, source)
+        texts = [load_template(source.base).decode(prompt.ids) for prompt in prompts]
+        return ["known" if "wet" in text else "unknown" for text in texts]
 
-    assert asked(lmbda=1.0) == [unknown, known] and asked(lmbda=0.0) == [known]
+    assert asked(lmbda=1.0) == ["unknown", "known"] and asked(lmbda=0.0) == ["known"]
     monkeypatch.setattr(Prompts, "records", lambda _: iter([unknown]))
     with pytest.raises(UserError, match="no recorded answer"):
         asked(lmbda=0.5)
