@@ -214,6 +214,9 @@ def test_a_setting_names_protocols_with_their_weights(setting, weights, smollm2)
         ("hermes=nan", "'nan' is not a weight"),
         ("hermes,react,hermes=2", "'hermes' appears twice"),
         ("hermes,", "no protocol ''"),
+        ("hermes,reakt", "no protocol 'reakt'"),
+        ("hermes=0", "'0' is not a weight"),
+        ("hermes=x", "'x' is not a weight"),
     ],
 )
 def test_a_weight_is_a_finite_number_above_0(setting, problem):

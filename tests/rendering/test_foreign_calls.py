@@ -98,11 +98,6 @@ def test_a_trained_call_in_another_model_s_form_is_refused(model: str, text: str
         assert shown.messages[1].content == said
 
 
-TOOL_KEYS = ("name", "tool_name", "tool", "function", "action")
-ARGUMENT_KEYS = ("parameters", "arguments", "args", "input", "kwargs", "action_input", "tool_input")
-HOLDERS = ("tool_calls", "tool_call", "calls", "function_call", "function")
-
-
 @pytest.mark.parametrize("text", PROSE)
 def test_prose_about_calls_is_an_answer(text: str) -> None:
     assert call_mark(text) is None

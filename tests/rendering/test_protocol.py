@@ -1,13 +1,14 @@
-"""agentlite.rendering.protocol: values that cannot be arguments, and the text before an answer."""
+"""Values that cannot be arguments, and the thoughts that a completion begins with."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.samples import WEATHER
+from support.samples import TIME
 
 from agentlite.rendering import PROTOCOLS
-from agentlite.rendering.protocol import DEEPEST, arguments_problem
+from agentlite.rendering.protocol import DEEPEST, arguments_problem, behind_thoughts
+
+CALL = '<tool_call>{"name": "f"}</tool_call>'
 
 
 @pytest.mark.parametrize("kind", [list, dict])
@@ -26,14 +27,36 @@ def test_arguments_are_objects_of_json_down_to_a_depth(kind: type) -> None:
         assert arguments_problem(other) == "arguments are not an object"
 
 
-@pytest.mark.parametrize("written", ["<|channel|>final<|message|>", ""])
-def test_the_head_that_a_template_has_the_model_write_is_no_part_of_its_words(written: str) -> None:
-    protocol = replace(PROTOCOLS["hermes"], answer_head="<|channel|>final<|message|>")
-    assert protocol.read(f"{written}It is wet.", (WEATHER,)).content == "It is wet."
-    assert protocol.read(f"{written}It is wet.", ()).content == "It is wet."
+@pytest.mark.parametrize(
+    ("text", "content", "calls"),
+    [
+        ("<think>So.</think>Yes.", "<think>So.</think>\n\nYes.", 0),
+        # the prompt may have opened the thought: it is written whole in the record
+        ("So.</think>\n\nYes.", "<think>\nSo.</think>\n\nYes.", 0),
+        (f"So.</think>{CALL}", "<think>\nSo.</think>", 1),
+        ("<think>So.</think>", "<think>So.</think>", 0),
+        ("<think> </think>Yes.", "Yes.", 0),
+        ("</think>Yes.", "Yes.", 0),
+        (f"<think>{CALL}</think>No.", f"<think>{CALL}</think>\n\nNo.", 0),
+        ("<think>a</think> <think>b</think> Yes.", "<think>a</think> <think>b</think>\n\nYes.", 0),
+        ("So <think>a</think> Yes.", "So <think>a</think> Yes.", 0),
+    ],
+)
+def test_thoughts_stay_words_and_nothing_in_them_is_called(text, content, calls):
+    read = PROTOCOLS["hermes"].read(text, (TIME,))
+    assert (read.content, len(read.calls), read.problem) == (content, calls, "")
 
 
-def test_a_thought_that_the_prompt_has_opened_is_opened_in_the_words() -> None:
-    for opened in ("<think>\n", ""):
-        read = PROTOCOLS["hermes"].read(f"{opened}Look.</think>Yes.", (WEATHER,))
-        assert read.content == "<think>\nLook.</think>\n\nYes."
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("<think>a</think> b", " b"),
+        ("a</think>b", "b"),
+        ("a <think>b</think> c", "a <think>b</think> c"),
+        ("<think>a", None),
+        ("a</think><think>b", None),
+        ("plain", "plain"),
+    ],
+)
+def test_what_stands_behind_the_thoughts(text, rest):
+    assert behind_thoughts(text) == rest

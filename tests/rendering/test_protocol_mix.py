@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record
-from agentlite.rendering import choose, settled
+from agentlite.rendering import choose
 
 
 def dialog(number: int, *calls: int) -> Record:
@@ -43,18 +43,6 @@ def test_a_record_keeps_the_protocol_that_prep_chose_for_it_if_that_is_here(smol
         chosen = replace(record, meta={"protocol": name})
         assert mixture.of(chosen).name == name
         assert mixture.of(replace(record, meta={"protocol": "chat"})) == mixture.of(record)
-
-
-def test_another_seed_gives_records_other_protocols_and_a_recorded_setting_the_same(smollm2):
-    records, setting = [dialog(number) for number in range(200)], "hermes=3,react=1"
-
-    def names(mixture):
-        return [mixture.of(record).name for record in records]
-
-    found = [names(choose(setting, smollm2, seed)) for seed in range(3)]
-    assert len({(*one,) for one in found}) == 3
-    assert found == [names(settled(setting, smollm2, seed)) for seed in range(3)]
-    assert all(120 < one.count("hermes") < 180 for one in found)
 
 
 @pytest.mark.parametrize(

@@ -161,15 +161,6 @@ def test_the_words_of_users_tools_and_tool_lists_are_never_trained(
 
 
 @anywhere
-def test_the_end_of_every_turn_is_trained(protocol_name, template_name, templates, dialog):
-    protocol, template = both(protocol_name, template_name, templates)
-    for row in render(dialog, protocol, template):
-        for span in row.spans:
-            text = row.text[span.start : span.end]
-            assert text.endswith((template.turn_end, *protocol.stops))
-
-
-@anywhere
 def test_labels_are_the_ids_where_trained_and_ignored_elsewhere(
     protocol_name, template_name, templates, dialog
 ):
@@ -297,22 +288,6 @@ def test_a_turn_mark_is_refused_wherever_it_stands(where, smollm2):
         render(Record(messages=messages, tools=(tool,)), chosen("hermes", smollm2), smollm2)
 
 
-def test_a_template_that_rewrites_history_gives_one_row_a_step(templates, dialog):
-    messages = (
-        Message("user", "a"),
-        Message("assistant", "<think>why</think> first"),
-        Message("user", "b"),
-        Message("assistant", "second"),
-    )
-    template = templates["forgets"]
-    rows = render(Record(messages=messages), chosen("hermes", template), template)
-    assert ["why" in row.text for row in rows] == [True, False]
-    assert [len(row.spans) for row in rows] == [1, 1]
-    assert (
-        len(render(dialog, chosen("hermes", template), template)) == 1
-    )  # nothing to forget: one row
-
-
 @pytest.mark.parametrize("name", ["smollm2", "tools"])
 def test_rendering_is_what_transformers_renders(name, templates, dialog, tmp_path):
     tokenizers = pytest.importorskip("transformers")
@@ -344,38 +319,13 @@ def test_a_call_may_hold_the_closing_tag_in_a_string():
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("hermes", '<tool_call>\n{"name": "f", "arguments": {}}'),
-        ("hermes", "<tool_call>\n{'name': 'f'}\n</tool_call>"),
-        ("hermes", '<tool_call>\n{"arguments": {}}\n</tool_call>'),
-        ("hermes", '<tool_call>\n{"name": "f", "arguments": [1]}\n</tool_call>'),
-        ("hermes", '<tool_call>\n{"name": "f", "arguments": {}} junk\n</tool_call>'),
-        ("react", "Action: f\nAction Input: {oops"),
-        ("react", "Action: f\nAction Input: [1, 2]"),
-        ("react", "I think so."),
         ("react", "Action: f\nAction Input: __import__('os').system('true')"),
-        ("chat", "<tool_call>" + "[" * 5000),
-        ("react", "Action: f\nAction Input: {'city': {1, 2}}"),
         ("react", "Action: f\nAction Input: {'city': b'1'}"),
-        ("toolllama", "Thought: It is wet.\nFinal Answer: Yes."),
-        ("toolllama", 'Thought: a\nAction: f\nAction Input: {"a": 1}\nObservation: 4 mm'),
-        ("modelscope", '<|startofthink|>{"api_name": "f"'),
-        ("modelscope", '<|startofthink|>```JSON\n{"api_name": "f"}\n``` and so on<|endofthink|>'),
-        ("modelscope", '<|startofthink|>```JSON\n{"parameters": {}}\n```<|endofthink|>'),
-        ("kuaiagent", "I think so."),
-        ("kuaiagent", '{"task_name": "a", "command": "f"}'),
-        ("kuaiagent", '{"task_name": "a", "command": {"name": "f", "args": [1]}}'),
-        ("kuaiagent", 'Sure: {"task_name": "a", "command": {"name": "task_complete", "args": {}}}'),
+        ("react", "Action: f\nAction Input: {1: 2}"),
+        ("chat", "<tool_call>" + "[" * 5000),
         ("autogpt", "I think so."),
         ("autogpt", '{"thoughts": {"text": "a"}, "command": {"args": {}}}'),
         ("autogpt", '{"thoughts": "a", "command": {"name": "f", "args": 1}}'),
-        ("react", "Action: f\nAction Input: {1: 2}"),
-        (
-            "hermes",
-            '<tool_call>{"name": "f", "arguments": {"a": '
-            + "[" * 400
-            + "]" * 400
-            + "}}</tool_call>",
-        ),
     ],
 )
 def test_text_that_cannot_be_read_gets_a_problem_and_no_exception(name, text):
@@ -401,24 +351,6 @@ def test_the_first_of_a_final_answer_and_an_action_is_what_react_reads():
     called = react.read(f"{action}\nFinal Answer: Yes.", [WEATHER])
     assert [call.name for call in called.calls] == ["get_weather"]
     assert called.problem == "text after the action input"
-
-
-def test_react_reads_a_python_literal_as_data_sets_write_it():
-    read = PROTOCOLS["react"].parse(
-        "Action: find\nAction Input: {'a': True, 'b': None}\nObservation:"
-    )
-    assert read.calls == (Call("find", {"a": True, "b": None}),)
-
-
-def test_two_calls_in_one_turn_are_refused_where_the_protocol_holds_one(smollm2):
-    calls = (Call("get_weather", {"city": "Oslo"}), Call("get_time", {"city": "Oslo"}))
-    record = Record(
-        messages=(Message("user", "x"), Message("assistant", calls=calls)), tools=(WEATHER, TIME)
-    )
-    with pytest.raises(RowError, match="2 calls"):
-        render(record, chosen("react", smollm2), smollm2)
-    rows = render(record, chosen("hermes", smollm2), smollm2)
-    renderer.check_reading(record, rows, chosen("hermes", smollm2), smollm2)
 
 
 def test_chat_is_refused_where_the_template_takes_no_tools_and_auto_avoids_it(templates):
@@ -535,9 +467,3 @@ def test_a_mixture_takes_each_protocol_as_often_as_its_weight_says_and_always_th
     assert 1400 < taken["hermes"] < 1600 and taken["hermes"] + taken["react"] == 2000
     assert [mixture.of(r) for r in reversed(records)] == [mixture.of(r) for r in records][::-1]
     assert any(mixture.of(record).name != other.of(record).name for record in records)
-
-
-@pytest.mark.parametrize("setting", ["hermes,hermes", "hermes=0", "hermes=x", "hermes,reakt", ""])
-def test_a_mixture_that_is_none_is_refused(setting, smollm2):
-    with pytest.raises(UserError):
-        choose(setting, smollm2)

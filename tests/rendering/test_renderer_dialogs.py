@@ -89,9 +89,6 @@ def test_a_dialog_is_written_and_trained_as_its_protocol_has_it(name, template, 
     assert turns_of(text)[1:] == DIALOGS[name, template]
 
 
-FUNCTIONS = [f'{{"type": "function", "function": {schema}}}' for schema in SCHEMAS]
-
-
 def several(thought):
     return Record(
         messages=(
@@ -194,6 +191,7 @@ READINGS = [
     ("react", 'Hm.\nAction:  f \nAction Input: {"a": 1}\nObservation: 4', "Hm.", CALLED, ""),
     ("react", 'Action: f\nAction Input: {"a": 1}\nThen more.', "", CALLED, "text after the action input"),  # noqa: E501  (verbatim text)
     ("react", "Action: f\nAction Input: {'a': 1}\nObservation: {'b': 2}", "", CALLED, ""),
+    ("react", "Action: f\nAction Input: {'a': True, 'b': None}", "", [("f", {"a": True, "b": None})], ""),  # noqa: E501  (verbatim text)
     ("react", "Action: f\nAction Input: a = 1", "", [], "action input is not JSON"),
     ("react", "Action: f\nAction Input: [1]", "", [], NOT_OBJECT),
     ("react", "Action: f\nAction Input: {'a': {1}}", "", [], TOO_DEEP),
@@ -207,6 +205,7 @@ READINGS = [
     ("modelscope", '<|startofthink|>{"api_name": "f"}<|endofthink|>', "", [("f", {})], ""),
     ("modelscope", '<|startofthink|>{"api_name": "f"}', "", [("f", {})], "call not closed"),
     ("modelscope", '<|startofthink|>{"api_name": "f"}<|endofthink|> So.', "", [("f", {})], "text after a call"),  # noqa: E501  (verbatim text)
+    ("modelscope", '<|startofthink|>```JSON\n{"api_name": "f"}\n``` So. <|endofthink|>', "", [("f", {})], "text after a call"),  # noqa: E501  (verbatim text)
     ("modelscope", "a<|startofthink|>f<|endofthink|>", "a", [], "call is not JSON"),
     ("modelscope", "a<|startofthink|>f", "a", [], "call not closed"),
     ("modelscope", '<|startofthink|>{"name": "f"}<|endofthink|>', "", [], "call has no name"),
@@ -234,10 +233,6 @@ def test_a_reader_gives_the_words_the_calls_and_the_first_problem(
     name, text, content, calls, problem
 ):
     assert read_as(PROTOCOLS[name].parse(text)) == (content, calls, problem)
-
-
-ONE, OTHER = (f'<tool_call>{{"name": "{name}"}}</tool_call>' for name in "fg")
-ACTION = "Action: f\nAction Input: {}"
 
 
 HEAD = "<|channel|>final<|message|>"

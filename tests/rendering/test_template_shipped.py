@@ -427,17 +427,6 @@ def test_a_completion_behind_an_opened_thought_is_read_and_scored_behind_it(sett
 
 
 @pytest.mark.long
-def test_words_behind_an_opened_thought_are_kept_with_the_thought_whole(smollm2):
-    template = with_marks("opened", OPENED, smollm2.tokenizer)
-    protocol = choose("hermes", template).protocols["hermes"]
-    for tools in ((), (WEATHER,)):
-        assert protocol.read("\n</think>\n\nYes.", tools).content == "Yes."
-        assert protocol.read("I am.\n</think>\n\nYes.", tools).content == (
-            "<think>\nI am.\n</think>\n\nYes."
-        )
-
-
-@pytest.mark.long
 def test_what_a_server_answers_is_put_behind_the_thought_that_the_prompt_opens(smollm2):
     template = with_marks("opened", OPENED, smollm2.tokenizer)
     protocol = choose("hermes", template).protocols["hermes"]

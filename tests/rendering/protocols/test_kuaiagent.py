@@ -143,24 +143,3 @@ def test_a_call_without_a_thought_has_a_name_in_every_prompt(
     value = json.loads(command)
     assert (value["thoughts"]["text"] if name == "autogpt" else value["task_name"]) == expected
     assert json.dumps({"task_name": expected}, ensure_ascii=False)[:-1] in later
-
-
-BY_PROMPTS = ["kuaiagent", "kuaiagent-zh", "autogpt"]
-COMMAND = '{"task_name": "t", "thoughts": "t", "command": {"name": "NAME", "args": {}}}'
-
-
-@pytest.mark.parametrize("name", BY_PROMPTS)
-def test_an_answer_is_two_prompts_with_the_system_text_of_which_the_first_is_asked(
-    name: str,
-) -> None:
-    steps = (*called(1), Message("assistant", "It is dry."))
-    record = asked("Wet?", *steps)
-    record = replace(record, messages=(Message("system", "You know Oslo."), *record.messages))
-    exchanges = PROTOCOLS[name].exchanges
-    assert exchanges is not None
-    found = exchanges(record, record.turns[-1])
-    assert [one.prompted for one in found] == [True, False]
-    assert json.loads(found[0].answer)["command"]["name"] == "task_complete"
-    assert found[1].answer == "It is dry."
-    for one in found:
-        assert one.prompt.count("You know Oslo.") == 1
