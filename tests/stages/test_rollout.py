@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.shop import ITEMS, scripted, shop, tasks
+from support.shop import ITEMS, scripted, shop, tasks, with_gold
 
 import agentlite
 from agentlite.core.errors import UserError
@@ -132,19 +132,9 @@ def test_tasks_of_a_split_are_the_same_whatever_the_seed_and_no_task_is_in_two(t
     assert len(train) + len(dev) + len(test) == 40 == len(train | dev | test)
 
 
-def gold_tasks():
-    search, buy = ({"name": name, "arguments": {}} for name in ("search", "buy"))
-    rows = tasks()
-    for row in rows:
-        calls = [{**search, "arguments": {"query": row["item"]}}]
-        calls.append({**buy, "arguments": {"item": row["item"]}})
-        row["gold"] = [calls, calls[1:]]
-    return rows
-
-
 @pytest.mark.long
 def test_the_gold_acts_without_a_model_and_prep_learns_from_it(tmp_path):
-    shop(tmp_path, gold_tasks())
+    shop(tmp_path, with_gold())
     result = rollout(tmp_path, model="gold", num_samples=1, out="gold")
     assert result.figures["scores"] == {"env": 1.0} and result.figures["failed_calls"] == 0
     assert result.figures["lineage"] == ["gold"]

@@ -2,11 +2,10 @@
 
 import json
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from support.listening import listen
-from support.shop import ITEMS, shop, tasks
+from support.scripted_server import ScriptedServer
+from support.shop import ITEMS, shop, tasks, with_gold
 
 import agentlite
 from agentlite.core.errors import UserError
@@ -15,47 +14,24 @@ from agentlite.core.row_files import read_rows
 pytestmark = pytest.mark.long  # a process for each world
 
 
-class Server:
+class Server(ScriptedServer):
     """Knows the shop. `broken`: the items about which it is silent after their second turn. `left`:
-    how many answers it gives before it only closes connections; None for any number.
+    how many answers it gives before it dies; None for any number.
     """
 
     def __init__(self, left=None):
-        self.bodies, self.broken, self.asked, self.left = [], set(), Counter(), left
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                if server.left is not None:
-                    server.left -= 1
-                    if server.left < 0:
-                        return
-                message = server.answer(body)
-                choice = {"index": 0, "message": message, "finish_reason": "stop"}
-                usage = {"prompt_tokens": 9, "completion_tokens": 7}
-                content = json.dumps({"choices": [choice], "usage": usage}).encode()
-                self.send_response(200)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        listen(self.http)
-        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
+        super().__init__(self.answer)
+        self.broken, self.asked, self.left = set(), Counter(), left
 
     def answer(self, body):
         """As `script` of the shop, in OpenAI's own format."""
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                return "DIES"
         messages = body["messages"]
         turn = sum(message["role"] == "assistant" for message in messages)
-        item = next((one for one in ITEMS if f"Buy a {one}." in str(messages)), "")
-        if not item:  # a probe
-            return {"role": "assistant", "content": "Yes."}
-        self.bodies.append(body)
+        item = next(one for one in ITEMS if f"Buy a {one}." in str(messages))
         self.asked[item, turn] += 1
         if item in self.broken and turn >= 2:
             return {"role": "assistant", "content": None}
@@ -71,8 +47,7 @@ class Server:
 def server():
     one = Server()
     yield one
-    one.http.shutdown()
-    one.http.server_close()
+    one.close()
 
 
 def rollout(folder, server, name="run", **options):
@@ -136,24 +111,13 @@ def test_the_turns_of_a_server_that_dies_are_answered_by_the_other_one(tmp_path,
     assert result.status == "done" and dying.left < 0 and dying.asked.total() == 5
     assert rows(tmp_path) == rows(tmp_path, "whole")
     assert server.asked.total() + dying.asked.total() == 40  # nothing is lost, or asked for twice
-    dying.http.shutdown()
-    dying.http.server_close()
-
-
-def with_gold():
-    rows = tasks()
-    for row in rows:
-        search = {"name": "search", "arguments": {"query": row["item"]}}
-        buy = {"name": "buy", "arguments": {"item": row["item"]}}
-        row["gold"] = [[search, buy], [buy]]
-    return rows
+    dying.close()
 
 
 def test_a_teacher_is_shown_the_right_calls_and_its_dialogs_do_not_have_them(tmp_path, server):
     shop(tmp_path, with_gold())
 
     def obedient(body):
-        server.bodies.append(body)
         text = next(one for one in body["messages"][::-1] if one["role"] == "user")["content"]
         _, found, calls = text.partition("left to make now: ")
         if not found:
@@ -163,7 +127,7 @@ def test_a_teacher_is_shown_the_right_calls_and_its_dialogs_do_not_have_them(tmp
         call = {"id": "x", "type": "function", "function": function}
         return {"role": "assistant", "content": None, "tool_calls": [call]}
 
-    server.answer = obedient
+    server.reply = obedient
     result = rollout(tmp_path, server, hint="gold")
     assert result.figures["scores"] == {"env": 1.0} and result.figures["calls"] == 12
     assert all("A note that the user does not see" in str(body) for body in server.bodies)

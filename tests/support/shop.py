@@ -66,6 +66,16 @@ def tasks(**columns: object) -> list[dict[str, object]]:
     return [{"id": item, "prompt": f"Buy a {item}.", "item": item, **columns} for item in ITEMS]
 
 
+def with_gold() -> list[dict[str, object]]:
+    """The tasks with the right calls of each turn of the user."""
+    rows = tasks()
+    for row in rows:
+        search = {"name": "search", "arguments": {"query": row["item"]}}
+        buy = {"name": "buy", "arguments": {"item": row["item"]}}
+        row["gold"] = [[search, buy], [buy]]
+    return rows
+
+
 def shop(folder: Path, rows: Sequence[dict[str, object]]) -> Environment:
     (folder / "shop.py").write_text(SHOP, encoding="utf-8")
     lines = (json.dumps(row) + "\n" for row in rows)
