@@ -193,8 +193,6 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
         sampling: Any = SimpleNamespace(
             settings=chosen, scorer=judge, prompts=asked, weights=weights, decoding=decoding
         )
-        from agentlite.stages.grpo_prompts import AnswerLog
-
         with AnswerLog(Path(folder), sampling) as log:
             ids, stops = [one.ids for one in asked], [()] * len(asked)
             task = grpo.GrpoTask(ids, stops, log.judge, log.weights, decoding, [])
