@@ -70,17 +70,3 @@ def test_the_newest_torch_is_the_tested_one():
 
 
 # --- setup.sh, with an nvidia-smi and a .venv of the test's own
-
-FAKE_PYTHON = """#!/bin/bash
-# answers as a .venv would in which all is installed, and writes down what uv is asked for
-case "$*" in
-  *agentlite.config.torch_builds*) exec {real} "$@" ;;
-  "-m pip"*|"-m compileall"*|"-m agentlite"*) exit 0 ;;
-  "-m uv"*) shift 2; echo "$*" >>{log}; exit 0 ;;
-  *get_path*) echo {folder}/packages ;;
-  *'version("torch")'*) echo 2.13.0 ;;
-  *is_available*) exit {unusable} ;;
-  *) exec {real} "$@" ;;
-esac
-"""
-ROW = "NVIDIA GeForce RTX 4090, 24564, 23500, 8.9"

@@ -19,7 +19,6 @@ from agentlite.core.openai_client import Endpoint, Reply
 
 A, B = (Endpoint(f"http://{name}/v1", "m", concurrency=2) for name in "ab")
 SILENT = Reply("", "answered 503", silent=True)
-YES = Reply("yes")
 Say = Callable[[str, int], Reply]  # the host and the number of the question, -1 for a probe
 
 

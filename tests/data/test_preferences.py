@@ -182,13 +182,6 @@ def test_several_rejected_answers_are_several_pairs() -> None:
     assert [one.turn for one in found] == [3, 3]
 
 
-CALLS = {"role": "tool_call", "content": written("Oslo")}
-RESULTS = {
-    "tool_response": {"role": "tool_response", "content": "4 mm"},
-    "tool": {"role": "tool", "content": "4 mm"},
-}
-
-
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_examples_can_be_read(example: str) -> None:
     assert only(json.loads(example)).rejected.content == "No."
@@ -226,7 +219,6 @@ def test_what_is_no_preference_is_refused_with_a_code(row: dict[str, Any], code:
     assert refused.value.code == code and refused.value.reason
 
 
-CALLED = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 SPLIT = [name for name, one in SYNTAXES.items() if one.split and name != "toolllama"]
 
 

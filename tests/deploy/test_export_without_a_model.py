@@ -18,7 +18,7 @@ from agentlite.deploy.export.exported_model import refuse_quantized
 from agentlite.deploy.export.llama_cpp import (
     read_facts,
 )
-from agentlite.report.read_run import Evaluation, read_run
+from agentlite.report.read_run import Evaluation
 from agentlite.workspace.model_source import Source
 
 
@@ -121,10 +121,6 @@ def test_an_export_ends_its_answers_where_a_turn_ends_and_where_the_model_says_s
     for name in ("config.json", "generation_config.json"):
         assert json.loads((tmp_path / name).read_bytes())["eos_token_id"] == after
     assert json.loads((tmp_path / "config.json").read_bytes())["a"] == 1
-
-
-def names_of(run: Path, name: str) -> list[str]:
-    return [one.name for one in exported_model.made_of(read_run(run), name)]
 
 
 @pytest.mark.parametrize(

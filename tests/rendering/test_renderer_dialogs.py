@@ -22,7 +22,6 @@ SCHEMAS = [
     '{"name": "get_time", "description": "Time in a city.", "parameters": {"type": "object", '
     '"properties": {"city": {"type": "string"}}}}',
 ]
-PARAMETERS = '{"type": "object", "properties": {"city": {"type": "string"}}}'
 
 
 def shown(record, name, template):

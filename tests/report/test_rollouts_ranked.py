@@ -1,9 +1,6 @@
 """Which rollout is worse than which, where two part, and what is shown of each, by small rows."""
 
-import base64
-import json
 import random
-import zlib
 
 import msgspec
 import pytest
@@ -14,7 +11,6 @@ from agentlite.report.rollouts import (
     LOST,
     RolloutFile,
     _read,
-    pack_rollouts,
     read_rollouts,
 )
 
@@ -26,11 +22,6 @@ def files(folder, **rollouts):
     for model, done in rollouts.items():
         write_rows(folder / f"{model}.jsonl", map(msgspec.to_builtins, done))
     return [RolloutFile(model, folder / f"{model}.jsonl", True) for model in rollouts]
-
-
-def packed(found):
-    text = pack_rollouts("x", found, 10**6).text
-    return json.loads(zlib.decompress(base64.b64decode(text)))
 
 
 @pytest.mark.parametrize("seed", range(4))

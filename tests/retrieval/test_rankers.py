@@ -196,13 +196,6 @@ def test_a_tool_without_a_description_and_a_broken_example_are_problems_with_the
     assert [one.messages[0].content for one in read.examples] == ["Wet?", "Is it wet?"]
 
 
-def by_name(record):
-    return sorted(record.tools, key=lambda one: one.name)
-
-
-ID_ALONE = Tool("rain", "", OPEN)
-
-
 @pytest.mark.parametrize("missing", ["added", "left out"])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_tool_that_is_an_id_alone_is_offered_as_the_pool_describes_it(missing, place):

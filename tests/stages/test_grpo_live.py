@@ -182,15 +182,6 @@ def test_its_rollouts_make_pairs_and_training_rows(talk, tiny_model):
         agentlite.prep(run=str(talk / "run"), trajectories="grpo", model=str(tiny_model))
 
 
-REWARD = """
-def early(attempt):
-    assert {*attempt.scores} == {"early", "always"} and attempt.row["id"] and attempt.ended
-    if attempt.row["id"] == "broken":
-        raise ValueError("no wish")
-    return len(attempt.text) % 10 / 10
-"""
-
-
 def test_a_class_without_scores_or_state_is_refused(talk, tiny_model):
     (talk / "talk.py").write_text(TALK.replace("def state", "def _state"), encoding="utf-8")
     with pytest.raises(UserError, match="no state"):

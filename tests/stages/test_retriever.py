@@ -48,7 +48,6 @@ TRAIN = [
     "--max-length",
     32,
 ]
-ASK = ["--max-new-tokens", 6, "--profile", "cpu", "--max-length", 1024]
 
 
 def tool(what: str) -> dict[str, Any]:

@@ -13,9 +13,7 @@ from support.samples import OSLO, WEATHER_TOOL
 
 import agentlite
 from agentlite.cli.main import main
-from agentlite.core.records import Call
 
-CALL = Call("get_weather", {"city": "Oslo"})
 SAID = [
     {"role": "user", "content": OSLO["content"]},
     "a call",

@@ -135,21 +135,6 @@ def test_only_the_gold_of_bfcl_may_accept_what_the_schema_does_not() -> None:
     validate(replace(record, meta={"bfcl_id": "simple_python_0"}))
 
 
-TAGS = {"type": "array", "items": {"type": "string"}}
-SPOT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
-
-
-GOLD_VALUES = [
-    (TAGS, ["red", "blue"], '"v": [["red", "blue"]]'),
-    (TAGS, ["red", ""], "no value it accepts of v"),  # also where it may be left out
-    (TAGS, [["red", "blue"]], ""),
-    (TAGS, ["red", ["red"]], ""),  # one that fits is enough
-    (SPOT, [{"x": [1, 2]}], ""),
-    (SPOT, [{"x": ["one"]}], "no value it accepts of v"),
-    ({"enum": ["a", "b"]}, ["c"], "no value it accepts of v"),
-]
-
-
 WITH_SCHEMA = [
     ({"required": ["a"]}, {"a": 1}, None),
     ({"properties": {}}, {"a": 1}, "E210"),

@@ -4,7 +4,6 @@ not.
 
 import random
 import string
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -184,25 +183,6 @@ def test_an_identity_number_has_the_one_last_digit_that_its_others_make(
         assert "identity" not in find(saying(f"ID {number[:-1]}{last}"))
 
 
-# national groupings: # is a digit, ~ a separator
-GROUPINGS = [
-    "+49~170~#######",
-    "+49~(0)170~#######",
-    "+49 (0) 30~######~##",
-    "+49(170)#######",
-    "(+49) 170~#######",
-    "+43 1 4###",
-    "+91~98###~#####",
-    "+7 (916) ###-##-##",
-    "+33~1~##~##~##~##",
-    "+44~20~####~####",
-    "+44 (0)20~####~####",
-    "+1~(212)~555~####",
-    "+1-555-####",
-    "+55~11~9####~####",
-]
-
-
 MASKED = {
     "+49 30 901820 2024-05-01": "<PHONE_1> 2024-05-01",
     "+49 30 901820 10:30": "<PHONE_1> 10:30",
@@ -288,19 +268,6 @@ def test_after_masking_nothing_is_found_and_each_value_has_its_own_mask(
     assert [shown.strip("<>").split("_")[0].lower() for shown in first] == kinds
     assert not find(masked)
     assert mask(masked)[0] is masked
-
-
-def calling(text: str, arguments: dict[str, Any]) -> Record:
-    types = {str: "string", int: "integer"}
-    properties = {name: {"type": types[type(value)]} for name, value in arguments.items()}
-    tool = Tool("run", "Runs it.", {"type": "object", "properties": properties})
-    return Record(
-        messages=(
-            Message("user", text),
-            Message("assistant", "", (Call("run", arguments, "call_0"),)),
-        ),
-        tools=(tool,),
-    )
 
 
 MARKS = ["", " call ", "我", "的是", "电话", "**", *"_*`()\"':：，/.|~<="]

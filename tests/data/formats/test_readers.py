@@ -58,17 +58,6 @@ def test_any_bytes_end_as_rows_and_each_line_that_is_not_blank_is_one_of_them(
     assert all((raw.error is None) == isinstance(raw.value, dict) for raw in raws)
 
 
-BLANK_STARTS = (
-    b"",
-    BOM,
-    BOM + b"\n",
-    b"\n",
-    b" \t\r\n",
-    b"\n" + BOM,
-    BOM + b"\r\n\n" + BOM + b"\n",
-)
-
-
 BAD_LINES = {
     b'{"a": 1} {"b": 2}': "E121",
     b"{'a': 1}": "E121",
@@ -284,9 +273,6 @@ def test_a_folder_is_its_files_of_rows_by_name(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="no file of rows"):
         files_of(str(tmp_path / "empty"))
-
-
-PLANNED = b'{"command": "prep", "settings": {}, "inputs": {}}'
 
 
 def test_an_element_of_a_json_array_is_named_by_the_line_where_it_begins(tmp_path: Path) -> None:

@@ -123,33 +123,6 @@ def test_what_these_protocols_write_is_read_as_the_dialog_it_came_from(
         assert not any(m.loss for m in record.messages[:-1] if m.role == "assistant")
 
 
-AUTOGPT = """You are AutoGPT, an agent that reaches its goals alone.
-
-GOALS:
-1. Wet?
-
-Constraints:
-1. No user assistance
-
-Commands:
-1. Weather: "get_weather", args: "city": "<a town>"
-2. Task Complete: "task_complete", args: "reason": "<reason>"
-
-Resources:
-1. Internet access.
-
-Performance Evaluation:
-1. Every command has a cost.
-
-You should only respond in JSON format as described below
-Response Format:
-{
-    "thoughts": {"text": "thought"},
-    "command": {"name": "command name", "args": {"arg name": "value"}}
-}
-Ensure the response can be parsed by Python json.loads"""
-
-
 WITH_SYSTEM: dict[str, Callable[[str, str, str], dict[str, Any]]] = {
     "openai": lambda prompt, asked, answer: {
         "messages": [
@@ -173,9 +146,6 @@ WITH_SYSTEM: dict[str, Callable[[str, str, str], dict[str, Any]]] = {
         "conversations": [{"from": "human", "value": asked}, {"from": "gpt", "value": answer}],
     },
 }
-THOUGHT = json.dumps(
-    {"thoughts": {"text": "Look."}, "command": {"name": "get_weather", "args": {}}}
-)
 
 
 @pytest.mark.parametrize(
