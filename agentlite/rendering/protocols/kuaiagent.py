@@ -20,6 +20,7 @@ from agentlite.rendering.protocol import PromptExchange, Protocol, arguments_pro
 DONE = "task_complete"
 BUDGET = 5  # steps: the seed's limit, and the unit in which a longer dialog gets more
 LONGEST_NAME = 80
+PLACE = re.compile(r"\{([^}]*)\}")
 HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
@@ -176,24 +177,18 @@ def refuse_own_name(record: Record, protocol: str) -> None:
 
 def commands(tools: Sequence[Tool], line: str) -> str:
     """The tools with their numbers, as KuaiAgent writes them: `required` beside the parameters."""
-    return "\n".join(line.format(n, plain(_function(tool))) for n, tool in enumerate(tools, 1))
-
-
-def _function(tool: Tool) -> dict[str, object]:
-    written = tool.function
-    required = tool.parameters.get("required", [])
-    parameters = {key: value for key, value in tool.parameters.items() if key != "required"}
-    return {**written, "parameters": parameters, "required": required}
+    lines = []
+    for number, tool in enumerate(tools, 1):
+        parameters = {key: value for key, value in tool.parameters.items() if key != "required"}
+        required = tool.parameters.get("required", [])
+        written = plain({**tool.function, "parameters": parameters, "required": required})
+        lines.append(line.format(number, written))
+    return "\n".join(lines)
 
 
 def filled(frame: str, texts: dict[str, str]) -> str:
     """Each text at its name; what stands in a text is not looked at again."""
-    written = ""
-    while frame:
-        before, brace, frame = frame.partition("{")
-        name, _, frame = frame.partition("}") if brace else ("", "", "")
-        written += before + texts.get(name, "")
-    return written
+    return PLACE.sub(lambda place: texts.get(place[1], ""), frame)
 
 
 def prompt_texts(record: Record, turn: int) -> dict[str, str]:
@@ -201,30 +196,9 @@ def prompt_texts(record: Record, turn: int) -> dict[str, str]:
     said before; and the number of steps that the goal may take.
     """
     before = record.messages[:turn]
-    question_index = max(
-        (i for i, message in enumerate(before) if message.role == "user"), default=-1
-    )
-    earlier = [
-        m for m in before[: max(question_index, 0)] if m.role in ("user", "assistant") and m.content
-    ]
-    # a dialog that takes more steps has a larger budget: none is trained to overstep its own
-    of_goal = takewhile(
-        lambda message: message.role != "user", record.messages[question_index + 1 :]
-    )
-    steps = sum(len(message.calls) for message in of_goal)
-    return {
-        "goal": before[question_index].content if question_index >= 0 else "",
-        "tasks": plain(_tasks(record, turn)),
-        "history": plain([{m.role: m.content} for m in earlier]),
-        "knowledge": "\n\n".join(m.content for m in before if m.role == "system"),
-        "steps": str(BUDGET * max(1, -(-steps // BUDGET))),
-    }
-
-
-def _tasks(record: Record, turn: int) -> list[dict[str, object]]:
-    before = record.messages[:turn]
+    question = max((i for i, message in enumerate(before) if message.role == "user"), default=-1)
     results = {message.call_id: message.content for message in before if message.role == "tool"}
-    return [
+    tasks = [
         {
             "task_name": task_name(record, earlier),
             "command": {"name": call.name, "args": call.arguments},
@@ -233,6 +207,17 @@ def _tasks(record: Record, turn: int) -> list[dict[str, object]]:
         for earlier, message in enumerate(before)
         for call in message.calls
     ]
+    said = [m for m in before[: max(question, 0)] if m.role in ("user", "assistant") and m.content]
+    # a dialog that takes more steps has a larger budget: none is trained to overstep its own
+    of_goal = takewhile(lambda message: message.role != "user", record.messages[question + 1 :])
+    steps = sum(len(message.calls) for message in of_goal)
+    return {
+        "goal": before[question].content if question >= 0 else "",
+        "tasks": plain(tasks),
+        "history": plain([{m.role: m.content} for m in said]),
+        "knowledge": "\n\n".join(m.content for m in before if m.role == "system"),
+        "steps": str(BUDGET * max(1, -(-steps // BUDGET))),
+    }
 
 
 def task_name(record: Record, turn: int) -> str:
