@@ -15,7 +15,7 @@ from agentlite.core.records import Tool
 from agentlite.core.user_code import end_with_parent
 from agentlite.data.formats import RawLine
 from agentlite.data.ingest_row import IngestContext, IngestedRow, take
-from agentlite.rendering import settled
+from agentlite.rendering import mixture_of
 from agentlite.workspace.model_source import load_template
 
 RAY = "ray"  # in place of a number of workers
@@ -117,7 +117,7 @@ def _start(settings: PrepSettings, model: str, catalogue: dict[str, Tool]) -> No
 def begin(settings: PrepSettings, model: str, catalogue: dict[str, Tool]) -> None:
     """What this worker process takes rows with."""
     template = load_template(model)
-    mixture = settled(settings.protocol, template, settings.seed)
+    mixture = mixture_of(settings.protocol, template, settings.seed)
     _CONTEXT[:] = [IngestContext(settings, template, mixture, catalogue=catalogue)]
 
 

@@ -13,7 +13,7 @@ from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
 from agentlite.engine.stream import Listener, stream
-from agentlite.rendering import choose, settled
+from agentlite.rendering import choose, mixture_of
 from agentlite.workspace.lineage import setting_of, system_of
 from agentlite.workspace.model_source import find_model, load_template
 
@@ -59,7 +59,7 @@ class ChatModel:
         trained = setting_of(name, "protocol", run)
         named = protocol or trained or "auto"
         mixture = (
-            settled(named, self.template) if named == trained else choose(named, self.template)
+            mixture_of(named, self.template) if named == trained else choose(named, self.template)
         )
         heaviest = max(mixture.weights, key=lambda one: mixture.weights[one])
         self.protocol = mixture.protocols[heaviest]

@@ -16,9 +16,9 @@ from agentlite.rendering.protocol_mix import (
     PROTOCOLS,
     Mixture,
     choose,
+    mixture_of,
     native_problem,
     protocols_of,
-    settled,
 )
 from agentlite.rendering.renderer import (
     Rendered,
@@ -47,6 +47,7 @@ __all__ = [
     "encode",
     "encode_answer",
     "first_messages",
+    "mixture_of",
     "native_problem",
     "prompt_at",
     "prompts",
@@ -54,7 +55,6 @@ __all__ = [
     "reading_problem",
     "render",
     "render_last",
-    "settled",
     "show",
     "training_rows",
 ]

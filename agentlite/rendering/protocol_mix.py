@@ -117,8 +117,10 @@ def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
     return mixture
 
 
-def settled(setting: str, template: Template, seed: int = 0) -> Mixture:
-    """The protocols of a setting that a stage has recorded."""
+def mixture_of(setting: str, template: Template, seed: int = 0) -> Mixture:
+    """The protocols of a setting that a stage has recorded, or else those of `auto`."""
+    if not setting:
+        return choose("auto", template, seed)
     return protocols_of(setting, seed).read_from(template)
 
 

@@ -38,7 +38,7 @@ from agentlite.environments.trajectories import (
     read_turns,
 )
 from agentlite.environments.world import WorldLimits
-from agentlite.rendering import choose, settled
+from agentlite.rendering import mixture_of
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage, setting_of, system_of
@@ -155,8 +155,7 @@ def _setup(
 ) -> RolloutSetup:
     name = written_for(settings.model, behind_servers=bool(settings.endpoint))
     template = load_template(source.base)
-    trained = setting_of(name, "protocol", run)
-    mixture = settled(trained, template) if trained else choose("auto", template)
+    mixture = mixture_of(str(setting_of(name, "protocol", run) or ""), template)
     # of a model that was trained in several: the one it has seen most of
     heaviest = max(mixture.weights, key=lambda name: mixture.weights[name])
     # no model reads the dialogs of the gold: how long one may be is for prep to say

@@ -12,7 +12,7 @@ from agentlite.engine import distill
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.teacher import STORED
-from agentlite.rendering import encode_answer, settled
+from agentlite.rendering import encode_answer, mixture_of
 from agentlite.stages.frame import Figures
 from agentlite.stages.training import evaluated_on, inherited_from_data, train_stage
 from agentlite.stages.training_prompts import fitting_prompts, refuse_no_room
@@ -135,7 +135,7 @@ def _read(
     new_tokens = settings.max_new_tokens if settings.samples else 1
     prompts, too_long = fitting_prompts("distill", settings, prepared, source, prompted, new_tokens)
     template = load_template(source.base)
-    protocols = settled(prepared.protocol, template).protocols
+    protocols = mixture_of(prepared.protocol, template).protocols
     taught: list[distill.DistillPrompt] = []
     for prompt in prompts:
         answer: list[int] = []

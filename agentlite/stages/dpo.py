@@ -15,7 +15,7 @@ from agentlite.engine import dpo
 from agentlite.engine.dpo import Preference
 from agentlite.engine.kto import Answer
 from agentlite.engine.planning.dry_run import dry_run_memory
-from agentlite.rendering import encode_answer, prompts, settled
+from agentlite.rendering import encode_answer, mixture_of, prompts
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.frame import Figures
@@ -211,7 +211,7 @@ def read_answers(settings: DpoSettings, data: Path, template: Template) -> Itera
 
 
 def _prompt_ids(data: Path, template: Template, steps: Iterable[Step]) -> dict[Step, list[int]]:
-    mixture = settled(run_folder.read_plan(data).settings["protocol"], template)
+    mixture = mixture_of(run_folder.read_plan(data).settings["protocol"], template)
     turns: dict[str, set[int]] = defaultdict(set)
     for step in steps:
         turns[step.record_id].add(step.turn)

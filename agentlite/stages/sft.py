@@ -11,7 +11,7 @@ from agentlite.core.row_files import find_rows, read_rows
 from agentlite.data.curriculum import level
 from agentlite.engine import deepspeed, sft, trainer
 from agentlite.engine.planning.dry_run import dry_run_memory
-from agentlite.rendering import TABLES, Encoded, settled, training_rows
+from agentlite.rendering import TABLES, Encoded, mixture_of, training_rows
 from agentlite.rendering.template import Template
 from agentlite.stages.training import evaluated_on, refuse_longer, train_stage
 from agentlite.workspace import run_folder
@@ -101,7 +101,7 @@ def read_encoded(
     """The training rows of a split, and the level of each. Raises UserError if one is longer than
     `max_length` or trains nothing.
     """
-    mixture = settled(run_folder.read_plan(data).settings["protocol"], template)
+    mixture = mixture_of(run_folder.read_plan(data).settings["protocol"], template)
     encoded: list[Encoded] = []
     levels: list[int] = []
     lengths: dict[str, int] = {}

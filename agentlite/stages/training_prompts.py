@@ -8,7 +8,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Record
 from agentlite.data.curation.sample import sample
 from agentlite.data.prompt_records import Prompts
-from agentlite.rendering import Prompt, prompts, settled
+from agentlite.rendering import Prompt, mixture_of, prompts
 from agentlite.workspace.model_source import Source, load_template
 
 
@@ -25,7 +25,7 @@ def fitting_prompts(
     """
     sampled = [records[index] for index in sample(records, settings.limit, settings.seed)]
     template = load_template(source.base)
-    every = list(prompts(sampled, settled(prepared.protocol, template).of, template))
+    every = list(prompts(sampled, mixture_of(prepared.protocol, template).of, template))
     room = settings.max_length - new_tokens
     fitting = [prompt for prompt in every if len(prompt.ids) <= room]
     too_long = len(every) - len(fitting)

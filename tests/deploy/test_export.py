@@ -24,7 +24,7 @@ from agentlite.deploy.export.ollama import (
 )
 from agentlite.deploy.export.verify import minijinja_writer, prove
 from agentlite.engine.load import Loading, load
-from agentlite.rendering import PROTOCOLS, render, settled
+from agentlite.rendering import PROTOCOLS, mixture_of, render
 from agentlite.rendering.template import Template
 from agentlite.workspace.lineage import setting_of
 from agentlite.workspace.model_source import find_model, load_template
@@ -84,7 +84,7 @@ def test_the_dialogs_are_twenty_and_every_protocol_writes_all_of_them(smollm2):
     for several in (True, False):
         assert len({record.id for record in dialogs(several).values()}) == 20
     for name in PROTOCOLS.keys() - {"chat"}:
-        golden = goldens(settled(name, smollm2))
+        golden = goldens(mixture_of(name, smollm2))
         assert (
             len(
                 {
@@ -94,7 +94,7 @@ def test_the_dialogs_are_twenty_and_every_protocol_writes_all_of_them(smollm2):
             )
             == 20
         )
-    assert len(goldens(settled("hermes=2,react", smollm2))) == 40
+    assert len(goldens(mixture_of("hermes=2,react", smollm2))) == 40
 
 
 LLAMA3 = """{{- bos_token }}{% if not date_string is defined %}
@@ -133,7 +133,7 @@ def test_a_renderer_that_is_not_pythons_writes_the_same(templates):
         ):
             proof = prove(
                 template,
-                goldens(settled(protocol, template)),
+                goldens(mixture_of(protocol, template)),
                 {"minijinja": minijinja_writer(template)},
             )
             assert proof.dialogs == 20
@@ -157,7 +157,7 @@ def test_a_template_that_writes_otherwise_is_refused_by_the_first_dialog_that_sh
     other = minijinja_writer(written(template, template.chat_template.replace(before, after)))
     assert other
     with pytest.raises(UserError, match=f"minijinja writes the dialog '{dialog}'") as error:
-        prove(template, goldens(settled("chat", template)), {"minijinja": other})
+        prove(template, goldens(mixture_of("chat", template)), {"minijinja": other})
     assert error.value.exit_code == 5
 
 
@@ -400,7 +400,7 @@ TURNWISE = {
 )
 def test_the_go_template_writes_every_prompt_of_training(family, name, smollm2):
     template = written(smollm2, TURNWISE[family]) if TURNWISE[family] else smollm2
-    mixture = settled(name, template)
+    mixture = mixture_of(name, template)
     protocol = mixture.protocols[name]
     turns = with_results(turns_of(template), protocol, template)
     go, count = go_template(turns), 0
@@ -443,7 +443,7 @@ def test_the_ollama_folder_holds_what_a_modelfile_names(run, llama_cpp, tmp_path
     assert "PARAMETER num_ctx 2048\n" in text
     go, system = (text.split(f'{key} """')[1].split('"""')[0] for key in ("TEMPLATE", "SYSTEM"))
     record = dialogs(True)["a call"]
-    ((_, prompt),) = prompted(smollm2, record, settled("hermes", smollm2).protocols["hermes"])
+    ((_, prompt),) = prompted(smollm2, record, mixture_of("hermes", smollm2).protocols["hermes"])
     messages = [
         {"Role": "system", "Content": system},
         {"Role": "user", "Content": record.messages[0].content},

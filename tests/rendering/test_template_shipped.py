@@ -16,7 +16,7 @@ from agentlite.core.records import Call, Message, Record
 from agentlite.deploy.export import golden_dialogs
 from agentlite.deploy.export.verify import prove
 from agentlite.engine.remote import RemoteRequest, written
-from agentlite.rendering import choose, encoding, render, render_last, settled
+from agentlite.rendering import choose, encoding, mixture_of, render, render_last
 from agentlite.rendering.chat_template import today
 from agentlite.rendering.protocol import THINK_TAG
 from agentlite.rendering.renderer import check_reading, reading_problem, span_text
@@ -142,7 +142,7 @@ def test_every_row_is_trained_as_the_assistant_wrote_it_or_rejected_by_itself(
     name, setting, marked
 ):
     template = marked(name)
-    (protocol,) = settled(setting, template).protocols.values() if setting != "auto" else [None]
+    (protocol,) = mixture_of(setting, template).protocols.values() if setting != "auto" else [None]
     if protocol and setting != "hermes" and reading_problem(protocol, template):
         with pytest.raises(UserError, match="cannot be used") as error:
             choose(setting, template)
@@ -163,7 +163,7 @@ def test_a_prompt_by_two_renderings_is_that_of_the_row_by_many(name, marked):
     template = marked(name)
     for setting, kind in product(("chat", "hermes", "react"), RECORDS):
         record = RECORDS[kind]
-        protocol = settled(setting, template).protocols[setting]
+        protocol = mixture_of(setting, template).protocols[setting]
         for turn in record.turns:
             asked = replace(record, messages=(*record.messages[:turn], answer("x")))
             try:
@@ -386,7 +386,7 @@ def test_transformers_writes_every_row_and_every_prompt_as_it_is_trained(name, m
 
     working = [
         protocol
-        for protocol in settled("chat,hermes,react,modelscope", template).protocols.values()
+        for protocol in mixture_of("chat,hermes,react,modelscope", template).protocols.values()
         if not reading_problem(protocol, template)
     ]
     assert working

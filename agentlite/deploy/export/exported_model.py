@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.core.errors import MODEL, UserError
-from agentlite.rendering import Mixture, choose, settled
+from agentlite.rendering import Mixture, mixture_of
 from agentlite.rendering.template import Template
 from agentlite.report.read_run import Evaluation, ReportedStage, WorkspaceRun, read_run
 from agentlite.workspace import hub
@@ -57,7 +57,7 @@ def find_subject(name: str, run: Path) -> ExportedModel:
     source = find_model(name, run)
     template = load_template(source.base)
     known = str(setting_of(name, "protocol", run) or "")
-    mixture = settled(known, template) if known else choose("auto", template)
+    mixture = mixture_of(known, template)
     length = setting_of(name, "max_length", run)
     folder = find_stage(name, run)
     if not is_stage(folder):

@@ -17,7 +17,7 @@ from agentlite.core.row_files import refuse_unwritable, write_json, write_rows
 from agentlite.engine import check_libraries
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
-from agentlite.rendering import Mixture, Prompt, settled
+from agentlite.rendering import Mixture, Prompt, mixture_of
 from agentlite.rendering import prompts as prompts_of
 from agentlite.scoring.judge.llm_judge import Prices
 from agentlite.scoring.judge.rate_answers import judge_metrics, write_sheets
@@ -178,7 +178,7 @@ class RecordedEvaluation(Evaluation):
         """Each prompt is answered by the model, its server, or the file; the answers are read."""
         data, source = self.data, subject.source
         template = load_template(source.base if source else data.model.base)
-        mixture = settled(data.protocol, template)
+        mixture = mixture_of(data.protocol, template)
         with console.waiting(f"eval: writing the prompts of {len(data.records)} records"):
             prompts = list(prompts_of(data.records, mixture.of, template))
         if not source:

@@ -23,11 +23,10 @@ from agentlite.data.rejects import Reject, reject_row, report
 from agentlite.rendering import (
     Mixture,
     check_reading,
-    choose,
     encode_answer,
+    mixture_of,
     prompt_at,
     render,
-    settled,
 )
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import write_pairs
@@ -92,7 +91,7 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
     source = find_model(settings.model, target.run, target.begun)
     template = load_template(source.base)
     protocol = str(setting_of(settings.model, "protocol", target.run) or "")
-    mixture = settled(protocol, template) if protocol else choose("auto", template)
+    mixture = mixture_of(protocol, template)
     files = [file for name in settings.preferences for file in files_of(name)]
     held_out = _held_out(settings.data, target.run)
     own = resolve.plain_settings(settings)

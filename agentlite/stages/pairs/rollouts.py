@@ -18,7 +18,7 @@ from agentlite.environments.trajectories import (
     finished_rollout,
     read_trajectories,
 )
-from agentlite.rendering import Protocol, encode_answer, prompt_at, render, settled
+from agentlite.rendering import Protocol, encode_answer, mixture_of, prompt_at, render
 from agentlite.rendering.template import Template
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
@@ -98,7 +98,7 @@ class Rollouts(CandidateSource):
         behind_servers = is_served(plan.inputs.get("model", ""))
         name = written_for(model, behind_servers=behind_servers)
         template = load_template(find_model(name, self.folder.parent, self.folder).base)
-        [[_, only]] = settled(protocol, template).protocols.items()
+        [[_, only]] = mixture_of(protocol, template).protocols.items()
 
         def part(pair: PreferencePair) -> tuple[Record, PreferencePair]:
             best, worst = (

@@ -20,7 +20,7 @@ from agentlite.engine.load import loading_of
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.remote import served
 from agentlite.engine.sampler import make_sampler, remote_samples
-from agentlite.rendering import Mixture, Prompt, Protocol, prompts, settled
+from agentlite.rendering import Mixture, Prompt, Protocol, mixture_of, prompts
 from agentlite.scoring.preference_pairs import gold_candidates, read_candidates
 from agentlite.scoring.rewards import Component, have_gold, refuse_without_gold, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
@@ -100,7 +100,7 @@ class Sampling(CandidateSource):
         settings = self.settings
         records = self._choose_records()
         template = load_template(self.source.base)
-        mixture = settled(self.prompts.protocol, template)
+        mixture = mixture_of(self.prompts.protocol, template)
         room = settings.max_length - settings.max_new_tokens
         if room <= 0:
             raise UserError(

@@ -10,7 +10,7 @@ from support.samples import PROMPT_TEMPLATES, TIME, WEATHER
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record, Tool, plain
-from agentlite.rendering import choose, render, renderer, settled
+from agentlite.rendering import choose, mixture_of, render, renderer
 from agentlite.rendering.protocols import prompt_template
 
 CLERK = next(path for path in PROMPT_TEMPLATES if path.stem == "clerk")
@@ -100,7 +100,7 @@ def test_a_setting_of_a_plan_needs_no_file(tmp_path, smollm2):
         shutil.copy(path, folder)
     mixture = choose(f"hermes=2,{folder},react=.5", smollm2)
     shutil.rmtree(folder)
-    again = settled(mixture.name, smollm2)
+    again = mixture_of(mixture.name, smollm2)
     assert again.weights == mixture.weights and again.name == mixture.name
     assert again.weights == {
         "hermes": 2.0,
