@@ -101,7 +101,7 @@ def native_problem(template: Template) -> str:
 
 def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
     """The protocols of a setting; `auto`: chat where the template takes tools, its calls can be
-    read and no part of a turn is lost, else hermes. Raises UserError 2 or 5.
+    read and no part of a turn is lost, else hermes.
     """
     native = "hermes" if native_problem(template) else "chat"
     mixture = protocols_of(setting, seed, auto=native).read_from(template)
@@ -163,7 +163,7 @@ def _parts(setting: str) -> Iterator[tuple[str, str]]:
 
 
 def _named(name: str) -> list[Protocol]:
-    """Several for a folder of prompt templates. Raises UserError."""
+    """Several for a folder of prompt templates."""
     if name in PROTOCOLS:
         return [PROTOCOLS[name]]
     if name.startswith("{"):

@@ -456,7 +456,7 @@ def check_reading(
 
 def check(protocol: Protocol, template: Template, others: Iterable[Protocol] = ()) -> None:
     """A protocol that cannot be read back from a template is refused before any row is; `others`
-    are tried for the hint. Raises UserError 5.
+    are tried for the hint.
     """
     if not (problem := reading_problem(protocol, template)):
         return

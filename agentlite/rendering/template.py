@@ -311,7 +311,7 @@ class Template:
 
 
 def read_template(name: str, folder: Path) -> Template:
-    """From the files of a tokenizer. Raises UserError 5."""
+    """From the files of a tokenizer."""
 
     def refused(problem: str, fix: str = "") -> UserError:
         return UserError(problem, fix, location=str(folder), exit_code=MODEL)

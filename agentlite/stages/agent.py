@@ -99,9 +99,7 @@ def rollout_settings(settings: Struct, **changed: object) -> RolloutSettings:
 
 
 def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Agent:
-    """Raises UserError 2, 5 or 7 for an environment, tasks, settings or a model that cannot be
-    used; no model is loaded.
-    """
+    """Refuses an environment, tasks, settings or a model that cannot be used; loads no model."""
     tasks_file = Path(settings.tasks) if settings.tasks else None
     world = environment(settings.env, tasks_file, settings.extra_tools)
     tasks = _chosen(settings, world)
@@ -113,9 +111,7 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Agent:
 def with_users(
     settings: RolloutSettings, world: Environment, run: Path, begun: Path | None
 ) -> Agent:
-    """A model that talks to users that another model plays, as yet without a task. Raises UserError
-    2, 5 or 7.
-    """
+    """A model that talks to users that another model plays, as yet without a task."""
     world = world._replace(users="task")  # whatever its own would say
     agent = _without_tasks(settings, world, run, begun)
     return agent._replace(setup=agent.setup._replace(states=True))
@@ -177,7 +173,7 @@ def _simulators(
     settings: RolloutSettings, world: Environment, inputs: Mapping[str, str]
 ) -> dict[Role, Served]:
     """The models that stand for the tools and play the user, where there are any; `inputs`: of the
-    stage that is carried on. Raises UserError 2 for one that is missing.
+    stage that is carried on. Raises UserError for one that is missing.
     """
     if world.named is None and not settings.tool_endpoint:
         raise UserError(
@@ -238,7 +234,7 @@ def _users(
 
 
 def _chosen(settings: RolloutSettings, world: Environment) -> list[EnvironmentTask]:
-    """The tasks of the split, or the first of a seeded order of them. Raises UserError 2 if there
+    """The tasks of the split, or the first of a seeded order of them. Raises UserError if there
     are none, two have one id, or the right calls are needed and not known.
     """
     every = list(world.tasks())
@@ -286,8 +282,8 @@ def split_of_task(settings: RolloutSettings | MakeSettings, task: EnvironmentTas
 
 def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
     """All trajectories, in the order of the tasks: those that are stored and those that are
-    missing, which are appended turn by turn. Raises UserError 2 where no prompt fits, 4 where too
-    many worlds are lost.
+    missing, which are appended turn by turn. Raises UserError where no prompt fits, and where
+    too many worlds are lost.
     """
     settings, turns_path = agent.settings, stage.folder / agent.working_files[0]
     path, usage = stage.folder / agent.file, server_usage.current()

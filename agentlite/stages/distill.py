@@ -85,7 +85,7 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 
 def _refuse_settings(settings: DistillSettings) -> None:
-    """Raises UserError 2 for settings that do not go together."""
+    """Raises UserError for settings that do not go together."""
     if settings.samples:
         refuse_no_room("distill", settings)
     if settings.top_k and settings.samples:

@@ -106,7 +106,7 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
 
 
 def _refuse_settings(settings: DpoSettings) -> None:
-    """Raises UserError 2 for settings that the loss does not have, or cannot be without."""
+    """Raises UserError for settings that the loss does not have, or cannot be without."""
     loss = settings.loss_type
     if loss == "kto":
         for name in ("reference_free", "sft_weight"):

@@ -96,7 +96,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
 
 
 def _refuse_sizes(settings: GrpoSettings) -> None:
-    """Raises UserError 2 where a step is not whole groups, or an answer leaves no room."""
+    """A step is whole groups, and an answer leaves room for its prompt."""
     answers = settings.batch_size * settings.gradient_accumulation
     if answers % settings.group_size:
         fits = [str(size) for size in range(2, answers + 1) if answers % size == 0]
@@ -110,7 +110,7 @@ def _refuse_sizes(settings: GrpoSettings) -> None:
 
 
 def _refuse_for_ppo(settings: GrpoSettings) -> None:
-    """Raises UserError 2 for what PPO does not have, and for a round that is not whole steps."""
+    """PPO has no part of groups, and its rounds are whole steps."""
     for key, fixed in OF_GROUPS.items():
         if getattr(settings, key) != fixed:
             raise UserError(

@@ -58,7 +58,7 @@ class PromptSampling:
         self.evaluate = evaluated_on(settings.data)
 
     def read(self, functions: Mapping[str, Component]) -> None:
-        """Raises UserError 2 also where the weights need gold that is not there."""
+        """Raises UserError also where the weights need gold that is not there."""
         prompted = [record for record in self.prepared.records() if record.prompted_turns]
         refuse_without_gold(prompted, self.weights, self.prepared.location)
         with console.waiting("grpo: writing the prompts"):

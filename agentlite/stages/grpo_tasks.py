@@ -75,7 +75,7 @@ class TaskSampling:
         self.evaluate = f" --env {shlex.quote(settings.env)}{tasks}"
 
     def read(self, functions: Mapping[str, Component]) -> None:
-        """Raises UserError 2 for weights that do not fit the scores, and 4 without a world."""
+        """Raises UserError for weights that do not fit the scores, or without a world."""
         self.scorer = RolloutScorer((task.kept for task in self.agent.tasks), functions)
         self.weights = self.scorer.weights(
             _score_names(self.settings, self.agent), self.settings.weights
@@ -109,8 +109,8 @@ def _refuse_options(settings: GrpoSettings) -> None:
 
 
 def _score_names(settings: GrpoSettings, agent: Agent) -> list[str]:
-    """By the world of one of the first tasks, before anything is done in it. Raises UserError 2
-    where it has no score, or no state that is needed; 4 where none of them can be built.
+    """By the world of one of the first tasks, before anything is done in it. Raises UserError where
+    it has no score, or no state that is needed, and where none of them can be built.
     """
     problems: list[str] = []
     for task in agent.tasks[:TRIED]:
@@ -205,7 +205,7 @@ class RolloutLog:
 
     def sample(self, draw: grpo.Draw, groups: Sequence[int], step: int) -> list[grpo.LearnedRow]:
         """A group of rollouts for each of the step's tasks. Where too many worlds were lost, or too
-        many rewards failed, the step is the last one. Raises UserError 2 where no model has said
+        many rewards failed, the step is the last one. Raises UserError where no model has said
         anything.
         """
         setup, size = self.agent.setup, self.settings.group_size

@@ -41,7 +41,7 @@ def fitting_prompts(
 
 
 def refuse_no_room(command: str, settings: GrpoSettings | DistillSettings) -> None:
-    """Raises UserError 2 where an answer may fill all of max_length."""
+    """Raises UserError where an answer may fill all of max_length."""
     if settings.max_new_tokens >= settings.max_length:
         raise UserError(
             f"leaves no room for a prompt: max_length is {settings.max_length}.",

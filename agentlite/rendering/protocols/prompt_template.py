@@ -174,7 +174,7 @@ def slot_problem(text: str) -> tuple[str, str]:
 
 
 def read_templates(path: Path) -> list[PromptTemplate]:
-    """That of a file, or those of a folder in the order of their names. Raises UserError 2."""
+    """That of a file, or those of a folder in the order of their names."""
     files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
     if not files:
         raise UserError(
