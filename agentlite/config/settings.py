@@ -3,13 +3,24 @@
 import ast
 import functools
 import itertools
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
 
-from agentlite.config.metavars import File, Folder, Metavar, Model, Name, StageName, Url, Variable
+from agentlite.config.metavars import (
+    File,
+    Folder,
+    Metavar,
+    Model,
+    Name,
+    StageName,
+    Url,
+    Variable,
+    as_typed,
+)
 from agentlite.config.pipeline import TRAINED, TRAINERS
 
 # Every number has two bounds. The upper ones stand far above what anyone needs, and below what the
@@ -990,6 +1001,19 @@ def section_of(command: str, key: str) -> str:
 
 def is_common(command: str, key: str) -> bool:
     return any(isinstance(mark, Common) for mark in _marks(command, key))
+
+
+def option_words(command: str, key: str, value: Any) -> list[str]:
+    """The words of a command line that set one setting; `value`: as a plan has it."""
+    flag = flag_of(command, key)
+    name = flag.name or f"--{key.replace('_', '-')}"
+    if flag.repeat and isinstance(value, list) and value:
+        return [word for one in value for word in (name, str(one))]
+    # a text with a comma would be taken for two
+    commas = isinstance(value, list) and any(isinstance(one, str) and "," in one for one in value)
+    if not has_flag(command, key) or commas or value in (None, [], {}):
+        return ["--set", f"{command}.{key}={json.dumps(value, ensure_ascii=False)}"]  # JSON is YAML
+    return [name, *([] if value is True else [as_typed(value)])]
 
 
 def has_flag(command: str, key: str) -> bool:

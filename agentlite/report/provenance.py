@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from agentlite.config import resolve
-from agentlite.config.settings import COMMANDS, default, fields
+from agentlite.config.settings import COMMANDS, default, fields, option_words
 from agentlite.report.read_run import Evaluation, Json, ReportedStage, WorkspaceRun
 from agentlite.report.tables import short
 
@@ -101,12 +101,7 @@ def _command(name: str, settings: Json, words: list[str], profiled: set[tuple[st
             continue
         if value == _default(name, key) and (name, key) not in profiled:
             continue
-        if value is None or isinstance(value, list | dict):
-            text = json.dumps(value, ensure_ascii=False)  # JSON is YAML
-            words += ["--set", f"{name}.{key}={text}"]
-        else:
-            flag = "--from" if key == "candidates" else f"--{key.replace('_', '-')}"
-            words += [flag, value if isinstance(value, str) else json.dumps(value)]
+        words += option_words(name, key, value)
     return shlex.join(["agentlite", name, *words])
 
 

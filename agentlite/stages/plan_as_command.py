@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.gpu_profiles import has_gpu
-from agentlite.config.metavars import as_typed
 from agentlite.config.pipeline import TRAINED, typed
 from agentlite.config.resolve import Given, plain_settings, resolve
-from agentlite.config.settings import flag_of, has_flag
+from agentlite.config.settings import option_words
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan, RunTarget
 
@@ -44,7 +43,7 @@ def as_command(plan: Plan, run: Path, folder: Path) -> str:
     words += [settings["what"]] if "what" in settings else []
     words += ["--out", out] if out != command else []
     for key in _to_set(command, settings, run):
-        words += _option(command, key, settings[key])
+        words += option_words(command, key, settings[key])
     for key in (key for key in settings if "." in key):  # of the stages that this one runs
         words += ["--set", f"{key}={json.dumps(settings[key], ensure_ascii=False)}"]
     return RunTarget(run, out).next(shlex.join(words))
@@ -90,19 +89,3 @@ def _settled(command: str, flags: Mapping[str, Any], run: Path) -> dict[str, Any
 
         return {key: settings[key] for key in settings.keys() - keys_to_choose(settled)}
     return settings
-
-
-def _option(command: str, key: str, value: Any) -> list[str]:
-    """The words that set one setting."""
-    flag = flag_of(command, key)
-    name = flag.name or f"--{key.replace('_', '-')}"
-    if flag.repeat and isinstance(value, list) and value:
-        return [word for one in value for word in (name, str(one))]
-    if not has_flag(command, key) or value in (None, [], {}) or _splits(value):
-        return ["--set", f"{command}.{key}={json.dumps(value, ensure_ascii=False)}"]
-    return [name, *([] if value is True else [as_typed(value)])]
-
-
-def _splits(value: Any) -> bool:
-    """Whether it cannot be written as words with commas."""
-    return isinstance(value, list) and any(isinstance(one, str) and "," in one for one in value)

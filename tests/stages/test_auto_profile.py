@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agentlite.config import gpu_profiles
-from agentlite.config.resolve import Given, plain_settings
+from agentlite.config.resolve import Given, plan_settings
 from agentlite.core.row_files import write_json
 from agentlite.engine.planning.estimate import RowLengths, plan
 from agentlite.engine.planning.gpus import machine_of
@@ -47,8 +47,7 @@ def values(resolved) -> list[Any]:
 def begin(folder: Path, command: str, resolved, name: str = PLAN) -> None:
     """Writes the plan of a stage, as the stage does first of all."""
     folder.mkdir(parents=True)
-    left_out = ("batch_size",) if command in ("eval", "pairs") else ()
-    begun = Plan(command, plain_settings(resolved.settings, left_out), {})
+    begun = Plan(command, plan_settings(command, resolved.settings), {})
     write_json(folder / name, begun)
 
 
@@ -64,7 +63,7 @@ def test_a_stage_that_was_begun_keeps_what_was_chosen_whatever_memory_is_free_no
         assert now.settings == before.settings
         assert "was begun" in now.origin["batch_size"]
         # the stage compares plans, and carries on
-        again = Plan(command, plain_settings(now.settings), {})
+        again = Plan(command, plan_settings(command, now.settings), {})
         assert compare(tmp_path / command, again) == "half"
     free(5)
     assert values(settled(command, tmp_path, force=True)) != values(before)
