@@ -85,10 +85,9 @@ def hub_file(name: str, file: str, required: bool = True) -> Path:
     """
     keep_private()
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
+    from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import (
         EntryNotFoundError,
-        GatedRepoError,
         HfHubHTTPError,
         HFValidationError,
         LocalEntryNotFoundError,
@@ -100,35 +99,25 @@ def hub_file(name: str, file: str, required: bool = True) -> Path:
     try:
         with console.waiting(f"asking the hub for {file} of {name}"):
             return Path(hf_hub_download(model, file, revision=revision or None))
-    except (GatedRepoError, RepositoryNotFoundError, HFValidationError) as error:
+    except (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as error:
         raise UserError(
-            f"no such model on the hub, or it is gated: {model}.",
-            "Check the name; `hf auth login` for a gated one.",
+            f"the hub has no {name}, or it is gated.",
+            "Check the name, and the commit, tag or branch behind @; `hf auth login` for a gated "
+            "model.",
             location="--model",
             exit_code=MODEL,
         ) from error
-    except RevisionNotFoundError as error:
-        raise UserError(
-            f"{model} has no commit, tag or branch {revision}.",
-            "Check it on the model's page, or leave the part from @ on out.",
-            location="--model",
-            exit_code=MODEL,
-        ) from error
-    except LocalEntryNotFoundError as error:
+    except EntryNotFoundError as error:  # LocalEntryNotFoundError is one as well
         if not required:
             return Path()
-        offline = " (HF_HUB_OFFLINE is set)" if HF_HUB_OFFLINE else ""
-        commit = f", commit {revision}," if revision else ""
-        raise UserError(
-            f"{file} of {model}{commit} is not in the cache and the hub cannot be reached"
-            f"{offline}.",
-            "Name a folder, the embedded smollm2-135m, or set HF_ENDPOINT to a mirror.",
-            location="--model",
-            exit_code=NETWORK,
-        ) from error
-    except EntryNotFoundError as error:
-        if not required:
-            return Path()
+        if isinstance(error, LocalEntryNotFoundError):
+            raise UserError(
+                f"{file} of {name} is not in the cache, and the hub cannot be reached (or "
+                "HF_HUB_OFFLINE is set).",
+                "Name a folder, the embedded smollm2-135m, or set HF_ENDPOINT to a mirror.",
+                location="--model",
+                exit_code=NETWORK,
+            ) from error
         fix = "Choose a model whose weights are safetensors." if file == WEIGHTS else ""
         raise UserError(
             f"{name} has no {file}.", fix, location="--model", exit_code=MODEL
