@@ -63,12 +63,10 @@ def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -
             True,
         )
     protocol = setting_of(model, "protocol", run) or choose("auto", load_template(source.base)).name
-    content = sys.stdin.buffer.read() if data == "-" else b""
-    digest = (
-        hashlib.sha256(content).hexdigest()
-        if data == "-"
-        else ",".join(map(file_digest, raw_files(data)))
-    )
+    content, digest = b"", ",".join(map(file_digest, raw_files(data)))
+    if data == "-":
+        content = sys.stdin.buffer.read()
+        digest = hashlib.sha256(content).hexdigest()
     return Prompts(data, digest, protocol, False, content)
 
 
@@ -87,10 +85,8 @@ def _read(source: str, content: bytes) -> Iterator[Record]:
                 "or the right answer as last turn. Correct it; prep sets bad rows aside."
             )
             raise UserError(f"{error.code} {error.reason}.", fix, location=raw.location) from error
-        for record in records:
-            yield replace(
-                record, source=record.source or ("stdin" if source == "-" else Path(source).name)
-            )
+        name = "stdin" if source == "-" else Path(source).name
+        yield from (replace(record, source=record.source or name) for record in records)
 
 
 def _as_messages(row: Row) -> Row:

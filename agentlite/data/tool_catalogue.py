@@ -2,7 +2,7 @@
 
 import io
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import to_builtins
@@ -50,26 +50,29 @@ def read_catalogue(files: Sequence[str], rows: Iterable[Raw]) -> dict[str, Tool]
     that no order of the files matters; this is noted, as are tools of files that cannot be read.
     Raises UserError for a file without any tool.
     """
-    found: dict[str, dict[str, Tool]] = defaultdict(dict)
+    declared: list[DeclaredTool] = []
     for file in files:
         tools = list(declared_tools(file))
-        problems = [one for one in tools if one.error]
-        if len(problems) == len(tools):
-            raise UserError(
-                f"holds no tool: {_reason(problems[0])}.",
-                f"Its rows are those of SAGE's agent_tools, or such as {SHAPE}.",
-                location=problems[0].location,
-            )
+        problems = [(tool.location, tool.error) for tool in tools if tool.error]
         if problems:
+            location, error = problems[0]
+            reason = f"{error.code} {error.reason}"
+            if len(problems) == len(tools):
+                fix = f"Its rows are those of SAGE's agent_tools, or such as {SHAPE}."
+                raise UserError(f"holds no tool: {reason}.", fix, location=location)
             console.notice(
-                f"{problems[0].location}: {_reason(problems[0])}  [{len(problems)} of {len(tools)} "
-                "tools of the file cannot be read]"
+                f"{location}: {reason}  [{len(problems)} of {len(tools)} tools of the file cannot "
+                "be read]"
             )
-        for one in tools:
-            _add(one.tool, found)
-    for row in rows:
-        if isinstance(row.value, dict) and sage_tools.fits(row.value):
-            _add(_declared(row.location, row.value, row.error).tool, found)
+        declared += tools
+    declared += (
+        _declared(row.location, row.value, row.error)
+        for row in rows
+        if isinstance(row.value, dict) and sage_tools.fits(row.value)
+    )
+    found: dict[str, dict[str, Tool]] = defaultdict(dict)  # by name, by declaration
+    for tool in (one.tool for one in declared if one.tool):
+        found[tool.name][canonical(to_builtins(tool))] = tool
     if several := sorted(name for name, versions in found.items() if len(versions) > 1):
         console.notice(
             f"{len(several)} tools are declared differently in several rows, {several[0]} among "
@@ -93,12 +96,3 @@ def _declared(location: str, value: Any, error: RowError | None) -> DeclaredTool
         return DeclaredTool(location, value, None, error=found)
     category = value.get("category") if isinstance(value, dict) else None
     return DeclaredTool(location, value, tool, str(category or ""))
-
-
-def _reason(one: DeclaredTool) -> str:
-    return f"{one.error.code} {one.error.reason}" if one.error else ""
-
-
-def _add(tool: Tool | None, found: Mapping[str, dict[str, Tool]]) -> None:
-    if tool:
-        found[tool.name][canonical(to_builtins(tool))] = tool

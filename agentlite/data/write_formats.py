@@ -31,27 +31,42 @@ def openai(record: Record) -> Row:
     """{"messages", "tools"} of OpenAI's API; `weight: 0` takes a turn out of training, as its
     fine-tuning reads it.
     """
-    row: Row = {"messages": [_openai_message(message) for message in record.messages]}
-    return {**row, "tools": [tool.schema for tool in record.tools]} if record.tools else row
+    messages = [
+        wire_message(message) | ({"weight": 0} if _is_silent(message) else {})
+        for message in record.messages
+    ]
+    tools = {"tools": [tool.schema for tool in record.tools]} if record.tools else {}
+    return {"messages": messages, **tools}
 
 
 def sharegpt(record: Record) -> Row:
     """{"conversations", "tools"} from human, gpt, function_call and observation; parallel calls are
     one list.
     """
-    turns = [turn for message in record.messages for turn in _sharegpt_turns(message)]
-    return {
-        "conversations": turns,
-        "tools": plain([tool.function for tool in record.tools]),
-    }
+    turns: list[Row] = []
+    for message in record.messages:
+        silent = {"loss": False} if _is_silent(message) else {}
+        if message.content or not message.calls:
+            said = {"from": SHAREGPT[message.role], "value": message.content}
+            turns.append(said | silent)
+        if message.calls:
+            turns.append({"from": "function_call", "value": _called(message), **silent})
+    return {"conversations": turns, "tools": plain([tool.function for tool in record.tools])}
 
 
 def ms_swift(record: Record) -> Row:
     """ms-swift's agent rows: a tool_call turn for every call, a tool_response for every result,
     tools as one text.
     """
-    messages = [turn for message in record.messages for turn in _swift_messages(message)]
-    return {"tools": plain([tool.schema for tool in record.tools]), "messages": messages}
+    turns: list[Row] = []
+    for message in record.messages:
+        silent = {"loss": False} if _is_silent(message) else {}
+        if message.content or not message.calls:
+            role = "tool_response" if message.role == "tool" else message.role
+            turns.append({"role": role, "content": message.content, **silent})
+        for call in message.calls:
+            turns.append({"role": "tool_call", "content": plain(_named(call)), **silent})
+    return {"tools": plain([tool.schema for tool in record.tools]), "messages": turns}
 
 
 def llamafactory(record: Record) -> Row:
@@ -67,16 +82,16 @@ def llamafactory(record: Record) -> Row:
         messages = list(group)
         if role == "tool":
             results = [message.content for message in messages]
-            turns.append(
-                {"from": "observation", "value": plain(results) if len(results) > 1 else results[0]}
-            )
-        elif role != "system":
-            turns += map(_factory_turn, messages)
-    return {
-        "conversations": turns,
-        "system": system,
-        "tools": plain([tool.function for tool in record.tools]),
-    }
+            value = plain(results) if len(results) > 1 else results[0]
+            turns.append({"from": "observation", "value": value})
+        for message in messages if role in ("user", "assistant") else ():
+            turn = {"from": SHAREGPT[role], "value": message.content}
+            if message.calls:
+                thought = f"<think>{message.content}</think>" if message.content else ""
+                turn = {"from": "function_call", "value": thought + _called(message)}
+            turns.append(turn)
+    tools = plain([tool.function for tool in record.tools])
+    return {"conversations": turns, "system": system, "tools": tools}
 
 
 SHAPES: dict[str, Callable[[Record], Row]] = {
@@ -85,58 +100,20 @@ SHAPES: dict[str, Callable[[Record], Row]] = {
     "ms-swift": ms_swift,
     "llamafactory": llamafactory,
 }
-
-
 ALL_TRAINED = ("llamafactory",)  # shapes that cannot say that a turn is not to be learned
-
-
-def _openai_message(message: Message) -> Row:
-    row = wire_message(message)
-    return row if message.loss or message.role != "assistant" else {**row, "weight": 0}
-
-
 SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt", "tool": "observation"}
 
 
-def _sharegpt_turns(message: Message) -> list[Row]:
-    """The text of a turn, and then its calls, if there are any."""
-    silent = {} if message.loss or message.role != "assistant" else {"loss": False}
-    messages = {"from": SHAREGPT[message.role], "value": message.content, **silent}
-    if not message.calls:
-        return [messages]
-    calls = [_named(call, call.arguments) for call in message.calls]
-    called = {
-        "from": "function_call",
-        "value": plain(calls if len(calls) > 1 else calls[0]),
-        **silent,
-    }
-    return [messages, called] if message.content else [called]
+def _is_silent(message: Message) -> bool:
+    """Whether it is an assistant turn that is not trained."""
+    return message.role == "assistant" and not message.loss
 
 
-def _swift_messages(message: Message) -> list[Row]:
-    silent = {} if message.loss or message.role != "assistant" else {"loss": False}
-    role = "tool_response" if message.role == "tool" else message.role
-    messages = (
-        [{"role": role, "content": message.content, **silent}]
-        if message.content or not message.calls
-        else []
-    )
-    return messages + [
-        {"role": "tool_call", "content": plain(_named(call, call.arguments)), **silent}
-        for call in message.calls
-    ]
+def _called(message: Message) -> str:
+    """Its calls as a JSON list; a single one alone."""
+    calls = [_named(call) for call in message.calls]
+    return plain(calls if len(calls) > 1 else calls[0])
 
 
-def _factory_turn(message: Message) -> Row:
-    if not message.calls:
-        return {"from": SHAREGPT[message.role], "value": message.content}
-    calls = [_named(call, call.arguments) for call in message.calls]
-    called = plain(calls if len(calls) > 1 else calls[0])
-    return {
-        "from": "function_call",
-        "value": f"<think>{message.content}</think>{called}" if message.content else called,
-    }
-
-
-def _named(call: Call, arguments: object) -> Row:
-    return {"name": call.name, "arguments": arguments}
+def _named(call: Call) -> Row:
+    return {"name": call.name, "arguments": call.arguments}
