@@ -18,32 +18,31 @@ Row = dict[str, Any]
 # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
 AT_ONCE = 256
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-WRITABLE = "a folder that you may write to{by}; AGENTLITE_CACHE for the cache."
-AGAIN = "Once it is, the same command carries on."
-# `{by}`: the option that names another folder
+# what to do about what the system refuses; `{by}`: the option that names another folder
+ELSEWHERE = "Name a folder that you may write to{by}; AGENTLITE_CACHE for the cache."
+GONE = "Is the name right, and is the disk still there? Once it is, the same command carries on."
 FIXES = {
     **dict.fromkeys(
         NO_SPACE, "Free some space, or give another folder{by}; then run the same command again."
     ),
-    errno.ENAMETOOLONG: "Give it a shorter name.",
-    errno.EEXIST: "A file stands there, or a link that leads nowhere. Remove it, or name another "
-    "folder{by}.",
-    errno.ELOOP: "A link there leads back to itself. Remove it, or name another folder{by}.",
     errno.EFBIG: "No file may be that long: `ulimit -f` sets a limit, and a FAT disk has one of "
     "4 GiB. Name another folder{by}.",
     **dict.fromkeys(
         (errno.EMFILE, errno.ENFILE), "Allow more, `ulimit -n 4096`, or take fewer --workers."
     ),
-    errno.ENOTDIR: "A part of this path is a file. Name a folder{by}.",
+    errno.ENAMETOOLONG: "Give it a shorter name.",
     errno.EISDIR: "Name a file, not a folder.",
-    errno.EROFS: f"Name {WRITABLE}",
+    errno.ENOTDIR: "A part of this path is a file. Name a folder{by}.",
     **dict.fromkeys(
-        (errno.EACCES, errno.EPERM), f"`ls -ld` shows who may read and write it. Or name {WRITABLE}"
+        (errno.EEXIST, errno.ELOOP),
+        "A file stands there, or a link that leads nowhere. Remove it, or name another folder{by}.",
     ),
-    errno.ENOENT: f"Is the name right, and is the disk still there? {AGAIN}",
+    errno.EROFS: ELSEWHERE,
     **dict.fromkeys(
-        (errno.ENODEV, errno.EIO, getattr(errno, "ESTALE", errno.EIO)),
-        f"Is the disk still there? {AGAIN}",
+        (errno.EACCES, errno.EPERM), f"`ls -ld` shows who may read and write it. {ELSEWHERE}"
+    ),
+    **dict.fromkeys(
+        (errno.ENOENT, errno.ENODEV, errno.EIO, getattr(errno, "ESTALE", errno.EIO)), GONE
     ),
 }
 OTHERWISE = "Repair what the system names, or give another folder{by}; then run it again."
@@ -128,10 +127,15 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
     every page.
     """
     with replacing(path) as file:
-        if path.suffix == ".parquet":
-            _write_parquet(file, list(rows))
-        else:
+        if path.suffix != ".parquet":
             file.writelines(encode(row) for row in rows)
+            return
+        check_parquet()
+        import pyarrow
+        import pyarrow.parquet
+
+        table = pyarrow.Table.from_pylist([*rows])
+        pyarrow.parquet.write_table(table, file, write_page_checksum=True)
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -146,25 +150,17 @@ def read_rows(path: Path) -> Iterator[Row]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                fix = (
-                    "The file was changed after the stage wrote it: run that stage again with "
-                    "--force."
-                )
                 raise UserError(
-                    f"not a JSON row ({error}).", fix, location=f"{path}:{number}"
+                    f"not a JSON row ({error}).",
+                    "The file was changed after its stage: run that stage again with --force.",
+                    location=f"{path}:{number}",
                 ) from error
 
 
 def find_rows(folder: Path, name: str) -> Path:
     """`name` with the suffix it was written with: a reader takes either."""
-    return next(
-        (
-            path
-            for suffix in (".jsonl", ".parquet")
-            if (path := folder / f"{name}{suffix}").exists()
-        ),
-        folder / f"{name}.jsonl",
-    )
+    jsonl, parquet = folder / f"{name}.jsonl", folder / f"{name}.parquet"
+    return parquet if parquet.exists() and not jsonl.exists() else jsonl
 
 
 def encode(row: object) -> bytes:
@@ -202,21 +198,11 @@ class Appender:
 
 def whole_lines_end(path: Path) -> int:
     """Where the last complete line ends, in bytes."""
-    content = path.read_bytes()
-    return content.rfind(b"\n") + 1
+    return path.read_bytes().rfind(b"\n") + 1
 
 
 def check_parquet() -> None:
     need("Parquet", ["pyarrow"], "pip install pyarrow")
-
-
-def _write_parquet(file: IO[bytes], rows: list[Row]) -> None:
-    check_parquet()
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.Table.from_pylist(rows)
-    pyarrow.parquet.write_table(table, file, write_page_checksum=True)
 
 
 def read_parquet(path: Path) -> Iterator[Row]:
