@@ -123,12 +123,13 @@ def schema_at(schema: Schema, *keys: str) -> Schema:
 
 def types_of(schema: Schema) -> set[type]:
     """The Python types a schema declares: none if it is silent or its type is not one of JSON's."""
+    return {TYPES[name] for name in _type_names(schema)}
+
+
+def _type_names(schema: Schema) -> list[str]:
     declared = schema.get("type")
-    return {
-        TYPES[name]
-        for name in (declared if isinstance(declared, list) else [declared])
-        if name in TYPES
-    }
+    names = declared if isinstance(declared, list) else [declared]
+    return [name for name in names if isinstance(name, str) and name in TYPES]
 
 
 def is_one_of(value: object, types: set[type]) -> bool:
@@ -176,7 +177,8 @@ def as_meant(schema: object, kept: frozenset[str] = KEYWORDS, is_closed: bool = 
     if not isinstance(schema, dict):
         return schema if isinstance(schema, bool) else {}
     meant = {key: schema[key] for key in schema if key in kept and schema[key] is not None}
-    if types := sorted({name for name in _names(meant.pop("type", None)) if name in TYPES}):
+    meant.pop("type", None)
+    if types := sorted({*_type_names(schema)}):
         meant["type"] = types
     required = meant.pop("required", None)
     if isinstance(required, list):
@@ -191,19 +193,10 @@ def as_meant(schema: object, kept: frozenset[str] = KEYWORDS, is_closed: bool = 
             if isinstance(inner, list) and key in LISTS and (inner or key in COMBINING)
             else as_meant(inner, kept, closed)
         )
-    if isinstance(meant.get("enum"), list) and not _possible(meant["enum"], types_of(meant)):
+    # data sets write empty enumerations, and numbers in them as texts
+    allowed, enum = types_of(meant), meant.get("enum")
+    if isinstance(enum, list) and not any(not allowed or is_one_of(one, allowed) for one in enum):
         del meant["enum"]
     if is_closed and "properties" in meant and not OPENING & schema.keys():
         meant.setdefault("additionalProperties", False)
     return {"anyOf": [meant, {"type": "null"}]} if schema.get("nullable") is True else meant
-
-
-def _names(types: object) -> list[str]:
-    return [str(name) for name in (types if isinstance(types, list) else [types])]
-
-
-def _possible(enum: list[object], types: set[type]) -> bool:
-    """Whether a value of an enumeration can have the declared type. Data sets write empty ones, and
-    numbers as texts.
-    """
-    return any(not types or is_one_of(value, types) for value in enum)

@@ -1,6 +1,5 @@
 """LangChain's and LangGraph's messages -> Record: as dumped, as dicts or as `messages_to_dict`."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from agentlite.core.records import Record
@@ -68,23 +67,15 @@ def _message(message: object) -> Fields:
     content = fields.get("content")
     if isinstance(content, list):
         has_calls = any(made.get(key) for key in openai.CALLS)
-        parts = [*_parts(content, has_calls)]
-        if thoughts := [part[key] for part in parts if (key := _thought(part))]:
+        kept, thoughts = [], []
+        for part in content:
+            part_type = part.get("type") if isinstance(part, dict) else None
+            thought = part.get(THOUGHT_PARTS.get(str(part_type), "")) if part_type else None
+            if isinstance(thought, str):
+                thoughts.append(thought)
+            elif not (has_calls and part_type in CALL_PARTS):  # which were read
+                kept.append({"type": "text", "text": part} if isinstance(part, str) else part)
+        if thoughts:
             made["thinking"] = "\n\n".join(thoughts)
-        content = [part for part in parts if not _thought(part)]
+        content = kept
     return {**made, "content": content}
-
-
-def _parts(content: list[Any], has_calls: bool) -> Iterator[Any]:
-    """The parts of a content, texts as parts, without calls that were read."""
-    for part in content:
-        if isinstance(part, str):
-            yield {"type": "text", "text": part}
-        elif not (has_calls and isinstance(part, dict) and part.get("type") in CALL_PARTS):
-            yield part
-
-
-def _thought(part: object) -> str:
-    """The key of the thought that a part holds; "" if it holds none."""
-    key = THOUGHT_PARTS.get(str(part.get("type")), "") if isinstance(part, dict) else ""
-    return key if key and isinstance(part, dict) and isinstance(part.get(key), str) else ""
