@@ -7,8 +7,7 @@ import msgspec
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Gold, Message, Record, Tool, to_row
-from agentlite.data.formats.accepted_values import gold_problem
-from agentlite.data.formats.check_call import check_arguments, tool_of
+from agentlite.data.formats.check_call import check_arguments, gold_problem, tool_of
 
 # keys of a row that hold the answer to its messages in logs of requests
 ANSWERS = ("choices", "response", "output", "completion")

@@ -6,11 +6,10 @@ from typing import Any
 from agentlite.core.errors import RowError
 from agentlite.core.plain_words import kind as kind_of
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.data.formats.extra_fields import meta_of, rest
+from agentlite.data.formats.extra_fields import meta_of, refuse_unread, rest
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.openai import LOSS, has_loss, merged, unknown_role
 from agentlite.data.formats.tool_calls import read_call, read_tools, without_filled
-from agentlite.data.formats.unread_keys import refuse_unread
 
 EXAMPLE = '{"system": "Be brief.", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": [{"type": "text", "text": "I look it up."}, {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "4 mm"}]}, {"role": "assistant", "content": "Yes."}], "tools": [{"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}]}'  # noqa: E501  (a row is one line)
 FIELDS = {"messages": list}

@@ -22,8 +22,8 @@ from agentlite.core.records import (
     choices_of,
 )
 from agentlite.core.row_files import read_rows
-from agentlite.data.formats.accepted_values import first_accepted, parameters_of
 from agentlite.data.formats.bfcl_java_js_schemas import LANGUAGES, as_text, written
+from agentlite.data.formats.check_call import first_accepted, parameters_of
 from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.tool_calls import json_schema
 

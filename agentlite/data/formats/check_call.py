@@ -1,10 +1,14 @@
-"""A call beside the tools on offer -> nothing, or what is wrong with it."""
+"""A call, or the gold of one, beside the tools on offer -> what is wrong with it.
+
+And gold -> arguments that satisfy it.
+"""
 
 from collections.abc import Mapping
+from typing import Any
 
 from agentlite.core.errors import RowError, closest
-from agentlite.core.json_schema import misfit, schema_at, takes
-from agentlite.core.records import Call, Tool
+from agentlite.core.json_schema import Schema, fits, misfit, schema_at, takes
+from agentlite.core.records import Call, GoldCall, Tool, choices_of, plain
 
 NO_TOOLS = (
     'Add the tools: "tools": [...]; the same ones to every row: `jq -c --slurpfile tools '
@@ -35,3 +39,61 @@ def check_arguments(call: Call, tool: Tool, is_typed: bool = True) -> None:
             raise RowError("E210", f"{call.name} has no parameter {name}{others}", at=name)
     if is_typed and (problem := misfit(call.arguments, tool.parameters)):
         raise RowError("E210", f"{call.name}: {problem}", at=problem.partition(":")[0])
+
+
+def first_accepted(
+    call: GoldCall, tools: tuple[Tool, ...], *, full: bool = False
+) -> dict[str, Any]:
+    """Arguments that satisfy a gold call, the first accepted values that fit its schema; none
+    where any arguments do. `full`: also those that may be left out, where a value of them is
+    accepted too.
+    """
+    return _first(call.arguments or {}, parameters_of(call.name, tools), full)
+
+
+def parameters_of(name: str, tools: tuple[Tool, ...]) -> Schema:
+    return next((tool.parameters for tool in tools if tool.name == name), {})
+
+
+def gold_problem(call: GoldCall, schema: Schema) -> str:
+    """Why no call that fits the tool's schema satisfies the gold; "" if one does."""
+    for name, accepted in (call.arguments or {}).items():
+        if not takes(schema, name) and "" not in accepted:
+            return f"it accepts values of {name}, which the tool does not take"
+        if not accepted:
+            return f"it accepts no value of {name}"
+        declared = schema_at(schema, "properties", name)
+        values = [_value(value, declared) for value in accepted if value != ""]
+        if not values or any(fits(value, declared) for value in values):
+            continue
+        # a list that should be the value itself, and was taken for the list of accepted values
+        meant = f'; for the list itself write "{name}": {plain([accepted])}'
+        is_list = len(values) == len(accepted) and fits(values, declared)
+        return f"no value it accepts of {name} fits the schema{meant * is_list}"
+    return ""
+
+
+def _first(accepted: dict[str, list[Any]], schema: Schema, full: bool) -> dict[str, Any]:
+    """The first accepted value of each key, of those that fit if any do; keys that may be left out
+    are, unless the schema requires them or `full` wants those that have a value.
+    """
+    required = schema.get("required", [])
+    arguments = {}
+    for key, choices in accepted.items():
+        declared = schema_at(schema, "properties", key)
+        values = [_value(value, declared, full) for value in choices if value != ""]
+        fitting = [value for value in values if fits(value, declared)]
+        optional = "" in choices and key not in required
+        if optional and not (full and fitting and takes(schema, key)):
+            continue
+        arguments[key] = next(iter([*fitting, *values]), "")
+    return arguments
+
+
+def _value(value: object, schema: Schema, full: bool = False) -> Any:
+    """An accepted value as an argument."""
+    if isinstance(value, dict):
+        return _first(choices_of(value), schema, full)
+    if isinstance(value, list):
+        return [_value(inner, schema_at(schema, "items"), full) for inner in value]
+    return value

@@ -6,10 +6,16 @@ from agentlite.core.errors import RowError
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Record, Tool, plain
 from agentlite.data.formats import sharegpt
-from agentlite.data.formats.extra_fields import dialog, history, meta_of, rest, text_at
+from agentlite.data.formats.extra_fields import (
+    dialog,
+    history,
+    meta_of,
+    refuse_unread,
+    rest,
+    text_at,
+)
 from agentlite.data.formats.openai import LOSS, THOUGHTS, has_loss, refuse_another
 from agentlite.data.formats.tool_calls import json_or_literal, read_tools
-from agentlite.data.formats.unread_keys import refuse_unread
 
 EXAMPLE = r'{"tools": "[{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}]", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "tool_call", "content": "{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}"}, {"role": "tool_response", "content": "4 mm"}, {"role": "assistant", "content": "Yes."}]}'  # noqa: E501  (a row is one line)
 OWN_ROLES = ("tool_call", "tool_response")

@@ -1,7 +1,8 @@
 """OpenAI rows, {"messages": [...], "tools": [...]} -> Record."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from typing import Any, get_args
 
 import msgspec
@@ -10,10 +11,9 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError, nearest
 from agentlite.core.plain_words import kind, misfit
 from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, plain
-from agentlite.data.formats.extra_fields import extra_by_turn, meta_of
+from agentlite.data.formats.extra_fields import extra_by_turn, meta_of, refuse_unread
 from agentlite.data.formats.json_decode import json_value, shortened
 from agentlite.data.formats.tool_calls import read_call, read_tools, without_filled
-from agentlite.data.formats.unread_keys import refuse_unread
 
 EXAMPLE = r'{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Oslo\"}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "4 mm"}, {"role": "assistant", "content": "Yes."}], "tools": [{"type": "function", "function": {"name": "weather", "description": "", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]}'  # noqa: E501  (a row is one line)
 ROLES: dict[str, Role] = {
@@ -66,20 +66,13 @@ def fits(row: dict[str, Any]) -> bool:
 def read(row: dict[str, Any]) -> Record:
     tools, messages = tools_of(row), row["messages"]
     dialog, gold = _OpenAIDialog(tools).read(messages), read_gold(row.get("gold"))
+    extra = extra_by_turn(messages, KNOWN)
     return Record(
         messages=dialog if gold else merged(dialog),  # gold counts the messages as they stand
         tools=tools,
         gold=gold,
         task=row["task"] if row.get("task") in TASKS else "general",
-        meta=meta_of(
-            row,
-            "messages",
-            "tools",
-            "functions",
-            "gold",
-            "task",
-            turns=extra_by_turn(messages, KNOWN),
-        ),
+        meta=meta_of(row, "messages", "tools", "functions", "gold", "task", turns=extra),
     )
 
 
@@ -98,12 +91,8 @@ def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
     turns: list[Message] = []
     for message in messages:
         before = turns[-1] if turns else message
-        if (
-            before.role == message.role == "assistant"
-            and message.calls
-            and not before.calls
-            and before.loss == message.loss
-        ):
+        only_says = before.role == "assistant" and not before.calls
+        if only_says and message.calls and before.loss == message.loss:
             joined = "\n\n".join(filter(None, (turns.pop().content, message.content)))
             message = replace(message, content=joined)
         turns.append(message)
@@ -125,8 +114,7 @@ class _OpenAIDialog:
     def __init__(self, tools: tuple[Tool, ...]):
         self.tools = {tool.name: tool for tool in tools}
         self.messages: list[Any] = []
-        self.taken: set[str] | None = None  # found out when an id has to be made
-        self.made = 0  # ids
+        self.new_ids = self._new_ids()  # looked for when the first of them is needed
         self.calls: tuple[Call, ...] = ()  # of the last turn
         self.behind = 0  # the place of what follows that turn
         self.waiting: Counter[str] = Counter()  # their ids, as long as no result answers them
@@ -163,21 +151,13 @@ class _OpenAIDialog:
         call = read_call(given)
         tool = self.tools.get(call.name, Tool(call.name))
         arguments = without_filled(given, call.arguments, tool)
-        return Call(call.name, arguments, call.id or self._new_id())
+        return Call(call.name, arguments, call.id or next(self.new_ids))
 
-    def _new_id(self) -> str:
-        if self.taken is None:
-            given = [
-                call.get("id")
-                for message in self.messages
-                if isinstance(message, dict)
-                for call in _calls(message)
-            ]
-            self.taken = {call_id for call_id in given if isinstance(call_id, str)}
-        while f"call_{self.made}" in self.taken:
-            self.made += 1
-        self.taken.add(f"call_{self.made}")
-        return f"call_{self.made}"
+    def _new_ids(self) -> Iterator[str]:
+        """Ids for calls without one, which no other call of the row has."""
+        dicts = [message for message in self.messages if isinstance(message, dict)]
+        given = [call.get("id") for message in dicts for call in _calls(message)]
+        yield from (name for n in count() if (name := f"call_{n}") not in given)
 
     def _answered(self, message: dict[str, object]) -> str:
         """The id of the call a result answers: its own, or the only one it can be; "" if that is

@@ -8,8 +8,8 @@ from agentlite.core.errors import RowError
 from agentlite.core.plain_words import misfit
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record, accepted
 from agentlite.data.formats import openai
-from agentlite.data.formats.accepted_values import first_accepted
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER
+from agentlite.data.formats.check_call import first_accepted
 from agentlite.data.formats.extra_fields import meta_of, text_at
 
 EXAMPLE = '{"prompt": "Is it wet in Oslo?", "tools": [{"name": "weather", "description": "", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}], "gold": [{"name": "weather", "arguments": {"city": ["Oslo", "Oslo, Norway"]}}]}'  # noqa: E501  (a row is one line)

@@ -37,11 +37,9 @@ def fits(row: dict[str, Any]) -> bool:
 def parts(row: dict[str, object]) -> list[dict[str, object]]:
     """A row for each example. A tool without any stays one row, for `read` to refuse."""
     examples = row.get(EXAMPLES)
-    return (
-        [{**row, EXAMPLES: [example]} for example in examples]
-        if isinstance(examples, list) and examples
-        else [row]
-    )
+    if not isinstance(examples, list) or not examples:
+        return [row]
+    return [{**row, EXAMPLES: [example]} for example in examples]
 
 
 def read(row: dict[str, Any]) -> Record:
@@ -60,14 +58,12 @@ def read(row: dict[str, Any]) -> Record:
     arguments = without_filled(example, given, tool)
     call = Call(tool.name, arguments, "call_0")
     extra = rest(example, "instruction", *ARGUMENTS)
+    question = Message("user", text_at(example, "instruction"))
+    meta = meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
     return Record(
-        messages=(
-            Message("user", text_at(example, "instruction")),
-            Message("assistant", calls=(call,)),
-        ),
+        messages=(question, Message("assistant", calls=(call,))),
         tools=(tool,),
-        meta=meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
-        | ({"example": extra} if extra else {}),
+        meta=meta | ({"example": extra} if extra else {}),
     )
 
 
@@ -75,14 +71,17 @@ def declared(value: object, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Too
     """A tool by its id, as SAGE's dialogs and tasks name it: the one of the catalogue, unless its
     inputs stand here. Of one that is only an id, any argument is taken.
     """
-    tool_id = value.get("tool_id") if isinstance(value, dict) else value
+    given: dict[str, Any] = value if isinstance(value, dict) else {"tool_id": value}
+    tool_id, name, can = (given.get(key) for key in ("tool_id", "name", "capabilities"))
     if not isinstance(tool_id, str) or not tool_id.strip():
         raise RowError("E212", f"a tool without an id: {shortened(value)}")
-    inputs = value.get("inputs") if isinstance(value, dict) else None
-    if inputs is None:
-        return catalogue.get(tool_id) or Tool(tool_id, _described(value), OPEN)
-    schema = from_list([{"required": True, **rest(given)} for given in inputs], tool_id)
-    return Tool(tool_id, _described(value), json_schema(schema, tool_id))
+    # the schema has no description: the name and what the tool can do stand in for it
+    able = ", ".join(one for one in can if isinstance(one, str)) if isinstance(can, list) else ""
+    description = ": ".join(filter(None, (name if isinstance(name, str) else "", able)))
+    if given.get("inputs") is None:
+        return catalogue.get(tool_id) or Tool(tool_id, description, OPEN)
+    schema = from_list([{"required": True, **rest(one)} for one in given["inputs"]], tool_id)
+    return Tool(tool_id, description, json_schema(schema, tool_id))
 
 
 def is_id_alone(tool: Tool) -> bool:
@@ -110,12 +109,3 @@ def split_of(row: dict[str, object]) -> str:
     if split and split not in SPLITS:
         raise RowError("E201", f"unknown split {split!r}; known: {', '.join(SPLITS)}")
     return str(split)
-
-
-def _described(value: object) -> str:
-    """The schema has no description: the name and what the tool can do stand in for it."""
-    name, can = (
-        (value.get("name"), value.get("capabilities")) if isinstance(value, dict) else (None, None)
-    )
-    able = ", ".join(word for word in can if isinstance(word, str)) if isinstance(can, list) else ""
-    return ": ".join(filter(None, (name if isinstance(name, str) else "", able)))

@@ -11,7 +11,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Message, Record, plain
 from agentlite.data.formats import openai
-from agentlite.data.formats.extra_fields import extra_by_turn, meta_of, rest
+from agentlite.data.formats.extra_fields import extra_by_turn, meta_of, refuse_unread, rest
 from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.openai import (
     CALLS,
@@ -23,7 +23,6 @@ from agentlite.data.formats.openai import (
     unknown_role,
 )
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
-from agentlite.data.formats.unread_keys import refuse_unread
 
 EXAMPLE = r'{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "function_call", "value": "{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}"}, {"from": "observation", "value": "4 mm"}, {"from": "gpt", "value": "Yes."}], "tools": "[{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}]"}'  # noqa: E501  (a row is one line)
 Speaker = Literal["system", "user", "assistant", "tool", "call"]

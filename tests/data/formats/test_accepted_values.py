@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agentlite.core.records import GoldCall, Tool
-from agentlite.data.formats.accepted_values import first_accepted, gold_problem
 from agentlite.data.formats.bfcl_java_js_schemas import as_text, written
+from agentlite.data.formats.check_call import first_accepted, gold_problem
 
 SPOT = {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}}
 PARAMETERS = {
