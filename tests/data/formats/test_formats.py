@@ -19,7 +19,6 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import (
     Message,
     Parsed,
-    Record,
     from_row,
     to_row,
 )
@@ -28,26 +27,6 @@ from agentlite.data.curation.traits import traits
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, detected, to_record
 from agentlite.scoring.metrics.tool_calls import score_step
-
-KEYS = [
-    "messages",
-    "tools",
-    "gold",
-    "conversations",
-    "question",
-    "function",
-    "id",
-    "system",
-    "ground_truth",
-    "meta",
-]
-
-
-@pytest.mark.long
-@given(st.dictionaries(st.sampled_from(KEYS), json_values), st.sampled_from([None, *FORMATS]))
-def test_a_row_of_any_shape_is_a_record_or_a_reject(row: dict[str, Any], name: str | None) -> None:
-    with suppress(RowError):
-        assert isinstance(to_record(row, name), Record)
 
 
 def written_rows() -> list[Any]:
@@ -68,13 +47,8 @@ def parts_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
     if isinstance(value, str) and value[:1] in ("{", "["):
         with suppress(ValueError):
             yield from parts_of(json.loads(value), (*path, None))
-    for key, inner in (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    ):
+    inner_values = dict(enumerate(value)) if isinstance(value, list) else value
+    for key, inner in inner_values.items() if isinstance(inner_values, dict) else ():
         yield (*path, key)
         yield from ((*path, key, extra) for extra in EXTRA if isinstance(inner, dict))
         yield from parts_of(inner, (*path, key))
@@ -93,40 +67,15 @@ def with_junk(value: Any, path: tuple[Any, ...], junk: Any) -> Any:
 JUNK = (
     st.sampled_from(
         [
-            None,
-            5,
-            3.0,
-            True,
-            "",
-            "True",
-            "\ud800",
-            "\0",
-            "[]",
-            "{",
-            [],
-            {},
-            ["city"],
-            [[]],
-            {"a": 1},
-            [{"a": {}}],
-            float("nan"),
+            *(None, 5, 3.0, True, float("nan"), "", "True", "\ud800", "\0", "[]", "{"),
+            *([], {}, ["city"], [[]], {"a": 1}, [{"a": {}}]),
         ]
     )
     | json_values
 )
-
-
 EXTRA = (
-    "properties",
-    "$defs",
-    "required",
-    "type",
-    "items",
-    "joined",
-    "content",
-    "description",
-    "tool_calls",
-    "loss",
+    *("properties", "$defs", "required", "type", "items", "description"),
+    *("joined", "content", "tool_calls", "loss"),
 )
 
 
@@ -194,23 +143,19 @@ def test_a_key_that_is_misspelt_gets_the_name_by_which_the_row_fits(row: Any, ri
     to_record({right if key == wrong else key: value for key, value in row.items()})
 
 
-def marked_rows() -> list[tuple[str, dict[str, Any]]]:
-    """The sample rows of the formats whose turns may say that they are not learned."""
-    names = (
-        *("anthropic", "apigen_mt", "hermes_fc", "ms_agent", "ms_agent_exec", "ms_bench"),
-        *("ms_swift", "openai", "sharegpt", "toolace", "toolllama"),
-    )
-    return [
-        (name, json.loads(line))
-        for name in names
-        for line in (DATA / f"formats/{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+def sample_rows(*names: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in names:
+        for line in (DATA / f"formats/{name}.jsonl").read_text(encoding="utf-8").splitlines():
+            yield name, json.loads(line)
 
 
 @pytest.mark.parametrize("mark", [{"loss": False}, {"weight": 0}], ids=str)
 def test_a_turn_that_says_so_is_not_learned_in_any_format_of_turns(mark: dict[str, Any]) -> None:
     formats = set()
-    for name, row in marked_rows():
+    for name, row in sample_rows(
+        *("anthropic", "apigen_mt", "hermes_fc", "ms_agent", "ms_agent_exec", "ms_bench"),
+        *("ms_swift", "openai", "sharegpt", "toolace", "toolllama"),
+    ):
         turns = row.get("messages") or row.get("conversations") or row.get("conversation") or []
         speakers = ("assistant", "gpt", "function_call", "tool_call")
         learned = [t for t in turns if t.get("from", t.get("role")) in speakers]
@@ -222,12 +167,6 @@ def test_a_turn_that_says_so_is_not_learned_in_any_format_of_turns(mark: dict[st
             assert not [m for m in messages if m.role == "assistant" and m.loss], (name, row)
             assert all(m.loss for m in messages if m.role != "assistant") or name == "openai"
     assert len(formats) == 11
-
-
-def sample_rows(*names: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name in names:
-        for line in (DATA / f"formats/{name}.jsonl").read_text(encoding="utf-8").splitlines():
-            yield name, json.loads(line)
 
 
 def test_a_system_text_beside_the_turns_comes_first_in_every_format_that_has_one() -> None:
@@ -266,6 +205,3 @@ def test_a_second_dialog_in_a_row_is_kept_or_refused_and_not_lost(name: str, key
         assert "Say 317." in kept and repr(to_record(own, name).messages[0].content) in kept
         return
     assert refused.code == "E201" and repr(key) in str(refused)
-
-
-QUESTION, REPLY = {"role": "user", "content": "Wet?"}, {"role": "assistant", "content": "Yes."}

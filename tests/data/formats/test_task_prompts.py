@@ -1,9 +1,7 @@
 """agentlite.data.formats.task_prompts: prompts of KuaiAgent and AutoGPT become dialogs of turns."""
 
 import json
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -121,31 +119,6 @@ def test_what_these_protocols_write_is_read_as_the_dialog_it_came_from(
         assert [m.content for m in record.messages if m.role == "user"] == asked
         assert record.messages[0] == Message("system", "Be brief.")
         assert not any(m.loss for m in record.messages[:-1] if m.role == "assistant")
-
-
-WITH_SYSTEM: dict[str, Callable[[str, str, str], dict[str, Any]]] = {
-    "openai": lambda prompt, asked, answer: {
-        "messages": [
-            {"role": "system", "content": prompt},
-            {"role": "user", "content": asked},
-            {"role": "assistant", "content": answer},
-        ]
-    },
-    "alpaca": lambda prompt, asked, answer: {
-        "system": prompt,
-        "instruction": asked,
-        "output": answer,
-    },
-    "ms_swift": lambda prompt, asked, answer: {
-        "system": prompt,
-        "query": asked,
-        "response": answer,
-    },
-    "sharegpt": lambda prompt, asked, answer: {
-        "system": prompt,
-        "conversations": [{"from": "human", "value": asked}, {"from": "gpt", "value": answer}],
-    },
-}
 
 
 @pytest.mark.parametrize(

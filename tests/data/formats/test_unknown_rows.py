@@ -11,8 +11,6 @@ from support.samples import DATA
 from agentlite.core.errors import RowError
 from agentlite.data.formats import DIALOG_KEYS, samples, to_record
 
-USER, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}
-
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (DATA / "formats").glob("*.jsonl")))
 def test_a_dialog_that_is_written_as_text_is_the_same(name: str) -> None:

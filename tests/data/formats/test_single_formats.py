@@ -1,0 +1,227 @@
+"""Single formats: what the tables of test_formats_tables.py cannot say of them."""
+
+import json
+from contextlib import suppress
+from time import process_time
+from typing import Any
+
+import pytest
+from support.damaged_rows import Row, rows
+
+from agentlite.core.errors import RowError
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import (
+    FORMATS,
+    detected,
+    kagentinstruct,
+    modelscope,
+    sage_sft,
+    self_cognition,
+    text,
+    to_record,
+)
+from agentlite.data.formats import samples as samples_of
+from agentlite.rendering.protocols import kuaiagent
+
+# --- prompts ---
+
+
+@pytest.mark.parametrize("accepted_answer", ["least", "full"])
+def test_what_may_be_left_out_is_written_in_a_full_answer_alone(accepted_answer: str) -> None:
+    parameters = {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+    gold = [{"name": "weather", "arguments": {"city": ["Oslo"], "days": ["", 3]}}]
+    row = {"prompt": "Wet?", "tools": [{"name": "weather", "parameters": parameters}], "gold": gold}
+    options = {"prompts": {"accepted_answer": accepted_answer}}
+    (call,) = to_record(row, options=options).messages[1].calls
+    expected = {"city": "Oslo", "days": 3} if accepted_answer == "full" else {"city": "Oslo"}
+    assert call.arguments == expected
+
+
+# --- self_cognition ---
+
+ROWS = rows("self_cognition")
+EXPECTED: list[tuple[str, str, dict[str, Any]]] = [
+    ("你是谁？", "我是小鸽，由鸽舍训练。", {"tag": "zh"}),
+    ("Who are you?", "I'm Little Dove, made by the loft. Little Dove!", {"tag": "en"}),
+    ("Are you Little Dove?", "Yes.", {"tag": "en"}),
+    ("hello", 'Hello! {"a": {}} {{name}}', {"source_id": "3", "tag": "en"}),
+    ("你叫小鸽吗", "是的。", {"tag": "zh", "extra": {"rank": 2}}),
+]
+
+
+@pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))
+def test_a_pair_is_filled_in_by_the_language_of_the_row(
+    row: Row, expected: tuple[str, str, dict[str, Any]]
+) -> None:
+    record = self_cognition.read(row, name=("小鸽", "Little Dove"), author=("鸽舍", "the loft"))
+    assert self_cognition.fits(row)
+    assert (*(message.content for message in record.messages), record.meta) == expected
+    assert [message.role for message in record.messages] == ["user", "assistant"]
+    assert record.task == "self_cognition"
+    validate(record)
+
+
+def test_one_name_stands_for_both_languages() -> None:
+    chinese, english = (self_cognition.read(row, ["Dove"]) for row in ROWS[:2])
+    assert chinese.messages[1].content == "我是Dove，由its developers训练。"
+    assert english.messages[1].content == "I'm Dove, made by its developers. Dove!"
+
+
+# --- text ---
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"id": "1", "url": "http://rain.example", "timestamp": "2026-01-01"},  # C4
+        {"dump": "CC", "file_path": "s3://x", "language_score": 0.9, "token_count": 3},  # FineWeb
+        {"meta": {"pile_set_name": "Books3"}, "added": "2026", "source": "dolma"},
+        {"title": "Rain", "category": "weather", "label": None},
+    ],
+)
+def test_a_text_with_metadata_is_plain_text(more: Row) -> None:
+    assert text.fits({"text": "x", **more})
+    assert detected({"text": "x", **more}) == "text"
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"label": 1}, "label"),
+        ({"id": "1", "summary": "Rain."}, "summary"),
+        ({"answer": "Yes.", "url": "x"}, "answer"),
+        ({"question": "Wet?"}, "question"),
+        ({"chosen": "a", "rejected": "b"}, "chosen, rejected"),
+        ({"entities": []}, "entities"),
+    ],
+)
+def test_a_text_beside_anything_else_is_not_taken_for_plain_text(more: Row, named: str) -> None:
+    row = {"text": "x", **more}
+    with pytest.raises(RowError, match=named) as caught:
+        samples_of(row)
+    assert caught.value.code == "E202"
+    assert "--format text" in caught.value.hint
+    assert samples_of(row, "text") == ("text", [row])  # the user says so
+
+
+# --- kagentinstruct ---
+
+
+def planned(answer: str) -> Row:
+    form = 'GOAL: q\n{"task_name": "t", "command": {"name": "n", "args": {}}}'
+    return {"instruction": FRAME.plan.replace("{form}", form), "input": "", "output": answer}
+
+
+FRAME = kuaiagent.ENGLISH
+ENDING = planned('{"task_name": "done", "command": {"name": "task_complete", "args": {}}}')
+CALLING = planned('{"task_name": "look", "command": {"name": "f", "args": {}}}')
+CONCLUDING = {"instruction": FRAME.conclude, "input": "", "output": "It is wet."}
+
+
+PARTS = {
+    **{"E": [1], "C": [1], "EC": [2], "ECC": [2, 1], "FC": [1, 1], "FEC": [1, 2], "EEC": [1, 2]},
+    **{"ECEC": [2, 2], "ECF": [2, 1]},
+}
+
+
+@pytest.mark.parametrize("samples", PARTS)
+def test_an_end_of_a_task_and_the_one_conclusion_behind_it_are_one_part(
+    samples: str,
+) -> None:
+    kinds = {"E": ENDING, "C": CONCLUDING, "F": CALLING}
+    row = {"query": "q", "llm_prompt_response": [kinds[one] for one in samples]}
+    found = [part["llm_prompt_response"] for part in kagentinstruct.parts(row)]
+    assert [len(part) for part in found] == PARTS[samples]
+    assert [one for part in found for one in part] == row["llm_prompt_response"]
+
+
+# --- sage_sft ---
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["beside the turns", "in metadata"])
+@pytest.mark.parametrize(
+    ("candidates", "names"),
+    [
+        (None, {"rain_001"}),
+        ([], {"rain_001"}),
+        (["rain_001", "tide_table_002"], {"rain_001", "tide_table_002"}),
+        (["tide_table_002", "snow_003"], {"rain_001", "tide_table_002", "snow_003"}),
+    ],
+)
+def test_the_target_is_on_offer_once_whether_or_not_it_is_among_the_candidates(
+    candidates: list[str] | None, names: set[str], inside: bool
+) -> None:
+    named = {"candidate_tools": candidates}
+    said = {"role": "assistant", "content": "a"}
+    result = {"role": "tool", "content": "r", "tool_id": "rain_001"}
+    row = {
+        "dialog_id": "sft_1",
+        "turns": [{"role": "user", "content": "q"}, said, result, said],
+        "target_tools": ["rain_001"],
+        **({"metadata": named} if inside else named),
+    }
+    offered = [tool.name for tool in sage_sft.read(row).tools]
+    assert sorted(offered) == sorted(names)
+    orders = {
+        tuple(tool.name for tool in sage_sft.read({**row, "dialog_id": f"sft_{n}"}).tools)
+        for n in range(40)
+    }
+    # in some dialogs every tool comes first: the place does not tell which one is the target
+    assert {order[0] for order in orders} == names
+
+
+# --- ms_agent_exec ---
+
+HOSTILE = {
+    "open objects": ("x", "1. {\n" * 50_000),
+    "open lists": ("x", "[1,\n" * 50_000),
+    "open marks": ("<|startofthink|>" * 50_000, ""),
+    "open fence": (
+        '<|startofthink|>{"api_name": "f"}<|endofthink|><|startofexec|>```'
+        + " \n" * 50_000
+        + "x<|endofexec|>",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_text_made_to_be_slow_to_read_is_not(name: str) -> None:
+    answer, system = HOSTILE[name]
+    turns = [("system", system), ("user", "x"), ("assistant", answer)]
+    said = [{"from": speaker, "value": text} for speaker, text in turns if text]
+    began = process_time()
+    with suppress(RowError):
+        modelscope.read({"conversations": said})
+    assert process_time() - began < 2
+
+
+# --- formats_own_words ---
+
+BEFORE, BEHIND = "Speak like a pirate.", "Never guess."
+# the formats whose system text lists the tools in a frame of theirs
+FRAMED = ["glaive", "toolace", "hermes_fc", "toolllama", "ms_agent_exec", "ms_agent"]
+
+
+def between_words(system: str) -> str:
+    label = "SYSTEM: " if system.startswith("SYSTEM: ") else ""  # glaive's, which comes first
+    return f"{label}{BEFORE}\n{system.removeprefix(label)}\n{BEHIND}"
+
+
+def with_words(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with words of its author before and behind what its system text says."""
+    if "system" in row:
+        return {**row, "system": between_words(row["system"])}
+    first, *rest = row["conversations"]
+    return {**row, "conversations": [{**first, "value": between_words(first["value"])}, *rest]}
+
+
+@pytest.mark.parametrize("name", FRAMED)
+def test_words_around_a_list_of_tools_are_the_system_text_in_every_format(name: str) -> None:
+    row = json.loads(FORMATS[name].example)
+    plain, found = to_record(row, name), to_record(with_words(row), name)
+    assert found.messages[0].role == "system"
+    said = found.messages[0].content.split("\n")
+    assert (said[0], said[-1]) == (BEFORE, BEHIND)
+    assert "functions" not in found.messages[0].content  # the frame is gone
+    assert (found.tools, found.messages[-2:]) == (plain.tools, plain.messages[-2:])
