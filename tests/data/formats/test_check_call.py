@@ -1,12 +1,15 @@
-"""A call that does not fit: the reason and the place that an excerpt of the row points at."""
+"""A call that does not fit, with the place that an excerpt points at; arguments that satisfy a gold
+call, and the texts that BFCL's Java functions take.
+"""
 
 from typing import Any
 
 import pytest
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Tool
-from agentlite.data.formats.check_call import check_arguments, tool_of
+from agentlite.core.records import Call, GoldCall, Tool
+from agentlite.data.formats.bfcl_java_js_schemas import as_text, written
+from agentlite.data.formats.check_call import check_arguments, first_accepted, gold_problem, tool_of
 
 PROPERTIES = {
     "city": {"type": "string"},
@@ -61,3 +64,96 @@ def test_an_unknown_tool_is_named_with_the_nearest_or_with_those_that_there_are(
     assert (refused.value.code, refused.value.at) == ("E209", "wether")
     assert words in refused.value.reason and refused.value.hint.startswith(hint)
     assert bool(refused.value.hint) == bool(hint)
+
+
+# --- gold ---
+
+SPOT = {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}}
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "spot": SPOT},
+    "required": ["city"],
+}
+TOOLS = (Tool("other"), Tool("f", "", PARAMETERS))
+
+
+@pytest.mark.parametrize(
+    ("accepted", "least", "full"),
+    [
+        ({"city": ["Oslo", "Rome"]}, {"city": "Oslo"}, {"city": "Oslo"}),
+        # the first that fits the schema, or else the first
+        ({"city": [3, "Oslo"]}, {"city": "Oslo"}, {"city": "Oslo"}),
+        ({"city": [3, 4]}, {"city": 3}, {"city": 3}),
+        # what may be left out is, unless it is required; in full only what fits and is taken
+        ({"city": ["", "Oslo"]}, {"city": "Oslo"}, {"city": "Oslo"}),
+        ({"days": ["", 2]}, {}, {"days": 2}),
+        ({"days": ["", "two"]}, {}, {}),
+        ({"zone": ["", "x"]}, {}, {}),
+        ({"days": [""]}, {}, {}),
+        ({"spot": [{"x": [1, 2], "y": ["", 3]}]}, {"spot": {"x": 1}}, {"spot": {"x": 1, "y": 3}}),
+    ],
+)
+def test_the_first_accepted_values_that_fit_are_the_arguments(
+    accepted: dict[str, Any], least: dict[str, Any], full: dict[str, Any]
+) -> None:
+    call = GoldCall("f", accepted)
+    assert first_accepted(call, TOOLS) == least
+    assert first_accepted(call, TOOLS, full=True) == full
+
+
+@pytest.mark.parametrize(
+    ("accepted", "problem"),
+    [
+        ({"zone": ["x"]}, "values of zone, which the tool does not take"),
+        ({"zone": ["", "x"]}, ""),
+        ({"city": []}, "no value of city"),
+        ({"days": ["two"]}, "no value it accepts of days fits the schema"),
+        ({"days": ["two", 2]}, ""),
+        ({"days": [""]}, ""),
+        ({"city": ["", 3]}, "no value it accepts of city fits the schema"),
+    ],
+)
+def test_gold_that_no_call_satisfies_has_a_problem(accepted: dict[str, Any], problem: str) -> None:
+    found = gold_problem(GoldCall("f", accepted), PARAMETERS)
+    assert problem in found and bool(found) == bool(problem)
+    assert "for the list itself" not in found
+
+
+def test_a_parameter_of_java_is_a_text_that_names_its_type() -> None:
+    given = {
+        "type": "ArrayList",
+        "items": {"type": "String"},
+        "description": "Names.",
+        "default": 1,
+    }
+    assert as_text(given, "Java") == {
+        "type": "string",
+        "format": "Java ArrayList<String>",
+        "description": "Names. (text: Java ArrayList<String>)",
+        "default": 1,
+    }
+    assert as_text({"type": "Boolean"}, "JavaScript")["description"] == "(text: JavaScript Boolean)"
+
+
+@pytest.mark.parametrize(
+    ("value", "declared", "text"),
+    [
+        (2, "Java long", "2L"),
+        (2.5, "Java float", "2.5f"),
+        ("a", "Java char", "a"),
+        ([1, 2], "Java ArrayList<long>", "new ArrayList<>(Arrays.asList(1L, 2L))"),
+        ([], "Java ArrayList<long>", "new ArrayList<>()"),
+        ([True], "Java Array<boolean>", "new boolean[]{true}"),
+        ([1], "Java Array<integer>", "new int[]{1}"),
+        ([1], "Java Array<any>", "new Object[]{1}"),
+        (["a", "b"], "Java Array<String>", "new String[]{a, b}"),
+        ({"a": 1}, "Java HashMap", 'new HashMap<>() {{ put("a", 1); }}'),
+        ({}, "Java HashMap", "new HashMap<>()"),
+        ([1], "JavaScript array", "[1]"),
+        ("x", "JavaScript String", "x"),
+    ],
+)
+def test_a_value_is_written_as_a_literal_of_its_language(
+    value: object, declared: str, text: str
+) -> None:
+    assert written(value, declared) == text
