@@ -117,8 +117,7 @@ def test_a_keyword_is_checked_and_the_reason_names_the_path(
 
 
 @pytest.mark.parametrize(
-    "broken",
-    [{"pattern": "("}, {"minimum": "0"}, {"enum": "a, b"}, {"$ref": "#/nowhere"}],
+    "broken", [{"pattern": "("}, {"minimum": "0"}, {"enum": "a, b"}, {"$ref": "#/nowhere"}]
 )
 def test_an_invalid_schema_is_held_to_its_structure_and_says_why(broken: dict[str, Any]) -> None:
     schema = {"properties": {"a": {"type": "string", **broken}}, "required": ["a"]}

@@ -28,12 +28,7 @@ RECORDS = [calling(name, f"Please do {name}, will you?") for name in ("jump", "s
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"distractors": 1},
-        {"join": 2},
-        {"remove_tool": 0.1},
-        {"mask_names": 0.1},
-    ],
+    [{"distractors": 1}, {"join": 2}, {"remove_tool": 0.1}, {"mask_names": 0.1}],
     ids=str,
 )
 def test_each_setting_alone_makes_variants_and_without_them_there_are_none(settings: Any) -> None:
@@ -47,10 +42,7 @@ def test_each_share_makes_its_own_kind(smollm2: Template) -> None:
     call = Message("assistant", "", (Call("jump", {"place": "Oslo"}, "call_0"),))
     tools = (Tool("jump", "Jumps.", parameters), Tool("buy", "Buys bread."))
     record = Record(messages=(Message("user", "Go to Oslo."), call), tools=tools, split="train")
-    for setting, kind in (
-        ("remove_tool", "right tool removed"),
-        ("mask_names", "names masked"),
-    ):
+    for setting, kind in (("remove_tool", "right tool removed"), ("mask_names", "names masked")):
         augmented = augment([record], context(smollm2, **{setting: 1.0}))
         assert [one.meta.get("made") for one in augmented.records] == [None, kind]
         assert [*augmented.made.values()] == [{"made": 1}]

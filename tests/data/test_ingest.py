@@ -14,13 +14,7 @@ from agentlite.data.curation.stats import Sized
 from agentlite.data.curation.traits import traits
 from agentlite.data.formats import FORMATS, RawLine
 from agentlite.data.ingest import End, Ingested, Spool, totals
-from agentlite.data.ingest_row import (
-    IngestContext,
-    IngestedRecord,
-    IngestedRow,
-    LeftOut,
-    take,
-)
+from agentlite.data.ingest_row import IngestContext, IngestedRecord, IngestedRow, LeftOut, take
 from agentlite.data.rejects import Reject
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template

@@ -47,16 +47,9 @@ def written(city: str) -> str:
 CHOSEN, REJECTED = "Yes, bring a coat.", "No."
 TEXTS = {
     "TRL, texts": {"prompt": USER["content"], "chosen": CHOSEN, "rejected": REJECTED},
-    "TRL, messages": {
-        "prompt": [USER],
-        "chosen": [spoken(CHOSEN)],
-        "rejected": [spoken(REJECTED)],
-    },
+    "TRL, messages": {"prompt": [USER], "chosen": [spoken(CHOSEN)], "rejected": [spoken(REJECTED)]},
     "TRL, one message": {"prompt": [USER], "chosen": spoken(CHOSEN), "rejected": spoken(REJECTED)},
-    "TRL, no prompt": {
-        "chosen": [USER, spoken(CHOSEN)],
-        "rejected": [USER, spoken(REJECTED)],
-    },
+    "TRL, no prompt": {"chosen": [USER, spoken(CHOSEN)], "rejected": [USER, spoken(REJECTED)]},
     "the prompt repeated": {
         "prompt": USER["content"],
         "chosen": [USER, spoken(CHOSEN)],

@@ -11,16 +11,7 @@ from agentlite.core.errors import RowError, UserError, nearest
 from agentlite.core.json_schema import fits as fits_schema
 from agentlite.core.json_schema import schema_at
 from agentlite.core.optional_deps import how
-from agentlite.core.records import (
-    ANY_TOOL,
-    Call,
-    Gold,
-    GoldCall,
-    Message,
-    Record,
-    Tool,
-    choices_of,
-)
+from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, Tool, choices_of
 from agentlite.core.row_files import read_rows
 from agentlite.data.formats.bfcl_java_js_schemas import LANGUAGES, as_text, written
 from agentlite.data.formats.check_call import first_accepted, parameters_of

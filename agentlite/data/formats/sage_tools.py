@@ -5,15 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import (
-    ANY_ARGUMENTS,
-    SPLITS,
-    Call,
-    GoldCall,
-    Message,
-    Record,
-    Tool,
-)
+from agentlite.core.records import ANY_ARGUMENTS, SPLITS, Call, GoldCall, Message, Record, Tool
 from agentlite.data.formats.extra_fields import meta_of, rest, text_at
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.tool_calls import (

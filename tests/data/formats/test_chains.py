@@ -76,10 +76,7 @@ def test_no_container_makes_a_result_trainable_in_any_protocol(
 
 
 PLAIN = ([ChainStep("I look.", "weather", "Oslo", f"4 mm {SECRET}")], "So yes.")
-TWO = (
-    [*PLAIN[0], ChainStep("", "clock", "Oslo", f"{SECRET} 10:00")],
-    "So yes, and it is ten.",
-)
+TWO = ([*PLAIN[0], ChainStep("", "clock", "Oslo", f"{SECRET} 10:00")], "So yes, and it is ten.")
 # a text that is learned whole holds no turns to take apart
 WHOLE = ("text",)
 

@@ -7,10 +7,8 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from support.damaged_rows import refused
-from support.examples import examples, sample
+from support.examples import sample
 
 from agentlite.core.errors import RowError
 from agentlite.data.formats import json_repair
@@ -149,32 +147,6 @@ def test_a_repair_changes_how_a_row_is_written_and_nothing_else(text: str) -> No
 )
 def test_a_repair_that_drops_or_adds_anything_is_none(text: str) -> None:
     assert repaired(text, "literal", "json") is None
-
-
-JSON_VALUES = st.recursive(
-    st.one_of(
-        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False)
-    )
-    | st.text(st.characters(exclude_categories=["Cs", "Cc"])),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text("ab'\" ,:", max_size=4), inner)
-    ),
-    max_leaves=8,
-)
-
-
-@pytest.mark.long
-@given(st.dictionaries(st.text("ab"), JSON_VALUES, min_size=1), st.data())
-@settings(max_examples=examples(200))
-def test_the_literal_of_any_row_is_read_and_none_of_its_beginnings(
-    row: dict[str, object], data: st.DataObject
-) -> None:
-    text = repr(row)
-    assume(json_repair.repair(text.encode(), ()) is None)
-    found = repaired(text, "literal")
-    assert found is None or found[0] == row
-    end = data.draw(st.integers(1, len(text) - 1))
-    assert repaired(text[:end], "literal", "json") is None
 
 
 @pytest.mark.parametrize("text", ['{"a": 1,}', '{"a": 1, }', "[1,\n]"])

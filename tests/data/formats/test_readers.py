@@ -1,7 +1,6 @@
 """agentlite.data.formats.readers: files, folders and stdin become rows, and a fault says why."""
 
 import gzip
-import io
 import json
 import os
 from contextlib import suppress
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from support.read_rows import from_stdin, rows_of
 
 from agentlite.core.errors import REJECTS, UserError
-from agentlite.data.formats import files_of, read_raw, readers
+from agentlite.data.formats import files_of, readers
 from agentlite.data.formats.foreign_files import HEAD, refuse_foreign
 from agentlite.data.formats.readers import LONGEST_LINE, PACKED
 
@@ -116,6 +115,9 @@ def test_a_json_file_is_an_array_or_lines_as_its_first_byte_says(tmp_path: Path)
         (f"{path}:4", {"a": 2}),
         (f"{path}:4", None),
     ]
+    values = [{"n": n, "text": ["a", "b"]} for n in range(3)]  # an element is 7 lines
+    path.write_text("\n\n" + json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    assert [raw.location for raw in rows_of(path)] == [f"{path}:{line}" for line in (4, 11, 18)]
     path.write_bytes(b'{"a": 1}\n{"a": 2}\n')
     assert [raw.value for raw in rows_of(path)] == [{"a": 1}, {"a": 2}]
 
@@ -273,11 +275,3 @@ def test_a_folder_is_its_files_of_rows_by_name(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="no file of rows"):
         files_of(str(tmp_path / "empty"))
-
-
-def test_an_element_of_a_json_array_is_named_by_the_line_where_it_begins(tmp_path: Path) -> None:
-    path, values = tmp_path / "rows.json", [{"n": n, "text": ["a", "b"]} for n in range(4)]
-    for indent, lines in ((None, [3, 3, 3, 3]), (1, [4, 11, 18, 25])):  # an element is 7 lines
-        path.write_text("\n\n" + json.dumps(values, indent=indent) + "\n", encoding="utf-8")
-        raws = read_raw(str(path), io.BytesIO())
-        assert [raw.location for raw in raws] == [f"{path}:{line}" for line in lines]

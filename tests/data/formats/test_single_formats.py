@@ -125,9 +125,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("samples", PARTS)
-def test_an_end_of_a_task_and_the_one_conclusion_behind_it_are_one_part(
-    samples: str,
-) -> None:
+def test_an_end_of_a_task_and_the_one_conclusion_behind_it_are_one_part(samples: str) -> None:
     kinds = {"E": ENDING, "C": CONCLUDING, "F": CALLING}
     row = {"query": "q", "llm_prompt_response": [kinds[one] for one in samples]}
     found = [part["llm_prompt_response"] for part in kagentinstruct.parts(row)]
