@@ -10,18 +10,8 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message
 from agentlite.data.preferences import EXAMPLES, RecordedPreference, read_preferences
 
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "weather",
-        "description": "",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-        },
-    },
-}
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 SYSTEM = {"role": "system", "content": "Be brief."}
 USER = {"role": "user", "content": "Is it wet in Oslo?"}
 BEFORE = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]
@@ -44,49 +34,32 @@ def written(city: str) -> str:
     return json.dumps({"name": "weather", "arguments": {"city": city}})
 
 
-CHOSEN, REJECTED = "Yes, bring a coat.", "No."
-TEXTS = {
-    "TRL, texts": {"prompt": USER["content"], "chosen": CHOSEN, "rejected": REJECTED},
-    "TRL, messages": {"prompt": [USER], "chosen": [spoken(CHOSEN)], "rejected": [spoken(REJECTED)]},
-    "TRL, one message": {"prompt": [USER], "chosen": spoken(CHOSEN), "rejected": spoken(REJECTED)},
-    "TRL, no prompt": {"chosen": [USER, spoken(CHOSEN)], "rejected": [USER, spoken(REJECTED)]},
-    "the prompt repeated": {
-        "prompt": USER["content"],
-        "chosen": [USER, spoken(CHOSEN)],
-        "rejected": [USER, spoken(REJECTED)],
-    },
-    "question": {"question": USER["content"], "chosen": CHOSEN, "rejected": REJECTED},
-    "messages before": {"messages": [USER], "chosen": CHOSEN, "rejected": REJECTED},
-    "ms-swift, text": {"messages": [USER, spoken(CHOSEN)], "rejected_response": REJECTED},
-    "ms-swift, message": {
-        "messages": [USER, spoken(CHOSEN)],
-        "rejected_response": spoken(REJECTED),
-    },
-    "ms-swift, messages": {
-        "messages": [USER, spoken(CHOSEN)],
-        "rejected_messages": [USER, spoken(REJECTED)],
-    },
-    "ms-swift, query": {
-        "query": USER["content"],
-        "response": CHOSEN,
-        "rejected_response": REJECTED,
-    },
+ASKED, CHOSEN, REJECTED = USER["content"], "Yes, bring a coat.", "No."
+GOOD, BAD = spoken(CHOSEN), spoken(REJECTED)
+BOTH = {"chosen": CHOSEN, "rejected": REJECTED}
+TEXTS: dict[str, dict[str, Any]] = {
+    "TRL, texts": {"prompt": ASKED, **BOTH},
+    "TRL, messages": {"prompt": [USER], "chosen": [GOOD], "rejected": [BAD]},
+    "TRL, one message": {"prompt": [USER], "chosen": GOOD, "rejected": BAD},
+    "TRL, no prompt": {"chosen": [USER, GOOD], "rejected": [USER, BAD]},
+    "the prompt repeated": {"prompt": ASKED, "chosen": [USER, GOOD], "rejected": [USER, BAD]},
+    "question": {"question": ASKED, **BOTH},
+    "messages before": {"messages": [USER], **BOTH},
+    "ms-swift, text": {"messages": [USER, GOOD], "rejected_response": REJECTED},
+    "ms-swift, message": {"messages": [USER, GOOD], "rejected_response": BAD},
+    "ms-swift, messages": {"messages": [USER, GOOD], "rejected_messages": [USER, BAD]},
+    "ms-swift, query": {"query": ASKED, "response": CHOSEN, "rejected_response": REJECTED},
     "LLaMA-Factory, ShareGPT": {
-        "conversations": [{"from": "human", "value": USER["content"]}],
+        "conversations": [{"from": "human", "value": ASKED}],
         "chosen": {"from": "gpt", "value": CHOSEN},
         "rejected": {"from": "gpt", "value": REJECTED},
     },
     "OpenAI": {
         "input": {"messages": [USER], "tools": [], "parallel_tool_calls": True},
-        "preferred_output": [spoken(CHOSEN)],
-        "non_preferred_output": [spoken(REJECTED)],
+        "preferred_output": [GOOD],
+        "non_preferred_output": [BAD],
     },
-    "LLaMA-Factory, Alpaca": {
-        "instruction": USER["content"],
-        "input": "",
-        "chosen": CHOSEN,
-        "rejected": REJECTED,
-    },
+    "LLaMA-Factory, Alpaca": {"instruction": ASKED, "input": "", **BOTH},
 }
 
 
@@ -99,7 +72,7 @@ def only(row: dict[str, Any]) -> RecordedPreference:
 def test_every_shape_gives_the_same_dialog_and_the_same_two_answers(row: dict[str, Any]) -> None:
     preference = only({**row, "kept": 1})
     assert preference.record.messages == (
-        Message("user", USER["content"]),
+        Message("user", ASKED),
         Message("assistant", CHOSEN),
     )
     assert preference.rejected == Message("assistant", REJECTED)
@@ -116,55 +89,46 @@ def test_a_system_text_and_tools_belong_to_both(shape: str) -> None:
         assert [tool.name for tool in record.tools] == ["weather"]
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"prompt": [USER], "chosen": [calling("Oslo")], "rejected": [calling("Bergen")]},
-        {"chosen": [USER, calling("Oslo")], "rejected": [USER, calling("Bergen")]},
-        {"messages": [USER, calling("Oslo")], "rejected_messages": [USER, calling("Bergen")]},
-        {"messages": [USER, calling("Oslo")], "rejected_response": calling("Bergen")},
-        {
-            "messages": [USER, {"role": "tool_call", "content": written("Oslo")}],
-            "rejected_response": [{"role": "tool_call", "content": written("Bergen")}],
-        },
-        {
-            "conversations": [{"from": "human", "value": USER["content"]}],
-            "chosen": {"from": "function_call", "value": written("Oslo")},
-            "rejected": {"from": "function_call", "value": written("Bergen")},
-        },
-        {
-            "input": {"messages": [USER]},
-            "preferred_output": [calling("Oslo")],
-            "non_preferred_output": [calling("Bergen")],
-        },
-    ],
-    ids=[
-        "messages",
-        "no prompt",
-        "both dialogs",
-        "one turn",
-        "ms-swift's turns",
-        "ShareGPT's turns",
-        "OpenAI's input",
-    ],
-)
+OSLO, BERGEN = calling("Oslo"), calling("Bergen")
+CALLS: dict[str, dict[str, Any]] = {
+    "messages": {"prompt": [USER], "chosen": [OSLO], "rejected": [BERGEN]},
+    "no prompt": {"chosen": [USER, OSLO], "rejected": [USER, BERGEN]},
+    "both dialogs": {"messages": [USER, OSLO], "rejected_messages": [USER, BERGEN]},
+    "one turn": {"messages": [USER, OSLO], "rejected_response": BERGEN},
+    "ms-swift's turns": {
+        "messages": [USER, {"role": "tool_call", "content": written("Oslo")}],
+        "rejected_response": [{"role": "tool_call", "content": written("Bergen")}],
+    },
+    "ShareGPT's turns": {
+        "conversations": [{"from": "human", "value": ASKED}],
+        "chosen": {"from": "function_call", "value": written("Oslo")},
+        "rejected": {"from": "function_call", "value": written("Bergen")},
+    },
+    "OpenAI's input": {
+        "input": {"messages": [USER]},
+        "preferred_output": [OSLO],
+        "non_preferred_output": [BERGEN],
+    },
+}
+
+
+@pytest.mark.parametrize("row", CALLS.values(), ids=CALLS)
 def test_calls_are_calls_on_both_sides(row: dict[str, Any]) -> None:
     preference = only({**row, "tools": [TOOL]})
     for message, city in (
         (preference.record.messages[-1], "Oslo"),
         (preference.rejected, "Bergen"),
     ):
-        assert [(call.name, call.arguments) for call in message.calls] == [
-            ("weather", {"city": city})
-        ]
+        (call,) = message.calls
+        assert (call.name, call.arguments) == ("weather", {"city": city})
 
 
 def test_a_rejected_call_may_be_wrong_in_every_way_and_a_chosen_one_may_not() -> None:
     wrong = calling("Oslo", "no_such_tool")
-    row = {"prompt": [USER], "chosen": [calling("Oslo")], "rejected": [wrong], "tools": [TOOL]}
+    row = {"prompt": [USER], "chosen": [OSLO], "rejected": [wrong], "tools": [TOOL]}
     assert only(row).rejected.calls == (Call("no_such_tool", {"city": "Oslo"}, "call_0"),)
     with pytest.raises(RowError) as refused:
-        only({**row, "chosen": [wrong], "rejected": [calling("Oslo")]})
+        only({**row, "chosen": [wrong], "rejected": [OSLO]})
     assert refused.value.code == "E209"
 
 

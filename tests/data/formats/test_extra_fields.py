@@ -1,18 +1,22 @@
-"""What rows say of themselves, under keys that their format does not know, is heeded whatever the
-format.
+"""What stands under keys that a format does not know is heeded, whatever the format: what rows say
+of themselves. Words, calls and results are refused there.
 """
 
 import json
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import pytest
+from support.damaged_rows import refused
 from support.examples import sample
 
+from agentlite.core.errors import RowError
 from agentlite.core.records import Record
 from agentlite.data.curation.coreset import wording
 from agentlite.data.curation.task_labels import classified
-from agentlite.data.formats import FORMATS, samples, to_record
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import FORMATS, detected, samples, to_record
 
 # rows of these hold what agentlite or BFCL wrote, and nothing else
 CLOSED = {"agentlite", "bfcl"}
@@ -67,3 +71,123 @@ def test_the_split_that_a_row_names_is_its_split_in_every_format(name: str, loca
     others = {"validation": "dev", "Val": "dev", "train_sft": "", "": "", 3: ""}
     for said, split in (names if refuses_others else names | others).items():
         assert read(name, LOCATIONS[location]({"split": said})).split == split
+
+
+# --- words, calls and results ---
+
+Row = dict[str, Any]
+TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+CALL = {"id": "x", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+MADE = {"toolCallId": "x", "toolName": "f", "args": {"a": 1}, "result": 4}
+
+
+def openai(**turn: object) -> Row:
+    return {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", **turn}]}
+
+
+def sharegpt(content: object = None, **turn: object) -> Row:
+    answer = {"from": "gpt", "value": content, **turn}
+    return {"conversations": [{"from": "human", "value": "Hi"}, answer]}
+
+
+def anthropic(**turn: object) -> Row:
+    return {"system": "Be brief.", **openai(**turn)}
+
+
+def ms_swift(**turn: object) -> Row:
+    return openai(**{"loss_scale": 1.0, **turn})
+
+
+def agentinstruct(content: object = None, **turn: object) -> Row:
+    row = sharegpt(content, **{"loss": True, **turn})
+    row["conversations"][0]["loss"] = None
+    return row
+
+
+WRITERS: dict[str, Callable[..., Row]] = {
+    "openai": openai,
+    "sharegpt": sharegpt,
+    "anthropic": anthropic,
+    "ms_swift": ms_swift,
+    "agentinstruct": agentinstruct,
+}
+# calls as other tools keep them beside the words
+CALLS: dict[str, Row] = {
+    "ai_sdk_4": {"toolInvocations": [{"state": "result", **MADE}]},
+    "ai_sdk_5": {"parts": [{"type": "tool-f", "state": "output-available", **MADE}]},
+    "langchain": {"additional_kwargs": {"tool_calls": [CALL]}},
+    "langchain_older": {"additional_kwargs": {"function_call": {"name": "f", "arguments": "{}"}}},
+    "langchain_invalid": {"invalid_tool_calls": [{"name": "f", "args": "{", "id": "x"}]},
+    "gemini": {"parts": [{"functionCall": {"name": "f", "args": {"a": 1}}}]},
+    "bedrock": {"blocks": [{"toolUse": {"toolUseId": "x", "name": "f", "input": {"a": 1}}}]},
+    "ag2": {"tool_responses": [{"tool_call_id": "x", "role": "tool", "content": "4"}]},
+}
+# what clients and servers write beside a message
+HARMLESS: Row = {
+    "id": "msg_1",
+    "timestamp": "2026-01-01T00:00:00Z",
+    "usage": {"output_tokens": 3, "server_tool_use": {"web_search_requests": 0}},
+    "response_metadata": {"model_name": "m", "finish_reason": "tool_calls"},
+    "annotations": [],
+    "invalid_tool_calls": [],
+    "audio": None,
+    "logprobs": {"content": [{"token": "Hi", "logprob": -0.1}]},
+}
+
+
+def valid(row: Row) -> Record:
+    record = to_record({**row, "tools": [TOOL]})
+    validate(record)
+    return record
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_rows_written_here_are_of_their_formats(name: str) -> None:
+    assert detected(WRITERS[name](content="Hello.")) == name
+    assert valid(WRITERS[name](content="Hello.")).messages[-1].content == "Hello."
+
+
+@pytest.mark.parametrize(("name", "calls"), sample(20, [*product(WRITERS, CALLS)]))
+def test_calls_beside_the_words_are_refused_where_they_are_not_read(name: str, calls: str) -> None:
+    row = WRITERS[name](content="I look.", **CALLS[calls])
+    with pytest.raises(RowError) as caught:
+        valid(row)
+    assert (caught.value.code, caught.value.at) == ("E206", next(iter(CALLS[calls])))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    sample(12, [*product(WRITERS, ("text", "parts", "blocks", "items", "refusal"))]),
+)
+def test_words_under_another_key_are_named_where_a_message_has_no_content(
+    name: str, key: str
+) -> None:
+    value = "Hello." if key in ("text", "refusal") else [{"type": "text", "text": "Hello."}]
+    with pytest.raises(RowError, match=key) as caught:
+        valid(WRITERS[name](content=None, **{key: value}))
+    assert caught.value.code == "E216"
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_a_server_writes_beside_a_message_costs_no_row(name: str) -> None:
+    plain = WRITERS[name](content="Hello.")
+    assert valid(WRITERS[name](content="Hello.", **HARMLESS)).messages == valid(plain).messages
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("key", ["loss", "weight", "train"])
+def test_a_turn_that_a_row_takes_out_of_training_is_not_learned(name: str, key: str) -> None:
+    for value in (False, 0, 0.0):
+        assert not valid(WRITERS[name](content="Hello.", **{key: value})).messages[-1].loss
+    for value in (True, 1, None):
+        assert valid(WRITERS[name](content="Hello.", **{key: value})).messages[-1].loss
+    for value in ("false", "0", 0.5, []):
+        assert refused(lambda v=value: valid(WRITERS[name](content="Hello.", **{key: v}))) == "E201"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking", "tool_plan"])
+@pytest.mark.parametrize("name", ["openai", "sharegpt", "ms_swift", "agentinstruct"])
+def test_thoughts_stand_before_the_answer_in_every_format(name: str, key: str) -> None:
+    said = valid(WRITERS[name](content="Hello.", **{key: "I greet."})).messages[-1].content
+    assert said == "I greet.\n\nHello."
