@@ -199,9 +199,7 @@ def _invalid_schemas(record: Record) -> list[str]:
 
 
 def _fitting(record: Record, sized: Sized, context: IngestContext) -> tuple[Record, Sized]:
-    """The record, or its beginning where it is too long and may be cut; and its size. Raises
-    RowError E217 or F302.
-    """
+    """The record, or its beginning where it is too long and may be cut; and its size."""
     settings = context.settings
     if sized.longest <= settings.max_length:
         return record, sized

@@ -47,9 +47,7 @@ class Prompts(NamedTuple):
 
 
 def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -> Prompts:
-    """The `split` of a finished prep; or rows of any format that prep reads. Raises UserError 2 or
-    5.
-    """
+    """The `split` of a finished prep; or rows of any format that prep reads."""
     folder = run_folder.find_stage(data, run)
     if data != "-" and not Path(data).is_file():
         prepared = run_folder.finished(folder, "prep")

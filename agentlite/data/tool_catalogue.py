@@ -35,7 +35,7 @@ class DeclaredTool(NamedTuple):
 
 def declared_tools(file: str) -> Iterator[DeclaredTool]:
     """Each tool of a file: rows of SAGE's agent_tools or of OpenAI's shape. A row may hold a list
-    under "tools"; the file may be one list. Raises UserError for a file that cannot be read.
+    under "tools"; the file may be one list.
     """
     for raw in read_raw(file, io.BytesIO()):
         value = raw.value.get("tools", raw.value) if isinstance(raw.value, dict) else raw.value

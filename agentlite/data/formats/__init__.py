@@ -145,8 +145,6 @@ def to_record(
     """A row of a named format, or of the first that fits. `options`: what its reader needs in
     addition to the row, by format. `split`: calls and results that texts hold become turns, and no
     result may be trained; a dialog that is only to be continued stays as it is.
-
-    Raises RowError for the row, UserError for the name.
     """
     name = format or detected(value)
     if name not in FORMATS:

@@ -44,8 +44,7 @@ CATEGORIES = (
 
 
 def files(category: str) -> list[Path]:
-    """The file of the questions and, where calls are expected, that of the answers. Raises
-    UserError."""
+    """The file of the questions and, where calls are expected, that of the answers."""
     if category not in CATEGORIES:
         known = f"Known: {', '.join(CATEGORIES)}."
         fix = f"{nearest(category, CATEGORIES, other='')} {known}".lstrip()

@@ -1,16 +1,12 @@
 """BFCL's Java and JavaScript functions -> schemas, and values -> texts in those languages."""
 
-from collections.abc import Callable
 from typing import Any
 
 from agentlite.core.records import plain
 
 LANGUAGES = {"simple_java": "Java", "simple_javascript": "JavaScript"}
-ELEMENT = {
-    "integer": "int",
-    "boolean": "boolean",
-    "any": "Object",
-}  # a Java array's; any other type by its own name
+# of a Java array; any other type by its own name
+ELEMENT = {"integer": "int", "boolean": "boolean", "any": "Object"}
 Parameter = dict[str, Any]
 
 
@@ -31,44 +27,28 @@ def written(value: object, declared: str) -> str:
     name, _, inner = kind.rstrip(">").partition("<")
     if isinstance(value, str):
         return value
-    return JAVA.get(name, _literal)(value, inner) if language == "Java" else _literal(value, inner)
+    return _in_java(value, name, inner) if language == "Java" else plain(value)
 
 
-def _literal(value: object, inner: str) -> str:
+def _in_java(value: Any, name: str, inner: str = "") -> str:
+    """A literal of the type `name`; `inner`: the type of its elements."""
+    match name:
+        case "long":
+            return f"{value}L"
+        case "float":
+            return f"{value}f"
+        case "char":
+            return f"'{value}'"
+        case "ArrayList":
+            elements = ", ".join(_in_java(element, inner) for element in value)
+            return f"new ArrayList<>({f'Arrays.asList({elements})' if value else ''})"
+        case "Array":  # texts stand without quotes: BFCL would take those for a part of the text
+            elements = ", ".join(
+                element if isinstance(element, str) else _in_java(element, inner)
+                for element in value
+            )
+            return f"new {ELEMENT.get(inner, inner or 'Object')}[]{{{elements}}}"
+        case "HashMap":
+            puts = " ".join(f"put({plain(key)}, {plain(one)});" for key, one in value.items())
+            return f"new HashMap<>() {{{{ {puts} }}}}" if puts else "new HashMap<>()"
     return plain(value)
-
-
-def _list(value: list[object], inner: str) -> str:
-    if not value:
-        return "new ArrayList<>()"
-    return (
-        "new "
-        f"ArrayList<>(Arrays.asList({', '.join(_element(element, inner) for element in value)}))"
-    )
-
-
-def _array(value: list[object], inner: str) -> str:
-    """Texts stand without quotes: BFCL would take those for a part of the text."""
-    elements = [
-        element if isinstance(element, str) else _element(element, inner) for element in value
-    ]
-    return f"new {ELEMENT.get(inner, inner or 'Object')}[]{{{', '.join(elements)}}}"
-
-
-def _element(value: object, inner: str) -> str:
-    return JAVA.get(inner, _literal)(value, "")
-
-
-def _map(value: dict[str, object], inner: str) -> str:
-    puts = " ".join(f"put({plain(key)}, {plain(one)});" for key, one in value.items())
-    return f"new HashMap<>() {{{{ {puts} }}}}" if puts else "new HashMap<>()"
-
-
-JAVA: dict[str, Callable[[Any, str], str]] = {
-    "long": lambda value, inner: f"{value}L",
-    "float": lambda value, inner: f"{value}f",
-    "char": lambda value, inner: f"'{value}'",
-    "ArrayList": _list,
-    "Array": _array,
-    "HashMap": _map,
-}

@@ -90,7 +90,7 @@ def untagged(record: Record) -> Record:
 
 
 def take_apart(record: Record, syntax: Syntax) -> Record:
-    """The record, read as one of this syntax. Raises RowError, as `split`."""
+    """The record, read as one of this syntax."""
     chain = _Chain(syntax, record)
     for turn, message in enumerate(record.messages):
         chain.add(turn, message)

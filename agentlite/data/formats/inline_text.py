@@ -49,8 +49,6 @@ def with_text_behind(
 def tools_at(text: str, start: int) -> tuple[tuple[Tool, ...], int]:
     """The tools of a list, or of objects one after another, that begins at `start`; and where they
     end.
-
-    Raises RowError E124 where they cannot be read, E211 or E212.
     """
     tools: list[Tool] = []
     while opening := OPENING.match(text, start):

@@ -90,7 +90,7 @@ def is_chain(text: str, tools: bool) -> bool:
 
 
 def _prompt(text: str) -> PromptParts:
-    """A prompt's APIs and the words around them. Raises RowError E211."""
+    """A prompt's APIs and the words around them."""
     if not (frame := _frame(text)):
         return PromptParts((), text)
     apis = list(_apis(frame["apis"]))
@@ -201,7 +201,7 @@ def _joined(thoughts: list[str]) -> str:
 
 
 def _result(text: str) -> str | None:
-    """A user's turn that is an observation."""
+    """The result that a user's turn is."""
     label = OBSERVED.match(text)
     return text[label.end() :].strip() if label else None
 

@@ -84,8 +84,6 @@ def split(record: Record, conclusion: str = "") -> Record:
     """The record as a dialog of turns, if its one question is such a prompt and all of it is
     understood; any other record as it is. `conclusion`: what was said to the prompt that concludes,
     where a task ends with this answer.
-
-    Raises RowError E206 for a command that cannot be read, E124, E211 or E212 for a tool.
     """
     roles = [message.role for message in record.messages]
     if roles[-2:] != ["user", "assistant"] or {*roles[:-2]} - {"system"} or record.gold:
@@ -129,7 +127,9 @@ def ends_task(answer: str) -> bool:
 
 
 def _prompt(text: str, declared: Sequence[Tool]) -> TaskPrompt | None:
-    """None for a prompt of which anything is not understood."""
+    """None for a prompt of which anything is not understood: its parts raise ValueError,
+    LookupError or TypeError.
+    """
     form = FORM.search(text) or CONCLUDE.search(text)
     if form and MORE_HISTORY.search(text, form.end()):
         return None
@@ -212,9 +212,7 @@ def _with_escapes(text: str) -> str:
 
 
 def _steps(text: str) -> tuple[Message, ...]:
-    """The calls that were made, with their results. Raises ValueError, LookupError or TypeError for
-    what is not a list of them.
-    """
+    """The calls that were made, with their results."""
     if text.strip() in NONE:
         return ()
     messages: list[Message] = []
@@ -232,7 +230,7 @@ def _steps(text: str) -> tuple[Message, ...]:
 
 
 def _history(text: str) -> list[Message]:
-    """What precedes the goal. Raises ValueError, LookupError or TypeError for another form."""
+    """What precedes the goal."""
     text = text.strip()
     turns: list[tuple[str, Any]] = []
     if SPEAKER.match(text):
@@ -262,7 +260,7 @@ def _listed(text: str) -> Iterator[dict[str, Any]]:
 
 def _command(text: str, conclusion: str, prompt: TaskPrompt) -> Message | None:
     """The turn that an answer to the planning prompt is; None if it is prose, or ends the task
-    without words. Raises RowError E206.
+    without words.
     """
     value = _object(text)
     if value is None or "command" not in value:

@@ -48,10 +48,7 @@ def json_or_literal(text: str) -> object:
 
 
 def read_arguments(value: object, reader: Reader = json_value) -> dict[str, object]:
-    """The arguments of a call: an object, its text, or the text of its text; nothing is {}.
-
-    Raises RowError E206 for text that cannot be read, E208 for a list or a scalar.
-    """
+    """The arguments of a call: an object, its text, or the text of its text; nothing is {}."""
     for _ in range(2):
         if isinstance(value, str):
             value = _text_value(value, reader, "E206", "arguments are") if value.strip() else {}
@@ -91,9 +88,8 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
 
 
 def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str, object]:
-    """The arguments of a call, under whichever key they stand; none are {}. Raises RowError E206
-    where two keys differ or they stand under a key that is not read: the call would be learned
-    without them. And what read_arguments raises.
+    """The arguments of a call, under whichever key they stand; none are {}. Refused are two keys
+    that differ, and a key that is not read: the call would be learned without them.
     """
     if call.keys() <= CALL_KEYS:
         return read_arguments(call.get("arguments"), reader)
@@ -221,9 +217,7 @@ def _parameters(function: dict[str, Any]) -> Any:
 
 
 def _refuse_unread(tool: dict[str, Any], name: str) -> None:
-    """Raises RowError E211 for a schema under a key that is not read: the tool would be learned
-    without arguments.
-    """
+    """A schema under a key that is not read: the tool would be learned without arguments."""
     for key, value in tool.items():
         if isinstance(value, dict) and "properties" in value and not RESULT_KEY.search(key):
             reason = f"the tool {name} has no parameters, and a schema under {key!r}"
@@ -232,7 +226,7 @@ def _refuse_unread(tool: dict[str, Any], name: str) -> None:
 
 
 def from_list(parameters: list[Any], tool: str) -> dict[str, Any]:
-    """[{"name", "description", "required"}] as an object's schema. Raises RowError E211."""
+    """[{"name", "description", "required"}] as an object's schema."""
     properties = {}
     for parameter in parameters:
         if not isinstance(parameter, dict) or not isinstance(parameter.get("name"), str):
@@ -246,8 +240,7 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
     """A parameter schema as JSON Schema: types renamed, nulls that Arrow filled in left out,
     "required" a list.
 
-    A type that is not known, or that says "any", is left out: any value will do. Raises RowError
-    E211.
+    A type that is not known, or that says "any", is left out: any value will do.
     """
     if not isinstance(schema, dict):
         reason = f"parameters of {tool}: {shortened(schema)} is not a schema"
