@@ -13,7 +13,7 @@ from agentlite.cli.commands import OTHERS, OtherCommand
 from agentlite.cli.error_output import print_error, print_json
 from agentlite.cli.stage_options import stage_command
 from agentlite.config.pipeline import MADE, STAGES, Stage, typed
-from agentlite.core.errors import DISK, UserError, nearest
+from agentlite.core.errors import DISK, OTHER_NAMES, UserError, nearest
 from agentlite.core.version import VERSION
 
 # of the system, not of agentlite, though Python does not say at which file
@@ -152,13 +152,17 @@ def _refuse_unknown(words: list[str]) -> None:
 
 def _with_nearest(error: click.ClickException) -> click.ClickException:
     """With the option that is meant, by the names that other tools have for it as well."""
-    from agentlite.config.settings import fields, has_flag
+    from agentlite.config.metavars import as_typed
+    from agentlite.config.settings import default, fields, has_flag
 
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
-    command, key = error.ctx.command.name or "", error.option_name.lstrip("-").replace("-", "_")
-    if command in STAGES and key in fields(command) and not has_flag(command, key):
-        return click.UsageError(f"Write it as --set {command}.{key}=VALUE.", error.ctx)
+    command, name = error.ctx.command.name or "", error.option_name.lstrip("-").replace("-", "_")
+    for key in fields(command) if command in STAGES else ():
+        others = OTHER_NAMES.get(key, "").replace("-", "_").split()
+        if not has_flag(command, key) and name in (key, *others):
+            example = as_typed(default(command, key)) or "VALUE"
+            return click.UsageError(f"Write it as --set {command}.{key}={example}", error.ctx)
     options = [name for one in error.ctx.command.get_params(error.ctx) for name in one.opts]
     names = [name for name in options if name.startswith("--")]
     every = f"`{error.ctx.command_path} --help-all` lists them all."

@@ -54,6 +54,7 @@ OTHER_NAMES = {
     "warmup_ratio": "warmup warmup-steps",
     "load_in_4bit": "4bit qlora quantization-bit",
     "group_size": "num-generations",
+    "requests": "concurrency endpoint-seconds endpoint-tries",
     "model": "model-name-or-path model-id base-model base pretrained-model-name-or-path",
     "data": "dataset dataset-name train-file data-path",
     "run": "workspace project run-dir",

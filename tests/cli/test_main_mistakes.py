@@ -46,6 +46,8 @@ MISTAKES = [
     Mistake("sft --set sft.full=perhaps", 2, "For example --set sft.full="),
     Mistake("sft --model ./nowhere --out other", 5, "There is no folder "),
     Mistake("sft --model smollm2-135 --out other", 5, "Did you mean 'smollm2-135m'?"),
+    Mistake("sft --alpha 8", 2, "Write it as --set sft.lora_alpha=32"),
+    Mistake("pairs --concurrency 8", 2, "--set pairs.requests=seconds=600,tries=5,concurrency=4"),
     Mistake("sft --max-step 3", 2, "--max-steps"),
     Mistake("sft rows.jsonl", 2, "agentlite prep FILE"),
     Mistake("sft --set sft.lora_rr=8", 2, "Did you mean 'sft.lora_r'?"),
