@@ -4,9 +4,6 @@ from collections.abc import Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from msgspec import Struct
-from msgspec.structs import asdict
-
 NAMES = {int: "INT", float: "FLOAT", str: "TEXT"}
 BOOLEANS = ("true", "false")
 
@@ -35,7 +32,7 @@ def metavar(kind: Any, *, repeat: bool = False) -> str:
     if get_origin(plain) is tuple:
         inner = metavar(get_args(plain)[0])
         return inner if repeat else f"{inner},..."
-    if isinstance(plain, type) and issubclass(plain, Struct):
+    if is_struct(plain):
         return "NAME=VALUE,..."
     if get_origin(plain) is dict:
         value = get_args(plain)[1]
@@ -43,6 +40,11 @@ def metavar(kind: Any, *, repeat: bool = False) -> str:
     if known := choices(plain):
         return f"[{'|'.join(known)}]"
     return NAMES[plain]
+
+
+def is_struct(kind: Any) -> bool:
+    """Whether it is a struct of msgspec or the type of one, which `--help` does not import."""
+    return hasattr(kind, "__struct_fields__")
 
 
 def choices(kind: Any) -> tuple[str, ...]:
@@ -62,7 +64,7 @@ def without_marks(kind: Any) -> Any:
     return without_marks(kind.__origin__) if hasattr(kind, "__metadata__") else kind
 
 
-def as_typed(value: object) -> str:
+def as_typed(value: Any) -> str:
     """A value as it is written on the command line; "" for none."""
     if value is None:
         return ""
@@ -70,8 +72,8 @@ def as_typed(value: object) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return short if float(short := f"{value:g}") == value else repr(value)
-    if isinstance(value, Struct):
-        value = asdict(value)
+    if is_struct(value):
+        value = {name: getattr(value, name) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
         return ",".join(f"{name}={as_typed(one)}" for name, one in value.items())
     return ",".join(map(as_typed, value)) if isinstance(value, tuple | list) else str(value)

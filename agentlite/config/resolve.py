@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
-from agentlite.config.metavars import as_typed, choices, metavar, without_marks
+from agentlite.config.metavars import as_typed, choices, is_struct, metavar, without_marks
 from agentlite.config.settings import COMMANDS, default, describe, fields, is_in_plan
 from agentlite.config.yaml_errors import in_words, yaml_error
 from agentlite.core.errors import UserError, nearest
@@ -296,10 +296,7 @@ def _listed(value: object, kind: Any, location: str) -> object:
     plain = without_marks(kind)
     if isinstance(value, str) and get_origin(plain) is tuple:
         return [part.strip() for part in value.split(",")] if value.strip() else []
-    is_mapping = plain == dict[str, float] or (
-        isinstance(plain, type) and issubclass(plain, Struct)
-    )
-    if isinstance(value, str) and is_mapping:
+    if isinstance(value, str) and (plain == dict[str, float] or is_struct(plain)):
         return parse_weights(value, location)
     if isinstance(value, str) and re.fullmatch(r"[-+]?\.\d+", value):  # .5 is a number in YAML
         return value.removeprefix("+").replace(".", "0.")
