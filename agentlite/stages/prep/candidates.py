@@ -17,7 +17,7 @@ from agentlite.rendering import Protocol
 from agentlite.scoring.read_turn import read_turn
 from agentlite.scoring.rewards.scorer import reading
 from agentlite.stages.pairs.scored import REWARD, Scored, scored, settle_conditions
-from agentlite.stages.pairs.stored import SAMPLED_BY, candidates_file, find_stored
+from agentlite.stages.pairs.stored import candidates_file, find_stored
 from agentlite.workspace import run_folder
 
 
@@ -26,10 +26,6 @@ class ChosenCandidates(NamedTuple):
 
     lines: list[RawLine]
     figures: dict[str, float]
-
-
-def samples_candidates(folder: Path) -> bool:
-    return run_folder.is_stage(folder) and run_folder.read_plan(folder).command in SAMPLED_BY
 
 
 def inputs_of(folder: Path) -> str:

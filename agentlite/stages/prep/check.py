@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -13,17 +13,16 @@ from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
 from agentlite.core.optional_deps import need
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
-from agentlite.data.curation.keep import parse_keep, refuse_unknown
+from agentlite.data.curation.keep import parse_keep
 from agentlite.data.curation.mix import check_mix, full_task_weights, parse_mix
 from agentlite.data.formats import FORMATS, files_of
 from agentlite.data.formats.by_source import check_formats
 from agentlite.data.ingest import Ingested
-from agentlite.data.rejects import Reject, places, report
+from agentlite.data.rejects import places, report
 from agentlite.data.worker_pool import RAY
 from agentlite.environments.making.dialog import DIALOGS
 from agentlite.environments.trajectories import finished_rollout, is_rollout
-from agentlite.stages.pairs.stored import candidates_file
-from agentlite.stages.prep.candidates import samples_candidates
+from agentlite.stages.pairs.stored import SAMPLED_BY, candidates_file
 from agentlite.stages.prep.select import Selection
 from agentlite.stages.tool_retrieval import check_packages
 from agentlite.workspace import run_folder
@@ -43,52 +42,66 @@ IDLE = {
 }
 
 
-def with_earlier_stages(settings: PrepSettings, run: Path) -> PrepSettings:
-    """The settings with the files of `--from` among the sources: trajectories of a rollout, rows of
-    a make, candidates of pairs or grpo. Raises UserError 2 or 3 for a stage that is not finished.
+def earlier_file(folder: Path) -> tuple[str, bool]:
+    """The rows of a finished stage that `--from` names, and whether they are candidates of pairs or
+    grpo; else they are trajectories of a rollout, or dialogs of a make.
     """
-    folders = [run_folder.find_stage(name, run) for name in settings.trajectories]
-    files = [
-        str(_finished_dialogs(folder) if _acted(folder) else candidates_file(folder))
-        for folder in folders
-    ]
-    return replace(settings, sources=(*settings.sources, *files))
-
-
-def of_candidates(settings: PrepSettings, run: Path) -> dict[str, str]:
-    """The names in `--from` that are stages with candidates, by their file among the sources."""
-    folders = {name: run_folder.find_stage(name, run) for name in settings.trajectories}
-    return {
-        str(candidates_file(folder)): name for name, folder in folders.items() if not _acted(folder)
-    }
-
-
-def _acted(folder: Path) -> bool:
-    """Whether it has rollouts to read, or is none of the stages that `--from` takes."""
-    return is_rollout(folder) or not samples_candidates(folder)
-
-
-def _finished_dialogs(folder: Path) -> Path:
-    """Of a rollout, its trajectories; of a make, its rows."""
-    if run_folder.is_stage(folder) and run_folder.read_plan(folder).command == "make":
-        run_folder.finished(folder, "make")
-        return folder / DIALOGS
-    return finished_rollout(folder)
+    command = run_folder.read_plan(folder).command if run_folder.is_stage(folder) else ""
+    if command == "make":
+        run_folder.finished(folder, command)
+        return str(folder / DIALOGS), False
+    if command in SAMPLED_BY and not is_rollout(folder):
+        return str(candidates_file(folder)), True
+    return str(finished_rollout(folder)), False
 
 
 def checked(settings: PrepSettings) -> PrepSettings:
     """The settings with every file of rows by its own name. Raises UserError for a mistake in them,
     and notes settings that do nothing.
     """
+    if not settings.sources:
+        fix = "agentlite prep dialogs.jsonl, or - for stdin, or bfcl:multiple."
+        raise UserError("no SOURCE is given.", fix, location="prep.sources")
     settings = replace(
         settings,
         task_weights=full_task_weights(settings.task_weights),
         sources=_files(settings.sources),
         tools=tuple(file for source in settings.tools for file in files_of(source)),
     )
-    _refuse_mistakes(settings)
-    held_out = tuple(file for source in settings.holdout for file in _files([source]))
-    return replace(settings, holdout=held_out)
+    check_formats(settings.format, settings.sources, FORMATS)
+    check_mix(parse_mix(settings.mix), settings.sources)
+    parse_keep(settings.keep)
+    strategy, size = settings.coreset_strategy, settings.coreset_target_size
+    if bool(strategy) != bool(size):
+        lacking = "coreset_target_size=500" if strategy else "coreset_strategy=hybrid"
+        raise UserError(
+            "a coreset needs a strategy and a size.",
+            f"Add --set prep.{lacking}.",
+            location="prep.coreset",
+        )
+    changed = {name for name in (*IDLE, *IDLE.values(), "near") if _is_changed(settings, name)}
+    for name, other in IDLE.items():
+        if name in changed and other not in changed:
+            console.notice(f"prep: {name} does nothing without {other}")
+    if "near" in changed and "near" not in settings.duplicates and not settings.holdout:
+        console.notice("prep: near does nothing without --duplicates near or --holdout")
+    return replace(settings, holdout=_files(settings.holdout))
+
+
+def _files(sources: Sequence[str]) -> tuple[str, ...]:
+    """`bfcl:simple_python,multiple` is two sources; a folder is the files in it."""
+    files: list[str] = []
+    for source in sources:
+        scheme, colon, categories = source.partition(":")
+        if colon and scheme == "bfcl":
+            files += [f"bfcl:{category}" for category in categories.split(",")]
+        else:
+            files += files_of(source)
+    return tuple(files)
+
+
+def _is_changed(settings: PrepSettings, name: str) -> bool:
+    return bool(getattr(settings, name) != default("prep", name))
 
 
 def refuse_missing_packages(settings: PrepSettings) -> None:
@@ -133,12 +146,24 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
             exit_code=REJECTS,
         )
     if len(rejects) > 1 and len(rejects) > settings.max_rejects * read:
-        allowed = min(1.0, len(rejects) / read + 0.005)
+        fix = RETRY
+        if len(rejects) < read:
+            allowed = min(1.0, len(rejects) / read + 0.005)
+            fix += f" To leave them out: --max-rejects {allowed:.2f}."
+        if count := sum(bool(NOT_HELD.search(reject.reason)) for reject in rejects):
+            fix = (
+                f"{count} of them have words beside a call or several calls in a turn, which their "
+                f"protocol does not keep with this model: --protocol hermes keeps both. {fix}"
+            )
+        if lengths := [int(m[1]) for reject in rejects if (m := TOO_LONG.match(reject.reason))]:
+            too_long = "1 of them is" if len(lengths) == 1 else f"{len(lengths)} of them are"
+            fix = (
+                f"{too_long} too long: --max-length {max(lengths)} keeps them all, --long-rows cut "
+                f"keeps the steps that fit. {fix}"
+            )
         raise UserError(
             f"{len(rejects)} of {read} rows rejected, {settings.max_rejects:.0%} allowed.",
-            f"{_too_long(rejects)}{_not_held(rejects)}"
-            + RETRY
-            + (f" To leave them out: --max-rejects {allowed:.2f}." if len(rejects) < read else ""),
+            fix,
             location=str(file),
             exit_code=REJECTS,
         )
@@ -146,51 +171,31 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
         console.notice(f"prep: {len(rejects)} of {read} rows are left out. {RETRY}")
 
 
-def refuse_unscored(settings: PrepSettings, ingested: Ingested) -> None:
-    """Raises UserError 2 if --keep names a score that no rollout has."""
-    if ingested.rollouts:
-        refuse_unknown(parse_keep(settings.keep), ingested.scores)
-
-
-def note_repairs(ingested: Ingested) -> None:
-    """Says which rows were repaired, and how."""
-    for method, count in ingested.repaired.items():
-        console.notice(
-            f"prep: --repair {method} changed {places(ingested.repaired_at[method], count)}; "
-            "provenance.jsonl has each, `agentlite prep --why FILE:LINE` shows one"
-        )
-
-
-def name_invalid_schemas(ingested: Ingested) -> None:
-    """Says for how many records the arguments could not be checked in full, and why."""
-    if not ingested.invalid_schemas:
-        return
-    (tool, _), count = ingested.invalid_schemas.most_common(1)[0], ingested.invalid_schemas.total()
-    console.notice(
-        f"prep: the schema of {tool} is not valid JSON Schema. Only types and required parameters "
-        f"were checked in {count} calls of such tools ({len(ingested.invalid_schemas)}), which "
-        "stats.json names"
-    )
-
-
-def note_undescribed(ingested: Ingested, declared: int) -> None:
-    """Says which tools models would know by their ids alone. `declared`: the number of tools that
+def notes(ingested: Ingested, declared: int) -> Iterator[str]:
+    """What the user should know of the rows that were read. `declared`: the number of tools that
     the rows and --tools declare.
     """
+    for method, count in ingested.repaired.items():
+        yield (
+            f"--repair {method} changed {places(ingested.repaired_at[method], count)}; "
+            "provenance.jsonl has each, `agentlite prep --why FILE:LINE` shows one"
+        )
+    if invalid := ingested.invalid_schemas:
+        yield (
+            f"the schema of {invalid.most_common(1)[0][0]} is not valid JSON Schema. Only types "
+            f"and required parameters were checked in {invalid.total()} calls of such tools "
+            f"({len(invalid)}), which stats.json names"
+        )
     if names := ingested.undescribed:
         fix = f"the {declared} declared tools do not have them" if declared else "add --tools FILE"
-        console.notice(
-            f"prep: {len(names)} tools have no more than an id, {min(names)} among them, so a "
-            f"model cannot know what they do: {fix}"
+        yield (
+            f"{len(names)} tools have no more than an id, {min(names)} among them, so a model "
+            f"cannot know what they do: {fix}"
         )
-
-
-def note_for_tests(ingested: Ingested) -> None:
-    """Says how many records are for tests alone, whatever split their rows name."""
     if count := ingested.for_tests:
-        console.notice(
-            f"prep: {count} records are only for tests: any call is right in them, so there is "
-            "nothing to learn"
+        yield (
+            f"{count} records are only for tests: any call is right in them, so there is nothing "
+            "to learn"
         )
 
 
@@ -211,68 +216,4 @@ def refuse_nothing_left(ingested: Ingested, selection: Selection, file: Path) ->
         f"no row left of {ingested.read} read: {len(ingested.rejects)} rejected, {codes}.",
         CODES[left_out.most_common(1)[0][0]].hint,
         exit_code=REJECTS,
-    )
-
-
-def _files(sources: Sequence[str]) -> tuple[str, ...]:
-    """`bfcl:simple_python,multiple` is two sources; a folder is the files in it."""
-    if not sources:
-        fix = "agentlite prep dialogs.jsonl, or - for stdin, or bfcl:multiple."
-        raise UserError("no SOURCE is given.", fix, location="prep.sources")
-    files: list[str] = []
-    for source in sources:
-        scheme, colon, categories = source.partition(":")
-        if colon and scheme == "bfcl":
-            files += [f"bfcl:{category}" for category in categories.split(",")]
-        else:
-            files += files_of(source)
-    return tuple(files)
-
-
-def _refuse_mistakes(settings: PrepSettings) -> None:
-    check_formats(settings.format, settings.sources, FORMATS)
-    check_mix(parse_mix(settings.mix), settings.sources)
-    parse_keep(settings.keep)
-    strategy, size = settings.coreset_strategy, settings.coreset_target_size
-    if bool(strategy) != bool(size):
-        lacking = "coreset_target_size=500" if strategy else "coreset_strategy=hybrid"
-        raise UserError(
-            "a coreset needs a strategy and a size.",
-            f"Add --set prep.{lacking}.",
-            location="prep.coreset",
-        )
-    for name, other in IDLE.items():
-        if not _is_default(settings, name) and _is_default(settings, other):
-            console.notice(f"prep: {name} does nothing without {other}")
-    compares_texts = "near" in settings.duplicates or settings.holdout
-    if not _is_default(settings, "near") and not compares_texts:
-        console.notice("prep: near does nothing without --duplicates near or --holdout")
-
-
-def _is_default(settings: PrepSettings, name: str) -> bool:
-    return bool(getattr(settings, name) == default("prep", name))
-
-
-def _not_held(rejects: Sequence[Reject]) -> str:
-    """What helps against the rejects whose turns only the protocol, or the chat template, cannot
-    hold.
-    """
-    count = sum(1 for one in rejects if NOT_HELD.search(one.reason))
-    if not count:
-        return ""
-    return (
-        f"{count} of them have words beside a call or several calls in a turn, which their "
-        "protocol does not keep with this model: --protocol hermes keeps both. "
-    )
-
-
-def _too_long(rejects: Sequence[Reject]) -> str:
-    """The fix for the rejects that are only too long, if there are any."""
-    lengths = [int(match[1]) for one in rejects if (match := TOO_LONG.match(one.reason))]
-    if not lengths:
-        return ""
-    too_long = "1 of them is" if len(lengths) == 1 else f"{len(lengths)} of them are"
-    return (
-        f"{too_long} too long: --max-length {max(lengths)} keeps them all, "
-        "--long-rows cut keeps the steps that fit. "
     )

@@ -1,7 +1,7 @@
 """What prep read and selected -> its files: records by split, provenance, measures, cuts, stats."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from agentlite.data.augment import augment, augments
 from agentlite.data.curation.replay_buffer import BufferState, add_to_buffer
 from agentlite.data.curation.stats import Sized, statistics
 from agentlite.data.curation.traits import Traits, traits
-from agentlite.data.ingest import Ingested, totals
+from agentlite.data.ingest import ENDS, Ingested, totals
 from agentlite.data.ingest_row import IngestContext, measure
 from agentlite.stages.prep.select import LEFT_OUT, Selection
 
@@ -37,30 +37,18 @@ def write_all(
     selection: Selection,
     buffer: BufferState | None,
 ) -> tuple[list[str], dict[str, Any]]:
-    """Writes all files but the rejects, and adds the train records to the buffer. Returns the names
-    of the files and the figures.
+    """Writes all files, and adds the train records to the buffer. Returns the names of the files,
+    with that of the rejects, and the figures.
     """
     with console.waiting(f"prep: writing {len(selection.kept)} records"):
-        splits = [_write_split(name, folder, context, ingested, selection) for name in SPLITS]
+        splits = {name: _write_split(name, folder, context, ingested, selection) for name in SPLITS}
     in_splits = {index: record.split for index, record in selection.kept.items()}
-    write_rows(
-        folder / "provenance.jsonl",
-        chain(
-            ingested.provenance(selection.ends, in_splits, selection.times),
-            (
-                {
-                    "id": row["id"],
-                    "location": "the buffer",
-                    "format": "agentlite",
-                    "end": "kept",
-                    "split": "train",
-                }
-                for row in selection.replayed
-            ),
-        ),
-    )
+    origins = ingested.provenance(selection.ends, in_splits, selection.times)
+    earlier = {"location": "the buffer", "format": "agentlite", "end": "kept", "split": "train"}
+    replayed = ({"id": row["id"], **earlier} for row in selection.replayed)
+    write_rows(folder / "provenance.jsonl", chain(origins, replayed))
     write_rows(folder / "measures.jsonl", _measures(ingested, selection, splits))
-    files = [split.file for split in splits]
+    files = [split.file for split in splits.values()]
     if ingested.cuts:
         write_rows(folder / "cuts.jsonl", ingested.cuts)
         files.append("cuts.jsonl")
@@ -75,10 +63,24 @@ def write_all(
             seed=context.settings.seed,
         ).rows
     write_json(folder / "stats.json", {**figures, "notes": selection.notes})
-    return [*files, "provenance.jsonl", "measures.jsonl", "stats.json"], figures
+    return [*files, "provenance.jsonl", "measures.jsonl", "stats.json", "rejects.jsonl"], figures
 
 
-def happened(ingested: Ingested, selection: Selection) -> dict[str, object]:
+def figures_of_rows(ingested: Ingested, selection: Selection) -> dict[str, Any]:
+    """How the rows that were read ended, and why: all that is known before anything is written."""
+    by_file = ingested.by_file(selection.ends)
+    return {
+        **totals(by_file),
+        **_events(ingested, selection),
+        **selection.figures,
+        "by_file": {
+            source: {"formats": dict(ingested.formats[source]), **counts}
+            for source, counts in by_file.items()
+        },
+    }
+
+
+def _events(ingested: Ingested, selection: Selection) -> dict[str, Any]:
     """Figures of what does not happen in every run; those of what did not are left out."""
     left_out = ingested.left_out + Counter(
         selection.ends[index].code for index in sorted(selection.ends)
@@ -93,22 +95,13 @@ def happened(ingested: Ingested, selection: Selection) -> dict[str, object]:
         "undeclared": dict(ingested.undeclared),
         "for_tests": ingested.for_tests,
         "invalid_schemas": dict(ingested.invalid_schemas.most_common(NAMED)),
-        "undescribed": {
+    }
+    if ingested.undescribed:
+        figures["undescribed"] = {
             "tools": len(ingested.undescribed),
             "records": ingested.offering_undescribed,
         }
-        if ingested.undescribed
-        else {},
-    }
     return {name: value for name, value in figures.items() if value}
-
-
-def by_file(ingested: Ingested, selection: Selection) -> dict[str, dict[str, object]]:
-    """Of each source: the formats in it, and how many of its rows ended how."""
-    return {
-        source: {"formats": dict(ingested.formats[source]), **counts}
-        for source, counts in ingested.by_file(selection.ends).items()
-    }
 
 
 def _write_split(
@@ -135,14 +128,14 @@ def _write_split(
 
 
 def _measures(
-    ingested: Ingested, selection: Selection, splits: Sequence[WrittenSplit]
+    ingested: Ingested, selection: Selection, splits: Mapping[str, WrittenSplit]
 ) -> Iterator[Row]:
     """A row for each record in the files of the splits; and, without a split, for each that the
     coreset left out or that is now a part of another record. They stand in a file of their own: the
     records, which are inputs of other stages, do not change with the model that measures them.
     """
     written: set[str] = set()
-    for name, split in zip(SPLITS, splits, strict=True):
+    for name, split in splits.items():
         for record, sized in split.records:
             if record.id not in written:  # a repeated record has one row
                 written.add(record.id)
@@ -166,24 +159,23 @@ def _measured(sized: Sized) -> Row:
 
 
 def _figures(
-    ingested: Ingested, selection: Selection, splits: list[WrittenSplit]
-) -> dict[str, object]:
-    records = [record for split in splits for record in split.records]
-    train = [sized for _, sized in splits[SPLITS.index("train")].records]
-    made = {kind: dict(counts) for split in splits for kind, counts in split.made.items()}
-    files = by_file(ingested, selection)
+    ingested: Ingested, selection: Selection, splits: Mapping[str, WrittenSplit]
+) -> dict[str, Any]:
+    records = [record for split in splits.values() for record in split.records]
+    train = [sized for _, sized in splits["train"].records]
+    made = {kind: dict(counts) for split in splits.values() for kind, counts in split.made.items()}
+    rows = figures_of_rows(ingested, selection)
     return {
-        **totals(ingested.by_file(selection.ends)),
+        **{end: rows.pop(end) for end in ("read", *ENDS.values())},
         **{split: len(selection.in_split(split)) for split in SPLITS},
-        "groups": selection.figures["groups"],
+        "groups": rows.pop("groups"),
         "new_tools": _new_tools(selection),
         "train_rows": len(train),
         "trained_tokens": sum(sized.trained for sized in train),
-        **happened(ingested, selection),
-        **selection.figures,
+        **{name: value for name, value in rows.items() if name != "by_file"},
         **({"made": made} if made else {}),
         **statistics([of for of, _ in records], [sized for _, sized in records]),
-        "by_file": files,
+        "by_file": rows["by_file"],
     }
 
 

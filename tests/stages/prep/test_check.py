@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import REJECTS, UserError
@@ -14,6 +15,7 @@ from agentlite.data.ingest import End
 from agentlite.data.rejects import Reject
 from agentlite.stages.prep import _run_key, check
 from agentlite.stages.prep.select import Selection
+from agentlite.workspace.run_folder import Plan
 
 FILE = Path("rejects.jsonl")
 
@@ -138,8 +140,9 @@ def test_a_source_that_is_only_named_in_an_option_is_refused(tmp_path, monkeypat
 
 def test_a_run_in_a_replay_buffer_is_known_by_contents_and_not_by_names():
     settings = {"seed": 0, "sources": ["a"], "holdout": [], "replay": "b", "rows": "jsonl"}
-    key = _run_key(settings, {"a": "1", "b": "2"})
+    plan = Plan("prep", settings, {"a": "1", "b": "2"})
+    key = _run_key(plan)
     renamed = {**settings, "sources": ["c"], "replay": "d", "rows": "parquet", "holdout": ["e"]}
-    assert _run_key(renamed, {"x": "2", "y": "1"}) == key
-    assert _run_key({**settings, "seed": 1}, {"a": "1", "b": "2"}) != key
-    assert _run_key(settings, {"a": "1", "b": "3"}) != key
+    assert _run_key(Plan("prep", renamed, {"x": "2", "y": "1"})) == key
+    assert _run_key(replace(plan, settings={**settings, "seed": 1})) != key
+    assert _run_key(replace(plan, inputs={"a": "1", "b": "3"})) != key

@@ -33,8 +33,7 @@ def inputs(folder: Path, files: dict[str, Path], **changes: Any) -> dict[str, st
     several = {name: (str(files[name]),) for name in ("sources", "tools", "holdout")}
     given = {**several, "model": MODEL, **changes}
     settings = check.checked(PrepSettings(**given))
-    _, plan = prep._plan(settings, RunTarget(folder, "prep"), io.BytesIO())
-    return plan.inputs
+    return prep._plan(settings, {}, RunTarget(folder, "prep"), io.BytesIO()).plan.inputs
 
 
 @pytest.mark.parametrize("name", ["sources", "tools", "holdout"])

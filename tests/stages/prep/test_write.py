@@ -55,7 +55,10 @@ def test_a_dry_run_says_what_the_run_then_says_and_writes_nothing(rows, tmp_path
     assert dry.status == "dry run" and not (tmp_path / "run").exists() and dry.outputs == []
     done = prep(str(rows), run=str(tmp_path / "run"), **OPTIONS)
     said = {key: value for key, value in done.figures.items() if key in dry.figures}
-    assert dry.figures == said and {"kept", "read", "rejects", "by_file"} <= dry.figures.keys()
+    assert (
+        dry.figures == {"folder": "new", **said}
+        and {"kept", "read", "rejects", "by_file"} <= dry.figures.keys()
+    )
 
 
 def test_the_figures_add_up_and_are_those_of_the_files(rows, tmp_path):
