@@ -56,18 +56,17 @@ def charts(rows: Sequence[Row]) -> tuple[list[Chart], list[Chart]]:
     """The curves of a metrics.jsonl: those of training, and those of a reward's components, which
     share one scale.
     """
-    names = list(dict.fromkeys(name for row in rows for name in row if name != "step"))
+    names = dict.fromkeys(name for row in rows for name in row if name != "step")
     lines = {name: line for name in names if (line := _line(name, rows)).points}
-    components = [
-        line._replace(name=name.removeprefix(COMPONENT))
-        for name, line in lines.items()
-        if name.startswith(COMPONENT)
-    ]
-    others = in_order([name for name in lines if not name.startswith(COMPONENT)])
-    highest = max([1.0, *(value for line in components for _, value in line.points)])
+    components = [name for name in lines if name.startswith(COMPONENT)]
+    others = in_order([name for name in lines if name not in components])
+    highest = max([1.0, *(value for name in components for _, value in lines[name].points)])
     return (
         [_chart([lines[name] for name in group]) for group in others],
-        [_chart([line], 0.0, highest) for line in components],
+        [
+            _chart([lines[name]._replace(name=name.removeprefix(COMPONENT))], 0.0, highest)
+            for name in components
+        ],
     )
 
 

@@ -27,24 +27,23 @@ def headline(metrics: Mapping[str, Json], differences: Iterable[Json]) -> list[s
     verb, questions = PHRASES[name]
     measured = _measured(metrics, name)
     best, *others = sorted(measured, key=lambda model: -measured[model]["mean"])
-    same = len({figure["count"] for figure in measured.values()}) == 1
+    count = measured[best]["count"]
+    noise = _noise(name, [best, *others], differences)
 
     # a reward between 0 and 1: there is nothing to count
     if any(figure.get("interval", "wilson") != "wilson" for figure in measured.values()):
-        first = f"{best} has a mean {name} of {measured[best]['mean']:.2f} on "
-        first += f"{measured[best]['count']} {questions}"
-        rest = [f"{model} of {measured[model]['mean']:.2f}" for model in others]
-        sentence = "; ".join([first, ", ".join(rest)] if rest else [first]) + "."
-        return [sentence, *_noise(name, [best, *others], differences)]
+        first = f"{best} has a mean {name} of {measured[best]['mean']:.2f} on {count} {questions}"
+        rest = ", ".join(f"{model} of {measured[model]['mean']:.2f}" for model in others)
+        return [f"{'; '.join(filter(None, [first, rest]))}.", *noise]
 
-    def right(model: str) -> str:
-        figure = measured[model]
-        return _right(figure) if same else f"{_right(figure)} of {figure['count']}"
-
-    first = f"{best} {verb} {_right(measured[best])} of {measured[best]['count']} {questions}"
-    rest = [f"{model} for {right(model)}" for model in others]
-    sentences = ["; ".join([first, ", ".join(rest)] if rest else [first]) + "."]
-    sentences += _noise(name, [best, *others], differences)
+    same = all(figure["count"] == count for figure in measured.values())
+    right = {
+        model: _right(figure) if same else f"{_right(figure)} of {figure['count']}"
+        for model, figure in measured.items()
+    }
+    first = f"{best} {verb} {_right(measured[best])} of {count} {questions}"
+    rest = ", ".join(f"{model} for {right[model]}" for model in others)
+    sentences = [f"{'; '.join(filter(None, [first, rest]))}.", *noise]
     whole = _measured(metrics, EXACT)
     if name == TOOL and whole.keys() == measured.keys():
         counts = [f"{_right(whole[model])} ({model})" for model in [best, *others]]

@@ -193,17 +193,15 @@ def _statistics(values: Json, title: str = "") -> Iterator[Table]:
     if single:
         yield Table(title, [], [[name, _text(value)] for name, value in single.items()])
     for name, value in values.items():
-        if isinstance(value, dict) and value:
-            called = f"{title} {name.replace('_', ' ')}".strip()
-            if all(isinstance(inner, dict) for inner in value.values()):
-                head = list(dict.fromkeys(key for inner in value.values() for key in inner))
-                body = [
-                    [key, *(_text(inner.get(column)) for column in head)]
-                    for key, inner in value.items()
-                ]
-                yield Table(called, ["", *head], body)
-            else:
-                yield from _statistics(value, called)
+        if not isinstance(value, dict) or not value:
+            continue
+        called = f"{title} {name.replace('_', ' ')}".strip()
+        if not all(isinstance(inner, dict) for inner in value.values()):
+            yield from _statistics(value, called)
+            continue
+        head = list(dict.fromkeys(key for inner in value.values() for key in inner))
+        rows = [[key, *(_text(inner.get(name)) for name in head)] for key, inner in value.items()]
+        yield Table(called, ["", *head], rows)
 
 
 def _text(value: object) -> str:

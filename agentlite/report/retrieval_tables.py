@@ -33,25 +33,21 @@ def tables(figures: Mapping[str, Any]) -> list[Table]:
     """One per view: recall for every size of the pool, the other metrics for the largest. The title
     of the first names all views that hold every question."""
     ranked = figures["ranking"]
-    every = [view for view in ranked if _count(ranked[view]) == _count(ranked["all"])]
-    return [
-        _figures(", ".join(VIEWS[view] for view in every), ranked["all"]),
-        *(_figures(VIEWS[view], ranked[view]) for view in ranked if view not in every),
-    ]
+    counts = {view: _any(sizes)["mrr"]["count"] for view, sizes in ranked.items()}
+    every = [view for view in ranked if counts[view] == counts["all"]]
+    titles = {"all": ", ".join(VIEWS[view] for view in every)}
+    titles |= {view: VIEWS[view] for view in ranked if view not in every}
+    return [_table(title, ranked[view]) for view, title in titles.items()]
 
 
-def _figures(title: str, sizes: dict[str, Any]) -> Table:
+def _table(title: str, sizes: dict[str, Any]) -> Table:
     recall, *others = headline(_any(sizes))
     last = list(sizes)[-1]
     columns = [(size, recall) for size in sizes] + [(last, name) for name in others]
-    return Table(
-        title,
-        ["by", *(f"{name} of {size}" for size, name in columns)],
-        [
-            [method, *(sizes[size][method][name] for size, name in columns)]
-            for method in sizes[last]
-        ],
-    )
+    rows = [
+        [method, *(sizes[size][method][name] for size, name in columns)] for method in sizes[last]
+    ]
+    return Table(title, ["by", *(f"{name} of {size}" for size, name in columns)], rows)
 
 
 def differences(figures: Mapping[str, Any]) -> list[dict[str, object]]:
@@ -66,10 +62,8 @@ def differences(figures: Mapping[str, Any]) -> list[dict[str, object]]:
 
 
 def milliseconds(figures: Mapping[str, Any]) -> str:
-    return (
-        "ms a question: "
-        f"{', '.join(f'{name} {value:.3g}' for name, value in figures['latency_ms'].items())}"
-    )
+    each = (f"{name} {value:.3g}" for name, value in figures["latency_ms"].items())
+    return f"ms a question: {', '.join(each)}"
 
 
 def in_words(row: dict[str, Any]) -> str:
@@ -91,10 +85,6 @@ def best_in_words(figures: Mapping[str, Any]) -> str:
 def _any(sizes: dict[str, Any]) -> dict[str, Any]:
     metrics: dict[str, Any] = next(iter(next(iter(sizes.values())).values()))
     return metrics
-
-
-def _count(sizes: dict[str, Any]) -> int:
-    return int(_any(sizes)["mrr"]["count"])
 
 
 def _percent(figure: dict[str, Any]) -> str:

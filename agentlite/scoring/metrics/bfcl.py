@@ -85,11 +85,8 @@ RULES: dict[str, Rule] = {
 
 
 def _miscounted(calls: Sequence[Call], gold: Gold) -> str:
-    return (
-        ""
-        if len(calls) == len(gold.calls)
-        else f"{len(calls)} calls where {len(gold.calls)} are expected"
-    )
+    made, expected = len(calls), len(gold.calls)
+    return "" if made == expected else f"{made} calls where {expected} are expected"
 
 
 def _named(name: str, tools: Sequence[Tool]) -> Tool | None:
@@ -111,18 +108,13 @@ def call_problem(call: Call, expected: GoldCall, tool: Tool | None) -> str:
     for name, value in call.arguments.items():
         if name not in properties or name not in expected.arguments:
             return f"{name} is not expected"
-        if problem := argument_problem(
-            value, expected.arguments[name], schema_at(properties, name)
-        ):
+        accepted = expected.arguments[name]
+        if problem := argument_problem(value, accepted, schema_at(properties, name)):
             return f"{name} {problem}"
-    return next(
-        (
-            f"{name} is missing"
-            for name, accepted in expected.arguments.items()
-            if name not in call.arguments and "" not in accepted
-        ),
-        "",
-    )
+    for name, accepted in expected.arguments.items():
+        if name not in call.arguments and "" not in accepted:
+            return f"{name} is missing"
+    return ""
 
 
 def argument_problem(value: object, accepted: Sequence[object], schema: Schema) -> str:

@@ -7,7 +7,7 @@ that repeats the last task, not a gold that does.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
@@ -76,10 +76,8 @@ class Rules(NamedTuple):
 
 
 def _is(last: object, tool: object, arguments: object) -> bool:
-    return isinstance(last, dict) and (last.get("tool_name"), last.get("tool_args")) == (
-        tool,
-        arguments,
-    )
+    called = (last.get("tool_name"), last.get("tool_args")) if isinstance(last, dict) else None
+    return called == (tool, arguments)
 
 
 RULES: dict[str, Rules] = {
@@ -166,35 +164,25 @@ def score(rows: Sequence[Row], rules: str, seed: int) -> dict[str, Summary | Non
         name: [measure(row, RULES[rules]) for row in rows if row.type == kind]
         for name, (kind, measure) in PARTS.items()
     }
-    parts = {name: summary(found, seed) if found else None for name, found in values.items()}
-    return {**parts, "overall": _overall(values, seed)}
-
-
-def overall(parts: Mapping[str, float]) -> float:
-    """The published weights: planning .25, tool use .35, reflection .10, concluding .20, profile
-    .10.
-    """
-    return sum(weight * parts[name] for name, weight in WEIGHTS.items())
-
-
-def _overall(values: Mapping[str, Sequence[float]], seed: int) -> Summary | None:
-    """Queries are drawn again within their kind; planning and tool use together, as they are of the
-    same ones.
-    """
+    parts = {name: summary(values[name], seed) if values[name] else None for name in PARTS}
     if not all(values.values()):
-        return None
+        return {**parts, "overall": None}
+    # queries are drawn again within their kind; planning and tool use together, as they are of the
+    # same ones
     weighted: dict[Kind, list[float]] = {}
     for name, (kind, _) in PARTS.items():
         before = weighted.get(kind, [0.0] * len(values[name]))
-        weighted[kind] = [
-            sofar + WEIGHTS[name] * value for sofar, value in zip(before, values[name], strict=True)
-        ]
-    draws = zip(
-        *(redrawn(sorted(kind), seed + n) for n, kind in enumerate(weighted.values())), strict=True
-    )
-    mean = overall({name: fmean(found) for name, found in values.items()})
-    estimates = (sum(map(fmean, resample)) for resample in draws)
-    return bootstrapped(mean, estimates, sum(map(len, weighted.values())))
+        each = zip(before, values[name], strict=True)
+        weighted[kind] = [sofar + WEIGHTS[name] * value for sofar, value in each]
+    draws = (redrawn(sorted(kind), seed + n) for n, kind in enumerate(weighted.values()))
+    estimates = (sum(map(fmean, resample)) for resample in zip(*draws, strict=True))
+    mean = overall({name: fmean(values[name]) for name in PARTS})
+    return {**parts, "overall": bootstrapped(mean, estimates, sum(map(len, weighted.values())))}
+
+
+def overall(parts: Mapping[str, float]) -> float:
+    """The sum of the parts by the published weights."""
+    return sum(weight * parts[name] for name, weight in WEIGHTS.items())
 
 
 def planning(row: Row, rules: Rules) -> float:
@@ -217,11 +205,8 @@ def reflection(row: Row, rules: Rules) -> float:
     """Thought and arguments, .3 to .7; nothing for what repeats the last task."""
 
     def agreement(parsed: ParsedText, gold: StepTask) -> float:
-        if (
-            gold.thought == NONE
-            or not _same_tool(parsed, gold)
-            or rules.repeats(gold, parsed, row.memory_last_task)
-        ):
+        repeats = rules.repeats(gold, parsed, row.memory_last_task)
+        if repeats or gold.thought == NONE or not _same_tool(parsed, gold):
             return 0.0
         return 0.3 * _thought(parsed, gold) + 0.7 * _arguments(parsed, gold)
 
@@ -229,9 +214,9 @@ def reflection(row: Row, rules: Rules) -> float:
 
 
 def concluding(row: Row, rules: Rules) -> float:
-    texts = row.model_predict
-    assert isinstance(texts, dict)
-    answers = [ANSWERS.get(template, str)(_text(parsed)) for template, parsed in texts.items()]
+    assert isinstance(row.model_predict, dict)
+    texts = row.model_predict.items()
+    answers = [ANSWERS.get(template, str)(_text(said)) for template, said in texts]
     return fmean([_nearest(row, answer) for answer in answers]) if answers else 0.0
 
 
@@ -252,11 +237,15 @@ def _over_prompts(
     row: Row, rules: Rules, agreement: Callable[[ParsedText, StepTask], float]
 ) -> float:
     """The mean over the prompts of the agreement with the nearest gold that calls a tool."""
+    assert isinstance(row.model_predict, dict)
     golds = [gold for gold in row.golden_result_list if gold.tool_name != NONE]
-    best = [
-        max((agreement(parsed, gold) for gold in golds), default=0.0)
-        for parsed in _read(row, rules)
-    ]
+    best, last = [], ParsedText()
+    for template, text in row.model_predict.items():
+        if template != "ReACT" or text:
+            last = rules.readers[template](_text(text), row.funcs)
+        elif not rules.carried:
+            last = ParsedText()
+        best.append(max((agreement(last, gold) for gold in golds), default=0.0))
     return fmean(best) if best else 0.0
 
 
@@ -286,16 +275,5 @@ def _nearest(row: Row, answer: object) -> float:
     )
 
 
-def _text(parsed: object) -> str:
-    return parsed if isinstance(parsed, str) else plain(parsed)
-
-
-def _read(row: Row, rules: Rules) -> Iterator[ParsedText]:
-    last = ParsedText()
-    assert isinstance(row.model_predict, dict)
-    for template, text in row.model_predict.items():
-        if template != "ReACT" or text:
-            last = rules.readers[template](_text(text), row.funcs)
-        elif not rules.carried:
-            last = ParsedText()
-        yield last
+def _text(said: object) -> str:
+    return said if isinstance(said, str) else plain(said)

@@ -39,43 +39,38 @@ def retrieval_loss(
     predictions: Sequence[Prediction], records: Mapping[str, Record], seed: int
 ) -> RetrievalLoss | None:
     """None where no tools were retrieved for any step at which a call is expected."""
-    steps = [
-        (prediction, record, expected)
-        for prediction in predictions
-        if META in (record := records[prediction.record_id]).meta
-        and record.expected(prediction.turn).names_tools
-        and (expected := _expected_tools(prediction, record))
-    ]
-    if not steps:
+    right: dict[str, list[float]] = {"tool_selection_accuracy": [], "exact_call": []}
+    offered, retrieved, as_declared = [], [], []
+    for prediction in predictions:
+        record = records[prediction.record_id]
+        gold = record.expected(prediction.turn)
+        if META not in record.meta or not gold.names_tools:
+            continue
+        method, expected = record.meta[META], {call.name for call in gold.calls}
+        offered.append(expected <= {tool.name for tool in record.tools})
+        retrieved.append(expected.isdisjoint(method.get("missing", ())))
+        declared = expected.isdisjoint(method.get("other_schema", ()))
+        as_declared.append(retrieved[-1] and declared)
+        for name, values in right.items():
+            values.append(prediction.metrics[name])
+    if not offered:
         return None
 
     def share(values: Sequence[float]) -> Summary:
         return summary([float(value) for value in values], seed)
 
-    offered = [expected <= {tool.name for tool in record.tools} for _, record, expected in steps]
-    retrieved = [
-        expected.isdisjoint(record.meta[META].get("missing", ())) for _, record, expected in steps
-    ]
-    redeclared = [
-        not expected.isdisjoint(record.meta[META].get("other_schema", ()))
-        for _, record, expected in steps
-    ]
     shares = {}
-    for name in ("tool_selection_accuracy", "exact_call"):
-        right = [prediction.metrics[name] for prediction, _, _ in steps]
-        pairs = [*zip(right, offered, strict=True)]
-        shares[name] = share(right)
+    for name, values in right.items():
+        pairs = [*zip(values, offered, strict=True)]
+        shares[name] = share(values)
         shares[f"{name}_lost_to_retrieval"] = share([(1 - r) * (not there) for r, there in pairs])
         shares[f"{name}_lost_to_choosing"] = share([(1 - r) * there for r, there in pairs])
-    method = steps[0][1].meta[META]
     return RetrievalLoss(
         k=method["k"],
         by=method["by"],
-        steps=len(steps),
+        steps=len(offered),
         retrieved=share(retrieved),
-        as_declared=share(
-            [there and not other for there, other in zip(retrieved, redeclared, strict=True)]
-        ),
+        as_declared=share(as_declared),
         **shares,
     )
 
@@ -93,7 +88,3 @@ def in_words(loss: RetrievalLoss) -> str:
         f"{percent(loss.tool_selection_accuracy_lost_to_retrieval)} lost to retrieval, "
         f"{percent(loss.tool_selection_accuracy_lost_to_choosing)} to choosing"
     )
-
-
-def _expected_tools(prediction: Prediction, record: Record) -> set[str]:
-    return {call.name for call in record.expected(prediction.turn).calls}

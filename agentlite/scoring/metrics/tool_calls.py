@@ -142,14 +142,13 @@ def calls_problem(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> s
         [call_problem(call, expected, by_name.get(expected.name)) for call in calls]
         for expected in gold.calls
     ]
-    satisfied = {row for row, _ in assign([[float(not one) for one in row] for row in problems])}
-    lacking = next((row for row in range(len(calls)) if row not in satisfied), None)
-    if lacking is None:
-        return ""
-    first = next(problem for problem in problems[lacking] if problem)
-    return (
-        first if len(calls) == 1 else f"no call left satisfies {gold.calls[lacking].name}: {first}"
-    )
+    satisfied = {row for row, _ in assign([[not problem for problem in row] for row in problems])}
+    for row, expected in enumerate(gold.calls):
+        if row not in satisfied:
+            first = next(filter(None, problems[row]))
+            many = len(calls) > 1
+            return f"no call left satisfies {expected.name}: {first}" if many else first
+    return ""
 
 
 def call_problem(call: Call, gold: GoldCall, tool: Tool | None) -> str:
@@ -169,14 +168,10 @@ def call_problem(call: Call, gold: GoldCall, tool: Tool | None) -> str:
     for name, value in call.arguments.items():
         if problem := argument_problem(name, value, gold, schema):
             return f"{name} {problem}"
-    return next(
-        (
-            f"{name} is missing"
-            for name, accepted in gold.arguments.items()
-            if name not in call.arguments and "" not in accepted
-        ),
-        "",
-    )
+    for name, accepted in gold.arguments.items():
+        if name not in call.arguments and "" not in accepted:
+            return f"{name} is missing"
+    return ""
 
 
 def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -> str:
