@@ -12,8 +12,8 @@ from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Prediction, Record, plain
 from agentlite.scoring.judge.human_ratings import rated, read_key, read_scores, write_sheet
 from agentlite.scoring.judge.llm_judge import USABLE, Item, Prices, judge
-from agentlite.scoring.metrics.confidence import summary
-from agentlite.scoring.metrics.model_metrics import JudgeMetrics, JudgeRun
+from agentlite.scoring.metrics.confidence import Summary, summary
+from agentlite.scoring.metrics.model_metrics import JUDGED, JudgeRun
 
 
 def items(predictions: Sequence[Prediction], records: Mapping[str, Record]) -> list[Item]:
@@ -51,7 +51,7 @@ def judge_metrics(
     *,
     leave_out: bool = False,
     begin: Callable[[int], None] = lambda rows: None,
-) -> tuple[JudgeMetrics, JudgeRun]:
+) -> tuple[dict[str, Summary | None], JudgeRun]:
     """The judge's mean score and the share of usable answers; what went wrong, and what it cost.
 
     Raises UserError 8 where the judge says nothing about some answers, and these are not to be left
@@ -74,10 +74,11 @@ def judge_metrics(
     for problem, count in result.problems.items():
         console.notice(f"eval: the judge gave no score to {count} answers: {problem}")
     scores = [float(score) for score in result.scores.values()]
-    metrics = JudgeMetrics(
-        summary(scores, seed) if scores else None,
-        summary([float(score >= USABLE) for score in scores], seed) if scores else None,
-    )
+    usable = [float(score >= USABLE) for score in scores]
+    metrics = {
+        name: summary(values, seed) if values else None
+        for name, values in zip(JUDGED, (scores, usable), strict=True)
+    }
     return metrics, JudgeRun(
         model=endpoint.model,
         url=endpoint.url,

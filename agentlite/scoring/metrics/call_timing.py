@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn_sums, summary
 
 
@@ -28,22 +26,6 @@ class TimingCounts(NamedTuple):
     steps: float
 
 
-class TimingMetrics(Struct, frozen=True, kw_only=True):
-    """The metrics of calling as the positive class, over `count` steps; `unreadable`: how many
-    texts could not be read.
-
-    A metric is None where there is nothing to measure it on: no call made has no precision.
-    """
-
-    balanced_accuracy: Summary | None
-    count: int
-    f1: Summary | None
-    recall: Summary | None
-    specificity: Summary | None
-    timing_precision: Summary | None
-    unreadable: int
-
-
 FIGURES = {
     "timing_precision": "Of the calls that were made, the share where a call was needed.",
     "recall": "Of the questions that need a tool, the share with a call.",
@@ -53,22 +35,27 @@ FIGURES = {
 }
 
 
-def timing(decisions: Sequence[Decision], seed: int) -> TimingMetrics:
-    """Text that cannot be read is never a right "no call": where no call is expected it lowers
+def timing(decisions: Sequence[Decision], seed: int) -> dict[str, Summary | int | None]:
+    """The figures of calling as the positive class, over `count` steps; `unreadable`: how many
+    texts could not be read. A figure is None where there is nothing to measure it on: no call made
+    has no precision.
+
+    Text that cannot be read is never a right "no call": where no call is expected it lowers
     `specificity`.
     """
-    called = [float(d.expected) for d in decisions if d.called]
-    expected = [float(d.called) for d in decisions if d.expected]
-    unexpected = [float(d.rightly_silent) for d in decisions if not d.expected]
-    return TimingMetrics(
-        balanced_accuracy=_resampled(balanced_accuracy, decisions, seed),
-        count=len(decisions),
-        f1=_resampled(f1, decisions, seed),
-        recall=summary(expected, seed) if expected else None,
-        specificity=summary(unexpected, seed) if unexpected else None,
-        timing_precision=summary(called, seed) if called else None,
-        unreadable=sum(not d.readable for d in decisions),
-    )
+
+    def share(values: list[bool]) -> Summary | None:
+        return summary([float(value) for value in values], seed) if values else None
+
+    return {
+        "balanced_accuracy": _resampled(balanced_accuracy, decisions, seed),
+        "count": len(decisions),
+        "f1": _resampled(f1, decisions, seed),
+        "recall": share([d.called for d in decisions if d.expected]),
+        "specificity": share([d.rightly_silent for d in decisions if not d.expected]),
+        "timing_precision": share([d.expected for d in decisions if d.called]),
+        "unreadable": sum(not d.readable for d in decisions),
+    }
 
 
 def f1(counts: TimingCounts) -> float | None:

@@ -17,11 +17,10 @@ from agentlite.scoring.metrics import (
     tool_calls,
     tool_f1,
 )
-from agentlite.scoring.metrics.call_timing import TimingMetrics
 from agentlite.scoring.metrics.confidence import Summary
 from agentlite.scoring.metrics.forgetting import ForgettingMetrics
 from agentlite.scoring.metrics.retrieval_loss import RetrievalLoss
-from agentlite.scoring.metrics.self_cognition import Identity, SelfCognitionMetrics
+from agentlite.scoring.metrics.self_cognition import Identity
 from agentlite.scoring.metrics.tool_calls import explained
 
 BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept it
@@ -70,13 +69,7 @@ class SliceMetrics(Struct, frozen=True):
     dialogs: dict[str, Summary]
 
 
-class JudgeMetrics(Struct, frozen=True):
-    """What the LLM judge thinks of the answers; None where it gave no score at all."""
-
-    judge_score: Summary | None
-    judge_usable: Summary | None
-
-
+# what the LLM judge thinks of the answers; None where it gave no score at all
 JUDGED = {
     "judge_score": "The judge's points, from 0 to 5.",
     "judge_usable": "The share of answers with 4 or 5 points.",
@@ -140,7 +133,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
     metrics: dict[str, Summary | None]
     dialogs: dict[str, Summary | None]
     dialogs_are: str
-    timing: TimingMetrics | UnsetType = UNSET
+    timing: dict[str, Summary | int | None] | UnsetType = UNSET
     endings: dict[str, Summary] | UnsetType = UNSET
     by: dict[str, dict[str, SliceMetrics]]
     problems: dict[str, int]
@@ -153,13 +146,13 @@ class Metrics(Struct, frozen=True, kw_only=True):
     bfcl_is: str | UnsetType = UNSET
     bfcl_not_measured: list[str] | UnsetType = UNSET
     retrieval: RetrievalLoss | UnsetType = UNSET
-    judge: JudgeMetrics | UnsetType = UNSET
+    judge: dict[str, Summary | None] | UnsetType = UNSET
     judge_is: JudgeRun | UnsetType = UNSET
     passes: dict[str, Summary] | UnsetType = UNSET
     passes_are: SamplingOfPasses | UnsetType = UNSET
     forgetting: ForgettingMetrics | UnsetType = UNSET
     forgetting_is: ForgettingSource | UnsetType = UNSET
-    self_cognition: SelfCognitionMetrics | UnsetType = UNSET
+    self_cognition: dict[str, Summary | None] | UnsetType = UNSET
     self_cognition_is: Identity | UnsetType = UNSET
 
 

@@ -35,8 +35,7 @@ def test_the_figures_are_those_of_the_answers_that_have_a_score(
     metrics, run = judge_metrics(
         answers, {"r": dialog}, Endpoint(url, "m"), tmp_path / "v.jsonl", 0, Prices(1.0, 2.0)
     )
-    assert (metrics.judge_score.mean, metrics.judge_usable.mean) == (3.5, 0.5)
-    assert metrics.judge_score.count == metrics.judge_usable.count == 2
+    assert [(one.mean, one.count) for one in metrics.values()] == [(3.5, 2), (0.5, 2)]
     assert (run.model, run.url, run.problems) == ("m", url, {"no score in the judge's text": 1})
     assert (run.prompt_tokens, run.completion_tokens) == (300, 30)
     assert run.cost == pytest.approx(360e-6)

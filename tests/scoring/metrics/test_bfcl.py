@@ -1,5 +1,6 @@
 """agentlite.scoring.metrics.bfcl: verdicts, values of Java and JavaScript, v4's group scores."""
 
+import importlib
 import importlib.util
 import io
 import random
@@ -24,6 +25,7 @@ from agentlite.scoring.metrics.bfcl import (
     group_scores,
 )
 from agentlite.scoring.metrics.bfcl_java_js import read_literal
+from agentlite.scoring.metrics.tool_calls import call_problem
 
 needs_bfcl = pytest.mark.skipif(
     not importlib.util.find_spec("bfcl_eval"), reason="bfcl-eval is not installed"
@@ -125,6 +127,41 @@ def test_what_bfcl_accepts_is_right(change):
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
 def test_every_single_mutation_of_a_right_call_is_wrong(change):
     assert verdict(change)
+
+
+SAME = [*RIGHT.keys() - {"note", "place"}]  # ours knows no tuples and takes anything for "any"
+KINDER = ("int for a float in a list", "a tuple where a list is declared")
+
+
+@pytest.mark.parametrize("change", [{}, *ALSO_RIGHT.values(), *WRONG.values()], ids=str)
+def test_our_own_metric_judges_the_same(change):
+    """And so does BFCL's own checker, where it can be imported."""
+    if change.keys() - {*SAME, "unit", "language"} or change in map(WRONG.get, KINDER):
+        pytest.skip("ours differs here")
+    arguments = {name: RIGHT[name] for name in SAME} | change
+    gold = GoldCall(
+        "weather",
+        {name: GOLD.arguments[name] for name in GOLD.arguments.keys() - {"note", "place"}},
+    )
+    is_right = change not in WRONG.values()
+    assert (call_problem(Call("weather", arguments), gold, WEATHER) == "") == is_right
+    checker = "bfcl_eval.eval_checker.ast_eval.ast_checker"
+    try:
+        theirs = importlib.import_module(checker)
+    except ImportError:
+        return
+    names = {"object": "dict", "number": "float"}
+    described = {"name": "weather", "parameters": in_their_words(WEATHER.parameters, names)}
+    called, expected = {"weather": arguments}, {"weather": gold.arguments}
+    python = theirs.Language.PYTHON
+    found = theirs.simple_function_checker(described, called, expected, python, "gpt-4o-2024-11-20")
+    assert found["valid"] == is_right
+
+
+def in_their_words(schema, names):
+    if isinstance(schema, dict):
+        return {key: in_their_words(inner, names) for key, inner in schema.items()}
+    return names.get(schema, schema) if isinstance(schema, str) else schema
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -9,7 +9,7 @@ from support.samples import TIME, WEATHER
 
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Prediction, Record
 from agentlite.scoring.metrics.bfcl import category_of
-from agentlite.scoring.metrics.call_timing import Decision, timing
+from agentlite.scoring.metrics.call_timing import FIGURES, Decision, timing
 from agentlite.scoring.metrics.forgetting import is_right
 from agentlite.scoring.metrics.retrieval_loss import in_words, retrieval_loss
 from agentlite.scoring.metrics.summarize import figures
@@ -40,11 +40,10 @@ def answered(one, turn=1, calls=(OSLO,), problem="", slices=None, **metrics):
 )
 def test_one_decision_counts_where_it_can_be_measured(expected, called, readable, figures):
     found = timing([Decision(expected, called, readable)] * 3, 0)
-    names = ("timing_precision", "recall", "specificity", "f1", "balanced_accuracy")
-    measured = {name: getattr(found, name) for name in names if getattr(found, name)}
+    measured = {name: found[name] for name in FIGURES if found[name]}
     assert {name: figure.mean for name, figure in measured.items()} == figures
     assert {figure.count for figure in measured.values()} == {3}
-    assert (found.count, found.unreadable) == (3, 0 if readable else 3)
+    assert (found["count"], found["unreadable"]) == (3, 0 if readable else 3)
 
 
 def test_a_call_is_repeated_only_if_it_was_made_before_its_step(dialog):
