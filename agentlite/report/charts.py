@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import NamedTuple, TypeGuard
 
 from markupsafe import Markup
@@ -88,9 +89,7 @@ def _line(name: str, rows: Sequence[Row]) -> Series:
     points = [(float(row["step"]), float(row[name])) for row in rows if is_number(row.get(name))]
     size = math.ceil(len(points) / MOST_POINTS) or 1
     buckets = [points[start : start + size] for start in range(0, len(points), size)]
-    thinned = [
-        (bucket[-1][0], math.fsum(value for _, value in bucket) / len(bucket)) for bucket in buckets
-    ]
+    thinned = [(bucket[-1][0], fmean(value for _, value in bucket)) for bucket in buckets]
     return Series(name, thinned, points[-1][1] if points else math.nan)
 
 

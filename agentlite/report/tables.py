@@ -170,14 +170,13 @@ def mean(figure: Json) -> str:
 
 def interval(figure: Json) -> str:
     """`[53.1, 71.0] n=104`, or as much of it as is known."""
-    count = [f"n={figure['count']}"] if "count" in figure else []
-    if "low" not in figure:
-        return " ".join(count)
-    ends = [
-        f"{100 * figure[end]:.1f}" if is_share(figure) else short(figure[end])
-        for end in ("low", "high")
+    ends = [figure[end] for end in ("low", "high") if "low" in figure]
+    shown = [f"{100 * end:.1f}" if is_share(figure) else short(end) for end in ends]
+    known = [
+        f"[{', '.join(shown)}]" if shown else "",
+        f"n={figure['count']}" if "count" in figure else "",
     ]
-    return " ".join([f"[{', '.join(ends)}]", *count])
+    return " ".join(filter(None, known))
 
 
 def is_summary(figure: object) -> bool:
@@ -205,10 +204,8 @@ def outdated(evaluation: Evaluation) -> str:
     if evaluation.is_current or not evaluation.compared.get("differences"):
         return ""
     named = " ".join(f"--model {shlex.quote(model)}" for model in evaluation.compared["models"])
-    return (
-        "Predictions have changed since the models were compared. Run `agentlite eval "
-        f"{named}` again."
-    )
+    changed = "Predictions have changed since the models were compared."
+    return f"{changed} Run `agentlite eval {named}` again."
 
 
 def gain(row: Json) -> str:
@@ -232,10 +229,8 @@ def verdict(row: Json) -> str:
 
 
 def in_words(row: Json) -> str:
-    return (
-        f"{row['metric']}: {row['second']} over {row['first']} {gain(row)} {reach(row)}, "
-        f"{verdict(row)}."
-    )
+    models = f"{row['second']} over {row['first']}"
+    return f"{row['metric']}: {models} {gain(row)} {reach(row)}, {verdict(row)}."
 
 
 def short(value: object) -> str:

@@ -58,17 +58,12 @@ def _read_without_tools(text: str, protocol: Protocol, recorded: str) -> Parsed:
 
 def reference_of(protocol: Protocol, record: Record, turn: int) -> str:
     """The words that the record has at a turn, as a reader of the protocol would find them."""
-    if not (protocol.exchanges and record.tools and record.has_gold(turn)):
-        return _recorded(record, turn).strip()
+    if not record.has_gold(turn):
+        return ""  # they are a stand-in
+    if not (protocol.exchanges and record.tools):
+        return (behind_thoughts(record.messages[turn].content) or "").strip()
     prompted = [one for one in protocol.exchanges(record, turn) if one.prompted]
     return protocol.read(prompted[0].answer, record.tools).content
-
-
-def _recorded(record: Record, turn: int) -> str:
-    """The words of the record at a turn; none where they are a stand-in."""
-    if not record.has_gold(turn):
-        return ""
-    return behind_thoughts(record.messages[turn].content) or ""
 
 
 def says_something(text: str) -> bool:

@@ -232,8 +232,7 @@ def as_printed(metrics: Metrics, names: Sequence[str]) -> dict[str, Any]:
     Those that were not measured are left out.
     """
     if not names:
-        whole: dict[str, Any] = msgspec.to_builtins(metrics)
-        return whole
+        return dict(msgspec.to_builtins(metrics))
     figures = figures_by_name(metrics)
     chosen = {name: figures[name] for name in names if name in figures}
     return {"prompts": metrics.prompts, "metrics": msgspec.to_builtins(chosen)}
@@ -244,8 +243,6 @@ def read_metrics(path: Path) -> Metrics:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Metrics)
     except msgspec.MsgspecError as error:
-        raise UserError(
-            f"is not a metrics.json of this version: {error}.",
-            "Run that eval again with --force.",
-            location=str(path),
-        ) from error
+        problem = f"is not a metrics.json of this version: {error}."
+        fix = "Run that eval again with --force."
+        raise UserError(problem, fix, location=str(path)) from error

@@ -198,6 +198,13 @@ def is_named(name: str, gold: GoldCall, schema: Schema) -> bool:
     return takes(schema, name) if gold.arguments is ANY_ARGUMENTS else name in gold.arguments
 
 
+def needed(gold: GoldCall, schema: Schema) -> list[str]:
+    """The parameters that may not be left out: by the gold, or by the schema alone."""
+    accepted_values = gold.arguments or {}
+    named = [name for name, accepted in accepted_values.items() if "" not in accepted]
+    return named + [name for name in schema.get("required") or () if name not in named]
+
+
 def _value_problem(value: object, accepted: list[object], schema: Schema) -> str:
     declared = types_of(schema)
     answers = [answer for answer in accepted if answer != ""]

@@ -11,6 +11,7 @@ from agentlite.scoring.metrics.tool_calls import (
     argument_problem,
     call_problem,
     is_right,
+    needed,
     score_step,
 )
 
@@ -92,11 +93,11 @@ def _argument_kinds(call: Call, gold: GoldCall, tool: Tool | None) -> list[str]:
         return []
     schema = tool.parameters if tool else {}
     required = schema.get("required") or ()
-    needed = [name for name, values in (gold.arguments or {}).items() if "" not in values]
-    kinds: list[str] = []
-    for name in dict.fromkeys((*required, *needed)):
-        if name not in call.arguments:
-            kinds.append("missing_required" if name in required else "missing_optional")
+    kinds = [
+        "missing_required" if name in required else "missing_optional"
+        for name in needed(gold, schema)
+        if name not in call.arguments
+    ]
     for name, value in call.arguments.items():
         problem = argument_problem(name, value, gold, schema)
         if problem == UNEXPECTED:

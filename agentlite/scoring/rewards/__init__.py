@@ -78,7 +78,8 @@ def refuse_without_gold(
     """Raises UserError 2 where prompts have no gold, and a component with a weight needs it."""
     records = list(records)
     lacking = sum(not have_gold([record]) for record in records)
-    compared = [name for name in weights if weights[name] and _needs_gold(name)]
+    uncompared = without_comparisons(weights)
+    compared = [name for name in weights if weights[name] and name not in uncompared]
     if lacking and compared:
         raise UserError(
             f"{lacking} of {len(records)} prompts have no gold to compare answers with: "
@@ -90,13 +91,10 @@ def refuse_without_gold(
         )
 
 
-def _needs_gold(name: str) -> bool:
-    return name in WEIGHTS and name not in WITHOUT_GOLD
-
-
 def without_comparisons(components: Mapping[str, float]) -> dict[str, float]:
     """The components, and user functions, that need no gold."""
-    return {name: value for name, value in components.items() if not _needs_gold(name)}
+    compared = WEIGHTS.keys() - WITHOUT_GOLD
+    return {name: value for name, value in components.items() if name not in compared}
 
 
 def total(components: Mapping[str, float], weights: Mapping[str, float]) -> float:

@@ -17,7 +17,7 @@ from agentlite.core.records import (
     plain,
 )
 from agentlite.scoring.assignment import assign
-from agentlite.scoring.metrics.tool_calls import argument_problem, is_named
+from agentlite.scoring.metrics.tool_calls import argument_problem, is_named, needed
 
 ASSIGNED = 1e-9  # what the mere assignment of a call is worth
 AnyCall = TypeVar("AnyCall", Call, GoldCall)
@@ -150,13 +150,6 @@ def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
         problem = misfit(call.arguments, schema)  # each argument fits, but not all of them together
         missing += [problem] if problem else []
     return CallMatch(right, len(call.arguments), named, len(missing), casts, problem)
-
-
-def needed(expected: GoldCall, schema: Schema) -> list[str]:
-    """The parameters that may not be left out: by the gold, or by the schema alone."""
-    accepted_values = expected.arguments or {}
-    named = [name for name, accepted in accepted_values.items() if "" not in accepted]
-    return named + [name for name in schema.get("required") or () if name not in named]
 
 
 def cast(value: object, schema: Schema) -> object:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from agentlite.core.records import Parsed
 from agentlite.scoring.metrics import tool_calls
 from agentlite.scoring.rewards.attempt import Attempt
-from agentlite.scoring.rewards.call_matching import needed
 
 Component = Callable[[Attempt], float]
 
@@ -78,7 +77,7 @@ def arguments(attempt: Attempt) -> float:
     earned = sum([min(pair) for pair in numbers]) / sum([max(pair) for pair in numbers])
     most = 1
     for expected, fit in attempt.matches:
-        most += 1 + (fit.named + fit.missing if fit else len(needed(expected, {})))
+        most += 1 + (fit.named + fit.missing if fit else len(tool_calls.needed(expected, {})))
         if fit:
             every = fit.supplied + fit.missing
             earned += fit.right + (fit.named / every if every else 1.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentlite.core.errors import UserError
 from agentlite.core.user_code import MEMORY, Named, UserCode, awaited, one_line
-from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Attempt, Component, ComponentError
+from agentlite.scoring.rewards import WEIGHTS, Attempt, Component, ComponentError
 from agentlite.workspace.digests import file_digest
 
 
@@ -46,19 +46,14 @@ def _named(texts: Iterable[str]) -> list[Named]:
     for text in texts:
         file, _, function = text.rpartition(":")
         if not file or not function.isidentifier():
-            raise UserError(
-                f"'{text}' names no function.", "Write it as file.py:function.", location="rewards"
-            )
-        if function in COMPONENTS or function in PENALTIES or function in by_name:
-            raise UserError(
-                f"another component is called {function}.", "Rename the function.", location=text
-            )
+            problem = f"'{text}' names no function."
+            raise UserError(problem, "Write it as file.py:function.", location="rewards")
+        if function in WEIGHTS or function in by_name:
+            problem = f"another component is called {function}."
+            raise UserError(problem, "Rename the function.", location=text)
         if not Path(file).is_file():
-            raise UserError(
-                "no such file.",
-                f"Write it as folder/file.py:{function}, seen from here.",
-                location=file,
-            )
+            fix = f"Write it as folder/file.py:{function}, seen from here."
+            raise UserError("no such file.", fix, location=file)
         by_name[function] = Named(file, function)
     return list(by_name.values())
 
