@@ -95,9 +95,8 @@ class Evaluation(Struct, frozen=True, dict=True):
 
     @cached_property
     def metrics(self) -> dict[str, Json]:
-        return {
-            name: read_json(model.folder / "metrics.json") for name, model in self.models.items()
-        }
+        paths = {name: model.folder / "metrics.json" for name, model in self.models.items()}
+        return {name: read_json(path) for name, path in paths.items()}
 
     @property
     def is_live(self) -> bool:
@@ -130,18 +129,13 @@ class WorkspaceRun(Struct, frozen=True):
     def stage(self, name: object) -> ReportedStage | None:
         return next((stage for stage in self.stages if stage.name == name), None)
 
-    def prepared(self, evaluation: Evaluation) -> ReportedStage | None:
-        """The stage whose records the models answered."""
-        return self.stage(evaluation.name) or self.stage("prep")
-
     def is_bfcl(self, evaluation: Evaluation) -> bool:
         """Whether its plans or figures name BFCL as a source of the prompts."""
-        plans = [[model.settings, model.inputs] for model in evaluation.models.values()]
-        sources = [
-            metrics.get("by", {}).get("source", {}) for metrics in evaluation.metrics.values()
-        ]
-        prepared = self.prepared(evaluation)
-        return "bfcl:" in json.dumps([plans, sources, prepared.settings if prepared else {}])
+        named: list[Any] = [[one.settings, one.inputs] for one in evaluation.models.values()]
+        named += [one.get("by", {}).get("source", {}) for one in evaluation.metrics.values()]
+        if prepared := self.stage(evaluation.name) or self.stage("prep"):
+            named.append(prepared.settings)
+        return "bfcl:" in json.dumps(named)
 
 
 def read_run(folder: Path) -> WorkspaceRun:
@@ -149,11 +143,9 @@ def read_run(folder: Path) -> WorkspaceRun:
     cannot be read.
     """
     if not folder.is_dir():
-        raise UserError(
-            "is a file, not a workspace." if folder.is_file() else "does not exist.",
-            "Name the folder that the stages wrote, with --run.",
-            location=str(folder),
-        )
+        problem = "is a file, not a workspace." if folder.is_file() else "does not exist."
+        fix = "Name the folder that the stages wrote, with --run."
+        raise UserError(problem, fix, location=str(folder))
     stored, members = (
         [
             stage
@@ -183,15 +175,11 @@ def _reported(stage: StoredStage) -> ReportedStage | None:
 def read_json(path: Path) -> Json:
     """The object in a file that a finished stage left. Raises UserError where it cannot be read."""
     try:
-        content: Json = json.loads(path.read_bytes())
+        return dict(json.loads(path.read_bytes()))
     except (FileNotFoundError, ValueError) as error:
-        raise UserError(
-            f"cannot be read ({error}).",
-            "A finished stage has it: run that stage again with --force.",
-            location=str(path),
-            exit_code=OTHER_PLAN,
-        ) from error
-    return content
+        problem = f"cannot be read ({error})."
+        fix = "A finished stage has it: run that stage again with --force."
+        raise UserError(problem, fix, location=str(path), exit_code=OTHER_PLAN) from error
 
 
 def _evaluation(folder: Path, members: list[StoredStage]) -> Evaluation:
@@ -200,21 +188,14 @@ def _evaluation(folder: Path, members: list[StoredStage]) -> Evaluation:
     """
     path = folder / "compare.json"
     compared = read_json(path) if path.exists() else {}
-    order = compared.get("models", [])
-    members.sort(key=lambda member: member.folder.name)
-    members.sort(
-        key=lambda member: (
-            order.index(name) if (name := member.folder.name) in order else len(order)
-        )
-    )
-    reasons = [(member, _why_unread(member)) for member in members]
-    models = [_reported(member) for member, reason in reasons if not reason]
-    return Evaluation(
-        folder,
-        {model.name: model for model in models if model},
-        [reason for _, reason in reasons if reason],
-        compared,
-    )
+    rank = {model: number for number, model in enumerate(compared.get("models", []))}
+    models, unread = {}, []
+    for member in sorted(members, key=lambda one: rank.get(one.folder.name, len(rank))):
+        if reason := _why_unread(member):
+            unread.append(reason)
+        elif model := _reported(member):
+            models[model.name] = model
+    return Evaluation(folder, models, unread, compared)
 
 
 def _why_unread(stage: StoredStage, names: Iterable[str] | None = None) -> str:
