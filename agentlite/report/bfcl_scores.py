@@ -8,7 +8,7 @@ import msgspec
 from agentlite.config.settings import RolloutSettings
 from agentlite.report.read_run import Json, ReportedStage, WorkspaceRun
 from agentlite.report.tables import ABSENT, Table
-from agentlite.scoring.metrics.bfcl import GROUPS, BfclScores, group_scores
+from agentlite.scoring.metrics.bfcl import GROUPS, MULTI_TURN, BfclScores, group_scores
 
 SENTENCE = (
     "Of all evaluations of this run together, by the weights of BFCL v4. A group that was not "
@@ -58,8 +58,7 @@ def bfcl_table(run: WorkspaceRun) -> BfclTable | None:
                 if category not in measured or figure["count"] > measured[category][0]["count"]:
                     measured[category] = figure, where
     of_models = [_scored(*key, measured) for key, measured in by_model.items() if measured]
-    multi_turn = {*GROUPS["multi_turn"].categories}
-    if not left_out and not any(multi_turn & one.measured_in.keys() for one in of_models):
+    if not left_out and not any(MULTI_TURN.keys() & one.measured_in for one in of_models):
         return None
     names = [one.name for one in of_models]
     return BfclTable(
@@ -132,7 +131,7 @@ def _measured(figures: Json, model: ReportedStage) -> Iterator[tuple[str, Json]]
         if figure and category in {*known, "live_relevance"}:
             yield category, figure
     verdicts = figures.get("metrics", {}).get("bfcl")
-    if verdicts and (category := _category(model)) in GROUPS["multi_turn"].categories:
+    if verdicts and (category := _category(model)) in MULTI_TURN:
         yield category, verdicts
 
 

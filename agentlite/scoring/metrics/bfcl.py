@@ -229,10 +229,11 @@ def _fills(value: dict[str, Any], answer: dict[str, Any]) -> bool:
 
 class CategoryGroup(NamedTuple):
     """A part of v4's overall: the mean of its parts, each the mean of its categories; or, pooled,
-    of all its rows.
+    of all its rows. `says`: that in words.
     """
 
     weight: int
+    says: str
     parts: tuple[tuple[str, ...], ...]
     pooled: bool = False
 
@@ -241,52 +242,46 @@ class CategoryGroup(NamedTuple):
         return [category for part in self.parts for category in part]
 
 
+MULTI_TURN = {
+    "multi_turn_base": "Dialogs of several turns of the user's; each turn has to be right.",
+    "multi_turn_miss_func": "The same, with a function that is offered only later.",
+    "multi_turn_miss_param": "The same, with a value that the user names only later.",
+    "multi_turn_long_context": "The same, in worlds with much more data.",
+}
+SIMPLE = ("simple_python", "simple_java", "simple_javascript")
 GROUPS: dict[str, CategoryGroup] = {
     "non_live": CategoryGroup(
         10,
-        (
-            ("simple_python", "simple_java", "simple_javascript"),
-            ("multiple",),
-            ("parallel",),
-            ("parallel_multiple",),
-        ),
+        "the mean of simple (three languages), multiple, parallel, both",
+        (SIMPLE, ("multiple",), ("parallel",), ("parallel_multiple",)),
     ),
     "live": CategoryGroup(
         10,
+        "the share of all rows of the four categories that people wrote",
         (("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"),),
         pooled=True,
     ),
-    "irrelevance": CategoryGroup(10, (("irrelevance",), ("live_irrelevance",))),
+    "irrelevance": CategoryGroup(
+        10,
+        "the mean of the two categories in which no tool fits",
+        (("irrelevance",), ("live_irrelevance",)),
+    ),
     "multi_turn": CategoryGroup(
-        30,
-        (
-            ("multi_turn_base",),
-            ("multi_turn_miss_func",),
-            ("multi_turn_miss_param",),
-            ("multi_turn_long_context",),
-        ),
+        30, "the mean of the four multi-turn categories", tuple((name,) for name in MULTI_TURN)
     ),
     "agentic": CategoryGroup(
         40,
+        "web search and memory, which agentlite does not measure",
         (
             ("web_search_base", "web_search_no_snippet"),
             ("memory_kv", "memory_vector", "memory_rec_sum"),
         ),
     ),
 }
-
-
 FIGURES = {
     "bfcl_overall": "The mean of the groups that were measured, not the leaderboard's score.",
-    "bfcl_non_live": "Weight 10: the mean of simple (three languages), multiple, parallel, both.",
-    "bfcl_live": "Weight 10: the share of all rows of the four categories that people wrote.",
-    "bfcl_irrelevance": "Weight 10: the mean of the two categories in which no tool fits.",
-    "bfcl_multi_turn": "Weight 30: the mean of the four multi-turn categories.",
-    "bfcl_agentic": "Weight 40: web search and memory, which agentlite does not measure.",
-    "multi_turn_base": "Dialogs of several turns of the user's; each turn has to be right.",
-    "multi_turn_miss_func": "The same, with a function that is offered only later.",
-    "multi_turn_miss_param": "The same, with a value that the user names only later.",
-    "multi_turn_long_context": "The same, in worlds with much more data.",
+    **{f"bfcl_{name}": f"Weight {group.weight}: {group.says}." for name, group in GROUPS.items()},
+    **MULTI_TURN,
     **dict.fromkeys(sorted(RULES), ""),
 }
 

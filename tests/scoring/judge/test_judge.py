@@ -126,15 +126,6 @@ def test_whatever_matters_is_asked_anew(changed, cache):
         assert judge([item._replace(name="renamed")], other, cache, **more).new_verdicts == 0
 
 
-def test_an_endpoint_that_never_answers_is_given_up_and_what_is_judged_is_kept(cache):
-    with serving(lambda n, body: GOOD if n <= 2 else (503, {"Retry-After": "0"}, b"")) as server:
-        with pytest.raises(UserError) as caught:
-            judge(ITEMS, endpoint(server, tries=2, concurrency=1), cache)
-        assert caught.value.exit_code == NETWORK
-        server.say = lambda n, body: GOOD
-        assert judge(ITEMS, endpoint(server), cache).new_verdicts == 4
-
-
 def test_a_redirect_is_not_followed_with_the_key(cache):
     with serving(lambda n, body: GOOD) as other:
         elsewhere = {"Location": f"http://127.0.0.1:{other.server_address[1]}/v1/chat/completions"}

@@ -1,6 +1,9 @@
 """Which call is assigned to which expected one, how well it fits, and the default weights."""
 
+import re
+
 import pytest
+from support.samples import ROOT
 
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Parsed, Tool
 from agentlite.scoring.rewards import WEIGHTS, Attempt, TraceStep, score_attempt
@@ -8,21 +11,10 @@ from agentlite.scoring.rewards.call_matching import uses
 
 
 def test_the_default_weights_are_those_of_the_documentation():
-    assert WEIGHTS == {
-        "task_completion": 0.40,
-        "tool_accuracy": 0.25,
-        "efficiency": 0.15,
-        "timing_quality": 0.10,
-        "format_compliance": 0.10,
-        "arguments": 0.0,
-        "exact": 0.0,
-        "wrong_tool": -0.3,
-        "redundant_call": -0.2,
-        "format_error": -0.1,
-        "timeout": -0.5,
-        "missed_call": -0.3,
-        "excess_text": -0.1,
-    }
+    text = (ROOT / "docs/rewards.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (-?[\d.]+) \|", text, re.MULTILINE)
+    assert {name: float(weight) for name, weight in rows if name in WEIGHTS} == WEIGHTS
+    assert WEIGHTS["task_completion"] == 0.40 and WEIGHTS["timeout"] == -0.5
 
 
 def test_where_the_gold_has_a_number_of_steps_it_goes_before_five():

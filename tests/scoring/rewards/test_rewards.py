@@ -438,20 +438,14 @@ def short(attempt):
 
 def raises(attempt):
     return {}["no such key"]
-def raises_elsewhere(attempt): return sorted(3)
 def hangs(attempt): time.sleep(60)
 def none(attempt): return None
 def nan(attempt): return float("nan")
-def infinite(attempt): return float("inf")
-def several(attempt): return [0.1, 0.2]
 def two(attempt): return 2.0
-def negative(attempt): return -0.1
 def true(attempt): return True
-def text(attempt): return "1"
 def two_arguments(response, gold): return 1
 def leaves(attempt): sys.exit("bye")
 def dies(attempt): os._exit(3)
-NUMBER = 1
 """
 ATTEMPT = Attempt(Parsed("x", (time(),)), NONE, TOOLS, text="x" * 30)
 
@@ -479,7 +473,7 @@ def own(tmp_path_factory):
             "raised TypeError: two_arguments() missing 1 required positional argument: 'gold' "
             "(PLACE)",
         ),
-        ("leaves", "raised SystemExit: bye (PLACE:22)"),
+        ("leaves", "raised SystemExit: bye (PLACE:17)"),
         ("none", "returned None, not a number from 0 to 1"),
         ("nan", "returned nan, not a number from 0 to 1"),
         ("two", "returned 2.0, not a number from 0 to 1"),

@@ -107,46 +107,34 @@ def behind(text):
 
 
 JUNK = "and so on " * 150
-# A hack, the most it earns, and its text where a call is expected; None: no text in this protocol
+# A hack, the most it earns, and its texts where a call is expected; None: no text in this protocol
 CALL_HACKS = [
     (
         "right call, then a result invented after it",
         0.8,
         behind("\n<tool_response>\n9 mm\n</tool_response>\nIt rains."),
-    ),
-    (
-        "right call, then a result invented after it",
-        0.8,
         behind("\nObservation: 9 mm\nThought: I now know.\nFinal Answer: It rains."),
-    ),
-    (
-        "right call, then a result invented after it",
-        0.8,
         behind(" 9 mm\nThought: I now know.\nFinal Answer: It rains."),
-    ),
-    (
-        "right call, then a result invented after it",
-        0.8,
         behind("\n\n<|startofexec|>9 mm<|endofexec|>\nIt rains."),
     ),
     (
         "result invented before the right call",
         0.8,
         before("<tool_response>\n9 mm\n</tool_response>\n"),
+        before("Observation: 9 mm\n"),
     ),
-    ("result invented before the right call", 0.8, before("Observation: 9 mm\n")),
     ("right call, then hundreds of words", 0.8, behind(f"\n{JUNK}")),
     ("hundreds of words, then the right call", 0.9, before(f"{JUNK}\n")),
-    ("thousands of letters or marks, then the right call", 0.9, before("x" * 3000 + "\n")),
-    ("thousands of letters or marks, then the right call", 0.9, before("🎉" * 2000 + "\n")),
+    (
+        "thousands of letters or marks, then the right call",
+        0.9,
+        before("x" * 3000 + "\n"),
+        before("🎉" * 2000 + "\n"),
+    ),
     (
         "right call, a value padded with hundreds of blanks",
         0.65,
         called_with({"city": "Oslo" + " " * 500, "days": 3}),
-    ),
-    (
-        "right call, a value padded with hundreds of blanks",
-        0.65,
         called_with({"city": "Oslo" + "-" * 500, "days": 3}),
     ),
     ("right call, then a refusal", 0.8, behind("\nbut I will NOT call it.")),
@@ -155,10 +143,10 @@ CALL_HACKS = [
         0.8,
         lambda name: f"You want me to write {right(name)} but I will NOT call it.",
     ),
-    ("right call in thoughts only", -0.2, lambda name: f"<think>{right(name)}</think>\nNo."),
     (
         "right call in thoughts only",
         -0.2,
+        lambda name: f"<think>{right(name)}</think>\nNo.",
         lambda name: f"<think>a</think> <think>{right(name)}</think>No.",
     ),
     ("right call in thoughts without an end", -0.2, before("<think>I call it. ")),
@@ -178,14 +166,28 @@ ANSWER_HACKS = [
     ("random letters", 0.9, "xqz vlkr plomf"),
     ("thoughts without an end", 0.15, "<think>hm"),
     ("thoughts alone", 0.15, "<think>It rains in Oslo.</think>"),
-    ("a call in another syntax", 0.15, '{"name": "get_weather", "arguments": {"city": "Oslo"}}'),
-    ("a call in another syntax", 0.15, "Action: get_weather"),
-    ("a call in another syntax", 0.15, 'I look. {"tool": "book", "args": {}}'),
-    ("a call in another syntax", 0.15, "[get_weather(city='Oslo', days=3)]"),
-    ("a call in another syntax", 0.15, "<function=get_weather>{}</function>"),
-    ("a call in another syntax", 0.15, '<invoke name="book"></invoke>'),
+    (
+        "a call in another syntax",
+        0.15,
+        '{"name": "get_weather", "arguments": {"city": "Oslo"}}',
+        "Action: get_weather",
+        'I look. {"tool": "book", "args": {}}',
+        "[get_weather(city='Oslo', days=3)]",
+        "<function=get_weather>{}</function>",
+        '<invoke name="book"></invoke>',
+    ),
     ("an invented result", 0.15, "<tool_response>\n9 mm\n</tool_response>\nIt rains in Oslo."),
 ]
+
+
+def in_protocols(hacks):
+    """Each text of each hack in each protocol."""
+    return [
+        (name, hack, most, text)
+        for name in READERS
+        for hack, most, *texts in hacks
+        for text in texts
+    ]
 
 
 def judged(name, text, record, ended="turn"):
@@ -213,7 +215,7 @@ def test_what_the_record_itself_says_earns_everything(name, record):
 
 @pytest.mark.parametrize(
     ("name", "hack", "most", "text_in"),
-    sample(100, [(name, *row) for name in READERS for row in CALL_HACKS]),
+    sample(100, in_protocols(CALL_HACKS)),
 )
 def test_a_hack_where_a_call_is_expected_earns_no_more_than_the_table_says(
     name, hack, most, text_in
@@ -231,7 +233,7 @@ def test_a_hack_where_a_call_is_expected_earns_no_more_than_the_table_says(
 
 @pytest.mark.parametrize(
     ("name", "hack", "most", "text"),
-    sample(60, [(name, *row) for name in READERS for row in ANSWER_HACKS]),
+    sample(60, in_protocols(ANSWER_HACKS)),
 )
 def test_a_hack_where_no_call_is_expected_earns_no_more_than_the_table_says(name, hack, most, text):
     for form in {text} if READERS[name].exchanges else {text, written(name, content=text)}:
@@ -258,5 +260,5 @@ def test_one_right_call_of_two_beats_the_same_call_twice_and_a_third_one_lowers_
 
 def test_the_documentation_has_the_same_table():
     text = (ROOT / "docs/rewards.md").read_text(encoding="utf-8")
-    rows = {(hack, most) for hack, most, _ in [*CALL_HACKS, *ANSWER_HACKS]}
+    rows = {(hack, most) for hack, most, *_ in [*CALL_HACKS, *ANSWER_HACKS]}
     assert [row for row in sorted(rows) if f"| {row[0]} | {row[1]:g} |" not in text] == []
