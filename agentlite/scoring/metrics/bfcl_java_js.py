@@ -85,29 +85,25 @@ PUT = re.compile(r"put\(\"(.*?)\",\s*(.*?)\)")
 
 def _java_list(text: str, inner: str) -> object:
     if listed := AS_LIST.search(text):
-        return [_java_element(element.strip(), inner) for element in listed[1].split(",")]
-    if (opening := FILLED_LIST.search(text)) and (end := text.find("}}", opening.end() + 1)) >= 0:
-        return [
-            _java_element(element.strip(), inner)
-            for element in ADDED.findall(text[opening.end() : end])
-        ]
-    return [] if NEW_LIST.search(text) else text
-
-
-def _java_element(text: str, inner: str) -> object:
+        elements = listed[1].split(",")
+    elif (opening := FILLED_LIST.search(text)) and (end := text.find("}}", opening.end() + 1)) >= 0:
+        elements = ADDED.findall(text[opening.end() : end])
+    else:
+        return [] if NEW_LIST.search(text) else text
     if inner in ("char", "String"):
-        return text[1:-1]
-    return JAVA[inner].read(text, "") if inner in JAVA else _java_value(text)
+        return [element.strip()[1:-1] for element in elements]
+    return [_java_element(element.strip(), inner) for element in elements]
 
 
 def _java_array(text: str, inner: str) -> object:
     if not (found := ARRAY.search(text)):
         return text
-    elements = [element.strip() for element in found[1].split(",") if element.strip()]
-    return [
-        JAVA[inner].read(element, "") if inner in JAVA else _java_value(element)
-        for element in elements
-    ]
+    elements = (element.strip() for element in found[1].split(","))
+    return [_java_element(element, inner) for element in elements if element]
+
+
+def _java_element(text: str, inner: str) -> object:
+    return JAVA[inner].read(text, "") if inner in JAVA else _java_value(text)
 
 
 def _java_map(text: str, inner: str) -> object:

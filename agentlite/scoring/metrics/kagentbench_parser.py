@@ -34,14 +34,13 @@ def _react(text: str, funcs: Sequence[object]) -> ParsedText:
 
 def _first_parameter(tool: str | None, funcs: Sequence[object]) -> str | None:
     """Of the last function of that name, as the script has it."""
-    found = None
-    for function in funcs:
-        if tool is not None and isinstance(function, dict) and function.get("name") == tool:
-            try:
-                found = next(iter(function["parameters"]["properties"].keys()))
-            except (KeyError, TypeError, AttributeError, StopIteration):
-                found = None
-    return None if found == NONE else found
+    named = [one for one in funcs if isinstance(one, dict) and one.get("name") == tool]
+    functions = named if tool is not None else []
+    try:
+        name: str = next(iter(functions[-1]["parameters"]["properties"].keys()))
+    except (IndexError, KeyError, TypeError, AttributeError, StopIteration):
+        return None
+    return None if name == NONE else name
 
 
 def _toolllama(text: str, funcs: Sequence[object]) -> ParsedText:
@@ -49,17 +48,15 @@ def _toolllama(text: str, funcs: Sequence[object]) -> ParsedText:
     thought: Any = _between(text, "Thought:", ("Action",))
     tool = _between(text, "Action:", ("Action Input:",))
     written = _between(text, "Action Input:", ("Thought",)) if tool is not None else None
-    return ParsedText(
-        [] if thought is None else thought, tool or NONE, _object(written or "") or {}
-    )
+    arguments = _object(written or "") or {}
+    return ParsedText([] if thought is None else thought, tool or NONE, arguments)
 
 
 def _autogpt(text: str, funcs: Sequence[object]) -> ParsedText:
     value = _object(text) or {}
     thoughts = value.get("thoughts")
-    return _command(
-        thoughts.get("text", NONE) if isinstance(thoughts, dict) else NONE, value.get("command")
-    )
+    thought = thoughts.get("text", NONE) if isinstance(thoughts, dict) else NONE
+    return _command(thought, value.get("command"))
 
 
 def _kuaiagent(text: str, funcs: Sequence[object]) -> ParsedText:
@@ -78,9 +75,8 @@ def _command(thought: object, command: object) -> ParsedText:
     if not isinstance(command, dict):
         return ParsedText(thought)
     name, arguments = command.get("name", NONE), command.get("args")
-    return ParsedText(
-        thought, NONE if name == "" else name, arguments if isinstance(arguments, dict) else {}
-    )
+    arguments = arguments if isinstance(arguments, dict) else {}
+    return ParsedText(thought, NONE if name == "" else name, arguments)
 
 
 def _protocol_first(parse: Callable[[str], Parsed], published: Reader) -> Reader:
@@ -121,9 +117,8 @@ def _autogpt_answer(text: str) -> str:
 
 def _toolllama_answer(text: str) -> str:
     before, mark, rest = text.partition('"final_answer": "')
-    answer = (
-        rest.partition('"final_answer": "')[0].replace('"', "").replace("}", "") if mark else before
-    )
+    quoted = rest.partition('"final_answer": "')[0].replace('"', "").replace("}", "")
+    answer = quoted if mark else before
     return "" if answer == "\n" else answer
 
 
