@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentlite.core.row_files import Row
 from agentlite.report import ablation, bfcl_scores, charts, retrieval_tables, tables
 from agentlite.report.headline import headline
 from agentlite.report.predictions import MOST, confusion, pack_predictions, read_answers
 from agentlite.report.provenance import commands, is_given, origins
-from agentlite.report.read_run import Evaluation, Json, ReportedStage, WorkspaceRun
+from agentlite.report.read_run import Evaluation, Json, WorkspaceRun
 from agentlite.report.rollouts import file_of, files_of, pack_rollouts, read_rollouts
 from agentlite.report.tables import Table
 from agentlite.scoring.metrics.model_metrics import EXPLANATIONS
@@ -30,31 +29,44 @@ def page(run: WorkspaceRun) -> str:
     acted = [stage for stage in run.stages if file_of(stage)]
     budget = READER_BUDGET // max(1, len(run.evaluations) + len(acted))
     evaluations = [_evaluation(run, evaluation, budget) for evaluation in run.evaluations]
+    rollouts, retrievers, trained, data = [], [], [], []
+    for stage in run.stages:
+        if files := file_of(stage):
+            rollouts.append((stage, pack_rollouts(stage.name, read_rollouts(files), budget)))
+        if stage.kind == "retriever" and (figures := stage.json("metrics.json")):
+            every, *views = retrieval_tables.tables(figures)
+            retrieval = {
+                "stage": stage,
+                "title": every.title,
+                "every": _by_metric(every),
+                "views": views,
+                "differences": _by_pair(retrieval_tables.differences(figures)),
+                "milliseconds": retrieval_tables.milliseconds(figures),
+            }
+            retrievers.append(retrieval)
+        if rows := stage.logged:
+            so_far = {} if stage.done else {"not finished, step": rows[-1]["step"]}
+            trained.append((stage, {**so_far, **stage.figures}, *charts.charts(rows)))
+        if statistics := stage.json("stats.json"):
+            data.append((stage, list(_statistics(statistics))))
     stages = [(stage.name, stage) for stage in run.stages]
     stages += [
         (f"eval {evaluation.name}: {name}", model)
         for evaluation in run.evaluations
         for name, model in evaluation.models.items()
     ]
+    ran_under: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for name, stage in stages:
+        if versions := stage.plan.versions:
+            ran_under.setdefault(tuple(versions.items()), []).append(name)
     sections = {
         "BFCL": bfcl_scores.bfcl_table(run),
-        "Rollouts": [
-            (stage, pack_rollouts(stage.name, read_rollouts(file_of(stage)), budget))
-            for stage in acted
-        ],
+        "Rollouts": rollouts,
         "Ablation": ablation.ablations(run),
-        "Retrieval": [
-            _retriever(stage)
-            for stage in run.stages
-            if stage.kind == "retriever" and stage.is_as_left("metrics.json")
-        ],
-        "Training": [_trained(stage, rows) for stage in run.stages if (rows := stage.logged)],
+        "Retrieval": retrievers,
+        "Training": trained,
         "Lineage": origins(run),
-        "Data": [
-            (stage, list(_statistics(stage.json("stats.json"))))
-            for stage in run.stages
-            if stage.is_as_left("stats.json")
-        ],
+        "Data": data,
         "Settings": stages,
         "Commands": commands(run),
     }
@@ -82,7 +94,7 @@ def page(run: WorkspaceRun) -> str:
         run=run,
         evaluations=evaluations,
         sections=sections,
-        versions=_versions(stages),
+        versions=ran_under,
         links=links,
         style=style,
         script=script,
@@ -163,30 +175,6 @@ def _by_pair(differences: list[Json]) -> list[Json]:
     ]
 
 
-def _retriever(stage: ReportedStage) -> Json:
-    figures = stage.json("metrics.json")
-    every, *views = retrieval_tables.tables(figures)
-    return {
-        "stage": stage,
-        "title": every.title,
-        "every": _by_metric(every),
-        "views": views,
-        "differences": _by_pair(retrieval_tables.differences(figures)),
-        "milliseconds": retrieval_tables.milliseconds(figures),
-    }
-
-
-def _trained(stage: ReportedStage, rows: list[Row]) -> Json:
-    curves, components = charts.charts(rows)
-    so_far = {} if stage.done else {"not finished, step": rows[-1]["step"]}
-    return {
-        "stage": stage,
-        "figures": {**so_far, **stage.figures},
-        "curves": curves,
-        "components": components,
-    }
-
-
 def _statistics(values: Json, title: str = "") -> Iterator[Table]:
     """The numbers as a table; each value that is an object as a table of its own."""
     single = {name: value for name, value in values.items() if not isinstance(value, dict)}
@@ -210,15 +198,3 @@ def _text(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(_text, value)) or "none"
     return tables.ABSENT if value is None else tables.short(value)
-
-
-def _versions(stages: list[tuple[str, ReportedStage]]) -> list[tuple[str, dict[str, str]]]:
-    """Each set of versions with the names of the stages that ran under it: as a rule, all."""
-    names: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for name, stage in stages:
-        if versions := stage.plan.versions:
-            names.setdefault(tuple(versions.items()), []).append(name)
-    return [
-        ("all stages" if len(names) == 1 else ", ".join(of_these), dict(versions))
-        for versions, of_these in names.items()
-    ]

@@ -1,11 +1,10 @@
 """A completion -> its calls, and the first thing that is wrong with the whole turn around them."""
 
 import re
-from collections.abc import Iterable
 
 import msgspec
 
-from agentlite.core.records import Parsed, Record, Tool
+from agentlite.core.records import Parsed, Record
 from agentlite.rendering import Protocol
 from agentlite.rendering.protocol import THINK_END, behind_thoughts
 from agentlite.rendering.result_marks import RESULT_LINE, result_mark
@@ -22,27 +21,33 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
     """
     if not record.tools:
         return _read_without_tools(text, protocol, record.messages[turn].content)
-    visible = _without_thoughts(text, protocol, record, turn)
+    follows_prompt = not protocol.inline or record.messages[turn - 1].role != "tool"
+    opened = protocol.prompt_opens_thought and follows_prompt
+    visible = None if opened and THINK_END not in text else behind_thoughts(text)
     if visible is None:
         return Parsed("", (), UNCLOSED)
     parsed = protocol.read(visible, record.tools)
     if parsed.problem:
         return parsed
-    written = visible.rstrip()
-    for stop in protocol.stops:
-        written = written.removesuffix(stop)
-    recorded = reference_of(protocol, record, turn)  # a protocol may name a call without words
     content = behind_thoughts(parsed.content)  # an answer may begin behind a label
     if content is None:
         return Parsed("", parsed.calls, UNCLOSED)
     parsed = msgspec.structs.replace(parsed, content=content.strip())
     problem = "text after a call" if parsed.trailing else ""
-    if parsed.content != recorded:
-        problem = (
-            _invented_result(written, parsed, record.tools)
-            or problem
-            or _content_problem(parsed, record.tools)
-        )
+    # a protocol may name a call without words
+    if parsed.content != reference_of(protocol, record, turn):
+        written = visible.rstrip()
+        for stop in protocol.stops:
+            written = written.removesuffix(stop)
+        names = [tool.name for tool in record.tools]
+        # a line such as `Observation:` counts beside a call, or behind the lines of one
+        line = RESULT_LINE.search(written) if parsed.calls else None
+        if mark := line[0] if line else result_mark(written, {*names}):
+            problem = f"invents a result behind {mark.strip()!r}"
+        elif not problem and not parsed.calls and not says_something(parsed.content):
+            problem = "says nothing"
+        elif not problem and (name := _called_otherwise(parsed.content, names)):
+            problem = f"call of {name} in another syntax"
     return msgspec.structs.replace(parsed, problem=problem)
 
 
@@ -69,28 +74,6 @@ def reference_of(protocol: Protocol, record: Record, turn: int) -> str:
 def says_something(text: str) -> bool:
     """Whether there is a letter or a digit: a mark or a character without width does not answer."""
     return any(character.isalnum() for character in text)
-
-
-def _without_thoughts(text: str, protocol: Protocol, record: Record, turn: int) -> str | None:
-    """The text behind its thoughts; None if one has no end, be it that of the prompt."""
-    follows_prompt = not protocol.inline or record.messages[turn - 1].role != "tool"
-    if protocol.prompt_opens_thought and follows_prompt and THINK_END not in text:
-        return None
-    return behind_thoughts(text)
-
-
-def _invented_result(text: str, parsed: Parsed, tools: Iterable[Tool]) -> str:
-    """A line such as `Observation:` counts beside a call, or behind the lines of one."""
-    line = RESULT_LINE.search(text) if parsed.calls else None
-    mark = line[0] if line else result_mark(text, {tool.name for tool in tools})
-    return f"invents a result behind {mark.strip()!r}" if mark else ""
-
-
-def _content_problem(parsed: Parsed, tools: Iterable[Tool]) -> str:
-    if not parsed.calls and not says_something(parsed.content):
-        return "says nothing"
-    name = _called_otherwise(parsed.content, [tool.name for tool in tools])
-    return f"call of {name} in another syntax" if name else ""
 
 
 def _called_otherwise(text: str, names: list[str]) -> str:

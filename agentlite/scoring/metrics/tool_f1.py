@@ -101,7 +101,7 @@ def count(answer: AnsweredStep) -> CallCounts:
         expected=len(expected),
         right=(Counter(c.name for c in calls) & Counter(c.name for c in expected)).total(),
         supplied=supplied - uncounted,
-        needed=sum(len(_needed(gold, call)) for gold, call in pairs),
+        needed=sum(_needed(gold, call) for gold, call in pairs),
         agreeing=sum(_agreeing(call, gold) for gold, call in pairs if call),
     )
 
@@ -217,12 +217,10 @@ def _same(value: object, accepted: object) -> bool:
     return as_text[0] == as_text[1]
 
 
-def _needed(gold: GoldCall, call: Call | None) -> list[str]:
-    given = call.arguments if call else {}
-    accepted_values = gold.arguments or {}
-    return [
-        name for name, accepted in accepted_values.items() if "" not in accepted or name in given
-    ]
+def _needed(gold: GoldCall, call: Call | None) -> int:
+    """How many parameters are expected: one that may be left out only where it is given."""
+    given, accepted = call.arguments if call else {}, gold.arguments or {}
+    return sum("" not in values or name in given for name, values in accepted.items())
 
 
 def _repeated(answer: AnsweredStep) -> int:
