@@ -23,22 +23,6 @@ class Perplexity(Struct, frozen=True, kw_only=True):
     count: int
 
 
-class ForgettingMetrics(Struct, frozen=True, kw_only=True):
-    """`forgetting`: by how much the log of the perplexity rose, row by row; .02 is about 2 % more.
-
-    `general_questions`: the share answered rightly after tuning; `questions_forgotten`: by how much
-    that share fell; and the same of questions in Chinese.
-    """
-
-    forgetting: Difference
-    perplexity: Perplexity
-    perplexity_before: Perplexity
-    general_questions: Summary
-    questions_forgotten: Difference
-    general_questions_zh: Summary
-    questions_forgotten_zh: Difference
-
-
 FIGURES = {
     "forgetting": "How much harder general texts became to predict; 0.02 is 2 %.",
     "perplexity": "Of general texts, after tuning; lower is better.",
@@ -62,7 +46,10 @@ class GeneralResults(Struct, frozen=True):
     right_zh: Mapping[str, bool]
 
 
-def forgetting(before: GeneralResults, after: GeneralResults, seed: int) -> ForgettingMetrics:
+def forgetting(
+    before: GeneralResults, after: GeneralResults, seed: int
+) -> dict[str, Difference | Perplexity | Summary]:
+    """`forgetting` is by how much the log of the perplexity rose, row by row."""
     risen, fallen, fallen_zh = paired_differences(
         [
             (_steps(before.losses), _steps(after.losses)),
@@ -71,15 +58,15 @@ def forgetting(before: GeneralResults, after: GeneralResults, seed: int) -> Forg
         ],
         seed,
     )
-    return ForgettingMetrics(
-        forgetting=risen,
-        perplexity=_perplexity(after.losses, seed),
-        perplexity_before=_perplexity(before.losses, seed),
-        general_questions=summary([float(right) for right in after.right.values()], seed),
-        questions_forgotten=fallen,
-        general_questions_zh=summary([float(right) for right in after.right_zh.values()], seed),
-        questions_forgotten_zh=fallen_zh,
-    )
+    return {
+        "forgetting": risen,
+        "perplexity": _perplexity(after.losses, seed),
+        "perplexity_before": _perplexity(before.losses, seed),
+        "general_questions": summary([float(right) for right in after.right.values()], seed),
+        "questions_forgotten": fallen,
+        "general_questions_zh": summary([float(right) for right in after.right_zh.values()], seed),
+        "questions_forgotten_zh": fallen_zh,
+    }
 
 
 def is_right(text: str, accepted: Sequence[str]) -> bool:

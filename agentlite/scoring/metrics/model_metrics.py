@@ -18,7 +18,6 @@ from agentlite.scoring.metrics import (
     tool_f1,
 )
 from agentlite.scoring.metrics.confidence import Summary
-from agentlite.scoring.metrics.forgetting import ForgettingMetrics
 from agentlite.scoring.metrics.retrieval_loss import RetrievalLoss
 from agentlite.scoring.metrics.self_cognition import Identity
 from agentlite.scoring.metrics.tool_calls import explained
@@ -150,7 +149,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
     judge_is: JudgeRun | UnsetType = UNSET
     passes: dict[str, Summary] | UnsetType = UNSET
     passes_are: SamplingOfPasses | UnsetType = UNSET
-    forgetting: ForgettingMetrics | UnsetType = UNSET
+    forgetting: Mapping[str, Any] | UnsetType = UNSET
     forgetting_is: ForgettingSource | UnsetType = UNSET
     self_cognition: dict[str, Summary | None] | UnsetType = UNSET
     self_cognition_is: Identity | UnsetType = UNSET
@@ -211,20 +210,18 @@ EXPLANATIONS = {
 
 def means(metrics: Metrics) -> dict[str, float | None]:
     """Every figure of every group with its mean, None where there was nothing to measure it on."""
-    figures = figures_by_name(metrics)
-    return {name: None if one is None else one.mean for name, one in figures.items()}
+    return {name: figure and figure["mean"] for name, figure in figures_by_name(metrics).items()}
 
 
-def figures_by_name(metrics: Metrics) -> dict[str, Summary | None]:
-    """Every figure of every group, None where there was nothing to measure it on."""
-    by_name: dict[str, Summary | None] = {}
-    for group in GROUPS:
-        figures = getattr(metrics, group)
-        if isinstance(figures, Struct):
-            figures = msgspec.structs.asdict(figures)
-        if figures is not UNSET:  # a count is not a figure
-            by_name |= {name: one for name, one in figures.items() if not isinstance(one, int)}
-    return by_name
+def figures_by_name(metrics: Metrics) -> dict[str, Any]:
+    """Every figure of every group as plain data, None where there was nothing to measure it on."""
+    whole = msgspec.to_builtins(metrics)
+    return {
+        name: figure
+        for group in GROUPS
+        for name, figure in whole.get(group, {}).items()
+        if not isinstance(figure, int)  # a count is not a figure
+    }
 
 
 def as_printed(metrics: Metrics, names: Sequence[str]) -> dict[str, Any]:
@@ -235,7 +232,7 @@ def as_printed(metrics: Metrics, names: Sequence[str]) -> dict[str, Any]:
         return dict(msgspec.to_builtins(metrics))
     figures = figures_by_name(metrics)
     chosen = {name: figures[name] for name in names if name in figures}
-    return {"prompts": metrics.prompts, "metrics": msgspec.to_builtins(chosen)}
+    return {"prompts": metrics.prompts, "metrics": chosen}
 
 
 def read_metrics(path: Path) -> Metrics:

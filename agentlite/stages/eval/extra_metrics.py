@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -22,7 +23,6 @@ from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Mixture, Prompt, Protocol, encoding
 from agentlite.scoring.metrics.confidence import Summary
 from agentlite.scoring.metrics.forgetting import (
-    ForgettingMetrics,
     GeneralResults,
     forgetting,
     is_right,
@@ -38,7 +38,7 @@ ANSWER_TOKENS = {QUESTIONS: 24, QUESTIONS_ZH: 48}  # small vocabularies cut a ch
 
 def forgetting_metrics(
     settings: EvalSettings, before: Source, after: Source, mixture: Mixture
-) -> ForgettingMetrics:
+) -> dict[str, Any]:
     """Over the general rows of a file, and over questions of our own, in English and Chinese."""
     records, loading = general_records(settings.general), loading_of(settings)
     # `after` comes first: it is in memory already

@@ -21,6 +21,20 @@ def steps(values):
     return {Step(f"r{n}", 1): value for n, value in enumerate(values)}
 
 
+# Newcombe, Statistics in Medicine 17 (1998), table I, method 3.
+@pytest.mark.parametrize(
+    ("successes", "count", "low", "high"),
+    [
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilson_gives_the_published_values(successes, count, low, high):
+    assert wilson(successes, count) == pytest.approx((low, high), abs=5e-5)
+
+
 @pytest.mark.parametrize(
     ("gained", "lost", "p"),
     [(0, 0, 1.0), (3, 3, 1.0), (1, 0, 1.0), (5, 0, 1 / 16), (6, 1, 16 / 128), (0, 8, 1 / 128)],
@@ -100,3 +114,11 @@ def test_a_difference_to_either_side_is_beyond_noise_from_six_records_on(sign, c
     zero = steps([0.0] * 20)
     changed = steps([float(sign)] * count + [0.0] * (20 - count))
     assert paired_differences([(zero, changed)], 0)[0].beyond_noise is beyond
+
+
+def test_steps_that_only_one_has_are_left_out_and_without_common_ones_there_is_no_difference():
+    before, after = steps([0.0] * 50), steps([1.0] * 20 + [0.0] * 20)
+    difference = paired_differences([(before, after)], 0)[0]
+    assert (difference.mean, difference.count, difference.beyond_noise) == (0.5, 40, True)
+    with pytest.raises(ValueError, match="no common steps"):
+        paired_differences([(before, {})], 0)

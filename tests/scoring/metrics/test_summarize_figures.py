@@ -27,23 +27,26 @@ def answered(one, turn=1, calls=(OSLO,), problem="", slices=None, **metrics):
     return Prediction(one.id, turn, "", problem, calls, scored, slices or {})
 
 
-@pytest.mark.parametrize(
-    ("expected", "called", "readable", "figures"),
-    [
-        (True, True, True, {"timing_precision": 1, "recall": 1, "f1": 1}),
-        (True, False, True, {"recall": 0, "f1": 0}),
-        (False, True, True, {"timing_precision": 0, "specificity": 0, "f1": 0}),
-        (False, False, True, {"specificity": 1}),
-        (False, False, False, {"specificity": 0}),
-        (True, True, False, {"timing_precision": 1, "recall": 1, "f1": 1}),
-    ],
-)
-def test_one_decision_counts_where_it_can_be_measured(expected, called, readable, figures):
-    found = timing([Decision(expected, called, readable)] * 3, 0)
-    measured = {name: found[name] for name in FIGURES if found[name]}
-    assert {name: figure.mean for name, figure in measured.items()} == figures
-    assert {figure.count for figure in measured.values()} == {3}
-    assert (found["count"], found["unreadable"]) == (3, 0 if readable else 3)
+def test_timing_counts_unreadable_text_against_specificity():
+    decisions = [Decision(True, True, True)] * 6 + [Decision(True, False, True)] * 2
+    decisions += [Decision(False, True, True)] * 3 + [Decision(False, False, True)] * 4
+    decisions += [Decision(False, False, False)]
+    measured = timing(decisions, 0)
+    expected = {
+        "timing_precision": 6 / 9,
+        "recall": 6 / 8,
+        "specificity": 4 / 8,
+        "balanced_accuracy": 5 / 8,
+    }
+    assert {name: measured[name].mean for name in expected} == pytest.approx(expected)
+    assert measured["f1"].mean == pytest.approx(2 * (6 / 9) * (6 / 8) / (6 / 9 + 6 / 8))
+    assert (measured["unreadable"], measured["count"]) == (1, 16)
+    assert measured["timing_precision"].count == 9
+    assert all(measured[name].low < measured[name].mean < measured[name].high for name in FIGURES)
+    silent = timing([Decision(False, False, True)] * 3, 0)
+    assert [name for name in FIGURES if silent[name]] == ["specificity"]
+    called = timing([Decision(True, True, False)] * 3, 0)
+    assert [name for name in FIGURES if called[name]] == ["timing_precision", "recall", "f1"]
 
 
 def test_a_call_is_repeated_only_if_it_was_made_before_its_step(dialog):

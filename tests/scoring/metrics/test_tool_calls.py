@@ -38,6 +38,35 @@ def test_a_step_has_the_metrics_that_apply_to_it(gold, calls, problem, values):
     assert found == {name: value for name, value in expected.items() if value is not None}
 
 
+FIELDS = {
+    "city": {"type": "string"},
+    "days": {"type": "integer"},
+    "stations": {"type": "array", "items": {"type": "string"}},
+    "user": {"type": "object"},
+}
+PARAMETERS = {"type": "object", "properties": FIELDS, "required": ["city", "days"]}
+TOOLS = (Tool("book", "Books a room.", PARAMETERS), Tool("stop", "Ends the dialog."))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call("forecast"),
+        Call("book", {"city": "Oslo"}),
+        Call("book", {"city": "Oslo", "days": "1"}),
+        Call("book", {"city": "Oslo", "days": True}),
+        Call("book", {"city": "Oslo", "days": 1, "wind": 1}),
+        Call("book", {"city": "Oslo", "days": 1, "stations": [1]}),
+        Call("book", {"city": "Oslo", "days": 1, "user": []}),
+        Call("stop", {"now": True}),
+    ],
+    ids=str,
+)
+def test_a_call_that_does_not_fit_its_schema_is_not_compliant(call):
+    gold = Gold((GoldCall("book", {"city": ["Oslo"], "days": [3]}),))
+    assert score_step(Parsed("", (call,)), gold, TOOLS)["format_compliance"] == 0.0
+
+
 @pytest.mark.parametrize("mark", list(" ,./-_*^"))
 def test_a_mark_that_bfcl_forgives_is_left_out_of_a_text(mark):
     assert standard(f"a{mark}B") == "ab"

@@ -445,6 +445,7 @@ def two(attempt): return 2.0
 def true(attempt): return True
 def two_arguments(response, gold): return 1
 def leaves(attempt): sys.exit("bye")
+async def awaited(attempt): return 0.25
 def dies(attempt): os._exit(3)
 """
 ATTEMPT = Attempt(Parsed("x", (time(),)), NONE, TOOLS, text="x" * 30)
@@ -456,9 +457,9 @@ def own(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     (folder / "mine.py").write_text(MINE, encoding="utf-8")
     names = [
-        line.split("(")[0].removeprefix("def ")
+        line.split("(")[0].split("def ")[1]
         for line in MINE.splitlines()
-        if line.startswith("def ")
+        if line.startswith(("def ", "async def "))
     ]
     with UserFunctions([f"{folder}/mine.py:{name}" for name in names], seconds=0.5) as functions:
         yield functions
@@ -484,9 +485,11 @@ def own(tmp_path_factory):
 )
 def test_a_function_that_gives_no_number_costs_its_candidate_alone(own, name, told):
     place = own[name].func.__self__.code.named[0].file
-    found = score_attempt(ATTEMPT, {name: own[name], "short": own["short"]})
+    others = {"short": own["short"], "awaited": own["awaited"]}
+    found = score_attempt(ATTEMPT, {name: own[name], **others})
     assert found.error == f"{name} {told.replace('PLACE', place)}"
-    assert name not in found.components and found.components["short"] == 0.7
+    assert name not in found.components
+    assert (found.components["short"], found.components["awaited"]) == (0.7, 0.25)
     assert total(found.components, WEIGHTS) == total(score_attempt(ATTEMPT).components, WEIGHTS)
 
 
