@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +16,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import replacing, write_json
 from agentlite.scoring.judge.llm_judge import RUBRIC, USABLE, Item
-from agentlite.scoring.metrics.confidence import Summary, summary
+from agentlite.scoring.metrics.confidence import summary
 from agentlite.scoring.metrics.rater_agreement import agreement
 
 COLUMNS = ["row", "question", "reference", "answer", "score", "remark"]
@@ -38,16 +38,6 @@ class SheetKey(Struct, frozen=True, forbid_unknown_fields=True):
     seed: int
     rows: dict[str, SheetRow]
     rubric: dict[int, str]
-
-
-class Rated(NamedTuple):
-    """By model the mean score and the share of usable answers; how far the raters agree (None: one
-    rater).
-    """
-
-    score: dict[str, Summary]
-    usable: dict[str, Summary]
-    agreement: dict[str, Summary | None]
 
 
 def key_path(sheet: Path) -> Path:
@@ -113,22 +103,28 @@ def read_scores(sheet: Path, key: SheetKey) -> dict[str, int]:
     return scores
 
 
-def rated(raters: Sequence[Mapping[str, int]], key: SheetKey, seed: int) -> Rated:
-    """An answer's score is the mean over its raters. Raises ValueError if there are none."""
-    if not raters:
-        raise ValueError("no raters")
+def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, Any]:
+    """By model the mean score and the share of usable answers, an answer's score being the mean
+    over its raters; and how far the raters agree. Raises UserError for a sheet that is not as it
+    was.
+    """
+    if not sheet.exists():
+        fix = "Name the one that --sheet wrote."
+        raise UserError("there is no such sheet.", fix, location=f"--sheet {sheet}")
+    key = read_key(sheet)
+    raters = [read_scores(path, key) for path in filled]
     by_model: dict[str, list[float]] = defaultdict(list)
     for row, place in sorted(key.rows.items()):
         by_model[place.model].append(fmean(scores[row] for scores in raters))
+    models = {}
+    for model, values in sorted(by_model.items()):
+        usable = [float(value >= USABLE) for value in values]
+        models[model] = {
+            "metrics": {"score": summary(values, seed), "usable": summary(usable, seed)}
+        }
     by_row = [[scores[row] for scores in raters] for row in sorted(key.rows)]
-    return Rated(
-        {model: summary(values, seed) for model, values in sorted(by_model.items())},
-        {
-            model: summary([float(value >= USABLE) for value in values], seed)
-            for model, values in sorted(by_model.items())
-        },
-        agreement(by_row, seed),
-    )
+    ratings = {"models": models, "agreement": agreement(by_row, seed), "differences": []}
+    return dict(msgspec.to_builtins(ratings))
 
 
 def _cell(text: str) -> str:

@@ -1,16 +1,15 @@
-"""Scores from 0 to 5 for the answers of a model: by an LLM judge, or by people with sheets."""
+"""The answers of a model -> scores from 0 to 5 by an LLM judge, or sheets for people."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import UNSET, to_builtins
+from msgspec import UNSET
 
 from agentlite.core import console
 from agentlite.core.endpoint_pool import refuse_unanswered
-from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Prediction, Record, plain
-from agentlite.scoring.judge.human_ratings import rated, read_key, read_scores, write_sheet
+from agentlite.scoring.judge.human_ratings import write_sheet
 from agentlite.scoring.judge.llm_judge import USABLE, Item, Prices, judge
 from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.scoring.metrics.model_metrics import JUDGED, JudgeRun
@@ -103,26 +102,3 @@ def write_sheets(
         f"eval: {sheet} is to be scored: copy it for each rater; {sheet.stem}.key.json says whose "
         "they are"
     )
-
-
-def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, object]:
-    """By model what the raters think, and how far they agree. Raises UserError for a sheet that is
-    not as it was.
-    """
-    if not sheet.exists():
-        raise UserError(
-            "there is no such sheet.",
-            "Name the one that --sheet wrote.",
-            location=f"--sheet {sheet}",
-        )
-    key = read_key(sheet)
-    ratings = rated([read_scores(path, key) for path in filled], key, seed)
-    models = {
-        model: {"metrics": {"score": ratings.score[model], "usable": ratings.usable[model]}}
-        for model in ratings.score
-    }
-    return {
-        "models": to_builtins(models),
-        "agreement": to_builtins(ratings.agreement),
-        "differences": [],
-    }

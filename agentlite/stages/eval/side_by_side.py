@@ -10,7 +10,7 @@ from agentlite.config.settings import EvalSettings
 from agentlite.core.conditions import Condition
 from agentlite.core.errors import UserError
 from agentlite.scoring.gates import failures
-from agentlite.scoring.judge.rate_answers import read_ratings
+from agentlite.scoring.judge.human_ratings import read_ratings
 from agentlite.scoring.metrics import kagentbench
 from agentlite.scoring.metrics.model_metrics import as_printed, means, read_metrics
 from agentlite.scoring.metrics.summarize import compare

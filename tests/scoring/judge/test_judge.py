@@ -17,8 +17,8 @@ from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint
 from agentlite.scoring.judge.human_ratings import (
     COLUMNS,
-    rated,
     read_key,
+    read_ratings,
     read_scores,
     write_sheet,
 )
@@ -217,20 +217,19 @@ def test_a_sheet_is_blind_complete_and_in_an_order_that_tells_nothing(sheet, tmp
 
 
 def test_scores_come_back_by_model_with_intervals_and_agreement(sheet):
-    key = read_key(sheet)
-    give = {"base": 2, "sft": 4}
+    key, give = read_key(sheet), {"base": 2, "sft": 4}
     raters = [
-        read_scores(filled(sheet, "a.csv", lambda row: give[key.rows[row["row"]].model]), key),
-        read_scores(
-            filled(sheet, "b.csv", lambda row: f"{give[key.rows[row['row']].model]}.0", ";"), key
-        ),
+        filled(sheet, "a.csv", lambda row: give[key.rows[row["row"]].model]),
+        filled(sheet, "b.csv", lambda row: f"{give[key.rows[row['row']].model]}.0", ";"),
     ]
-    found = rated(raters, key, seed=0)
-    assert {model: figure.mean for model, figure in found.score.items()} == {"base": 2, "sft": 4}
-    assert {model: figure.mean for model, figure in found.usable.items()} == {"base": 0, "sft": 1}
-    assert found.usable["sft"].count == 6 and found.usable["sft"].low < 1
-    assert found.agreement["ordinal"].mean == pytest.approx(1)
-    assert rated(raters[:1], key, seed=0).agreement == {"ordinal": None, "interval": None}
+    found = read_ratings(sheet, raters, seed=0)
+    figures = {model: one["metrics"] for model, one in found["models"].items()}
+    assert {model: one["score"]["mean"] for model, one in figures.items()} == give
+    assert {model: one["usable"]["mean"] for model, one in figures.items()} == {"base": 0, "sft": 1}
+    assert figures["sft"]["usable"]["count"] == 6 and figures["sft"]["usable"]["low"] < 1
+    assert found["agreement"]["ordinal"]["mean"] == pytest.approx(1)
+    alone = read_ratings(sheet, raters[:1], seed=0)
+    assert alone["agreement"] == {"ordinal": None, "interval": None}
 
 
 def test_what_a_spreadsheet_would_run_or_cannot_hold_is_kept_from_it(tmp_path):

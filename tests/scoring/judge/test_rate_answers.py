@@ -10,8 +10,9 @@ from msgspec import UNSET
 from agentlite.core import endpoint_pool
 from agentlite.core.openai_client import Endpoint, Reply
 from agentlite.core.records import Prediction
+from agentlite.scoring.judge.human_ratings import read_ratings
 from agentlite.scoring.judge.llm_judge import Prices
-from agentlite.scoring.judge.rate_answers import judge_metrics, read_ratings, write_sheets
+from agentlite.scoring.judge.rate_answers import judge_metrics, write_sheets
 from agentlite.scoring.metrics import rater_agreement
 from agentlite.scoring.metrics.confidence import redrawn
 
