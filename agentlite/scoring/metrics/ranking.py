@@ -22,37 +22,38 @@ class QueryRanking(NamedTuple):
 
 
 AT_K: dict[str, Callable[[QueryRanking, int], float]] = {
-    "recall": lambda one, k: _within(one, k) / one.expected,
-    "precision": lambda one, k: _within(one, k) / k,
-    "ndcg": lambda one, k: (
-        _gain(rank for rank in one.ranks if rank <= k) / _gain(range(1, min(one.expected, k) + 1))
+    "recall": lambda query, k: _within(query, k) / query.expected,
+    "precision": lambda query, k: _within(query, k) / k,
+    "ndcg": lambda query, k: (
+        _gain(rank for rank in query.ranks if rank <= k)
+        / _gain(range(1, min(query.expected, k) + 1))
     ),
-    "comp": lambda one, k: float(_within(one, k) == one.expected),
-    "hit": lambda one, k: float(_within(one, k) > 0),
+    "comp": lambda query, k: float(_within(query, k) == query.expected),
+    "hit": lambda query, k: float(_within(query, k) > 0),
 }
 OVERALL: dict[str, Callable[[QueryRanking], float]] = {
-    "mrr": lambda one: 1 / one.ranks[0] if one.ranks else 0.0,
-    "map": lambda one: (
-        sum(number / rank for number, rank in enumerate(one.ranks, 1)) / one.expected
+    "mrr": lambda query: 1 / query.ranks[0] if query.ranks else 0.0,
+    "map": lambda query: (
+        sum(number / rank for number, rank in enumerate(query.ranks, 1)) / query.expected
     ),
 }
 
 
-def values(one: QueryRanking, ks: Sequence[int]) -> dict[str, float]:
-    """Every metric of one query, by name: recall@5, mrr."""
-    at = {f"{name}@{k}": measure(one, k) for name, measure in AT_K.items() for k in ks}
-    return at | {name: measure(one) for name, measure in OVERALL.items()}
+def values(query: QueryRanking, ks: Sequence[int]) -> dict[str, float]:
+    """Every metric of a query, by name: recall@5, mrr."""
+    at = {f"{name}@{k}": measure(query, k) for name, measure in AT_K.items() for k in ks}
+    return at | {name: measure(query) for name, measure in OVERALL.items()}
 
 
-def value(one: QueryRanking, metric: str) -> float:
+def value(query: QueryRanking, metric: str) -> float:
     name, at, k = metric.partition("@")
-    return AT_K[name](one, int(k)) if at else OVERALL[name](one)
+    return AT_K[name](query, int(k)) if at else OVERALL[name](query)
 
 
 def summaries(ranked: Sequence[QueryRanking], ks: Sequence[int], seed: int) -> dict[str, Summary]:
     """Means over queries. Intervals: Wilson's of what is all or nothing, else the bootstrap's,
     which draws the same queries for every metric."""
-    rows = [values(one, ks) for one in ranked]
+    rows = [values(query, ks) for query in ranked]
     names, count = list(rows[0]), len(rows)
     resampled = redrawn_sums([tuple(row.values()) for row in rows], seed)
     found = {}
@@ -74,8 +75,8 @@ def headline(names: Iterable[str]) -> list[str]:
     return [f"recall@{k}", f"comp@{k}", f"ndcg@{k}", "mrr", "map"]
 
 
-def _within(one: QueryRanking, k: int) -> int:
-    return sum(rank <= k for rank in one.ranks)
+def _within(query: QueryRanking, k: int) -> int:
+    return sum(rank <= k for rank in query.ranks)
 
 
 def _gain(ranks: Iterable[int]) -> float:
