@@ -1,19 +1,14 @@
-"""A blueprint in plain words -> the messages of a dialog -> the row that prep reads."""
+"""The messages of a dialog -> the row that prep reads, and the lines that a person reads."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
-from agentlite.core.records import Tool, plain, wire_calls
+from agentlite.core.records import Tool, plain
 from agentlite.core.row_files import read_rows
 from agentlite.data.formats.tool_calls import read_call
-from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
+from agentlite.environments.making.blueprint import Blueprint
 from agentlite.environments.making.checks import DialogFault
-from agentlite.environments.making.walk import PlannedCall
-from agentlite.environments.making.wording import PlainWords
 
 DIALOGS = "dialogs.jsonl"
 
@@ -28,56 +23,6 @@ class MadeDialog(NamedTuple):
     def is_kept(self) -> bool:
         """Whether no fault is one of the whole dialog."""
         return all(fault.message is not None for fault in self.faults)
-
-
-def in_plain_words(
-    blueprint: Blueprint, tools: Mapping[str, Tool], seed: int
-) -> list[dict[str, Any]]:
-    """The dialog of a blueprint that nobody plays, as OpenAI writes messages. `tools`: by name,
-    all of its world.
-    """
-    wording = PlainWords(tools, Random(f"{seed} {blueprint.id}"))
-    messages: list[dict[str, Any]] = []
-    made = 0
-    for number, turn in enumerate(blueprint.turns):
-        messages.append(_user(wording.question(turn, is_first=number == 0)))
-        messages += _answered(turn, wording, made)
-        made += len(turn.made)
-    return messages
-
-
-def _answered(turn: PlannedTurn, wording: PlainWords, made: int) -> Iterator[dict[str, Any]]:
-    """What follows the first words of a user's turn. `made`: the calls before it."""
-    if turn.refused:
-        yield _agent(wording.refuses(turn))
-        return
-    if turn.slip:
-        yield from _called([turn.slip], made)
-        yield _agent(wording.failed(turn))
-        made += 1
-    elif turn.missing:
-        yield _agent(wording.asks(turn))
-    if turn.missing:
-        yield _user(wording.tells(turn))
-    for group in [turn.calls] if turn.together else [[one] for one in turn.calls]:
-        yield from _called(group, made)
-        made += len(group)
-    yield _agent(wording.answer(turn.calls))
-
-
-def _called(group: Sequence[PlannedCall], made: int) -> Iterator[dict[str, Any]]:
-    calls = [replace(one.call, id=f"call{made + at:05}") for at, one in enumerate(group)]
-    yield {"role": "assistant", "content": None, "tool_calls": wire_calls(calls)}
-    for call, one in zip(calls, group, strict=True):
-        yield {"role": "tool", "tool_call_id": call.id, "content": one.result}
-
-
-def _user(words: str) -> dict[str, Any]:
-    return {"role": "user", "content": words}
-
-
-def _agent(words: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": words}
 
 
 def row_of(

@@ -5,7 +5,9 @@ from itertools import chain, count
 from random import Random
 from typing import Any
 
-from agentlite.core.records import Tool
+from msgspec.structs import replace
+
+from agentlite.core.records import Tool, wire_calls
 from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
 from agentlite.environments.making.purpose import label, purpose, value_text
 from agentlite.environments.making.values import read_json
@@ -31,11 +33,11 @@ MISSING = (
     "Please tell me the {}.",
     "I need one more thing: the {}.",
 )
-TOLD = ("The {name} is {value}.", "It is {value}.", "{value}.", "Use {value} as the {name}.")
+TOLD = ("The {0} is {1}.", "It is {1}.", "{1}.", "Use {1} as the {0}.")
 MEANT = ("Sorry, I meant {}.", "My mistake: it is {}.", "Try {} instead.")
 FAILED = (
-    "That did not work: {error}. Which {name} should I use instead?",
-    "This failed: {error}. What is the right {name}?",
+    "That did not work: {1}. Which {0} should I use instead?",
+    "This failed: {1}. What is the right {0}?",
 )
 CANNOT = (
     "I cannot do that: none of my tools can {}.",
@@ -46,67 +48,67 @@ DONE = ("Done.", "That is done.", "It worked.")
 FOUND = ("Here is the result: {}.", "The result: {}.", "I got this: {}.")
 
 
-class PlainWords:
-    """The words of one dialog. `rng` chooses among them."""
+def in_plain_words(
+    blueprint: Blueprint, tools: Mapping[str, Tool], seed: int
+) -> list[dict[str, Any]]:
+    """The dialog of a blueprint that nobody plays, as OpenAI writes messages. `tools`: by name,
+    all of its world.
+    """
+    rng = Random(f"{seed} {blueprint.id}")
+    messages: list[dict[str, Any]] = []
 
-    def __init__(self, tools: Mapping[str, Tool], rng: Random):
-        self.tools, self.rng = tools, rng
+    def say(role: str, forms: Sequence[str], *parts: str) -> None:
+        messages.append({"role": role, "content": rng.choice(forms).format(*parts)})
 
-    def question(self, turn: PlannedTurn, is_first: bool) -> str:
-        """What the user wants in a turn, with all facts that it tells by itself."""
-        sentences = []
-        for number, planned in enumerate(turn.calls):
-            later = ALONGSIDE if turn.together else THEN
-            forms = later if number else ASK if is_first else NEXT
-            sentences.append(self.rng.choice(forms).format(purpose(self.tools[planned.call.name])))
-            facts = told_at_first(turn) if number == 0 else planned.facts
-            sentences += self._facts(facts)
-            sentences += [
-                f"Take the {label(name)} from the result before." for name in planned.sources
-            ]
-        return " ".join(sentences)
+    def make(planned: Sequence[PlannedCall]) -> None:
+        made = sum(message["role"] == "tool" for message in messages)
+        calls = [replace(one.call, id=f"call{made + at:05}") for at, one in enumerate(planned)]
+        messages.append({"role": "assistant", "content": None, "tool_calls": wire_calls(calls)})
+        for call, one in zip(calls, planned, strict=True):
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": one.result})
 
-    def _facts(self, facts: Mapping[str, Any]) -> list[str]:
-        if not facts:
-            return []
-        pairs = [(label(name), value_text(value)) for name, value in facts.items()]
-        form = self.rng.randrange(3)
-        if form == 0:
-            return [
-                f"The {name} {'are' if isinstance(facts[key], list) else 'is'} {value}."
-                for key, (name, value) in zip(facts, pairs, strict=True)
-            ]
-        if form == 1:
-            listed = ", ".join(f"{name} {value}" for name, value in pairs)
-            return [f"Use {listed}."]
-        return [f"{name[0].upper()}{name[1:]}: {value}." for name, value in pairs]
-
-    def asks(self, turn: PlannedTurn) -> str:
-        """The agent's question for what the user has left out."""
-        return self.rng.choice(MISSING).format(label(turn.missing))
-
-    def tells(self, turn: PlannedTurn) -> str:
-        """The user's answer to it."""
-        value = value_text(turn.calls[0].call.arguments[turn.missing])
+    for turn in blueprint.turns:
+        messages.append({"role": "user", "content": _question(turn, tools, rng, not messages)})
+        call, missing = turn.calls[0].call, label(turn.missing)
+        if turn.refused:
+            say("assistant", CANNOT, purpose(tools[call.name]))
+            continue
         if turn.slip:
-            return self.rng.choice(MEANT).format(value)
-        return self.rng.choice(TOLD).format(name=label(turn.missing), value=value)
+            make([turn.slip])
+            say("assistant", FAILED, missing, _error(turn.slip.result))
+            say("user", MEANT, value_text(call.arguments[turn.missing]))
+        elif turn.missing:
+            say("assistant", MISSING, missing)
+            say("user", TOLD, missing, value_text(call.arguments[turn.missing]))
+        for group in [turn.calls] if turn.together else [[one] for one in turn.calls]:
+            make(group)
+        results = [text for planned in turn.calls if (text := _in_words(planned.result))]
+        say("assistant", FOUND if results else DONE, "; ".join(results).removesuffix("."))
+    return messages
 
-    def failed(self, turn: PlannedTurn) -> str:
-        """What the agent says to a call that failed."""
-        assert turn.slip
-        error = _shortened(" ".join(_error(turn.slip.result).split())).removesuffix(".")
-        return self.rng.choice(FAILED).format(error=error, name=label(turn.missing))
 
-    def refuses(self, turn: PlannedTurn) -> str:
-        return self.rng.choice(CANNOT).format(purpose(self.tools[turn.calls[0].call.name]))
-
-    def answer(self, calls: Sequence[PlannedCall]) -> str:
-        """What the agent says behind the last result of a turn: what the results say."""
-        found = [text for planned in calls if (text := _in_words(planned.result))]
-        if not found:
-            return self.rng.choice(DONE)
-        return self.rng.choice(FOUND).format("; ".join(found).removesuffix("."))
+def _question(turn: PlannedTurn, tools: Mapping[str, Tool], rng: Random, is_first: bool) -> str:
+    """What the user wants in a turn, with all facts that it tells by itself."""
+    sentences = []
+    for number, planned in enumerate(turn.calls):
+        later = ALONGSIDE if turn.together else THEN
+        forms = later if number else ASK if is_first else NEXT
+        sentences.append(rng.choice(forms).format(purpose(tools[planned.call.name])))
+        facts = told_at_first(turn) if number == 0 else planned.facts
+        pairs = [(label(name), value_text(value)) for name, value in facts.items()]
+        form = rng.randrange(3) if facts else None
+        if form == 0:
+            verbs = ["are" if isinstance(value, list) else "is" for value in facts.values()]
+            sentences += [
+                f"The {name} {verb} {value}."
+                for (name, value), verb in zip(pairs, verbs, strict=True)
+            ]
+        elif form == 1:
+            sentences.append(f"Use {', '.join(f'{name} {value}' for name, value in pairs)}.")
+        else:
+            sentences += [f"{name[0].upper()}{name[1:]}: {value}." for name, value in pairs]
+        sentences += [f"Take the {label(name)} from the result before." for name in planned.sources]
+    return " ".join(sentences)
 
 
 def told_at_first(turn: PlannedTurn) -> dict[str, Any]:
@@ -179,9 +181,11 @@ def _error(result: str) -> str:
     """Why a call failed, in the world's words."""
     read = read_json(result)
     if read is None:
-        return result.partition(":")[2].strip() or result
-    values = read.values() if isinstance(read, dict) else ()
-    return next((value for value in values if isinstance(value, str)), result)
+        words = result.partition(":")[2].strip() or result
+    else:
+        values = read.values() if isinstance(read, dict) else ()
+        words = next((value for value in values if isinstance(value, str)), result)
+    return _shortened(" ".join(words.split())).removesuffix(".")
 
 
 def _shortened(text: str) -> str:

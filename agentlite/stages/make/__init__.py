@@ -12,8 +12,9 @@ from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import plain
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.making.checks import DialogFault, copy_key, faults
-from agentlite.environments.making.dialog import DIALOGS, MadeDialog, in_plain_words, row_of
+from agentlite.environments.making.dialog import DIALOGS, MadeDialog, row_of
 from agentlite.environments.making.walk import Walker
+from agentlite.environments.making.wording import in_plain_words
 from agentlite.environments.registry import Environment, environment
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import WorldError, WorldLimits
