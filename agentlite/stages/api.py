@@ -16,9 +16,10 @@ from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.model_shape import Shape
 from agentlite.stages.auto_profile import by_memory
 from agentlite.workspace.run_folder import DEFAULT_RUN, Result, RunTarget
-from agentlite.workspace.stage_name import refuse_odd_name
 
 Text = str | os.PathLike[str]
+# what commands write into a workspace by a name of their own, and which of them does
+TAKEN = {"eval": "eval", "report.html": "report", "report.md": "report", "bfcl.json": "report"}
 
 
 def call(command: str, run: Text | None, options: dict[str, Any]) -> Result:
@@ -50,10 +51,16 @@ def _with_texts(value: Any) -> Any:
 def target_of(
     command: str, run: Path, out: str, force: bool, dry_run: bool, given: Given
 ) -> RunTarget:
-    """Where a stage writes, as the user gave it. Raises UserError 2 for a name that no stage may
-    have.
+    """Where a stage writes. Raises UserError 2 for a name that its folder may not have: a path, one
+    that cannot be typed or read, or one that another command writes.
     """
-    refuse_odd_name(out, command)
+    is_plain = out.isprintable() and "/" not in out and not out.startswith(("-", "."))
+    if not out or not is_plain or TAKEN.get(out, command) != command:
+        raise UserError(
+            f"{out!r} cannot be the name of a stage's folder.",
+            f"Give a plain name, such as --out {command}-2; --run FOLDER names the workspace.",
+            location="--out",
+        )
     return RunTarget(run, out, force, dry_run, given)
 
 

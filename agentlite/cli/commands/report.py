@@ -1,9 +1,11 @@
 """`agentlite report`: renews the report of a workspace, says the result, and opens the page."""
 
 import json
+import os
+import sys
+import webbrowser
 from pathlib import Path
 
-from agentlite.cli.browser import open_in_browser
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import AS_JSON, DEBUG, OUTPUT, RUN, Option
 from agentlite.cli.run_listing import stages_of
@@ -33,7 +35,10 @@ def report(run: str, no_browser: bool, as_json: bool, debug: bool) -> None:
         print(*title, *of_one, sep="\n")
     if not sentences:
         print(NO_EVALUATION)
-    opened = not no_browser and open_in_browser(page.resolve().as_uri())
+    # a browser needs a window; one in text mode would take the terminal
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    has_screen = sys.stdout.isatty() and bool(display or sys.platform == "darwin")
+    opened = not no_browser and has_screen and webbrowser.open(page.resolve().as_uri())
     print(f"report: {page}" if opened else f"report: {page} (one file: open it in any browser)")
 
 

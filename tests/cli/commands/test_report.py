@@ -53,8 +53,8 @@ def test_a_browser_opens_where_there_is_a_terminal_and_a_screen(
     report, opened, tmp_path, monkeypatch, arguments, screen, count
 ):
     run = write_run(tmp_path / "weather", ["base"], 3)
-    monkeypatch.setattr("agentlite.cli.browser.sys.stdout.isatty", lambda: True)
-    monkeypatch.setattr("agentlite.cli.browser.sys.platform", "linux")
+    monkeypatch.setattr("agentlite.cli.commands.report.sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("agentlite.cli.commands.report.sys.platform", "linux")
     monkeypatch.setenv("DISPLAY", screen)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     assert report("--run", run, *arguments)[0] == 0
