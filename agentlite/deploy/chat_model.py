@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from agentlite.config.settings import Engine
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.data.openai_messages import Opened, Turn, least_tokens, opened
-from agentlite.deploy.answer_form import AnswerForm, call_form, json_form
+from agentlite.data.openai_messages import Opened, Turn, opened
+from agentlite.deploy.answer_form import AnswerForm
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
@@ -46,12 +45,7 @@ class ChatModel:
                 "Lower it, or raise --max-length.",
                 location="--max-new-tokens",
             )
-        self.loading = Loading(
-            engine=engine,
-            max_length=max_length,
-            load_in_4bit=load_in_4bit,
-            load_in_8bit=load_in_8bit,
-        )
+        self.loading = Loading(engine, max_length, load_in_4bit, load_in_8bit)
         self.max_length, self.max_new_tokens = max_length, max_new_tokens
         self.name, self.source = name, find_model(name, run)
         self.template = load_template(self.source.base)
@@ -75,12 +69,6 @@ class ChatModel:
         """Raises RowError for anything but a dialog that waits for the assistant."""
         return opened(self.with_system(messages), tools, self.protocol, self.template)
 
-    def least_tokens(
-        self, messages: Sequence[Mapping[str, object]], tools: Sequence[object]
-    ) -> int:
-        """Tokens that these have for sure; known at once, however many they are."""
-        return least_tokens(messages, tools, self.template)
-
     def with_system(self, messages: Sequence[object]) -> Sequence[object]:
         """The messages with the model's system text, where they have no system turn."""
         first = messages[0] if messages else None
@@ -88,18 +76,6 @@ class ChatModel:
         if has_one or not self.system or not messages:
             return messages
         return [{"role": "system", "content": self.system}, *messages]
-
-    def room(self, dialog: Opened) -> int:
-        """Tokens that are left for an answer: none or less where the dialog is too long."""
-        return self.max_length - len(dialog.ids)
-
-    def json_form(self, schema: Mapping[str, Any]) -> AnswerForm | None:
-        """Of an answer that is JSON; None where no value fits the schema."""
-        return json_form(schema, self.protocol)
-
-    def call_form(self, dialog: Opened, names: Sequence[str]) -> AnswerForm | None:
-        """Of an answer that is a call of one of these tools; None where it cannot be made one."""
-        return call_form(dialog, names, self.protocol, self.template)
 
     def answer(
         self,
@@ -115,7 +91,7 @@ class ChatModel:
         of_calls = self.protocol.stops if dialog.record.tools and not form else ()
         decoding = decoding.under(self.template)._replace(
             stops=(*of_calls, *decoding.stops),
-            max_new_tokens=min(decoding.max_new_tokens, self.room(dialog)),
+            max_new_tokens=min(decoding.max_new_tokens, self.max_length - len(dialog.ids)),
         )
         grammar = form.grammar if form else ""
         answer = stream(self.loaded, dialog.ids, decoding, listener, grammar)

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from agentlite.core.call_results import says_error
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Message, Tool, wire_calls
+from agentlite.core.records import Message, Tool, wire_message
 from agentlite.data.formats.trajectory import is_to_learn
-from agentlite.data.openai_messages import Turn
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.tool_results import Observe
 from agentlite.engine.decoding import Decoding
@@ -26,7 +25,10 @@ class GivenUp(Exception):
 
 
 class ChatSession:
-    """`tell` is given what the model says while it comes, `note` what else a reader should know."""
+    """`tell` is given what the model says while it comes, `note` what else a reader should know.
+    `messages` are OpenAI's; a turn that `prep --from` would not learn from a rollout has
+    `"loss": false`.
+    """
 
     def __init__(
         self,
@@ -40,18 +42,11 @@ class ChatSession:
         self.tools = [tool.schema for tool in tools]
         self.by_name = {tool.name: tool for tool in tools}
         self.messages: list[dict[str, Any]] = []
-        self.unlearned: set[int] = set()  # places of the model's turns that are not to be learned
 
     @property
     def row(self) -> dict[str, Any]:
-        """As prep reads it, with the system turn that the model was shown. A turn is shown and not
-        learned where `prep --from` would not learn it from a rollout.
-        """
-        marked = [
-            {**message, "loss": False} if place in self.unlearned else message
-            for place, message in enumerate(self.messages)
-        ]
-        messages = list(self.chat_model.with_system(marked))
+        """As prep reads it, with the system turn that the model was shown."""
+        messages = list(self.chat_model.with_system(self.messages))
         return {"messages": messages, **({"tools": self.tools} if self.tools else {})}
 
     def say(self, text: str, decoding: Decoding) -> None:
@@ -63,14 +58,16 @@ class ChatSession:
             for _ in range(MOST_STEPS):
                 if not self._step(decoding):
                     return
-            self._take_back(f"{MOST_STEPS} steps without an answer")
+            why = f"{MOST_STEPS} steps without an answer"
         except RowError as error:
-            self._take_back(error.reason)
+            why = error.reason
         except KeyboardInterrupt:
-            self._take_back("stopped")
+            why = "stopped"
         except (UserError, GivenUp):
             self.undo()
             raise
+        self.undo()
+        self.note(f"{why}; this turn is taken back")
 
     def undo(self) -> bool:
         """Takes the last turn of the person's back, with what followed. False if there is none."""
@@ -78,75 +75,51 @@ class ChatSession:
             number for number, message in enumerate(self.messages) if message["role"] == "user"
         ]
         del self.messages[users[-1] if users else 0 :]
-        self.unlearned = {place for place in self.unlearned if place < len(self.messages)}
         return bool(users)
 
     def reset(self) -> None:
         """Forgets the dialog."""
         self.messages.clear()
-        self.unlearned.clear()
 
     def prompt(self) -> str:
         """What the model would be shown, if the person said `...` now."""
-        dialog = self.chat_model.opened(
-            [*self.messages, {"role": "user", "content": "..."}], self.tools
-        )
+        messages = [*self.messages, {"role": "user", "content": "..."}]
+        dialog = self.chat_model.opened(messages, self.tools)
         return self.chat_model.template.decode(dialog.ids)
 
     def _step(self, decoding: Decoding) -> bool:
         """One turn of the model's, and the results of its calls. Whether it is to go on."""
         dialog = self.chat_model.opened(self.messages, self.tools)
-        if self.chat_model.room(dialog) < 1:
-            raise RowError(
-                "E217",
-                f"the dialog has {len(dialog.ids)} tokens, --max-length is "
-                f"{self.chat_model.max_length}",
-            )
+        length, longest = len(dialog.ids), self.chat_model.max_length
+        if length >= longest:
+            raise RowError("E217", f"the dialog has {length} tokens, --max-length is {longest}")
         turn = self.chat_model.answer(dialog, decoding, self._heard)
         self.tell("\n")
         if turn.ended == "cut":
             self.note(f"cut after {turn.new_tokens} tokens: --max-new-tokens")
-        if self._is_words(turn):
-            return False
-        made = sum(message["role"] == "tool" for message in self.messages)
-        calls = [
-            replace(call, id=f"call{made + number:05}")
-            for number, call in enumerate(turn.parsed.calls)
-        ]
-        content, place = turn.parsed.content or None, len(self.messages)
-        self.messages.append(
-            {"role": "assistant", "content": content, "tool_calls": wire_calls(calls)}
-        )
-        for call in calls:
-            self.messages.append(
-                {"role": "tool", "tool_call_id": call.id, "content": self.observe(call)}
-            )
-        failed = any(says_error(one["content"]) for one in self.messages[place + 1 :])
-        self._judge(place, Message("assistant", content or "", tuple(calls)), failed=failed)
-        return True
-
-    def _judge(self, place: int, message: Message, *, failed: bool) -> None:
-        if failed or not is_to_learn(message, self.by_name):
-            self.unlearned.add(place)
-
-    def _is_words(self, turn: Turn) -> bool:
-        """An answer, or what cannot be read as a call and stays as it was said."""
         if turn.parsed.problem:
             self.note(f"no call that can be read: {turn.parsed.problem}")
-        elif turn.parsed.calls and turn.ended != "cut":
-            return False
-        text = turn.text if turn.parsed.problem or turn.ended == "cut" else turn.parsed.content
-        if not text.strip():
+        is_whole = turn.ended != "cut" and not turn.parsed.problem
+        made = sum(message["role"] == "tool" for message in self.messages)
+        calls = tuple(
+            replace(call, id=f"call{number:05}")
+            for number, call in enumerate(turn.parsed.calls if is_whole else (), made)
+        )
+        # what cannot be read as a call stays as it was said
+        message = Message("assistant", turn.parsed.content if is_whole else turn.text, calls)
+        if not (calls or message.content.strip()):
             raise RowError("E216", "the model says nothing")
-        failed = bool(turn.parsed.problem) or turn.ended == "cut"
-        self._judge(len(self.messages), Message("assistant", text), failed=failed)
-        self.messages.append({"role": "assistant", "content": text})
-        return True
+        row = wire_message(message)
+        self.messages.append(row)
+        has_failed = not is_whole
+        for call in calls:
+            result = Message("tool", self.observe(call), call_id=call.id)
+            self.messages.append(wire_message(result))
+            has_failed |= says_error(result.content)
+        if has_failed or not is_to_learn(message, self.by_name):
+            row["loss"] = False
+        return bool(calls)
 
     def _heard(self, text: str) -> bool:
         self.tell(text)
         return True
-
-    def _take_back(self, why: str) -> None:
-        self.undo()
-        self.note(f"{why}; this turn is taken back")

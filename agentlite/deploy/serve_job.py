@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from agentlite.data.openai_messages import Opened, Turn
-from agentlite.deploy.answer_form import AnswerForm
+from agentlite.data.openai_messages import Opened, Turn, least_tokens
+from agentlite.deploy.answer_form import AnswerForm, call_form, json_form
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.openai_api import (
     Completion,
@@ -87,11 +87,12 @@ class ServeJob(NamedTuple):
 def chat_job(body: bytes, chat_model: ChatModel) -> ServeJob:
     """Raises Refused 400 or 404, or RowError for messages that are not a dialog."""
     request = read_request(body, chat_model.name)
-    least = chat_model.least_tokens(request.messages, request.offered)
+    # known at once, however long they are
+    least = least_tokens(request.messages, request.offered, chat_model.template)
     _check_length(chat_model, least, "at least ")
     dialog = chat_model.opened(request.messages, request.offered)
-    form = _form(request, dialog, chat_model)
     _check_length(chat_model, len(dialog.ids))
+    form = _form(request, dialog, chat_model)
     completion = Completion(request, chat_model.name)
     decoding = Decoding(
         request.max_completion_tokens or request.max_tokens or chat_model.max_new_tokens,
@@ -117,24 +118,18 @@ def _check_length(chat_model: ChatModel, tokens: int, about: str = "") -> None:
 
 
 def _form(request: Request, dialog: Opened, chat_model: ChatModel) -> AnswerForm | None:
+    protocol = chat_model.protocol
     if request.schema is not None:
-        form = chat_model.json_form(request.schema)
-        if form is None:
-            raise unsupported("response_format", "no value fits the schema")
-        return form
+        if form := json_form(request.schema, protocol):
+            return form
+        raise unsupported("response_format", "no value fits the schema")
     if request.forced is None:
         return None
-    tools = [tool.name for tool in dialog.record.tools]
-    if request.forced and request.forced not in tools:
-        raise Refused(
-            400,
-            f"`tool_choice` names {request.forced}, which is not among the tools.",
-            param="tool_choice",
-        )
-    form = chat_model.call_form(dialog, [request.forced] if request.forced else tools)
-    if form is None:
-        raise unsupported(
-            "tool_choice",
-            f"this model's protocol ({chat_model.protocol.name}) cannot be made to write a call",
-        )
-    return form
+    names = [tool.name for tool in dialog.record.tools]
+    if request.forced and request.forced not in names:
+        raise unsupported("tool_choice", f"{request.forced} is not among the tools")
+    names = [request.forced] if request.forced else names
+    if form := call_form(dialog, names, protocol, chat_model.template):
+        return form
+    why = f"this model's protocol ({protocol.name}) cannot be made to write a call"
+    raise unsupported("tool_choice", why)

@@ -1,7 +1,6 @@
 """Tools of a chat, and where their results come from: a person, recorded dialogs, functions."""
 
 import io
-import json
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -11,54 +10,34 @@ from pathlib import Path
 from agentlite.core import console
 from agentlite.core.call_results import as_text
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.plain_words import utf8_text
 from agentlite.core.records import Call, Tool, canonical, plain
 from agentlite.core.user_code import MEMORY, Named, UserCode, awaited
 from agentlite.data.formats import read_raw, samples, to_record
 from agentlite.data.formats.tool_calls import read_tools
+from agentlite.data.tool_catalogue import SHAPE
 
 Observe = Callable[[Call], str]
-SHAPE = (
-    '[{"type": "function", "function": {"name": "weather", "description": "...", '
-    '"parameters": '
-    "{...}}}]"
-)
 
 
 def read_toolbox(path: str) -> tuple[Tool, ...]:
     """A JSON list of tools, an object that has one under "tools", or rows whose first one has.
     Raises UserError 2.
     """
+    values: list[object] = []
     try:
-        text = utf8_text(Path(path).read_bytes(), path)
-    except OSError as error:
-        raise UserError(
-            f"cannot be read: {error.strerror}.", f"Name a JSON file: {SHAPE}.", location=path
-        ) from error
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        value = _first_row(text)
-        if value is None:
-            raise UserError(
-                f"is not JSON: {error}.", f"Write a list of tools: {SHAPE}.", location=path
-            ) from error
-    try:
-        tools = read_tools(value.get("tools") if isinstance(value, dict) else value)
+        for raw in read_raw(path, io.BytesIO()):
+            if raw.error:
+                raise raw.error
+            if isinstance(raw.value, dict) and "tools" in raw.value:
+                values = raw.value["tools"]
+                break
+            values.append(raw.value)
+        if tools := read_tools(values):
+            return tools
+        problem = "holds no tool."
     except RowError as error:
-        raise UserError(
-            f"{error.reason} ({error.code}).", f"Write a list of tools: {SHAPE}.", location=path
-        ) from error
-    if not tools:
-        raise UserError("holds no tool.", f"Write a list of tools: {SHAPE}.", location=path)
-    return tools
-
-
-def _first_row(text: str) -> object:
-    try:
-        return json.loads(text.lstrip().partition("\n")[0])
-    except (ValueError, RecursionError):
-        return None
+        problem = f"{error.reason} ({error.code})."
+    raise UserError(problem, f"Write a list of tools: [{SHAPE}].", location=path)
 
 
 def recorded(path: str) -> Callable[[Call], str | None]:

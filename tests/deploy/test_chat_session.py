@@ -29,11 +29,10 @@ def calls(*names: str, thought: str = "", ended: Any = "turn", problem: str = ""
 class Model:
     """Says `turns` in order; the last one again."""
 
-    max_length = 100
     system: list[dict[str, str]] = []  # noqa: RUF012  (replaced, never changed)
 
-    def __init__(self, *turns: Turn | BaseException, room: int = 1):
-        self.turns, self.left, self.dialogs = list(turns), room, list[list[Any]]()
+    def __init__(self, *turns: Turn | BaseException, max_length: int = 100):
+        self.turns, self.dialogs, self.max_length = list(turns), list[list[Any]](), max_length
         self.template = SimpleNamespace(decode=lambda ids: f"{len(ids)} tokens")
 
     def opened(self, messages: list[Any], tools: list[Any]) -> Any:
@@ -42,9 +41,6 @@ class Model:
 
     def with_system(self, messages: list[Any]) -> list[Any]:
         return messages and [*self.system, *messages]
-
-    def room(self, dialog: Any) -> int:
-        return self.left
 
     def answer(self, dialog: Any, decoding: Decoding, listener: Any) -> Turn:
         turn = self.turns.pop(0) if len(self.turns) > 1 else self.turns[0]
@@ -108,8 +104,8 @@ def test_calls_get_results_under_ids_that_are_counted_on():
         (Model(KeyboardInterrupt()), "stopped; this turn is taken back"),
         (Model(RowError("E1", "odd")), "odd; this turn is taken back"),
         (
-            Model(words("a"), room=0),
-            "the dialog has 1 tokens, --max-length is 100; this turn is taken back",
+            Model(words("a"), max_length=1),
+            "the dialog has 1 tokens, --max-length is 1; this turn is taken back",
         ),
     ],
 )
@@ -167,7 +163,6 @@ def test_a_turn_is_kept_and_not_learned_as_of_a_rollout(turn, result, learned):
     answers = [one for one in made.row["messages"] if one["role"] == "assistant"]
     marks = [one.get("loss", True) for one in answers]
     assert marks == [learned, *[True] * (len(marks) - 1)]
-    assert not any("loss" in one for dialog in made.chat_model.dialogs for one in dialog)
 
     # a rollout of the same turns is learned alike, and nothing that is learned holds a result
     turns = [{"ended": turn.ended, "problem": turn.parsed.problem}, *[{"ended": "turn"}] * 2]
@@ -179,7 +174,7 @@ def test_a_turn_is_kept_and_not_learned_as_of_a_rollout(turn, result, learned):
     saved = openai.read(made.row)
     assert [one.loss for one in saved.messages] == [one.loss for one in of_rollout.messages]
     check_results(saved)
-    assert made.undo() and made.undo() and not made.unlearned
+    assert made.undo() and made.undo() and not made.messages
 
 
 def test_a_saved_dialog_begins_with_the_system_turn_that_the_model_was_shown() -> None:

@@ -104,71 +104,40 @@ CALLS = (Call("f", {"a": 1}, "x"), Call("g", {}, "x"))
 
 
 @pytest.mark.parametrize(
-    ("said", "several", "names"),
+    ("said", "fields", "content", "names", "reason"),
     [
-        (turn(calls=CALLS), None, ["f", "g"]),
-        (turn(calls=CALLS), True, ["f", "g"]),
-        (turn(calls=CALLS), False, ["f"]),
-        (turn(calls=CALLS, ended="stop"), None, ["f", "g"]),
-        (turn(calls=CALLS, ended="cut"), None, []),
-        (turn(calls=CALLS, problem="odd"), None, []),
-        (turn(), None, []),
+        (turn(), {}, "words", "", "stop"),
+        (turn(), {"tools": []}, "raw", "", "stop"),
+        (turn(), {"tool_choice": "none"}, "raw", "", "stop"),
+        (turn("", content=""), {}, "", "", "stop"),
+        (turn(calls=CALLS), {}, "words", "fg", "tool_calls"),
+        (turn(calls=CALLS, content=""), {"parallel_tool_calls": True}, None, "fg", "tool_calls"),
+        (turn(calls=CALLS), {"parallel_tool_calls": False}, "words", "f", "tool_calls"),
+        (turn(calls=CALLS, ended="stop"), {}, "words", "fg", "tool_calls"),
+        (turn(calls=CALLS, ended="cut"), {}, "raw", "", "length"),
+        (turn(calls=CALLS, problem="odd"), {}, "raw", "", "stop"),
+        (turn("a STOP b END c"), {"tools": [], "stop": "STOP"}, "a ", "", "stop"),
+        (turn("a STOP b END c"), {"tools": [], "stop": ["no", "END"]}, "a STOP b ", "", "stop"),
+        (turn(content="a STOP b"), {"stop": "STOP"}, "a ", "", "stop"),
     ],
 )
-def test_calls_of_a_whole_answer_have_ids_of_their_own(said, several, names):
-    calls = completion(parallel_tool_calls=several).calls(said)
-    assert [call.name for call in calls] == names
-    ids = {call.id for call in calls}
-    assert len(ids) == len(calls) and "x" not in ids and all(len(id) == 9 for id in ids)
-
-
-@pytest.mark.parametrize(
-    ("said", "fields", "content"),
-    [
-        (turn(), {"tools": [TOOL]}, "words"),
-        (turn(), {}, "raw"),
-        (turn(), {"tools": [TOOL], "tool_choice": "none"}, "raw"),
-        (turn(problem="odd"), {"tools": [TOOL]}, "raw"),
-        (turn(ended="cut"), {"tools": [TOOL]}, "raw"),
-        (turn(ended="stop"), {"tools": [TOOL]}, "words"),
-        (turn("a STOP b END c"), {"stop": "STOP"}, "a "),
-        (turn("a STOP b END c"), {"stop": ["none", "END"]}, "a STOP b "),
-        (turn(content="a STOP b"), {"stop": "STOP", "tools": [TOOL]}, "a "),
-    ],
-)
-def test_the_content_is_what_stands_beside_calls_or_all_that_was_written(said, fields, content):
-    assert completion(**fields).content(said) == content
-
-
-@pytest.mark.parametrize(
-    ("said", "content", "calls", "reason"),
-    [
-        (turn(), "words", 0, "stop"),
-        (turn(calls=CALLS, content=""), None, 2, "tool_calls"),
-        (turn(calls=CALLS), "words", 2, "tool_calls"),
-        (turn("", content=""), "", 0, "stop"),
-        (turn(ended="cut", calls=CALLS), "raw", 0, "length"),
-    ],
-)
-def test_an_answer_is_one_body_as_openai_writes_it(said, content, calls, reason):
-    answered = completion(tools=[TOOL])
+def test_an_answer_is_one_body_as_openai_writes_it(said, fields, content, names, reason):
+    answered = completion(**{"tools": [TOOL], **fields})
     body = answered.body([said])
     [choice] = body.pop("choices")
     message = choice.pop("message")
     assert choice == {"index": 0, "logprobs": None, "finish_reason": reason}
     made = message.pop("tool_calls", [])
     assert message == {"role": "assistant", "content": content, "refusal": None}
+    expected = {"f": '{"a": 1}', "g": "{}"}
     assert [call["function"] for call in made] == [
-        {"name": "f", "arguments": '{"a": 1}'},
-        {"name": "g", "arguments": "{}"},
-    ][:calls]
-    assert body == {
-        "id": answered.id,
-        "object": "chat.completion",
-        "created": answered.created,
-        "model": "sft",
-        "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8},
-    }
+        {"name": name, "arguments": expected[name]} for name in names
+    ]
+    ids = {call["id"] for call in made}
+    assert len(ids) == len(made) and "x" not in ids and all(len(id) == 9 for id in ids)
+    usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+    about = {"id": answered.id, "object": "chat.completion", "created": answered.created}
+    assert body == {**about, "model": "sft", "usage": usage}
 
 
 @pytest.mark.parametrize("counted", [False, True])

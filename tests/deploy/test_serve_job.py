@@ -1,16 +1,19 @@
 """The answers of a request stand in the order of its prompts, and no two tries share a seed."""
 
 import json
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 from agentlite.core.records import Parsed, Record, Tool
 from agentlite.data.openai_messages import Opened, Turn
+from agentlite.deploy import serve_job
 from agentlite.deploy.answer_form import AnswerForm
 from agentlite.deploy.openai_api import Completion, Refused, Request
 from agentlite.deploy.serve_job import RETRY_TEMPERATURE, TRIES, ServeJob, chat_job
 from agentlite.engine.decoding import Decoding
+from agentlite.rendering import PROTOCOLS
 
 
 class Echo:
@@ -68,19 +71,11 @@ class Named:
     """A model of a hundred tokens, whose forms say what they are of."""
 
     name, max_length, max_new_tokens = "sft", 100, 40
-
-    def least_tokens(self, messages: Any, tools: Any) -> int:
-        return sum(len(str(one.get("content", ""))) for one in messages) + 60 * len(tools)
+    protocol, template = PROTOCOLS["hermes"], SimpleNamespace(longest_token=10)
 
     def opened(self, messages: Any, tools: Any) -> Opened:
         names = [tool["function"]["name"] for tool in tools]
         return Opened(Record(messages=(), tools=tuple(map(Tool, names))), [1, 2])
-
-    def json_form(self, schema: Any) -> Any:
-        return schema
-
-    def call_form(self, dialog: Opened, names: list[str]) -> Any:
-        return names
 
 
 def chat(**fields: Any) -> ServeJob:
@@ -107,6 +102,10 @@ def named(name: str) -> dict[str, Any]:
         ({"tools": offered("f"), "tool_choice": named("f")}, ["f"], False),
     ],
 )
-def test_words_are_passed_on_unless_they_may_be_half_a_call_or_not_fit(fields, form, is_wordwise):
+def test_words_are_passed_on_unless_they_may_be_half_a_call_or_not_fit(
+    fields, form, is_wordwise, monkeypatch
+):
+    monkeypatch.setattr(serve_job, "json_form", lambda schema, *_: schema)
+    monkeypatch.setattr(serve_job, "call_form", lambda dialog, names, *_: names)
     job = chat(**fields)
     assert (job.form, job.is_wordwise) == (form, is_wordwise)

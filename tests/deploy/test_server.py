@@ -196,7 +196,7 @@ BAD = {
     "a call of no tool": (
         ASKED | {"tool_choice": {"type": "function", "function": {"name": "f"}}},
         400,
-        "names f, which is not among the tools",
+        "f is not among the tools",
     ),
     "JSON beside tools": (
         ASKED | {"response_format": {"type": "json_object"}},

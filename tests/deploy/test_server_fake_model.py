@@ -26,14 +26,14 @@ ASKED = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
 class Model:
-    """Notes what it is asked, and says `pieces`."""
+    """Notes what it is asked, and says "ab"."""
 
     name, max_length, max_new_tokens = "org/sft", 100, 40
+    protocol, template = None, SimpleNamespace(longest_token=10)
 
     def __init__(self) -> None:
-        self.left, self.pieces, self.failure = 50, ["a", "b"], None
+        self.failure: Exception | None = None
         self.decodings: list[Decoding] = []
-        self.offered: list[Any] = []
         self.working = self.most = 0
         self.free = threading.Event()  # an answer waits for it, and looks whether it is listened to
         self.free.set()
@@ -41,11 +41,7 @@ class Model:
     def opened(self, messages: Any, tools: Any) -> Any:
         if messages[0]["role"] == "robot":
             raise RowError("E203", "unknown role")
-        self.offered.append(tools)
-        return SimpleNamespace(ids=[0] * (self.max_length - self.left))
-
-    def least_tokens(self, messages: Any, tools: Any) -> int:
-        return len(messages) + len(tools)
+        return SimpleNamespace(ids=[0] * 50)
 
     def answer(self, dialog: Any, decoding: Decoding, listener: Any, form: Any) -> Turn:
         self.working += 1
@@ -57,10 +53,9 @@ class Model:
         self.working -= 1
         if self.failure:
             raise self.failure
-        for piece in self.pieces:
-            listener(piece)
-        text = "".join(self.pieces)
-        return Turn(text, "turn", Parsed(text), 5, 3)
+        listener("a")
+        listener("b")
+        return Turn("ab", "turn", Parsed("ab"), 5, 3)
 
 
 @pytest.fixture

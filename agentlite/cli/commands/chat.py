@@ -5,7 +5,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,33 +57,36 @@ def chat(
             "cannot be used with --exec.", "Leave one of them out.", location="--replay"
         )
     chat_model = ChatModel(model, Path(run), **options)
-    asides = Asides()
-    with _results(replay, execute, offered, seconds, memory, asides.typed) as observe:
+    prompter = Prompter()
+    with _results(replay, execute, offered, seconds, memory, prompter.typed) as observe:
         chat_model.load()
         stream = sys.stderr if as_json else sys.stdout
-        talk = ChatSession(
+        talk = prompter.talk = ChatSession(
             chat_model,
             offered,
             observe,
             lambda text: print(text, end="", file=stream, flush=True),
             _note,
         )
-        asides.talk = talk
         if sys.stdin.isatty():
             _note("/help lists the commands, which work at every prompt; Ctrl-D ends")
         try:
-            _talk(asides, talk, Decoding(chat_model.max_new_tokens, temperature, seed=seed))
+            _talk(prompter, talk, Decoding(chat_model.max_new_tokens, temperature, seed=seed))
         finally:
-            _end(talk, chat_model.protocol.name, save, as_json)
+            if save and talk.messages:
+                _save(talk, save)
+            if as_json:
+                dialog = {"model": model, "protocol": chat_model.protocol.name, **talk.row}
+                click.echo(json.dumps(dialog, ensure_ascii=False))
 
 
-def _talk(asides: "Asides", talk: Any, decoding: Any) -> None:
+def _talk(prompter: "Prompter", talk: Any, decoding: Any) -> None:
     from agentlite.deploy.chat_session import GivenUp
 
     while True:
         in_turn = False
         try:
-            line = asides.line("you> ")
+            line = prompter.line("you> ")
             if line is None:
                 return
             if line.strip():
@@ -94,20 +97,13 @@ def _talk(asides: "Asides", talk: Any, decoding: Any) -> None:
                 return
             if in_turn:  # it is taken back already
                 _note("this turn is taken back")
-            if not in_turn or given_up.command != "/undo":
-                _note(LEAVING[given_up.command](talk))
+            if given_up.command == "/reset":
+                talk.reset()
+                _note("a new dialog")
+            elif not in_turn:
+                _note("taken back" if talk.undo() else "there is nothing to take back")
 
 
-def _tools(talk: Any) -> str:
-    return "\n".join(json.dumps(tool, ensure_ascii=False) for tool in talk.tools) or "none"
-
-
-def _reset(talk: Any) -> str:
-    talk.reset()
-    return "a new dialog"
-
-
-# command -> its help; what a command says; what one does that takes a turn back first
 HELP = {
     "/help": "lists these commands",
     "/tools": "shows what the model may call",
@@ -116,21 +112,11 @@ HELP = {
     "/reset": "begins a new dialog",
     "/quit": "ends, as Ctrl-D does",
 }
-SAYING: dict[str, Callable[[Any], str]] = {
-    "/help": lambda talk: "\n".join(
-        [*(f"{name:<8} {text}" for name, text in HELP.items()), "//text   sends /text"]
-    ),
-    "/tools": _tools,
-    "/prompt": lambda talk: talk.prompt(),
-}
-LEAVING: dict[str, Callable[[Any], str]] = {
-    "/undo": lambda talk: "taken back" if talk.undo() else "there is nothing to take back",
-    "/reset": _reset,
-}
+LEAVING = ("/undo", "/reset", "/quit")  # these end a turn that is under way
 COMMAND_LINE = re.compile(r"(/[A-Za-z?][\w-]*)(?:\s|$)")
 
 
-class Asides:
+class Prompter:
     """The lines that a person types, at either prompt, without those that are commands."""
 
     talk: Any = None
@@ -139,7 +125,6 @@ class Asides:
         """The next line that is not a command; None at the end. Raises GivenUp for a command
         that ends the turn.
         """
-        from agentlite.core.errors import RowError, nearest
         from agentlite.deploy.chat_session import GivenUp
 
         while (line := _read(prompt)) is not None:
@@ -147,19 +132,28 @@ class Asides:
                 return line[1:]
             if not (typed := COMMAND_LINE.match(line)):
                 return line
-            command = typed[1]
-            if command in LEAVING or command == "/quit":
-                raise GivenUp(command)
-            if command in SAYING:
-                try:
-                    _note(SAYING[command](self.talk))
-                except RowError as error:
-                    _note(error.reason)
-                continue
-            fix = nearest(command, HELP, other="")
-            every = f"Known: {', '.join(HELP)}. //{command[1:]} sends it as a text"
-            _note(f"no command '{command}'. {fix} {every}".replace("  ", " "))
+            if typed[1] in LEAVING:
+                raise GivenUp(typed[1])
+            _note(self._answer(typed[1]))
         return None
+
+    def _answer(self, command: str) -> str:
+        from agentlite.core.errors import RowError, nearest
+
+        if command == "/help":
+            lines = [f"{name:<8} {text}" for name, text in HELP.items()]
+            return "\n".join([*lines, "//text   sends /text"])
+        if command == "/tools":
+            tools = [json.dumps(tool, ensure_ascii=False) for tool in self.talk.tools]
+            return "\n".join(tools) or "none"
+        if command == "/prompt":
+            try:
+                return str(self.talk.prompt())
+            except RowError as error:
+                return error.reason
+        fix = nearest(command, HELP, other="")
+        every = f"Known: {', '.join(HELP)}. //{command[1:]} sends it as a text"
+        return " ".join(filter(None, [f"no command '{command}'.", fix, every]))
 
     def typed(self, call: Any) -> str:
         """The result of a call, as the person types it. Raises UserError 2 where the input ends."""
@@ -206,42 +200,30 @@ def _results(
     """The source of the results of calls. A result that was not recorded is `typed`."""
     from agentlite.deploy.tool_results import executed, recorded
 
-    if execute:
-        with executed(execute, tools, seconds, memory) as observe:
-            yield lambda call: _shown(observe(call))
-        return
-    recorded_result = recorded(replay) if replay else lambda call: None
+    functions = executed(execute, tools, seconds, memory) if execute else nullcontext()
+    with functions as run_call:
+        known = run_call or (recorded(replay) if replay else None)
 
-    def observe_or_ask(call: Any) -> str:
-        result = recorded_result(call)
-        return typed(call) if result is None else _shown(result)
+        def observe(call: Any) -> str:
+            result = known(call) if known else None
+            if result is None:
+                return typed(call)
+            _note(f"result: {result}")
+            return result
 
-    yield observe_or_ask
-
-
-def _shown(result: str) -> str:
-    _note(f"result: {result}")
-    return result
+        yield observe
 
 
-def _end(talk: Any, protocol: str, save: str, as_json: bool) -> None:
+def _save(talk: Any, path: str) -> None:
     from agentlite.core.row_files import Appender
 
-    if save and talk.messages:
-        with Appender(Path(save)) as file:
-            file.append(talk.row)
-        answers = [one for one in talk.row["messages"] if one["role"] == "assistant"]
-        reads = f"`agentlite prep {shlex.quote(save)}` reads it"
-        if answers and all(one.get("loss") is False for one in answers):
-            reads = "prep learns nothing of it: every turn of the model failed or invents a result"
-        _note(f"saved: {save}; {reads}")
-    if as_json:
-        click.echo(
-            json.dumps(
-                {"model": talk.chat_model.name, "protocol": protocol, **talk.row},
-                ensure_ascii=False,
-            )
-        )
+    with Appender(Path(path)) as file:
+        file.append(talk.row)
+    answers = [message for message in talk.messages if message["role"] == "assistant"]
+    reads = f"`agentlite prep {shlex.quote(path)}` reads it"
+    if answers and all(message.get("loss") is False for message in answers):
+        reads = "prep learns nothing of it: every turn of the model failed or invents a result"
+    _note(f"saved: {path}; {reads}")
 
 
 COMMAND = Command(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentlite.cli.commands import chat
-from agentlite.cli.commands.chat import SAYING, Asides
+from agentlite.cli.commands.chat import HELP, LEAVING, Prompter
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call
 from agentlite.deploy.chat_session import ChatSession, GivenUp
@@ -18,13 +18,13 @@ CALL = Call("get_weather", {"city": "Oslo"})
 class Talk:
     """A model that answers a message with a call, and the call's result with words."""
 
-    def __init__(self, asides: Asides):
-        self.asides, self.tools, self.messages = asides, [{"name": "get_weather"}], []
+    def __init__(self, prompter: Prompter):
+        self.prompter, self.tools, self.messages = prompter, [{"name": "get_weather"}], []
 
     def say(self, line: str, decoding: Any) -> None:
         self.messages.append(line)
         try:
-            self.messages.append(self.asides.typed(CALL))
+            self.messages.append(self.prompter.typed(CALL))
         except (GivenUp, UserError):
             self.undo()
             raise
@@ -48,10 +48,10 @@ def talk(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
     def run(*lines: str) -> tuple[list[str], str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-        asides = Asides()
-        asides.talk = Talk(asides)
-        chat._talk(asides, asides.talk, None)
-        return asides.talk.messages, capsys.readouterr().err
+        prompter = Prompter()
+        prompter.talk = Talk(prompter)
+        chat._talk(prompter, prompter.talk, None)
+        return prompter.talk.messages, capsys.readouterr().err
 
     return run
 
@@ -64,7 +64,7 @@ def test_messages_and_results_are_what_is_typed(talk):
     assert talk(" \t", "  Is it? ", " 4 mm ")[0] == ["  Is it? ", " 4 mm ", "an answer"]
 
 
-@pytest.mark.parametrize("command", SAYING)
+@pytest.mark.parametrize("command", sorted(HELP.keys() - {*LEAVING}))
 def test_what_a_command_says_at_either_prompt_is_no_message(talk, command):
     messages, said = talk(command, "Is it wet?", command, "4 mm", command)
     assert messages == TURN
