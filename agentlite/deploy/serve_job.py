@@ -26,16 +26,20 @@ class ClientGone(Exception):
 
 
 class ServeJob(NamedTuple):
-    """`is_wordwise`: a stream may pass on each word as it comes. With tools or a form an answer
-    comes once it is whole: before that, words may be half a call, or not fit.
-    """
+    """A request for answers, and the prompt that they continue."""
 
     chat_model: ChatModel
     completion: Completion
     prompt: Opened
     decoding: Decoding
     form: AnswerForm | None = None
-    is_wordwise: bool = True
+
+    @property
+    def is_wordwise(self) -> bool:
+        """Whether a stream may pass on each word as it comes. With tools or a form an answer comes
+        once it is whole: before that, words may be half a call, or not fit.
+        """
+        return not (self.completion.request.offered or self.form)
 
     def run(self, send: Callable[[bytes], object], is_gone: Callable[[], bool]) -> list[Turn]:
         """All answers; `send` gets the events of a stream as they come, except those of its end.
@@ -101,8 +105,7 @@ def chat_job(body: bytes, chat_model: ChatModel) -> ServeJob:
         seed=completion.seed,
         stops=request.stops,
     )
-    is_wordwise = not (request.offered or form)
-    return ServeJob(chat_model, completion, dialog, decoding, form, is_wordwise)
+    return ServeJob(chat_model, completion, dialog, decoding, form)
 
 
 def _check_length(chat_model: ChatModel, tokens: int, about: str = "") -> None:
