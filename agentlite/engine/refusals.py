@@ -4,19 +4,37 @@ Asked before a library is loaded.
 """
 
 import importlib.util
+import math
 import os
 import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from agentlite.config.gpu_profiles import card, gpu_has_bf16
-from agentlite.config.settings import GrpoSettings, SftSettings, TrainerSettings
+from agentlite.config.settings import (
+    DistillSettings,
+    DpoSettings,
+    GrpoSettings,
+    SftSettings,
+    TrainerSettings,
+)
 from agentlite.core import distributed
 from agentlite.core.errors import UserError
 from agentlite.engine import deepspeed
 from agentlite.workspace.model_source import Source
 
 EMBEDDINGS = {"all", "embed_tokens", "lm_head"}  # of lora_target_modules
+SMOOTHED = ("sigmoid", "robust", "exo_pair")  # losses of DPO with label smoothing
+# what PPO has no part of, and what GRPO in an environment has not: the values that leave it alone
+OF_GROUPS = {
+    "env": "",
+    "vllm": False,
+    "rest_epochs": None,
+    "full": False,
+    "loss_type": "dapo",
+    "scale_rewards": "group",
+}
+OF_RECORDS = {"skip_solved": False, "order": "shuffled"}
 NOT_SERVED = ("use_dora", "modules_to_save", "bias")  # fields of PEFT that vLLM's kernels lack
 
 
@@ -26,6 +44,18 @@ class Mistake(NamedTuple):
     key: str
     problem: str
     fix: str
+
+
+def refuse_contradictions(command: str, settings: TrainerSettings) -> None:
+    """Raises UserError for the first mistake that the settings alone show."""
+    if isinstance(settings, DpoSettings):
+        _refuse(command, _of_loss(settings))
+    if isinstance(settings, GrpoSettings):
+        _refuse(command, _of_sampling(settings))
+        _refuse(command, _of_ppo(settings) if settings.advantage == "value" else iter(()))
+        _refuse(command, _of_environments(settings) if settings.env else iter(()))
+    if isinstance(settings, DistillSettings):
+        _refuse(command, _of_distillation(settings))
 
 
 def refuse_unfit(command: str, settings: TrainerSettings, source: Source) -> None:
@@ -108,6 +138,74 @@ def _of_deepspeed(command: str, settings: TrainerSettings) -> Iterator[Mistake]:
     if weighted and isinstance(zero, dict) and zero.get("stage") == 3:
         problem = "ZeRO-3 loses a part of the gradients of tokens with weights."
         yield Mistake("segment_weights", problem, "Take --deepspeed deepspeed/zero2.json.")
+
+
+def _of_loss(settings: DpoSettings) -> Iterator[Mistake]:
+    loss = settings.loss_type
+    if loss == "kto":
+        for key in ("reference_free", "sft_weight"):
+            if getattr(settings, key):
+                fix = "Leave it out, or take another --loss-type."
+                yield Mistake(key, "kto has no such option.", fix)
+        if settings.batch_size < 2:
+            problem = "kto compares a micro-batch's answers with those to other prompts: it needs "
+            accumulation = max(1, settings.gradient_accumulation // 2)
+            fix = f"Add --batch-size 2 --gradient-accumulation {accumulation}."
+            yield Mistake("batch_size", f"{problem}two rows.", fix)
+    if settings.label_smoothing and loss not in SMOOTHED:
+        fix = "Leave it out, or take --loss-type sigmoid."
+        yield Mistake("label_smoothing", f"{loss} has no label smoothing.", fix)
+    if loss == "exo_pair" and not settings.label_smoothing:
+        problem = "exo_pair takes the logarithm of the label smoothing, which is 0."
+        fix = "Add --label-smoothing 0.001, as its paper does."
+        yield Mistake("label_smoothing", problem, fix)
+
+
+def _of_sampling(settings: GrpoSettings | DistillSettings) -> Iterator[Mistake]:
+    """A step is whole groups, and an answer leaves room for its prompt."""
+    answers = settings.batch_size * settings.gradient_accumulation
+    if isinstance(settings, GrpoSettings) and answers % settings.group_size:
+        problem = f"a step holds {answers} answers (batch_size x gradient_accumulation), no whole "
+        fits = [str(size) for size in range(2, answers + 1) if answers % size == 0]
+        yield Mistake("group_size", f"{problem}groups of it.", f"Take one of {', '.join(fits)}.")
+    if settings.max_new_tokens >= settings.max_length:
+        problem = f"leaves no room for a prompt: max_length is {settings.max_length}."
+        yield Mistake("max_new_tokens", problem, "Lower it, or raise --max-length.")
+
+
+def _of_ppo(settings: GrpoSettings) -> Iterator[Mistake]:
+    """A round is whole steps, and nothing compares the answers of a group."""
+    for key, usual in OF_GROUPS.items():
+        if getattr(settings, key) != usual:
+            fix = "Leave one of the two out."
+            yield Mistake(key, "does not go with --advantage value.", fix)
+    answers = settings.batch_size * settings.gradient_accumulation
+    rows = math.lcm(answers, settings.group_size)
+    if settings.rollouts % rows:
+        problem = f"a round of {settings.rollouts} answers is not whole steps of {answers} and "
+        problem += f"whole groups of {settings.group_size}."
+        near = max(1, round(settings.rollouts / rows)) * rows
+        yield Mistake("rollouts", problem, f"Take a multiple of {rows}, such as {near}.")
+
+
+def _of_environments(settings: GrpoSettings) -> Iterator[Mistake]:
+    for key, usual in OF_RECORDS.items():
+        if getattr(settings, key) != usual:
+            problem = "is for recorded prompts, and --env has none."
+            fix = "Leave one of the two out. Tasks that teach nothing rest (rest_epochs)."
+            yield Mistake(key, problem, fix)
+    if settings.credit != "trajectory" and settings.scale_rewards in ("batch", "component"):
+        problem = f"compares turns within a group, with --credit {settings.credit}."
+        yield Mistake("scale_rewards", problem, "Take group or none.")
+
+
+def _of_distillation(settings: DistillSettings) -> Iterator[Mistake]:
+    if settings.samples:
+        yield from _of_sampling(settings)
+    if settings.top_k and settings.samples:
+        problem = "holds the teacher's opinion of recorded answers, and others are sampled."
+        fix = "Add --lmbda 0, without --fade and --off-policy teacher; or leave --top-k out."
+        yield Mistake("top_k", problem, fix)
 
 
 def _of_packing(settings: SftSettings) -> Iterator[Mistake]:

@@ -11,11 +11,12 @@ from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.engine import distill
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.planning.dry_run import dry_run_memory
+from agentlite.engine.refusals import refuse_contradictions
 from agentlite.engine.teacher import STORED
 from agentlite.rendering import encode_answer, mixture_of
 from agentlite.stages.frame import Figures
 from agentlite.stages.training import evaluated_on, inherited_from_data, train_stage
-from agentlite.stages.training_prompts import fitting_prompts, refuse_no_room
+from agentlite.stages.training_prompts import fitting_prompts
 from agentlite.workspace.lineage import lineage, refuse_circle
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
@@ -27,7 +28,7 @@ def inherit(settings: DistillSettings, run: Path) -> dict[str, tuple[object, str
 
 def run(settings: DistillSettings, target: RunTarget) -> Result:
     """Trains, or carries on."""
-    _refuse_settings(settings)
+    refuse_contradictions("distill", settings)
     source, teacher = (
         find_model(name, target.run, target.begun) for name in (settings.model, settings.teacher)
     )
@@ -82,18 +83,6 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
 
 def key_figure(figures: Mapping[str, object]) -> str:
     return f"divergence {figures['first_divergence']:.3f} -> {figures['last_divergence']:.3f}"
-
-
-def _refuse_settings(settings: DistillSettings) -> None:
-    """Raises UserError for settings that do not go together."""
-    if settings.samples:
-        refuse_no_room("distill", settings)
-    if settings.top_k and settings.samples:
-        raise UserError(
-            "holds the teacher's opinion of recorded answers, and others are sampled.",
-            "Add --lmbda 0, without --fade and --off-policy teacher; or leave --top-k out.",
-            location="distill.top_k",
-        )
 
 
 def _shared_vocabulary(source: Source, teacher: Source) -> int:

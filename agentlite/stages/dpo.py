@@ -15,6 +15,7 @@ from agentlite.engine import dpo
 from agentlite.engine.dpo import Preference
 from agentlite.engine.kto import Answer
 from agentlite.engine.planning.dry_run import dry_run_memory
+from agentlite.engine.refusals import refuse_contradictions
 from agentlite.rendering import encode_answer, mixture_of, prompts
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
@@ -29,7 +30,6 @@ from agentlite.workspace.run_folder import Result, RunTarget
 # in place of the defaults, by loss: SimPO's smallest beta (arXiv 2405.14734), ORPO's own SFT loss
 OF_LOSS: dict[str, dict[str, object]] = {"simpo": {"beta": 2.0}, "orpo": {"sft_weight": 1.0}}
 CANDIDATES = ("candidates.jsonl", "scores.jsonl")  # what kto reads
-SMOOTHED = ("sigmoid", "robust", "exo_pair")
 
 
 def inherit(settings: DpoSettings, run: Path) -> dict[str, tuple[object, str]]:
@@ -44,10 +44,10 @@ def inherit(settings: DpoSettings, run: Path) -> dict[str, tuple[object, str]]:
 
 def run(settings: DpoSettings, target: RunTarget) -> Result:
     """Trains, or carries on."""
+    refuse_contradictions("dpo", settings)
     data = run_folder.find_stage(settings.data, target.run)
     paired = run_folder.finished(data, "pairs")
     source = find_model(settings.model, target.run, target.begun)
-    _refuse_settings(settings)
     plan = run_folder.read_plan(data)
     if plan.settings.get("split") == "test":
         raise UserError(
@@ -103,39 +103,6 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
         dry_run=dry_run,
         train=train,
     )
-
-
-def _refuse_settings(settings: DpoSettings) -> None:
-    """Raises UserError for settings that the loss does not have, or cannot be without."""
-    loss = settings.loss_type
-    if loss == "kto":
-        for name in ("reference_free", "sft_weight"):
-            if getattr(settings, name):
-                raise UserError(
-                    "kto has no such option.",
-                    "Leave it out, or take another --loss-type.",
-                    location=f"dpo.{name}",
-                )
-        if settings.batch_size < 2:
-            accumulation = max(1, settings.gradient_accumulation // 2)
-            raise UserError(
-                "kto compares a micro-batch's answers with those to other prompts: it needs two "
-                "rows.",
-                f"Add --batch-size 2 --gradient-accumulation {accumulation}.",
-                location="dpo.batch_size",
-            )
-    if settings.label_smoothing and loss not in SMOOTHED:
-        raise UserError(
-            f"{loss} has no label smoothing.",
-            "Leave it out, or take --loss-type sigmoid.",
-            location="dpo.label_smoothing",
-        )
-    if loss == "exo_pair" and not settings.label_smoothing:
-        raise UserError(
-            "exo_pair takes the logarithm of the label smoothing, which is 0.",
-            "Add --label-smoothing 0.001, as its paper does.",
-            location="dpo.label_smoothing",
-        )
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:

@@ -37,8 +37,6 @@ from agentlite.stages.frame import Figures
 from agentlite.stages.grpo_steps import Resting, restore_log
 from agentlite.workspace.run_folder import RunTarget
 
-# options for recorded prompts, and their defaults
-OF_RECORDS = {"skip_solved": False, "order": "shuffled"}
 TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
 HOW_TO_GO_ON = (
     "Correct the environment and add --force; or raise call_seconds or max_failures (--set)."
@@ -58,7 +56,12 @@ class TaskSampling:
     longest: Figures = {}  # noqa: RUF012  (never changed)
 
     def __init__(self, settings: GrpoSettings, target: RunTarget):
-        _refuse_options(settings)
+        if settings.model == GOLD:
+            raise UserError(
+                "the gold cannot learn: it makes the calls that the tasks name.",
+                "Name a model: --model smollm2-135m, or an earlier stage.",
+                location="--model gold",
+            )
         # a group for each task; those of a step go on together
         together = settings.batch_size * settings.gradient_accumulation
         of_rollouts = rollout_settings(
@@ -84,28 +87,6 @@ class TaskSampling:
     def log(self, folder: Path) -> "RolloutLog":
         write_task_rows(folder, self.agent.tasks)
         return RolloutLog(folder, self)
-
-
-def _refuse_options(settings: GrpoSettings) -> None:
-    if settings.model == GOLD:
-        raise UserError(
-            "the gold cannot learn: it makes the calls that the tasks name.",
-            "Name a model: --model smollm2-135m, or an earlier stage.",
-            location="--model gold",
-        )
-    for name, usual in OF_RECORDS.items():
-        if getattr(settings, name) != usual:
-            raise UserError(
-                "is for recorded prompts, and --env has none.",
-                "Leave one of the two out. Tasks that teach nothing rest (rest_epochs).",
-                location="--" + name.replace("_", "-"),
-            )
-    if settings.credit != "trajectory" and settings.scale_rewards in ("batch", "component"):
-        raise UserError(
-            f"compares turns within a group, with --credit {settings.credit}.",
-            "Take group or none.",
-            location="grpo.scale_rewards",
-        )
 
 
 def _score_names(settings: GrpoSettings, agent: Agent) -> list[str]:

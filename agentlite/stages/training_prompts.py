@@ -38,13 +38,3 @@ def fitting_prompts(
             location=prepared.location,
         )
     return fitting, too_long
-
-
-def refuse_no_room(command: str, settings: GrpoSettings | DistillSettings) -> None:
-    """Raises UserError where an answer may fill all of max_length."""
-    if settings.max_new_tokens >= settings.max_length:
-        raise UserError(
-            f"leaves no room for a prompt: max_length is {settings.max_length}.",
-            "Lower it, or raise --max-length.",
-            location=f"{command}.max_new_tokens",
-        )
