@@ -1,12 +1,10 @@
 """A model that acts in an environment: its tasks and setup, and what it does in their worlds."""
 
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -380,28 +378,3 @@ def _refuse_lost(agent: Agent, done: Mapping[RolloutKey, Trajectory], count: int
         location=settings.env,
         exit_code=REJECTS,
     )
-
-
-def figures_of(done: Sequence[Trajectory]) -> dict[str, Any]:
-    """Counts, and the mean of each score over the rollouts whose world was not lost. Faults of the
-    models that stand for tools and users are counted where there are such models.
-    """
-    played = [one.simulated_user for one in done if one.simulated_user]
-    user_errors = Counter(fault.kind for user in played for fault in user.faults)
-    tool_faults = [fault for one in done for fault in one.tool_faults]
-    names = sorted({name for one in done for name in one.scores})
-    scored = [one for one in done if one.scores]
-    return {
-        "tasks": len({one.task for one in done}),
-        "rollouts": len(done),
-        "ended": dict(Counter(one.ended for one in done)),
-        "turns": sum(len(one.turns) for one in done),
-        "calls": sum(one.calls for one in done),
-        "failed_calls": sum(one.failed_calls for one in done),
-        **({"tool_faults": len(tool_faults)} if tool_faults else {}),
-        **({"user_errors": user_errors.total()} if played else {}),
-        **({"user_errors_by_kind": dict(sorted(user_errors.items()))} if user_errors else {}),
-        "scores": {
-            name: fmean(one.scores[name] for one in scored if name in one.scores) for name in names
-        },
-    }

@@ -1,7 +1,9 @@
 """an environment + a model -> trajectories: what it did in the world of each task; the scores."""
 
 import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -10,8 +12,8 @@ from agentlite.config.settings import RolloutSettings
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.core.server_usage import USAGE_FILE
 from agentlite.environments.tasks import TASKS, write_task_rows
-from agentlite.environments.trajectories import TRAJECTORIES
-from agentlite.stages.agent import act, acted_by, figures_of, prepare
+from agentlite.environments.trajectories import TRAJECTORIES, Trajectory
+from agentlite.stages.agent import act, acted_by, prepare
 from agentlite.stages.frame import Figures, Files, plan_of, run_stage
 from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 
@@ -24,7 +26,7 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
         write_task_rows(stage.folder, agent.tasks)
         done = act(agent, stage, "rollout")
         write_rows(stage.folder / TRAJECTORIES, map(msgspec.to_builtins, done))
-        write_json(stage.folder / "stats.json", figures := figures_of(done))
+        write_json(stage.folder / "stats.json", figures := _figures(done))
         models = {"lineage": acted_by(settings.model, target.run)}
         return [TASKS, TRAJECTORIES, "stats.json"], {**figures, **models}
 
@@ -45,3 +47,28 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
 def key_figure(figures: Mapping[str, Any]) -> str:
     means = [f"{name} {value:.2f}" for name, value in figures["scores"].items()]
     return ", ".join([f"{figures['rollouts']} rollouts", *means])
+
+
+def _figures(done: Sequence[Trajectory]) -> dict[str, Any]:
+    """Counts, and the mean of each score over the rollouts whose world was not lost. Faults of the
+    models that stand for tools and users are counted where there are such models.
+    """
+    played = [one.simulated_user for one in done if one.simulated_user]
+    user_errors = Counter(fault.kind for user in played for fault in user.faults)
+    tool_faults = [fault for one in done for fault in one.tool_faults]
+    names = sorted({name for one in done for name in one.scores})
+    scored = [one for one in done if one.scores]
+    return {
+        "tasks": len({one.task for one in done}),
+        "rollouts": len(done),
+        "ended": dict(Counter(one.ended for one in done)),
+        "turns": sum(len(one.turns) for one in done),
+        "calls": sum(one.calls for one in done),
+        "failed_calls": sum(one.failed_calls for one in done),
+        **({"tool_faults": len(tool_faults)} if tool_faults else {}),
+        **({"user_errors": user_errors.total()} if played else {}),
+        **({"user_errors_by_kind": dict(sorted(user_errors.items()))} if user_errors else {}),
+        "scores": {
+            name: fmean(one.scores[name] for one in scored if name in one.scores) for name in names
+        },
+    }
