@@ -55,11 +55,11 @@ def check_calls(record: Record) -> None:
         message = record.messages[turn]
         if not message.loss:
             continue
-        found = call_mark(message.content)
-        if not found and not message.calls:
-            found = _bare_call(message.content, names)
-        if found:
-            model, mark = found
+        call = call_mark(message.content)
+        if not call and not message.calls:
+            call = _bare_call(message.content, names)
+        if call:
+            model, mark = call
             reason = f"messages[{turn}] is trained and holds a call in {model}'s own form: {mark!r}"
             raise RowError("E222", reason, at=mark)
 
@@ -80,9 +80,9 @@ def _bare_call(text: str, names: set[str]) -> tuple[str, str] | None:
     """
     opening = OPENING.match(text)
     start = text[opening.end() if opening else 0 :].rstrip()
-    found = PYTHON_CALL.match(start)
-    if found and found["name"] in names:
-        return BARE, found[0].split("(", 1)[0] + "("
+    call = PYTHON_CALL.match(start)
+    if call and call["name"] in names:
+        return BARE, call[0].split("(", 1)[0] + "("
     start = start.removeprefix("[").lstrip()
     if not start.startswith("{"):
         return None

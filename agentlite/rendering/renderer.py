@@ -194,7 +194,8 @@ def first_messages(record: Record, turn: int, protocol: Protocol) -> list[dict[s
     begun = replace(record, messages=messages, gold={})
     _refuse_several(begun, protocol)
     if protocol.exchanges and record.tools:
-        first = next(one for one in protocol.exchanges(begun, turn) if one.prompted)
+        exchanges = protocol.exchanges(begun, turn)
+        first = next(exchange for exchange in exchanges if exchange.prompted)
         return [{"role": "user", "content": first.prompt}]
     return [turn.message for turn in _turns(begun, protocol)[:-1]]
 

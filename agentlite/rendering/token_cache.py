@@ -97,7 +97,7 @@ def described(component: Any) -> dict[str, Any]:
     description.
     """
     try:
-        found: dict[str, Any] = json.loads(component.__getstate__()) if component else {}
+        description: dict[str, Any] = json.loads(component.__getstate__()) if component else {}
     except Exception:  # the tokenizers library raises a bare Exception
         return {"type": "unknown"}
-    return found
+    return description

@@ -69,7 +69,7 @@ class Agent(NamedTuple):
 
     def name_of(self, task: str) -> str:
         """The name of a task, by its id."""
-        return next((one.name for one in self.tasks if one.id == task), task)
+        return next((known.name for known in self.tasks if known.id == task), task)
 
     @property
     def working_files(self) -> tuple[str, str]:
@@ -297,7 +297,7 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
         agent.open_simulators(stage.folder) as simulators,
         console.progress(command, len(order)) as advance,
     ):
-        stored = {one.key: one for one in read_trajectories(path)}
+        stored = {rollout.key: rollout for rollout in read_trajectories(path)}
         # those without an answer go on where they were: their turns are kept
         done = {
             key: stored[key]
@@ -315,17 +315,17 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
             together = settings.requests.concurrency * max(map(len, servers))
             together, taken = max(settings.batch_size, together), 0
             earlier, answers = read_turns(turns_path), _model(agent)
-            for one in roll(agent.setup, waiting, earlier, answers, together, simulators):
-                if isinstance(one, Trajectory):
-                    ended.append(msgspec.to_builtins(one))
-                    done[one.key] = one
+            for event in roll(agent.setup, waiting, earlier, answers, together, simulators):
+                if isinstance(event, Trajectory):
+                    ended.append(msgspec.to_builtins(event))
+                    done[event.key] = event
                     _refuse_lost(agent, done, len(order))
                 else:
-                    turns.append(msgspec.to_builtins(one))
+                    turns.append(msgspec.to_builtins(event))
                     taken += 1
                 used = f", {usage.note}" if usage and usage.note else ""
                 advance(len(done), f"{taken:,} turns{used}")
-    if all(one.ended == "length" and not one.turns for one in done.values()):
+    if all(rollout.ended == "length" and not rollout.turns for rollout in done.values()):
         room, longer = settings.max_length - settings.max_new_tokens, 4 * settings.max_length
         raise UserError(
             f"every task's first prompt, with its tools, is longer than {room} tokens.",
@@ -360,7 +360,7 @@ def _model(agent: Agent) -> Answers:
 def _refuse_lost(agent: Agent, done: Mapping[RolloutKey, Trajectory], count: int) -> None:
     """Ends the run where more worlds or answers are lost than may be."""
     settings = agent.settings
-    lost = [one for one in done.values() if one.ended in LOST]
+    lost = [rollout for rollout in done.values() if rollout.ended in LOST]
     if len(lost) <= settings.max_failures * count:
         return
     servers = [*settings.endpoint, *settings.tool_endpoint, *settings.user_endpoint]

@@ -211,7 +211,7 @@ class AnswerLog:
                 rounded = round(total(row.components, self.weights), 9)
                 totals.setdefault(row.candidate.step, set()).add(rounded)
         count = len(self.prompts)
-        self.prompts = [one for one in self.prompts if len(totals.get(one.step, ())) > 1]
+        self.prompts = [prompt for prompt in self.prompts if len(totals.get(prompt.step, ())) > 1]
         console.notice(
             f"grpo: {count - len(self.prompts)} of {count} prompts left out: the answers to each "
             "score the same"
@@ -241,7 +241,9 @@ class AnswerLog:
             for prompt in batch
         ]
         samples = grpo.draw(loaded, requests, self.decoding)
-        new = [_candidate(batch[one.prompt], one, name, one.sample, 0) for one in samples]
+        new = [
+            _candidate(batch[sample.prompt], sample, name, sample.sample, 0) for sample in samples
+        ]
         self.add([candidate for candidate in new if candidate.key not in self.rows])
         self.tally.refuse()
 

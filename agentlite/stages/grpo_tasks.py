@@ -198,15 +198,15 @@ class RolloutLog:
         likely: dict[tuple[RolloutKey, int], Sequence[float]] = {}
 
         def answering(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
-            for one in answers(draw, prompts, setup.protocol, self.decoding):
-                prompt = prompts[one.prompt]
-                likely[prompt.key, prompt.turn] = one.log_probabilities
-                yield one
+            for answer in answers(draw, prompts, setup.protocol, self.decoding):
+                prompt = prompts[answer.prompt]
+                likely[prompt.key, prompt.turn] = answer.log_probabilities
+                yield answer
 
         ended = {
-            one.key: one
-            for one in roll(setup, waiting, {}, answering, self.size, self.simulators)
-            if isinstance(one, Trajectory)
+            event.key: event
+            for event in roll(setup, waiting, {}, answering, self.size, self.simulators)
+            if isinstance(event, Trajectory)
         }
         done = [
             self.scorer.rewarded(ended[RolloutKey(task.id, number)]) for task, number in waiting
@@ -318,8 +318,8 @@ def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedR
 
 
 def _nothing_sampled(done: Sequence[Trajectory], agent: Agent, settings: GrpoSettings) -> UserError:
-    ended = Counter(one.ended for one in done).most_common(1)[0][0]
-    first = next(one for one in done if one.ended == ended)
+    ended = Counter(rollout.ended for rollout in done).most_common(1)[0][0]
+    first = next(rollout for rollout in done if rollout.ended == ended)
     if ended == "length":
         return UserError(
             "every first prompt of a step, with its tools, is longer than "

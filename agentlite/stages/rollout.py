@@ -53,22 +53,22 @@ def _figures(done: Sequence[Trajectory]) -> dict[str, Any]:
     """Counts, and the mean of each score over the rollouts whose world was not lost. Faults of the
     models that stand for tools and users are counted where there are such models.
     """
-    played = [one.simulated_user for one in done if one.simulated_user]
+    played = [rollout.simulated_user for rollout in done if rollout.simulated_user]
     user_errors = Counter(fault.kind for user in played for fault in user.faults)
-    tool_faults = [fault for one in done for fault in one.tool_faults]
-    names = sorted({name for one in done for name in one.scores})
-    scored = [one for one in done if one.scores]
+    tool_faults = [fault for rollout in done for fault in rollout.tool_faults]
+    names = sorted({name for rollout in done for name in rollout.scores})
+    scored = [rollout.scores for rollout in done if rollout.scores]
     return {
-        "tasks": len({one.task for one in done}),
+        "tasks": len({rollout.task for rollout in done}),
         "rollouts": len(done),
-        "ended": dict(Counter(one.ended for one in done)),
-        "turns": sum(len(one.turns) for one in done),
-        "calls": sum(one.calls for one in done),
-        "failed_calls": sum(one.failed_calls for one in done),
+        "ended": dict(Counter(rollout.ended for rollout in done)),
+        "turns": sum(len(rollout.turns) for rollout in done),
+        "calls": sum(rollout.calls for rollout in done),
+        "failed_calls": sum(rollout.failed_calls for rollout in done),
         **({"tool_faults": len(tool_faults)} if tool_faults else {}),
         **({"user_errors": user_errors.total()} if played else {}),
         **({"user_errors_by_kind": dict(sorted(user_errors.items()))} if user_errors else {}),
         "scores": {
-            name: fmean(one.scores[name] for one in scored if name in one.scores) for name in names
+            name: fmean(scores[name] for scores in scored if name in scores) for name in names
         },
     }

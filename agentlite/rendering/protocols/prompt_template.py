@@ -203,10 +203,10 @@ def from_text(name: str, text: str) -> PromptTemplate:
     head, first, rest = text.partition("<")
     settings = {}
     for line in filter(None, map(str.strip, head.splitlines())):
-        found = HEADER.match(line)
-        if not found or found[1] not in ("calls", "tools") or found[1] in settings:
+        setting = HEADER.match(line)
+        if not setting or setting[1] not in ("calls", "tools") or setting[1] in settings:
             raise ValueError(f"{line[:60]!r} is not a line of its head (calls: NAME, tools: NAME)")
-        settings[found[1]] = found[2]
+        settings[setting[1]] = setting[2]
     return PromptTemplate(name, (first + rest)[:LONGEST].strip(), **settings)
 
 
@@ -217,10 +217,10 @@ def to_text(template: PromptTemplate) -> str:
 
 def from_setting(text: str) -> PromptTemplate:
     """One that a plan holds. Raises ValueError."""
-    found = msgspec.json.decode(text, type=PromptTemplate)
-    if found.problem:
-        raise ValueError(found.problem)
-    return found
+    template = msgspec.json.decode(text, type=PromptTemplate)
+    if template.problem:
+        raise ValueError(template.problem)
+    return template
 
 
 def prompt(template: PromptTemplate, record: Record, turn: int) -> str:
