@@ -55,8 +55,7 @@ class ChatModel:
         mixture = (
             mixture_of(named, self.template) if named == trained else choose(named, self.template)
         )
-        heaviest = max(mixture.weights, key=lambda one: mixture.weights[one])
-        self.protocol = mixture.protocols[heaviest]
+        self.protocol = mixture.heaviest
 
     def load(self) -> None:
         """Raises UserError 5, 7 or 8."""

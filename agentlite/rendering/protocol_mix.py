@@ -78,6 +78,11 @@ class Mixture(NamedTuple):
         ends = list(accumulate(self.weights[name] for name in names))
         return self.protocols[names[bisect(ends, share * ends[-1])]]
 
+    @property
+    def heaviest(self) -> Protocol:
+        """Of a model that was trained in several, the one that it has seen most of."""
+        return self.protocols[max(self.weights, key=self.weights.__getitem__)]
+
     def read_from(self, template: Template) -> "Mixture":
         """The same protocols, as the template has them."""
         protocols = self.protocols.items()

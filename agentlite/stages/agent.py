@@ -150,13 +150,11 @@ def _setup(
     name = written_for(settings.model, behind_servers=bool(settings.endpoint))
     template = load_template(source.base)
     mixture = mixture_of(str(setting_of(name, "protocol", run) or ""), template)
-    # of a model that was trained in several: the one it has seen most of
-    heaviest = max(mixture.weights, key=lambda name: mixture.weights[name])
     # no model reads the dialogs of the gold: how long one may be is for prep to say
     room = settings.max_length - settings.max_new_tokens if settings.model != GOLD else sys.maxsize
     return RolloutSetup(
         world,
-        mixture.protocols[heaviest],
+        mixture.heaviest,
         template,
         room,
         settings.max_turns,
