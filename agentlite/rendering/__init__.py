@@ -10,7 +10,7 @@ from agentlite.rendering.encoding import (
     show,
     training_rows,
 )
-from agentlite.rendering.loss_weights import TABLES, Table
+from agentlite.rendering.loss_weights import TABLES
 from agentlite.rendering.protocol import Protocol
 from agentlite.rendering.protocol_mix import (
     PROTOCOLS,
@@ -22,7 +22,6 @@ from agentlite.rendering.protocol_mix import (
 )
 from agentlite.rendering.renderer import (
     Rendered,
-    Span,
     check,
     check_reading,
     first_messages,
@@ -39,8 +38,6 @@ __all__ = [
     "Prompt",
     "Protocol",
     "Rendered",
-    "Span",
-    "Table",
     "check",
     "check_reading",
     "choose",
