@@ -40,7 +40,9 @@ HOW_TO_GO_ON = (
 
 
 class PromptSampling:
-    """The prompts of a prep, and what scores answers to them."""
+    """The prompts of a prep, and what scores answers to them; `read` finds both. `unit`, `sampled`:
+    the names of their numbers in the figures; `what`: of the prompts in a notice.
+    """
 
     unit, sampled, what = "prompts", "answers", "prompts"
     outputs, keep = ("records.jsonl", "rollouts.jsonl"), ("rollouts.jsonl",)

@@ -48,7 +48,7 @@ OTHER_REWARDS = (
 
 
 class TaskSampling:
-    """The tasks of an environment, and what scores rollouts of them."""
+    """The tasks of an environment, and what scores rollouts of them: as PromptSampling."""
 
     unit, sampled = "tasks", "rollouts"
     outputs, keep = (TASKS, TRAJECTORIES), ("trajectories*.jsonl",)
