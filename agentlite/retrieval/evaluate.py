@@ -6,6 +6,7 @@ for every query.
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from msgspec import to_builtins
@@ -18,7 +19,6 @@ from agentlite.scoring.metrics.confidence import paired_differences
 from agentlite.scoring.metrics.ranking import QueryRanking, summaries, value
 
 FUSED = "hybrid"
-VIEWS = ("all", "new tools", "known tools", "tool_retrieval")
 
 
 class QueryRanks(NamedTuple):
@@ -39,23 +39,32 @@ def ranks(
     """`scores`: of each name, by method; `fuse`: the two that make the hybrid. Sizes beyond the
     pool are the pool.
     """
+    import numpy
+
     others = list(range(len(pool.names)))
     random.Random(seed).shuffle(others)
     for size in sorted({min(size, len(others)) for size in (*sizes, len(others))}):
-        found: dict[str, list[QueryRanking]] = {name: [] for name in (*scores, FUSED)}
+        by_method: dict[str, list[QueryRanking]] = {name: [] for name in (*scores, FUSED)}
         for number, query in enumerate(queries):
+            # the columns that the query is asked among, the right ones first
             right = [pool.names[name] for name in query.names if name in pool.names]
-            here = _here(right, others, size)
+            wrong = (place for place in others if place not in right)
+            here = [*right, *islice(wrong, max(0, size - len(right)))]
             own = {name: table[number][here] for name, table in scores.items()}
             own[FUSED] = fused(*(own[name][None, :] for name in fuse))[0]
             for name, row in own.items():
-                found[name].append(QueryRanking(tuple(_ranks(row, len(right))), len(query.names)))
-        yield QueryRanks(size, found)
+                # a tie counts against the right tools
+                rest = numpy.sort(row[len(right) :])
+                best = numpy.sort(row[: len(right)])[::-1]
+                above = len(rest) - numpy.searchsorted(rest, best, side="left")
+                ranked = tuple(int(count) + rank for rank, count in enumerate(above, 1))
+                by_method[name].append(QueryRanking(ranked, len(query.names)))
+        yield QueryRanks(size, by_method)
 
 
 def figures(
     queries: Sequence[Query],
-    found: Sequence[QueryRanks],
+    by_size: Sequence[QueryRanks],
     ks: Sequence[int],
     known: set[str],
     seed: int,
@@ -63,74 +72,59 @@ def figures(
     """By view, size and method: every metric. `known`: names that were right somewhere in
     training.
     """
-    views = {name: places for name in VIEWS if (places := _of_view(name, queries, known))}
     return {
         view: {
-            str(one.size): {
+            str(ranks.size): {
                 method: to_builtins(summaries([ranked[place] for place in places], ks, seed))
-                for method, ranked in one.by_method.items()
+                for method, ranked in ranks.by_method.items()
             }
-            for one in found
+            for ranks in by_size
         }
-        for view, places in views.items()
+        for view, places in _views(queries, known).items()
     }
 
 
 def differences(
     queries: Sequence[Query],
-    found: Sequence[QueryRanks],
+    by_size: Sequence[QueryRanks],
     metric: str,
     second: str,
     known: set[str],
     seed: int,
 ) -> list[dict[str, object]]:
     """What `second` has over every other method, on the same queries, whole records drawn again."""
-    compared: list[tuple[dict[str, object], tuple[dict[Step, float], dict[Step, float]]]] = []
-    for view in VIEWS:
-        places = _of_view(view, queries, known)
-        for one in found if places else ():
+    compared: list[dict[str, object]] = []
+    values: list[tuple[dict[Step, float], dict[Step, float]]] = []
+    for view, places in _views(queries, known).items():
+        for ranks in by_size:
             own = {
                 method: {queries[place].step: value(ranked[place], metric) for place in places}
-                for method, ranked in one.by_method.items()
+                for method, ranked in ranks.by_method.items()
             }
-            of_size = {"view": view, "tools": one.size, "metric": metric}
-            compared += [
-                ({**of_size, "first": first, "second": second}, (own[first], own[second]))
-                for first in own
-                if first != second
-            ]
-    found_differences = paired_differences([values for _, values in compared], seed)
+            of_size = {"view": view, "tools": ranks.size, "metric": metric}
+            for first in own:
+                if first != second:
+                    compared.append({**of_size, "first": first, "second": second})
+                    values.append((own[first], own[second]))
     return [
-        {**names, **to_builtins(one)}
-        for (names, _), one in zip(compared, found_differences, strict=True)
+        {**names, **to_builtins(difference)}
+        for names, difference in zip(compared, paired_differences(values, seed), strict=True)
     ]
 
 
-def _of_view(view: str, queries: Sequence[Query], known: set[str]) -> list[int]:
+def _views(queries: Sequence[Query], known: set[str]) -> dict[str, list[int]]:
     """Which queries count: all; those whose right tools were never right in training; those where
-    some was.
+    some was; those of a task. Without the views that have none.
     """
     new = [known.isdisjoint(query.names) for query in queries]
-    holds = {
+    views = {
         "all": [True] * len(new),
         "new tools": new,
-        "known tools": [not one for one in new],
+        "known tools": [not is_new for is_new in new],
         "tool_retrieval": [query.task == "tool_retrieval" for query in queries],
     }
-    return [place for place, counts in enumerate(holds[view]) if counts]
-
-
-def _here(right: Sequence[int], others: Sequence[int], size: int) -> list[int]:
-    """The columns a query is asked among: the right ones first."""
-    wrong = (place for place in others if place not in right)
-    return [*right, *(place for place, _ in zip(wrong, range(size - len(right)), strict=False))]
-
-
-def _ranks(row: Scores, right: int) -> list[int]:
-    """Of the first `right` columns, in rising order. A tie counts against them."""
-    import numpy
-
-    wrong = numpy.sort(row[right:])
-    own = numpy.sort(row[:right])[::-1]
-    above = len(wrong) - numpy.searchsorted(wrong, own, side="left")
-    return [int(count) + number for number, count in enumerate(above, 1)]
+    return {
+        view: [place for place, counts in enumerate(counted) if counts]
+        for view, counted in views.items()
+        if any(counted)
+    }

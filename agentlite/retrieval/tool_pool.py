@@ -5,17 +5,18 @@ them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec import to_builtins
 
 from agentlite.core.errors import RowError, UserError
+from agentlite.core.json_schema import schema_at
 from agentlite.core.records import Record, Tool, canonical
 from agentlite.core.row_files import Row
 from agentlite.data.formats import sage_tools
 from agentlite.data.formats.sage_tools import is_id_alone
-from agentlite.data.tool_catalogue import SHAPE, DeclaredTool, declared_tools
+from agentlite.data.tool_catalogue import SHAPE, declared_tools
 
 GROUP = re.compile(
     r"^(\w+?)(?:[./:]|__|_\d+_)\w"
@@ -23,9 +24,7 @@ GROUP = re.compile(
 
 
 class PoolEntry(NamedTuple):
-    """A tool, the text it is found by, and the group of tools that it is of, "" if nothing says
-    so.
-    """
+    """A tool, the text it is found by, and the group of tools that it is of, "" if unknown."""
 
     tool: Tool
     text: str
@@ -84,15 +83,13 @@ class ToolFile(NamedTuple):
 
 def text_of(tool: Tool) -> str:
     """The text by which a tool is found: its name, its description and its parameters."""
-    properties = tool.parameters.get("properties")
-    parameters = (
-        [_parameter(name, schema) for name, schema in properties.items()]
-        if isinstance(properties, dict)
-        else []
-    )
-    return " ".join(
-        filter(None, (f"{tool.name}:", tool.description.strip(), "; ".join(parameters)))
-    )
+    parameters = []
+    for name, schema in schema_at(tool.parameters, "properties").items():
+        description = schema.get("description") if isinstance(schema, dict) else None
+        is_described = isinstance(description, str) and description
+        parameters.append(f"{name} ({description})" if is_described else name)
+    parts = (f"{tool.name}:", tool.description.strip(), "; ".join(parameters))
+    return " ".join(filter(None, parts))
 
 
 def group_of(name: str) -> str:
@@ -107,19 +104,40 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
     Raises UserError 2 where there is no tool, or a file cannot be read.
     """
     read = ToolFile(ToolPool(), [], [])
+
+    def add(tool: Tool, category: str, location: str) -> None:
+        count = len(read.pool.entries)
+        if read.pool.add(tool, category) == count and not tool.description.strip():
+            problem = f"{tool.name} has no description: it is found only by its name and parameters"
+            report(location, "no description", problem)
+
+    def report(location: str, code: str, problem: str) -> None:
+        read.problems.append({"location": location, "code": code, "problem": problem})
+
     ids_alone: dict[str, tuple[Tool, str]] = {}
     for record in records:
         for tool in record.tools:
             if is_id_alone(tool):
                 ids_alone.setdefault(tool.name, (tool, f"record {record.id}"))
             else:
-                _add(tool, "", f"record {record.id}", read)
-    for file in files:
-        for declared in declared_tools(file):
-            _read_tool(declared, read)
+                add(tool, "", f"record {record.id}")
+    for declared in (declared for file in files for declared in declared_tools(file)):
+        if declared.tool is None:
+            assert declared.error
+            report(declared.location, declared.error.code, declared.error.reason)
+            continue
+        add(declared.tool, declared.category, declared.location)
+        row = declared.value
+        if not isinstance(row, dict) or not sage_tools.fits(row):
+            continue
+        for part in sage_tools.parts(row) if row.get(sage_tools.EXAMPLES) else ():
+            try:
+                read.examples.append(sage_tools.read(part))
+            except RowError as error:
+                report(declared.location, error.code, f"an example of it: {error.reason}")
     for name, (tool, location) in ids_alone.items():
         if name not in read.pool.names:
-            _add(tool, "", location, read)
+            add(tool, "", location)
     if not read.pool.entries:
         raise UserError(
             "there is no tool to search.",
@@ -128,46 +146,3 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
             location="retriever.data",
         )
     return read
-
-
-def _read_tool(declared: DeclaredTool, read: ToolFile) -> None:
-    if declared.tool is None:
-        assert declared.error
-        code, problem = declared.error.code, declared.error.reason
-        read.problems.append({"location": declared.location, "code": code, "problem": problem})
-        return
-    _add(declared.tool, declared.category, declared.location, read)
-    if isinstance(declared.value, dict) and sage_tools.fits(declared.value):
-        read.examples.extend(_examples(declared.location, declared.value, read))
-
-
-def _examples(location: str, value: dict[str, object], read: ToolFile) -> Iterator[Record]:
-    for part in sage_tools.parts(value) if value.get(sage_tools.EXAMPLES) else ():
-        try:
-            yield sage_tools.read(part)
-        except RowError as error:
-            read.problems.append(
-                {
-                    "location": location,
-                    "code": error.code,
-                    "problem": f"an example of it: {error.reason}",
-                }
-            )
-
-
-def _add(tool: Tool, category: str, location: str, read: ToolFile) -> None:
-    count = len(read.pool.entries)
-    if read.pool.add(tool, category) == count and not tool.description.strip():
-        read.problems.append(
-            {
-                "location": location,
-                "code": "no description",
-                "problem": f"{tool.name} has no description: "
-                "it is found only by its name and parameters",
-            }
-        )
-
-
-def _parameter(name: str, schema: object) -> str:
-    description = schema.get("description") if isinstance(schema, dict) else None
-    return f"{name} ({description})" if isinstance(description, str) and description else name

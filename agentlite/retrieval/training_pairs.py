@@ -7,13 +7,13 @@ another's place.
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from agentlite.core.records import canonical, digest
+from agentlite.core.records import Tool, canonical, digest
 from agentlite.core.row_files import Row
 from agentlite.retrieval.queries import Query
-from agentlite.retrieval.rankers import Ranker
+from agentlite.retrieval.rankers import Ranker, Scores
 from agentlite.retrieval.tool_pool import ToolPool
 
 PAIRS = "pairs.jsonl"
@@ -45,17 +45,25 @@ def pairs(
     """
     if not queries:
         return []
-    right, twins = _right(queries), _twins(pool)
+    texts = [query.text for query in queries]
+    likely = [_likeliest(ranker(texts)) for ranker in rankers.values()]
+    right: dict[str, set[str]] = defaultdict(set)  # what is expected for a question, wherever asked
+    for query in queries:
+        right[normal(query.text)].update(query.names)
+    groups: dict[str, list[int]] = defaultdict(list)
+    twins: dict[str, set[str]] = defaultdict(set)  # names of tools that differ in nothing else
+    for place, entry in enumerate(pool.entries):
+        groups[entry.category].append(place)
+        twins[_content(entry.tool)].add(entry.tool.name)
     found = []
-    likely = {name: _likeliest(ranker, queries, pool) for name, ranker in rankers.items()}
-    groups = _groups(pool)
     for number, query in enumerate(queries):
         names = right[normal(query.text)]
         for place in query.tool_indices:
-            barred = names | {pool.entries[twin].tool.name for twin in twins[_content(pool, place)]}
+            entry = pool.entries[place]
             chance = random.Random(digest(f"{seed} {query.text} {place}"))
-            group = groups[pool.entries[place].category] if pool.entries[place].category else []
-            rankings = [*(one[number] for one in likely.values()), chance.sample(group, len(group))]
+            group = groups[entry.category] if entry.category else []
+            rankings = [*(one[number] for one in likely), chance.sample(group, len(group))]
+            barred = names | twins[_content(entry.tool)]
             negatives = _by_turns(rankings, pool, barred, count + SPARE, chance) if count else ()
             found.append(TrainingPair(query.text, place, negatives, frozenset(names)))
     return found
@@ -115,45 +123,19 @@ def from_row(row: Row) -> TrainingPair:
     return TrainingPair(row["query"], place, tuple(negatives), frozenset(row["right"]))
 
 
-def _right(queries: Iterable[Query]) -> dict[str, set[str]]:
-    """The tools expected for a question, wherever it is asked."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for query in queries:
-        found[normal(query.text)].update(query.names)
-    return found
-
-
 def normal(text: str) -> str:
     return re.sub(r"[\W_]+", "", text.casefold())
 
 
-def _content(pool: ToolPool, place: int) -> str:
-    tool = pool.entries[place].tool
+def _content(tool: Tool) -> str:
     return canonical([normal(tool.description), tool.parameters])
 
 
-def _twins(pool: ToolPool) -> dict[str, list[int]]:
-    """Entries that differ in nothing but their names."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for place in range(len(pool.entries)):
-        found[_content(pool, place)].append(place)
-    return found
-
-
-def _groups(pool: ToolPool) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for place, entry in enumerate(pool.entries):
-        found[entry.category].append(place)
-    return found
-
-
-def _likeliest(ranker: Ranker, queries: Sequence[Query], pool: ToolPool) -> list[list[int]]:
+def _likeliest(scores: Scores) -> list[list[int]]:
     import numpy
 
-    scores = ranker([query.text for query in queries])
-    return [
-        list(map(int, row)) for row in numpy.argsort(-scores, axis=1, kind="stable")[:, :LOOKED_AT]
-    ]
+    order = numpy.argsort(-scores, axis=1, kind="stable")[:, :LOOKED_AT]
+    return [list(map(int, row)) for row in order]
 
 
 def _by_turns(
@@ -163,33 +145,30 @@ def _by_turns(
     count: int,
     chance: random.Random,
 ) -> tuple[int, ...]:
-    """From each way in turn its first that may be taken; of a name no second one."""
-    found: list[int] = []
+    """From each ranking in turn its first that may be taken, then any, from somewhere on; of a name
+    no second one.
+    """
+    taken: list[int] = []
     names = set(barred)
+
+    def take_from(places: Iterable[int]) -> bool:
+        for place in places:
+            name = pool.entries[place].tool.name
+            if name not in names:
+                taken.append(place)
+                names.add(name)
+                return True
+        return False
+
     left = [iter(ranking) for ranking in rankings]
-    while left and len(found) < count:
-        for ranking in list(left):
-            place = next(
-                (place for place in ranking if pool.entries[place].tool.name not in names), None
-            )
-            if place is None:
-                left.remove(ranking)
-            elif len(found) < count:
-                found.append(place)
-                names.add(pool.entries[place].tool.name)
-    for place in _any(pool, chance):
-        if len(found) == count:
-            break
-        if pool.entries[place].tool.name not in names:
-            found.append(place)
-            names.add(pool.entries[place].tool.name)
-    return tuple(found)
-
-
-def _any(pool: ToolPool, chance: random.Random) -> Iterator[int]:
-    """Every place once, from somewhere on."""
-    start = chance.randrange(len(pool.entries))
-    yield from (place % len(pool.entries) for place in range(start, start + len(pool.entries)))
+    while left and len(taken) < count:
+        left = [places for places in left if len(taken) == count or take_from(places)]
+    size = len(pool.entries)
+    start = chance.randrange(size)
+    rest = (place % size for place in range(start, start + size))
+    while len(taken) < count and take_from(rest):
+        pass
+    return tuple(taken)
 
 
 def _that_go_together(

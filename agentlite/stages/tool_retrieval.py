@@ -1,6 +1,6 @@
 """A finished retriever and a ranking method -> the tools that prep and eval offer."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from agentlite.config.settings import EvalSettings, PrepSettings
@@ -18,6 +18,7 @@ from agentlite.retrieval.training_pairs import PAIRS, normal
 from agentlite.workspace import run_folder
 from agentlite.workspace.encoder_source import MADE, find_encoder
 
+METHODS = ("tuned", "hybrid", *BY_WORDS)
 PACKAGES = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}  # of those that need no model
 
 
@@ -73,33 +74,22 @@ def offers(settings: PrepSettings | EvalSettings, run: Path, missing: Missing) -
     names = len(tools.pool.names)
     if settings.retrieve > names:
         console.notice(f"{folder}: has {names} tools, not {settings.retrieve}: all are retrieved")
-    ranker = METHODS[settings.retrieve_by](tools, folder, run)
+    ranker = ranker_of(settings.retrieve_by, tools, folder, run)
     return ToolOffers(
         tools.pool, ranker, min(settings.retrieve, names), settings.retrieve_by, missing
     )
 
 
-def _tuned(tools: ToolIndex, folder: Path, run: Path) -> Ranker:
+def ranker_of(method: str, tools: ToolIndex, folder: Path, run: Path) -> Ranker:
+    """The method of METHODS that ranks the tools of a retriever's folder."""
+    if method in BY_WORDS:
+        return BY_WORDS[method](tools.pool.texts)
     source = find_encoder(str(folder), run)
     if source.name == str(folder):
         source = source._replace(name=f"{folder.name}'s model")
     model = sentence_encoder.load(source, int(run_folder.read_plan(folder).settings["max_length"]))
-    return by_vectors(tools.vectors, lambda texts: sentence_encoder.embed(model, texts))
-
-
-def _hybrid(tools: ToolIndex, folder: Path, run: Path) -> Ranker:
-    tuned, words = _tuned(tools, folder, run), BY_WORDS["bm25"](tools.pool.texts)
-    return lambda texts: fused_by_name(
-        tuned(texts), words(texts), tools.pool.owners, len(tools.pool.names)
-    )
-
-
-def _by_words(name: str) -> Callable[[ToolIndex, Path, Path], Ranker]:
-    return lambda tools, folder, run: BY_WORDS[name](tools.pool.texts)
-
-
-METHODS: dict[str, Callable[[ToolIndex, Path, Path], Ranker]] = {
-    "tuned": _tuned,
-    "hybrid": _hybrid,
-    **{name: _by_words(name) for name in BY_WORDS},
-}
+    tuned = by_vectors(tools.vectors, lambda texts: sentence_encoder.embed(model, texts))
+    if method == "tuned":
+        return tuned
+    words, pool = BY_WORDS["bm25"](tools.pool.texts), tools.pool
+    return lambda texts: fused_by_name(tuned(texts), words(texts), pool.owners, len(pool.names))

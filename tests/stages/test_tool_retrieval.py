@@ -11,7 +11,7 @@ from agentlite.core.row_files import write_rows
 from agentlite.engine import sentence_encoder
 from agentlite.retrieval.index import ToolIndex
 from agentlite.retrieval.training_pairs import PAIRS
-from agentlite.stages.tool_retrieval import METHODS, learned
+from agentlite.stages.tool_retrieval import learned, ranker_of
 
 QUESTION = OSLO["content"]
 SETTINGS = EvalSettings(retriever="retriever")
@@ -64,7 +64,7 @@ def test_a_tuned_retriever_ranks_by_the_model_of_its_own_folder_wherever_it_is(
         stage(folder, plan, {"model/weights.jsonl": [{"of": place}]}, {})
     for place in ("there", "here"):
         folder = tmp_path / place / "retriever"
-        METHODS["tuned"](ToolIndex((), numpy.eye(2)), folder, tmp_path / "here")
+        ranker_of("tuned", ToolIndex((), numpy.eye(2)), folder, tmp_path / "here")
         source, length = loaded.pop()
         assert source.base == str(folder / "model") and length == (place == "there")
         assert source.name == "retriever's model"

@@ -1,6 +1,7 @@
 """finished prep and files of tools -> a retriever model and its index, evaluated."""
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -43,7 +44,7 @@ class Work(NamedTuple):
 
 
 def run(settings: RetrieverSettings, target: RunTarget) -> Result:
-    """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
+    """Trains, or carries on, builds the index and measures. Raises Stopped after a signal."""
     data = run_folder.find_stage(settings.data, target.run)
     prepared = run_folder.finished(data, "prep")
     source = find_encoder(settings.model, target.run, target.begun)
@@ -84,15 +85,21 @@ def _dry_run(settings: RetrieverSettings, data: Path) -> Figures:
         check_if_installed("retriever", "hf", lambda: retriever.check(settings))
     work = _read(settings, data)
     problems = _report_problems(work.problems)
-    count = sum(len(query.tool_indices) for query in work.queries["train"])
-    trains = settings.max_steps != 0 and count > 0
+    pairs = sum(len(query.tool_indices) for query in work.queries["train"])
+    trains = settings.max_steps != 0 and pairs > 0
+    return {
+        **_counts(work),
+        "pairs": pairs,
+        "steps": retriever.schedule(settings, pairs).steps if trains else 0,
+        **({"problems": problems} if problems else {}),
+    }
+
+
+def _counts(work: Work) -> dict[str, int]:
     return {
         "tools": len(work.pool.entries),
         "names": len(work.pool.names),
         **{f"{split}_questions": len(of_split) for split, of_split in work.queries.items()},
-        "pairs": count,
-        "steps": retriever.schedule(settings, count).steps if trains else 0,
-        **({"problems": problems} if problems else {}),
     }
 
 
@@ -139,9 +146,9 @@ def _new_examples(read: ToolFile, records: Mapping[str, Sequence[Record]]) -> li
     held_out = queries(chain(records["dev"], records["test"]), read.pool)
     held = {training_pairs.normal(query.text) for query in held_out}
     kept = [
-        one
-        for one in read.examples
-        if held.isdisjoint(training_pairs.normal(text) for text in questions(one))
+        example
+        for example in read.examples
+        if held.isdisjoint(map(training_pairs.normal, questions(example)))
     ]
     if left := len(read.examples) - len(kept):
         problem = f"{left} examples ask what dev or test ask: not learned"
@@ -153,14 +160,12 @@ def _report_problems(problems: Sequence[Row]) -> dict[str, int]:
     """Prints one line for each kind, with its first location. Returns how many there are of each
     kind.
     """
-    counts: dict[str, int] = {}
-    for one in problems:
-        counts[one["code"]] = counts.get(one["code"], 0) + 1
+    counts = Counter(problem["code"] for problem in problems)
     for code, count in counts.items():
-        first = next(one for one in problems if one["code"] == code)
+        first = next(problem for problem in problems if problem["code"] == code)
         more = f"  [+{count - 1} more, see problems.jsonl]" if count > 1 else ""
         console.notice(f"{first['location']}: {code}: {first['problem']}{more}")
-    return counts
+    return dict(counts)
 
 
 def _fill(
@@ -176,21 +181,15 @@ def _fill(
         f"retriever: {len(work.pool.entries)} tools under {len(work.pool.names)} names; {counts}"
     )
     trains = settings.max_steps != 0
-    untrained = Encoder(source, settings, work.pool)
+    untrained, tuned = Encoder(source, settings, work.pool), None
     figures: dict[str, Any] = {}
     if trains:
         figures = _train(folder, settings, source, work, untrained)
-    made = Source(TUNED, str(folder / MADE), None, "") if trains else source
-    tuned = Encoder(made, settings, work.pool) if trains else untrained
-    outputs = index.write(index.ToolIndex(work.pool, tuned.vectors), folder)
-    measured = measure(folder, settings, work.queries, untrained, tuned)
-    figures |= {
-        "tools": len(work.pool.entries),
-        "names": len(work.pool.names),
-        **{f"{split}_questions": len(of_split) for split, of_split in work.queries.items()},
-        **({"problems": problems} if problems else {}),
-        **measured,
-    }
+        tuned = Encoder(Source(TUNED, str(folder / MADE), None, ""), settings, work.pool)
+    outputs = index.write(index.ToolIndex(work.pool, (tuned or untrained).vectors), folder)
+    figures |= _counts(work)
+    figures |= {"problems": problems} if problems else {}
+    figures |= measure(folder, settings, work.queries, untrained, tuned)
     if trains:
         model_files = (path for path in (folder / MADE).rglob("*") if path.is_file())
         outputs += sorted(path.relative_to(folder).as_posix() for path in model_files)

@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from agentlite.config.settings import RetrieverSettings
 from agentlite.core import console
-from agentlite.core.row_files import Row, write_json, write_rows
+from agentlite.core.row_files import write_json, write_rows
+from agentlite.engine import sentence_encoder
 from agentlite.retrieval import evaluate, index
 from agentlite.retrieval.queries import Query
 from agentlite.retrieval.rankers import BY_WORDS, Ranker, Scores, by_name, by_vectors
@@ -25,24 +27,19 @@ class Encoder:
 
     def __init__(self, source: Source, settings: RetrieverSettings, pool: ToolPool):
         self.source, self.max_length, self.pool = source, settings.max_length, pool
-        self._model: Any = None
-        self._vectors: Scores = None
 
-    @property
+    @cached_property
+    def model(self) -> Any:
+        return sentence_encoder.load(self.source, self.max_length)
+
+    @cached_property
     def vectors(self) -> Scores:
-        if self._vectors is None:
-            self._vectors = self.embed(self.pool.texts, f"{self.source.name}: tools read:")
-        return self._vectors
+        model, texts = self.model, self.pool.texts
+        with console.progress(f"{self.source.name}: tools read:", len(texts)) as advance:
+            return sentence_encoder.embed(model, texts, advance)
 
-    def embed(self, texts: Sequence[str], title: str = "") -> Scores:
-        from agentlite.engine import sentence_encoder
-
-        if self._model is None:
-            self._model = sentence_encoder.load(self.source, self.max_length)
-        if not title:
-            return sentence_encoder.embed(self._model, texts)
-        with console.progress(title, len(texts)) as advance:
-            return sentence_encoder.embed(self._model, texts, advance)
+    def embed(self, texts: Sequence[str]) -> Scores:
+        return sentence_encoder.embed(self.model, texts)
 
     @property
     def ranker(self) -> Ranker:
@@ -54,11 +51,10 @@ def measure(
     settings: RetrieverSettings,
     by_split: Mapping[str, Sequence[Query]],
     untrained: Encoder,
-    tuned: Encoder,
+    tuned: Encoder | None,
 ) -> dict[str, Any]:
     """Every ranking method on the questions of test: writes metrics.json and rankings.jsonl.
-    Returns the key figures; none where test has no question. Without training `tuned` is
-    `untrained`.
+    Returns the key figures; none where test has no question.
     """
     queries, pool = by_split["test"], untrained.pool
     if not queries:
@@ -68,36 +64,46 @@ def measure(
         )
         return {}
     known = {name for query in by_split["train"] for name in query.names}
-    rankers = {name: make(pool.texts) for name, make in BY_WORDS.items()} | {
-        UNTRAINED: untrained.ranker
-    }
-    rankers |= {TUNED: tuned.ranker} if tuned is not untrained else {}
-    best = TUNED if TUNED in rankers else UNTRAINED
+    rankers = {name: make(pool.texts) for name, make in BY_WORDS.items()}
+    rankers[UNTRAINED] = untrained.ranker
+    if tuned:
+        rankers[TUNED] = tuned.ranker
+    best, encoder = (TUNED, tuned) if tuned else (UNTRAINED, untrained)
     with console.waiting(
         f"retriever: ranking {len(pool.entries)} tools for {len(queries)} questions"
     ):
         texts = [query.text for query in queries]
         entries = {name: ranker(texts) for name, ranker in rankers.items()}
-        scores = {name: by_name(one, pool.owners, len(pool.names)) for name, one in entries.items()}
-        found = list(
+        scores = {
+            name: by_name(table, pool.owners, len(pool.names)) for name, table in entries.items()
+        }
+        by_size = list(
             evaluate.ranks(queries, pool, scores, settings.sizes, settings.seed, (best, "bm25"))
         )
     with console.waiting("retriever: measuring"):
-        figures = evaluate.figures(queries, found, settings.top, known, settings.seed)
-        shown = headline(figures["all"][str(found[0].size)][best])
-        compared = evaluate.differences(queries, found, shown[0], best, known, settings.seed)
-        latency = _latency(texts, pool, rankers, tuned if best == TUNED else untrained)
-    write_json(
-        folder / "metrics.json",
+        figures = evaluate.figures(queries, by_size, settings.top, known, settings.seed)
+        shown = headline(figures["all"][str(by_size[0].size)][best])
+        compared = evaluate.differences(queries, by_size, shown[0], best, known, settings.seed)
+        latency = _latency(texts, pool, rankers, encoder)
+    others = {"differences": compared, "latency_ms": latency}
+    methods = [*by_size[0].by_method]
+    write_json(folder / "metrics.json", {"methods": methods, "ranking": figures, **others})
+    rankings = [
         {
-            "methods": [*found[0].by_method],
-            "ranking": figures,
-            "differences": compared,
-            "latency_ms": latency,
-        },
-    )
-    write_rows(folder / "rankings.jsonl", _rankings(queries, pool, entries[best], found[-1], best))
-    return {"ranking": _short(figures, shown), "differences": compared, "latency_ms": latency}
+            **query.step._asdict(),
+            "question": query.text,
+            "right": query.names,
+            "ranks": ranked.ranks,
+            "retrieved": [
+                pool.entries[entry].tool.name for entry in index.likeliest(row[None], pool, SHOWN)
+            ],
+        }
+        for query, ranked, row in zip(
+            queries, by_size[-1].by_method[best], entries[best], strict=True
+        )
+    ]
+    write_rows(folder / "rankings.jsonl", rankings)
+    return {"ranking": _short(figures, shown), **others}
 
 
 def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, object]:
@@ -117,25 +123,6 @@ def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, object
     }
 
 
-def _rankings(
-    queries: Sequence[Query], pool: ToolPool, scores: Scores, found: evaluate.QueryRanks, best: str
-) -> list[Row]:
-    """The top tools of the best ranker for each question, for people to look at."""
-    rows = []
-    for number, query in enumerate(queries):
-        retrieved = index.likeliest(scores[number : number + 1], pool, SHOWN)
-        rows.append(
-            {
-                **query.step._asdict(),
-                "question": query.text,
-                "right": query.names,
-                "ranks": found.by_method[best][number].ranks,
-                "retrieved": [pool.entries[entry].tool.name for entry in retrieved],
-            }
-        )
-    return rows
-
-
 def _latency(
     texts: Sequence[str], pool: ToolPool, rankers: Mapping[str, Ranker], encoder: Encoder
 ) -> dict[str, float]:
@@ -152,11 +139,11 @@ def _latency(
         "bm25": lambda number: index.likeliest(rankers["bm25"](some[number : number + 1]), pool, 5),
     }
     medians = {}
-    for name, measured in timed.items():
+    for name, ask in timed.items():
         milliseconds = []
         for number in range(len(some)):
             started = time.perf_counter()
-            measured(number)
+            ask(number)
             milliseconds.append(1000 * (time.perf_counter() - started))
         medians[name] = round(median(milliseconds), 3)
     return medians
