@@ -367,13 +367,7 @@ def stages_in(run: Path, pattern: str = "*", *, given_up: bool = False) -> list[
     """The folders below `run` that match and hold a stage, by name; only on request those given up,
     and those whose plan is lost."""
     names = (PLAN, FAILED, DONE) if given_up else (PLAN,)
-    if set(pattern.split("/")) != {"*"}:
-        return sorted({path.parent for name in names for path in run.glob(f"{pattern}/{name}")})
-    found = [os.fspath(run)]
-    for _ in pattern.split("/"):
-        found = [inner for folder in found for inner in _folders_in(folder)]
-    held = [one for one in found if any(os.path.exists(os.path.join(one, name)) for name in names)]
-    return sorted(map(Path, held))
+    return sorted({path.parent for name in names for path in run.glob(f"{pattern}/{name}")})
 
 
 def stages_below(folder: Path) -> list[Path]:
@@ -395,15 +389,6 @@ def _was_written(folder: Path) -> bool:
             if isinstance(plan, dict) and {"command", "settings", "inputs"} <= plan.keys():
                 return True
     return False
-
-
-def _folders_in(folder: str) -> list[str]:
-    """Without pathlib, which takes several times as long."""
-    try:
-        with os.scandir(folder) as entries:
-            return [entry.path for entry in entries if entry.is_dir()]
-    except OSError:  # it has just been removed, or may not be read
-        return []
 
 
 def read(folder: Path) -> StoredStage:
