@@ -23,7 +23,7 @@ CATEGORIES = (
 
 def tasks(category: str, extra_tools: int | None = None) -> Iterator[EnvironmentTask]:
     """In BFCL's order. `extra_tools`: how many tools are on offer that the gold does not call; all
-    that BFCL offers if None. Raises UserError 2 where the package is not installed.
+    that BFCL offers if None.
     """
     folder, name = data_folder(category), f"BFCL_v4_{category}.json"
     answers = {
@@ -75,13 +75,13 @@ def _call(call: PythonCall, functions: dict[str, dict[str, Any]]) -> Call:
 
 
 @cache
-def _documented(folder: Path, name: str) -> tuple[dict[str, Any], ...]:
+def _documented(folder: Path, class_name: str) -> tuple[dict[str, Any], ...]:
     """The functions of a class in OpenAI's shape."""
-    lines = (folder / f"{MODULES[name]}.json").read_text(encoding="utf-8").splitlines()
-    return tuple(_tool(json.loads(line)).schema for line in lines)
-
-
-def _tool(function: dict[str, Any]) -> Tool:
-    name, returned = function["name"], function.get("response") or {}
-    parameters = json_schema(function["parameters"], name)
-    return Tool(name, function["description"], parameters, json_schema(returned, name))
+    tools = []
+    for line in (folder / f"{MODULES[class_name]}.json").read_text(encoding="utf-8").splitlines():
+        function = json.loads(line)
+        name = function["name"]
+        parameters = json_schema(function["parameters"], name)
+        returns = json_schema(function.get("response") or {}, name)
+        tools.append(Tool(name, function["description"], parameters, returns).schema)
+    return tuple(tools)

@@ -35,10 +35,6 @@ FAILED = "Error during execution: "
 MORE_FUNCTIONS = "I have updated some more functions you can choose from. What about now?"
 
 
-class GoldError(Exception):
-    """A call of the gold is not a call with plain values."""
-
-
 class PythonCall(NamedTuple):
     """`sort('a.txt', n=2)`, read."""
 
@@ -201,13 +197,12 @@ class BfclWorld:
 
 
 def read_call(text: str) -> PythonCall:
-    """A call as BFCL's gold writes it. Raises GoldError; nothing is evaluated."""
-    try:
-        node = ast.parse(text.strip(), mode="eval").body
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            arguments = {one.arg: ast.literal_eval(one.value) for one in node.keywords if one.arg}
-            if len(arguments) == len(node.keywords):
-                return PythonCall(node.func.id, list(map(ast.literal_eval, node.args)), arguments)
-    except (SyntaxError, ValueError) as error:
-        raise GoldError(f"{text}: {error}") from error
-    raise GoldError(f"{text}: not a call of a function by its name")
+    """A call as BFCL's gold writes it. Raises SyntaxError or ValueError where it is not a call with
+    plain values; nothing is evaluated.
+    """
+    node = ast.parse(text.strip(), mode="eval").body
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        arguments = {one.arg: ast.literal_eval(one.value) for one in node.keywords if one.arg}
+        if len(arguments) == len(node.keywords):
+            return PythonCall(node.func.id, list(map(ast.literal_eval, node.args)), arguments)
+    raise ValueError(f"{text}: not a call of a function by its name")

@@ -77,7 +77,7 @@ class RolloutScorer:
 
     def weights(self, scores: Iterable[str], changed: Mapping[str, float]) -> dict[str, float]:
         """Each of the environment's `scores` and of the user's functions weighs 1, and anything
-        else 0, unless `changed`. Raises UserError 2.
+        else 0, unless `changed`.
         """
         scores = list(scores)
         if taken := [name for name in scores if name in ALL and name != PROGRESS]:

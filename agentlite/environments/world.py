@@ -79,7 +79,7 @@ class World:
         """A fresh world for a task's row. The text that it returns is added to the first user
         message. A second one is made in the process of the first, which is closed.
 
-        Raises WorldError, and UserError 2 where the class cannot be imported.
+        Raises WorldError, and UserError where the class cannot be imported.
         """
         if self.code.child is None:
             self.code.start()

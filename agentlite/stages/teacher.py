@@ -17,7 +17,7 @@ REPLIES = "replies.jsonl"
 def teacher_of(
     settings: QueriesSettings | TemplatesSettings, command: str, begun: Path | None
 ) -> Served:
-    """`begun`: the folder of the stage that is carried on. Raises UserError 2."""
+    """`begun`: the folder of the stage that is carried on."""
     if not settings.endpoint:
         raise UserError(
             "needs a model that writes.",

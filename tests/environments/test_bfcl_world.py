@@ -15,7 +15,6 @@ from support.examples import ALL
 from agentlite.environments.bfcl_tasks import CATEGORIES, tasks
 from agentlite.environments.bfcl_world import (
     BfclWorld,
-    GoldError,
     Instances,
     PythonCall,
     read_call,
@@ -206,6 +205,6 @@ def test_of_a_dialog_the_turns_before_the_first_wrong_one_count(rows):
     ["f(", "f", "f(x)", "a.f()", "f(**{'a': 1})", "f(__import__('os').system('true'))", "f(g(1))"],
 )
 def test_gold_that_is_not_a_plain_call_is_refused_and_nothing_is_evaluated(text):
-    with pytest.raises(GoldError):
+    with pytest.raises((SyntaxError, ValueError)):
         read_call(text)
     assert read_call(" sort('a', n=[1, -2]) ") == PythonCall("sort", ["a"], {"n": [1, -2]})

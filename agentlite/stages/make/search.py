@@ -72,7 +72,7 @@ class SearchSetup(NamedTuple):
 
 
 def counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
-    """How many dialogs of each kind: the largest remainders are rounded up. Raises UserError 2."""
+    """How many dialogs of each kind: the largest remainders are rounded up."""
     shares = shares or {kind: 2.0 if kind in OFTEN else 1.0 for kind in KINDS}
     unknown = [kind for kind in shares if kind not in KINDS]
     total = sum(shares.values())

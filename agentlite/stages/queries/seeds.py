@@ -35,7 +35,7 @@ class Seeds(NamedTuple):
 
 
 def find_seeds(settings: QueriesSettings, run: Path) -> Seeds:
-    """Each query once. Raises UserError 2."""
+    """Each query once."""
     if settings.queries:
         path = Path(settings.queries)
         found, name, digest = [*_of_file(path)], str(path), file_digest(path)

@@ -49,7 +49,7 @@ def measure(
     records: Sequence[Record],
     replies: Path,
 ) -> MeasuredTemplates:
-    """Raises UserError 8; what was answered is kept in `replies` and beside it."""
+    """What was answered is kept in `replies` and beside it, whatever ends this."""
     every = {**benchmark, **templates}
     limit = ("max_tokens", settings.max_new_tokens)
     asked = {
