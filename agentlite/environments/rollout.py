@@ -116,22 +116,26 @@ def roll(
                 live.append(_carry_on(setup, task, sample, stored, simulators))
             if not live:
                 return
-            prompts = [one.request for one in live if isinstance(one.request, RolloutPrompt)]
-            acting = {one.key: one for one in live}
+            prompts = [
+                rollout.request for rollout in live if isinstance(rollout.request, RolloutPrompt)
+            ]
+            acting = {rollout.key: rollout for rollout in live}
             for answer in answers(prompts) if prompts else ():
                 yield from acting[prompts[answer.prompt].key].hear(answer)
             # the calls of a turn one after the other, those of all rollouts at the same time
-            while simulators and (asking := {one: one.question for one in live if one.question}):
+            while simulators and (
+                asking := {rollout: rollout.question for rollout in live if rollout.question}
+            ):
                 curious = [*asking]
                 for number, reply in simulators.ask([*asking.values()]):
                     yield from curious[number].hear(reply)
-            for one in [*live]:
-                if one.trajectory:
-                    live.remove(one)
-                    yield one.trajectory
+            for rollout in [*live]:
+                if rollout.trajectory:
+                    live.remove(rollout)
+                    yield rollout.trajectory
     finally:
-        for one in live:
-            one.close()
+        for rollout in live:
+            rollout.close()
 
 
 class _Rollout:
@@ -224,7 +228,9 @@ class _Rollout:
         opening = yield from self._begin()
         if setup.opens and not opening:
             return "user", ""
-        if not any(one["role"] == "user" and one["content"].strip() for one in self.messages):
+        if not any(
+            message["role"] == "user" and message["content"].strip() for message in self.messages
+        ):
             return "world", "the task has no prompt, and reset returned no text"
         seen: SeenTokens | None = None  # up to the end of the last answer
         in_a_row = 0  # turns with calls since the user spoke
@@ -284,7 +290,7 @@ class _Rollout:
             tools = [tool.name for tool in self.world.tools]
             opening = (yield from self.user.reply(self.messages, tools)) or ""
             self.messages.append({"role": "user", "content": opening})
-        if self.setup.system and not any(one["role"] == "system" for one in self.messages):
+        if self.setup.system and not any(message["role"] == "system" for message in self.messages):
             self.messages.insert(0, {"role": "system", "content": self.setup.system})
         if first and self.messages and self.messages[-1]["role"] == "user":  # as TRL does it
             text = self.messages[-1]["content"] + first
@@ -298,7 +304,7 @@ class _Rollout:
         stored dialog does not have it.
         """
         gold = self.task.gold
-        places = [at for at, one in enumerate(self.messages) if one["role"] == "user"]
+        places = [at for at, message in enumerate(self.messages) if message["role"] == "user"]
         if not self.setup.hint or gold is None or not places:
             return self.messages
         # the right calls of this turn of the user's that were not made in it; a user who says more

@@ -61,20 +61,23 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         with console.progress("make: blueprints", settings.num_dialogs) as advance:
             slots = find(setup, wanted, stage.folder / BLUEPRINTS, advance)
         _refuse_nothing(settings, slots)
-        found = [slot for slot in slots if slot.blueprint]
+        planned = [slot for slot in slots if slot.blueprint]
         if acting:
-            played = play(acting, found, tasks, stage)
+            played = play(acting, planned, tasks, stage)
         else:
-            played = (_in_plain(settings, slot) for slot in found)
+            played = (_in_plain(settings, slot) for slot in planned)
         made = [*_without_copies(played)]
         verdicts = ask_judges(settings, judges, made, slots, stage.folder)
-        made = [with_verdicts(one, verdicts) for one in made]
-        kept = [one.row for one in made if one.is_kept]
-        dropped = [one for one in made if not one.is_kept]
+        made = [with_verdicts(dialog, verdicts) for dialog in made]
+        kept = [dialog.row for dialog in made if dialog.is_kept]
+        dropped = [dialog for dialog in made if not dialog.is_kept]
         write_rows(stage.folder / DIALOGS, kept)
         write_rows(
             stage.folder / FILTERED,
-            ({**one.row, "faults": [fault._asdict() for fault in one.faults]} for one in dropped),
+            (
+                {**dialog.row, "faults": [fault._asdict() for fault in dialog.faults]}
+                for dialog in dropped
+            ),
         )
         figures = _figures(slots, made) | verdict_figures(judges, verdicts)
         if not kept:
@@ -200,25 +203,27 @@ def _in_plain(settings: MakeSettings, slot: Slot) -> MadeDialog:
 def _without_copies(made: Iterable[MadeDialog]) -> Iterator[MadeDialog]:
     """Each dialog, with a fault if it is a copy of another that is kept."""
     copies: set[str] = set()
-    for one in made:
-        if one.row["messages"] and (key := copy_key(one.row["messages"])) in copies:
-            one.faults.append(DialogFault("copy", "another dialog says and calls the same"))
-        elif one.row["messages"] and one.is_kept:
+    for dialog in made:
+        if dialog.row["messages"] and (key := copy_key(dialog.row["messages"])) in copies:
+            dialog.faults.append(DialogFault("copy", "another dialog says and calls the same"))
+        elif dialog.row["messages"] and dialog.is_kept:
             copies.add(key)
-        yield one
+        yield dialog
 
 
 def _figures(slots: Sequence[Slot], made: Sequence[MadeDialog]) -> dict[str, Any]:
-    kept = [one.row for one in made if one.is_kept]
+    kept = [dialog.row for dialog in made if dialog.is_kept]
     filtered, not_learned = Counter[str](), Counter[str]()
-    for one in made:
-        if one.is_kept:
-            not_learned.update(fault.kind for fault in one.faults)
+    for dialog in made:
+        if dialog.is_kept:
+            not_learned.update(fault.kind for fault in dialog.faults)
         else:
-            kinds = {fault.kind for fault in one.faults if fault.message is None}
+            kinds = {fault.kind for fault in dialog.faults if fault.message is None}
             filtered.update(sorted(kinds))
     messages = [message for row in kept for message in row["messages"]]
-    calls = [call["function"]["name"] for one in messages for call in one.get("tool_calls", ())]
+    calls = [
+        call["function"]["name"] for message in messages for call in message.get("tool_calls", ())
+    ]
     return {
         "wanted": len(slots),
         "kept": len(kept),
@@ -227,7 +232,7 @@ def _figures(slots: Sequence[Slot], made: Sequence[MadeDialog]) -> dict[str, Any
         "filtered": dict(filtered.most_common()),
         "not_learned": dict(not_learned.most_common()),
         "verified": dict(Counter(name for row in kept for name in row["meta"]["verified"])),
-        "turns": sum(one["role"] == "user" for one in messages),
+        "turns": sum(message["role"] == "user" for message in messages),
         "calls": len(calls),
         "tools_called": len({*calls}),
         "longest": max((len(plain([row["messages"], row["tools"]])) for row in kept), default=0),

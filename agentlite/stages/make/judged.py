@@ -94,21 +94,21 @@ def ask_judges(
     is asked twice.
     """
     plans = {slot.plan.id: slot for slot in slots if slot.blueprint}
-    rows = [one.row for one in made if one.is_kept]
+    rows = [dialog.row for dialog in made if dialog.is_kept]
     questions = [_question(row, plans[row["id"]]) for row in rows]
     verdicts = {}
     for judge in judges:
         file, title = folder / judge.file, f"make: {judge.name.replace('_', ' ')}"
         replies = answers(judge.served, questions, settings, file, title, judge.option)
-        found = [read_verdict(reply) for reply in replies]
+        by_row = [read_verdict(reply) for reply in replies]
         # a reply that cannot be read is asked for once more
-        again = [at for at, one in enumerate(found) if one.problem == NO_VERDICT]
+        again = [at for at, verdict in enumerate(by_row) if verdict.problem == NO_VERDICT]
         second = [questions[at].again(replies[at].text, NO_VERDICT) for at in again]
         replies = answers(judge.served, second, settings, file, title, judge.option)
         for at, reply in zip(again, replies, strict=True):
-            found[at] = read_verdict(reply)
+            by_row[at] = read_verdict(reply)
         verdicts[judge.name] = {
-            row["id"]: verdict for row, verdict in zip(rows, found, strict=True)
+            row["id"]: verdict for row, verdict in zip(rows, by_row, strict=True)
         }
     return verdicts
 
@@ -138,21 +138,21 @@ def verdict_figures(judges: Sequence[DialogJudge], verdicts: Verdicts) -> dict[s
         return {}
     by_judge = {}
     for judge in judges:
-        found = verdicts[judge.name].values()
-        kinds = Counter(kind for one in found for kind in one.faults or ())
+        given = verdicts[judge.name].values()
+        kinds = Counter(kind for verdict in given for kind in verdict.faults or ())
         by_judge[judge.name] = {
             "model": judge.model,
-            "judged": len(found),
-            "without_fault": sum(one.faults == () for one in found),
+            "judged": len(given),
+            "without_fault": sum(verdict.faults == () for verdict in given),
             "faults": dict(kinds.most_common()),
-            "no_verdict": sum(one.faults is None for one in found),
+            "no_verdict": sum(verdict.faults is None for verdict in given),
         }
     if len(judges) < 2:
         return {"judges": by_judge}
     whole = [
-        [float(not one.faults) for one in of_row]
+        [float(not verdict.faults) for verdict in of_row]
         for of_row in zip(*(by_row.values() for by_row in verdicts.values()), strict=True)
-        if all(one.faults is not None for one in of_row)
+        if all(verdict.faults is not None for verdict in of_row)
     ]
     same = sum(len({*unit}) == 1 for unit in whole)
     agreement = {
@@ -186,9 +186,9 @@ def read_verdict(reply: SimulatorReply) -> DialogVerdict:
     """The last JSON object with a list of faults. Nothing is guessed from words."""
     if reply.problem:
         return DialogVerdict(None, problem=reply.problem)
-    for one in reversed([*objects_in(reply.words)]):
-        named = one.get("faults")
+    for reading in reversed([*objects_in(reply.words)]):
+        named = reading.get("faults")
         if isinstance(named, list) and all(isinstance(name, str) for name in named):
             kinds = dict.fromkeys(name if name in FAULTS else OTHER for name in named)
-            return DialogVerdict((*kinds,), str(one.get("reason", "")))
+            return DialogVerdict((*kinds,), str(reading.get("reason", "")))
     return DialogVerdict(None, problem=NO_VERDICT)

@@ -101,14 +101,14 @@ def _checked(slot: Slot, trajectory: Trajectory) -> MadeDialog:
     if not turns and trajectory.ended == "user":
         found = [DialogFault("no question", "the user says nothing to begin with"), *user_faults]
         return MadeDialog(row_of(plan, [], offered, verified=False), found)
-    results = [str(one["content"]) for one in messages if one["role"] == "tool"]
+    results = [str(message["content"]) for message in messages if message["role"] == "tool"]
     # the state before the last turn is the one behind it, if that turn calls nothing
     state = turns[-1].state if turns and not turns[-1].results else "?"
     replay = Replay(results, state if plan.state else "")
     found = [*faults(plan, messages, offered, replay), *user_faults]
     if trajectory.ended != "user":
         found.append(DialogFault("no end", f"ended by '{trajectory.ended}'"))
-    ours = [at for at, one in enumerate(messages) if one["role"] == "assistant"]
+    ours = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
     for at, turn in zip(ours, turns, strict=False):
         if turn.problem or turn.ended == "cut":
             found.append(DialogFault("nonsense", turn.problem or "the answer is cut off", at))

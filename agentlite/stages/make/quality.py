@@ -28,7 +28,8 @@ def quality(
     if not rows:
         return {}
     of_users = [
-        [str(one["content"]) for one in row["messages"] if one["role"] == "user"] for row in rows
+        [str(message["content"]) for message in row["messages"] if message["role"] == "user"]
+        for row in rows
     ]
     records = []
     for row in rows:
@@ -61,7 +62,7 @@ def _distinct(dialogs: Sequence[Sequence[str]], size: int) -> float | None:
     """The share of n-grams of words that are different ones. None where no text is so long."""
     grams = Counter[tuple[str, ...]]()
     for text in (text for texts in dialogs for text in texts):
-        words = [one.casefold() for one in WORD.findall(text)]
+        words = [word.casefold() for word in WORD.findall(text)]
         grams.update(tuple(words[at : at + size]) for at in range(len(words) - size + 1))
     return len(grams) / grams.total() if grams else None
 

@@ -80,11 +80,11 @@ def counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
         problem = f"'{unknown[0]}' is not a kind." if unknown else "all shares are 0."
         raise UserError(problem, f"The kinds: {', '.join(KINDS)}.", location="--shares")
     exact = {kind: number * share / total for kind, share in shares.items()}
-    found = {kind: int(wanted) for kind, wanted in exact.items()}
-    left = sorted(exact, key=lambda kind: found[kind] - exact[kind])
-    for kind in left[: number - sum(found.values())]:
-        found[kind] += 1
-    return found
+    rounded = {kind: int(wanted) for kind, wanted in exact.items()}
+    left = sorted(exact, key=lambda kind: rounded[kind] - exact[kind])
+    for kind in left[: number - sum(rounded.values())]:
+        rounded[kind] += 1
+    return rounded
 
 
 def find(
@@ -93,14 +93,16 @@ def find(
     """A slot for each dialog that is wanted. Batches on disk are not looked for again."""
     order = [Slot(kind, number) for kind, count in wanted.items() for number in range(count)]
     with Appender(path) as file, Walker(setup.environment, setup.limits) as walker:
-        slots = {one.place: one for one in (msgspec.convert(row, Slot) for row in read_rows(path))}
+        slots = {
+            slot.place: slot for slot in (msgspec.convert(row, Slot) for row in read_rows(path))
+        }
         for at in range(0, len(order), TOGETHER):
             batch = order[at : at + TOGETHER]
             missing = [slot for slot in batch if slot.place not in slots]
             if missing:
                 # all of a batch that was cut off: what a walk finds depends on the slots before it
                 earlier = [slots[slot.place] for slot in order[:at]]
-                keys = {one.blueprint.key for one in earlier if one.blueprint}
+                keys = {slot.blueprint.key for slot in earlier if slot.blueprint}
                 found = _fill(setup, walker, batch, keys)
                 for slot in missing:
                     slots[slot.place] = found.get(slot.place, slot)
@@ -119,7 +121,7 @@ def _fill(
     for turn in range(ROUNDS):
         left = [slot for slot in slots if slot.place not in done]
         filled = [_filled(setup, walker, slot, turn, keys) for slot in left]
-        confirmed = _confirmed(setup, [one for one in filled if one.blueprint])
+        confirmed = _confirmed(setup, [slot for slot in filled if slot.blueprint])
         done |= {slot.place: slot for slot in confirmed if setup.accepts(slot)}
     return done
 
@@ -130,7 +132,7 @@ def _filled(setup: SearchSetup, walker: Walker, slot: Slot, turn: int, keys: set
         rng = Random(f"{setup.seed} {slot.kind} {slot.number} {turn} {trial}")
         task = rng.choice(setup.tasks)
         try:
-            found = blueprint(slot.kind, Search(walker, task, rng), setup.extra_tools)
+            plan = blueprint(slot.kind, Search(walker, task, rng), setup.extra_tools)
         except WorldError as error:
             lost += 1
             if lost == MOST_LOST:
@@ -141,11 +143,11 @@ def _filled(setup: SearchSetup, walker: Walker, slot: Slot, turn: int, keys: set
                     exit_code=REJECTS,
                 ) from error
             continue
-        if found and found.key not in keys:
-            keys.add(found.key)
-            named = {*found.tools} | {call.call.name for one in found.turns for call in one.calls}
+        if plan and plan.key not in keys:
+            keys.add(plan.key)
+            named = {*plan.tools} | {call.call.name for turn in plan.turns for call in turn.calls}
             tools = tuple(tool for tool in walker.tools if tool.name in named)
-            return Slot(slot.kind, slot.number, found, tools)
+            return Slot(slot.kind, slot.number, plan, tools)
     return slot
 
 
@@ -160,11 +162,11 @@ def _confirmed(setup: SearchSetup, slots: Sequence[Slot]) -> Iterator[Slot]:
         for slot in reversed(slots):
             plan = slot.plan
             try:
-                found, state = walker.carry_out(by_id[plan.task], [one.call for one in plan.made])
+                made, state = walker.carry_out(by_id[plan.task], [call.call for call in plan.made])
             except WorldError:
                 continue
-            results = tuple(one.text for one in found)
-            if results == tuple(one.result for one in plan.made) and state == plan.state:
+            results = tuple(result.text for result in made)
+            if results == tuple(call.result for call in plan.made) and state == plan.state:
                 yield replace(slot, results=results)
 
 

@@ -31,44 +31,45 @@ LONGEST_READ = 96  # tokens of a query that the encoder reads
 def run(settings: QueriesSettings, target: RunTarget) -> Result:
     """What was answered is kept, whatever ends it."""
     teacher = teacher_of(settings, "make queries", target.begun)
-    found = find_seeds(settings, target.run)
-    seeds = found.queries
+    seed_input = find_seeds(settings, target.run)
+    seeds = seed_input.queries
     source = find_encoder(settings.encoder, target.run)
-    held = [file for one in settings.holdout for file in files_of(one)]
-    inputs = {found.name: found.digest, "model": teacher.digest, "encoder": source.digest}
-    inputs |= {f"holdout {one}": ",".join(map(file_digest, raw_files(one))) for one in held}
+    held = [file for rows in settings.holdout for file in files_of(rows)]
+    inputs = {seed_input.name: seed_input.digest, "model": teacher.digest, "encoder": source.digest}
+    inputs |= {f"holdout {file}": ",".join(map(file_digest, raw_files(file))) for file in held}
 
     def work(stage: StageFolder) -> tuple[Files, Figures]:
         held_out = read_held_out(held).traits if held else []
         encoder = sentence_encoder.load(source, LONGEST_READ)
-        vectors = sentence_encoder.embed(encoder, [one.text for one in seeds])
+        vectors = sentence_encoder.embed(encoder, [seed.text for seed in seeds])
         count = settings.clusters or max(1, isqrt(len(seeds) // 2))
         labels, centres = clusters(vectors, min(count, len(seeds)), settings.seed)
         made: list[NewQuery] = []
         requests = 0
         for _ in range(ROUNDS):
-            missing = settings.num_queries - sum(not one.fault for one in made)
+            missing = settings.num_queries - sum(not query.fault for query in made)
             if missing <= 0:
                 break
             numbers = range(requests, requests + -(-missing // settings.per_request))
             requests = numbers.stop
             near = [near_queries(settings, labels, vectors, number) for number in numbers]
             asked = [
-                request(settings, one, seeds, number)
-                for one, number in zip(near, numbers, strict=True)
+                request(settings, near_seeds, seeds, number)
+                for near_seeds, number in zip(near, numbers, strict=True)
             ]
             replies = answers(teacher, asked, settings, stage.folder / REPLIES, "queries: requests")
-            for one, reply in zip(near, replies, strict=True):
-                made += read_reply(reply, one, seeds)
+            for near_seeds, reply in zip(near, replies, strict=True):
+                made += read_reply(reply, near_seeds, seeds)
             made = _compare(made, seeds, held_out)
-        kept = [one for one in made if not one.fault][: settings.num_queries]
-        dropped = [one for one in made if one.fault]
+        kept = [query for query in made if not query.fault][: settings.num_queries]
+        dropped = [query for query in made if query.fault]
         write_rows(
-            stage.folder / DROPPED, ({"text": one.text, "fault": one.fault} for one in dropped)
+            stage.folder / DROPPED,
+            ({"text": query.text, "fault": query.fault} for query in dropped),
         )
         new_labels: list[int] = []
         if kept:
-            new_vectors = sentence_encoder.embed(encoder, [one.text for one in kept])
+            new_vectors = sentence_encoder.embed(encoder, [query.text for query in kept])
             new_labels = nearest_cluster(new_vectors, centres)
         of_seeds, of_new = Counter(labels), Counter(new_labels)
         figures: dict[str, Any] = {
@@ -76,7 +77,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
             "kept": len(kept),
             "requests": requests,
             "seeds": len(seeds),
-            "dropped": dict(Counter(one.fault for one in dropped).most_common()),
+            "dropped": dict(Counter(query.fault for query in dropped).most_common()),
             "clusters": [
                 {
                     "example": seeds[labels.index(number)].text[:80],
@@ -94,7 +95,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
                 figures["dropped"],
                 f"Read {DROPPED} in the stage's folder; take a stronger model, with --force.",
             )
-        rows = (_row(one, label, seeds) for one, label in zip(kept, new_labels, strict=True))
+        rows = (_row(query, label, seeds) for query, label in zip(kept, new_labels, strict=True))
         write_rows(stage.folder / QUERIES, rows)
         return [QUERIES, DROPPED, REPLIES, "stats.json"], figures
 
@@ -120,18 +121,20 @@ def _compare(
     """With the faults that only the other queries show: copies of a seed or of an earlier query,
     and leaks of a held-out one.
     """
-    whole = [place for place, one in enumerate(made) if not one.fault]
+    whole = [place for place, query in enumerate(made) if not query.fault]
     faults: dict[int, str] = {}
     if held_out:
         records = {at: traits(Record(messages=(Message("user", made[at].text),))) for at in whole}
         faults |= dict.fromkeys(leaks(records, held_out), "leak")
     left = [place for place in whole if place not in faults]
-    texts = [normal(one.text) for one in seeds] + [normal(made[place].text) for place in left]
+    texts = [normal(seed.text) for seed in seeds] + [normal(made[place].text) for place in left]
     # a seed may be near another seed: only what comes behind them is dropped
     for at in text_copies(texts):
         if at >= len(seeds):
             faults[left[at - len(seeds)]] = "copy"
-    return [one._replace(fault=faults.get(place, one.fault)) for place, one in enumerate(made)]
+    return [
+        query._replace(fault=faults.get(place, query.fault)) for place, query in enumerate(made)
+    ]
 
 
 def _row(query: NewQuery, label: int, seeds: Sequence[SeedQuery]) -> dict[str, Any]:
@@ -140,5 +143,5 @@ def _row(query: NewQuery, label: int, seeds: Sequence[SeedQuery]) -> dict[str, A
     return {
         "prompt": query.text,
         "tools": [tool.schema for tool in near[0].tools],
-        "meta": {"cluster": label, "near": [one.text for one in near]},
+        "meta": {"cluster": label, "near": [seed.text for seed in near]},
     }

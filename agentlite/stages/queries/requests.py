@@ -58,7 +58,7 @@ def near_queries(
 def request(
     settings: QueriesSettings, near: NearQueries, seeds: Sequence[SeedQuery], number: int
 ) -> SimulatorQuestion:
-    shown = "\n".join(f"- {_line(seeds[one].text)}" for one in near.seeds)
+    shown = "\n".join(f"- {_line(seeds[seed].text)}" for seed in near.seeds)
     tools = [f"- {tool.name}: {_line(tool.description)}" for tool in seeds[near.seeds[0]].tools]
     about = "\nThe tools:\n" + "\n".join(tools[:MOST_TOOLS]) + "\n" if tools else ""
     return question(
@@ -86,7 +86,7 @@ def read_reply(
     values = _list_in(reply.words)
     if values is None:
         return [NewQuery(reply.words, near, "not a list")]
-    scripts = {script_of(seeds[one].text) for one in near.seeds}
+    scripts = {script_of(seeds[seed].text) for seed in near.seeds}
     queries = []
     for value in values:
         if not isinstance(value, str):

@@ -38,14 +38,14 @@ def find_seeds(settings: QueriesSettings, run: Path) -> Seeds:
     """Each query once."""
     if settings.queries:
         path = Path(settings.queries)
-        found, name, digest = [*_of_file(path)], str(path), file_digest(path)
+        every, name, digest = [*_of_file(path)], str(path), file_digest(path)
     else:
         folder = run_folder.find_stage(settings.data, run)
         rows = find_rows(folder, "train")
         digest = run_folder.finished(folder, "prep").outputs[rows.name]
-        found, name = [*_of_records(rows)], "data"
-    unique = {normal(one.text): one for one in reversed(found)}
-    queries = [one for one in found if unique[normal(one.text)] is one]
+        every, name = [*_of_records(rows)], "data"
+    unique = {normal(query.text): query for query in reversed(every)}
+    queries = [query for query in every if unique[normal(query.text)] is query]
     if not queries:
         raise UserError(
             "holds no query.",
@@ -57,7 +57,7 @@ def find_seeds(settings: QueriesSettings, run: Path) -> Seeds:
 
 def _of_records(rows: Path) -> Iterator[SeedQuery]:
     for record in map(from_row, read_rows(rows)):
-        first = next((one.content for one in record.messages if one.role == "user"), "")
+        first = next((message.content for message in record.messages if message.role == "user"), "")
         if first.strip():
             yield SeedQuery(first, record.tools)
 

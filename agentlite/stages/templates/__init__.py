@@ -39,7 +39,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         settings,
     ).endpoints[0]
     benchmark = protocols_of(settings.benchmark).protocols
-    if native := next((name for name, one in benchmark.items() if one.native), ""):
+    if native := next((name for name, protocol in benchmark.items() if protocol.native), ""):
         raise UserError(
             f"'{native}' is written by the server's own chat template.",
             "Name others: --benchmark autogpt,toolllama.",
@@ -61,26 +61,28 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         texts = answers(teacher, asked, settings, replies, "templates: written")
         template = load_template(model_of_prep(str(data), target.run).base)
         written = read_templates(texts, records, template)
-        fitting = {one.template.name: one.template.protocol for one in written if not one.fault}
+        fitting = {
+            draft.template.name: draft.template.protocol for draft in written if not draft.fault
+        }
 
         def write_table(differences: Mapping[str, Any], kept: Sequence[str]) -> None:
             rows = []
-            for one in written:
-                name = one.template.name
-                row = {"number": one.number, **to_builtins(one.template), "kept": name in kept}
-                why = {"fault": one.fault, "detail": one.detail}
-                rows.append(row | (why if one.fault else to_builtins(differences[name])))
+            for draft in written:
+                name = draft.template.name
+                row = {"number": draft.number, **to_builtins(draft.template), "kept": name in kept}
+                why = {"fault": draft.fault, "detail": draft.detail}
+                rows.append(row | (why if draft.fault else to_builtins(differences[name])))
             write_rows(stage.folder / TEMPLATES, rows)
 
         if not fitting:
             write_table({}, ())
             raise _none(faults(written), "every template has a fault")
         by = measure(settings, teacher, judge, benchmark, fitting, records, replies)
-        differences = {name: one._asdict() for name, one in by.differences.items()}
-        points = {name: one.points for name, one in by.differences.items()}
+        differences = {name: difference._asdict() for name, difference in by.differences.items()}
+        points = {name: difference.points for name, difference in by.differences.items()}
         kept = [name for name, of in points.items() if of and of.mean > settings.epsilon]
         write_table(differences, kept)
-        scored = sum(one is not None for one in points.values())
+        scored = sum(mean is not None for mean in points.values())
         unscored = {"not better": scored - len(kept), "no score": len(points) - scored}
         dropped = {**faults(written), **unscored}
         figures: dict[str, Any] = {
@@ -95,12 +97,11 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         write_json(stage.folder / "stats.json", figures)
         if not kept:
             raise _none(figures["dropped"], "no template is better than the benchmark")
-        files = {
-            f"{one.template.name}{SUFFIX}": one for one in written if one.template.name in kept
-        }
-        for name, one in files.items():
+        templates = {draft.template.name: draft.template for draft in written}
+        files = {f"{name}{SUFFIX}": to_text(templates[name]) for name in kept}
+        for name, text in files.items():
             with replacing(stage.folder / name) as file:
-                file.write(to_text(one.template).encode())
+                file.write(text.encode())
         return [TEMPLATES, REPLIES, VERDICTS, "stats.json", *files], figures
 
     # the rows that the prep has read
@@ -138,7 +139,12 @@ def _requests(
             "Name another prep: --data NAME.",
             location=f"--data {shlex.quote(settings.data)}",
         )
-    every = (one.content for record in records for one in record.messages if one.role == "user")
+    every = (
+        message.content
+        for record in records
+        for message in record.messages
+        if message.role == "user"
+    )
     chosen = sample(records, settings.num_queries, settings.seed)
     return [*dict.fromkeys(every)], [records[index] for index in chosen]
 
@@ -147,7 +153,7 @@ def _can_be_measured(record: Record, benchmark: Mapping[str, Protocol]) -> bool:
     """Whether its first turn can be asked in every benchmark."""
     if not record.tools or not record.turns or record.turns[0] not in record.prompted_turns:
         return False
-    if all(one.role != "user" for one in record.messages[: record.turns[0]]):
+    if all(message.role != "user" for message in record.messages[: record.turns[0]]):
         return False
     try:
         for protocol in benchmark.values():

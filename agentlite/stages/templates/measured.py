@@ -63,9 +63,9 @@ def measure(
         for record in records
     }
     questions = [question for _, question in asked.values()]
-    found = answers(teacher, questions, settings, replies, "templates: answers")
+    given = answers(teacher, questions, settings, replies, "templates: answers")
     texts = {
-        place: reply.words for place, reply in zip(asked, found, strict=True) if not reply.problem
+        place: reply.words for place, reply in zip(asked, given, strict=True) if not reply.problem
     }
     items = [
         item_at(place, asked[place][0], asked[place][0].turns[0], text)

@@ -83,11 +83,13 @@ def _alike(settings: TemplatesSettings, requests: Sequence[str], number: int) ->
     own = {*words(first)}
 
     def shared(other: str) -> float:
-        found = {*words(other)}
-        return len(own & found) / max(1, len(own | found))
+        theirs = {*words(other)}
+        return len(own & theirs) / max(1, len(own | theirs))
 
     alike = sorted(requests, key=lambda other: (other != first, -shared(other), other))
-    return [f"- {' '.join(one.split())[:LONGEST_REQUEST]}" for one in alike[: settings.near]]
+    return [
+        f"- {' '.join(request.split())[:LONGEST_REQUEST]}" for request in alike[: settings.near]
+    ]
 
 
 def read_templates(
@@ -95,12 +97,14 @@ def read_templates(
 ) -> list[WrittenTemplate]:
     """A candidate for each reply. `records`: those whose calls must read back."""
     read = [_read(number, reply, template, records) for number, reply in enumerate(replies)]
-    whole = [one for one in read if not one.fault]
-    copies = text_copies([normal(one.template.text) for one in whole])
+    whole = [draft for draft in read if not draft.fault]
+    copies = text_copies([normal(draft.template.text) for draft in whole])
     of = {whole[place].number: whole[kept].template.name for place, kept in copies.items()}
     return [
-        one._replace(fault="copy", detail=f"of {of[one.number]}") if one.number in of else one
-        for one in read
+        draft._replace(fault="copy", detail=f"of {of[draft.number]}")
+        if draft.number in of
+        else draft
+        for draft in read
     ]
 
 
@@ -112,7 +116,7 @@ def _read(
     first, last = FIRST.search(text), [*LAST.finditer(text)]
     if first and last and last[-1].end() > first.start():
         text = text[first.start() : last[-1].end()]  # without what it says around the template
-    found = PromptTemplate(
+    draft = PromptTemplate(
         f"meta-{number + 1:02d}",
         text,
         formats[number % len(formats)],
@@ -123,22 +127,22 @@ def _read(
         fault, detail = "no template", f"{reply.words[:60]!r}"
     if not fault:
         fault, detail = slot_problem(text)
-    if not fault and (detail := _unread(found, template, records)):
+    if not fault and (detail := _unread(draft, template, records)):
         fault = "not read back"
-    return WrittenTemplate(number, found, fault, detail)
+    return WrittenTemplate(number, draft, fault, detail)
 
 
-def _unread(found: PromptTemplate, template: Template, records: Sequence[Record]) -> str:
+def _unread(draft: PromptTemplate, template: Template, records: Sequence[Record]) -> str:
     """Why the calls of a record do not read back; "" if they do. A record that the call
     format cannot hold, such as one with two calls in a turn, says nothing about the template.
     """
-    if problem := reading_problem(found.protocol, template):
+    if problem := reading_problem(draft.protocol, template):
         return problem
     for record in records:
-        error = _reading_error(record, found.protocol, template)
+        error = _reading_error(record, draft.protocol, template)
         if not error or error.code != "E215":
             continue
-        if not _reading_error(record, FORMATS[found.calls].protocol, template):
+        if not _reading_error(record, FORMATS[draft.calls].protocol, template):
             return f"record {record.id}: {error.reason}"
     return ""
 
@@ -152,4 +156,4 @@ def _reading_error(record: Record, protocol: Protocol, template: Template) -> Ro
 
 
 def faults(templates: Sequence[WrittenTemplate]) -> dict[str, int]:
-    return dict(Counter(one.fault for one in templates if one.fault).most_common())
+    return dict(Counter(draft.fault for draft in templates if draft.fault).most_common())
