@@ -1,16 +1,17 @@
 """Which rollouts are learned: those whose scores meet `--keep`, and the best one of each task."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from functools import cache
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentlite.core.conditions import Condition, parse_condition
 from agentlite.core.errors import RowError, UserError, nearest
 from agentlite.core.records import Record
 
 BEST = "best"
-USER_ERRORS = "user_errors"
+USER_ERRORS = "user_errors"  # how many faults the simulated user of a rollout has
 
 
 class Keep(NamedTuple):
@@ -51,7 +52,8 @@ def refuse_unmet(record: Record, keep: Keep) -> None:
 def scores_of(record: Record) -> dict[str, float]:
     """What a condition can name of a rollout."""
     rollout = record.meta["rollout"]
-    return {**rollout["scores"], **counted_in(rollout)}
+    faults = {USER_ERRORS: rollout[USER_ERRORS]} if USER_ERRORS in rollout else {}
+    return {**rollout["scores"], **faults}
 
 
 def refuse_unknown(keep: Keep, known: Collection[str]) -> None:
@@ -69,25 +71,20 @@ def refuse_unknown(keep: Keep, known: Collection[str]) -> None:
             )
 
 
-def counted_in(rollout: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of a rollout beside its scores: how many faults its simulated user has."""
-    return {USER_ERRORS: rollout[USER_ERRORS]} if USER_ERRORS in rollout else {}
-
-
 def surpassed(records: Iterable[tuple[int, Record]]) -> dict[int, str]:
     """Index -> the id of the better rollout of its task. The best has the highest mean of its
     scores; of equal ones the one with the fewest turns, then the first.
     """
-    best: dict[str, tuple[tuple[float, int, int], int, str]] = {}
-    tasks: list[tuple[int, str]] = []
+    ranked: dict[str, list[tuple[tuple[float, int, int], int, str]]] = defaultdict(list)
     for index, record in records:
-        rollout: dict[str, Any] = record.meta.get("rollout", {})
-        if not rollout:
-            continue
-        mean = fmean(rollout["scores"].values()) if rollout["scores"] else 0.0
-        rank = (-mean, len(record.turns), rollout["sample"])
-        tasks.append((index, rollout["task"]))
-        best[rollout["task"]] = min(
-            best.get(rollout["task"], (rank, index, record.id)), (rank, index, record.id)
-        )
-    return {index: best[task][2] for index, task in tasks if best[task][1] != index}
+        if rollout := record.meta.get("rollout"):
+            mean = fmean(rollout["scores"].values()) if rollout["scores"] else 0.0
+            rank = (-mean, len(record.turns), rollout["sample"])
+            ranked[rollout["task"]].append((rank, index, record.id))
+    best = {task: min(of_task) for task, of_task in ranked.items()}
+    return {
+        index: best[task][2]
+        for task, of_task in ranked.items()
+        for _, index, _ in of_task
+        if index != best[task][1]
+    }

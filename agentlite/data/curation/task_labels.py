@@ -45,23 +45,20 @@ NAMES: dict[str, Task] = {
 }
 
 
-class ExpectedCalls(NamedTuple):
-    """A question, and the calls expected at each turn until the next question."""
+class Exchange(NamedTuple):
+    """A question, and what is expected at each turn until the next question."""
 
     question: str
-    dues: tuple[Gold, ...]
+    expected: tuple[Gold, ...]
 
     @property
     def tools(self) -> set[str]:
-        return {call.name for expected in self.dues for call in expected.calls}
-
-
-Exchanges = list[ExpectedCalls]
+        return {call.name for gold in self.expected for call in gold.calls}
 
 
 class TaskRule(NamedTuple):
     task: Task
-    holds: Callable[[Record, Exchanges], bool]
+    holds: Callable[[Record, list[Exchange]], bool]
 
 
 def classified(record: Record) -> tuple[Record, str]:
@@ -80,69 +77,52 @@ def classified(record: Record) -> tuple[Record, str]:
     return replace(record, task=RULES[name].task), name
 
 
-def _exchanges(record: Record) -> Exchanges:
+def _exchanges(record: Record) -> list[Exchange]:
     """Only turns that are learned count: what is given shows nothing."""
-    exchanges: Exchanges = [ExpectedCalls("", ())]
+    exchanges = [Exchange("", ())]
     for index, message in enumerate(record.messages):
         if message.role == "user":
-            exchanges.append(ExpectedCalls(message.content, ()))
+            exchanges.append(Exchange(message.content, ()))
         elif message.role == "assistant" and message.loss:
-            question, dues = exchanges.pop()
-            exchanges.append(ExpectedCalls(question, (*dues, record.expected(index))))
-    return [exchange for exchange in exchanges if exchange.dues]
+            question, expected = exchanges.pop()
+            exchanges.append(Exchange(question, (*expected, record.expected(index))))
+    return [exchange for exchange in exchanges if exchange.expected]
 
 
-def _without_tools(record: Record, exchanges: Exchanges) -> bool:
-    return not record.tools
-
-
-def _never_called(record: Record, exchanges: Exchanges) -> bool:
-    return not any(exchange.tools for exchange in exchanges)
-
-
-def _tool_sought(record: Record, exchanges: Exchanges) -> bool:
-    return any(FINDER.search(name) for exchange in exchanges for name in exchange.tools) or any(
-        ASKS_FOR_TOOL.search(exchange.question) for exchange in exchanges if exchange.tools
-    )
-
-
-def _call_after_call(record: Record, exchanges: Exchanges) -> bool:
-    """One question takes several steps; questions one after the other do not make a plan."""
+def _seeks_tool(record: Record, exchanges: list[Exchange]) -> bool:
     return any(
-        sum(bool(expected.calls) for expected in exchange.dues) > 1 for exchange in exchanges
+        ASKS_FOR_TOOL.search(exchange.question) or any(map(FINDER.search, exchange.tools))
+        for exchange in exchanges
+        if exchange.tools
     )
-
-
-def _many_expected(record: Record, exchanges: Exchanges) -> bool:
-    return any(len(exchange.tools) >= MANY_DUE for exchange in exchanges)
-
-
-def _asks_back(record: Record, exchanges: Exchanges) -> bool:
-    """The first question is met with words, a later one with a call."""
-    return not exchanges[0].tools
-
-
-def _conditional(record: Record, exchanges: Exchanges) -> bool:
-    return any(CONDITION.search(exchange.question) for exchange in exchanges if exchange.tools)
-
-
-def _many_offered(record: Record, exchanges: Exchanges) -> bool:
-    return len(record.tools) >= MANY_OFFERED
-
-
-def _always(record: Record, exchanges: Exchanges) -> bool:
-    return True
 
 
 # the first that holds
 RULES: dict[str, TaskRule] = {
-    "no tools": TaskRule("general", _without_tools),
-    "never a call": TaskRule("timing_decision", _never_called),
-    "a tool is sought": TaskRule("tool_retrieval", _tool_sought),
-    "a call after a call": TaskRule("multi_step_planning", _call_after_call),
-    "many tools expected": TaskRule("multi_step_planning", _many_expected),
-    "asks back first": TaskRule("timing_decision", _asks_back),
-    "a condition": TaskRule("timing_decision", _conditional),
-    "many tools on offer": TaskRule("tool_retrieval", _many_offered),
-    "a call": TaskRule("tool_selection", _always),
+    "no tools": TaskRule("general", lambda record, _: not record.tools),
+    "never a call": TaskRule(
+        "timing_decision", lambda _, exchanges: not any(one.tools for one in exchanges)
+    ),
+    "a tool is sought": TaskRule("tool_retrieval", _seeks_tool),
+    # one question takes several steps; questions one after the other do not make a plan
+    "a call after a call": TaskRule(
+        "multi_step_planning",
+        lambda _, exchanges: any(
+            sum(bool(gold.calls) for gold in one.expected) > 1 for one in exchanges
+        ),
+    ),
+    "many tools expected": TaskRule(
+        "multi_step_planning",
+        lambda _, exchanges: any(len(one.tools) >= MANY_DUE for one in exchanges),
+    ),
+    # the first question is met with words, a later one with a call
+    "asks back first": TaskRule("timing_decision", lambda _, exchanges: not exchanges[0].tools),
+    "a condition": TaskRule(
+        "timing_decision",
+        lambda _, exchanges: any(one.tools and CONDITION.search(one.question) for one in exchanges),
+    ),
+    "many tools on offer": TaskRule(
+        "tool_retrieval", lambda record, _: len(record.tools) >= MANY_OFFERED
+    ),
+    "a call": TaskRule("tool_selection", lambda record, exchanges: True),
 }

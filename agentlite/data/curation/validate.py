@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -11,6 +12,15 @@ from agentlite.data.formats.check_call import check_arguments, gold_problem, too
 
 # keys of a row that hold the answer to its messages in logs of requests
 ANSWERS = ("choices", "response", "output", "completion")
+
+# what is wrong with a role after another one, "" before the first
+MISPLACED = {
+    ("user", "user"): "two user turns in a row",
+    ("tool", "user"): "the user speaks where the assistant should go on from a result",
+    ("", "assistant"): "the assistant speaks before a user",
+    ("system", "assistant"): "the assistant speaks before a user",
+    ("assistant", "assistant"): "two assistant turns in a row",
+}
 
 
 def validate(record: Record, *, answered: bool = True) -> None:
@@ -45,53 +55,40 @@ def check_dialog(record: Record) -> None:
     """Whether it is a dialog, whatever is called in it. Raises RowError, as validate() but for E209
     and E210.
     """
-    _check_turns(record, record.turns)
-    _check_names(record.tools)
+    _check_turns(record)
+    if len({tool.name for tool in record.tools}) < len(record.tools):
+        name, count = Counter(tool.name for tool in record.tools).most_common(1)[0]
+        raise RowError("E212", f"{count} tools are named {name}", at=name)
     if not record.is_text:
         _check_order(record)
     # rows joined to one dialog ask on without waiting for results
     _check_results(record.messages, asks_on="joined" in record.meta)
-    _refuse_surrogates(record)
-    if any("\0" in message.content for message in record.messages) or _has_nul(
-        [record.tools, [message.calls for message in record.messages if message.calls]]
-    ):
-        raise RowError("E112", "a NUL character in a text", at="\0")
-
-
-def _refuse_surrogates(record: Record) -> None:
-    """A row that is JSON has none, but JSON inside one of its texts may: a call in an answer."""
     try:
-        msgspec.json.encode(to_row(record))
+        # a row that is JSON has no surrogates, but JSON inside one of its texts may: an answer's
+        encoded = msgspec.json.encode(to_row(record))
     except UnicodeEncodeError as error:
         half = f"\\u{ord(error.object[error.start]):04x}"
         raise RowError("E113", f"{half} is half a surrogate pair", at=half) from error
+    # the long look is for where an escape is one
+    if rb"\u0000" in encoded and _holds_nul(msgspec.to_builtins((record.tools, record.messages))):
+        raise RowError("E112", "a NUL character in a text", at="\0")
 
 
-def _check_turns(record: Record, turns: Sequence[int]) -> None:
-    if not turns:
-        reason = "no assistant turn" if record.messages else "no messages"
-        hint = (
+def _check_turns(record: Record) -> None:
+    if not record.turns:
+        at, hint = _separate_answer(record)
+        hint = hint or (
             "Add the answer that is to be learned, as a turn of the assistant; "
             "`agentlite pairs --data` and grpo take prompts without one."
         )
-        at, how = _separate_answer(record)
-        raise RowError("E201", reason, how or hint, at)
+        raise RowError("E201", "no assistant turn" if record.messages else "no messages", hint, at)
     for turn in record.gold:
-        if turn not in turns:
+        if turn not in record.turns:
             raise RowError("E201", f"gold for message {turn}, which is not an assistant turn")
     for number, message in enumerate(record.messages, 1):
-        if (
-            not message.content.strip()
-            and not message.calls
-            and message.role in ("user", "assistant")
-        ):
+        says_nothing = not message.content.strip() and not message.calls
+        if says_nothing and message.role in ("user", "assistant"):
             raise RowError("E216", f"the {message.role} message is empty (message {number})")
-
-
-def _check_names(tools: Sequence[Tool]) -> None:
-    if len({tool.name for tool in tools}) < len(tools):
-        name, count = Counter(tool.name for tool in tools).most_common(1)[0]
-        raise RowError("E212", f"{count} tools are named {name}", at=name)
 
 
 def _separate_answer(record: Record) -> tuple[str, str]:
@@ -105,28 +102,14 @@ def _separate_answer(record: Record) -> tuple[str, str]:
 
 
 def _check_order(record: Record) -> None:
-    before = ""
-    for number, message in enumerate(record.messages, 1):
-        role = message.role
-        if role == "system" and number > 1:
+    roles = ["", *(message.role for message in record.messages)]
+    for number, pair in enumerate(pairwise(roles), 1):
+        if pair[1] == "system" and number > 1:
             raise RowError("E203", f"a system turn that is not the first (message {number})")
-        if role == "user" and before == "user":
-            raise RowError("E203", f"two user turns in a row (message {number})")
-        if role == "user" and before == "tool":
-            raise RowError(
-                "E203",
-                (
-                    "the user speaks where the assistant should go on from a result (message "
-                    f"{number})"
-                ),
-            )
-        if role == "assistant" and before in ("", "system"):
-            raise RowError("E203", f"the assistant speaks before a user (message {number})")
-        if role == "assistant" and before == "assistant":
-            raise RowError("E203", f"two assistant turns in a row (message {number})")
-        before = role
-    if before != "assistant":
-        reason = f"the last turn is a {before} turn, not the assistant's"
+        if pair in MISPLACED:
+            raise RowError("E203", f"{MISPLACED[pair]} (message {number})")
+    if roles[-1] != "assistant":
+        reason = f"the last turn is a {roles[-1]} turn, not the assistant's"
         at, hint = _separate_answer(record)
         raise RowError("E203", reason, hint, at)
 
@@ -174,13 +157,6 @@ def _check_gold(gold: Gold, tools: Mapping[str, Tool]) -> None:
     for call in gold.calls:
         if call.name in tools and (problem := gold_problem(call, tools[call.name].parameters)):
             raise RowError("E210", f"the gold of {call.name} is wrong: {problem}")
-
-
-def _has_nul(value: object) -> bool:
-    """Whether a text at any depth holds one. It would be written as an escape: the long look is for
-    where one is.
-    """
-    return rb"\u0000" in msgspec.json.encode(value) and _holds_nul(msgspec.to_builtins(value))
 
 
 def _holds_nul(value: object) -> bool:
