@@ -19,7 +19,7 @@ from agentlite.core.records import (
 )
 from agentlite.data.formats import sage_tools
 from agentlite.retrieval import evaluate, training_pairs
-from agentlite.retrieval.offer_tools import META, ToolOffers, counted
+from agentlite.retrieval.offer_tools import META, ToolOffers
 from agentlite.retrieval.queries import queries
 from agentlite.retrieval.rankers import BY_WORDS, by_name, fused, fused_by_name, places
 from agentlite.retrieval.tool_pool import ToolPool, read_pool
@@ -77,19 +77,6 @@ def test_what_is_wrong_with_a_file_of_tools_is_named_by_its_line_and_the_rest_is
 
 
 # --- ranking ---
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", BY_WORDS)
-def test_who_ranks_by_words_finds_the_tool_whose_words_are_asked_for(name):
-    pool = read_pool([record("x", "get_rain")], []).pool
-    asked = [
-        "how much rain is there in my town",
-        "departures of a train",
-        "send a letter",
-        "heads or tails",
-    ]
-    assert BY_WORDS[name](pool.texts)(asked).argmax(axis=1).tolist() == [0, 1, 2, 3]
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), min_size=1, max_size=3))
@@ -280,29 +267,6 @@ def offers(k: int, missing: str = "left out") -> ToolOffers:
     return ToolOffers(pool, BY_WORDS["bm25"](pool.texts), k, "bm25", missing)
 
 
-def test_a_record_is_offered_what_is_retrieved_and_what_is_missing_is_written_down():
-    retrieved = offers(1).offer(record("how much rain is in town", "get_rain"))
-    assert [one.name for one in retrieved.tools] == ["get_rain"]
-    assert retrieved.meta[META] == {
-        "k": 1,
-        "by": "bm25",
-        "expected": 1,
-        "missing": [],
-        "other_schema": [],
-    }
-    lost = offers(1).offer(record("departures of a train", "get_rain"))
-    assert [one.name for one in lost.tools] == ["find_train"]
-    assert lost.meta[META]["missing"] == ["get_rain"]
-    assert counted(lost)["missing"] == 1
-
-
-def test_to_be_learned_a_due_tool_takes_the_place_of_the_least_likely():
-    found = offers(2, "added").offer(record("departures of trains between two towns", "toss_coin"))
-    assert sorted(one.name for one in found.tools) == ["find_train", "toss_coin"]
-    assert found.meta[META]["missing"] == ["toss_coin"]
-    assert found.parent
-
-
 @pytest.mark.parametrize("k", [2, 3])
 def test_to_be_learned_the_tools_that_are_due_at_any_turn_are_offered(k):
     due = ("find_train", "toss_coin")
@@ -314,6 +278,3 @@ def test_to_be_learned_the_tools_that_are_due_at_any_turn_are_offered(k):
     assert len(found.tools) == k and {*due} <= {one.name for one in found.tools}
     assert found.meta[META]["expected"] == 2
     assert offers(1).offer(long).meta[META]["missing"] == [*due]
-
-
-# --- what is lost ---

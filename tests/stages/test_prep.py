@@ -118,17 +118,6 @@ def test_any_bytes_end_with_counts_that_add_up_and_rejects_hold_every_byte(
     assert len(rejects(tmp_path)) == figures["rejected"]
 
 
-def test_the_counts_of_the_files_add_up_to_those_of_the_whole(tmp_path: Path) -> None:
-    figures = run(DATA / "formats", tmp_path, limit=100).figures
-    files = figures["by_file"]
-    assert len(files) == len(list((DATA / "formats").iterdir()))
-    for end in ("read", *ENDS):
-        assert sum(counts[end] for counts in files.values()) == figures[end]
-    assert figures["filtered"] > 0
-    assert all(counts["read"] == sum(counts[end] for end in ENDS) for counts in files.values())
-    assert files[str(DATA / "formats" / "glaive.jsonl")]["formats"] == {"glaive": 5}
-
-
 REPAIRABLE = {
     "literal": str(row(1)).encode(),
     "json": line(n=1).replace(b"Yes.", b'so "yes" it is'),

@@ -119,7 +119,10 @@ def test_every_row_that_is_read_ends_once_and_its_way_says_why(files, tmp_path):
     )
     assert figures["mixed"] == {"the rest": 58, "general": 12}
     assert figures["train"] == 20 == sum(figures["coreset"].values())
-    assert figures["by_file"][files["tools"]]["read"] == 62
+    by_file = figures["by_file"]
+    assert by_file[files["tools"]]["read"] == 62
+    for end in ("read", *ENDS):
+        assert sum(counts[end] for counts in by_file.values()) == figures[end]
 
 
 @pytest.mark.long

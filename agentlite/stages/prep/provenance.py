@@ -1,7 +1,6 @@
 """The id or location of a row -> where it came from, what was done to it, and where it ended."""
 
 import json
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentlite.core.errors import UserError
@@ -19,17 +18,31 @@ def why(folder: Path, query: str) -> list[Row]:
     one. Raises UserError if there is none.
     """
     run_folder.finished(folder, "prep")
-    matches = [_with_joined(row, folder) for row in _matches(folder, {query})]
-    if not any(row["id"] == query for row in matches):
-        for made in _made(folder, query):
-            matches += [made, *_matches(folder, {*made["of"]})]
-    if not matches:
+    rows = _rows_read(folder, {query})
+    parts = [row for row in rows if row["end"] == "kept" and row["split"] == "train"]
+    for dialog in read_rows(find_rows(folder, "train")) if parts else ():
+        joined = json.loads(dialog["meta"]).get("joined", ())
+        for row in parts:
+            if row["id"] in joined:
+                row["joined_into"] = dialog["id"]
+    if not any(row["id"] == query for row in rows):
+        for split in SPLITS:
+            for record in read_rows(find_rows(folder, split)):
+                if record["id"] == query:
+                    made = _made(record, split)
+                    rows += [made, *_rows_read(folder, {*made["of"]})]
+    if not rows:
         raise UserError(
             f"no record or row is called '{query}'.",
             "Ids are in train.jsonl and provenance.jsonl, places in rejects.jsonl, as FILE:LINE.",
             location=str(folder),
         )
-    return _with_measures(matches, folder)
+    for measured in read_rows(folder / "measures.jsonl"):
+        measures = {key: value for key, value in measured.items() if key not in ("id", "split")}
+        for row in rows:
+            if row["id"] == measured["id"]:
+                row["measures"] = measures
+    return rows
 
 
 def as_text(row: Row) -> str:
@@ -52,59 +65,31 @@ def as_text(row: Row) -> str:
     return "\n".join(lines)
 
 
-def _matches(folder: Path, queries: set[str]) -> Iterator[Row]:
-    for row in read_rows(folder / "provenance.jsonl"):
-        if queries & {row["id"], row["location"], row.get("done", {}).get("was")}:
-            yield row
-    for row in read_rows(folder / "rejects.jsonl"):
-        if row["location"] in queries:
-            yield {
-                "id": "",
-                "location": row["location"],
-                "end": "rejected",
-                "code": row["code"],
-                "reason": row["reason"],
-            }
-
-
-def _with_measures(rows: Sequence[Row], folder: Path) -> list[Row]:
-    ids = {row["id"] for row in rows}
-    measures = {
-        row["id"]: {key: value for key, value in row.items() if key not in ("id", "split")}
-        for row in read_rows(folder / "measures.jsonl")
-        if row["id"] in ids
-    }
-    return [
-        {**row, "measures": measures[row["id"]]} if row["id"] in measures else row for row in rows
+def _rows_read(folder: Path, names: set[str]) -> list[Row]:
+    """The rows that were read and have one of these ids or locations; rejects by their location."""
+    rows = [
+        row
+        for row in read_rows(folder / "provenance.jsonl")
+        if names & {row["id"], row["location"], row.get("done", {}).get("was")}
     ]
+    for reject in read_rows(folder / "rejects.jsonl"):
+        if reject["location"] in names:
+            why = {"code": reject["code"], "reason": reject["reason"]}
+            rows.append({"id": "", "location": reject["location"], "end": "rejected", **why})
+    return rows
 
 
-def _with_joined(row: Row, folder: Path) -> Row:
-    """A kept train record with the dialog that it is now a part of, if there is one."""
-    if row["end"] != "kept" or row["split"] != "train":
-        return row
-    for dialog in read_rows(find_rows(folder, "train")):
-        if row["id"] in json.loads(dialog["meta"]).get("joined", ()):
-            return {**row, "joined_into": dialog["id"]}
-    return row
-
-
-def _made(folder: Path, record_id: str) -> Iterator[Row]:
-    """A record that was made of others: several in a dialog, or a variant."""
-    for split in SPLITS:
-        for row in read_rows(find_rows(folder, split)):
-            if row["id"] == record_id:
-                meta = json.loads(row["meta"])
-                done = {name: meta[name] for name in MADE if name in meta}
-                of: Sequence[str] = meta.get("joined") or [row["parent"]]
-                yield {
-                    "id": record_id,
-                    "location": "prep",
-                    "done": done,
-                    "end": "made",
-                    "split": split,
-                    "of": list(of),
-                }
+def _made(record: Row, split: str) -> Row:
+    """The row of a record that was made of others: several in a dialog, or a variant."""
+    meta = json.loads(record["meta"])
+    return {
+        "id": record["id"],
+        "location": "prep",
+        "done": {name: meta[name] for name in MADE if name in meta},
+        "end": "made",
+        "split": split,
+        "of": list(meta.get("joined") or [record["parent"]]),
+    }
 
 
 def _plain(value: object) -> str:
