@@ -200,14 +200,6 @@ def test_predictions_made_elsewhere_are_scored_and_drawn(alone):
     alone("eval", "--compare", there, "--compare", there, "--json")
 
 
-def test_a_model_that_cannot_be_loaded_here_is_planned_for(alone):
-    told = json.loads(
-        alone("plan", "--model", "Qwen/Qwen2.5-7B-Instruct", "--fit", "12GB", "--json").stdout
-    )
-    assert told["fit"]
-    assert json.loads(alone("sft", "--dry-run", "--json").stdout)["figures"]["steps"] >= 1
-
-
 @pytest.mark.parametrize(
     "command", ["sft", "grpo --model m", "eval --model m", "chat m", "export m --merged out"]
 )

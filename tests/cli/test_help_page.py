@@ -1,8 +1,6 @@
 """Help: every option has its type and its default as they are, on two pages that fit the screen."""
 
-import re
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +14,6 @@ from agentlite.cli.options import Option
 from agentlite.cli.stage_options import SettingOption
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.gpu_profiles import Gpu
-from agentlite.config.metavars import choices
 from agentlite.config.resolve import Given
 from agentlite.config.settings import COMMANDS as STAGES
 from agentlite.config.settings import fields
@@ -142,24 +139,6 @@ def test_on_a_gpu_what_memory_decides_is_not_shown_as_a_number(monkeypatch):
 
 # --- values: what is shown is taken, and nothing else ---
 
-ALTERNATIVES = re.compile(r"STAGE\|FILE|PROTOCOL\|FILE|INT\|ray")  # types, not choices
-
-
-def test_each_choice_that_is_shown_is_taken_and_no_other():
-    for name, option in sample(100, SETTINGS):
-        known = choices(fields(name)[option.key])
-        head, _ = option.get_help_record(context(name))
-        if not known:
-            assert "|" not in ALTERNATIVES.sub("", head)
-            continue
-        assert f"[{'|'.join(known)}]" in head
-        for word in known:
-            resolve.resolve(name, Given({option.key: word}))
-        for word in ("x", known[0] + "x", "|".join(known)):
-            with pytest.raises(UserError) as refused:
-                resolve.resolve(name, Given({option.key: word}))
-            assert f"is not one of {', '.join(known)}." in refused.value.problem
-
 
 WRONG = {"INT": "many", "FLOAT": "fast", "INT,...": "1,x", "[INT|ray]": "x"}
 
@@ -186,15 +165,6 @@ def test_a_wrong_value_is_refused_with_the_type_that_help_shows():
             assert f" does not fit {metavar}: " in said and "For example --" in said
         else:
             assert "is not one of" in said
-
-
-def test_a_wrong_number_says_its_bounds_and_an_example():
-    with pytest.raises(UserError) as refused:
-        group(["serve", "--port", "70000"], standalone_mode=False)
-    assert str(refused.value) == (
-        '--port: "70000" does not fit INT: a whole number of at most 65535 is expected.\n'
-        "For example --port 8000 (port to listen on; 0 for any that is free)."
-    )
 
 
 def test_a_switch_may_stand_alone_or_with_its_value():
@@ -227,29 +197,6 @@ def test_an_option_is_named_after_its_setting_and_says_its_default(
 
 
 # --- choices of config are the names that other rooms know ---
-
-
-def test_the_choices_are_what_there_is():
-    from agentlite.cli.stage_options import Shape
-    from agentlite.config.resolve import config_folder
-    from agentlite.data.curation.coreset import STRATEGIES
-    from agentlite.data.curation.split import TIES
-    from agentlite.data.formats.json_repair import METHODS
-    from agentlite.data.write_formats import SHAPES
-    from agentlite.stages.prep.select import COPIES
-    from agentlite.stages.tool_retrieval import METHODS as RANKERS
-
-    def known(key: str) -> set[str]:
-        return set(choices(fields("prep")[key]))
-
-    assert known("coreset_strategy") == {*STRATEGIES}
-    assert known("duplicates") == {*COPIES, "none"}
-    assert known("split_by") == {*TIES}
-    assert known("repair") == {*METHODS}
-    assert known("retrieve_by") == {*RANKERS}
-    assert set(choices(Shape)) == {*SHAPES}
-    profiles = {path.stem for path in Path(config_folder()).glob("*.yaml")}
-    assert set(choices(gpu_profiles.ProfileName)) == {gpu_profiles.AUTO, *profiles}
 
 
 def test_the_first_page_fits_60_lines():

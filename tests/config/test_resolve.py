@@ -4,15 +4,10 @@ values a setting takes.
 
 import itertools
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from support.examples import sample
 
-import agentlite
-from agentlite.cli.main import group
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.resolve import Given, parse_weights
 from agentlite.config.settings import (
@@ -25,7 +20,6 @@ from agentlite.config.settings import (
     SftSettings,
 )
 from agentlite.core.errors import UserError
-from agentlite.stages import api
 
 # weakest first; each source sets another batch_size
 SOURCES = ("profile", "agentlite.yaml", "first", "second", "set", "flag")
@@ -109,36 +103,6 @@ def test_of_all_sources_the_strongest_one_wins_whichever_of_them_speak(folder, i
         assert found.trl == {**shared, **named}, sources
 
 
-@pytest.mark.parametrize(
-    ("flag", "variable", "folder_used"),
-    [
-        (None, None, "runs/default"),
-        (None, "env", "env"),
-        ("flag", None, "flag"),
-        ("flag", "env", "flag"),
-        (None, "", "runs/default"),
-    ],
-)
-def test_the_workspace_is_the_flag_or_else_the_variable_or_else_the_default(
-    folder, flag, variable, folder_used, monkeypatch
-):
-    monkeypatch.delenv("AGENTLITE_RUN", raising=False)
-    if variable is not None:
-        monkeypatch.setenv("AGENTLITE_RUN", variable)
-    targets: list[Any] = []
-
-    def note(command: str, settings: Any, target: Any, *_: Any) -> Any:
-        targets.append(target)
-        return SimpleNamespace(failed=[])
-
-    monkeypatch.setattr(api, "execute", note)
-    monkeypatch.setattr("agentlite.cli.stage_options._present", lambda *_: None)
-    words = ["sft", "--profile", "bare", *(["--run", flag] if flag else [])]
-    assert CliRunner().invoke(group, words, standalone_mode=False).exception is None
-    agentlite.sft(run=flag, profile="bare")
-    assert [str(target.run) for target in targets] == [folder_used] * 2
-
-
 @pytest.mark.parametrize("file", ["agentlite.yaml", "other.yaml", "profile"])
 @pytest.mark.parametrize("command", sample(3, [*COMMANDS]))
 def test_a_typo_in_any_section_of_a_file_is_refused_by_every_command(folder, file, command):
@@ -195,16 +159,6 @@ def test_weights_are_names_with_numbers_each_once(text, weights):
         with pytest.raises(UserError, match=weights) as refused:
             parse_weights(text, "--weights")
         assert refused.value.location == "--weights" and refused.value.fix
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [(".5", 0.5), ("0.5", 0.5), ("1", 1.0), ("5e-1", 0.5)],
-)
-def test_a_number_may_begin_with_its_point(text, value):
-    for given in (Given({"dev": text}, profile="cpu"), Given(sets=(f"prep.dev={text}",))):
-        given = given._replace(profile="cpu")
-        assert resolve.resolve("prep", given).settings.dev == value
 
 
 LOWEST = {  # by hand: the least value that each setting takes
