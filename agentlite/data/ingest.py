@@ -197,13 +197,8 @@ def ingest(taken: Iterable[IngestedRow], folder: Path | None) -> Iterator[Ingest
 def read_all(lines: Iterable[tuple[str, RawLine]], context: IngestContext) -> Iterator[IngestedRow]:
     """Reads every row, each with the source it is from, and shows how many were read."""
     workers = context.settings.workers or os.cpu_count() or 1
-    return with_progress(take_all(lines, context, workers), "prep: rows read:")
-
-
-def with_progress(rows: Iterable[IngestedRow], title: str) -> Iterator[IngestedRow]:
-    """The same rows; their number is shown as it grows."""
-    with console.progress(title, None) as advance:
-        for count, row in enumerate(rows, 1):
+    with console.progress("prep: rows read:", None) as advance:
+        for count, row in enumerate(take_all(lines, context, workers), 1):
             yield row
             if count % LOOK_EVERY == 0:
                 advance(count)

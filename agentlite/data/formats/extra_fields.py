@@ -23,11 +23,6 @@ RESULTS = ("output", "result", "results", "response", "observation", "data", "va
 DEEPEST = 4
 
 
-def source_id(row: dict[str, object]) -> dict[str, object]:
-    """The row's own id, as meta."""
-    return {"source_id": str(row["id"])} if row.get("id") not in (None, "") else {}
-
-
 def rest(row: dict[str, object], *known: str) -> dict[str, object]:
     """What stands under any other key. Arrow fills in the keys of other rows as null: they say
     nothing.
@@ -40,7 +35,8 @@ def meta_of(row: dict[str, Any], *known: str, **named: object) -> dict[str, Any]
     not know.
     """
     kept = {**named, "extra": rest(row, "id", *known)}
-    return {**source_id(row), **{key: value for key, value in kept.items() if value}}
+    own_id = {"source_id": str(row["id"])} if row.get("id") not in (None, "") else {}
+    return {**own_id, **{key: value for key, value in kept.items() if value}}
 
 
 def extra_by_turn(

@@ -53,11 +53,9 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    turns = sharegpt.turns_of(row)
-    system_turns = [{"from": "system", "value": row["system"]}] if row.get("system") else []
     tools: list[Tool] = []
     unframed: list[Any] = []
-    for number, turn in enumerate([*system_turns, *turns], 1 - len(system_turns)):
+    for number, turn in sharegpt.numbered_turns(row):
         if sharegpt.speaker_of(turn, number) == "system":
             prompt = _prompt(sharegpt.text_of(turn, number))
             tools += prompt.tools

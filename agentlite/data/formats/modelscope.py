@@ -25,7 +25,7 @@ STEP = re.compile(
     re.DOTALL,
 )
 MARK = re.compile(r"<\|(?:start|end)of(?:think|exec)\|>")
-FENCE = "```"
+FENCED = re.compile(r"```(?:json)?(.*)```", re.DOTALL | re.IGNORECASE)
 LISTED = re.compile(r"(?:^|(?<!\d)\d{1,3}[.、:])[ \t]*(?=[\[{])", re.MULTILINE)
 # pieces of a system text that begin like JSON and are none: each costs a look at all of it
 MOST_BROKEN = 100
@@ -81,15 +81,17 @@ def _listed(system: str) -> tuple[list[dict[str, Any]], str]:
             continue
         value = json_value(system[start.end() : stop])
         listed = value if isinstance(value, list) else [value]
-        if listed and all(isinstance(plugin, dict) and _is_described(plugin) for plugin in listed):
+        if listed and all(map(_is_described, listed)):
             plugins += listed
             kept.append(system[end : start.start()])
             end = stop
     return plugins, "\n".join(filter(None, (text.strip() for text in (*kept, system[end:]))))
 
 
-def _is_described(plugin: dict[str, Any]) -> bool:
+def _is_described(plugin: object) -> bool:
     """Tells a tool from any other JSON in a prompt, the call that shows how to call among them."""
+    if not isinstance(plugin, dict):
+        return False
     described = not {"description", "parameters"}.isdisjoint(plugin)
     return isinstance(plugin.get(SCHEMA), dict) or ("name" in plugin and described)
 
@@ -138,11 +140,8 @@ def _without_marks(text: str) -> str:
 
 
 def _unfenced(text: str) -> str:
-    text = text.strip()
-    if not (text.startswith(FENCE) and text.endswith(FENCE) and len(text) >= 2 * len(FENCE)):
-        return text
-    inner = text[len(FENCE) : -len(FENCE)]
-    return (inner[4:] if inner[:4].lower() == "json" else inner).strip()
+    fenced = FENCED.fullmatch(text.strip())
+    return (fenced[1] if fenced else text).strip()
 
 
 SYNTAX = Syntax(lambda text: PLUGIN in text, _is_chain, _prompt, _chain)

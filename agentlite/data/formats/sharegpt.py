@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -82,6 +82,13 @@ def is_alone(turns: list[object], number: int) -> bool:
 
 def turns_of(row: dict[str, Any]) -> Any:
     return row.get("conversations") or row.get("conversation")
+
+
+def numbered_turns(row: dict[str, Any]) -> Iterator[tuple[int, Any]]:
+    """The turns from number 1 on; the system text beside them is number 0."""
+    if row.get("system"):
+        yield 0, {"from": "system", "value": row["system"]}
+    yield from enumerate(turns_of(row), 1)
 
 
 def speaker_of(turn: object, number: int) -> Speaker:

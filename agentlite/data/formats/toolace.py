@@ -57,12 +57,10 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    turns = sharegpt.turns_of(row)
-    system_turns = [{"from": "system", "value": row["system"]}] if row.get("system") else []
     messages: list[Message] = []
     tools: tuple[Tool, ...] = ()
     made, waiting = 0, list[Call]()
-    for number, turn in enumerate([*system_turns, *turns], 1 - len(system_turns)):
+    for number, turn in sharegpt.numbered_turns(row):
         speaker, text = sharegpt.speaker_of(turn, number), sharegpt.text_of(turn, number)
         if speaker == "system":
             if found := LIST.search(text):

@@ -34,12 +34,6 @@ class TurnOutcome(Struct, frozen=True):
         return self.ended == "cut" or bool(self.problem) or any(bad for _, bad in self.results)
 
 
-class UserOutcome(Struct, frozen=True):
-    """What is wrong with the replies of a simulated user."""
-
-    faults: list[Any]
-
-
 class RolloutOutcome(Struct, frozen=True):
     """What became of a rollout: the fields of a row without its dialog."""
 
@@ -49,7 +43,7 @@ class RolloutOutcome(Struct, frozen=True):
     ended: str
     scores: dict[str, float]
     problem: str = ""
-    simulated_user: UserOutcome | None = None
+    simulated_user: dict[str, Any] | None = None
 
 
 def read(row: dict[str, Any]) -> Record:
@@ -86,7 +80,7 @@ def read(row: dict[str, Any]) -> Record:
         )
     rollout = {key: row[key] for key in ("task", "sample", "scores", "ended")}
     if outcome.simulated_user:
-        rollout["user_errors"] = len(outcome.simulated_user.faults)
+        rollout["user_errors"] = len(outcome.simulated_user["faults"])
     meta = meta_of(row, *FIELDS, "problem", "simulated_user", "tool_faults", rollout=rollout)
     return replace(record, messages=tuple(messages), meta=meta)
 
