@@ -104,16 +104,6 @@ class PreparedSteps(NamedTuple):
         return [round(total(score, counted) * UNIT) for score in self.scores]
 
 
-class PairScales(NamedTuple):
-    """The totals of the distinct scores and the least margin, in billionths; and whether lengths
-    are balanced.
-    """
-
-    totals: Sequence[int]
-    least: float
-    balance: bool
-
-
 class PairChoice(NamedTuple):
     """The two candidates of a step's pair, and their totals in billionths."""
 
@@ -125,6 +115,18 @@ class PairChoice(NamedTuple):
     @property
     def margin(self) -> float:
         return (self.high - self.low) / UNIT
+
+    @property
+    def pair(self) -> PreferencePair:
+        chosen, rejected = (
+            Side(one.text, one.ended, one.model, one.sample, total / UNIT)
+            for one, total in (
+                (self.chosen.candidate, self.high),
+                (self.rejected.candidate, self.low),
+            )
+        )
+        step = self.chosen.candidate
+        return PreferencePair(step.record_id, step.turn, step.protocol, chosen, rejected)
 
 
 def gold_candidates(prompts: Iterable[Prompt]) -> Iterator[Candidate]:
@@ -151,11 +153,18 @@ def group(
     for candidate in candidates:
         scored = groups.setdefault(candidate.step, [])
         score = scores.get(candidate.key)
-        if score is not None and not score.error:
-            first = score.components if first is None else first
-            if score.components.keys() != first.keys():
-                raise _other_components(candidate, first.keys() ^ score.components.keys())
-            scored.append(ScoredCandidate(candidate, score.components))
+        if score is None or score.error:
+            continue
+        first = score.components if first is None else first
+        if other := score.components.keys() ^ first.keys():
+            raise UserError(
+                f"scored by other components than the candidates before: "
+                f"{', '.join(sorted(other))}.",
+                "Score all of them with the same --rewards.",
+                location=f"record {candidate.record_id}, turn {candidate.turn}, "
+                f"{candidate.model}, sample {candidate.sample}",
+            )
+        scored.append(ScoredCandidate(candidate, score.components))
     return groups
 
 
@@ -164,9 +173,8 @@ def build_pairs(
 ) -> Pairing:
     """One pair per step, or the reason why there is none."""
     made = list(choices(prepare(groups, rule), weights, rule))
-    return Pairing(
-        [_pair(choice) for choice in made if isinstance(choice, PairChoice)], count_reasons(made)
-    )
+    pairs = [choice.pair for choice in made if isinstance(choice, PairChoice)]
+    return Pairing(pairs, count_reasons(made))
 
 
 def count_reasons(made: Iterable[PairChoice | Reason]) -> dict[str, int]:
@@ -199,30 +207,82 @@ def prepare(groups: Mapping[Step, Sequence[ScoredCandidate]], rule: PairRule) ->
             entry = WeighedCandidate(candidate, candidate.text.strip(), index)
             (gold if candidate.model == GOLD else sampled).append(entry)
         failed = rule.gold == "failed" and all(distinct[one.scores]["exact"] < 1 for one in sampled)
-        steps.append(Rivals(sampled, _not_empty(sampled), _not_empty(gold) if failed else []))
+        # the very same list if no text is empty, as usual: its totals are then looked up once
+        all_speak = all(one.text for one in sampled)
+        not_empty = sampled if all_speak else [one for one in sampled if one.text]
+        steps.append(Rivals(sampled, not_empty, [one for one in gold if failed and one.text]))
     return PreparedSteps(steps, distinct)
+
+
+def _sample_order(scored: ScoredCandidate) -> tuple[int, str, str]:
+    """Ties go to the lowest sample, in whatever order the candidates were read."""
+    candidate = scored.candidate
+    return candidate.sample, candidate.model, candidate.protocol
 
 
 def choices(
     prepared: PreparedSteps, weights: Mapping[str, float], rule: PairRule
 ) -> Iterator[PairChoice | Reason]:
     """The pair of each step, or why it has none; in order."""
+    totals = prepared.totals(weights)
     # at least 1: equal totals are never a pair; half a unit less: the margin itself is enough,
     # however it was rounded
-    scales = PairScales(prepared.totals(weights), max(1, rule.margin * UNIT - 0.5), rule.balance)
+    least = max(1, rule.margin * UNIT - 0.5)
     # By how many characters the chosen texts so far are longer than the rejected ones. With
     # `balance` each step takes the pair that brings it nearest to 0, so that length alone does not
     # tell chosen from rejected. It depends on the order of the steps.
     lean = 0
+
+    def best(
+        better: Sequence[WeighedCandidate], worse: Sequence[WeighedCandidate]
+    ) -> PairChoice | None:
+        """The pair with the widest margin, or with `balance` the one that brings `lean` nearest to
+        0; None if no pair has the least margin.
+        """
+        if not better or not worse:
+            return None
+        highs = [totals[one.scores] for one in better]
+        lows = highs if worse is better else [totals[one.scores] for one in worse]
+        high, low = max(highs), min(lows)
+        if high - low < least:
+            return None
+        # The first best and the first worst are the answer unless their texts are equal: no pair
+        # of these lists has a wider margin. Only otherwise are all pairs compared.
+        chosen, rejected = better[highs.index(high)], worse[lows.index(low)]
+        if chosen.text != rejected.text and not rule.balance:
+            return PairChoice(chosen, rejected, high, low)
+        # sorted by balance, then by the widest margin, then by the first samples
+        admissible = [
+            (abs(lean + one.length - other.length) if rule.balance else 0, low - high, i, j)
+            for i, (one, high) in enumerate(zip(better, highs, strict=True))
+            for j, (other, low) in enumerate(zip(worse, lows, strict=True))
+            if high - low >= least and one.text != other.text
+        ]
+        if not admissible:
+            return None
+        *_, i, j = min(admissible)
+        return PairChoice(better[i], worse[j], highs[i], lows[j])
+
     for step in prepared.steps:
-        choice = (
-            _best(step.gold, step.sampled, scales, lean)
-            or _best(step.not_empty, step.sampled, scales, lean)
-            or _reason(step.sampled, scales)
-        )
-        if isinstance(choice, PairChoice):
+        choice = best(step.gold, step.sampled) or best(step.not_empty, step.sampled)
+        if choice:
             lean += choice.chosen.length - choice.rejected.length
-        yield choice
+        yield choice or _reason([(totals[one.scores], one.text) for one in step.sampled], least)
+
+
+def _reason(sampled: Sequence[tuple[int, str]], least: float) -> Reason:
+    """Why no pair can be made of these totals and texts."""
+    if len(sampled) < 2:
+        return "failed"
+    if len({text for _, text in sampled}) == 1:
+        return "same text"
+    spread = max(sampled)[0] - min(sampled)[0]
+    if spread == 0:
+        return "same score"
+    wide = spread >= least and any(
+        high - low >= least and one != other for high, one in sampled for low, other in sampled
+    )
+    return "empty text" if wide else "small margin"
 
 
 def read_candidates(path: Path) -> Iterator[Candidate]:
@@ -243,96 +303,11 @@ def read_rollouts(path: Path) -> Iterator[Rollout]:
 
 def write_pairs(path: Path, pairs: Iterable[PreferencePair]) -> None:
     with replacing(path) as file:
-        file.writelines(map(_line, pairs))
-
-
-def _not_empty(entries: list[WeighedCandidate]) -> list[WeighedCandidate]:
-    """The very same list if no text is empty, as usual: its totals are then looked up once."""
-    return entries if all(one.text for one in entries) else [one for one in entries if one.text]
-
-
-def _best(
-    better: Sequence[WeighedCandidate],
-    worse: Sequence[WeighedCandidate],
-    scales: PairScales,
-    lean: int,
-) -> PairChoice | None:
-    """The pair with the widest margin, or with `balance` the one that brings `lean` nearest to 0;
-    None if no pair has the least margin. `better`, `worse`: candidates to choose and to reject.
-    """
-    if not better or not worse:
-        return None
-    totals = scales.totals
-    highs = [totals[one.scores] for one in better]
-    lows = highs if worse is better else [totals[one.scores] for one in worse]
-    high, low = max(highs), min(lows)
-    if high - low < scales.least:
-        return None
-    # The first best and the first worst are the answer unless their texts are equal: no pair of
-    # these lists has a wider margin. Only otherwise are all pairs compared.
-    chosen, rejected = better[highs.index(high)], worse[lows.index(low)]
-    if chosen.text != rejected.text and not scales.balance:
-        return PairChoice(chosen, rejected, high, low)
-    # sorted by balance, then by the widest margin, then by the first samples
-    admissible = [
-        (abs(lean + one.length - other.length) if scales.balance else 0, low - high, i, j)
-        for i, (one, high) in enumerate(zip(better, highs, strict=True))
-        for j, (other, low) in enumerate(zip(worse, lows, strict=True))
-        if high - low >= scales.least and one.text != other.text
-    ]
-    if not admissible:
-        return None
-    *_, i, j = min(admissible)
-    return PairChoice(better[i], worse[j], highs[i], lows[j])
-
-
-def _reason(sampled: Sequence[WeighedCandidate], scales: PairScales) -> Reason:
-    """Why no pair can be made of these."""
-    if len(sampled) < 2:
-        return "failed"
-    if len({one.text for one in sampled}) == 1:
-        return "same text"
-    earned = [(scales.totals[one.scores], one.text) for one in sampled]
-    spread = max(earned)[0] - min(earned)[0]
-    if spread == 0:
-        return "same score"
-    wide = spread >= scales.least and any(
-        high - low >= scales.least and one != other for high, one in earned for low, other in earned
-    )
-    return "empty text" if wide else "small margin"
-
-
-def _sample_order(scored: ScoredCandidate) -> tuple[int, str, str]:
-    """Ties go to the lowest sample, in whatever order the candidates were read."""
-    candidate = scored.candidate
-    return candidate.sample, candidate.model, candidate.protocol
-
-
-def _pair(choice: PairChoice) -> PreferencePair:
-    candidate = choice.chosen.candidate
-    chosen, rejected = _side(choice.chosen, choice.high), _side(choice.rejected, choice.low)
-    return PreferencePair(candidate.record_id, candidate.turn, candidate.protocol, chosen, rejected)
-
-
-def _side(entry: WeighedCandidate, earned: int) -> Side:
-    candidate = entry.candidate
-    return Side(candidate.text, candidate.ended, candidate.model, candidate.sample, earned / UNIT)
-
-
-def _other_components(candidate: Candidate, names: Iterable[str]) -> UserError:
-    return UserError(
-        f"scored by other components than the candidates before: {', '.join(sorted(names))}.",
-        "Score all of them with the same --rewards.",
-        location=f"record {candidate.record_id}, turn {candidate.turn}, {candidate.model}, "
-        f"sample {candidate.sample}",
-    )
-
-
-def _line(pair: PreferencePair) -> bytes:
-    try:
-        return msgspec.json.encode(pair) + b"\n"
-    except UnicodeEncodeError:  # half a surrogate pair, which a model's text may hold
-        return encode(msgspec.to_builtins(pair))
+        for pair in pairs:
+            try:
+                file.write(msgspec.json.encode(pair) + b"\n")
+            except UnicodeEncodeError:  # half a surrogate pair, which a model's text may hold
+                file.write(encode(msgspec.to_builtins(pair)))
 
 
 def _read(path: Path, kind: type[T]) -> Iterator[T]:
@@ -343,16 +318,12 @@ def _read(path: Path, kind: type[T]) -> Iterator[T]:
             try:
                 yield decode(line)
             except ValueError:
-                yield _decode_slowly(line, kind, f"{path}:{number}")
-
-
-def _decode_slowly(line: bytes, kind: type[T], location: str) -> T:
-    """Takes half a surrogate pair as well, as it is written."""
-    try:
-        return msgspec.convert(json.loads(line), kind)
-    except ValueError as error:
-        raise UserError(
-            f"not a row of a {kind.__name__.lower()} ({error}).",
-            "The file was changed after the stage wrote it: run that stage again with --force.",
-            location=location,
-        ) from error
+                try:  # half a surrogate pair is read as well, as it is written
+                    yield msgspec.convert(json.loads(line), kind)
+                except ValueError as error:
+                    raise UserError(
+                        f"not a row of a {kind.__name__.lower()} ({error}).",
+                        "The file was changed after the stage wrote it: run that stage again with "
+                        "--force.",
+                        location=f"{path}:{number}",
+                    ) from error
