@@ -459,7 +459,7 @@ def test_a_reward_that_fails_stops_grpo_with_its_state_saved_and_the_same_comman
     assert [path.name for path in (run / "grpo-failing" / "checkpoints").glob("checkpoint-*")] == [
         "checkpoint-1"
     ]
-    again = command(*given, "--max-failures", "1", "--json")
+    again = command(*given, "--set", "grpo.max_failures=1", "--json")
     assert again.returncode == 0, again.stderr
     figures = json.loads(again.stdout)["figures"]
     assert (figures["steps"], figures["failed_rewards"]) == (4, 32)
