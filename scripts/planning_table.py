@@ -36,8 +36,8 @@ def cell(model: str, command: str, card: int) -> str:
     """`agentlite plan --fit`: precision, micro-batch x accumulation, GiB; a dash: does not fit."""
     shape, machine = find_shape(MODELS[model]), with_memory(card)
     settings = resolve(command, Given(profile="gpu")).settings
-    settings = replace(settings, **auto_settings(command, settings, set(), shape, machine).values)
-    planned = plan(command, settings, shape, machine, RowLengths())
+    settings = replace(settings, **auto_settings(settings, set(), shape, machine).values)
+    planned = plan(settings, shape, machine, RowLengths())
     if not planned.gib.fits:
         return "–"
     batch = f"{settings.batch_size} x {settings.gradient_accumulation}"
@@ -47,9 +47,7 @@ def cell(model: str, command: str, card: int) -> str:
 def least(model: str, bits: int) -> float:
     """GiB of `sft` with one row of 2,048 tokens."""
     settings = resolve("sft", Given({"batch_size": 1, "load_in_4bit": bits == 4}, profile="gpu"))
-    planned = plan(
-        "sft", settings.settings, find_shape(MODELS[model]), with_memory(80), RowLengths()
-    )
+    planned = plan(settings.settings, find_shape(MODELS[model]), with_memory(80), RowLengths())
     return planned.gib.total
 
 

@@ -1,38 +1,46 @@
 """The adapter that is trained, and the frozen reference that dpo and grpo compare it with."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from agentlite.config.pipeline import TRAINERS
 from agentlite.config.settings import TrainerSettings
 from agentlite.core.errors import MODEL, UserError
 from agentlite.engine import checkpoints, load_dtype
-from agentlite.engine.load import Loaded, Loading, loading_of, unsloth_checkpointing
+from agentlite.engine.load import Loaded, unsloth_checkpointing
 
 
-def add_adapter(
-    model: Any, loading: Loading, lora: Mapping[str, object], targets: Sequence[str], seed: int
-) -> Any:
-    """A new adapter, random as `seed` says, on the layers that `targets` names."""
+def adapted(loaded: Loaded, settings: TrainerSettings) -> Any:
+    """The model with the adapter it came with, or with a new one as the settings say, random by
+    their seed; with none if all is trained.
+    """
     import peft
     from transformers import set_seed
 
-    if isinstance(model, peft.PeftModel):
+    model = loaded.model
+    if settings.full or isinstance(model, peft.PeftModel):
         return model
-    modules = _target_modules(model, targets)
-    set_seed(seed)
-    if loading.engine == "unsloth":
+    modules = _target_modules(model, settings.lora_target_modules)
+    lora: dict[str, Any] = {
+        "r": settings.lora_r,
+        "lora_alpha": settings.lora_alpha,
+        "lora_dropout": settings.lora_dropout,
+        **settings.peft,
+    }
+    set_seed(settings.seed)
+    if settings.engine == "unsloth":
         from unsloth import FastLanguageModel
 
         return FastLanguageModel.get_peft_model(
             model,
             target_modules=modules,
-            random_state=seed,
+            random_state=settings.seed,
             use_gradient_checkpointing=unsloth_checkpointing(),
             **lora,
         )
-    return peft.get_peft_model(model, _lora_config(lora, modules))
+    config = peft.LoraConfig(target_modules=modules, task_type="CAUSAL_LM", **lora)
+    return peft.get_peft_model(model, config)
 
 
 def _target_modules(model: Any, targets: Sequence[str]) -> list[str]:
@@ -42,62 +50,21 @@ def _target_modules(model: Any, targets: Sequence[str]) -> list[str]:
     from torch import nn
 
     leaves = {name.rpartition(".")[2]: module for name, module in model.named_modules()}
-    linear = {
-        name
-        for name, module in leaves.items()
-        if isinstance(module, nn.Linear) and name != "lm_head"
-    }
-    found: set[str] = set()
+    linear = {name for name, module in leaves.items() if isinstance(module, nn.Linear)}
+    linear.discard("lm_head")
+    modules: set[str] = set()
     for target in targets:
-        if target not in ("all", "all-linear") and target not in leaves:
+        if target in ("all", "all-linear"):
+            modules |= linear | ({"embed_tokens"} if target == "all" else set())
+        elif target in leaves:
+            modules.add(target)
+        else:
             raise UserError(
                 f"the model has no layer '{target}'.",
                 f"Its linear layers: {', '.join(sorted(linear))}.",
                 location="lora_target_modules",
             )
-        found |= (
-            linear
-            if target == "all-linear"
-            else linear | {"embed_tokens"}
-            if target == "all"
-            else {target}
-        )
-    return sorted(found)
-
-
-def adapted(loaded: Loaded, settings: TrainerSettings) -> Any:
-    """The model with the adapter it came with, or with a new one as the settings say; with none if
-    all is trained.
-    """
-    if settings.full:
-        return loaded.model
-    return add_adapter(
-        loaded.model,
-        loading_of(settings),
-        _lora(settings),
-        settings.lora_target_modules,
-        settings.seed,
-    )
-
-
-def _lora(settings: TrainerSettings) -> dict[str, object]:
-    return {
-        "r": settings.lora_r,
-        "lora_alpha": settings.lora_alpha,
-        "lora_dropout": settings.lora_dropout,
-        **settings.peft,
-    }
-
-
-def configuration(settings: TrainerSettings, modules: Sequence[str]) -> Any:
-    """PEFT's LoraConfig for an adapter on these modules."""
-    return _lora_config(_lora(settings), modules)
-
-
-def _lora_config(lora: Mapping[str, object], modules: Sequence[str]) -> Any:
-    import peft
-
-    return peft.LoraConfig(target_modules=list(modules), task_type="CAUSAL_LM", **lora)
+    return sorted(modules)
 
 
 def reference(settings: TrainerSettings) -> dict[str, object]:

@@ -139,12 +139,16 @@ def _normalize_config(path: Path) -> None:
         path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
 
 
-def restore_log(name: str, folder: Path, checkpoint: Path | None) -> None:
-    """As it was when the checkpoint was made: what is missing or was harmed comes back, what came
-    later goes. Without a checkpoint it stays as it is."""
-    if checkpoint:
-        with replacing(folder / name) as file:
-            file.write((checkpoint / LOGS / name).read_bytes())
+def restore_log(name: str, folder: Path) -> int:
+    """As it was when the newest checkpoint was made: what is missing or was harmed comes back, what
+    came later goes. Returns the step of that checkpoint; 0 without one, and the log stays as it is.
+    """
+    checkpoint = newest(folder)
+    if checkpoint is None:
+        return 0
+    with replacing(folder / name) as file:
+        file.write((checkpoint / LOGS / name).read_bytes())
+    return step_of(checkpoint)
 
 
 def _drop(checkpoint: Path) -> None:

@@ -41,6 +41,16 @@ def until_stop(text: str, stops: Sequence[str]) -> str:
     return text[: min(ends)] if ends else ""
 
 
+def left_padded(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Any, Any]:
+    """Ids and attention mask, (prompts, longest): every answer begins in the same column."""
+    import torch
+
+    width = max(map(len, prompts))
+    ids = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts])
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    return ids, mask
+
+
 class Stops:
     """A stopping criterion of transformers: for each row, whether it holds a stop string.
 

@@ -130,13 +130,8 @@ def train(
 
 
 def check(settings: DistillSettings) -> None:
-    """Needs no prompts and no model. Raises UserError 2 for settings that this machine, TRL or PEFT
-    cannot use; 5 where a library is missing.
-    """
-    prepare(loading_of(settings))
-    from trl import SFTConfig
-
-    trainer.check_passed_through("distill", settings, SFTConfig, {}, FIXED)
+    """See trainer.check."""
+    trainer.check("distill", settings, "SFTConfig", {}, FIXED)
 
 
 def schedule(settings: DistillSettings, prompts: int) -> trainer.Schedule:
@@ -275,7 +270,7 @@ class _Answers:
                     answers[places[one.prompt]] = one.ids
 
         beside = live.model.num_parameters() if live else 0
-        fixed = partial(kept_in_training, "distill", settings, student, beside)
+        fixed = partial(kept_in_training, settings, student, beside)
         sample(Loaded(student, self.tokenizer, fixed), by_student)
         if settings.off_policy == "teacher" and live:
             sample(live, [not sampled for sampled in by_student])

@@ -62,26 +62,34 @@ def train(source: Source, settings: DpoSettings, folder: Path, rows: Rows) -> di
         )
 
     def at_step(step: int, row: Mapping[str, float]) -> None:
-        if step == 1 and settings.has_reference:
-            _refuse_other_start(row, settings.beta)
+        if step > 1 or not settings.has_reference:
+            return
+        # log-probabilities of whole answers agree to a hundredth in float32; in 16 bits a sum of
+        # many is coarser
+        allowed = 0.01 if str(load_dtype()) == "torch.float32" else 1.0
+        for side in ("chosen", "rejected"):
+            ratio = row.get(f"{side}_reward", 0.0) / settings.beta  # a step of kto may lack one
+            adapter.refuse_other_start(ratio, allowed, f"the mean log-ratio of the {side}")
 
     figures = trainer.train(make, folder, schedule(settings, rows), Watch(MEASURES, at_step))
-    return {**figures, **_figures(settings, training_log.logged(folder)[-LAST:])}
+    # over the last steps: how far chosen is above rejected, how often, and how many nats both sides
+    # have moved
+    last = training_log.logged(folder)[-LAST:]
+    for name in ("margin", "kl" if settings.loss_type == "kto" else "accuracy"):
+        figures[name] = training_log.mean(last, name)
+    if settings.has_reference:
+        for side in ("chosen", "rejected"):
+            drift = training_log.mean(last, f"{side}_reward") / settings.beta
+            figures[f"{side}_drift"] = round(drift, 3)
+    return figures
 
 
 def check(settings: DpoSettings) -> None:
-    """Needs no rows and no model. Raises UserError 2 for settings that this machine, TRL or PEFT
-    cannot use; 5 where a library is missing.
-    """
-    prepare(loading_of(settings))
-    from trl import DPOConfig, KTOConfig
-
-    of_trl = (KTOConfig, kto.OURS_OF_TRL) if _is_kto(settings) else (DPOConfig, OURS_OF_TRL)
-    trainer.check_passed_through("dpo", settings, *of_trl)
-
-
-def _is_kto(settings: DpoSettings) -> bool:
-    return settings.loss_type == "kto"
+    """See trainer.check."""
+    if settings.loss_type == "kto":
+        trainer.check("dpo", settings, "KTOConfig", kto.OURS_OF_TRL)
+    else:
+        trainer.check("dpo", settings, "DPOConfig", OURS_OF_TRL)
 
 
 def schedule(settings: DpoSettings, rows: Rows) -> trainer.Schedule:
@@ -90,45 +98,40 @@ def schedule(settings: DpoSettings, rows: Rows) -> trainer.Schedule:
 
 def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:
     """The configuration of TRL's trainer: a DPOConfig, or a KTOConfig."""
-    if _is_kto(settings):
-        return kto.arguments(settings, folder, micro)
-    from trl import DPOConfig
+    from trl import DPOConfig, KTOConfig
 
     shared = trainer.arguments(settings, folder, micro, with_dev=False)
-    own = {"beta": settings.beta, "max_length": settings.max_length}
-    values = {**losses(settings), **adapter.reference(settings), **own, **shared}
-    return trainer.configuration(DPOConfig, values)
+    own = {"beta": settings.beta, "max_length": settings.max_length, **adapter.reference(settings)}
+    if settings.loss_type == "kto":
+        kto.refuse_single_rows(folder, micro)
+        own["desirable_weight"] = settings.desirable_weight
+        own["undesirable_weight"] = settings.undesirable_weight
+        return trainer.configuration(KTOConfig, {**own, **shared})
+    return trainer.configuration(DPOConfig, {**losses(settings), **own, **shared})
 
 
 def make_trainer(loaded: Loaded, settings: DpoSettings, configuration: Any, rows: Rows) -> Any:
     """A DPOTrainer, or a KTOTrainer, over rows that are tokenised already, in the order of the
     run. `configuration`: its `arguments`.
     """
+    from datasets import Dataset
+    from trl import DPOTrainer, KTOTrainer
+
     order = trainer.row_order([row.tokens for row in rows], schedule(settings, rows), settings.seed)
     ordered: list[Any] = [rows[index] for index in order]
-    if _is_kto(settings):
-        return kto.make_trainer(loaded, settings, configuration, ordered)
-    return _make_trainer(loaded, settings, configuration, ordered)
-
-
-def _make_trainer(
-    loaded: Loaded, settings: DpoSettings, configuration: Any, rows: Sequence[Preference]
-) -> Any:
-    from datasets import Dataset
-    from trl import DPOTrainer
-
-    columns: dict[str, list[Any]] = {
-        "prompt_ids": [row.prompt for row in rows],
-        "chosen_ids": [row.chosen for row in rows],
-        "rejected_ids": [row.rejected for row in rows],
-    }
-    if not settings.has_reference:
-        columns |= {
-            "ref_chosen_logps": [0.0] * len(rows),
-            "ref_rejected_logps": [0.0] * len(rows),
+    if settings.loss_type == "kto":
+        columns = kto.columns(ordered)
+        trainer_class = _over_ids(adapter.uncast(KTOTrainer))
+    else:
+        columns = {
+            "prompt_ids": [row.prompt for row in ordered],
+            "chosen_ids": [row.chosen for row in ordered],
+            "rejected_ids": [row.rejected for row in ordered],
         }
-    trainer_class = trainer.warming_up(_tokenised(adapter.uncast(DPOTrainer), settings))
-    trl_trainer = trainer_class(
+        if not settings.has_reference:
+            columns["ref_chosen_logps"] = columns["ref_rejected_logps"] = [0.0] * len(ordered)
+        trainer_class = _with_losses(_over_ids(adapter.uncast(DPOTrainer)), settings)
+    trl_trainer = trainer.warming_up(trainer_class)(
         model=adapter.adapted(loaded, settings),
         args=configuration,
         train_dataset=Dataset.from_dict(columns),
@@ -142,13 +145,18 @@ def _make_trainer(
     return trl_trainer
 
 
-def _tokenised(trl_class: Any, settings: DpoSettings) -> Any:
-    """TRL's trainer over rows that are encoded, with the losses that it lacks."""
-
-    class Tokenised(trl_class):  # type: ignore[misc]  # a class made at run time
+def _over_ids(trl_class: Any) -> Any:
+    class OverIds(trl_class):  # type: ignore[misc]  # a class made at run time
         def _prepare_dataset(self, dataset: Any, *_: object, **__: object) -> Any:
             return dataset  # the protocols rendered and encoded it: TRL would do so a second way
 
+    return OverIds
+
+
+def _with_losses(trl_class: Any, settings: DpoSettings) -> Any:
+    """TRL's DPOTrainer, with the losses that it lacks."""
+
+    class WithLosses(trl_class):  # type: ignore[misc]  # a class made at run time
         def get_batch_samples(self, *request: Any) -> Any:
             """The micro-batches of an optimizer step: their mean number of chosen tokens, over all
             processes.
@@ -171,7 +179,8 @@ def _tokenised(trl_class: Any, settings: DpoSettings) -> Any:
 
         def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool) -> Any:
             """Adds a loss that TRL's trainer lacks to those of its own, from the same forward
-            pass. Both sides of the batch are means over the tokens of an answer.
+            pass. Both sides of the batch are means over the tokens of an answer, also in what is
+            logged, where TRL has sums.
             """
             if settings.loss_type not in LENGTH_NORMALIZED:
                 return super()._compute_loss(model, inputs, return_outputs)
@@ -184,22 +193,19 @@ def _tokenised(trl_class: Any, settings: DpoSettings) -> Any:
             loss = super()._compute_loss(forward, inputs, return_outputs)
             lengths = inputs["completion_mask"].sum(dim=1)
             chosen, rejected = (passes[0].log_probs.sum(dim=1) / lengths).chunk(2)
-            self._log_rewards(settings.beta * chosen.detach(), settings.beta * rejected.detach())
-            of_pairs = LENGTH_NORMALIZED[settings.loss_type](chosen, rejected, settings)
-            return loss + of_pairs.mean()
-
-        def _log_rewards(self, chosen: Any, rejected: Any) -> None:
-            """In place of TRL's, which are sums over the tokens."""
+            rewards = [settings.beta * side.detach() for side in (chosen, rejected)]
             for name, values in {
-                "chosen": chosen,
-                "rejected": rejected,
-                "margins": chosen - rejected,
-                "accuracies": (chosen > rejected).float(),
+                "chosen": rewards[0],
+                "rejected": rewards[1],
+                "margins": rewards[0] - rewards[1],
+                "accuracies": (rewards[0] > rewards[1]).float(),
             }.items():
                 mean = self.accelerator.gather(values).mean().item()
                 self._metrics["train"][f"rewards/{name}"][-1] = mean
+            of_pairs = LENGTH_NORMALIZED[settings.loss_type](chosen, rejected, settings)
+            return loss + of_pairs.mean()
 
-    return Tokenised
+    return WithLosses
 
 
 def _chosen_tokens(batch: Mapping[str, Any]) -> Any:
@@ -254,28 +260,3 @@ def orpo(chosen: Any, rejected: Any, settings: DpoSettings) -> Any:
 
 
 LENGTH_NORMALIZED = {"simpo": simpo, "orpo": orpo}
-
-
-def _refuse_other_start(row: Mapping[str, float], beta: float) -> None:
-    """Log-probabilities of whole answers agree to a hundredth in float32; in 16 bits a sum of many
-    is coarser.
-    """
-    allowed = 0.01 if str(load_dtype()) == "torch.float32" else 1.0
-    for side in {"chosen_reward", "rejected_reward"} & row.keys():  # a step of kto may lack one
-        adapter.refuse_other_start(
-            row[side] / beta, allowed, "the mean log-ratio of the " + side.split("_")[0]
-        )
-
-
-def _figures(settings: DpoSettings, last: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Over the last steps: how far chosen is above rejected, how often, and how many nats both
-    sides moved.
-    """
-    names = ("margin", "kl") if _is_kto(settings) else ("margin", "accuracy")
-    figures = {name: training_log.mean(last, name) for name in names}
-    if settings.has_reference:
-        for side in ("chosen", "rejected"):
-            figures[f"{side}_drift"] = round(
-                training_log.mean(last, f"{side}_reward") / settings.beta, 3
-            )
-    return figures

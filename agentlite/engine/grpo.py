@@ -41,7 +41,6 @@ from agentlite.engine.planning.model_shape import find_shape
 from agentlite.engine.watch import Watch
 from agentlite.workspace.model_source import Source
 
-NAME = "grpo"  # of the command
 MEASURES = {  # of GRPO and PPO, where they are logged: Unsloth's loss on CUDA has no entropy
     "reward": "reward",
     "reward_std": "reward_std",
@@ -212,13 +211,8 @@ def _measures_kl(settings: GrpoSettings) -> bool:
 
 
 def check(settings: GrpoSettings) -> None:
-    """Needs no prompts and no model. Raises UserError 2 for settings that this machine, TRL or PEFT
-    cannot use; 5 where a library is missing.
-    """
-    prepare(loading_of(settings))
-    from trl import GRPOConfig
-
-    trainer.check_passed_through("grpo", settings, GRPOConfig, OURS_OF_TRL, FIXED)
+    """See trainer.check."""
+    trainer.check("grpo", settings, "GRPOConfig", OURS_OF_TRL, FIXED)
 
 
 def _loading(settings: GrpoSettings, source: Source) -> Loading:
@@ -233,7 +227,7 @@ def _loading(settings: GrpoSettings, source: Source) -> Loading:
         import torch
 
         total = torch.cuda.mem_get_info()[1]
-        share = vllm_share(load_of("grpo", settings, find_shape(source.base), True), total)
+        share = vllm_share(load_of(settings, find_shape(source.base), True), total)
     return loading._replace(vllm=SharedEngine(share, settings.lora_r))
 
 
@@ -362,7 +356,7 @@ def _rollout(
         model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
         if settings.vllm and not engines:
             engines.append(vllm_sampler.of_engine(trl_trainer.vllm_generation.llm, model))
-        fixed = partial(kept_in_training, NAME, settings, model)
+        fixed = partial(kept_in_training, settings, model)
         sampler = Loaded(model, loaded.tokenizer, fixed)
         sample = partial(draw, sampler, answers=next(iter(engines), None))
         rows = (

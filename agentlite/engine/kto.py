@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import OUT_OF_MEMORY, UserError
-from agentlite.engine import adapter, trainer
-from agentlite.engine.load import Loaded
+from agentlite.engine import trainer
 
 OURS_OF_TRL = {
     "beta": "beta",
@@ -43,12 +41,8 @@ class Answer(NamedTuple):
         return self.tokens
 
 
-def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:
-    """The configuration of TRL's trainer: a KTOConfig. Raises UserError 7 for micro-batches of one
-    row, which has no other prompt.
-    """
-    from trl import KTOConfig
-
+def refuse_single_rows(folder: Path, micro: trainer.Schedule) -> None:
+    """Raises UserError 7 for micro-batches of one row, which has no other prompt."""
     if micro.batch_size < 2:
         raise UserError(
             "kto needs two rows in a micro-batch, and they do not fit into memory.",
@@ -56,44 +50,16 @@ def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> A
             location=str(folder),
             exit_code=OUT_OF_MEMORY,
         )
-    shared = trainer.arguments(settings, folder, micro, with_dev=False)
-    own = {
-        "beta": settings.beta,
-        "desirable_weight": settings.desirable_weight,
-        "undesirable_weight": settings.undesirable_weight,
-        "max_length": settings.max_length,
-        **adapter.reference(settings),
-    }
-    return trainer.configuration(KTOConfig, {**own, **shared})
 
 
-def make_trainer(
-    loaded: Loaded, settings: DpoSettings, configuration: Any, rows: Sequence[Answer]
-) -> Any:
-    """A KTOTrainer over rows that are tokenised and in order already. `configuration`: its
-    `arguments`.
-    """
-    from datasets import Dataset
-    from trl import KTOTrainer
-
-    class TokenisedAnswers(trainer.warming_up(adapter.uncast(KTOTrainer))):  # type: ignore[misc]  # untyped
-        def _prepare_dataset(self, dataset: Any, *_: object, **__: object) -> Any:
-            return dataset
-
-    columns = {
+def columns(rows: Sequence[Answer]) -> dict[str, list[Any]]:
+    """As TRL's KTOTrainer takes them."""
+    return {
         "prompt_ids": [row.prompt for row in rows],
         "completion_ids": [row.answer for row in rows],
         "KL_completion_ids": mismatched(rows),
         "label": [row.desirable for row in rows],
     }
-    trl_trainer = TokenisedAnswers(
-        model=adapter.adapted(loaded, settings),
-        args=configuration,
-        train_dataset=Dataset.from_dict(columns),
-        processing_class=loaded.tokenizer,
-    )
-    adapter.keep_reference(trl_trainer.model)
-    return trl_trainer
 
 
 def mismatched(rows: Sequence[Answer]) -> list[list[int]]:

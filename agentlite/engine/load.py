@@ -82,21 +82,16 @@ def loading_of(
     return loading
 
 
-def check_attention(loading: Loading) -> None:
-    """Raises UserError 2 for an attention that this engine does not have."""
+def refuse_unusable(loading: Loading) -> None:
+    """What is clear without torch, which takes seconds to import. Raises UserError 2."""
     if loading.attention != "auto" and loading.engine != "hf":
         raise UserError(
             f"{loading.attention} is for the engine hf: Unsloth chooses its own.",
             "Add --engine hf, or leave it out.",
             location="attn_implementation",
         )
-
-
-def refuse_unusable(loading: Loading) -> None:
-    """What is clear without torch, which takes seconds to import. Raises UserError 2."""
-    check_attention(loading)
     if loading.quantized and not has_gpu() and not has_driver():
-        refuse_few_bits()
+        raise _needs_gpu(unusable("", None))
 
 
 def prepare(loading: Loading) -> None:
@@ -105,34 +100,24 @@ def prepare(loading: Loading) -> None:
     """
     refuse_unusable(loading)
     load_libraries(loading.engine)
-    if on_gpu():
-        return
-    if loading.quantized:
-        refuse_few_bits()
-    if has_gpu():
-        reason = _why_no_gpu()
+    if not on_gpu() and (loading.quantized or has_gpu()):
+        import torch
+
+        reason = unusable(torch.__version__, torch.version.cuda)
+        if loading.quantized:
+            raise _needs_gpu(reason)
         console.notice(f"the CPU is used, not the GPU: {reason.cause}. {reason.fix}")
 
 
-def refuse_few_bits() -> None:
-    """Raises UserError 2, with the cause. bitsandbytes has a backend for the CPU, and it would be
-    slow; a run there with a dev set would also go on otherwise after a kill, since weights are
-    repacked for evaluation.
+def _needs_gpu(reason: Unusable) -> UserError:
+    """bitsandbytes has a backend for the CPU, and it would be slow; a run there with a dev set
+    would also go on otherwise after a kill, since weights are repacked for evaluation.
     """
-    reason = _why_no_gpu()
-    raise UserError(
+    return UserError(
         f"4-bit and 8-bit weights need a CUDA GPU, and {reason.cause}.",
         f"To train on the CPU, leave load_in_4bit and load_in_8bit off. {reason.fix}",
         location="load_in_4bit",
     )
-
-
-def _why_no_gpu() -> Unusable:
-    if not has_driver():
-        return unusable("", None)
-    import torch
-
-    return unusable(torch.__version__, torch.version.cuda)
 
 
 def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:
@@ -158,7 +143,11 @@ def _load(source: Source, loading: Loading, trainable: bool) -> Loaded:
     folder = weights_folder(source.base)
     try:
         model, tokenizer, _ = ENGINES[loading.engine](str(folder), loading)
-        _refuse_spilled(model, source.name, loading.quantized)
+        # where the GPU's memory is short, Unsloth's loader leaves layers on the CPU without a word,
+        # and its kernels fail on them later
+        devices = {str(device) for device in getattr(model, "hf_device_map", {}).values()}
+        if on_gpu() and not devices.isdisjoint(("cpu", "disk")):
+            raise _too_large(source.name, loading.quantized)
         _forget_decoding(model)
         if trainable and loading.quantized and loading.engine == "hf":
             from peft import prepare_model_for_kbit_training
@@ -178,15 +167,6 @@ def _load(source: Source, loading: Loading, trainable: bool) -> Loaded:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return Loaded(model, tokenizer)
-
-
-def _refuse_spilled(model: Any, name: str, quantized: bool) -> None:
-    """Where the GPU's memory is short, Unsloth's loader leaves layers on the CPU without a word,
-    and its kernels fail on them later. Raises UserError 7.
-    """
-    devices = {str(device) for device in getattr(model, "hf_device_map", {}).values()}
-    if on_gpu() and not devices.isdisjoint(("cpu", "disk")):
-        raise _too_large(name, quantized)
 
 
 def _forget_decoding(model: Any) -> None:
@@ -216,28 +196,19 @@ def _switch_to_inference(model: Any) -> None:
     """Unsloth's models have a switch of their own, which also turns the key-value cache on.
 
     In float32 the adapter is folded into the weights: the same answers up to rounding, in two
-    thirds of the time.
+    thirds of the time. Not where it is on the embeddings and the head is the same matrix: folded
+    in, it would change both.
     """
     import torch
 
     switch: Callable[[], Any] = getattr(model, "for_inference", model.eval)
     switch()
     model.config.use_cache = True
-    if (
-        hasattr(model, "merge_adapter")
-        and model.dtype == torch.float32
-        and not _touches_tied(model)
-    ):
-        model.merge_adapter()
-
-
-def _touches_tied(model: Any) -> bool:
-    """Whether the adapter is on the embeddings and the head is the same matrix: folded in, it would
-    change both.
-    """
-    ends = {"embed_tokens", "lm_head", "wte"}
-    adapted = {name for config in model.peft_config.values() for name in config.target_modules}
-    return bool(model.config.get_text_config().tie_word_embeddings and ends & adapted)
+    if hasattr(model, "merge_adapter") and model.dtype == torch.float32:
+        ends = {"embed_tokens", "lm_head", "wte"}
+        adapted = {name for config in model.peft_config.values() for name in config.target_modules}
+        if not (model.config.get_text_config().tie_word_embeddings and ends & adapted):
+            model.merge_adapter()
 
 
 def free_memory() -> None:
@@ -274,6 +245,15 @@ def does_not_fit(one: str, fix: str, location: str = "") -> UserError:
 def _unsloth(folder: str, loading: Loading) -> Loaded:
     from unsloth import FastLanguageModel
 
+    vllm: dict[str, object] = {}
+    if loading.vllm:
+        import torch
+
+        # Unsloth takes a share of the free memory, and hands vLLM what that is of the whole card
+        free, total = torch.cuda.mem_get_info()
+        share = min(1.0, loading.vllm.share * total / free)
+        vllm = {"fast_inference": True, "gpu_memory_utilization": share}
+        vllm["max_lora_rank"] = loading.vllm.rank
     model, tokenizer = FastLanguageModel.from_pretrained(
         folder,
         max_seq_length=loading.max_length,
@@ -285,35 +265,21 @@ def _unsloth(folder: str, loading: Loading) -> Loaded:
         trust_remote_code=False,
         use_safetensors=True,
         use_exact_model_name=True,  # also where a folder is called as a model is on the hub
-        **(_fast_inference(loading.vllm) if loading.vllm else {}),
+        **vllm,
     )
-    if loading.quantized:
-        _refuse_whole_weights(model)
-    if loading.vllm:
-        _refuse_other_engine(model, loading.max_length)
-    return Loaded(model, tokenizer)
-
-
-def _refuse_whole_weights(model: Any) -> None:
-    """Where bitsandbytes does not run, Unsloth loads 16 bit, with a line of output. Raises
-    UserError 5.
-    """
-    if FEW_BITS.isdisjoint(type(module).__name__ for module in model.modules()):
+    layers = (
+        {type(module).__name__ for module in model.modules()} if loading.quantized else FEW_BITS
+    )
+    if FEW_BITS.isdisjoint(layers):
         raise UserError(
             "bitsandbytes does not run here, so Unsloth has loaded 16 bit in place of fewer.",
             "`python -m bitsandbytes` says why; or leave load_in_4bit and load_in_8bit off.",
             location="load_in_4bit",
             exit_code=MODEL,
         )
-
-
-def _fast_inference(vllm: SharedEngine) -> dict[str, object]:
-    """Unsloth takes a share of the free memory, and hands vLLM what that is of the whole card."""
-    import torch
-
-    free, total = torch.cuda.mem_get_info()
-    share = min(1.0, vllm.share * total / free)
-    return {"fast_inference": True, "gpu_memory_utilization": share, "max_lora_rank": vllm.rank}
+    if loading.vllm:
+        _refuse_other_engine(model, loading.max_length)
+    return Loaded(model, tokenizer)
 
 
 def _refuse_other_engine(model: Any, max_length: int) -> None:
@@ -392,33 +358,23 @@ def unsloth_checkpointing() -> str | bool:
 
 def explained(error: Exception, name: str, quantized: bool = False) -> Exception:
     """A library's exception as an error that a user can fix; unknown ones as they are."""
-    text = " ".join(str(error).split())[:300]
     if isinstance(error, UserError):
         return error
     if is_out_of_memory(error):
         return _too_large(name, quantized)
+    text = " ".join(str(error).split())[:300]
     if "trust_remote_code" in str(error):
-        return UserError(
-            "it needs its own code, which agentlite never runs.",
-            "Choose a model that transformers knows by itself.",
-            location=name,
-            exit_code=MODEL,
-        )
-    if "connect" in text.lower() or "offline" in text.lower():
-        return UserError(
-            f"the model cannot be fetched: {text}",
-            "Check the network or HF_ENDPOINT, or name a folder.",
-            location=name,
-            exit_code=NETWORK,
-        )
-    if isinstance(error, OSError | ValueError | KeyError | RuntimeError | ImportError):
-        return UserError(
-            f"the model cannot be loaded: {text}",
-            "Run with --debug to see where.",
-            location=name,
-            exit_code=MODEL,
-        )
-    return error
+        problem = "it needs its own code, which agentlite never runs."
+        fix, code = "Choose a model that transformers knows by itself.", MODEL
+    elif "connect" in text.lower() or "offline" in text.lower():
+        problem = f"the model cannot be fetched: {text}"
+        fix, code = "Check the network or HF_ENDPOINT, or name a folder.", NETWORK
+    elif isinstance(error, OSError | ValueError | KeyError | RuntimeError | ImportError):
+        problem, code = f"the model cannot be loaded: {text}", MODEL
+        fix = "Run with --debug to see where."
+    else:
+        return error
+    return UserError(problem, fix, location=name, exit_code=code)
 
 
 def _too_large(name: str, quantized: bool) -> UserError:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from agentlite.core.errors import UserError
 from agentlite.core.records import Ending
 from agentlite.engine import on_gpu
-from agentlite.engine.decoding import Decoding, ends_of, until_stop, window
+from agentlite.engine.decoding import Decoding, ends_of, left_padded, until_stop, window
 from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_memory
 from agentlite.engine.planning.memory import ROW_TOKENS, SMALL_CARD, rows_at_once
 from agentlite.engine.planning.model_shape import shape_of
@@ -54,8 +54,12 @@ def sample(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding
 
     Raises UserError 7 if one sample of one prompt does not fit.
     """
+    import torch
+
     try:
-        return _sample(loaded, requests, decoding)
+        with _in_eval_mode(loaded.model), torch.inference_mode():
+            draw = _shared if _shares(loaded.model) else _rows
+            return draw(loaded, requests, decoding)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
@@ -67,40 +71,27 @@ def sample(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding
             ) from error
     free_memory()  # outside the except clause: the traceback held the tensors of the batch
     return [
-        one._replace(prompt=one.prompt + half.prompts, sample=one.sample + half.samples)
-        for half in halves
-        for one in sample(loaded, half.requests, decoding)
+        one._replace(prompt=one.prompt + prompts, sample=one.sample + samples)
+        for half, prompts, samples in halves
+        for one in sample(loaded, half, decoding)
     ]
 
 
-class _Half(NamedTuple):
-    """Half of a batch, and how many prompts, or samples of its one prompt, come before it."""
-
-    requests: Sequence[SampleRequest]
-    prompts: int = 0
-    samples: int = 0
-
-
-def _halves(requests: Sequence[SampleRequest]) -> list[_Half]:
-    """Of the prompts, or of the samples of the only one; none of a single sample."""
+def _halves(
+    requests: Sequence[SampleRequest],
+) -> list[tuple[Sequence[SampleRequest], int, int]]:
+    """Of the prompts, or of the samples of the only one; none of a single sample. With each, how
+    many prompts, or samples of its prompt, come before it.
+    """
     if (middle := len(requests) // 2) > 0:
-        return [_Half(requests[:middle]), _Half(requests[middle:], prompts=middle)]
+        return [(requests[:middle], 0, 0), (requests[middle:], middle, 0)]
     seeds = requests[0].seeds
     if (middle := len(seeds) // 2) > 0:
-        return [
-            _Half([requests[0]._replace(seeds=seeds[:middle])]),
-            _Half([requests[0]._replace(seeds=seeds[middle:])], samples=middle),
-        ]
+        first, second = (
+            [requests[0]._replace(seeds=part)] for part in (seeds[:middle], seeds[middle:])
+        )
+        return [(first, 0, 0), (second, 0, middle)]
     return []
-
-
-def _sample(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
-    import torch
-
-    with _in_eval_mode(loaded.model), torch.inference_mode():
-        if _shares(loaded.model):
-            return _shared(loaded, requests, decoding)
-        return _rows(loaded, requests, decoding)
 
 
 @contextmanager
@@ -174,7 +165,7 @@ def _shared(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decodin
         if not active:
             break
         logits = cache.step(active)
-    return [_sample_of(one, loaded, ends) for row in answers for one in row]
+    return [one.read(loaded.tokenizer, ends) for row in answers for one in row]
 
 
 class _Answer(Branch):
@@ -193,6 +184,10 @@ class _Answer(Branch):
         return bool(
             self.stops and until_stop(_text(tokenizer, self.ids[-self.window :]), self.stops)
         )
+
+    def read(self, tokenizer: Any, ends: set[int]) -> Sample:
+        one = read(tokenizer, self.ids, ends, self.stops, (self.prompt, self.sample))
+        return one._replace(log_probabilities=tuple(self.log_probabilities[: len(one.ids)]))
 
 
 def _extend(answers: Sequence[_Answer], logits: Sequence[Any], decoding: Decoding) -> None:
@@ -239,12 +234,6 @@ def _index_on_scale(weights: Any, uniform: Any) -> Any:
     scale = weights.double().cumsum(-1)
     targets = uniform.to(scale.device)[:, None] * scale[:, -1:]
     return torch.searchsorted(scale, targets, right=True)[:, 0].clamp(max=weights.shape[-1] - 1)
-
-
-def _sample_of(answer: _Answer, loaded: Loaded, ends: set[int]) -> Sample:
-    numbers = answer.prompt, answer.sample
-    one = read(loaded.tokenizer, answer.ids, ends, answer.stops, numbers)
-    return one._replace(log_probabilities=tuple(answer.log_probabilities[: len(one.ids)]))
 
 
 def read(
@@ -300,9 +289,10 @@ def _rows(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding)
     width = max(len(request.prompt) for request in requests)
     size = _rows_at_once(loaded, width + decoding.max_new_tokens)
     for start in range(0, len(answers), size):
-        some = answers[start : start + size]
-        _extend_to_the_end(loaded, some, [requests[one.prompt].prompt for one in some], decoding)
-    return [_sample_of(one, loaded, ends) for one in answers]
+        part = answers[start : start + size]
+        prompts = [requests[answer.prompt].prompt for answer in part]
+        _extend_to_the_end(loaded, part, prompts, decoding, ends)
+    return [answer.read(loaded.tokenizer, ends) for answer in answers]
 
 
 def _extend_to_the_end(
@@ -310,15 +300,14 @@ def _extend_to_the_end(
     answers: Sequence[_Answer],
     prompts: Sequence[Sequence[int]],
     decoding: Decoding,
+    ends: set[int],
 ) -> None:
     """One call of the model's own `generate`, in which each token is drawn here."""
     import torch
     from transformers import LogitsProcessorList, StoppingCriteriaList
 
-    ends, pad = ends_of(loaded.model, decoding.turn_end), loaded.tokenizer.pad_token_id
-    width, device = max(map(len, prompts)), loaded.model.device
-    ids = torch.tensor([[pad] * (width - len(one)) + list(one) for one in prompts])
-    mask = torch.tensor([[0] * (width - len(one)) + [1] * len(one) for one in prompts])
+    pad, device = loaded.tokenizer.pad_token_id, loaded.model.device
+    ids, mask = left_padded(prompts, pad)
     done = [False] * len(answers)
 
     def draw(_: Any, logits: Any) -> Any:

@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from agentlite.config.settings import GrpoSettings
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.engine import adapter, checkpoints, grpo, step_rows, trainer
-from agentlite.engine.load import Loaded, loading_of, prepare
+from agentlite.engine.load import Loaded
 from agentlite.engine.planning.estimate import kept_in_training
 from agentlite.engine.weighted_loss import check_head, collate, head_of, in_chunks, trained_states
 from agentlite.workspace.model_source import Source
@@ -136,13 +136,8 @@ def train(
 
 
 def check(settings: GrpoSettings) -> None:
-    """Needs no prompts and no model. Raises UserError 2 for settings that this machine, TRL or PEFT
-    cannot use; 5 where a library is missing.
-    """
-    prepare(loading_of(settings))
-    from trl import SFTConfig
-
-    trainer.check_passed_through(grpo.NAME, settings, SFTConfig, grpo.OURS_OF_TRL)
+    """See trainer.check."""
+    trainer.check("grpo", settings, "SFTConfig", grpo.OURS_OF_TRL)
 
 
 def make_trainer(
@@ -156,7 +151,7 @@ def make_trainer(
     from trl import SFTTrainer
     from trl.trainer.utils import disable_dropout_in_model
 
-    checkpoints.restore_log(EXPERIENCE, folder, checkpoints.newest(folder))
+    checkpoints.restore_log(EXPERIENCE, folder)
     plan = grpo.schedule(settings, len(task.prompts))
     rounds = _Rounds(folder, settings, task, plan, loaded.tokenizer)
     model = adapter.adapted(loaded, settings)
@@ -326,7 +321,7 @@ class _Rounds:
             len(task.prompts), groups * (step // self.steps + 1), settings.seed, task.levels
         )
         model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
-        fixed = partial(kept_in_training, grpo.NAME, settings, model)
+        fixed = partial(kept_in_training, settings, model)
         sample = partial(_sample, Loaded(model, self.tokenizer, fixed), settings)
         rows = grpo.answered_rows(task, settings, order[-groups:], step, sample)
         return [

@@ -1,4 +1,8 @@
-"""Prompts -> several sampled answers to each, from a model in memory or behind servers."""
+"""Prompts of steps or of rollouts -> sampled answers, from a model in memory or behind servers.
+
+Every sample has a seed of its own, made of its step or its rollout and of its number: it is the
+same in any batch and any run, and from a server as repeatable as the server is.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -6,7 +10,9 @@ from agentlite.core.records import Candidate
 from agentlite.engine import local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
-from agentlite.engine.remote import RemoteRequest, replies
+from agentlite.engine.local_sampler import Sample, SampleRequest
+from agentlite.engine.remote import RemoteReply, RemoteRequest, replies
+from agentlite.environments.rollout import RolloutAnswer, RolloutPrompt
 from agentlite.rendering import Prompt, Protocol
 from agentlite.workspace.model_source import Source, load_template
 
@@ -20,33 +26,25 @@ def make_sampler(
     loading: Loading,
     decoding: Decoding,
 ) -> Sampler:
-    """Loads the model. `model`: its name in the candidates; `protocols`: of its prompts, by name.
-
-    Every sample has a seed of its own, made of the step and its number: it is the same in any batch
-    and any run.
+    """Loads the model. `model`: its name in the candidates; `protocols`: of its prompts, by
+    name.
     """
     loaded = load_for_inference(source, loading)
     decoding = decoding.under(load_template(source.base))
 
     def sampler(batch: Sequence[Prompt]) -> Iterator[Candidate]:
         requests = [
-            local_sampler.SampleRequest(
+            SampleRequest(
                 prompt.ids,
-                tuple(_seed(decoding, prompt, number) for number in range(decoding.num_samples)),
+                tuple(_step_seed(decoding, prompt, n) for n in range(decoding.num_samples)),
                 protocols[prompt.protocol].stops,
             )
             for prompt in batch
         ]
         for one in local_sampler.sample(loaded, requests, decoding):
-            prompt = batch[one.prompt]
+            prompt, tokens = batch[one.prompt], len(one.ids)
             yield Candidate(
-                *prompt.step,
-                prompt.protocol,
-                model,
-                one.sample,
-                one.text,
-                one.ended,
-                len(one.ids),
+                *prompt.step, prompt.protocol, model, one.sample, one.text, one.ended, tokens
             )
 
     return sampler
@@ -60,34 +58,76 @@ def remote_samples(
     decoding: Decoding,
 ) -> Iterator[Candidate | str]:
     """The samples of these prompts and numbers by the servers of `source`, as they come; or, as a
-    str, the problem for which there is none. The seeds are those of `make_sampler`, and the samples
-    as repeatable as the servers are. Raises UserError 8 when no server answers any more.
+    str, the problem for which there is none. Raises UserError 8 when no server answers any more.
     """
-    template = load_template(source.base)
+    requests = [
+        RemoteRequest(prompt, protocols[prompt.protocol], _step_seed(decoding, prompt, n))
+        for prompt, n in samples
+    ]
+    for reply in _replies(source, requests, decoding):
+        prompt, n = samples[reply.request]
+        yield reply.problem or Candidate(
+            *prompt.step, prompt.protocol, model, n, reply.text, reply.ended, reply.new_tokens
+        )
+
+
+def rollout_answers(
+    sample: Callable[[Sequence[SampleRequest], Decoding], list[Sample]],
+    prompts: Sequence[RolloutPrompt],
+    protocol: Protocol,
+    decoding: Decoding,
+) -> Iterator[RolloutAnswer]:
+    """One to each prompt. Rollouts that still have the same prompt share it."""
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for index, prompt in enumerate(prompts):
+        alike.setdefault(tuple(prompt.ids), []).append(index)
+    groups, requests = list(alike.values()), list[SampleRequest]()
+    for ids, indices in alike.items():
+        seeds = tuple(_turn_seed(decoding, prompts[index]) for index in indices)
+        stops = protocol.stops if prompts[indices[0]].opened.record.tools else ()
+        requests.append(SampleRequest(ids, seeds, stops))
+    for one in sample(requests, decoding):
+        index, ids = groups[one.prompt][one.sample], tuple(one.ids)
+        yield RolloutAnswer(index, one.text, one.ended, len(ids), ids, one.log_probabilities)
+
+
+def remote_rollout_answers(
+    prompts: Sequence[RolloutPrompt], source: Source, protocol: Protocol, decoding: Decoding
+) -> Iterator[RolloutAnswer]:
+    """One to each prompt by the servers of `source`, as they come: its calls in the protocol, or
+    the problem for which there is none. Raises UserError 8 when no server answers any more.
+    """
+    requests = []
+    for one in prompts:
+        record = one.opened.record
+        prompt = Prompt(record, record.turns[-1], protocol.name, one.ids, "", "turn")
+        seed = _turn_seed(decoding, one) if decoding.temperature else ""
+        requests.append(RemoteRequest(prompt, protocol, seed))
+    for reply in _replies(source, requests, decoding):
+        stopped = reply.ended == "turn" and reply.text.endswith(protocol.stops)
+        yield RolloutAnswer(
+            reply.request,
+            reply.text,
+            "stop" if stopped else reply.ended,
+            reply.new_tokens,
+            problem=reply.problem,
+        )
+
+
+def _replies(
+    source: Source, requests: Sequence[RemoteRequest], decoding: Decoding
+) -> Iterator[RemoteReply]:
     parameters = {
         "max_tokens": decoding.max_new_tokens,
         "temperature": decoding.temperature,
         "top_p": decoding.top_p,
     }
-    requests = [
-        RemoteRequest(prompt, protocols[prompt.protocol], _seed(decoding, prompt, n))
-        for prompt, n in samples
-    ]
-    for reply in replies(source.endpoints, requests, template, parameters):
-        prompt, n = samples[reply.request]
-        yield (
-            reply.problem
-            or Candidate(
-                *prompt.step,
-                prompt.protocol,
-                model,
-                n,
-                reply.text,
-                reply.ended,
-                reply.new_tokens,
-            )
-        )
+    return replies(source.endpoints, requests, load_template(source.base), parameters)
 
 
-def _seed(decoding: Decoding, prompt: Prompt, number: int) -> str:
+def _step_seed(decoding: Decoding, prompt: Prompt, number: int) -> str:
     return f"{decoding.seed} {prompt.step} {number}"
+
+
+def _turn_seed(decoding: Decoding, prompt: RolloutPrompt) -> str:
+    return f"{decoding.seed} {prompt.key.task} {prompt.key.sample} {prompt.turn}"

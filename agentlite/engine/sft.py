@@ -9,6 +9,7 @@ from agentlite.config.settings import SftSettings
 from agentlite.engine import on_gpu, trainer
 from agentlite.engine.adapter import adapted, uncast
 from agentlite.engine.load import Loaded, load, loading_of, prepare
+from agentlite.engine.weighted_loss import check_head, weighted
 from agentlite.rendering import Encoded
 from agentlite.workspace.model_source import Source
 
@@ -36,13 +37,8 @@ def train(
 
 
 def check(settings: SftSettings) -> None:
-    """Needs no rows and no model. Raises UserError 2 for settings that this machine, TRL or PEFT
-    cannot use; 5 where a library is missing.
-    """
-    prepare(loading_of(settings))
-    from trl import SFTConfig
-
-    trainer.check_passed_through("sft", settings, SFTConfig, {"packing": "packing"})
+    """See trainer.check."""
+    trainer.check("sft", settings, "SFTConfig", {"packing": "packing"})
 
 
 def schedule(settings: SftSettings, rows: list[Encoded]) -> trainer.Schedule:
@@ -84,9 +80,15 @@ def make_trainer(
     dev: list[Encoded],
     levels: Sequence[int] = (),
 ) -> Any:
-    """An SFTTrainer over rows that are tokenised, masked and in order already. `configuration`: its
-    `arguments`.
+    """An SFTTrainer over rows that are tokenised, masked and in order already; one that weighs
+    their tokens where they have weights. `configuration`: its `arguments`.
     """
+    from trl import SFTTrainer
+
+    trainer_class = SFTTrainer
+    if rows[0].weights:
+        check_head(loaded.model)
+        trainer_class = weighted(SFTTrainer, loaded.tokenizer.pad_token_id)
     lengths = [len(row.input_ids) for row in rows]
     order = trainer.row_order(lengths, schedule(settings, rows), settings.seed, levels)
     dataset = _dataset(rows)
@@ -96,25 +98,13 @@ def make_trainer(
     for part in (ordered, dev_rows):
         if part is not None:
             part._unsloth_truncated_to = settings.max_length
-    return trainer.warming_up(uncast(_trainer(loaded, rows)))(
+    return trainer.warming_up(uncast(trainer_class))(
         model=adapted(loaded, settings),
         args=configuration,
         train_dataset=ordered,
         eval_dataset=dev_rows,
         processing_class=loaded.tokenizer,
     )
-
-
-def _trainer(loaded: Loaded, rows: list[Encoded]) -> Any:
-    """TRL's trainer, or one that weighs the tokens of rows that have weights."""
-    from trl import SFTTrainer
-
-    if not rows[0].weights:
-        return SFTTrainer
-    from agentlite.engine.weighted_loss import check_head, weighted
-
-    check_head(loaded.model)
-    return weighted(SFTTrainer, loaded.tokenizer.pad_token_id)
 
 
 def packs(settings: SftSettings) -> bool:

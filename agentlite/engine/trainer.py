@@ -17,7 +17,14 @@ from agentlite.core import console, distributed
 from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest
 from agentlite.core.row_files import write_json
 from agentlite.engine import checkpoints, coordinate, deepspeed, load_dtype, on_gpu
-from agentlite.engine.load import does_not_fit, free_memory, is_out_of_memory, weight_files
+from agentlite.engine.load import (
+    does_not_fit,
+    free_memory,
+    is_out_of_memory,
+    loading_of,
+    prepare,
+    weight_files,
+)
 from agentlite.engine.signals import Stopped, noted_signals
 from agentlite.engine.trackers import tracker_arguments
 from agentlite.engine.training_log import logged, open_journal
@@ -42,18 +49,20 @@ OURS_OF_TRL = {
     "output_dir": "out",
     "deepspeed": "deepspeed",
 }
-FIXED = dict.fromkeys(
-    ("logging_steps", "logging_strategy", "logging_first_step"), "metrics.jsonl has every step."
-) | (
-    dict.fromkeys(
+ANOTHER_RUN = "A run that is carried on would be another one."
+FIXED = {
+    "auto_find_batch_size": "A micro-batch that does not fit is halved as it is.",
+    **dict.fromkeys(
+        ("logging_steps", "logging_strategy", "logging_first_step"), "metrics.jsonl has every step."
+    ),
+    **dict.fromkeys(
         ("save_strategy", "eval_strategy", "save_total_limit"), "Checkpoints follow save_steps."
-    )
-    | dict.fromkeys(
+    ),
+    **dict.fromkeys(
         ("save_only_model", "ignore_data_skip", "resume_from_checkpoint", "enable_jit_checkpoint"),
-        "A run that is carried on would be another one.",
-    )
-    | {"auto_find_batch_size": "A micro-batch that does not fit is halved as it is."}
-)
+        ANOTHER_RUN,
+    ),
+}
 OURS_OF_PEFT = {
     "r": "lora_r",
     "lora_alpha": "lora_alpha",
@@ -267,6 +276,22 @@ def raise_first_rates(scheduler: Any, warmup: int) -> None:
         group["lr"] = first
 
 
+def check(
+    command: str,
+    settings: TrainerSettings,
+    config: str,
+    ours: Mapping[str, str],
+    fixed: Mapping[str, str] = {},
+) -> None:
+    """Needs no rows and no model. `config`: the name of TRL's configuration. Raises UserError 2 for
+    settings that this machine, TRL or PEFT cannot use; 5 where a library is missing.
+    """
+    prepare(loading_of(settings))
+    import trl
+
+    check_passed_through(command, settings, getattr(trl, config), ours, fixed)
+
+
 def check_passed_through(
     command: str, settings: Any, trl: Any, ours: Mapping[str, str], fixed: Mapping[str, str] = {}
 ) -> None:
@@ -350,7 +375,7 @@ def train(
 def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, object]:
     # one process cuts the log and sets broken checkpoints aside; the others look afterwards
     if distributed.first():
-        _restore_metrics(folder, checkpoints.newest(folder))
+        _restore_metrics(folder)
     coordinate.barrier()
     checkpoint = next(reversed(checkpoints.manifests(folder)), None)
     if checkpoint:
@@ -401,10 +426,12 @@ def _keep_best(folder: Path) -> dict[str, object]:
     }
 
 
-def _restore_metrics(folder: Path, checkpoint: Path | None) -> None:
-    """Steps after the checkpoint are taken again: their rows go. Raises UserError 3 where those
-    would be all the steps of a run that was finished."""
-    if not checkpoint and run_folder.is_finished(folder):
+def _restore_metrics(folder: Path) -> None:
+    """Steps after the newest checkpoint are taken again: their rows go. Raises UserError 3 where
+    those would be all the steps of a run that was finished."""
+    if checkpoints.restore_log("metrics.jsonl", folder):
+        return
+    if run_folder.is_finished(folder):
         changed = run_folder.read(folder).trusted().changed()
         raise UserError(
             f"was finished, but {changed[0]} has changed since the stage wrote it, and there "
@@ -413,14 +440,13 @@ def _restore_metrics(folder: Path, checkpoint: Path | None) -> None:
             location=str(folder),
             exit_code=OTHER_PLAN,
         )
-    checkpoints.restore_log("metrics.jsonl", folder, checkpoint)
-    if not checkpoint:
-        if rows := logged(folder) if (folder / "metrics.jsonl").exists() else []:
+    if (folder / "metrics.jsonl").exists():
+        if rows := logged(folder):
             console.notice(
                 f"{folder.name}: no checkpoint of the {len(rows)} steps in metrics.jsonl: taking "
                 "them again"
             )
-        (folder / "metrics.jsonl").unlink(missing_ok=True)
+        (folder / "metrics.jsonl").unlink()
 
 
 def _explained(error: Exception, folder: Path) -> Exception:

@@ -7,11 +7,14 @@ and the logits of the trained tokens alone, a few hundred at a time and again on
 exact, and without more memory.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from agentlite.core import distributed
+from agentlite.core import console, distributed
 from agentlite.core.errors import MODEL, UserError
+from agentlite.engine.load import Loading, load, prepare
+from agentlite.rendering import Encoded
+from agentlite.workspace.model_source import Source
 
 CHUNK = 256  # tokens whose logits are in memory at once
 # where logits are not those of the head and the hidden states alone
@@ -152,3 +155,31 @@ def head_of(model: Any) -> Any:
 def _causal(model: Any) -> Any:
     """The model without the wrapper of an adapter."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def record_losses(
+    ids: Sequence[str], rows: Callable[[str], Sequence[Encoded]], source: Source, loading: Loading
+) -> Iterator[tuple[str, float]]:
+    """The loss of each record under a model, in nats per trained token, as it is found. `rows`:
+    what is trained of a record. Raises UserError 5, 7 or 8.
+    """
+    if not ids:
+        return
+    prepare(loading)
+    import torch
+
+    loaded = load(source, loading, trainable=False)
+    check_head(loaded.model)
+    loaded.model.eval()
+    pad, device = loaded.tokenizer.pad_token_id, loaded.model.device
+    with torch.no_grad(), console.progress(f"losses under {source.name}", len(ids)) as advance:
+        for done, record_id in enumerate(ids, 1):
+            columns = [
+                {"input_ids": row.input_ids, "labels": row.labels} for row in rows(record_id)
+            ]
+            batch = {name: part.to(device) for name, part in collate(columns, pad).items()}
+            labels = batch.pop("labels")
+            even = torch.ones_like(labels, dtype=torch.float32)
+            total, count = weighted_loss(loaded.model, batch, labels, even)
+            yield record_id, float(total / count)
+            advance(done)

@@ -339,20 +339,20 @@ def _model(agent: Agent) -> Answers:
     if agent.settings.model == GOLD:
         turns = {task.id: gold_turns(task) for task in agent.tasks}
         return partial(gold_answers, turns, protocol=protocol, template=agent.setup.template)
-    from agentlite.engine.act import answers, remote_answers
     from agentlite.engine.load import load_for_inference
     from agentlite.engine.local_sampler import sample
+    from agentlite.engine.sampler import remote_rollout_answers, rollout_answers
 
     settings, source = agent.settings, agent.source
     decoding = Decoding(
         settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed
     )
     if source.endpoints:
-        return partial(remote_answers, source=source, protocol=protocol, decoding=decoding)
+        return partial(remote_rollout_answers, source=source, protocol=protocol, decoding=decoding)
     check_libraries(settings.engine)
     decoding = decoding.under(agent.setup.template)
     loaded = load_for_inference(source, loading_of(settings))
-    return partial(answers, partial(sample, loaded), protocol=protocol, decoding=decoding)
+    return partial(rollout_answers, partial(sample, loaded), protocol=protocol, decoding=decoding)
 
 
 def _refuse_lost(agent: Agent, done: Mapping[RolloutKey, Trajectory], count: int) -> None:

@@ -66,9 +66,9 @@ def by_memory(
         reason = f"{machine.capacity / GIB:.1f} GiB are free, and {error.problem}"
         values = profile_section(profile, command)
     else:
-        longest, in_4bit = _of_earlier_stages(command, settings, target.run)
+        longest, in_4bit = _of_earlier_stages(settings, target.run)
         values, reason = auto_settings(
-            command, settings, fixed | begun.keys(), shape, machine, longest, in_4bit
+            settings, fixed | begun.keys(), shape, machine, longest, in_4bit
         )
     notice(f"profile {profile}: {reason.rstrip('.')}; {ANOTHER}")
     origin = f"profile {profile} ({reason})"
@@ -104,11 +104,11 @@ def model_of(settings: Any) -> str:
     return model[-1] if model else TRAINED
 
 
-def _of_earlier_stages(command: str, settings: Any, run: Path) -> tuple[int, bool]:
+def _of_earlier_stages(settings: Any, run: Path) -> tuple[int, bool]:
     """The tokens of the longest row, 0 where it is not known, and whether the adapter was trained
     in 4 bit."""
     try:
-        longest = data_of(command, settings, run).longest
+        longest = data_of(settings, run).longest
         return longest, bool(setting_of(model_of(settings), "load_in_4bit", run))
     except UserError:  # the stage itself says what is wrong with its data or its model
         return 0, False

@@ -10,7 +10,7 @@ from agentlite.core.errors import MODEL, UserError
 from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.engine import distill
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.planning.dry_run import dry_run_memory
+from agentlite.engine.planning.suggest_fit import dry_run_memory
 from agentlite.engine.refusals import refuse_contradictions
 from agentlite.engine.teacher import STORED
 from agentlite.rendering import encode_answer, mixture_of

@@ -14,7 +14,7 @@ from agentlite.data.curation.keep import parse_keep
 from agentlite.engine import dpo
 from agentlite.engine.dpo import Preference
 from agentlite.engine.kto import Answer
-from agentlite.engine.planning.dry_run import dry_run_memory
+from agentlite.engine.planning.suggest_fit import dry_run_memory
 from agentlite.engine.refusals import refuse_contradictions
 from agentlite.rendering import encode_answer, mixture_of, prompts
 from agentlite.rendering.template import Template

@@ -6,7 +6,7 @@ from pathlib import Path
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.engine import deepspeed, grpo, ppo
-from agentlite.engine.planning.dry_run import dry_run_memory
+from agentlite.engine.planning.suggest_fit import dry_run_memory
 from agentlite.engine.refusals import refuse_contradictions
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 from agentlite.stages.frame import Figures

@@ -20,11 +20,9 @@ def restore_log(
     """The rows of a log that stay where its run goes on from the newest checkpoint: those of later
     steps are dropped, and these steps are taken again. `stays`: of a row, after how many steps.
     """
-    checkpoint = checkpoints.newest(path.parent)
-    checkpoints.restore_log(path.name, path.parent, checkpoint)
+    taken = checkpoints.restore_log(path.name, path.parent)
     with Appender(path):  # makes it, or cuts a torn line
         pass
-    taken = checkpoints.step_of(checkpoint) if checkpoint else 0
     rows = [row for row in read(path) if stays(row, taken)]
     write_rows(path, map(msgspec.to_builtins, rows))
     return rows

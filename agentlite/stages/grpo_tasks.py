@@ -12,9 +12,9 @@ from agentlite.config.settings import GrpoSettings
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.row_files import Appender
 from agentlite.engine import grpo
-from agentlite.engine.act import answers
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
+from agentlite.engine.sampler import rollout_answers
 from agentlite.environments.credit import EarnedRollout, turn_advantages
 from agentlite.environments.gold import GOLD
 from agentlite.environments.rollout import RolloutAnswer, RolloutPrompt, roll
@@ -198,7 +198,7 @@ class RolloutLog:
         likely: dict[tuple[RolloutKey, int], Sequence[float]] = {}
 
         def answering(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
-            for answer in answers(draw, prompts, setup.protocol, self.decoding):
+            for answer in rollout_answers(draw, prompts, setup.protocol, self.decoding):
                 prompt = prompts[answer.prompt]
                 likely[prompt.key, prompt.turn] = answer.log_probabilities
                 yield answer

@@ -10,7 +10,7 @@ from agentlite.core.records import from_row
 from agentlite.core.row_files import find_rows, read_rows
 from agentlite.data.curriculum import level
 from agentlite.engine import deepspeed, sft, trainer
-from agentlite.engine.planning.dry_run import dry_run_memory
+from agentlite.engine.planning.suggest_fit import dry_run_memory
 from agentlite.rendering import TABLES, Encoded, mixture_of, training_rows
 from agentlite.rendering.template import Template
 from agentlite.stages.training import evaluated_on, refuse_longer, train_stage

@@ -313,7 +313,6 @@ def steps_of(cell: Cell, here: Here, seconds: float) -> int:
     """As many as the planner thinks will fill the seconds of a cell, which its sides share."""
     machine = Machine(True, here.card, here.gib * GIB)
     a_step = plan(
-        cell.command,
         settings_of(cell, False, 1),
         shape_of(facts(cell, False), cell.model),
         machine,
@@ -363,7 +362,6 @@ def loads(cell: Cell, toy: bool) -> tuple[Load, Load]:
     settings = settings_of(cell, toy, 1)
     lengths = lengths_of(cell, settings)
     load = load_of(
-        cell.command,
         settings,
         shape_of(facts(cell, toy), cell.model),
         not toy or has_gpu(),

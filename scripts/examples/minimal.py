@@ -75,7 +75,7 @@ print(f"asked:    {held_out.messages[0].content}\nanswered: {completion.text}\n"
 # says at this step; each component looks at one aspect, and weights come last.
 parsed = protocol.read(completion.text, held_out.tools)
 gold = held_out.expected(prompt.turn)
-attempt = Attempt(parsed, gold, held_out.tools, completion.finished, completion.text)
+attempt = Attempt(parsed, gold, held_out.tools, completion.ended != "cut", completion.text)
 result = score_attempt(attempt)
 for name, value in result.components.items():
     print(f"{name:>20} {value:5.2f} x {WEIGHTS[name]:5.2f}")

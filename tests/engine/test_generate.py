@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+from support.trainers import sft
 
-from agentlite.engine.adapter import add_adapter
+from agentlite.engine.adapter import adapted
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.generate import Completion, generate
+from agentlite.engine.generate import generate
 from agentlite.engine.load import Loaded, Loading, load, load_for_inference
+from agentlite.engine.local_sampler import Sample
 from agentlite.workspace.model_source import Source, load_template
 
 PROMPTS = ("Oslo", "What is the weather in Lima?", "one two three four five six seven", "a")
@@ -22,7 +24,7 @@ def loaded(request: pytest.FixtureRequest, tiny_model: Path) -> Loaded:
 
 def say(
     loaded: Loaded, batch_size: int, stops: tuple[str, ...] = (), turn_end: int = 2
-) -> dict[int, Completion]:
+) -> dict[int, Sample]:
     template = load_template("smollm2-135m")
     ids = [template.encode(prompt) for prompt in PROMPTS]
     decoding = Decoding(12, stops=stops, turn_end=turn_end)
@@ -35,17 +37,17 @@ def test_a_batch_says_what_each_prompt_gets_alone(loaded):
     alone = say(loaded, 1)
     assert say(loaded, 4) == say(loaded, 2) == alone
     assert sorted(alone) == [0, 1, 2, 3]
-    assert all(said.new_tokens == 12 and not said.finished for said in alone.values())
+    assert all(len(said.ids) == 12 and said.ended == "cut" for said in alone.values())
 
 
 def test_an_answer_ends_with_its_stop_string_and_counts_as_finished(loaded):
     free = say(loaded, 1)
     stop = free[0].text[4:7]
     stopped = say(loaded, 4, (stop,))
-    assert stopped[0].finished
+    assert stopped[0].ended == "stop"
     assert stopped[0].text == free[0].text[: free[0].text.index(stop) + 3]
     for prompt, said in stopped.items():
-        assert said.finished == (stop in free[prompt].text)
+        assert (said.ended == "stop") == (stop in free[prompt].text)
 
 
 def test_an_answer_ends_before_the_end_of_turn(loaded):
@@ -54,7 +56,7 @@ def test_an_answer_ends_before_the_end_of_turn(loaded):
     ids = torch.tensor([load_template("smollm2-135m").encode(PROMPTS[0])])
     first = int(loaded.model(ids).logits[0, -1].argmax())
     ended = say(loaded, 1, turn_end=first)[0]
-    assert ended == Completion(0, "", True, 1)
+    assert ended == Sample(0, 0, [first], "", "turn")
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
@@ -62,9 +64,10 @@ def test_an_adapter_on_tied_embeddings_answers_as_it_was_trained(engine, tiny_mo
     import torch
 
     how, base = Loading(engine, 256), Source("tiny", str(tiny_model), None, "")
-    model = add_adapter(
-        load(base, how, trainable=True).model, how, {"r": 4, "lora_alpha": 8}, ("all",), 0
+    settings = sft(
+        engine=engine, lora_r=4, lora_alpha=8, lora_dropout=0.0, lora_target_modules=("all",)
     )
+    model = adapted(load(base, how, trainable=True), settings)
     for name, weight in model.named_parameters():
         if "lora_" in name:
             torch.nn.init.normal_(

@@ -1,19 +1,26 @@
-"""Samplers: which seed each sample has, in memory and behind a server."""
+"""Samplers: which seed each sample has, in memory and behind a server; an answer does not depend on
+who is asked beside it.
+"""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Record
+from agentlite.data.openai_messages import opened
+from agentlite.engine import load, local_sampler
 from agentlite.engine import sampler as module
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading
 from agentlite.engine.local_sampler import SampleRequest
 from agentlite.engine.remote import RemoteReply, RemoteRequest
-from agentlite.engine.sampler import make_sampler, remote_samples
-from agentlite.rendering import PROTOCOLS, Prompt, prompts
+from agentlite.engine.sampler import make_sampler, remote_samples, rollout_answers
+from agentlite.environments.rollout import RolloutPrompt
+from agentlite.environments.trajectories import RolloutKey
+from agentlite.rendering import PROTOCOLS, Prompt, choose, prompts
 from agentlite.workspace.model_source import Source
 
 
@@ -68,3 +75,38 @@ def test_a_seed_depends_neither_on_the_batch_nor_on_how_many_are_sampled(
     whole = sampled_seeds(batch)
     assert whole == [seed for one in batch for seed in sampled_seeds([one])]
     assert sampled_seeds(batch[:1], samples=1) == whole[:1]
+
+
+@pytest.fixture
+def loaded(tiny_model):
+    return load.load_for_inference(
+        Source("tiny", str(tiny_model), None, ""), Loading(engine="hf", max_length=256)
+    )
+
+
+def test_an_answer_of_a_rollout_is_the_same_in_any_batch(loaded, smollm2):
+    protocol = choose("hermes", smollm2).protocols["hermes"]
+    dialogs = {
+        name: opened([{"role": "user", "content": f"Buy {name}."}], [], protocol, smollm2)
+        for name in ("figs", "ripe plums and some pears")
+    }
+    turns = [
+        RolloutPrompt(RolloutKey(name, number), turn, dialog, dialog.ids)
+        for number in range(3)
+        for name, dialog in dialogs.items()
+        for turn in (0, 1)
+    ]
+    decoding = Decoding(6, temperature=1.0, seed=5).under(smollm2)
+    draw = partial(local_sampler.sample, loaded)
+    together = {one.prompt: one for one in rollout_answers(draw, turns, protocol, decoding)}
+    assert sorted(together) == list(range(12))
+    for index, prompt in enumerate(turns):
+        (alone,) = rollout_answers(draw, [prompt], protocol, decoding)
+        # the logits are rounded otherwise in another batch: the tokens are the same
+        assert alone.log_probabilities == pytest.approx(together[index].log_probabilities, abs=1e-4)
+        without = {"prompt": 0, "log_probabilities": ()}
+        assert alone._replace(**without) == together[index]._replace(**without)
+    assert len({one.text for one in together.values()}) == 12
+    again = Decoding(6, temperature=1.0, seed=6).under(smollm2)
+    (other, *_) = rollout_answers(draw, turns[:1], protocol, again)
+    assert other.text != together[0].text

@@ -33,40 +33,14 @@ def no_torch(monkeypatch: pytest.MonkeyPatch) -> Any:
     return machine
 
 
-def test_the_arguments_of_a_trainer_are_the_settings(no_torch: Any, tmp_path: Path) -> None:
-    settings = sft(
-        learning_rate=3e-4, warmup_ratio=0.1, lr_scheduler="linear", save_steps=7, seed=5
-    )
-    plan = Schedule(41, 3, 6)
-    known = trainer.arguments(settings, tmp_path, plan, with_dev=True)
-    expected = {
-        "output_dir": str(tmp_path / "checkpoints"),
-        "max_steps": 41,
-        "per_device_train_batch_size": 3,
-        "per_device_eval_batch_size": 3,
-        "gradient_accumulation_steps": 6,
-        "learning_rate": 3e-4,
-        "warmup_steps": 5,
-        "lr_scheduler_type": "linear",
-        "logging_steps": 1,
-        "logging_nan_inf_filter": False,
-        "eval_strategy": "steps",
-        "eval_steps": 7,
-        "save_strategy": "steps",
-        "save_steps": 7,
-        "report_to": "none",
-        "seed": 5,
-        "optim": "adamw_torch",
-        "deepspeed": None,
-        "bf16": False,
-        "fp16": False,
-        "use_cpu": True,
-        "gradient_checkpointing": False,
-        "train_sampling_strategy": "sequential",
-    }
-    assert {key: known[key] for key in expected} == expected
-    without = trainer.arguments(settings, tmp_path, plan, with_dev=False)
-    assert without["eval_strategy"] == "no"
+def test_the_rate_rises_over_whole_steps_and_dev_rows_are_read_where_there_are_some(
+    no_torch: Any, tmp_path: Path
+) -> None:
+    settings, plan = sft(warmup_ratio=0.1, save_steps=7), Schedule(41, 3, 6)
+    for dev in (True, False):
+        known = trainer.arguments(settings, tmp_path, plan, with_dev=dev)
+        assert known["warmup_steps"] == 5 and known["eval_steps"] == known["save_steps"] == 7
+        assert known["eval_strategy"] == ("steps" if dev else "no")
 
 
 def test_on_a_gpu_the_optimizer_is_small_and_blocks_are_computed_again(
@@ -164,21 +138,12 @@ def test_the_result_is_the_best_checkpoint_and_figures_say_which(
     assert made == {name: name for name in ("adapter_config.json", "adapter_model.safetensors")}
 
 
-def test_rows_after_the_last_checkpoint_go_and_without_one_all_go_and_are_named(
-    tmp_path: Path, capsys: Any
-) -> None:
-    checkpoint = tmp_path / "checkpoint-1"
-    (checkpoint / checkpoints.LOGS).mkdir(parents=True)
-    (checkpoint / checkpoints.LOGS / "metrics.jsonl").write_text('{"step":1}\n', encoding="utf-8")
+def test_without_a_checkpoint_all_rows_go_and_are_named(tmp_path: Path, capsys: Any) -> None:
     rows_of(tmp_path, [{"loss": 3.0}, {"loss": 2.0}])
-    trainer._restore_metrics(tmp_path, checkpoint)
-    assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8") == '{"step":1}\n'
-    assert not capsys.readouterr().err
-    rows_of(tmp_path, [{"loss": 3.0}, {"loss": 2.0}])
-    trainer._restore_metrics(tmp_path, None)
+    trainer._restore_metrics(tmp_path)
     assert not (tmp_path / "metrics.jsonl").exists()
     assert "no checkpoint of the 2 steps" in capsys.readouterr().err
-    trainer._restore_metrics(tmp_path, None)
+    trainer._restore_metrics(tmp_path)
     assert not capsys.readouterr().err
 
 

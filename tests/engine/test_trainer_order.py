@@ -30,7 +30,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             self.model = None
 
     dataset = SimpleNamespace(from_dict=lambda columns: columns)
-    names = ("SFTTrainer", "GRPOTrainer", "SFTConfig")
+    names = ("SFTTrainer", "DPOTrainer", "KTOTrainer", "GRPOTrainer", "SFTConfig")
     monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(**dict.fromkeys(names, Library)))
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(Dataset=dataset))
     for name in ("warming_up", "uncast"):
@@ -47,24 +47,19 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return made
 
 
-def of_dpo(seed: int, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> list[Any]:
-    found: list[Any] = []
-    for module, name in ((dpo_trainer, "_make_trainer"), (dpo_trainer.kto, "make_trainer")):
-        monkeypatch.setattr(module, name, lambda *given: found.extend(given[-1]))
+@pytest.mark.parametrize("changes", [{}, {"loss_type": "kto"}], ids=str)
+def test_pairs_and_answers_are_ordered_by_the_seed(
+    changes: dict[str, Any], taken: dict[str, Any]
+) -> None:
     known: list[Any] = preferences()
     if changes:
         known = [Answer(row.prompt, row.chosen, True) for row in known]
-    dpo_trainer.make_trainer(LOADED, dpo(seed=seed, **changes), None, known)
-    assert {*map(repr, found)} == {*map(repr, known)}
-    return found
-
-
-@pytest.mark.parametrize("changes", [{}, {"loss_type": "kto"}], ids=str)
-def test_pairs_and_answers_are_ordered_by_the_seed(
-    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second, again = (of_dpo(seed, monkeypatch, **changes) for seed in (1, 2, 1))
-    assert first == again != second
+    orders = []
+    for seed in (1, 2, 1):
+        dpo_trainer.make_trainer(LOADED, dpo(seed=seed, **changes), None, known)
+        orders.append(taken["train_dataset"]["prompt_ids"])
+    assert orders[0] == orders[2] != orders[1]
+    assert {*map(repr, orders[0])} == {repr(row.prompt) for row in known}
 
 
 def test_prompts_of_distill_are_ordered_by_the_seed(taken: dict[str, Any], tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ ALLOWED = {
 
 def differences() -> dict[str, dict[str, dict[str, Any]]]:
     """Of each trainer's configuration from TRL's own class with the same values: by field, ours and
-    TRL's. And those that Unsloth's class would have, without us.
+    TRL's.
     """
     from agentlite.engine import dpo, grpo, load_libraries, sft, trainer
 
@@ -45,19 +45,18 @@ def differences() -> dict[str, dict[str, dict[str, Any]]]:
     mine = {"mask_truncated_completions": True, "epsilon_high": 0.3, "weight_decay": 0.1}
     chosen = trainers.grpo(loss_type="dapo", trl=mine)
     grpo.arguments(chosen, folder, trainers.task(), plan)
-    found: dict[str, dict[str, dict[str, Any]]] = {"ours": {}, "unsloth's": {}, "passed": {}}
+    found: dict[str, dict[str, dict[str, Any]]] = {"ours": {}, "passed": {}}
     for name, (config_class, values, ours) in zip(
         ("sft", "dpo", *LOSS_TYPES, "passed"), made, strict=True
     ):
         own = [base for base in config_class.__mro__ if base.__name__ == config_class.__name__][-1]
         assert own is not config_class, "Unsloth's class stands in place of TRL's"
         plain = own(**values)
-        for who, configured in (("ours", ours), ("unsloth's", config_class(**values))):
-            found[who][name] = {
-                field.name: [getattr(configured, field.name), getattr(plain, field.name)]
-                for field in dataclasses.fields(plain)
-                if repr(getattr(configured, field.name)) != repr(getattr(plain, field.name))
-            }
+        found["ours"][name] = {
+            field.name: [getattr(ours, field.name), getattr(plain, field.name)]
+            for field in dataclasses.fields(plain)
+            if repr(getattr(ours, field.name)) != repr(getattr(plain, field.name))
+        }
     passed = made[-1][2]
     found["passed"] = {key: getattr(passed, key) for key in mine}
     return found

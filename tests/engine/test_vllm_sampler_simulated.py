@@ -109,7 +109,7 @@ def run(tiny_model, tmp_path_factory):
 def test_the_engine_has_the_weights_of_the_trained_model_in_the_share_that_is_planned(
     run, tiny_model
 ):
-    load = load_of("grpo", grpo(**SETTINGS), read_shape(tiny_model / "config.json"), gpu=True)
+    load = load_of(grpo(**SETTINGS), read_shape(tiny_model / "config.json"), gpu=True)
     share = vllm_share(load, CARDS["rtx3060"].gib * GIB)
     assert 0 < share < 0.3
     assert run["engine"] == {

@@ -101,7 +101,7 @@ def test_any_card_of_the_driver_gets_settings_that_fit_and_keep_a_step(
     found = settled(command, tmp_path, model=(small,) if command == "eval" else small)
     settings, origin = found.settings, found.origin["load_in_4bit"]
     machine = machine_of("auto")
-    assert plan(command, settings, find_shape(small), machine, RowLengths()).gib.fits
+    assert plan(settings, find_shape(small), machine, RowLengths()).gib.fits
     assert not settings.load_in_4bit or command == "distill"  # from 8 GB on, without a teacher
     if command in ("sft", "dpo", "grpo", "distill"):
         assert settings.batch_size * settings.gradient_accumulation == 16

@@ -97,13 +97,12 @@ def test_a_resumed_run_keeps_the_answers_before_its_checkpoint_and_screens_that_
             for n, text in enumerate(["0.5", "fail"])
         ]
         log.add(screened)
-    monkeypatch.setattr(checkpoints, "newest", lambda folder: folder / "checkpoint-2")
-    monkeypatch.setattr(checkpoints, "restore_log", lambda *_: None)
+    monkeypatch.setattr(checkpoints, "restore_log", lambda *_: 2)
     with log_of(folder, asked):
         pass
     expected = [("grpo", number, number // 2) for number in range(4)]
     assert kept(folder) == [*expected, ("start", 0, 0)]
-    monkeypatch.setattr(checkpoints, "newest", lambda folder: None)
+    monkeypatch.setattr(checkpoints, "restore_log", lambda *_: 0)
     with log_of(folder, asked):
         pass
     assert kept(folder) == [("start", 0, 0)]
@@ -122,8 +121,7 @@ def test_what_rests_is_the_same_after_a_kill(
         at_two = dict(log.resting.visits)
         log.judge(answers(["0.5", "fail"], 2))  # one score alone teaches nothing
         assert log.resting.awake([0], 3) == [1]
-    monkeypatch.setattr(checkpoints, "newest", lambda folder: folder / "checkpoint-2")
-    monkeypatch.setattr(checkpoints, "restore_log", lambda *_: None)
+    monkeypatch.setattr(checkpoints, "restore_log", lambda *_: 2)
     with log_of(folder, asked, **one_group, rest_epochs=2.0) as log:
         assert log.resting.visits == at_two
     with log_of(folder, asked, **one_group) as log:  # by default nothing rests

@@ -80,8 +80,8 @@ def report(request: PlanRequest, resolved: Resolved, run: Path) -> PlanReport:
     name, machine = model or request.config_json, request.machine
     if request.command in TRAINERS:
         refuse_embeddings(request.command, settings)
-    data = data_of(request.command, settings, run)
-    planned = plan(request.command, settings, shape, machine, data)
+    data = data_of(settings, run)
+    planned = plan(settings, shape, machine, data)
     ask_more = request.fit or not planned.gib.fits
     answers = fitting(request.command, settings, shape, machine, data.longest) if ask_more else []
     held = settings.in_memory(machine.gpu)
@@ -95,7 +95,7 @@ def report(request: PlanRequest, resolved: Resolved, run: Path) -> PlanReport:
         planned,
         answers,
         switches,
-        sweep(request.command, settings, shape) if request.sweep else "",
+        sweep(settings, shape) if request.sweep else "",
         resolved.origin["load_in_4bit"],
     )
 

@@ -133,9 +133,9 @@ def trains(facts: Facts) -> Iterator[Finding]:
     for name in sorted(shapes, key=lambda name: -shapes[name].parameters):
         chosen = resolved.settings
         if machine.gpu:
-            by_memory = auto_settings(trainer, chosen, set_already(resolved), shapes[name], machine)
+            by_memory = auto_settings(chosen, set_already(resolved), shapes[name], machine)
             chosen = replace(chosen, **by_memory.values)
-        planned = plan(trainer, chosen, shapes[name], machine, RowLengths())
+        planned = plan(chosen, shapes[name], machine, RowLengths())
         if planned.gib.fits:
             batch = f"{chosen.batch_size} rows of {chosen.max_length} tokens at once"
             largest.setdefault(planned.bits, f"{name} ({batch})")

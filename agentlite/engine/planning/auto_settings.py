@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.config.resolve import Resolved
-from agentlite.engine.planning.estimate import load_of, machine_left, whole
+from agentlite.engine.planning.estimate import Estimate, estimate
 from agentlite.engine.planning.gpus import Machine
-from agentlite.engine.planning.memory import GIB, MARGIN, memory
+from agentlite.engine.planning.memory import GIB, MARGIN
 from agentlite.engine.planning.model_shape import Shape
 
 # 16 bit is taken only with this share to spare, for one row: no published run needed 20 % more than
@@ -25,14 +25,14 @@ class AutoSettings(NamedTuple):
 
 
 class _Option(NamedTuple):
-    """A precision and a micro-batch, and the bytes that they are planned to take."""
+    """A precision and a micro-batch, and what they are planned to take."""
 
     values: dict[str, Any]
-    bits: int
-    total: float
+    estimate: Estimate
 
-    def fits(self, machine: Machine, margin: float = MARGIN) -> bool:
-        return self.total * (1 + margin) <= machine.capacity
+    @property
+    def gib(self) -> float:
+        return self.estimate.memory.total / GIB
 
 
 def set_already(resolved: Resolved) -> set[str]:
@@ -47,7 +47,6 @@ def keys_to_choose(resolved: Resolved) -> set[str]:
 
 
 def auto_settings(
-    command: str,
     settings: Any,
     fixed: Set[str],
     shape: Shape,
@@ -61,7 +60,7 @@ def auto_settings(
     `fixed`: settings that stay as they are. `machine` has a GPU. `longest`: tokens of the longest
     row; 0: unknown.
     """
-    machine, quantised = machine_left(settings, machine), [False, True]
+    quantised = [False, True]
     if "load_in_4bit" in fixed or settings.load_in_8bit:
         quantised = [settings.load_in_4bit]
     elif trained_in_4bit:
@@ -69,21 +68,22 @@ def auto_settings(
 
     def options(in_4bit: bool) -> list[_Option]:
         """From the largest micro-batch to the smallest."""
-        found = []
-        for micro_batch in _micro_batches(settings, fixed):
-            values = {"load_in_4bit": in_4bit, **micro_batch}
-            changed = replace(settings, **values)
-            load = load_of(command, changed, shape, True, longest, whole(machine))
-            found.append(_Option(values, load.bits, memory(load).total))
-        return found
+        every = [
+            {"load_in_4bit": in_4bit, **micro_batch}
+            for micro_batch in _micro_batches(settings, fixed)
+        ]
+        return [
+            _Option(values, estimate(replace(settings, **values), shape, machine, longest))
+            for values in every
+        ]
 
     chosen = options(quantised[0])
     most_precise = chosen[-1]
-    if len(quantised) > 1 and not most_precise.fits(machine, CAUTION):
+    if len(quantised) > 1 and not most_precise.estimate.fits(CAUTION):
         chosen = options(True)
     # where sampling alone is too much, a smaller micro-batch would not help
-    least = next(option for option in chosen if option.total <= chosen[-1].total)
-    best = next((option for option in chosen if option.fits(machine)), least)
+    least = next(option for option in chosen if option.gib <= chosen[-1].gib)
+    best = next((option for option in chosen if option.estimate.fits()), least)
     return AutoSettings(best.values, _why(best, most_precise, settings, machine))
 
 
@@ -112,11 +112,13 @@ def _why(best: _Option, most_precise: _Option, settings: Any, machine: Machine) 
     batch = f"{rows} {getattr(chosen, rows)}"
     if hasattr(chosen, "gradient_accumulation"):
         batch += f" x {chosen.gradient_accumulation}"
-    free = f"{machine.capacity / GIB:.1f} GiB{f' free on {machine.name}' if machine.name else ''}"
-    parts = [f"{best.bits} bit and {batch} take {best.total / GIB:.1f} of {free}, calculated"]
-    if best.bits < most_precise.bits:
-        parts.append(f"{most_precise.bits} bit would take {most_precise.total / GIB:.1f} or more")
-    if not best.fits(machine):
+    name = f" free on {machine.name}" if machine.name else ""
+    bits, free = best.estimate.load.bits, f"{best.estimate.capacity / GIB:.1f} GiB{name}"
+    parts = [f"{bits} bit and {batch} take {best.gib:.1f} of {free}, calculated"]
+    if bits < most_precise.estimate.load.bits:
+        precise = most_precise.estimate.load.bits
+        parts.append(f"{precise} bit would take {most_precise.gib:.1f} or more")
+    if not best.estimate.fits():
         parts.append(f"this leaves less than {MARGIN:.0%} free: take a smaller model or max_length")
     if not machine.bf16:
         parts.append("float16, as the card has no bfloat16")

@@ -13,6 +13,7 @@ from agentlite.core.errors import UserError
 from agentlite.engine.planning.gpus import Machine
 from agentlite.engine.planning.memory import (
     GIB,
+    MARGIN,
     OPTIMIZER,
     REGIMES,
     SMALL_CARD,
@@ -68,31 +69,50 @@ class Planned(Struct, frozen=True):
     vllm: dict[str, float]  # of an engine that shares the weights: its share of the card, its cache
 
 
-def plan(command: str, settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Planned:
-    machine = machine_left(settings, machine)
-    load = load_of(command, settings, shape, machine.gpu, data.longest, whole(machine))
+class Estimate(NamedTuple):
+    """What is in memory under some settings, its bytes, and the bytes that there are for it."""
+
+    load: Load
+    memory: Memory
+    capacity: float
+
+    def fits(self, margin: float = MARGIN) -> bool:
+        return fits(self.memory.total, self.capacity, margin)
+
+    def needed(self) -> Needed:
+        def in_gib(terms: Mapping[str, float]) -> dict[str, float]:
+            return {name: round(value / GIB, 2) for name, value in terms.items()}
+
+        need, total, of = self.memory, self.memory.total / GIB, self.capacity / GIB
+        terms, moments = in_gib(need.terms), in_gib(need.moments)
+        return Needed(terms, round(total, 2), need.moment, moments, round(of, 2), self.fits())
+
+
+def estimate(settings: Any, shape: Shape, machine: Machine, longest: int = 0) -> Estimate:
+    """`longest`: tokens of the longest row, prompt and answer together; 0: unknown. A share of the
+    card that is set for vLLM is left out. With Unsloth that share is planned, unless `trl` sets it.
+    """
+    load = load_of(settings, shape, machine.gpu, longest, _card_bytes(machine))
+    share = (_share_set(settings) or 0.0) if machine.gpu else 0.0
+    left = max(0.0, machine.capacity - share * _card_bytes(machine))
+    return Estimate(load, memory(load), left)
+
+
+def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Planned:
+    estimated = estimate(settings, shape, machine, data.longest)
+    load = estimated.load
     of_data = data.longest and load.length < settings.max_length
+    vllm = {"share": vllm_share(load, _card_bytes(machine)), "cached_tokens": load.cached}
     return Planned(
         load.bits,
         load.rows if settings.in_memory(machine.gpu).packed else settings.batch_size,
         load.length,
         settings.data if of_data else "max_length",
-        needed(memory(load), machine),
+        estimated.needed(),
         _time(settings, load, machine, data),
         disk(load) if load.rows else {},
-        {"share": vllm_share(load, whole(machine)), "cached_tokens": load.cached}
-        if load.vllm
-        else {},
+        vllm if load.vllm else {},
     )
-
-
-def machine_left(settings: Any, machine: Machine) -> Machine:
-    """Without the share of the card that is set for vLLM, where it samples. With Unsloth that share
-    is planned, unless `trl` sets it."""
-    share = _share_set(settings)
-    if not machine.gpu or share is None:
-        return machine
-    return machine._replace(capacity=max(0.0, machine.capacity - share * whole(machine)))
 
 
 def _share_set(settings: Any) -> float | None:
@@ -102,8 +122,8 @@ def _share_set(settings: Any) -> float | None:
     return VLLM_SHARE if share is None and settings.engine == "hf" else share
 
 
-def whole(machine: Machine) -> float:
-    """The bytes of the card, of which `capacity` may be what is free."""
+def _card_bytes(machine: Machine) -> float:
+    """Of the whole card, of which `capacity` may be what is free."""
     return max(machine.capacity, machine.card.memory * GIB)
 
 
@@ -113,32 +133,11 @@ def vllm_share(load: Load, total: float) -> float:
     return math.ceil(100 * vllm_total(load) / total) / 100
 
 
-def needed(need: Memory, machine: Machine) -> Needed:
-    """The bytes of `need` in GiB, and whether the machine has them."""
-    return Needed(
-        _gib(need.terms),
-        round(need.total / GIB, 2),
-        need.moment,
-        _gib(need.moments),
-        round(machine.capacity / GIB, 2),
-        fits(need.total, machine.capacity),
-    )
-
-
-def _gib(terms: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(value / GIB, 2) for name, value in terms.items()}
-
-
 def load_of(
-    command: str,
-    settings: Any,
-    shape: Shape,
-    gpu: bool,
-    longest: int = 0,
-    card: float = SMALL_CARD,
+    settings: Any, shape: Shape, gpu: bool, longest: int = 0, card: float = SMALL_CARD
 ) -> Load:
-    """What is in memory under `settings`. `longest`: tokens of the longest row, prompt and answer
-    together; 0: unknown. `card`: its bytes, by which rows are sampled together.
+    """What is in memory under `settings`. `longest`: see `estimate`. `card`: its bytes, by which
+    rows are sampled together.
     """
     regime, passed = REGIMES[settings.engine if gpu else "cpu"], getattr(settings, "trl", {})
     if passed.get("gradient_checkpointing") is False:
@@ -147,6 +146,8 @@ def load_of(
         regime = regime._replace(checkpoints="kept")
     optim = passed.get("optim", "adamw_8bit" if gpu else "adamw_torch")
     bits = 4 if settings.load_in_4bit else 8 if settings.load_in_8bit else 16 if gpu else 32
+    held: InMemory = settings.in_memory(gpu)
+    longest_row = min(settings.max_length, longest or settings.max_length)
     load = Load(
         shape,
         regime,
@@ -155,13 +156,9 @@ def load_of(
         getattr(settings, "lora_target_modules", ()),
         optim if optim in OPTIMIZER else "adamw_torch",
         getattr(settings, "full", False),
-        length=min(settings.max_length, longest or settings.max_length),
-    )
-    held: InMemory = settings.in_memory(gpu)
-    load = load._replace(
-        rows=held.rows,
-        length=settings.max_length if held.packed else load.length,
-        reference=held.reference,
+        held.reference,
+        held.rows,
+        settings.max_length if held.packed else longest_row,
     )
     if not held.samples:
         return load
@@ -174,7 +171,7 @@ def load_of(
     return max(greedy, samples, key=lambda load: memory(load).total)
 
 
-def kept_in_training(command: str, settings: Any, model: Any, teacher: int = 0) -> float:
+def kept_in_training(settings: Any, model: Any, teacher: int = 0) -> float:
     """The bytes of a GPU that are in use in every moment of a training; 0 for a model whose memory
     cannot be planned. `teacher`: the parameters of a model beside it.
     """
@@ -182,7 +179,7 @@ def kept_in_training(command: str, settings: Any, model: Any, teacher: int = 0) 
         shape = shape_of(model.config.to_dict(), model.name_or_path)
     except UserError:
         return 0.0
-    return fixed_bytes(load_of(command, settings, shape._replace(teacher=teacher), True))
+    return fixed_bytes(load_of(settings, shape._replace(teacher=teacher), True))
 
 
 def _by_vllm(load: Load, settings: Any, held: InMemory) -> Load:
@@ -214,7 +211,7 @@ def _cached(load: Load, prompts: int, answers: int, new_tokens: int) -> Load:
     )
 
 
-def data_of(command: str, settings: Any, run: Path) -> RowLengths:
+def data_of(settings: Any, run: Path) -> RowLengths:
     """The rows of the finished prep that the command reads, or that its pairs came from, by
     stats.json. Where answers are sampled, their tokens are added to those of a row. The rollouts
     of an environment are as long as max_length lets them be: nothing is known of them before."""

@@ -257,9 +257,9 @@ def memory(load: Load) -> Memory:
     return Memory(terms, moment, moments)
 
 
-def fits(total: float, capacity: float) -> bool:
+def fits(total: float, capacity: float, margin: float = MARGIN) -> bool:
     """Both in bytes."""
-    return total * (1 + MARGIN) <= capacity
+    return total * (1 + margin) <= capacity
 
 
 def trained(load: Load) -> int:

@@ -9,7 +9,7 @@ import msgspec
 from agentlite.config.settings import EvalSettings
 from agentlite.core import console
 from agentlite.core.endpoint_pool import refuse_unanswered
-from agentlite.core.records import GreedyAnswer, Step
+from agentlite.core.records import Ending, GreedyAnswer, Step
 from agentlite.core.row_files import Appender, read_rows, whole_lines_end, write_rows
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.remote import RemoteRequest, replies
@@ -123,15 +123,11 @@ def _ask_model(
                 decoding._replace(stops=protocol.stops),
                 batch_size=settings.batch_size,
             ):
-                for completion in batch:
-                    step = alike[completion.prompt].step
-                    yield GreedyAnswer(
-                        *step,
-                        keys[step],
-                        completion.text,
-                        "turn" if completion.finished else "cut",
-                        completion.new_tokens,
-                    )
+                for answer in batch:
+                    step = alike[answer.prompt].step
+                    ended: Ending = "cut" if answer.ended == "cut" else "turn"
+                    tokens = len(answer.ids)
+                    yield GreedyAnswer(*step, keys[step], answer.text, ended, tokens)
                 advance(done := done + len(batch))
 
 

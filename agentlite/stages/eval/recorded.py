@@ -15,8 +15,8 @@ from agentlite.core.openai_client import Endpoint, check
 from agentlite.core.records import Prediction, Step, digest, plain
 from agentlite.core.row_files import refuse_unwritable, write_json, write_rows
 from agentlite.engine import check_libraries
-from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
+from agentlite.engine.planning.suggest_fit import dry_run_memory
 from agentlite.rendering import Mixture, Prompt, mixture_of
 from agentlite.rendering import prompts as prompts_of
 from agentlite.scoring.judge.llm_judge import Prices
@@ -116,7 +116,7 @@ class RecordedEvaluation(Evaluation):
         known = set() if force else answered_steps(self.folder(name), self.settings.unanswered)
         memory = {}
         if subject.source and subject.is_local:
-            longest = data_of("eval", self.settings, self.run).longest
+            longest = data_of(self.settings, self.run).longest
             memory = dry_run_memory("eval", self.settings, subject.source.base, longest)
         return {
             "prompts": len(steps),

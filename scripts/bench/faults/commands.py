@@ -251,7 +251,8 @@ def canned(asked: Path) -> Iterator[None]:
             batch = range(start, min(start + batch_size, len(prompts)))
             told(len(batch))
             yield [
-                generation.Completion(index, text(prompts[index], 0), True, 7) for index in batch
+                local_sampler.Sample(index, 0, [0] * 7, text(prompts[index], 0), "turn")
+                for index in batch
             ]
 
     def sample(loaded: Any, prompts: Sequence[Any], decoding: Any) -> Iterator[Any]:

@@ -18,7 +18,6 @@ from agentlite.engine.planning.model_shape import PUBLISHED, find_shape
 SIZES = (8, 10, 11, 12, 16, 24, 32, 40, 48, 80, 96, 141)
 MODELS = [name for name in json.loads(PUBLISHED.read_bytes()) if "/" in name]
 TRAINERS, SAMPLERS = ("sft", "dpo", "grpo"), ("pairs", "eval")
-SMALL_MACHINE = with_memory(12)
 SMALL, SEVEN = (find_shape(f"Qwen/Qwen2.5-{size}-Instruct") for size in ("1.5B", "7B"))
 
 
@@ -26,13 +25,13 @@ def defaults(command: str, **flags):
     return resolve.resolve(command, resolve.Given(flags, profile="gpu")).settings
 
 
-def planned(command, settings, shape, machine=SMALL_MACHINE) -> float:
-    return memory(load_of(command, settings, shape, True, 0, machine.capacity)).total
+def planned(settings, shape, machine) -> float:
+    return memory(load_of(settings, shape, True, 0, machine.capacity)).total
 
 
 def chosen(command, shape, machine, fixed=frozenset(), **flags):
     settings = defaults(command, **flags)
-    return replace(settings, **auto_settings(command, settings, fixed, shape, machine).values)
+    return replace(settings, **auto_settings(settings, fixed, shape, machine).values)
 
 
 def one_row(settings):
@@ -51,8 +50,8 @@ def test_whatever_fits_at_all_is_given_settings_that_fit(command, gib):
         shape = find_shape(model)
         auto = chosen(command, shape, machine)
         least = one_row(replace(auto, load_in_4bit=True))
-        if fits(planned(command, least, shape, machine), machine.capacity):
-            assert fits(planned(command, auto, shape, machine), machine.capacity), model
+        if fits(planned(least, shape, machine), machine.capacity):
+            assert fits(planned(auto, shape, machine), machine.capacity), model
         else:
             assert auto.load_in_4bit, model
 
@@ -62,7 +61,7 @@ def test_whatever_fits_at_all_is_given_settings_that_fit(command, gib):
 def test_weights_are_in_16_bit_exactly_where_one_row_fits_with_a_fifth_to_spare(command, gib):
     for model in MODELS:
         shape, machine = find_shape(model), with_memory(gib)
-        least = planned(command, one_row(defaults(command)), shape, machine)
+        least = planned(one_row(defaults(command)), shape, machine)
         holds = least * (1 + CAUTION) <= machine.capacity
         assert chosen(command, shape, machine).load_in_4bit is not holds, model
 
@@ -79,7 +78,7 @@ def test_a_step_keeps_its_rows(command, model, gib, rows, accumulated, packing):
     settings = replace(defaults(command), batch_size=rows, gradient_accumulation=accumulated)
     if command == "sft" and packing:
         settings = replace(settings, packing=True, batch_tokens=rows * settings.max_length)
-    values = auto_settings(command, settings, set(), find_shape(model), with_memory(gib)).values
+    values = auto_settings(settings, set(), find_shape(model), with_memory(gib)).values
     size = values.get("batch_size", values.get("batch_tokens", 0) // settings.max_length)
     assert size * values["gradient_accumulation"] == rows * accumulated
     assert ("batch_tokens" in values) == (command == "sft" and packing)
@@ -97,5 +96,5 @@ def test_a_larger_card_never_gets_fewer_bits_and_with_the_same_never_fewer_rows(
 
 def test_an_adapter_that_was_trained_in_4_bit_stays_in_it():
     settings = defaults("dpo")
-    values = auto_settings("dpo", settings, set(), SMALL, with_memory(80), 0, True).values
+    values = auto_settings(settings, set(), SMALL, with_memory(80), 0, True).values
     assert values["load_in_4bit"] is True

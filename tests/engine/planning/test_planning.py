@@ -116,7 +116,7 @@ def settings_of(command: str, **changed: Any) -> Any:
 
 
 def total(command: str, shape: Shape = SEVEN, gpu: bool = True, **changed: Any) -> float:
-    return memory(load_of(command, settings_of(command, **changed), shape, gpu)).total
+    return memory(load_of(settings_of(command, **changed), shape, gpu)).total
 
 
 ENGINES = st.sampled_from(["unsloth", "hf"])
@@ -128,7 +128,7 @@ def test_more_rows_and_longer_ones_never_take_less(command, engine, rows, length
 
     def load(rows, length):
         settings = settings_of(command, batch_size=rows, max_length=length, engine=engine)
-        return load_of(command, settings, SEVEN, True)
+        return load_of(settings, SEVEN, True)
 
     once, more, longer = load(rows, length), load(rows + 1, length), load(rows, length + 1)
     assert memory(once).total <= memory(more).total
@@ -163,7 +163,7 @@ def test_the_settings_to_paste_fit_and_keep_the_rows_of_a_step(command):
         pasted = resolve.resolve(
             command, resolve.Given(sets=tuple(text.strip() for text in sets), profile="rtx4090")
         ).settings
-        assert fits(memory(load_of(command, pasted, SEVEN, True)).total, machine.capacity)
+        assert fits(memory(load_of(pasted, SEVEN, True)).total, machine.capacity)
         assert (
             pasted.batch_size * pasted.gradient_accumulation
             == settings.batch_size * settings.gradient_accumulation
@@ -239,18 +239,18 @@ def test_the_longest_row_of_the_data_is_what_is_planned_for(tmp_path):
     prepared(tmp_path, 777)
     assert base_of("prep", tmp_path) == "smollm2-135m"
     settings = settings_of("sft")
-    data = data_of("sft", settings, tmp_path)
+    data = data_of(settings, tmp_path)
     assert data == RowLengths(90, 777, 300)
-    planned = plan("sft", settings, SEVEN, with_memory(24), data)
+    planned = plan(settings, SEVEN, with_memory(24), data)
     assert (planned.length, planned.length_from) == (777, "prep")
     assert planned.time["steps"] == -(-90 * 3 // 16)
-    assert plan("sft", settings, SEVEN, with_memory(24), RowLengths()).length_from == "max_length"
-    drawn = data_of("pairs", settings_of("pairs"), tmp_path)
+    assert plan(settings, SEVEN, with_memory(24), RowLengths()).length_from == "max_length"
+    drawn = data_of(settings_of("pairs"), tmp_path)
     assert drawn == RowLengths(100, 777 + 256, 300)
 
 
 def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
-    from agentlite.engine.planning.dry_run import dry_run_memory
+    from agentlite.engine.planning.suggest_fit import dry_run_memory
 
     monkeypatch.setattr(gpu_profiles, "card", lambda: gpu_profiles.Gpu("RTX 3060", 12.0, 12.0))
     told = dry_run_memory(
@@ -267,4 +267,4 @@ def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
 def test_a_7b_model_fits_the_card_that_a_profile_is_named_for(profile: str, command: str) -> None:
     settings = resolve.resolve(command, resolve.Given(profile=profile)).settings
     shape = find_shape("Qwen/Qwen2.5-7B-Instruct")
-    assert plan(command, settings, shape, machine_of(profile), RowLengths()).gib.fits
+    assert plan(settings, shape, machine_of(profile), RowLengths()).gib.fits

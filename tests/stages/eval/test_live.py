@@ -8,7 +8,7 @@ from support.shop import call, scripted, shop, tasks
 import agentlite
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import Appender, read_rows
-from agentlite.engine import act
+from agentlite.engine import sampler
 from agentlite.environments.rollout import RolloutAnswer
 from agentlite.workspace import run_folder
 
@@ -29,7 +29,7 @@ def acting(monkeypatch):
                 said = (call("buy", item=item), "One.", call("buy", item=item), "Two.")
                 yield RolloutAnswer(n, said[prompt.turn], "turn", 3)
 
-    monkeypatch.setattr(act, "answers", answers)
+    monkeypatch.setattr(sampler, "rollout_answers", answers)
     monkeypatch.setattr(
         "agentlite.engine.load.load_for_inference", lambda source, loading: source.name
     )

@@ -14,7 +14,7 @@ import agentlite
 from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import read_rows
-from agentlite.engine import act
+from agentlite.engine import sampler
 from agentlite.environments.rollout import RolloutAnswer
 from agentlite.environments.trajectories import EndedBy
 from agentlite.stages.dpo import read_preferences
@@ -45,7 +45,7 @@ def rollout(tmp_path, monkeypatch):
             text = turns(prompt.key.task, prompt.key.sample)[prompt.turn]
             yield RolloutAnswer(n, text, "turn", len(text))
 
-    monkeypatch.setattr(act, "answers", answers)
+    monkeypatch.setattr(sampler, "rollout_answers", answers)
     monkeypatch.setattr("agentlite.engine.load.load_for_inference", lambda *_: None)
     monkeypatch.setattr("agentlite.stages.agent.check_libraries", lambda _: None)
     shop(tmp_path, tasks())

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agentlite.engine import loss_per_record as module
+from agentlite.engine import weighted_loss as module
 from agentlite.engine.load import Loaded
-from agentlite.engine.loss_per_record import record_losses
+from agentlite.engine.weighted_loss import record_losses
 from agentlite.rendering import Encoded
 from agentlite.workspace.model_source import Source
 
