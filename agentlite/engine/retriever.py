@@ -51,11 +51,9 @@ def train(
         from sentence_transformers.losses import MultipleNegativesRankingLoss
 
         model = sentence_encoder.load(source, settings.max_length)
-        model.model_card_data.widget = [
-            {"text": "-"}
-        ]  # else it looks for some, with a bar of its own
-        # a card tells the losses since the last start: it would make a checkpoint another one after
-        # a kill
+        # else it looks for some, with a bar of its own
+        model.model_card_data.widget = [{"text": "-"}]
+        # A card tells the losses since the last start: a checkpoint after a kill would be another.
         model.save_pretrained = partial(model.save_pretrained, create_model_card=False)
         return trainer.warming_up(SentenceTransformerTrainer)(
             model=model,
@@ -100,7 +98,7 @@ def _arguments(
 
 
 def in_order(dataset: Any, batch_size: int, drop_last: bool, **_: object) -> Any:
-    """The order is ours: see contrasts.batches."""
+    """The order is ours: see training_pairs.batches."""
     from torch.utils.data import BatchSampler, SequentialSampler
 
     return BatchSampler(SequentialSampler(dataset), batch_size, drop_last)
@@ -110,9 +108,8 @@ def _dataset(found: Sequence[TrainingPair], pool: ToolPool) -> Any:
     from datasets import Dataset
 
     texts = pool.texts
-    negatives = range(
-        min(len(pair.negatives) for pair in found)
-    )  # in a small pool nearly every tool may be right
+    # in a small pool nearly every tool may be right
+    negatives = range(min(len(pair.negatives) for pair in found))
     return Dataset.from_dict(
         {
             "query": [pair.text for pair in found],

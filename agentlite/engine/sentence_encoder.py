@@ -66,28 +66,23 @@ def embed(
     """A row for each text, float32. `advance` gets how many there are so far."""
     import numpy
 
-    found = []
-    order = sorted(
-        range(len(texts)), key=lambda place: len(texts[place])
-    )  # of like length together: less padding
+    # of like length together: less padding
+    order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+    vectors = numpy.zeros((0, 0), numpy.float32)
     for start in range(0, len(order), AT_ONCE):
-        part = [texts[place] for place in order[start : start + AT_ONCE]]
-        found.append(
-            model.encode(
-                part,
-                batch_size=AT_ONCE,
-                normalize_embeddings=True,
-                convert_to_numpy=True,
-                show_progress_bar=False,
-            ).astype("float32")
+        places = order[start : start + AT_ONCE]
+        part = model.encode(
+            [texts[place] for place in places],
+            batch_size=AT_ONCE,
+            normalize_embeddings=True,
+            convert_to_numpy=True,
+            show_progress_bar=False,
         )
-        advance(start + len(part))
-    if not found:
-        return numpy.zeros((0, 0), numpy.float32)
-    vectors = numpy.concatenate(found)
-    back = numpy.empty_like(vectors)
-    back[order] = vectors
-    return back
+        if not start:
+            vectors = numpy.empty((len(texts), part.shape[1]), numpy.float32)
+        vectors[places] = part
+        advance(start + len(places))
+    return vectors
 
 
 def make_static(source: Source) -> None:
@@ -111,29 +106,25 @@ def make_static(source: Source) -> None:
 
 
 def _weights(base: Any) -> Any:
+    """The vectors of all tokens, each the mean of what the model makes of the token alone, in the
+    directions in which they differ most; common tokens are shortened.
+    """
     import torch
 
     tokenizer, model = base.tokenizer, base[0].model
     vectors = []
     with torch.no_grad():
-        for start in range(0, len(tokenizer), TOKENS_AT_ONCE):
-            ids = torch.arange(
-                start, min(start + TOKENS_AT_ONCE, len(tokenizer)), device=base.device
-            )
-            ends = (
-                torch.full_like(ids, end)
+        for part in torch.arange(len(tokenizer), device=base.device).split(TOKENS_AT_ONCE):
+            first, last = (
+                torch.full_like(part, end)
                 for end in (tokenizer.cls_token_id, tokenizer.sep_token_id)
             )
-            first, last = ends
-            rows = torch.stack([first, ids, last], dim=1)
-            vectors.append(
-                model(input_ids=rows, attention_mask=torch.ones_like(rows))
-                .last_hidden_state.mean(1)
-                .cpu()
-            )
-    found = torch.cat(vectors).double()
-    found = found - found.mean(0)
-    directions = torch.linalg.eigh(found.T @ found).eigenvectors.flip(1)[:, :DIRECTIONS]
-    share = 1 / torch.arange(1, len(found) + 1)
+            rows = torch.stack([first, part, last], dim=1)
+            states = model(input_ids=rows, attention_mask=torch.ones_like(rows)).last_hidden_state
+            vectors.append(states.mean(1).cpu())
+    tokens = torch.cat(vectors).double()
+    tokens = tokens - tokens.mean(0)
+    directions = torch.linalg.eigh(tokens.T @ tokens).eigenvectors.flip(1)[:, :DIRECTIONS]
+    share = 1 / torch.arange(1, len(tokens) + 1)
     share = share / share.sum()
-    return ((found @ directions) * (COMMON / (COMMON + share))[:, None]).float()
+    return ((tokens @ directions) * (COMMON / (COMMON + share))[:, None]).float()

@@ -1,6 +1,6 @@
 """Records -> the queries that a retriever learns from: a question and its expected tools."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from agentlite.core.records import ANY_TOOL, Record, Step
@@ -41,32 +41,24 @@ def queries(records: Iterable[Record], pool: ToolPool) -> list[Query]:
     return [query for record in records for query in _queries(record, pool)]
 
 
-def _queries(record: Record, pool: ToolPool) -> list[Query]:
+def _queries(record: Record, pool: ToolPool) -> Iterator[Query]:
     texts = iter(questions(record))
-    text, expected, found = "", dict[str, int](), list[Query]()
-
-    def close() -> None:
-        names = tuple(dict.fromkeys(expected))
-        if text and names:
-            offered = {tool.name: pool.place_of(tool) for tool in record.tools}
-            places = (offered.get(name) for name in names)
-            found.append(
-                Query(
-                    Step(record.id, min(expected.values())),
-                    text,
-                    names,
-                    tuple(place for place in places if place is not None),
-                    record.task,
-                )
-            )
-
+    asked: list[tuple[str, dict[str, int]]] = []  # the expected tools, each with its first turn
     for turn, message in enumerate(record.messages):
         if message.role == "user" and message.content.strip():
-            close()
-            text, expected = next(texts), {}
-        elif message.role == "assistant":
+            asked.append((next(texts), {}))
+        elif message.role == "assistant" and asked:
             for call in record.expected(turn).calls:
                 if call.name != ANY_TOOL:
-                    expected.setdefault(call.name, turn)
-    close()
-    return found
+                    asked[-1][1].setdefault(call.name, turn)
+    for text, expected in asked:
+        if expected:
+            tools = {tool.name: tool for tool in record.tools}
+            places = (pool.place_of(tools[name]) for name in expected if name in tools)
+            yield Query(
+                Step(record.id, min(expected.values())),
+                text,
+                tuple(expected),
+                tuple(place for place in places if place is not None),
+                record.task,
+            )

@@ -125,7 +125,7 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
         with console.waiting(
             f"eval: retrieving {settings.retrieve} tools for each of {count} records"
         ):
-            records = offers(settings, run, "left out").all(data.records)
+            records = [*map(offers(settings, run, "left out").offer, data.records)]
     return data._replace(
         records=records,
         every=data.every | {record.id: record for record in records},
