@@ -36,18 +36,6 @@ def test_each_setting_alone_makes_variants_and_without_them_there_are_none(setti
     assert not augments(PrepSettings(join=1))
 
 
-def test_each_share_makes_its_own_kind(smollm2: Template) -> None:
-    properties = {"place": {"type": "string"}, "high": {"type": "boolean"}}
-    parameters = {"type": "object", "properties": properties, "required": ["place"]}
-    call = Message("assistant", "", (Call("jump", {"place": "Oslo"}, "call_0"),))
-    tools = (Tool("jump", "Jumps.", parameters), Tool("buy", "Buys bread."))
-    record = Record(messages=(Message("user", "Go to Oslo."), call), tools=tools, split="train")
-    for setting, kind in (("remove_tool", "right tool removed"), ("mask_names", "names masked")):
-        augmented = augment([record], context(smollm2, **{setting: 1.0}))
-        assert [one.meta.get("made") for one in augmented.records] == [None, kind]
-        assert [*augmented.made.values()] == [{"made": 1}]
-
-
 def test_an_earlier_record_is_learned_again_if_it_fits_and_is_not_dropped(
     smollm2: Template,
 ) -> None:

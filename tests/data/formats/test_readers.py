@@ -85,15 +85,6 @@ def test_a_bad_line_is_rejected_with_its_code_and_the_rest_goes_on(line: bytes) 
     assert (good.value, good.location) == ({"good": 1}, "stdin:3")
 
 
-def test_a_row_may_nest_as_deep_as_64() -> None:
-    for deep, wrong in ((64, None), (65, "E119")):  # the row itself is none
-        for text in (b'{"a":%b%b}', b'{"a": %b%b}'):  # as msgspec writes it, and otherwise
-            (raw,) = from_stdin(text % (b"[" * deep, b"]" * deep))
-            assert (raw.error and raw.error.code) == wrong
-    brackets = "[" * 100 + "{" * 100
-    assert from_stdin(json.dumps({"a": brackets}).encode())[0].error is None
-
-
 def test_a_line_that_is_too_long_is_rejected_without_being_kept() -> None:
     long, good = from_stdin(b'{"a": "' + b"x" * LONGEST_LINE + b'"}\n{"good": 1}\n')
     assert long.error is not None

@@ -6,9 +6,12 @@ from time import process_time
 from typing import Any
 
 import pytest
-from support.damaged_rows import Row, rows
+from hypothesis import given
+from hypothesis import strategies as st
+from support.damaged_rows import Row, refused, rows
 
 from agentlite.core.errors import RowError
+from agentlite.core.records import Tool
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import (
     FORMATS,
@@ -21,6 +24,7 @@ from agentlite.data.formats import (
     to_record,
 )
 from agentlite.data.formats import samples as samples_of
+from agentlite.data.formats.inline_text import end_of, split_at, tools_at
 from agentlite.rendering.protocols import kuaiagent
 
 # --- prompts ---
@@ -118,18 +122,18 @@ CALLING = planned('{"task_name": "look", "command": {"name": "f", "args": {}}}')
 CONCLUDING = {"instruction": FRAME.conclude, "input": "", "output": "It is wet."}
 
 
-PARTS = {
+SIZES = {
     **{"E": [1], "C": [1], "EC": [2], "ECC": [2, 1], "FC": [1, 1], "FEC": [1, 2], "EEC": [1, 2]},
     **{"ECEC": [2, 2], "ECF": [2, 1]},
 }
 
 
-@pytest.mark.parametrize("samples", PARTS)
+@pytest.mark.parametrize("samples", SIZES)
 def test_an_end_of_a_task_and_the_one_conclusion_behind_it_are_one_part(samples: str) -> None:
     kinds = {"E": ENDING, "C": CONCLUDING, "F": CALLING}
     row = {"query": "q", "llm_prompt_response": [kinds[one] for one in samples]}
     found = [part["llm_prompt_response"] for part in kagentinstruct.parts(row)]
-    assert [len(part) for part in found] == PARTS[samples]
+    assert [len(part) for part in found] == SIZES[samples]
     assert [one for part in found for one in part] == row["llm_prompt_response"]
 
 
@@ -223,3 +227,39 @@ def test_words_around_a_list_of_tools_are_the_system_text_in_every_format(name: 
     assert (said[0], said[-1]) == (BEFORE, BEHIND)
     assert "functions" not in found.messages[0].content  # the frame is gone
     assert (found.tools, found.messages[-2:]) == (plain.tools, plain.messages[-2:])
+
+
+# --- tools and calls that stand in a text ---
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("[] x", 2),
+        ("[a(b){c}] ]", 9),
+        ("['] \\' [', 1] ]", 13),
+        ('["]"] x', 5),
+        ('{"a": "it\'s"} }', 13),
+    ],
+)
+def test_a_bracket_ends_where_its_own_is_closed_and_not_in_quotes(text: str, end: int) -> None:
+    assert end_of(text, 0, "E206") == end
+    assert end_of(f"] {text}", 2, "E206") == end + 2
+
+
+PARTS = st.sampled_from(["a", "f(x, y)", "'a, b'", '"(,"', "[1, {2: 3}]", " ", "'it\\'s, '", ""])
+
+
+@given(st.lists(PARTS, min_size=1))
+def test_a_text_is_cut_at_each_separator_outside_of_brackets_and_quotes(parts: list[str]) -> None:
+    assert split_at(",", ",".join(parts)) == parts
+
+
+def test_tools_are_one_list_or_objects_one_after_another() -> None:
+    f, g = '{"name": "f"}', "{'name': 'g'}"
+    expected = (Tool("f"), Tool("g"))
+    for written in (f"[{f}, {g}]", f"{f}\n{g}", f" , {f},\n {g}"):
+        assert tools_at(f"x{written} and more", 1) == (expected, 1 + len(written))
+    assert tools_at(f"[{f}] [{g}]", 0) == ((Tool("f"),), len(f) + 2)
+    assert tools_at("none", 0) == ((), 0)
+    assert refused(lambda: tools_at("[{'name'", 0)) == "E124"
