@@ -1,4 +1,4 @@
-"""Takes rows on a Ray cluster; to WorkerPool it is one more executor."""
+"""Takes rows on a Ray cluster; to worker_pool it is one more executor."""
 
 import os
 from collections.abc import Callable

@@ -28,23 +28,50 @@ Chunk = list[tuple[str, RawLine]]  # rows in their order, each with its source
 def take_all(
     lines: Iterable[tuple[str, RawLine]], context: IngestContext, workers: int | Literal["ray"]
 ) -> Iterator[IngestedRow]:
-    """In the order of the lines, whatever the number of workers."""
+    """In the order of the lines, whatever the number of workers. Once one of them has died none
+    works any more: what they have not given back, and all that follows, is taken here.
+    """
     # a model that ranks tools is there once
     if context.add_tools or (isinstance(workers, int) and workers <= 1):
         for source, line in lines:
             yield take(source, line, context)
         return
     pool, count = _executor(context, workers)
-    crew = WorkerPool(pool, context)
+    handed: deque[tuple[Chunk, Future[list[IngestedRow]] | None]] = deque()
+    alive = True
+
+    def mourn() -> None:
+        nonlocal alive
+        if alive:
+            console.notice(
+                "prep: a worker process died (out of memory?): going on without workers, no row is "
+                "lost"
+            )
+        alive = False
+
+    def oldest() -> Iterable[IngestedRow]:
+        chunk, future = handed.popleft()
+        try:
+            if future:
+                return future.result()
+        except BrokenProcessPool:
+            mourn()
+        return (take(*one, context) for one in chunk)
+
     try:
         for chunk in _chunks(lines):
-            crew.hand(chunk)
-            if len(crew.handed) > AHEAD * count:
-                yield from crew.next()
-        while crew.handed:
-            yield from crew.next()
+            future = None
+            try:
+                future = pool.submit(take_chunk, chunk) if alive else None
+            except BrokenProcessPool:
+                mourn()
+            handed.append((chunk, future))
+            if len(handed) > AHEAD * count:
+                yield from oldest()
+        while handed:
+            yield from oldest()
     finally:
-        crew.pool.shutdown(cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
 
 
 def _executor(context: IngestContext, workers: int | Literal["ray"]) -> tuple[Executor, int]:
@@ -56,39 +83,6 @@ def _executor(context: IngestContext, workers: int | Literal["ray"]) -> tuple[Ex
 
     pool = RayPool(begin, *job)
     return pool, pool.workers
-
-
-class WorkerPool:
-    """Worker processes, and the chunks they were handed, in order. Once one has died none works any
-    more: what they have not given back, and all that follows, is taken here."""
-
-    def __init__(self, pool: Executor, context: IngestContext):
-        self.context, self.alive, self.pool = context, True, pool
-        self.handed: deque[tuple[Chunk, Future[list[IngestedRow]] | None]] = deque()
-
-    def hand(self, chunk: Chunk) -> None:
-        try:
-            self.handed.append((chunk, self.pool.submit(take_chunk, chunk) if self.alive else None))
-        except BrokenProcessPool:
-            self._mourn()
-            self.handed.append((chunk, None))
-
-    def next(self) -> Iterator[IngestedRow]:
-        chunk, future = self.handed.popleft()
-        try:
-            if future:
-                return iter(future.result())
-        except BrokenProcessPool:
-            self._mourn()
-        return (take(*one, self.context) for one in chunk)
-
-    def _mourn(self) -> None:
-        if self.alive:
-            console.notice(
-                "prep: a worker process died (out of memory?): going on without workers, no row is "
-                "lost"
-            )
-        self.alive = False
 
 
 def _chunks(lines: Iterable[tuple[str, RawLine]]) -> Iterator[Chunk]:
