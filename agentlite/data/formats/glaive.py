@@ -49,9 +49,9 @@ def read(row: dict[str, Any]) -> Record:
             messages.append(Message("tool", text, call_id=waiting.pop(0) if waiting else ""))
             continue
         said, *written = text.removesuffix(END).strip().split("<functioncall>")
-        read = [_call(call) for call in written]
-        calls = tuple(replace(call, id=f"call_{made + i}") for i, (call, _) in enumerate(read))
-        content = "\n".join(filter(None, (said.strip(), *(after for _, after in read))))
+        called = [_call(call) for call in written]
+        calls = tuple(replace(call, id=f"call_{made + i}") for i, (call, _) in enumerate(called))
+        content = "\n".join(filter(None, (said.strip(), *(after for _, after in called))))
         messages.append(Message("assistant", content, calls))
         waiting = [call.id for call in calls]
         made += len(calls)

@@ -53,7 +53,7 @@ def _read_messages(row: dict[str, Any], system: str, tools: tuple[Tool, ...]) ->
     turns = row["messages"]
     for other in OTHER_DIALOGS:
         refuse_another(row, "messages", turns, other)
-    read = sharegpt.Dialog(system)
+    collected = sharegpt.Dialog(system)
     weights: dict[int, float | None] = {}  # by the number of the message that a turn is in
     extra: dict[str, list[dict[str, Any]]] = {}
     for number, turn in enumerate(turns, 1):
@@ -70,8 +70,10 @@ def _read_messages(row: dict[str, Any], system: str, tools: tuple[Tool, ...]) ->
         given = {key: turn[key] for key in turn if key in READ}
         if speaker == "call" and not isinstance(content, str):
             given["content"] = plain(content)
-        read.add({**given, "loss": weight != 0}, number, alone=sharegpt.is_alone(turns, number))
-        message = len(read.messages) - 1
+        collected.add(
+            {**given, "loss": weight != 0}, number, alone=sharegpt.is_alone(turns, number)
+        )
+        message = len(collected.messages) - 1
         if speaker in ("assistant", "call"):
             if not isinstance(scale, int | float | None):
                 raise RowError("E201", f"loss_scale is {kind(scale)}, not a number ({place})")
@@ -83,7 +85,7 @@ def _read_messages(row: dict[str, Any], system: str, tools: tuple[Tool, ...]) ->
             extra.setdefault(str(message), []).append(unknown)
     scales = {str(turn): weight for turn, weight in weights.items() if weight}
     meta = meta_of(row, *DIALOGS, loss_scale=scales, turns=extra)
-    return Record(messages=tuple(read.messages), tools=tools, meta=meta)
+    return Record(messages=tuple(collected.messages), tools=tools, meta=meta)
 
 
 def _exchanges(row: dict[str, Any]) -> list[tuple[str, str]]:
