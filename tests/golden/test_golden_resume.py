@@ -10,6 +10,7 @@ from support.processes import environment, run
 from support.samples import ROOT
 
 import agentlite
+from agentlite.config.settings import option_words
 
 STEPS = {"max_steps": 4, "save_steps": 2, "batch_size": 4, "gradient_accumulation": 1}
 TRAINERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -25,11 +26,13 @@ def weights(run: Path, out: str) -> bytes:
     return (run / out / "adapter/adapter_model.safetensors").read_bytes()
 
 
-def words(options: dict[str, Any]) -> list[str]:
+def words(command: str, options: dict[str, Any]) -> list[str]:
     return [
         word
         for name, value in options.items()
-        for word in (f"--{name}".replace("_", "-"), f"{value}")
+        for word in (
+            (f"--{name}", value) if name in ("run", "out") else option_words(command, name, value)
+        )
     ]
 
 
@@ -48,8 +51,8 @@ def test_a_kill_changes_no_byte(name: str, moment: str, tiny_run: Path, tiny_mod
         str(killer),
         moment,
         command,
-        *words(options),
-        *words(dict.fromkeys(scored, reward)),
+        *words(command, options),
+        *(["--rewards", reward] if scored else []),
     ]
     killed = run(
         [sys.executable, *arguments], env=environment(), capture_output=True, server="torch"
