@@ -7,6 +7,7 @@ from pathlib import Path
 from agentlite.config.settings import DistillSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
+from agentlite.data.curation.sample import sample
 from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.engine import distill
 from agentlite.engine.decoding import Decoding
@@ -37,8 +38,7 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
     prepared = find_prompts(settings.data, settings.split, settings.model, source, target.run)
 
     def train(folder: Path) -> Figures:
-        with console.waiting("distill: writing the prompts"):
-            prompts, too_long = _read(settings, prepared, source)
+        prompts, too_long = _read(settings, prepared, source)
         console.notice(f"distill: {len(prompts)} prompts, taught by {teacher.name}")
         decoding = Decoding(
             settings.max_new_tokens, temperature=settings.temperature, top_p=settings.top_p
@@ -121,10 +121,12 @@ def _read(
     UserError 2 if there is none.
     """
     prompted = [record for record in prepared.records() if record.prompted_turns]
-    new_tokens = settings.max_new_tokens if settings.samples else 1
-    prompts, too_long = fitting_prompts("distill", settings, prepared, source, prompted, new_tokens)
+    sampled = [prompted[index] for index in sample(prompted, settings.limit, settings.seed)]
     template = load_template(source.base)
-    protocols = mixture_of(prepared.protocol, template).protocols
+    mixture = mixture_of(prepared.protocol, template)
+    room = settings.max_length - (settings.max_new_tokens if settings.samples else 1)
+    location = prepared.location
+    prompts, too_long = fitting_prompts("distill", sampled, mixture, template, room, location)
     taught: list[distill.DistillPrompt] = []
     for prompt in prompts:
         answer: list[int] = []
@@ -135,13 +137,13 @@ def _read(
             answer = encode_answer(prompt.answer, prompt.ended, template, prompt.ids)
             if len(prompt.ids) + len(answer) > settings.max_length:
                 continue
-        stops = protocols[prompt.protocol].stops
+        stops = mixture.protocols[prompt.protocol].stops
         taught.append(distill.DistillPrompt(prompt.ids, stops, answer))
     if not taught:
         raise UserError(
             f"holds no recorded answer of which all is known, in {settings.max_length} tokens.",
             "Raise --max-length, or add --lmbda 1 or --off-policy teacher.",
-            location=prepared.location,
+            location=location,
         )
     if len(taught) < len(prompts):
         console.notice(

@@ -10,12 +10,13 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import Candidate, CandidateKey, Rollout, Score, Step, to_row
 from agentlite.core.row_files import Appender, write_rows
+from agentlite.data.curation.sample import sample
 from agentlite.data.curriculum import level
 from agentlite.data.prompt_records import find_prompts
 from agentlite.engine import grpo, local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
-from agentlite.rendering import Prompt
+from agentlite.rendering import Prompt, mixture_of
 from agentlite.scoring.preference_pairs import gold_candidates, read_rollouts
 from agentlite.scoring.rewards import (
     Component,
@@ -63,15 +64,16 @@ class PromptSampling:
         """Raises UserError also where the weights need gold that is not there."""
         prompted = [record for record in self.prepared.records() if record.prompted_turns]
         refuse_without_gold(prompted, self.weights, self.prepared.location)
-        with console.waiting("grpo: writing the prompts"):
-            self.prompts, too_long = fitting_prompts(
-                "grpo",
-                self.settings,
-                self.prepared,
-                self.source,
-                prompted,
-                self.settings.max_new_tokens,
-            )
+        sampled = sample(prompted, self.settings.limit, self.settings.seed)
+        template = load_template(self.source.base)
+        self.prompts, too_long = fitting_prompts(
+            "grpo",
+            [prompted[index] for index in sampled],
+            mixture_of(self.protocol, template),
+            template,
+            self.settings.max_length - self.settings.max_new_tokens,
+            self.prepared.location,
+        )
         self.count = len(self.prompts)
         longest = max(len(prompt.ids) for prompt in self.prompts)
         self.longest_row = longest + self.settings.max_new_tokens
@@ -81,7 +83,7 @@ class PromptSampling:
             max_new_tokens=self.settings.max_new_tokens,
             temperature=self.settings.temperature,
             top_p=self.settings.top_p,
-        ).under(load_template(self.source.base))
+        ).under(template)
         protocols = reading(self.protocol, self.source.base)
         self.scorer = Scorer(self.records, protocols, functions)
 

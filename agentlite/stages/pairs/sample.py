@@ -20,7 +20,7 @@ from agentlite.engine.load import loading_of
 from agentlite.engine.planning.suggest_fit import dry_run_memory
 from agentlite.engine.remote import served
 from agentlite.engine.sampler import make_sampler, remote_samples
-from agentlite.rendering import Mixture, Prompt, Protocol, mixture_of, prompts
+from agentlite.rendering import Mixture, Prompt, Protocol, mixture_of
 from agentlite.scoring.preference_pairs import gold_candidates, read_candidates
 from agentlite.scoring.rewards import Component, have_gold, refuse_without_gold, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
@@ -41,6 +41,7 @@ from agentlite.stages.pairs.stored import (
     rescore_hint,
     set_aside_changed,
 )
+from agentlite.stages.training_prompts import fitting_prompts
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage, model_of_prep
@@ -102,27 +103,9 @@ class Sampling(CandidateSource):
         template = load_template(self.source.base)
         mixture = mixture_of(self.prompts.protocol, template)
         room = settings.max_length - settings.max_new_tokens
-        if room <= 0:
-            raise UserError(
-                f"leaves no room for a prompt: max_length is {settings.max_length}.",
-                "Lower it, or raise --max-length.",
-                location="pairs.max_new_tokens",
-            )
-        with console.waiting(f"pairs: writing the prompts of {len(records)} records"):
-            every = list(prompts(records, mixture.of, template))
-        fitting = [prompt for prompt in every if len(prompt.ids) <= room]
-        too_long = len(every) - len(fitting)
-        if too_long:
-            console.notice(
-                f"pairs: {too_long} prompts are longer than {room} tokens and give no pair"
-            )
-        if not fitting:
-            raise UserError(
-                f"every prompt is longer than {room} tokens.",
-                "Raise --max-length.",
-                location="pairs.max_length",
-            )
-        return records, mixture, fitting, too_long
+        location = self.prompts.location
+        fitted = fitting_prompts("pairs", records, mixture, template, room, location)
+        return records, mixture, *fitted
 
     def _choose_records(self) -> list[Record]:
         """A sample of the records with a step to ask."""
