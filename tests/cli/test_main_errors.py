@@ -61,7 +61,7 @@ STOPPED = "Stopped. The same command again carries on; prep begins anew.\n"
             PermissionError(errno.EACCES, "Permission denied", "/a/b"),
             74,
             "Error: /a/b: the system says: Permission denied.\n`ls -ld` shows who may read and "
-            "write it. Or name a folder that you may write to: --run FOLDER; AGENTLITE_CACHE for "
+            "write it. Name a folder that you may write to: --run FOLDER; AGENTLITE_CACHE for "
             "the cache.\n",
         ),
         *(

@@ -82,7 +82,7 @@ MISTAKES = [
     Mistake("pairs --from prep --out other", 2, "Name a pairs or a grpo"),
     Mistake("dpo", 2, "Run `agentlite pairs` first"),
     Mistake("grpo --model smollm2-135m --group-size 3", 2, "Take one of 2, 4, 8."),
-    Mistake("chat smollm2-135m --tools nowhere.json", 2, "nowhere.json: cannot be read"),
+    Mistake("chat smollm2-135m --tools nowhere.json", 2, "nowhere.json: no such file"),
     Mistake("init rows.jsonl", 2, "Name a new folder"),
     Mistake("runs --rm sftt", 2, "In runs/default there are: "),
 ]
