@@ -12,7 +12,7 @@ from agentlite.core.records import from_row
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.environments.making.blueprint import KINDS, Blueprint
 from agentlite.environments.making.checks import made_calls
-from agentlite.environments.making.walk import Walker
+from agentlite.environments.making.walk import carry_out
 from agentlite.environments.registry import environment
 from agentlite.environments.world import LIMITS
 from agentlite.stages.make import key_figure, search
@@ -65,9 +65,9 @@ def test_a_fresh_world_returns_what_the_dialogs_say_and_ends_in_their_state(made
     assert [*plans] == [""]
     by_id = {row["kind"] + json.dumps(row["blueprint"]["turns"]): row for row in blueprints(folder)}
     assert len(by_id) == 40
-    with Walker(world, LIMITS) as walker:
+    with world.world(LIMITS) as fresh:
         for row, plan in zip(dialogs(folder), blueprints(folder), strict=True):
-            results, state = walker.carry_out(task, made_calls(row["messages"]))
+            results, state = carry_out(fresh, task, made_calls(row["messages"]))
             said = [one["content"] for one in row["messages"] if one["role"] == "tool"]
             assert [one.text for one in results] == said
             assert state == plan["blueprint"]["state"]
@@ -160,9 +160,9 @@ def test_killed_at_any_blueprint_it_ends_with_the_same_bytes(made, monkeypatch):
             make(folder, "again")
     filled = search._filled
 
-    def seen(setup, walker, slot, turn, keys):
+    def seen(setup, world, slot, turn, keys):
         looked_for.append(slot.place)
-        return filled(setup, walker, slot, turn, keys)
+        return filled(setup, world, slot, turn, keys)
 
     monkeypatch.setattr(search, "_filled", seen)
     assert make(folder, "again").status == "done"

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
-from random import Random
-from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -12,9 +10,7 @@ from msgspec.structs import replace
 from agentlite.core.json_schema import misfit
 from agentlite.core.records import Call, Tool, canonical, digest
 from agentlite.environments.making.purpose import purpose, resemblance
-from agentlite.environments.making.walk import PlannedCall, Walker, is_error
-from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.world import CallResult
+from agentlite.environments.making.walk import PlannedCall, Search, is_error
 
 SAME_PURPOSE = 0.5  # resemblance from which one tool could do the work of another
 MISSPELT = 3  # characters of a value that can be misspelt
@@ -67,21 +63,6 @@ class Blueprint(Struct, frozen=True, forbid_unknown_fields=True):
         """Equal for blueprints of which one is a copy of the other, whatever the world."""
         calls = [[call.call for call in turn.calls] for turn in self.turns]
         return digest(canonical([self.kind, msgspec.to_builtins(calls)]))
-
-
-class Search(NamedTuple):
-    """Where one blueprint is looked for, and with which chances."""
-
-    walker: Walker
-    task: EnvironmentTask
-    rng: Random
-
-    def walk(self, length: int, apart: bool = False) -> list[PlannedCall]:
-        """None at all where there are not so many."""
-        return self.walker.walk(self.task, length, self.rng, apart) or []
-
-    def results(self, calls: Sequence[Call]) -> tuple[list[CallResult], str]:
-        return self.walker.carry_out(self.task, calls)
 
 
 Turns = tuple[PlannedTurn, ...]  # none where a walk leads to no blueprint
@@ -197,7 +178,7 @@ def _refused(calls: Sequence[PlannedCall]) -> Turns:
 
 
 def _tool(search: Search, planned: PlannedCall) -> Tool:
-    return next(one for one in search.walker.tools if one.name == planned.call.name)
+    return next(one for one in search.tools if one.name == planned.call.name)
 
 
 def _required(search: Search, planned: PlannedCall) -> list[str]:
@@ -210,7 +191,7 @@ def _offered(search: Search, turns: Turns, extra: int) -> tuple[str, ...]:
     """The tools that are called, and some that could do nothing of what is wanted, in an order that
     says nothing.
     """
-    by_name = {tool.name: tool for tool in search.walker.tools}
+    by_name = {tool.name: tool for tool in search.tools}
     wanted = {call.call.name for turn in turns for call in turn.calls}
     refused = {call.call.name for turn in turns if turn.refused for call in turn.calls}
     called = {call.call.name for turn in turns for call in turn.made}

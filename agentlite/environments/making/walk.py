@@ -17,9 +17,8 @@ from agentlite.environments.making.values import (
     outputs,
     read_json,
 )
-from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.world import CallResult, World, WorldLimits
+from agentlite.environments.world import CallResult, World
 
 TRIES = 12  # calls that may fail for each that succeeds
 TWICE = 2  # times that a walk may call one tool
@@ -55,43 +54,33 @@ class PlannedCall(Struct, frozen=True, forbid_unknown_fields=True):
         }
 
 
-class Walker:
-    """One world, which begins anew for each walk. A context: at its end the process is gone."""
+class Search:
+    """Where calls for a blueprint are looked for, and with which chances: a world that begins anew
+    for each walk.
+    """
 
-    def __init__(self, environment: Environment, limits: WorldLimits):
-        assert environment.named
-        self.world = World(environment.named, limits)
-
-    def __enter__(self) -> "Walker":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.world.code.stop()
-
-    def begin(self, task: EnvironmentTask) -> None:
-        """A fresh world."""
-        self.world.reset(task.row)
+    def __init__(self, world: World, task: EnvironmentTask, rng: Random):
+        self.world, self.task, self.rng = world, task, rng
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         return self.world.tools
 
-    def walk(
-        self, task: EnvironmentTask, length: int, rng: Random, apart: bool = False
-    ) -> list[PlannedCall] | None:
+    def walk(self, length: int, apart: bool = False) -> list[PlannedCall]:
         """As many calls as `length` says, of which each succeeds and either changes the state or
-        returns something. None where there are no more. `apart`: none takes what another returned.
+        returns something. None at all where there are not so many. `apart`: none takes what another
+        returned.
         """
-        self.begin(task)
+        self.world.reset(self.task.row)
         tools, made, outputs_of = self.tools, list[PlannedCall](), list[KnownValue]()
         # what a task says about its world; of BFCL's rows, that part
-        given = task.row.get("initial_config", task.row)
+        given = self.task.row.get("initial_config", self.task.row)
         state = self.world.state()
         place, values = _digest(state), known(given, state)
         for _ in range(TRIES * length):
             pool = [*outputs_of, *values]
-            tool = _next_tool(tools, [one.call.name for one in made], pool, rng)
-            chosen = arguments(tool, pool, rng) if tool else None
+            tool = _next_tool(tools, [one.call.name for one in made], pool, self.rng)
+            chosen = arguments(tool, pool, self.rng) if tool else None
             if tool is None or chosen is None:
                 continue
             sources = {name: one.call for name, one in chosen.items() if one.call is not None}
@@ -105,7 +94,7 @@ class Walker:
             if odd and not is_error(self.world.call(Call(tool.name, {**call.arguments, **odd}))):
                 # it takes anything: that it takes this says nothing
                 tools = tuple(one for one in tools if one != tool)
-                self.carry_out(task, [one.call for one in made])
+                self.results([one.call for one in made])
                 continue
             result = self.world.call(call)
             state = self.world.state()
@@ -113,7 +102,7 @@ class Walker:
             is_changed = now != place
             if is_error(result):
                 if is_changed:
-                    return None  # half done: no call of a dialog should lead here
+                    return []  # half done: no call of a dialog should lead here
                 continue
             if (is_changed or not _is_empty(result.text)) and len(result.text) <= MOST_TOLD:
                 made.append(PlannedCall(call, result.text, sources))
@@ -122,15 +111,19 @@ class Walker:
                     return made
             if is_changed:
                 place, values = now, known(given, state)
-        return None
+        return []
 
-    def carry_out(
-        self, task: EnvironmentTask, calls: Sequence[Call]
-    ) -> tuple[list[CallResult], str]:
-        """The results of calls in a fresh world, and the digest of its state behind them."""
-        self.begin(task)
-        results = [self.world.call(call) for call in calls]
-        return results, _digest(self.world.state())
+    def results(self, calls: Sequence[Call]) -> tuple[list[CallResult], str]:
+        return carry_out(self.world, self.task, calls)
+
+
+def carry_out(
+    world: World, task: EnvironmentTask, calls: Sequence[Call]
+) -> tuple[list[CallResult], str]:
+    """The results of calls in a fresh world, and the digest of its state behind them."""
+    world.reset(task.row)
+    results = [world.call(call) for call in calls]
+    return results, _digest(world.state())
 
 
 def _digest(state: Any) -> str:

@@ -13,7 +13,6 @@ from agentlite.core.records import plain
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.making.checks import DialogFault, copy_key, faults
 from agentlite.environments.making.dialog import DIALOGS, MadeDialog, row_of
-from agentlite.environments.making.walk import Walker
 from agentlite.environments.making.wording import in_plain_words
 from agentlite.environments.registry import Environment, environment
 from agentlite.environments.tasks import EnvironmentTask
@@ -157,18 +156,18 @@ def _check_tools(
 ) -> None:
     """Refuses tools that no dialog can be made from."""
     location = f"--env {settings.env}"
-    with Walker(world, limits) as walker:
+    with world.world(limits) as first:
         try:
-            walker.begin(tasks[0])
+            first.reset(tasks[0].row)
         except WorldError as error:
             raise UserError(
                 f"its world cannot be built: {error}.",
                 "Correct it; or give --tasks FILE, with the columns that its reset takes.",
                 location=location,
             ) from error
-        if not any(tool.description.strip() for tool in walker.tools):
+        if not any(tool.description.strip() for tool in first.tools):
             raise UserError(
-                f"none of its {len(walker.tools)} tools has a description, and questions are made "
+                f"none of its {len(first.tools)} tools has a description, and questions are made "
                 "from these.",
                 "Describe each tool in one sentence: in the docstring of its method, or as the "
                 "description of the MCP tool.",

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Tool
 from agentlite.core.row_files import Appender, read_rows
-from agentlite.environments.making.blueprint import KINDS, Blueprint, Search, blueprint
+from agentlite.environments.making.blueprint import KINDS, Blueprint, blueprint
 from agentlite.environments.making.checks import Replay
-from agentlite.environments.making.walk import Walker
+from agentlite.environments.making.walk import Search, carry_out
 from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.world import WorldError, WorldLimits
+from agentlite.environments.world import World, WorldError, WorldLimits
 
 BLUEPRINTS = "blueprints.jsonl"
 OFTEN = ("single", "several_turns")  # twice as many as of each other kind
@@ -70,6 +70,10 @@ class SearchSetup(NamedTuple):
     seed: int
     accepts: Callable[[Slot], bool] = lambda slot: True
 
+    def world(self) -> World:
+        assert self.environment.named
+        return World(self.environment.named, self.limits)
+
 
 def counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
     """How many dialogs of each kind: the largest remainders are rounded up."""
@@ -92,7 +96,7 @@ def find(
 ) -> list[Slot]:
     """A slot for each dialog that is wanted. Batches on disk are not looked for again."""
     order = [Slot(kind, number) for kind, count in wanted.items() for number in range(count)]
-    with Appender(path) as file, Walker(setup.environment, setup.limits) as walker:
+    with Appender(path) as file, setup.world() as world:
         slots = {
             slot.place: slot for slot in (msgspec.convert(row, Slot) for row in read_rows(path))
         }
@@ -103,7 +107,7 @@ def find(
                 # all of a batch that was cut off: what a walk finds depends on the slots before it
                 earlier = [slots[slot.place] for slot in order[:at]]
                 keys = {slot.blueprint.key for slot in earlier if slot.blueprint}
-                found = _fill(setup, walker, batch, keys)
+                found = _fill(setup, world, batch, keys)
                 for slot in missing:
                     slots[slot.place] = found.get(slot.place, slot)
                     file.append(msgspec.to_builtins(slots[slot.place]))
@@ -112,7 +116,7 @@ def find(
 
 
 def _fill(
-    setup: SearchSetup, walker: Walker, slots: Sequence[Slot], keys: set[str]
+    setup: SearchSetup, world: World, slots: Sequence[Slot], keys: set[str]
 ) -> dict[tuple[str, int], Slot]:
     """Those of these slots for which there is a blueprint. `keys`: of other blueprints, of which
     none is to be a copy.
@@ -120,19 +124,19 @@ def _fill(
     done: dict[tuple[str, int], Slot] = {}
     for turn in range(ROUNDS):
         left = [slot for slot in slots if slot.place not in done]
-        filled = [_filled(setup, walker, slot, turn, keys) for slot in left]
+        filled = [_filled(setup, world, slot, turn, keys) for slot in left]
         confirmed = _confirmed(setup, [slot for slot in filled if slot.blueprint])
         done |= {slot.place: slot for slot in confirmed if setup.accepts(slot)}
     return done
 
 
-def _filled(setup: SearchSetup, walker: Walker, slot: Slot, turn: int, keys: set[str]) -> Slot:
+def _filled(setup: SearchSetup, world: World, slot: Slot, turn: int, keys: set[str]) -> Slot:
     lost = 0
     for trial in range(TRIES):
         rng = Random(f"{setup.seed} {slot.kind} {slot.number} {turn} {trial}")
         task = rng.choice(setup.tasks)
         try:
-            plan = blueprint(slot.kind, Search(walker, task, rng), setup.extra_tools)
+            plan = blueprint(slot.kind, Search(world, task, rng), setup.extra_tools)
         except WorldError as error:
             lost += 1
             if lost == MOST_LOST:
@@ -146,7 +150,7 @@ def _filled(setup: SearchSetup, walker: Walker, slot: Slot, turn: int, keys: set
         if plan and plan.key not in keys:
             keys.add(plan.key)
             named = {*plan.tools} | {call.call.name for turn in plan.turns for call in turn.calls}
-            tools = tuple(tool for tool in walker.tools if tool.name in named)
+            tools = tuple(tool for tool in world.tools if tool.name in named)
             return Slot(slot.kind, slot.number, plan, tools)
     return slot
 
@@ -158,11 +162,11 @@ def _confirmed(setup: SearchSetup, slots: Sequence[Slot]) -> Iterator[Slot]:
     if not slots:
         return
     by_id = {task.id: task for task in setup.tasks}
-    with Walker(setup.environment, setup.limits) as walker:
+    with setup.world() as world:
         for slot in reversed(slots):
             plan = slot.plan
             try:
-                made, state = walker.carry_out(by_id[plan.task], [call.call for call in plan.made])
+                made, state = carry_out(world, by_id[plan.task], [call.call for call in plan.made])
             except WorldError:
                 continue
             results = tuple(result.text for result in made)

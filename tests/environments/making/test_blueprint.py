@@ -10,7 +10,6 @@ from agentlite.core.records import Call, Tool
 from agentlite.environments.making.blueprint import (
     KINDS,
     PlannedTurn,
-    Search,
     blueprint,
 )
 from agentlite.environments.making.walk import PlannedCall
@@ -42,42 +41,46 @@ SEEDS = range(30)
 
 
 class Scripted:
-    """A walker whose walk is known. `results` and `state`: what a fresh world returns to some calls
+    """A search whose walk is known. `returned`, `state`: what a fresh world returns to some calls
     and where it is behind them; as the walk has it where they are None.
     """
 
     tools = TOOLS
 
-    def __init__(self, walked=WALKED, results=None, state=None):
-        self.walked, self.results, self.state = walked, results, state
+    task = EnvironmentTask("t", (), {})
+
+    def __init__(self, walked=WALKED, returned=None, state=None):
+        self.walked, self.returned, self.state = walked, returned, state
         self.walks, self.carried = [], 0
 
-    def walk(self, task, length, rng, apart=False):
+    def walk(self, length, apart=False):
         self.walks.append((length, apart))
-        return self.walked[:length] if len(self.walked) >= length else None
+        return self.walked[:length] if len(self.walked) >= length else []
 
-    def carry_out(self, task, calls: Sequence[Call]):
+    def results(self, calls: Sequence[Call]):
         self.carried += 1
         known = {repr(one.call): one.result for one in self.walked}
         texts = (
             [known.get(repr(call), "Error: no") for call in calls]
-            if self.results is None
-            else self.results(calls)
+            if self.returned is None
+            else self.returned(calls)
         )
         state = "s" if self.state is None else self.state(calls)
         return [CallResult(text, text.startswith("Error")) for text in texts], state
 
 
-def search(walker, seed=0):
-    return Search(walker, EnvironmentTask("t", (), {}), Random(seed))
+def seeded(search, seed):
+    search = search or Scripted()
+    search.rng = Random(seed)
+    return search
 
 
-def turns(kind, walker=None, seed=0):
-    return KINDS[kind](search(walker or Scripted(), seed))
+def turns(kind, search=None, seed=0):
+    return KINDS[kind](seeded(search, seed))
 
 
 @pytest.mark.parametrize(
-    ("results", "state", "is_plan"),
+    ("returned", "state", "is_plan"),
     [
         (None, None, True),
         (lambda calls: [str(n) for n, _ in enumerate(calls)], None, False),
@@ -86,15 +89,15 @@ def turns(kind, walker=None, seed=0):
     ids=["in any order", "other results", "another state"],
 )
 def test_calls_are_parallel_only_if_a_world_does_the_same_in_the_other_order(
-    results, state, is_plan
+    returned, state, is_plan
 ):
     lengths = set()
     for seed in SEEDS:
-        walker = Scripted(results=results, state=state)
-        found = turns("parallel", walker, seed)
-        ((length, apart),) = walker.walks
+        search = Scripted(returned=returned, state=state)
+        found = turns("parallel", search, seed)
+        ((length, apart),) = search.walks
         lengths.add(length)
-        assert apart and walker.carried == 2
+        assert apart and search.carried == 2
         assert found == ((PlannedTurn(tuple(WALKED[:length]), together=True),) if is_plan else ())
     assert lengths == {2, 3}
 
@@ -104,21 +107,21 @@ def test_a_slip_is_a_call_that_the_world_refuses_and_that_changes_nothing():
     wrong = Call("find", {"customer": "Ana", "shop": "Oslo"})
     assert turn == PlannedTurn((FIND,), missing="customer", slip=PlannedCall(wrong, "Error: no"))
     assert turn.made == [PlannedCall(wrong, "Error: no"), FIND]
-    takes_all = Scripted(results=lambda calls: ["{}"] * len(calls))
+    takes_all = Scripted(returned=lambda calls: ["{}"] * len(calls))
     changes = Scripted(state=lambda calls: f"{len(calls)}")
-    for walker in (takes_all, changes, Scripted([MAIL]), Scripted([CANCEL]), Scripted([CLOCK])):
-        assert turns("error", walker) == ()  # the schema knows the names of Anna and Bo
+    for search in (takes_all, changes, Scripted([MAIL]), Scripted([CANCEL]), Scripted([CLOCK])):
+        assert turns("error", search) == ()  # the schema knows the names of Anna and Bo
 
 
-def made(kind, walker=None, seed=0, extra=1):
-    return blueprint(kind, search(walker or Scripted(), seed), extra)
+def made(kind, search=None, seed=0, extra=1):
+    return blueprint(kind, seeded(search, seed), extra)
 
 
 def test_a_plan_is_kept_if_a_fresh_world_returns_what_the_walk_has_seen():
     found = made("single", Scripted(state=lambda calls: f"behind {len(calls)}"))
     assert (found.kind, found.task, found.state) == ("single", "t", "behind 1")
     assert found.turns == (PlannedTurn((FIND,)),) and found.made == [FIND]
-    assert made("single", Scripted(results=lambda calls: ["other"] * len(calls))) is None
+    assert made("single", Scripted(returned=lambda calls: ["other"] * len(calls))) is None
     assert made("single", Scripted([])) is None
 
 
