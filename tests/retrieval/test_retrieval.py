@@ -10,13 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
-from agentlite.core.records import (
-    Call,
-    Gold,
-    Message,
-    Record,
-    Tool,
-)
+from agentlite.core.records import Call, Gold, Message, Record, Tool
 from agentlite.data.formats import sage_tools
 from agentlite.retrieval import evaluate, training_pairs
 from agentlite.retrieval.offer_tools import META, ToolOffers

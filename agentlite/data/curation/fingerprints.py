@@ -1,6 +1,5 @@
 """Hashes of a record's questions, tools and calls, by which records are compared."""
 
-import struct
 import unicodedata
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -59,15 +58,6 @@ def keys(record: Record) -> Keys:
     )
 
 
-def packed(keys: Keys) -> bytes:
-    """48 bytes; six numbers in a tuple take six times as much."""
-    return struct.pack("<6Q", *keys)
-
-
-def unpacked(content: bytes) -> Keys:
-    return Keys(*struct.unpack("<6Q", content))
-
-
 def dialog_text(record: Record) -> str:
     """What is said and called in a dialog, as one text.
 
@@ -111,11 +101,9 @@ def _message_key(message: Message) -> tuple[str, str, Any]:
 def _size(value: object) -> int:
     if isinstance(value, dict | list):
         return sum(map(_size, value.values() if isinstance(value, dict) else value))
-    return (
-        0
-        if value is None or isinstance(value, bool)
-        else len(str(value).encode("utf-8", "surrogatepass"))
-    )
+    if value is None or isinstance(value, bool):
+        return 0
+    return len(str(value).encode("utf-8", "surrogatepass"))
 
 
 def encoded(value: object) -> bytes:

@@ -53,9 +53,7 @@ def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
             raise UserError(f"{text!r} is not a group of sources.", HOW, location="--mix")
         if name in groups:
             raise UserError(
-                f"the group '{name}' appears twice.",
-                "Put + between its sources.",
-                location="--mix",
+                f"the group '{name}' appears twice.", "Put + between its sources.", location="--mix"
             )
         try:
             factor = float(ratio.removesuffix("*"))

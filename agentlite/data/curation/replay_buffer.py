@@ -109,12 +109,7 @@ def replayed(
 
 
 def add_to_buffer(
-    buffer: BufferState,
-    ids: Sequence[str],
-    read: Callable[[int], Row],
-    *,
-    capacity: int,
-    seed: int,
+    buffer: BufferState, ids: Sequence[str], read: Callable[[int], Row], *, capacity: int, seed: int
 ) -> ReplayRun:
     """Puts the new train rows into the buffer; beyond `capacity` the hybrid coreset of old and new
     stays.

@@ -1,14 +1,16 @@
 """What each record is compared, tied and split by: its queries, calls, tools, parent and source."""
 
 import re
+import struct
 import sys
 import unicodedata
 from typing import NamedTuple
 
 from agentlite.core.records import ANY_TOOL, Record, digest
-from agentlite.data.curation.fingerprints import Keys, keys, packed, unpacked
+from agentlite.data.curation.fingerprints import Keys, keys
 
 SHORTEST_QUERY = 16
+KEYS = "<6Q"  # 48 bytes; six numbers in a tuple take six times as much
 
 
 class Traits(NamedTuple):
@@ -39,7 +41,7 @@ class Traits(NamedTuple):
 
     @property
     def keys(self) -> Keys:
-        return unpacked(self.packed_keys)
+        return Keys(*struct.unpack(KEYS, self.packed_keys))
 
 
 def traits(record: Record) -> Traits:
@@ -55,7 +57,7 @@ def traits(record: Record) -> Traits:
         query_hashes,
         tools,
         parents(record),
-        packed(keys(record)),
+        struct.pack(KEYS, *keys(record)),
     )
 
 

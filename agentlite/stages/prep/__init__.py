@@ -126,11 +126,7 @@ def _selected(
         held_out = _held_out(context)
         selection = select(
             SelectionContext(
-                settings,
-                ingested,
-                held_out,
-                job.buffer,
-                lambda record: learnable(record, context),
+                settings, ingested, held_out, job.buffer, lambda record: learnable(record, context)
             )
         )
         for file, candidates in chosen.items():

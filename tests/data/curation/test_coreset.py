@@ -18,13 +18,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Message, Record, to_row
 from agentlite.core.row_files import Row
 from agentlite.data.curation import replay_buffer
-from agentlite.data.curation.coreset import (
-    STRATEGIES,
-    Vectors,
-    coreset,
-    farthest,
-    wording,
-)
+from agentlite.data.curation.coreset import STRATEGIES, Vectors, coreset, farthest, wording
 from agentlite.data.curation.replay_buffer import (
     BufferState,
     ReplayRun,

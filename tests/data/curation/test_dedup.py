@@ -8,15 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentlite.core.records import (
-    ANY_ARGUMENTS,
-    Call,
-    Gold,
-    GoldCall,
-    Message,
-    Record,
-    Tool,
-)
+from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record, Tool
 from agentlite.data.curation.decontaminate import leaks
 from agentlite.data.curation.dedup import (
     Copies,
@@ -27,11 +19,7 @@ from agentlite.data.curation.dedup import (
     near_copies,
     near_text,
 )
-from agentlite.data.curation.minhash import (
-    jaccard,
-    shingles,
-    sketches,
-)
+from agentlite.data.curation.minhash import jaccard, shingles, sketches
 from agentlite.data.curation.traits import Traits, traits
 
 FLIGHT = Tool("flight", "Books a flight.")

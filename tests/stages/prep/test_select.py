@@ -18,11 +18,7 @@ from agentlite.data.curation.minhash import sketches
 from agentlite.data.curation.replay_buffer import BufferState, add_to_buffer, find_buffer
 from agentlite.data.curation.traits import traits
 from agentlite.data.ingest import End
-from agentlite.stages.prep.select import (
-    Selection,
-    SelectionContext,
-    select,
-)
+from agentlite.stages.prep.select import Selection, SelectionContext, select
 
 TOOLS = (Tool("weather", "Rain."), Tool("clock", "Time."))
 QUESTIONS = (
@@ -118,18 +114,6 @@ def test_a_coreset_holds_the_hardest_of_train_and_all_of_dev_and_test() -> None:
     assert [*found.kept] == [1, 3, 4, 5]
     assert found.ends == {0: End("F341"), 2: End("F341")}
     assert sum(found.figures["coreset"].values()) == 2
-
-
-def test_a_coreset_by_loss_keeps_the_shares_of_the_tasks() -> None:
-    records = [
-        replace(asking(number), task="tool_selection" if number < 2 else "timing_decision")
-        for number in range(4)
-    ]
-    losses = {0: 9.0, 1: 8.0, 2: 2.0, 3: 1.0}
-    options = {"coreset_strategy": "loss_topk", "coreset_target_size": 2}
-    assert [*selected(records, losses, **options).kept] == [0, 1]
-    weights = {"tool_selection": 1.0, "timing_decision": 1.0}
-    assert [*selected(records, losses, task_weights=weights, **options).kept] == [0, 2]
 
 
 def test_a_group_that_is_too_small_is_repeated_in_train_alone() -> None:
