@@ -1,20 +1,22 @@
-"""Checkpoints: what is not whole is named and never loaded, and a full disk costs a checkpoint, not
-the run.
-"""
+"""Checkpoints: what is not whole is named and never loaded, and no code in one is run."""
 
 import json
+import os
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.checkpoints import made
 from support.trainers import losses, rows, sft, source
 
 from agentlite.core.errors import DIVERGED, MODEL, UserError
-from agentlite.engine import checkpoints
+from agentlite.engine import checkpoints, load_libraries
 from agentlite.engine import sft as sft_trainer
+from agentlite.workspace.digests import content_digest
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +146,48 @@ def test_a_checkpoint_holds_what_is_needed_and_says_it_in_one_order(trained):
         names = [path.name for path in checkpoint.iterdir()]
         assert not [name for name in names if name.startswith(("README", "token", "chat_template"))]
     assert not (trained / "checkpoints" / "README.md").exists()
+
+
+class Planted:
+    """What unpickling it runs: a file is made."""
+
+    def __init__(self, mark: Path):
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return (open, (str(self.mark), "w"))
+
+
+READ = ["rng_state.pth", "optimizer.pt", "scheduler.pt", "adapter_model.bin"]
+
+
+@pytest.mark.parametrize("how", ["pickle", "torch"])
+@pytest.mark.parametrize("name", [*READ, "training_args.bin"])
+def test_code_in_a_checkpoint_is_not_run(folder, tiny_model, tmp_path, name, how, monkeypatch):
+    """Also where somebody has made its list anew to match."""
+    mark = tmp_path / "was-run"
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    load_libraries("unsloth")
+    newest = folder / "checkpoints" / "checkpoint-4"
+    planted = newest / name
+    if how == "torch":
+        torch.save({"planted": Planted(mark)}, planted)
+    else:
+        planted.write_bytes(pickle.dumps(Planted(mark)))
+    if name == "adapter_model.bin":
+        (newest / "adapter_model.safetensors").unlink()
+    files = {
+        path.relative_to(newest).as_posix(): (path.stat().st_size, content_digest(path))
+        for path in newest.rglob("*")
+        if path.is_file() and path.name != checkpoints.MANIFEST
+    }
+    made(newest, files=files)
+    if name in READ:
+        with pytest.raises(UserError, match="contains code") as told:
+            sft_trainer.train(source(tiny_model), sft(max_steps=6), folder, rows(), [])
+        assert told.value.exit_code == MODEL
+    else:  # of no use to a run that is carried on
+        done = sft_trainer.train(source(tiny_model), sft(max_steps=6), folder, rows(), [])
+        assert done["steps"] == 6
+    assert not mark.exists()
+    assert "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD" not in os.environ

@@ -16,7 +16,6 @@ from agentlite.core import distributed
 from agentlite.core.errors import UserError
 from agentlite.engine import checkpoints, grpo, trainer
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.load import Loaded
 from agentlite.engine.local_sampler import Sample, SampleRequest
 from agentlite.engine.trainer import Schedule
 
@@ -147,15 +146,12 @@ def test_without_a_checkpoint_all_rows_go_and_are_named(tmp_path: Path, capsys: 
     assert not capsys.readouterr().err
 
 
-def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_sampled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[list[SampleRequest]] = []
-    judged: list[list[grpo.SampledAnswer]] = []
+def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_sampled() -> None:
+    asked: list[SampleRequest] = []
+    judged: list[grpo.SampledAnswer] = []
 
-    def drawn(loaded: Any, requests: list[SampleRequest], decoding: Decoding, answers: Any) -> Any:
-        assert (loaded[:2], answers) == (("the model", "a tokenizer"), None)
-        asked.append(requests)
+    def sample(requests: Any, decoding: Decoding) -> list[Sample]:
+        asked.extend(requests)
         every = [
             Sample(index, n, [index, n], f"{index} {n}", "turn", (-1.0, -2.0))
             for index, request in enumerate(requests)
@@ -164,39 +160,21 @@ def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_s
         return random.Random(4).sample(every, len(every))
 
     def judge(answers: Any) -> list[grpo.Reward]:
-        judged.append(list(answers))
+        judged.extend(answers)
         return [{"x": float(number)} for number in range(len(answers))]
 
-    monkeypatch.setattr(grpo, "draw", drawn)
-    compared: list[list[int]] = []  # the answers whose probabilities are looked at again
-    monkeypatch.setattr(
-        grpo, "_log_gap", lambda _, rows, *__: compared.append([row.ids for row in rows])
-    )
     settings = GrpoSettings(model="tiny", group_size=3, seed=7)
     task = grpo.GrpoTask([[5], [6, 6], [7, 7, 7]], [("a",), (), ("c",)], judge, {}, Decoding(9), [])
-    rollout = grpo._rollout(Loaded("the model", "a tokenizer"), settings, task)
-    measured: dict[str, list[float]] = {"surprisal": []}
     for step in (0, 1):
-        # the prompts of two groups, as TRL says them: one of them twice
-        prompts = [prompt for prompt in ("2", "0", "2") for _ in range(3)]
-        run: Any = SimpleNamespace(
-            state=SimpleNamespace(global_step=step),
-            model="wrapped",
-            accelerator=SimpleNamespace(unwrap_model={"wrapped": "the model"}.get),
-            _metrics={"train": measured},
-        )
-        found = rollout(prompts, run)
-        assert found["prompt_ids"] == [[7, 7, 7]] * 3 + [[5]] * 3 + [[7, 7, 7]] * 3
-        assert found["completion_ids"] == [[group, n] for group in range(3) for n in range(3)]
-        assert [one["x"] for one in found["reward_parts"]] == [*range(9)]
-        assert [one.batch_index for one in judged[-1]] == [*range(9)]
-        assert [one.prompt for one in judged[-1]] == [2] * 3 + [0] * 3 + [2] * 3
-        assert {one.trained for one in judged[-1]} == {step}
-        assert [one.stops for one in asked[-1]] == [("c",), ("a",), ("c",)]
-        assert found["logprobs"] is None  # only vLLM's are learned from
-    assert measured["surprisal"] == [1.5, 1.5]
-    # the first of each group, every fifth step
-    assert compared == [[[0, 0], [1, 0], [2, 0]]]
+        rows = grpo.answered_rows(task, settings, [2, 0, 2], step, sample)  # one prompt twice
+        assert [row.prompt for row in rows] == [[7, 7, 7]] * 3 + [[5]] * 3 + [[7, 7, 7]] * 3
+        assert [row.ids for row in rows] == [[group, n] for group in range(3) for n in range(3)]
+        assert [row.reward for row in rows] == [{"x": float(number)} for number in range(9)]
+        assert grpo._surprisal(rows) == 1.5
+        assert [answer.batch_index for answer in judged[-9:]] == [*range(9)]
+        assert [answer.prompt for answer in judged[-9:]] == [2] * 3 + [0] * 3 + [2] * 3
+        assert {answer.trained for answer in judged[-9:]} == {step}
+        assert [request.stops for request in asked[-3:]] == [("c",), ("a",), ("c",)]
     # no two answers of a run are sampled by the same numbers, also those to the same prompt
-    seeds = [seed for requests in asked for request in requests for seed in request.seeds]
+    seeds = [seed for request in asked for seed in request.seeds]
     assert len(seeds) == len({*seeds}) == 18

@@ -17,6 +17,7 @@ from agentlite.engine.kto import Answer
 
 LOADED: Any = SimpleNamespace(model="a model", tokenizer="its tokenizer")
 TEACHER: Any = None
+LEVELS = (2, 0, 1, 0, 2)
 
 
 @pytest.fixture
@@ -47,44 +48,34 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize("changes", [{}, {"loss_type": "kto"}], ids=str)
-def test_pairs_and_answers_are_ordered_by_the_seed(
-    changes: dict[str, Any], taken: dict[str, Any]
-) -> None:
-    known: list[Any] = preferences()
-    if changes:
-        known = [Answer(row.prompt, row.chosen, True) for row in known]
-    orders = []
-    for seed in (1, 2, 1):
+def order(name: str, seed: int, folder: Path, taken: dict[str, Any]) -> list[Any]:
+    """What the trainer's dataset holds, row by row."""
+    if name in ("dpo", "kto"):
+        known: list[Any] = preferences()
+        changes = {"loss_type": "kto"} if name == "kto" else {}
+        if changes:
+            known = [Answer(row.prompt, row.chosen, True) for row in known]
         dpo_trainer.make_trainer(LOADED, dpo(seed=seed, **changes), None, known)
-        orders.append(taken["train_dataset"]["prompt_ids"])
-    assert orders[0] == orders[2] != orders[1]
-    assert {*map(repr, orders[0])} == {repr(row.prompt) for row in known}
+        return [*map(tuple, taken["train_dataset"]["prompt_ids"])]
+    if name == "distill":
+        work, chosen = distill_task(), distill(seed=seed)
+        micro = distill_trainer.schedule(chosen, 5)
+        distill_trainer.make_trainer(LOADED, TEACHER, chosen, folder, work, micro)
+        return list(taken["train_dataset"]["number"])
+    settings, levels = grpo(seed=seed), LEVELS if name == "grpo by level" else ()
+    micro = grpo_trainer.schedule(settings, 5)
+    grpo_trainer.make_trainer(LOADED, settings, folder, task()._replace(levels=levels), micro)
+    return [int(prompt) for prompt in taken["train_dataset"]["prompt"]]
 
 
-def test_prompts_of_distill_are_ordered_by_the_seed(taken: dict[str, Any], tmp_path: Path) -> None:
-    orders = []
-    for seed in (1, 2, 1):
-        settings, work = distill(seed=seed), distill_task()
-        micro = distill_trainer.schedule(settings, len(work.prompts))
-        distill_trainer.make_trainer(LOADED, TEACHER, settings, tmp_path, work, micro)
-        orders.append(taken["train_dataset"]["number"])
-    assert orders[0] == orders[2] != orders[1] and {*orders[0]} == {*range(5)}
-
-
-@pytest.mark.parametrize("levels", [(), (2, 0, 1, 0, 2)])
-def test_prompts_of_grpo_are_ordered_by_the_seed_and_first_by_level(
-    levels: tuple[int, ...], taken: dict[str, Any], tmp_path: Path
+@pytest.mark.parametrize("name", ["dpo", "kto", "distill", "grpo", "grpo by level"])
+def test_rows_are_ordered_by_the_seed_and_first_by_level(
+    name: str, taken: dict[str, Any], tmp_path: Path
 ) -> None:
-    orders = []
-    for seed in (1, 2, 1):
-        settings, work = grpo(seed=seed), task()._replace(levels=levels)
-        micro = grpo_trainer.schedule(settings, len(work.prompts))
-        grpo_trainer.make_trainer(LOADED, settings, tmp_path, work, micro)
-        orders.append([int(prompt) for prompt in taken["train_dataset"]["prompt"]])
-    assert orders[0] == orders[2] != orders[1] and len(orders[0]) == 6 * 8 // 4
-    if levels:
-        assert [levels[prompt] for prompt in orders[0][:5]] == sorted(levels)
+    first, second, again = (order(name, seed, tmp_path, taken) for seed in (1, 2, 1))
+    assert first == again != second and len({*first}) == len({*second}) == 5
+    if name == "grpo by level":
+        assert [LEVELS[prompt] for prompt in first[:5]] == sorted(LEVELS)
 
 
 @pytest.mark.parametrize("levels", [(), tuple(range(28, 0, -1))])
