@@ -73,29 +73,38 @@ LISTED = re.compile(r"\s*\[\s*\{")
 class Format(NamedTuple):
     """How rows of a format are known, how they are read, and what one looks like.
 
-    `fields`: what each row of it has, by key; `has_shape`: whether such a row is one of it, where
-    its keys do not tell; `parts`: the rows that one row stands for, where it holds several samples.
+    `fields`: what each row of it has, under one of some keys; `has_shape`: whether such a row is
+    one of it, where its keys do not tell; `parts`: the rows that one row stands for, where it holds
+    several samples.
     """
 
     read: Callable[..., Record]
     example: str
-    fields: Mapping[str, Any]
+    fields: Sequence[tuple[tuple[str, ...], Any]]
     has_shape: Callable[[Row], bool]
     parts: Callable[[Row], list[Row]]
 
     def fits(self, row: Row) -> bool:
-        for key, kind in self.fields.items():
-            value = row.get(key)
-            if value is None or not isinstance(value, kind):
+        for keys, kind in self.fields:
+            for key in keys:
+                value = row.get(key)
+                if value is not None and isinstance(value, kind):
+                    break
+            else:
                 return False
         return self.has_shape(row)
 
 
 def _format(module: Any) -> Format:
-    """A format as its module declares it: FIELDS or `fits` or both, `read`, EXAMPLE, `parts`."""
-    has_shape = getattr(module, "fits", lambda row: True)
+    """A format as its module declares it: FIELDS (a key, or keys with "|" between them -> its type)
+    or `fits` or both, `read`, EXAMPLE, `parts`. One with neither is only chosen by its name.
+    """
+    fields = [
+        (tuple(keys.split("|")), kind) for keys, kind in getattr(module, "FIELDS", {}).items()
+    ]
+    has_shape = getattr(module, "fits", lambda row: bool(fields))
     parts = getattr(module, "parts", lambda row: [row])
-    return Format(module.read, module.EXAMPLE, getattr(module, "FIELDS", {}), has_shape, parts)
+    return Format(module.read, module.EXAMPLE, fields, has_shape, parts)
 
 
 # The most particular first: an ms_agent row is also a ShareGPT row; a stored one and a prompt are

@@ -9,6 +9,7 @@ from agentlite.data.formats.extra_fields import dialog, meta_of, text_at
 from agentlite.data.formats.openai import has_loss
 
 EXAMPLE = r'{"id": "os_1", "conversations": [{"from": "human", "loss": null, "value": "You work at a shell. Say OK."}, {"from": "gpt", "loss": false, "value": "OK."}, {"from": "human", "loss": null, "value": "How many files?"}, {"from": "gpt", "loss": true, "value": "Think: I count them.\n\nAct: bash\n\nls | wc -l"}]}'  # noqa: E501  (a row is one line)
+FIELDS = {"conversations|conversation": list}
 SPEAKERS = ("system", "user", "assistant")
 
 

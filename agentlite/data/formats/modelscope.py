@@ -17,6 +17,7 @@ from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.tool_calls import ARGUMENTS, json_or_literal, read_call, read_tool
 
 EXAMPLE = r'{"conversations": [{"from": "system", "value": "Call these plugins where they help.\n1. {\"plugin_name\": \"weather\", \"plugin_schema_for_model\": {\"name\": \"weather\", \"description\": \"\", \"paths\": [{\"name\": \"weather\", \"parameters\": [{\"name\": \"city\", \"required\": \"True\"}]}]}}"}, {"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "<|startofthink|>```JSON\n{\"api_name\": \"weather\", \"url\": \"http://weather.example\", \"parameters\": {\"city\": \"Oslo\"}}\n```<|endofthink|>\n\n<|startofexec|>```JSON\n{\"mm\": 4}\n```<|endofexec|>\nYes."}]}'  # noqa: E501  (a row is one line)
+FIELDS = {"conversations|conversation": list}
 # up to the next start, so that many starts without an end take no time
 INSIDE = r"(?:(?!<\|startof).)*?"
 STEP = re.compile(

@@ -13,6 +13,7 @@ from agentlite.data.formats.tool_calls import json_or_literal, read_arguments, r
 from agentlite.rendering.protocols import react
 
 EXAMPLE = r"""{"id": "1", "conversations": [{"from": "system", "value": "Answer the following questions as best you can. You have access to the following APIs:\n1. weather: Call this tool to interact with the weather API. What is the weather API useful for? The weather of today. Parameters: [{\"name\": \"city\", \"description\": \"a town\", \"required\": \"True\"}]\n\nUse the following format:\n\nThought: you should always think about what to do\n...\nFinal Answer: the final answer to the original input question\nBegin!"}, {"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "Action: weather\nAction Input: {'city': 'Oslo'}\nObservation: 4 mm\nThought: I now know the final answer\nFinal Answer: Yes."}]}"""  # noqa: E501  (a row is one line)
+FIELDS = {"conversations|conversation": list}
 FRAMES = (
     re.compile(
         r"Answer the following questions as best you can\..*?:[ \t]*\n(?P<apis>.*?)\n\s*Use the "

@@ -1,4 +1,4 @@
-"""ms_bench rows -> Record: general chat as ShareGPT turns."""
+"""ms_bench rows -> Record: general chat as ShareGPT turns, from which only its name tells them."""
 
 import re
 from typing import Any
@@ -15,11 +15,6 @@ FILTERED = ("moss", "human:", "assistant:", "user:")
 DEFAULT_SYSTEM = re.compile(
     r"you are an? (?:very )?helpful (?:ai )?assistant ?[.!。]?", re.IGNORECASE
 )
-
-
-def fits(row: dict[str, Any]) -> bool:
-    """Never: only its name tells it from ShareGPT."""
-    return False
 
 
 def read(row: dict[str, Any]) -> Record:

@@ -17,6 +17,7 @@ from agentlite.data.formats.tool_calls import (
 )
 
 EXAMPLE = '{"tool_id": "rain_001", "name": "Rain", "category": "weather", "capabilities": ["rain of today"], "inputs": [{"name": "city", "type": "string", "required": true, "description": "a town", "default": null}], "outputs": [{"name": "mm", "type": "number", "description": ""}], "invoke_examples": [{"instruction": "Is it wet in Oslo?", "arguments": {"city": "Oslo"}, "expected_output": {"mm": 4}}], "reliability_score": 0.9, "latency_ms_p50": 20, "metadata": {"version": "1.0"}}'  # noqa: E501  (a row is one line)
+FIELDS = {"tool_id": object}
 EXAMPLES = "invoke_examples"
 NO_CATALOGUE: Mapping[str, Tool] = MappingProxyType({})
 OPEN: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}

@@ -25,6 +25,7 @@ from agentlite.data.formats.openai import (
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 
 EXAMPLE = r'{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "function_call", "value": "{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}"}, {"from": "observation", "value": "4 mm"}, {"from": "gpt", "value": "Yes."}], "tools": "[{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}]"}'  # noqa: E501  (a row is one line)
+FIELDS = {"conversations|conversation": list}
 Speaker = Literal["system", "user", "assistant", "tool", "call"]
 SPEAKERS: dict[str, Speaker] = {
     "system": "system",

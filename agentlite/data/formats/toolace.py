@@ -21,6 +21,7 @@ from agentlite.data.formats.openai import has_loss
 from agentlite.data.formats.tool_calls import json_or_literal
 
 EXAMPLE = r"""{"system": "You are an expert in composing functions. Here is a list of functions in JSON format that you can invoke:\n[{\"name\": \"Rain of today\", \"parameters\": {\"type\": \"dict\", \"properties\": {\"city\": {\"type\": \"string\"}}}, \"required\": null}]. \nShould you decide to return the function call(s). \n", "conversations": [{"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "[Rain of today(city='Oslo')]"}, {"from": "tool", "value": "[{\"name\": \"Rain of today\", \"results\": {\"mm\": 4}}]"}, {"from": "assistant", "value": "Yes."}]}"""  # noqa: E501  (a row is one line)
+FIELDS = {"conversations|conversation": list}
 LIST = re.compile(
     r"(?:Here is a list of )?functions in JSON format that you can invoke[:.]?\s*(?=\[)"
 )
