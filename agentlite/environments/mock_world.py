@@ -66,11 +66,11 @@ class MockWorld:
 
     def reset(self, row: Mapping[str, Any]) -> str | None:
         """`row`: tools as `read_mock_tools` takes them, `world`, `user_turns` and `gold`."""
-        tools = {one.tool.name: one for one in read_mock_tools(row["tools"])}
+        tools = {mock.tool.name: mock for mock in read_mock_tools(row["tools"])}
         self.by_name = {
             name: tool for name, tool in tools.items() if self.only is None or name in self.only
         }
-        self.tools = tuple(one.tool for one in self.by_name.values())
+        self.tools = tuple(mock.tool for mock in self.by_name.values())
         self.about, self.user, self.gold = row["world"], list(row["user_turns"]), row["gold"]
         self.heard = 0  # turns of the user's behind the first
         self.made: list[Mapping[str, Any]] = []
@@ -133,7 +133,7 @@ class MockWorld:
 
     def state(self) -> Any:
         """How far the user is, and the calls that wrote, in order."""
-        written = [one for one in self.history if not self.by_name[one["name"]].reads]
+        written = [call for call in self.history if not self.by_name[call["name"]].reads]
         return {"user": self.heard, "calls": written}
 
 

@@ -149,7 +149,7 @@ def read_tools_file(path: Path) -> list[dict[str, Any]]:
     problem = ""
     try:
         tools = json.loads(utf8_text(path.read_bytes(), str(path)))
-        if isinstance(tools, list) and tools and all(isinstance(one, dict) for one in tools):
+        if isinstance(tools, list) and tools and all(isinstance(tool, dict) for tool in tools):
             read_mock_tools(tools)
             return tools
         problem = "is not a list of tools"

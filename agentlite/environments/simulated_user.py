@@ -118,13 +118,13 @@ class SimulatedUser:
             self._fault(NO_END, f"has not ended after {self.most_turns} turns")
             return None
         mine, theirs, lines = list[str](), list[str](), list[str]()
-        for one in messages:
-            if one["role"] == "user":
-                mine.append(one["content"])
-                lines.append(plain({"you": one["content"]}))
-            elif one["role"] == "assistant" and one["content"]:
-                theirs.append(one["content"])
-                lines.append(plain({"assistant": one["content"]}))
+        for message in messages:
+            if message["role"] == "user":
+                mine.append(message["content"])
+                lines.append(plain({"you": message["content"]}))
+            elif message["role"] == "assistant" and message["content"]:
+                theirs.append(message["content"])
+                lines.append(plain({"assistant": message["content"]}))
         text = "\n".join(["The dialog so far:", *lines, "", "What do you say next?"])
         reply = yield question("user", text, self.turns.prompt)
         self.turns.replies.append(reply.text)

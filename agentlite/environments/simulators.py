@@ -108,8 +108,8 @@ class Simulators:
         for role, endpoints in self.endpoints.items():
             keys = [key for key, question in missing.items() if question.role == role]
             asked = [Question(missing[key].messages, missing[key].parameters) for key in keys]
-            for place, found in ask_all(endpoints, asked):
-                reply = _kept(keys[place], role, found)
+            for place, answer in ask_all(endpoints, asked):
+                reply = _kept(keys[place], role, answer)
                 if not reply.problem:
                     self.file.append(msgspec.to_builtins(reply))
                     self.replies[reply.key] = reply

@@ -149,7 +149,7 @@ def _schema(hint: Any) -> dict[str, Any]:
     if origin is list:
         return {"type": "array", "items": _schema(inner[0])}
     if origin is tuple and len(inner) > 1 and ... not in inner:
-        return {"type": "array", "prefixItems": [_schema(one) for one in inner]}
+        return {"type": "array", "prefixItems": [_schema(hint) for hint in inner]}
     if origin is dict:
         return {"type": "object", "additionalProperties": _schema(inner[1])}
     raise SchemaError(f"no JSON Schema for the type hint {hint}")

@@ -209,5 +209,6 @@ def _alike(names: Collection[str], tools: Mapping[str, Tool]) -> set[str]:
     return {
         name
         for name, tool in tools.items()
-        if name in names or any(resemblance(purpose(tool), one) >= SAME_PURPOSE for one in purposes)
+        if name in names
+        or any(resemblance(purpose(tool), wanted) >= SAME_PURPOSE for wanted in purposes)
     }

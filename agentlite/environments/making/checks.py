@@ -70,7 +70,7 @@ def copy_key(messages: Sequence[Mapping[str, Any]]) -> str:
     words = [normal(str(one["content"])) for one in messages if one["role"] == "user"]
     return digest(
         canonical(
-            [words, sorted(call_key(one.name, one.arguments) for one in made_calls(messages))]
+            [words, sorted(call_key(call.name, call.arguments) for call in made_calls(messages))]
         )
     )
 
@@ -173,10 +173,10 @@ def _of_words(
         for name in unusual:
             if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", question):
                 yield DialogFault("leaked goal", f"the user names the tool {name}")
-        results = [str(one["content"]) for _, one in segment if one["role"] == "tool"]
-        calls = [canonical(wire([call])) for call in made_calls(one for _, one in segment)]
+        results = [str(message["content"]) for _, message in segment if message["role"] == "tool"]
+        calls = [canonical(wire([call])) for call in made_calls(message for _, message in segment)]
         known += [question, *results, *calls]
-        said = [(number, words) for number, one in segment if (words := _words(one))]
+        said = [(number, words) for number, message in segment if (words := _words(message))]
         for number, words in said:
             is_foreign = _ascii_share(question) > 0.9 and _ascii_share(words) < 0.5
             if NONSENSE.match(words) or is_foreign:
@@ -222,10 +222,10 @@ def invented(words: str, known: Sequence[str]) -> Iterator[str]:
     numbers |= {float(number) for number in LISTED.findall(words)}
     waiting = [*map(read_json, known)]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict | list):
-            numbers.add(float(len(one)))
-            waiting += one.values() if isinstance(one, dict) else one
+        value = waiting.pop()
+        if isinstance(value, dict | list):
+            numbers.add(float(len(value)))
+            waiting += value.values() if isinstance(value, dict) else value
     named = [*ADDRESS.findall(words), *CODE.findall(words)]
     named += ["".join(groups).strip(" .,") for groups in QUOTED.findall(words)]
     yield from (one for one in named if one.casefold() not in lower)

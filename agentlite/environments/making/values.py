@@ -73,7 +73,10 @@ def likeness(parameter: str, name: str) -> float:
     wanted, there = words_of(parameter), words_of(name)
     pairs = [[sorted((word, other), key=len) for other in there] for word in wanted]
     found = sum(
-        any(one == other or (len(one) >= SHORTEST and other.startswith(one)) for one, other in row)
+        any(
+            short == long or (len(short) >= SHORTEST and long.startswith(short))
+            for short, long in row
+        )
         for row in pairs
     )
     return found / len(wanted) if wanted else 0.0
@@ -199,8 +202,8 @@ def _described(schema: Schema) -> list[Any]:
         return [f"2026-{month:02}-{day:02}" for month in (3, 5, 9, 11) for day in (4, 17, 28)]
     if found := OPTIONS.search(text):
         listed = re.split(r"\.\s|\.$|\n", found[1], maxsplit=1)[0].strip("[]{}() ")
-        words = [one.strip(" '\"`[]()") for one in re.split(r",|\bor\b|;|\|", listed)]
-        if len(words) > 1 and all(0 < len(one) <= 30 for one in words):
+        words = [word.strip(" '\"`[]()") for word in re.split(r",|\bor\b|;|\|", listed)]
+        if len(words) > 1 and all(0 < len(word) <= 30 for word in words):
             return words
     if found := PAIR.search(text):
         return found[1].split("/")

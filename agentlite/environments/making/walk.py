@@ -79,22 +79,22 @@ class Search:
         place, values = _digest(state), known(given, state)
         for _ in range(TRIES * length):
             pool = [*outputs_of, *values]
-            tool = _next_tool(tools, [one.call.name for one in made], pool, self.rng)
+            tool = _next_tool(tools, [planned.call.name for planned in made], pool, self.rng)
             chosen = arguments(tool, pool, self.rng) if tool else None
             if tool is None or chosen is None:
                 continue
-            sources = {name: one.call for name, one in chosen.items() if one.call is not None}
+            sources = {name: value.call for name, value in chosen.items() if value.call is not None}
             if apart and sources:
                 continue
             call = Call(tool.name, {name: value.value for name, value in chosen.items()})
             key = call_key(call.name, call.arguments)
-            if key in [call_key(one.call.name, one.call.arguments) for one in made]:
+            if key in [call_key(planned.call.name, planned.call.arguments) for planned in made]:
                 continue
             odd = {name: ODD for name, value in chosen.items() if value.guessed}
             if odd and not is_error(self.world.call(Call(tool.name, {**call.arguments, **odd}))):
                 # it takes anything: that it takes this says nothing
-                tools = tuple(one for one in tools if one != tool)
-                self.results([one.call for one in made])
+                tools = tuple(other for other in tools if other != tool)
+                self.results([planned.call for planned in made])
                 continue
             result = self.world.call(call)
             state = self.world.state()
@@ -167,9 +167,9 @@ def _is_empty(result: str) -> bool:
     waiting = [read_json(result)]
     if waiting == [None]:
         return False
-    for one in waiting:
-        if isinstance(one, dict | list):
-            waiting += one.values() if isinstance(one, dict) else one
-        elif one not in (None, ""):
+    for value in waiting:
+        if isinstance(value, dict | list):
+            waiting += value.values() if isinstance(value, dict) else value
+        elif value not in (None, ""):
             return False
     return True

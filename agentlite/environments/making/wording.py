@@ -62,10 +62,10 @@ def in_plain_words(
 
     def make(planned: Sequence[PlannedCall]) -> None:
         made = sum(message["role"] == "tool" for message in messages)
-        calls = [replace(one.call, id=f"call{made + at:05}") for at, one in enumerate(planned)]
+        calls = [replace(given.call, id=f"call{made + at:05}") for at, given in enumerate(planned)]
         messages.append({"role": "assistant", "content": None, "tool_calls": wire_calls(calls)})
-        for call, one in zip(calls, planned, strict=True):
-            messages.append({"role": "tool", "tool_call_id": call.id, "content": one.result})
+        for call, given in zip(calls, planned, strict=True):
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": given.result})
 
     for turn in blueprint.turns:
         messages.append({"role": "user", "content": _question(turn, tools, rng, not messages)})
@@ -80,7 +80,7 @@ def in_plain_words(
         elif turn.missing:
             say("assistant", MISSING, missing)
             say("user", TOLD, missing, value_text(call.arguments[turn.missing]))
-        for group in [turn.calls] if turn.together else [[one] for one in turn.calls]:
+        for group in [turn.calls] if turn.together else [[planned] for planned in turn.calls]:
             make(group)
         results = [text for planned in turn.calls if (text := _in_words(planned.result))]
         say("assistant", FOUND if results else DONE, "; ".join(results).removesuffix("."))
@@ -129,9 +129,9 @@ def profile_of(blueprint: Blueprint, tools: dict[str, Tool]) -> UserProfile:
         """Under a name that no other value has."""
         longer = (f"{name} to {of} ({number})" for number in count(2))
         free = next(
-            one
-            for one in chain([name, f"{name} to {of}"], longer)
-            if one not in facts or facts[one] == value
+            free_name
+            for free_name in chain([name, f"{name} to {of}"], longer)
+            if free_name not in facts or facts[free_name] == value
         )
         facts[free] = value
         return free
