@@ -1,5 +1,6 @@
 """The evaluations of a run on BFCL's categories -> v4's groups and overall of each model."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -7,8 +8,8 @@ import msgspec
 
 from agentlite.config.settings import RolloutSettings
 from agentlite.report.read_run import Json, ReportedStage, WorkspaceRun
-from agentlite.report.tables import ABSENT, Table
-from agentlite.scoring.metrics.bfcl import GROUPS, MULTI_TURN, BfclScores, group_scores
+from agentlite.report.tables import Table, in_order, table_of
+from agentlite.scoring.metrics.bfcl import CATEGORIES, GROUPS, MULTI_TURN, BfclScores, group_scores
 
 SENTENCE = (
     "Of all evaluations of this run together, by the weights of BFCL v4. A group that was not "
@@ -60,14 +61,11 @@ def bfcl_table(run: WorkspaceRun) -> BfclTable | None:
     of_models = [_scored(*key, measured) for key, measured in by_model.items() if measured]
     if not left_out and not any(MULTI_TURN.keys() & one.measured_in for one in of_models):
         return None
-    names = [one.name for one in of_models]
-    return BfclTable(
-        {
-            one.name if names.count(one.name) == 1 else f"{one.name} ({one.digest[:6]})": one
-            for one in of_models
-        },
-        left_out,
-    )
+    times = Counter(one.name for one in of_models)
+    models = {}
+    for one in of_models:
+        models[one.name if times[one.name] == 1 else f"{one.name} ({one.digest[:6]})"] = one
+    return BfclTable(models, left_out)
 
 
 def _scored(name: str, digest: str, measured: dict[str, tuple[Json, str]]) -> BfclOfModel:
@@ -84,18 +82,12 @@ def _scored(name: str, digest: str, measured: dict[str, tuple[Json, str]]) -> Bf
 
 def figures_of(table: BfclTable) -> Table:
     """A row for each figure, each group before its categories, and a column for each model."""
-    of_models = [one.figures for one in table.models.values()]
-    present = {name for figures in of_models for name in figures}
     order = ["bfcl_overall"]
     for name, group in GROUPS.items():
         order += [f"bfcl_{name}", *group.categories]
-    order += sorted(present - {*order})
-    rows = [
-        [name, *(figures.get(name, ABSENT) for figures in of_models)]
-        for name in order
-        if name in present
-    ]
-    return Table("BFCL v4", ["", *table.models], rows)
+    rows = [([name], one.figures) for name, one in table.models.items()]
+    present = sorted({name for _, figures in rows for name in figures})
+    return table_of("BFCL v4", ["model"], rows, in_order(order, present)).turned
 
 
 def missing(table: BfclTable) -> list[str]:
@@ -126,9 +118,8 @@ def as_json(table: BfclTable) -> Json:
 
 def _measured(figures: Json, model: ReportedStage) -> Iterator[tuple[str, Json]]:
     """Recorded prompts name their categories in metrics.json; an environment is one category."""
-    known = {category for group in GROUPS.values() for category in group.categories}
     for category, figure in figures.get("bfcl", {}).items():
-        if figure and category in {*known, "live_relevance"}:
+        if figure and category in CATEGORIES:
             yield category, figure
     verdicts = figures.get("metrics", {}).get("bfcl")
     if verdicts and (category := _category(model)) in MULTI_TURN:

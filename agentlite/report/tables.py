@@ -86,9 +86,7 @@ def slices(metrics: dict[str, Json]) -> list[Table]:
     """
     by_model = {model: figures.get("by", {}) for model, figures in metrics.items()}
     tables = []
-    for name in _in_order(
-        SLICES, sorted({name for slices in by_model.values() for name in slices})
-    ):
+    for name in in_order(SLICES, sorted({name for slices in by_model.values() for name in slices})):
         values = {value for slices in by_model.values() for value in slices.get(name, {})}
         if len(values) > (0 if name == "tools" else 1):
             rows = [
@@ -111,11 +109,11 @@ def groups(metrics: dict[str, Json]) -> list[Table]:
         if name not in NOT_A_GROUP and isinstance(value, dict) and value
     ]
     tables = []
-    for name in _in_order(GROUPS, present):
+    for name in in_order(GROUPS, present):
         rows = [([model], _flat(figures.get(name) or {})) for model, figures in metrics.items()]
         title, known = GROUPS.get(name, (_words(name).capitalize(), {}))
         names = [name for _, figures in rows for name in figures if name != "count"]
-        tables.append(_table(title, ["model"], rows, _in_order(known, names)))
+        tables.append(table_of(title, ["model"], rows, in_order(known, names)))
     return tables
 
 
@@ -255,10 +253,10 @@ def listed(values: Json) -> str:
 def _of_metrics(title: str, labels: list[str], rows: list[tuple[list[str], Json]]) -> Table:
     measured = [(label, figures.get("metrics", {})) for label, figures in rows]
     names = sorted({name for _, figures in measured for name in figures})
-    return _table(title, labels, measured, _in_order(METRICS, names))
+    return table_of(title, labels, measured, in_order(METRICS, names))
 
 
-def _table(
+def table_of(
     title: str, labels: list[str], rows: list[tuple[list[str], Json]], names: list[str]
 ) -> Table:
     body = [
@@ -268,7 +266,7 @@ def _table(
     return Table(title, [*labels, *names], body, len(labels))
 
 
-def _in_order(known: Iterable[str], present: Iterable[str]) -> list[str]:
+def in_order(known: Iterable[str], present: Iterable[str]) -> list[str]:
     """The names that are present: the known ones in their order, then the others."""
     names = dict.fromkeys(present)
     return list(dict.fromkeys([*(name for name in known if name in names), *names]))

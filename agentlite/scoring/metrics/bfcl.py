@@ -278,6 +278,8 @@ GROUPS: dict[str, CategoryGroup] = {
         ),
     ),
 }
+# live_relevance is one of no group, as in v4
+CATEGORIES = [*(name for group in GROUPS.values() for name in group.categories), "live_relevance"]
 FIGURES = {
     "bfcl_overall": "The mean of the groups that were measured, not the leaderboard's score.",
     **{f"bfcl_{name}": f"Weight {group.weight}: {group.says}." for name, group in GROUPS.items()},
@@ -307,7 +309,7 @@ def group_scores(by_category: Mapping[str, Sequence[float]]) -> BfclScores:
     """v4's scores from the verdicts (1 right, 0 wrong) of each category, over what was measured.
 
     A group that was not measured leaves its weight to the others, and the whole is then named a
-    subset. live_relevance is a category of no group, as in v4.
+    subset.
     """
     measured = {category: values for category, values in by_category.items() if values}
     weights = {name: _weights(group, measured) for name, group in GROUPS.items()}
@@ -322,8 +324,7 @@ def group_scores(by_category: Mapping[str, Sequence[float]]) -> BfclScores:
         else None
         for of_figure in (of_all, *weights.values())
     )
-    every = [category for group in GROUPS.values() for category in group.categories]
-    missing = [category for category in [*every, "live_relevance"] if category not in measured]
+    missing = [category for category in CATEGORIES if category not in measured]
     by_name = dict(zip(GROUPS, groups, strict=True))
     return BfclScores(SUBSET if missing else WHOLE, overall, by_name, missing)
 
