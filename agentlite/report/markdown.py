@@ -52,7 +52,7 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Iterator[str]:
         yield tables.BFCL_SENTENCE
     yield tables.MEAN_SENTENCE
     yield as_table(tables.models(metrics).cells)
-    for table in (*tables.slices(metrics), *tables.groups(metrics)):
+    for table in (*tables.slices(metrics), *tables.groups(metrics).values()):
         yield from _titled(table)
     outdated = tables.outdated(evaluation)
     if differences or outdated:

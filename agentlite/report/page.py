@@ -123,7 +123,8 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation, budget: int) -> Json:
         "Models": _by_metric(models),
         "Differences": _by_pair(differences),
         "Slices": {
-            "folded": tables.slices(metrics) + [group.turned for group in tables.groups(metrics)],
+            "folded": tables.slices(metrics)
+            + [group.turned for group in tables.groups(metrics).values()],
             "wrong": wrong,
             "problems": tables.problems(metrics),
         },

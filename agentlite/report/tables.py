@@ -100,20 +100,20 @@ def slices(metrics: dict[str, Json]) -> list[Table]:
     return tables
 
 
-def groups(metrics: dict[str, Json]) -> list[Table]:
-    """A table for every other group of figures that metrics.json holds."""
+def groups(metrics: dict[str, Json]) -> dict[str, Table]:
+    """A table for every other group of figures that metrics.json holds, by its name there."""
     present = [
         name
         for figures in metrics.values()
         for name, value in figures.items()
         if name not in NOT_A_GROUP and isinstance(value, dict) and value
     ]
-    tables = []
-    for name in in_order(GROUPS, present):
-        rows = [([model], _flat(figures.get(name) or {})) for model, figures in metrics.items()]
-        title, known = GROUPS.get(name, (_words(name).capitalize(), {}))
+    tables = {}
+    for group in in_order(GROUPS, present):
+        rows = [([model], _flat(figures.get(group) or {})) for model, figures in metrics.items()]
+        title, known = GROUPS.get(group, (_words(group).capitalize(), {}))
         names = [name for _, figures in rows for name in figures if name != "count"]
-        tables.append(table_of(title, ["model"], rows, in_order(known, names)))
+        tables[group] = table_of(title, ["model"], rows, in_order(known, names))
     return tables
 
 

@@ -15,7 +15,6 @@ from agentlite.rendering.renderer import span_text
 from agentlite.report import tables
 from agentlite.report.markdown import as_table, described
 from agentlite.report.read_run import Evaluation, ReportedStage
-from agentlite.scoring.metrics.model_metrics import GROUPS
 from agentlite.workspace.run_folder import versions
 
 TEMPLATE = Path(__file__).with_name("model_card.jinja")
@@ -82,13 +81,12 @@ def _figures(evaluation: Evaluation) -> dict[str, Any]:
         _bare(evaluation.models[name].settings.get("model", name)): figures
         for name, figures in evaluation.metrics.items()
     }
-    of_dialogs = [one for one in tables.groups(metrics) if one.title == GROUPS["dialogs"].title]
-    shown = [as_table(one.turned.cells) for one in (tables.models(metrics), *of_dialogs)]
+    shown = [tables.models(metrics), tables.groups(metrics).get("dialogs")]
     out = evaluation.folder.parent.name
     return {
         "name": evaluation.name,
         "out": f" ({out})" if out != "eval" else "",
-        "tables": shown,
+        "tables": [as_table(table.turned.cells) for table in shown if table],
     }
 
 
