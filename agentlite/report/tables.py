@@ -35,10 +35,6 @@ MEAN_SENTENCE = (
     "Each figure is a mean with its 95 % interval and the number of prompts or dialogs it was "
     "measured on."
 )
-ROLLOUTS_SENTENCE = (
-    "The worst ones first. The best rollout of a task has the highest mean of its scores, then the "
-    "fewest turns; each other one shows the turn at which it leaves that one."
-)
 NO_EVALUATION = "No evaluation is finished."
 ALL_READABLE = "None: every answer could be read."
 WRONG_SENTENCE = (
