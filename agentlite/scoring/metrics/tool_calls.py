@@ -30,6 +30,7 @@ from agentlite.core.records import (
     GoldCall,
     Parsed,
     Tool,
+    canonical,
     choices_of,
 )
 from agentlite.scoring.assignment import assign
@@ -108,6 +109,11 @@ METRICS: dict[str, Metric] = {
     metric.__name__: metric
     for metric in (tool_selection_accuracy, exact_call, call_decision, format_compliance)
 }
+
+
+def identity(call: Call | GoldCall) -> tuple[str, str]:
+    """Equal for calls that are the same, and the key by which calls are sorted."""
+    return call.name, canonical(call.arguments)
 
 
 def explained(metrics: Mapping[str, Callable[..., object]]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from agentlite.core.records import (
 from agentlite.scoring.assignment import assign
 from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
 from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn_sums, summary
-from agentlite.scoring.metrics.tool_calls import call_problem, is_valid
+from agentlite.scoring.metrics.tool_calls import call_problem, identity, is_valid
 
 PAIRED = 1e-9  # what the mere pairing of calls of one tool is worth
 
@@ -230,17 +230,12 @@ def _repeated(answer: AnsweredStep) -> int:
     if len(answer.parsed.calls) < 2 and not answer.earlier:
         return 0
     schemas = {tool.name: tool for tool in answer.tools}
-    before = {_identity(call) for call in answer.earlier}
-    calls = {_identity(call): call for call in answer.parsed.calls}
+    before = {identity(call) for call in answer.earlier}
+    calls = {identity(call): call for call in answer.parsed.calls}
     repeated = 0
-    for identity, times in Counter(map(_identity, answer.parsed.calls)).items():
+    for key, times in Counter(map(identity, answer.parsed.calls)).items():
         expected = sum(
-            not call_problem(calls[identity], gold, schemas.get(gold.name))
-            for gold in answer.gold.calls
+            not call_problem(calls[key], gold, schemas.get(gold.name)) for gold in answer.gold.calls
         )
-        repeated += max(0, times - max(expected, identity not in before))
+        repeated += max(0, times - max(expected, key not in before))
     return repeated
-
-
-def _identity(call: Call) -> tuple[str, str]:
-    return call.name, canonical(call.arguments)

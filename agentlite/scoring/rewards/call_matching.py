@@ -13,11 +13,10 @@ from agentlite.core.records import (
     Call,
     GoldCall,
     Tool,
-    canonical,
     plain,
 )
 from agentlite.scoring.assignment import assign
-from agentlite.scoring.metrics.tool_calls import argument_problem, is_named, needed
+from agentlite.scoring.metrics.tool_calls import argument_problem, identity, is_named, needed
 
 ASSIGNED = 1e-9  # what the mere assignment of a call is worth
 AnyCall = TypeVar("AnyCall", Call, GoldCall)
@@ -185,8 +184,3 @@ def _retyped(value: object, types: set[type]) -> object:
 
 def ordered(calls: Sequence[AnyCall]) -> Sequence[AnyCall]:
     return calls if len(calls) < 2 else sorted(calls, key=identity)
-
-
-def identity(call: AnyCall) -> tuple[str, str]:
-    """Equal for calls that are the same, and the key by which calls are sorted."""
-    return call.name, canonical(call.arguments)

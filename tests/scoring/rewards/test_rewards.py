@@ -9,7 +9,7 @@ from support.examples import examples
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool
-from agentlite.scoring.metrics.tool_calls import calls_problem
+from agentlite.scoring.metrics.tool_calls import calls_problem, identity
 from agentlite.scoring.rewards import (
     COMPONENTS,
     PENALTIES,
@@ -19,7 +19,6 @@ from agentlite.scoring.rewards import (
     score_attempt,
     total,
 )
-from agentlite.scoring.rewards.call_matching import identity
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 
 PARAMETERS = {
