@@ -59,12 +59,6 @@ def test_the_worst_come_first_each_beside_the_best_of_its_task(tmp_path, seed):
     assert (found.total, found.failed, found.names) == (24, len(failed), ["env", "mine"])
 
 
-def test_the_verdict_of_the_benchmark_comes_before_that_of_the_environment(tmp_path):
-    done = [rollout("apple", TALK, {"gold_calls": 0.0, "env": 1.0, "bfcl": 0.0})]
-    found = read_rollouts(files(tmp_path, m=done))
-    assert found.names == ["bfcl", "env", "gold_calls"] and found.failed == 1
-
-
 def test_a_turn_of_the_assistants_in_the_prompt_is_none_of_the_model():
     row = msgspec.to_builtins(rollout("apple", TALK, {"env": 0.0}))
     example = {"role": "assistant", "content": "An example."}

@@ -4,7 +4,6 @@ import pytest
 
 from agentlite.report import tables
 from agentlite.report.markdown import as_table
-from agentlite.report.read_run import Evaluation
 from agentlite.report.tables import Table
 
 
@@ -37,14 +36,6 @@ def test_a_figure_is_a_percentage_only_where_all_of_it_lies_between_0_and_1(valu
 def row(mean=0.1, low=-0.02, high=0.22, beyond=False, metric="exact_call", **more):
     values = {"mean": mean, "low": low, "high": high, "beyond_noise": beyond, "metric": metric}
     return {**values, "first": "base", "second": "sft", "count": 40, **more}
-
-
-def test_differences_of_the_main_figures_come_first_in_the_order_of_their_columns(tmp_path):
-    names = ["env", "call_decision", "exact_call", "a", "tool_selection_accuracy"]
-    compared = {"differences": [row(metric=name) for name in names]}
-    found = tables.differences(Evaluation(tmp_path, {}, [], compared))
-    main = ["tool_selection_accuracy", "exact_call", "call_decision"]
-    assert [one["metric"] for one in found] == [*main, "env", "a"]
 
 
 def test_wrong_answers_are_counted_by_kind_in_the_one_order_of_kinds():

@@ -4,18 +4,14 @@ import importlib
 import importlib.util
 import io
 import random
-import string
-from statistics import fmean
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Tool
 from agentlite.data.formats import read_raw, to_record
 from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, TUPLE
-from agentlite.data.formats.bfcl_java_js_schemas import as_text, written
+from agentlite.data.formats.bfcl_java_js_schemas import as_text
 from agentlite.scoring.metrics.bfcl import (
     GROUPS,
     RULES,
@@ -298,33 +294,6 @@ def test_a_literal_is_read_by_the_type_that_is_declared(kind, text, value):
     assert read == value and type(read) is type(value)
 
 
-plain_texts = (
-    st.text(string.ascii_letters + " .:", min_size=1)
-    .map(str.strip)
-    .filter(lambda text: text not in ("", "true"))
-)
-WRITTEN = {
-    "Java integer": st.integers(),
-    "Java long": st.integers(),
-    "Java boolean": st.booleans(),
-    "Java ArrayList<String>": st.lists(plain_texts),
-    "Java ArrayList<integer>": st.lists(st.integers()),
-    "Java Array<integer>": st.lists(st.integers()),
-    "Java Array<String>": st.lists(plain_texts),
-    "Java HashMap": st.dictionaries(plain_texts, st.integers() | st.booleans() | plain_texts),
-    "JavaScript integer": st.integers(),
-    "JavaScript Boolean": st.booleans(),
-    "JavaScript array<String>": st.lists(plain_texts),
-    "JavaScript array<integer>": st.lists(st.integers()),
-}
-
-
-@given(st.sampled_from(list(WRITTEN)).flatmap(lambda kind: st.tuples(st.just(kind), WRITTEN[kind])))
-def test_what_is_written_in_a_language_is_read_back(case):
-    kind, value = case
-    assert read_literal(written(value, kind), {"type": "string", "format": kind}).value == value
-
-
 def test_java_and_javascript_are_checked_as_values_of_what_is_declared():
     declared = {"n": {"type": "long"}, "names": {"type": "ArrayList", "items": {"type": "String"}}}
     properties = {name: as_text(parameter, "Java") for name, parameter in declared.items()}
@@ -394,19 +363,3 @@ def test_what_was_not_measured_is_neither_0_nor_1():
     assert "parallel" in scores.not_measured
     nothing = group_scores({})
     assert nothing.overall is None and set(nothing.groups.values()) == {None}
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(sorted(RULES)), st.lists(st.sampled_from([0.0, 1.0])), min_size=1
-    )
-)
-def test_the_overall_lies_between_its_groups(verdicts):
-    scores = group_scores(verdicts)
-    groups = [score.mean for score in scores.groups.values() if score]
-    assert (scores.overall is None) == (not groups)
-    if groups:
-        assert min(groups) - 1e-9 <= scores.overall.mean <= max(groups) + 1e-9
-        # the three single-turn groups weigh the same
-        assert mean(scores.overall) == fmean(groups)
-        assert all(one.low <= one.mean <= one.high for one in scores.groups.values() if one)

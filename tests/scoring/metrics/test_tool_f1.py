@@ -3,9 +3,6 @@ by published examples.
 """
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.examples import examples
 
 from agentlite.core.records import (
     Call,
@@ -129,34 +126,6 @@ def test_without_calls_nothing_is_measured_and_no_figure_is_0_or_1():
     unwanted = figures(answer(Call("time", {"city": "Oslo"}), gold=Gold()))
     assert unwanted["name_f1"] == unwanted["parameter_f1"] == 0
     assert unwanted["name_recall"] is None and unwanted["name_precision"] == 0
-
-
-calls = st.lists(
-    st.builds(
-        Call,
-        st.sampled_from(["weather", "time", "sing"]),
-        st.dictionaries(
-            st.sampled_from(["city", "days", "x"]),
-            st.sampled_from(["Oslo", 3, True, None]),
-            max_size=3,
-        ),
-    ),
-    max_size=3,
-)
-
-
-@pytest.mark.long
-@settings(max_examples=examples(20))
-@given(st.lists(calls, max_size=6), st.randoms())
-def test_every_figure_is_a_share_inside_its_interval_and_the_order_of_steps_does_not_matter(
-    steps, draw
-):
-    answers = [answer(*made) for made in steps]
-    found = tool_metrics(answers, seed=1)
-    assert all(0 <= figure.low <= figure.high <= 1 for figure in found.values() if figure)
-    assert all(0 <= figure.mean <= 1 for figure in found.values() if figure)
-    draw.shuffle(answers)
-    assert tool_metrics(answers, seed=1) == found
 
 
 # Krippendorff, Computing Krippendorff's alpha-reliability (2011), example D: four observers, twelve

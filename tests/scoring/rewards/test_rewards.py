@@ -382,11 +382,6 @@ def test_where_a_call_is_due_abstaining_is_worse_than_any_well_formed_call(
     assert total(abstaining.components, WEIGHTS) < worth(due_, [call])
 
 
-@given(st.text(min_size=1).filter(lambda text: any(c.isalnum() for c in text)))
-def test_where_no_call_is_due_an_answer_scores_full(text):
-    assert total(score_attempt(Attempt(Parsed(text), Gold(), OFFERED)).components, WEIGHTS) == 1.0
-
-
 TRACES = st.one_of(
     st.none(),
     st.lists(st.builds(TraceStep, CALLS, st.booleans(), st.booleans()), max_size=4).map(tuple),
