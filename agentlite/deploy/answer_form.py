@@ -1,6 +1,7 @@
 """What an answer must be where a client asks for JSON or for a call: a grammar, and a check."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,13 +26,15 @@ class AnswerForm(NamedTuple):
     lead: str = ""
 
 
-def json_form(schema: Mapping[str, Any], protocol: Protocol) -> AnswerForm | None:
+def json_form(
+    schema: Mapping[str, Any], protocol: Protocol, template: Template
+) -> AnswerForm | None:
     """One JSON value that fits a schema, and nothing else; None for a schema that no value fits. A
     schema of properties without a type is that of an object.
     """
     schema = {"type": "object", **schema} if "properties" in schema else dict(schema)
     lead = f"\n{THINK_END}\n\n" if protocol.prompt_opens_thought else ""
-    grammar = _grammar([(CallSyntax(lead, ""), schema)])
+    grammar = _grammar([(CallSyntax(lead, ""), schema)], template)
 
     def problem(turn: Turn) -> str:
         try:
@@ -55,7 +58,7 @@ def call_form(
         if not (syntax := call_syntax(tool, protocol, template)):
             return None
         calls.append((syntax, {**tool.parameters, "type": "object"}))
-    grammar = _grammar(calls)
+    grammar = _grammar(calls, template)
 
     def problem(turn: Turn) -> str:
         if turn.parsed.problem or not turn.parsed.calls:
@@ -68,7 +71,7 @@ def call_form(
     return AnswerForm(grammar, problem) if grammar else None
 
 
-def _grammar(values: Sequence[tuple[CallSyntax, Mapping[str, Any]]]) -> str:
+def _grammar(values: Sequence[tuple[CallSyntax, Mapping[str, Any]]], template: Template) -> str:
     """One of several JSON values, each between its texts, in llguidance's form of Lark. A keyword
     that llguidance cannot follow, such as a pattern that looks ahead, leaves only the structure of
     the schemas. "" where no value fits.
@@ -79,9 +82,25 @@ def _grammar(values: Sequence[tuple[CallSyntax, Mapping[str, Any]]]) -> str:
         rules = []
         for syntax, schema in values:
             meant = {**as_meant(dict(schema), kept), "x-guidance": OPTIONS}
-            before, after = (json.dumps(text, ensure_ascii=False) for text in syntax)
+            before, after = (_literal(text, template) for text in syntax)
             rules.append(f"{before} %json {json.dumps(meant)} {after}")
         grammar = "start: " + "\n  | ".join(rules)
         if rules and not LLMatcher.validate_grammar(grammar):
             return grammar
     return ""
+
+
+def _literal(text: str, template: Template) -> str:
+    """A text in Lark. What is a token of its own, such as <tool_call>, is named by its id: for
+    llguidance it is special, and would be spelled letter by letter.
+    """
+    added = {
+        token.content: number
+        for number, token in template.tokenizer.get_added_tokens_decoder().items()
+    }
+    longest_first = sorted(added, key=len, reverse=True)
+    pieces = re.split(f"({'|'.join(map(re.escape, longest_first))})", text) if added else [text]
+    return " ".join(
+        f"<[{added[piece]}]>" if piece in added else json.dumps(piece, ensure_ascii=False)
+        for piece in pieces
+    )

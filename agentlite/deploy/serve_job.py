@@ -123,7 +123,7 @@ def _check_length(chat_model: ChatModel, tokens: int, about: str = "") -> None:
 def _form(request: Request, dialog: Opened, chat_model: ChatModel) -> AnswerForm | None:
     protocol = chat_model.protocol
     if request.schema is not None:
-        if form := json_form(request.schema, protocol):
+        if form := json_form(request.schema, protocol, chat_model.template):
             return form
         raise unsupported("response_format", "no value fits the schema")
     if request.forced is None:

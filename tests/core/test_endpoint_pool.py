@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 
 from agentlite.core import endpoint_pool
-from agentlite.core.endpoint_pool import (
-    PROBE,
-    Question,
-    ask_all,
-)
+from agentlite.core.endpoint_pool import PROBE, Question, ask_all
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint, Reply
 

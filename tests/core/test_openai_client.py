@@ -1,12 +1,9 @@
-"""The client against raw sockets: deadlines, limits, proxies and hostile replies."""
+"""The client on a transport of its own: tries, waits, deadlines, limits and hostile replies."""
 
-import contextlib
 import json
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -16,77 +13,7 @@ from agentlite.core import openai_client
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint, Reply, ask
 
-Serve = Callable[[socket.socket, int], None]
 COMPLETION = json.dumps({"choices": [{"message": {"content": "Yes."}}]}).encode()
-
-
-def response(status: str, content: bytes = b"", *headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status}", *headers, f"Content-Length: {len(content)}", "", ""]
-    return "\r\n".join(lines).encode() + content
-
-
-class Requests(list[bytes]):
-    url = ""
-
-
-@contextmanager
-def serving(serve: Serve) -> Iterator[Requests]:
-    """Gives each connection, once its request is read, to `serve` with its number from 0."""
-    requests = Requests()
-
-    def connection(client: socket.socket, number: int) -> None:
-        with client, contextlib.suppress(OSError):  # the client may go away first
-            serve(client, number)
-
-    def listen() -> None:
-        while True:
-            try:
-                client, _ = server.accept()
-            except OSError:
-                return
-            request = client.recv(1 << 16)
-            length = int(request.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
-            while len(request.partition(b"\r\n\r\n")[2]) < length:
-                request += client.recv(1 << 16)
-            requests.append(request)
-            arguments = (client, len(requests) - 1)
-            threading.Thread(target=connection, args=arguments, daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        requests.url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
-        threading.Thread(target=listen, daemon=True).start()
-        yield requests
-        server.shutdown(socket.SHUT_RDWR)
-
-
-def asked(requests: Requests, **options: float) -> Reply:
-    endpoint = Endpoint(requests.url, "m", "NO_SUCH_KEY", **{"pause": 0.01, "tries": 1, **options})
-    return ask(endpoint, [{"role": "user", "content": "Rain?"}], {}, threading.Event())
-
-
-def drip(client: socket.socket, content: bytes) -> None:
-    for byte in content:
-        client.sendall(bytes([byte]))
-        time.sleep(0.05)
-
-
-SLOW = {
-    "nothing": lambda client: time.sleep(5),
-    "body": lambda client: (
-        client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"),
-        drip(client, b" " * 100),
-    ),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("what", SLOW)
-def test_a_try_ends_in_time_however_slowly_a_server_drips(what):
-    with serving(lambda client, number: SLOW[what](client)) as requests:
-        begun = time.monotonic()
-        reply = asked(requests, timeout=0.4)
-    assert (reply.problem, reply.silent) == ("timed out", True)
-    assert time.monotonic() - begun < 2
 
 
 class Stop(threading.Event):
@@ -101,25 +28,33 @@ class Stop(threading.Event):
         return False
 
 
-@pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the endpoint answers to each try, in turn: (status, Retry-After, content) or an
-    exception. Those that were used are gone.
+class Answers(list[Any]):
+    """What the endpoint answers to each try, in turn: (status, Retry-After, bytes or a stream of
+    them) or an exception. Those that were used are gone. `requests`: what it was asked.
     """
-    left: list[Any] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        status, retry_after, content = left.pop(0)
-        return httpx.Response(
-            status, headers={"Retry-After": retry_after}, stream=httpx.ByteStream(content)
-        )
+    def __init__(self) -> None:
+        self.requests: list[httpx.Request] = []
 
-    transport = httpx.MockTransport(answer)
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        answer = self.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        status, retry_after, content = answer
+        stream = httpx.ByteStream(content) if isinstance(content, bytes) else content
+        return httpx.Response(status, headers={"Retry-After": retry_after}, stream=stream)
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
+    made = Answers()
+    transport = httpx.MockTransport(made)
     monkeypatch.setattr(
         openai_client, "_client", lambda endpoint: httpx.Client(transport=transport)
     )
     monkeypatch.setattr("random.uniform", lambda low, high: 1.0)
-    return left
+    return made
 
 
 HERE = Endpoint("http://localhost:1/v1", "m", "NO_SUCH_KEY", tries=3, pause=1.0)
@@ -237,29 +172,48 @@ def test_a_reply_holds_text_calls_and_counts_or_says_why_not(content, reply, ans
     assert found._replace(calls=list(found.calls)) == reply._replace(calls=list(reply.calls))
 
 
-def test_a_request_says_who_asks_and_holds_the_key_trimmed(monkeypatch):
+def test_a_request_says_who_asks_and_holds_the_key_trimmed(monkeypatch, answers):
     monkeypatch.setenv("MY_KEY", " k-123\n")
-    answer = response("200 OK", COMPLETION)
-    with serving(lambda client, _: client.sendall(answer)) as requests:
-        endpoint = Endpoint(requests.url, "m", "MY_KEY", tries=1)
-        ask(endpoint, [{"role": "user", "content": "Rain?"}], {"top_p": 0.5}, threading.Event())
-        monkeypatch.delenv("MY_KEY")
-        ask(endpoint, [], {}, threading.Event())
-    head, _, body = requests[0].partition(b"\r\n\r\n")
-    lines = head.decode().lower().split("\r\n")
-    assert lines[0].startswith("post /v1/chat/completions ")
-    for line in (
-        "authorization: bearer k-123",
-        "content-type: application/json",
-        "user-agent: agentlite",
-    ):
-        assert line in lines
-    assert json.loads(body) == {
-        "model": "m",
-        "messages": [{"role": "user", "content": "Rain?"}],
-        "top_p": 0.5,
-    }
-    assert b"authorization" not in requests[1].lower()
+    answers += [(200, "", COMPLETION)] * 2
+    messages = [{"role": "user", "content": "Rain?"}]
+    ask(HERE._replace(key="MY_KEY"), messages, {"top_p": 0.5}, Stop())
+    monkeypatch.delenv("MY_KEY")
+    ask(HERE._replace(key="MY_KEY"), [], {}, Stop())
+    first, second = answers.requests
+    assert (first.method, str(first.url)) == ("POST", "http://localhost:1/v1/chat/completions")
+    assert first.headers["authorization"] == "Bearer k-123"
+    assert first.headers["user-agent"] == "agentlite"
+    assert json.loads(first.content) == {"model": "m", "messages": messages, "top_p": 0.5}
+    assert "authorization" not in second.headers
+
+
+class Chunks(httpx.SyncByteStream):
+    def __init__(self, *chunks: bytes, pause: float = 0.0):
+        self.chunks, self.pause = chunks, pause
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self.chunks:
+            time.sleep(self.pause)
+            yield chunk
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_try_ends_in_time_however_slowly_a_server_drips(status, answers):
+    answers += [(status, "", Chunks(*[b" "] * 100, pause=0.05))] * 3
+    begun = time.monotonic()
+    reply = ask(HERE._replace(timeout=0.2), [], {}, Stop())
+    assert (reply.problem, reply.silent, len(answers)) == ("timed out", True, 1)
+    assert time.monotonic() - begun < 2
+
+
+def test_a_connection_that_fails_is_tried_again_and_a_reply_has_a_limit(answers):
+    answers += [httpx.ConnectError("refused"), httpx.ReadTimeout("slow"), (200, "", COMPLETION)]
+    assert ask(HERE, [], {}, Stop()).text == "Yes."
+    answers += [httpx.ConnectError("refused")] * 3
+    reply = ask(HERE, [], {}, Stop())
+    assert (reply.problem, reply.detail, reply.silent) == ("no connection", "refused", True)
+    answers += [(200, "", Chunks(b" " * (openai_client.LONGEST_REPLY + 1), COMPLETION))]
+    assert ask(HERE._replace(tries=1), [], {}, Stop()).problem == "sent no chat completion"
 
 
 def test_an_explanation_is_shown_in_part_and_without_the_key(monkeypatch, answers):

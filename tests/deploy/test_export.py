@@ -16,12 +16,7 @@ import agentlite
 from agentlite.cli.main import group
 from agentlite.core.errors import UserError
 from agentlite.deploy.export.golden_dialogs import dialogs, goldens
-from agentlite.deploy.export.ollama import (
-    go_template,
-    turns_of,
-    with_results,
-    without_bos,
-)
+from agentlite.deploy.export.ollama import go_template, turns_of, with_results, without_bos
 from agentlite.deploy.export.verify import minijinja_writer, prove
 from agentlite.engine.load import Loading, load
 from agentlite.rendering import PROTOCOLS, mixture_of, render
@@ -31,6 +26,8 @@ from agentlite.workspace.model_source import find_model, load_template
 
 ROWS = str(DATA / "weather.jsonl")
 SHORT: dict[str, Any] = {
+    "engine": "hf",
+    "learning_rate": 1e-2,
     "max_steps": 3,
     "batch_size": 2,
     "gradient_accumulation": 1,
@@ -40,19 +37,14 @@ SHORT: dict[str, Any] = {
 }
 
 
-def export(*arguments: object) -> None:
-    group.main(["export", *map(str, arguments)], "agentlite", standalone_mode=False)
+def export(run: Path, *options: object, model: str = "sft") -> None:
+    words = ["export", model, "--run", *map(str, (run, *options))]
+    group.main(words, "agentlite", standalone_mode=False)
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    export(*arguments, "--json")
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
-
-
-def refused(*arguments: object) -> UserError:
+def refused(run: Path, *options: object) -> UserError:
     with pytest.raises(UserError) as error:
-        export(*arguments)
+        export(run, *options)
     return error.value
 
 
@@ -63,7 +55,7 @@ def run(tiny_model, tmp_path_factory):
     agentlite.prep(
         ROWS, run=str(run), model=str(tiny_model), seed=2, test=0.4, dev=0, profile="cpu"
     )
-    agentlite.sft(run=str(run), engine="hf", learning_rate=1e-2, **SHORT)
+    agentlite.sft(run=str(run), **SHORT)
     agentlite.evaluate(
         run=str(run), model=[str(tiny_model), "sft"], engine="hf", max_new_tokens=6, profile="cpu"
     )
@@ -73,7 +65,7 @@ def run(tiny_model, tmp_path_factory):
 @pytest.fixture(scope="module")
 def merged(run, tmp_path_factory):
     target = tmp_path_factory.mktemp("merged") / "weather model"
-    export("sft", "--run", run, "--merged", target)
+    export(run, "--merged", target)
     return target
 
 
@@ -122,15 +114,8 @@ def written(template: Template, chat_template: str) -> Template:
 @pytest.mark.long
 def test_a_renderer_that_is_not_pythons_writes_the_same(templates):
     for template in (*templates.values(), written(templates["smollm2"], LLAMA3)):
-        for protocol in (
-            "hermes",
-            "react",
-            "ms-agent",
-            "toolllama",
-            "autogpt",
-            "kuaiagent-zh",
-            *(["chat"] if template.takes_tools else []),
-        ):
+        written_by = ["hermes", "react", "ms-agent", "toolllama", "autogpt", "kuaiagent-zh"]
+        for protocol in [*written_by, *(["chat"] if template.takes_tools else [])]:
             proof = prove(
                 template,
                 goldens(mixture_of(protocol, template)),
@@ -165,7 +150,7 @@ def test_an_export_whose_template_differs_leaves_nothing(run, tmp_path, monkeypa
     monkeypatch.setattr(
         "agentlite.deploy.export.targets.minijinja_writer", lambda template: lambda *_: "otherwise"
     )
-    error = refused("sft", "--run", run, "--merged", tmp_path / "m")
+    error = refused(run, "--merged", tmp_path / "m")
     assert error.exit_code == 5 and "'a question'" in str(error)
     assert not list(tmp_path.iterdir())
 
@@ -182,17 +167,10 @@ def test_eval_of_the_merged_model_predicts_what_the_stage_does(run, merged):
         profile="cpu",
         out="eval-merged",
     )
+    folder = run / "eval-merged/prep"
     ours, theirs = (
-        [
-            {**json.loads(line), "model": ""}
-            for line in (run / "eval-merged/prep" / name / "answers.jsonl").open()
-        ]
-        for name in (
-            "sft",
-            next(
-                path.name for path in (run / "eval-merged/prep").iterdir() if "weather" in path.name
-            ),
-        )
+        [{**json.loads(line), "model": ""} for line in (path / "answers.jsonl").open()]
+        for path in (folder / "sft", next(folder.glob("*weather*")))
     )
     assert len(ours) > 2 and ours == theirs
     assert len(result.figures) == 2
@@ -200,10 +178,8 @@ def test_eval_of_the_merged_model_predicts_what_the_stage_does(run, merged):
 
 def test_the_folder_says_what_it_is(run, merged):
     mark = json.loads((merged / "export.json").read_bytes())
-    assert mark["lineage"][1:] == ["sft"] and mark["proof"]["renderers"] == [
-        "transformers",
-        "minijinja",
-    ]
+    assert mark["lineage"][1:] == ["sft"]
+    assert mark["proof"]["renderers"] == ["transformers", "minijinja"]
     assert mark["outputs"].keys() | {"export.json"} == {path.name for path in merged.iterdir()}
     digest = json.loads((run / "prep/done.json").read_bytes())["outputs"]["train.jsonl"]
     card = (merged / "README.md").read_text(encoding="utf-8")
@@ -221,25 +197,14 @@ def test_an_adapter_on_tied_embeddings_leaves_the_head_as_it_was(run, tmp_path):
     import torch
     from transformers import AutoModelForCausalLM
 
-    agentlite.sft(
-        run=str(run),
-        engine="hf",
-        learning_rate=1e-2,
-        lora_target_modules=("all",),
-        out="all",
-        **SHORT,
-    )
-    export("all", "--run", run, "--merged", tmp_path / "m")
+    agentlite.sft(run=str(run), lora_target_modules=("all",), out="all", **SHORT)
+    export(run, "--merged", tmp_path / "m", model="all")
     ids = torch.tensor([load_template("smollm2-135m").encode("Is it wet in Oslo?")])
     source = find_model("all", run)
     with torch.no_grad():
-        adapted = (
-            load(source, Loading("hf", 64), trainable=False).model.eval()(input_ids=ids).logits
-        )
-        base = (
-            load(source._replace(adapter=None), Loading("hf", 64), trainable=False)
-            .model.eval()(input_ids=ids)
-            .logits
+        adapted, base = (
+            load(one, Loading("hf", 64), trainable=False).model.eval()(input_ids=ids).logits
+            for one in (source, source._replace(adapter=None))
         )
         alone = AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval()(input_ids=ids).logits
     assert not torch.allclose(adapted, base, atol=1e-3)
@@ -265,20 +230,14 @@ def test_peft_finds_the_base_of_the_adapter(run, tiny_model, tmp_path):
     import torch
     from peft import AutoPeftModelForCausalLM
 
-    export("sft", "--run", run, "--adapter", tmp_path / "a")
+    export(run, "--adapter", tmp_path / "a")
     config = json.loads((tmp_path / "a/adapter_config.json").read_bytes())
     assert config["base_model_name_or_path"] == str(tiny_model.resolve())
     ids = torch.tensor([[5, 6, 7]])
+    theirs = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "a").eval()
+    ours = load(find_model("sft", run), Loading("hf", 64), trainable=False).model.eval()
     with torch.no_grad():
-        theirs = (
-            AutoPeftModelForCausalLM.from_pretrained(tmp_path / "a").eval()(input_ids=ids).logits
-        )
-        ours = (
-            load(find_model("sft", run), Loading("hf", 64), trainable=False)
-            .model.eval()(input_ids=ids)
-            .logits
-        )
-    assert torch.equal(theirs, ours)
+        assert torch.equal(theirs(input_ids=ids).logits, ours(input_ids=ids).logits)
 
 
 # --- GGUF ---
@@ -315,18 +274,9 @@ def llama_cpp(tmp_path) -> Callable[..., Path]:
 
 def test_gguf_is_made_by_the_llama_cpp_that_is_named(run, llama_cpp, tmp_path, capsys):
     target = tmp_path / "out" / "weather.gguf"
-    result = told(
-        capsys,
-        "sft",
-        "--run",
-        run,
-        "--gguf",
-        target,
-        "--llama-cpp",
-        llama_cpp(),
-        "--outtype",
-        "bf16",
-    )
+    options = ("--llama-cpp", llama_cpp(), "--outtype", "bf16", "--json")
+    export(run, "--gguf", target, *options)
+    result = json.loads(capsys.readouterr().out)
     (model, *arguments), files = json.loads((tmp_path / "llama.cpp/told.json").read_bytes())
     assert Path(model).name == "weather"  # llama.cpp puts it into the file as its name
     assert arguments[0] == "--outfile" and arguments[2:] == ["--outtype", "bf16"]
@@ -338,15 +288,10 @@ def test_gguf_is_made_by_the_llama_cpp_that_is_named(run, llama_cpp, tmp_path, c
         f"weather.gguf{end}" for end in ("", ".md", ".json")
     }
     assert {path.name for path in target.parent.iterdir()} == result["bytes"].keys()
-    assert refused("sft", "--run", run, "--gguf", target, "--llama-cpp", llama_cpp()).exit_code == 3
-    export("sft", "--run", run, "--gguf", target, "--llama-cpp", llama_cpp(), "--force")
+    assert refused(run, "--gguf", target, "--llama-cpp", llama_cpp()).exit_code == 3
+    export(run, "--gguf", target, "--llama-cpp", llama_cpp(), "--force")
     target.with_name("weather.gguf.json").unlink()  # now it could be anybody's
-    assert (
-        refused(
-            "sft", "--run", run, "--gguf", target, "--llama-cpp", llama_cpp(), "--force"
-        ).exit_code
-        == 3
-    )
+    assert refused(run, "--gguf", target, "--llama-cpp", llama_cpp(), "--force").exit_code == 3
 
 
 # --- Ollama ---
@@ -386,11 +331,9 @@ def prompted(
 
 TURNWISE = {
     "smollm2": "",
-    "llama 3": "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role "
-    "}}<|end_header_id|>\n\n"
-    "{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt "
-    "%}<|start_header_id|>assistant<|end_header_id|>"
-    "\n\n{% endif %}",
+    "llama 3": "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}"
+    "<|end_header_id|>\n\n{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}"
+    "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}",
 }
 
 
@@ -424,18 +367,9 @@ def test_the_go_template_writes_every_prompt_of_training(family, name, smollm2):
 def test_the_ollama_folder_holds_what_a_modelfile_names(run, llama_cpp, tmp_path, capsys, smollm2):
     tools = tmp_path / "tools.json"
     tools.write_text(json.dumps([dialogs(True)["a call"].tools[0].schema]), encoding="utf-8")
-    result = told(
-        capsys,
-        "sft",
-        "--run",
-        run,
-        "--ollama",
-        tmp_path / "o",
-        "--llama-cpp",
-        llama_cpp(),
-        "--tools",
-        tools,
-    )
+    options = ("--llama-cpp", llama_cpp(), "--tools", tools, "--json")
+    export(run, "--ollama", tmp_path / "o", *options)
+    result = json.loads(capsys.readouterr().out)
     text = (tmp_path / "o/Modelfile").read_text(encoding="utf-8")
     assert result["bytes"].keys() == {"Modelfile", "model.gguf", "README.md", "export.json"}
     assert "the texts in the Modelfile" in result["proof"]["renderers"]
@@ -444,11 +378,8 @@ def test_the_ollama_folder_holds_what_a_modelfile_names(run, llama_cpp, tmp_path
     go, system = (text.split(f'{key} """')[1].split('"""')[0] for key in ("TEMPLATE", "SYSTEM"))
     record = dialogs(True)["a call"]
     ((_, prompt),) = prompted(smollm2, record, mixture_of("hermes", smollm2).protocols["hermes"])
-    messages = [
-        {"Role": "system", "Content": system},
-        {"Role": "user", "Content": record.messages[0].content},
-    ]
-    assert execute(go, messages) == prompt
+    user = {"Role": "user", "Content": record.messages[0].content}
+    assert execute(go, [{"Role": "system", "Content": system}, user]) == prompt
 
 
 # --- what cannot be ---
@@ -457,14 +388,14 @@ def test_the_ollama_folder_holds_what_a_modelfile_names(run, llama_cpp, tmp_path
 def test_only_what_export_made_is_replaced(run, merged, tmp_path):
     target = tmp_path / "m"
     target.mkdir()
-    export("sft", "--run", run, "--adapter", target)  # an empty folder is as good as none
+    export(run, "--adapter", target)  # an empty folder is as good as none
     before = {path.name: path.stat().st_mtime_ns for path in target.iterdir()}
-    error = refused("sft", "--run", run, "--merged", target)
+    error = refused(run, "--merged", target)
     assert "earlier export" in str(error) and "--force" in error.fix and error.exit_code == 3
     (target / "notes.txt").write_text("mine", encoding="utf-8")
-    assert "notes.txt" in str(refused("sft", "--run", run, "--merged", target, "--force"))
+    assert "notes.txt" in str(refused(run, "--merged", target, "--force"))
     (target / "notes.txt").unlink()
     assert {path.name: path.stat().st_mtime_ns for path in target.iterdir()} == before
-    export("sft", "--run", run, "--merged", target, "--force")
+    export(run, "--merged", target, "--force")
     assert (target / "model.safetensors").exists() and not (target / "adapter_config.json").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["m"]

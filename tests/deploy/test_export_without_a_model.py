@@ -10,14 +10,9 @@ import pytest
 
 from agentlite.core.errors import DISK, MODEL, UserError
 from agentlite.deploy.export import exported_model, llama_cpp, targets
-from agentlite.deploy.export.atomic_folder import (
-    put_folder,
-    writing,
-)
+from agentlite.deploy.export.atomic_folder import put_folder, writing
 from agentlite.deploy.export.exported_model import refuse_quantized
-from agentlite.deploy.export.llama_cpp import (
-    read_facts,
-)
+from agentlite.deploy.export.llama_cpp import read_facts
 from agentlite.report.read_run import Evaluation
 from agentlite.workspace.model_source import Source
 

@@ -226,20 +226,9 @@ def test_a_bad_request_is_told_why_and_the_next_one_is_answered(server, name):
 
 
 def test_the_command_says_where_it_is_and_ends_when_told_to(caller):
-    command = [
-        sys.executable,
-        "-m",
-        "agentlite",
-        "serve",
-        "sft",
-        "--run",
-        str(caller),
-        "--port",
-        "0",
-        "--json",
-    ]
+    command = [sys.executable, "-m", "agentlite", "serve", "sft", "--run", str(caller)]
     with start(
-        command,
+        [*command, "--port", "0", "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -250,8 +239,5 @@ def test_the_command_says_where_it_is_and_ends_when_told_to(caller):
         assert client.models.list().data[0].id == told["model"] == "sft"
         process.send_signal(signal.SIGTERM)
         rest, noise = process.communicate(timeout=30)
-    assert (
-        (process.returncode, rest) == (0, "")
-        and "serve: stopped" in noise
-        and "Traceback" not in noise
-    )
+    assert (process.returncode, rest) == (0, "")
+    assert "serve: stopped" in noise and "Traceback" not in noise

@@ -44,7 +44,7 @@ def test_an_answer_fits_its_schema_and_goes_by_its_seed(chat_model, ids, tempera
             ids,
             Decoding(400, temperature=temperature, top_p=top_p, seed=seed, turn_end=2),
             lambda text, heard=heard: heard.append(text) or True,
-            json_form(SCHEMA, chat_model.protocol).grammar,
+            json_form(SCHEMA, chat_model.protocol, chat_model.template).grammar,
         )
         assert answer.ended == "stop" and "".join(heard) == answer.text
         assert fits(json.loads(answer.text), SCHEMA)

@@ -21,13 +21,8 @@ from agentlite.workspace import hub
 from agentlite.workspace.model_source import copy_tokenizer, load_template
 
 # beside the tokenizer's own files, those that a converter may look for
-ALSO = (
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-)
+ALSO = [f"{name}.json" for name in ("special_tokens_map", "added_tokens", "vocab")]
+ALSO += ["tokenizer.model", "merges.txt"]
 GGUF, MODELFILE = "model.gguf", "Modelfile"
 
 
@@ -157,13 +152,8 @@ def _ollama(request: ExportRequest, subject: ExportedModel) -> Write:
     def write(folder: Path) -> Exported:
         made = write_gguf(folder)
         bos = template.special.get("bos_token", "") if made.facts["adds_bos"] else ""
-        text = modelfile(
-            GGUF,
-            without_bos(turns, bos),
-            subject.stops,
-            system,
-            subject.max_length or CONTEXT,
-        )
+        length = subject.max_length or CONTEXT
+        text = modelfile(GGUF, without_bos(turns, bos), subject.stops, system, length)
         (folder / MODELFILE).write_text(text, encoding="utf-8")
         renderers = [*made.proof.renderers, "the texts in the Modelfile"]
         return made._replace(proof=made.proof._replace(renderers=renderers))

@@ -35,20 +35,8 @@ def chat(caller: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
     def run(typed: str, *options: Any) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-        monkeypatch.setattr(
-            sys,
-            "argv",
-            [
-                "agentlite",
-                "chat",
-                "sft",
-                "--run",
-                str(caller),
-                "--max-length",
-                "512",
-                *map(str, options),
-            ],
-        )
+        words = ["agentlite", "chat", "sft", "--run", caller, "--max-length", "512", *options]
+        monkeypatch.setattr(sys, "argv", [str(word) for word in words])
         code = 0
         try:
             main()
