@@ -40,9 +40,8 @@ def problem(form: AnswerForm, text: str) -> str:
 
 def test_json_comes_behind_the_end_of_the_thought_that_the_prompt_opens(smollm2, matcher):
     for opens, lead in ((False, ""), (True, "\n</think>\n\n")):
-        form = json_form(
-            {"type": "object"}, dataclasses.replace(HERMES, prompt_opens_thought=opens)
-        )
+        protocol = dataclasses.replace(HERMES, prompt_opens_thought=opens)
+        form = json_form({"type": "object"}, protocol, smollm2)
         assert form.lead == lead and matcher(form, f'{lead}{{"a": 3}}') == (True, True)
         assert matcher(form, f'{"" if lead else "x"}{{"a": 3}}') == (False, False)
 
