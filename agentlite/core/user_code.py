@@ -9,11 +9,11 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -267,9 +267,7 @@ def _last_line(error: BaseException, file: str) -> str:
     """`:12`, the last line of the user's file on the way to the error; "" if it is on no way."""
     path = str(Path(file).resolve())
     lines = [error.lineno] if isinstance(error, SyntaxError) and error.filename == path else []
-    trace: TracebackType | None = error.__traceback__
-    while trace:
-        if trace.tb_frame.f_code.co_filename == path:
-            lines.append(trace.tb_lineno)
-        trace = trace.tb_next
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == path:
+            lines.append(line)
     return f":{lines[-1]}" if lines else ""
