@@ -82,15 +82,12 @@ def test_cells_without_figures_are_explained_together_where_the_reason_is_the_sa
         table(
             FIRST,
             cell("a", state="failed", note="The loss diverged.", command="agentlite dpo"),
-            cell("b", state="not run", note="no time is left"),
+            cell("b", state="same", note="first"),
             cell("c", state="same", note="first"),
-            cell("d", state="not run", note="no time is left"),
-            cell("e", state="same", note="first"),
         )
     ) == [
         "a: failed, The loss diverged (agentlite dpo).",
-        "b; d: not run, no time is left.",
-        "c; e: the same as first, so not run twice.",
+        "b; c: the same as first, so not run twice.",
     ]
 
 

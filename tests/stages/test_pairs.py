@@ -3,6 +3,7 @@ refusals are clear.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -11,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from support import processes
+from support.samples import WEATHER_TOOL
 from support.scripted_server import ScriptedServer
 
 import agentlite
@@ -29,18 +31,6 @@ from agentlite.stages import dpo
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import load_template
 
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Weather.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-        },
-    },
-}
 FEW = {"max_new_tokens": 8, "max_length": 512}
 TRAIN = {
     "max_steps": 4,
@@ -50,6 +40,7 @@ TRAIN = {
     "learning_rate": 1e-2,
     "lora_r": 4,
 }
+ZERO = {**dict.fromkeys(WEIGHTS, 0.0), "short": 0.0}
 SHORT = """
 def short(attempt):
     "Fewer letters earn more."
@@ -61,33 +52,17 @@ def row(city: str, calls: bool) -> dict:
     answer = {"role": "assistant", "content": "Good morning!"}
     if calls:
         function = {"name": "get_weather", "arguments": json.dumps({"city": city})}
-        answer = {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"id": "a", "type": "function", "function": function}],
-        }
+        call = {"id": "a", "type": "function", "function": function}
+        answer = {"role": "assistant", "content": "", "tool_calls": [call]}
     asked = f"Is it wet in {city}?" if calls else f"Good morning from {city}"
-    return {"messages": [{"role": "user", "content": asked}, answer], "tools": [TOOL]}
+    return {"messages": [{"role": "user", "content": asked}, answer], "tools": [WEATHER_TOOL]}
 
 
 @pytest.fixture(scope="module")
 def run(tiny_model, tmp_path_factory):
     """A workspace with a prep of twelve short dialogs, four of which need no call."""
     run = tmp_path_factory.mktemp("run")
-    cities = (
-        "Oslo",
-        "Paris",
-        "Rome",
-        "Lyon",
-        "Graz",
-        "Bonn",
-        "Bern",
-        "Turin",
-        "Kyiv",
-        "Riga",
-        "Cork",
-        "Gent",
-    )
+    cities = ["Oslo", *(f"town {number}" for number in range(11))]
     rows = [row(city, number % 3 != 2) for number, city in enumerate(cities)]
     (run / "rows.jsonl").write_text(
         "".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8"
@@ -162,11 +137,10 @@ def test_where_every_candidate_fails_the_gold_is_chosen(paired):
 
 
 def test_other_weights_rank_what_is_there_without_a_model(paired, run):
+    words = f"pairs --run {run} --from pairs --weights short=0 --margin 0 --out pairs-b --json"
     program = (
         "import sys\nfrom agentlite.cli.main import main\n"
-        f"sys.argv = ['agentlite', 'pairs', '--run', {str(run)!r}, '--from', 'pairs', '--weights', "
-        "'short=0', "
-        "'--margin', '0', '--out', 'pairs-b', '--json']\n"
+        f"sys.argv = ['agentlite', *{words.split()!r}]\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         "print({'torch', 'transformers', 'numpy'} & set(sys.modules), file=sys.stderr)"
     )
@@ -183,17 +157,8 @@ def test_other_weights_rank_what_is_there_without_a_model(paired, run):
 
 def test_a_grid_sets_weightings_side_by_side_and_writes_nothing(paired, run):
     before = {path: path.read_bytes() for path in paired.iterdir() if path.is_file()}
-    given = [
-        "pairs",
-        "--run",
-        str(run),
-        "--from",
-        "pairs",
-        "--weights",
-        "short=1",
-        "--weights",
-        "short=0",
-    ]
+    words = f"pairs --run {run} --from pairs --weights short=1 --weights short=0"
+    given = words.split()
     told = json.loads(command(*given, "--json").stdout)["figures"]["weightings"]
     assert [one["name"] for one in told] == ["short=1", "short=0"]
     assert told[0]["flipped"] == told[0]["gained"] == told[0]["lost"] == 0
@@ -209,14 +174,7 @@ def test_a_grid_sets_weightings_side_by_side_and_writes_nothing(paired, run):
         ({"candidates": "prep", "out": "x"}, "samples nothing"),
         ({"candidates": "nowhere", "out": "x"}, "no such stage"),
         ({"candidates": "pairs", "out": "x", "weights": {"efficency": 1}}, "efficiency"),
-        (
-            {
-                "candidates": "pairs",
-                "out": "x",
-                "weights": {**dict.fromkeys(WEIGHTS, 0.0), "short": 0.0},
-            },
-            "zero",
-        ),
+        ({"candidates": "pairs", "out": "x", "weights": ZERO}, "zero"),
         ({"candidates": "pairs", "grid": "nowhere.yaml"}, "nowhere.yaml"),
     ],
 )
@@ -234,40 +192,27 @@ def test_a_reward_that_fails_costs_its_candidate_and_above_a_limit_the_run_but_n
     mine.write_text(
         "def picky(attempt):\n    return 1 / (len(attempt.gold.calls))\n", encoding="utf-8"
     )
-    given = {
-        "run": str(run),
-        "out": "pairs-broken",
-        "model": str(tiny_model),
-        "num_samples": 2,
-        **FEW,
-    }
+    given = {"run": str(run), "model": str(tiny_model), "num_samples": 2, **FEW}
     with pytest.raises(
         UserError, match=r"failed for 4 candidates; 10% of 36 may: .*ZeroDivisionError"
     ) as told:
-        agentlite.pairs(**given, rewards=f"{mine}:picky")
+        agentlite.pairs(**given, out="pairs-broken", rewards=f"{mine}:picky")
     assert told.value.exit_code == 4
     assert "broken.py:2" in str(told.value)
     kept = lines(run / "pairs-broken" / "candidates.jsonl")
-    result = agentlite.pairs(
-        run=str(run),
-        out="pairs-allowed",
-        candidates="pairs-broken",
-        rewards=f"{mine}:picky",
-        max_failures=0.5,
-    )
-    assert result.figures["failed_rewards"] == 12
+    again = {"run": str(run), "candidates": "pairs-broken", "rewards": f"{mine}:picky"}
+    allowed = agentlite.pairs(**again, out="pairs-allowed", max_failures=0.5)
+    assert allowed.figures["failed_rewards"] == 12
     mine.write_text(
         "def picky(attempt):\n    return 1 / (1 + len(attempt.gold.calls))\n", encoding="utf-8"
     )
-    result = agentlite.pairs(
-        run=str(run), out="pairs-mended", candidates="pairs-broken", rewards=f"{mine}:picky"
-    )
-    assert result.figures["failed_rewards"] == 0
+    mended = agentlite.pairs(**again, out="pairs-mended")
+    assert mended.figures["failed_rewards"] == 0
     assert lines(run / "pairs-broken" / "candidates.jsonl") == kept
 
 
 def test_prompts_may_come_from_stdin_with_their_gold(run, tiny_model):
-    tools = [TOOL["function"]]
+    tools = [WEATHER_TOOL["function"]]
     gold = [{"name": "get_weather", "arguments": {"city": ["Oslo", "Oslo, Norway"]}}]
     rows = [
         {"prompt": "Is it wet in Oslo?", "tools": tools, "gold": gold},
@@ -275,23 +220,8 @@ def test_prompts_may_come_from_stdin_with_their_gold(run, tiny_model):
         row("Paris", True),
     ]
     text = "".join(json.dumps(one) + "\n" for one in rows)
-    given = [
-        "pairs",
-        "--run",
-        str(run),
-        "--data",
-        "-",
-        "--model",
-        str(tiny_model),
-        "-n",
-        "2",
-        "--gold",
-        "--max-new-tokens",
-        "8",
-        "--out",
-        "pairs-stdin",
-        "--json",
-    ]
+    words = f"pairs --run {run} --data - --model {tiny_model} -n 2 --gold --out pairs-stdin --json"
+    given = [*words.split(), "--max-new-tokens", "8"]
     told = command(*given, stdin=text)
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["figures"]["steps"] == 3
@@ -318,11 +248,8 @@ def test_what_a_server_leaves_unanswered_is_asked_again_and_nothing_else(run):
         assert (told.figures["candidates"], told.figures["unanswered"]) == (22, 2)
         open_again = True
         told = agentlite.pairs(**given, out="pairs-served")
-        assert (told.status, told.figures["candidates"], told.figures["unanswered"]) == (
-            "done",
-            24,
-            0,
-        )
+        assert told.status == "done"
+        assert (told.figures["candidates"], told.figures["unanswered"]) == (24, 0)
         assert len(server.bodies) == 24 + 2 + 2
         assert agentlite.pairs(**given, out="pairs-served").status == "up to date"
         agentlite.pairs(**given, out="pairs-at-once")
@@ -373,40 +300,15 @@ def test_dpo_goes_on_from_where_the_pairs_came_from_and_names_its_lineage(paired
     assert json.loads((run / "dpo-2" / "plan.json").read_bytes())["settings"]["lora_r"] == 4
 
 
-GRPO = [
-    "--max-steps",
-    "4",
-    "--save-steps",
-    "2",
-    "--batch-size",
-    "4",
-    "--gradient-accumulation",
-    "2",
-    "--lora-r",
-    "4",
-    "--learning-rate",
-    "0.01",
-    "--max-new-tokens",
-    "6",
-    "--max-length",
-    "512",
-    "--skip-solved",
-]
+GRPO = (
+    "--max-steps 4 --save-steps 2 --batch-size 4 --gradient-accumulation 2 --lora-r 4 "
+    "--learning-rate 0.01 --max-new-tokens 6 --max-length 512 --skip-solved"
+)
 
 
 def grpo(run: Path, model: Path, out: str) -> list[str]:
-    return [
-        "grpo",
-        "--run",
-        str(run),
-        "--model",
-        str(model),
-        "--out",
-        out,
-        *GRPO,
-        "--rewards",
-        f"{run / 'mine.py'}:short",
-    ]
+    words = f"grpo --run {run} --model {model} --out {out} {GRPO}"
+    return [*words.split(), "--rewards", f"{run / 'mine.py'}:short"]
 
 
 @pytest.fixture(scope="module")
@@ -466,10 +368,7 @@ def test_a_reward_that_fails_stops_grpo_with_its_state_saved_and_the_same_comman
 
 
 def test_pairs_of_test_records_are_not_trained_on(paired, run, tiny_model, tmp_path):
-    (tmp_path / "pairs").mkdir()
-    for path in paired.iterdir():
-        if path.is_file():
-            (tmp_path / "pairs" / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(paired, tmp_path / "pairs")
     plan = run_folder.read_plan(paired)
     plan = msgspec.structs.replace(plan, settings={**plan.settings, "split": "test"})
     (tmp_path / "pairs" / "plan.json").write_bytes(msgspec.json.encode(plan))
@@ -482,7 +381,8 @@ def test_prompts_without_gold_become_pairs_and_rollouts_by_own_rewards(
     with_gold, run, tiny_model, tmp_path
 ):
     """Beside a row with gold as well; and what compares with gold is refused, with the ways out."""
-    rows = [{"prompt": f"Is it wet in {city}?", "tools": [TOOL]} for city in ("Oslo", "Rome")]
+    asked = ("Is it wet in Oslo?", "Is it wet in Rome?")
+    rows = [{"prompt": question, "tools": [WEATHER_TOOL]} for question in asked]
     rows += [row("Bern", calls=True)] * with_gold
     data = tmp_path / "prompts.jsonl"
     data.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")

@@ -63,47 +63,30 @@ GENERAL = [
     ("What do bees make?", "They make honey."),
     ("Say hello.", "Hello to you!"),
 ]
-HOW: dict[str, Any] = {
-    "max_new_tokens": 6,
-    "max_length": 1024,
-    "limit": 4,
-    "batch_size": 1,
-    "profile": "cpu",
-}
+SAID = {"role": "assistant"}
+HOW: dict[str, Any] = {"max_new_tokens": 6, "max_length": 1024, "limit": 4, "batch_size": 1}
+HOW["profile"] = "cpu"
 
 
 @pytest.fixture(scope="module")
 def workspace(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished prep, and beside it another model, whose weights are not those of the tiny one."""
     run = tmp_path_factory.mktemp("besides")
-    prep(
-        "bfcl:irrelevance",
-        run=str(run),
-        model=str(tiny_model),
-        protocol="hermes",
-        limit=8,
-        dev=0.0,
-        test=0.9,
-        max_length=1024,
-    )
+    options = {"protocol": "hermes", "limit": 8, "dev": 0.0, "test": 0.9, "max_length": 1024}
+    prep("bfcl:irrelevance", run=str(run), model=str(tiny_model), **options)
     shutil.copytree(tiny_model, run / "other")
     import torch
     from safetensors.torch import load_file, save_file
 
     path = run / "other" / "model.safetensors"
     torch.manual_seed(1)
-    save_file(
-        {name: weight + 0.3 * torch.randn_like(weight) for name, weight in load_file(path).items()},
-        path,
-        {"format": "pt"},
-    )
-    rows = [
-        {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]}
+    weights = {name: one + 0.3 * torch.randn_like(one) for name, one in load_file(path).items()}
+    save_file(weights, path, {"format": "pt"})
+    lines = [
+        json.dumps({"messages": [{"role": "user", "content": asked}, {**SAID, "content": said}]})
         for asked, said in GENERAL
     ]
-    (run / "general.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-    )
+    (run / "general.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return run
 
 

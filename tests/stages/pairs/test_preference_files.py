@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.samples import WEATHER_TOOL
 
 from agentlite import prep
 from agentlite.config.settings import DpoSettings, PairsSettings
@@ -20,19 +21,11 @@ from agentlite.workspace.model_source import load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
 MODEL = "smollm2-135m"
-TOOL = {
-    "name": "weather",
-    "description": "",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-    },
-}
+TOOL = WEATHER_TOOL["function"]
 
 
 def call(city: str) -> dict[str, Any]:
-    function = {"name": "weather", "arguments": {"city": city}}
+    function = {"name": "get_weather", "arguments": {"city": city}}
     return {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
 
 
@@ -74,12 +67,7 @@ def preferences(folder: Path) -> list[Preference]:
 def test_rows_become_pairs_once_each_and_in_their_order(take: Any, tmp_path: Path) -> None:
     rows = [row(number) for number in range(6)]
     figures = take([*rows, rows[0]]).figures
-    assert (figures["read"], figures["pairs"], figures["steps"], figures["rejected"]) == (
-        7,
-        6,
-        6,
-        0,
-    )
+    assert [figures[name] for name in ("read", "pairs", "steps", "rejected")] == [7, 6, 6, 0]
     found = list(read_pairs(tmp_path / "r/pairs/pairs.jsonl"))
     assert [pair.chosen.text for pair in found][1::2] == [
         f"On day {number} it is." for number in (1, 3, 5)
@@ -124,11 +112,8 @@ def test_a_row_that_is_none_is_set_aside_with_its_bytes_and_its_reason(
     assert figures["pairs"] == 2
     assert figures["rejected_by_code"] == {"E219": 1, "E202": 1, "E217": 1}
     rejects = list(read_rows(tmp_path / "r/pairs/rejects.jsonl"))
-    assert [(one["code"], one["location"].rpartition(":")[2]) for one in rejects] == [
-        ("E219", "2"),
-        ("E202", "3"),
-        ("E217", "4"),
-    ]
+    assert [one["location"].rpartition(":")[2] for one in rejects] == ["2", "3", "4"]
+    assert [one["code"] for one in rejects] == ["E219", "E202", "E217"]
     assert json.loads(rejects[0]["raw"]) == same and all(one["hint"] for one in rejects)
     assert "E219 chosen and rejected are the same" in capsys.readouterr().err
 
@@ -205,16 +190,8 @@ def test_a_pair_that_gives_a_held_out_record_away_is_left_out_and_counted(
 def test_dpo_trains_on_recorded_preferences(take: Any, tmp_path: Path, tiny_model: Path) -> None:
     """Texts without tools and calls alike; the chosen answers end up the likelier ones."""
     take([row(number) for number in range(8)], model=str(tiny_model))
-    settings = DpoSettings(
-        data="pairs",
-        model=str(tiny_model),
-        engine="hf",
-        max_steps=4,
-        batch_size=2,
-        gradient_accumulation=1,
-        learning_rate=5e-3,
-        max_length=1024,
-    )
+    few = {"max_steps": 4, "batch_size": 2, "gradient_accumulation": 1, "max_length": 1024}
+    settings = DpoSettings(model=str(tiny_model), engine="hf", learning_rate=5e-3, **few)
     figures = dpo.run(settings, RunTarget(tmp_path / "r", "dpo")).figures
     assert figures["pairs"] == 8 and figures["margin"] > 0
 
