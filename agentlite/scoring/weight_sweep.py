@@ -27,8 +27,6 @@ FEW = 30  # candidates below which a correlation tells nothing
 SITUATIONS = {"expected": "where a call is expected", "not_expected": "where no call is expected"}
 WITHOUT_THE_OTHER = {"calling": "none abstained", "abstaining": "none called"}
 
-Choices = Sequence[PairChoice | Reason]
-
 
 class WeightingRow(Struct, frozen=True, kw_only=True):
     """A weighting, its pairs, and what is different from the first weighting's.
@@ -102,41 +100,34 @@ def compare_weightings(
 ) -> list[WeightingRow]:
     """One row per weighting, in order."""
     prepared = prepare(groups, rule)
-    made = {name: list(choices(prepared, weights, rule)) for name, weights in weightings.items()}
-    first: Choices = next(iter(made.values()), [])
-    return [
-        _row(name, weights, prepared, made[name], first) for name, weights in weightings.items()
-    ]
-
-
-def _row(
-    name: str,
-    weights: Mapping[str, float],
-    prepared: PreparedSteps,
-    made: Choices,
-    first: Choices,
-) -> WeightingRow:
-    flipped = gained = lost = 0
-    for here, there in zip(made, first, strict=True):
-        if isinstance(here, PairChoice) and isinstance(there, PairChoice):
-            flipped += here.chosen.text != there.chosen.text
-        else:
-            gained += isinstance(here, PairChoice)
-            lost += isinstance(there, PairChoice)
-    pairs = [choice for choice in made if isinstance(choice, PairChoice)]
-    return WeightingRow(
-        name=name,
-        weights=dict(weights),
-        steps=len(made),
-        pairs=len(pairs),
-        flipped=flipped,
-        gained=gained,
-        lost=lost,
-        mean_margin=fmean(choice.margin for choice in pairs) if pairs else 0.0,
-        chosen=_mean_components([prepared.scores[choice.chosen.scores] for choice in pairs]),
-        rejected=_mean_components([prepared.scores[choice.rejected.scores] for choice in pairs]),
-        no_pair=count_reasons(made),
-    )
+    first: list[PairChoice | Reason] = []
+    rows = []
+    for name, weights in weightings.items():
+        made = list(choices(prepared, weights, rule))
+        first = first or made
+        flipped = gained = lost = 0
+        for here, there in zip(made, first, strict=True):
+            if isinstance(here, PairChoice) and isinstance(there, PairChoice):
+                flipped += here.chosen.text != there.chosen.text
+            else:
+                gained += isinstance(here, PairChoice)
+                lost += isinstance(there, PairChoice)
+        pairs = [choice for choice in made if isinstance(choice, PairChoice)]
+        row = WeightingRow(
+            name=name,
+            weights=dict(weights),
+            steps=len(made),
+            pairs=len(pairs),
+            flipped=flipped,
+            gained=gained,
+            lost=lost,
+            mean_margin=fmean(pair.margin for pair in pairs) if pairs else 0.0,
+            chosen=_mean_components([prepared.scores[pair.chosen.scores] for pair in pairs]),
+            rejected=_mean_components([prepared.scores[pair.rejected.scores] for pair in pairs]),
+            no_pair=count_reasons(made),
+        )
+        rows.append(row)
+    return rows
 
 
 def _mean_components(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -240,45 +231,38 @@ def sentences(report: ComponentsReport) -> list[str]:
     decide nothing, and what calling earns. Components without a weight are left to the JSON.
     """
     weighed = [name for name, component in report.components.items() if component.weight]
+    said = []
+    if report.candidates >= FEW and (same := _moving_together(report, weighed)):
+        first, *others = map(_listed, same)
+        text = f"{first} move with or against each other (|r| >= {TOGETHER} among "
+        text += f"{report.candidates} candidates)"
+        text += "".join(f", and so do {names}" for names in others)
+        said.append(f"{text}: the weight of one of them is enough.")
     constant = [name for name in report.constant if name in weighed]
-    calling = [_calling(*situation) for situation in report.abstaining.items()]
-    text = "; ".join(filter(None, calling))
-    return [
-        *_moving(report, weighed),
-        *_deciding_nothing(
-            [name for name in constant if not report.components[name].std],
-            [name for name in constant if report.components[name].std],
-        ),
-        *([f"{text[0].upper()}{text[1:]}."] if text else []),
-    ]
-
-
-def _moving(report: ComponentsReport, weighed: Sequence[str]) -> list[str]:
-    """The sets of components that say the same, where enough candidates say so."""
-    if report.candidates < FEW:
-        return []
-    sets = [{name} for name in weighed]
-    for pair in report.together:
-        if {*pair.components} <= {*weighed}:
-            joined = [one for one in sets if one & {*pair.components}]
-            sets = [one for one in sets if one not in joined] + [set().union(*joined)]
-    same = [_listed([name for name in weighed if name in one]) for one in sets if len(one) > 1]
-    if not same:
-        return []
-    first, *others = same
-    text = f"{first} move with or against each other (|r| >= {TOGETHER} among "
-    text += "".join([f"{report.candidates} candidates)", *(f", and so do {one}" for one in others)])
-    return [f"{text}: the weight of one of them is enough."]
-
-
-def _deciding_nothing(everywhere: Sequence[str], within: Sequence[str]) -> list[str]:
+    everywhere = [name for name in constant if not report.components[name].std]
+    within = [name for name in constant if report.components[name].std]
     parts = [
         f"{_listed(names)} {'is' if len(names) == 1 else 'are'} the same for {where}"
         for names, where in ((everywhere, "every candidate"), (within, "all candidates of a step"))
         if names
     ]
-    weights = "its weight decides" if len([*everywhere, *within]) == 1 else "their weights decide"
-    return [f"{', and '.join(parts)}: {weights} nothing."] if parts else []
+    if parts:
+        weights = "its weight decides" if len(constant) == 1 else "their weights decide"
+        said.append(f"{', and '.join(parts)}: {weights} nothing.")
+    calling = [_calling(*situation) for situation in report.abstaining.items()]
+    if text := "; ".join(filter(None, calling)):
+        said.append(f"{text[0].upper()}{text[1:]}.")
+    return said
+
+
+def _moving_together(report: ComponentsReport, weighed: Sequence[str]) -> list[list[str]]:
+    """The sets of components that say the same."""
+    sets = [{name} for name in weighed]
+    for pair in report.together:
+        if {*pair.components} <= {*weighed}:
+            joined = [names for names in sets if names & {*pair.components}]
+            sets = [names for names in sets if names not in joined] + [set().union(*joined)]
+    return [[name for name in weighed if name in names] for names in sets if len(names) > 1]
 
 
 def _listed(names: Sequence[str]) -> str:

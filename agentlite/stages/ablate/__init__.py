@@ -1,7 +1,7 @@
 """finished prep + a grid of weights and settings -> every cell trained, evaluated and compared."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -224,22 +224,18 @@ def _run_cell(
 
 
 def _what_decides(ablation: Ablation, cell: Cell, folder: Path) -> str:
-    """All that a trained cell depends on, and other cells do not share."""
+    """All that a trained cell depends on, and other cells do not share. Of its pairs these are the
+    texts: by how much one is better, which most weights change, no trainer reads.
+    """
     pairs: list[object] = []
     if ablation.is_paired:
         stage = folder / cell.commands[0].folder
         done = run_folder.read(stage).done
-        pairs = [done.outputs["records.jsonl"] if done else "", *_as_learned(stage)]
+        pairs.append(done.outputs["records.jsonl"] if done else "")
+        for pair in read_pairs(stage / "pairs.jsonl"):
+            answers = [(side.text, side.ended) for side in (pair.chosen, pair.rejected)]
+            pairs.append([*pair.step, pair.protocol, *answers])
     return digest(plain([cell.of(ablation.by), pairs]))
-
-
-def _as_learned(folder: Path) -> Iterator[object]:
-    """The pairs as a trainer reads them: their texts. By how much one is better, which most weights
-    change, does not count.
-    """
-    for pair in read_pairs(folder / "pairs.jsonl"):
-        answers = ((side.text, side.ended) for side in (pair.chosen, pair.rejected))
-        yield [*pair.step, pair.protocol, *answers]
 
 
 def _evaluated(cell: Cell, folder: Path, model: str) -> CellResult:
