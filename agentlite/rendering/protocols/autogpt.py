@@ -10,10 +10,9 @@ concludes.
 import re
 from typing import Any
 
-from agentlite.core.records import Parsed, Record, plain
+from agentlite.core.records import Call, Parsed, Record
 from agentlite.rendering.protocol import PromptExchange, Protocol
 from agentlite.rendering.protocols import kuaiagent
-from agentlite.rendering.protocols.kuaiagent import DONE
 
 # the thoughts other than "text"; in a message each is a line that begins with its name: "Plan: ..."
 MORE = ("reasoning", "plan", "criticism", "speak")
@@ -82,28 +81,20 @@ FINISHED = "The completed tasks are enough to reach the goals."
 
 
 def exchanges(record: Record, turn: int) -> list[PromptExchange]:
-    """The prompts of a turn and what is said to them. Raises RowError E212 for a tool that is named
-    like the end.
-    """
-    kuaiagent.refuse_own_name(record, "autogpt")
-    message, texts = record.messages[turn], kuaiagent.prompt_texts(record, turn)
+    texts = kuaiagent.prompt_texts(record, turn)
     profile = texts.pop("knowledge")
     texts |= {
         "profile": f"{profile}\n" if profile else "",
         "commands": kuaiagent.commands([*record.tools, kuaiagent.ENGLISH.complete], "{}. {}"),
         "form": FORM,
-        "done": DONE,
     }
-    planned = kuaiagent.filled(PLAN, texts)
-    if message.calls:
-        (call,) = message.calls
-        thoughts = _thoughts(message.content)
+
+    def thought(call: Call | None) -> dict[str, object]:
+        thoughts = _thoughts(record.messages[turn].content) if call else {"text": FINISHED}
         thoughts["text"] = thoughts["text"] or kuaiagent.described(record, turn)
-        return [PromptExchange(planned, _command(thoughts, call.name, call.arguments))]
-    return [
-        PromptExchange(planned, _command({"text": FINISHED}, DONE, {})),
-        PromptExchange(kuaiagent.filled(CONCLUDE, texts), message.content, prompted=False),
-    ]
+        return {"thoughts": thoughts}
+
+    return kuaiagent.step_exchanges(record, turn, "autogpt", (PLAN, CONCLUDE), texts, thought)
 
 
 def _thoughts(content: str) -> dict[str, str]:
@@ -114,10 +105,6 @@ def _thoughts(content: str) -> dict[str, str]:
         key = label.lower()
         thoughts[key] = f"{thoughts[key]}\n{thought}" if key in thoughts else thought
     return thoughts
-
-
-def _command(thoughts: dict[str, str], name: str, arguments: dict[str, object]) -> str:
-    return plain({"thoughts": thoughts, "command": {"name": name, "args": arguments}})
 
 
 def parse(text: str) -> Parsed:

@@ -8,7 +8,7 @@ to the second prompt.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -145,34 +145,44 @@ GOAL: {goal}
 
 
 def exchanges(record: Record, turn: int, language: KuaiAgentTexts) -> list[PromptExchange]:
-    """The prompts of a turn and what is said to them. Raises RowError E212 for a tool that is named
-    like the end.
-    """
-    refuse_own_name(record, "kuaiagent")
-    message, texts = record.messages[turn], prompt_texts(record, turn)
+    texts = prompt_texts(record, turn)
     in_chinese = HAN.search(texts["goal"])
     texts |= {
         "commands": commands([*record.tools, language.complete], "{}:{}"),
         "form": language.form,
-        "done": DONE,
         "language": language.in_chinese if in_chinese else language.in_any,
     }
-    planned = filled(language.plan, texts)
-    if message.calls:
-        (call,) = message.calls
-        return [
-            PromptExchange(planned, _command(task_name(record, turn), call.name, call.arguments))
-        ]
-    return [
-        PromptExchange(planned, _command(language.done, DONE, {})),
-        PromptExchange(filled(language.conclude, texts), message.content, prompted=False),
-    ]
+
+    def thought(call: Call | None) -> dict[str, object]:
+        return {"task_name": task_name(record, turn) if call else language.done}
+
+    return step_exchanges(
+        record, turn, "kuaiagent", (language.plan, language.conclude), texts, thought
+    )
 
 
-def refuse_own_name(record: Record, protocol: str) -> None:
-    """Raises RowError E212 for a tool that is named like the command that ends a task."""
+def step_exchanges(
+    record: Record,
+    turn: int,
+    protocol: str,
+    frames: tuple[str, str],
+    texts: dict[str, str],
+    thought: Callable[[Call | None], dict[str, object]],
+) -> list[PromptExchange]:
+    """The prompts of a turn and what is said to them: a command; and behind the one that ends a
+    task, the answer. `frames`: of the prompt that plans and the one that concludes. `thought`: what
+    stands before a command, or for None before that end. Raises RowError E212 for a tool that is
+    named like the end.
+    """
     if any(tool.name == DONE for tool in record.tools):
         raise RowError("E212", f"a tool is named {DONE}, which ends a task in protocol {protocol}")
+    message, (plan, conclude) = record.messages[turn], frames
+    call = message.calls[0] if message.calls else None
+    command = {"name": call.name if call else DONE, "args": call.arguments if call else {}}
+    steps = [PromptExchange(filled(plan, texts), plain({**thought(call), "command": command}))]
+    if not call:
+        steps.append(PromptExchange(filled(conclude, texts), message.content, prompted=False))
+    return steps
 
 
 def commands(tools: Sequence[Tool], line: str) -> str:
@@ -193,7 +203,7 @@ def filled(frame: str, texts: dict[str, str]) -> str:
 
 def prompt_texts(record: Record, turn: int) -> dict[str, str]:
     """The goal: what the user asked last; every command that was run, with its result; what was
-    said before; and the number of steps that the goal may take.
+    said before; the number of steps that the goal may take; and how the task ends.
     """
     before = record.messages[:turn]
     question = max((i for i, message in enumerate(before) if message.role == "user"), default=-1)
@@ -216,6 +226,7 @@ def prompt_texts(record: Record, turn: int) -> dict[str, str]:
         "tasks": plain(tasks),
         "history": plain([{m.role: m.content} for m in said]),
         "knowledge": "\n\n".join(m.content for m in before if m.role == "system"),
+        "done": DONE,
         "steps": str(BUDGET * max(1, -(-steps // BUDGET))),
     }
 
@@ -240,10 +251,6 @@ def described(record: Record, turn: int) -> str:
     values = " ".join(values.split())
     shortened = values if len(values) <= LONGEST_NAME else f"{values[: LONGEST_NAME - 3]}..."
     return f"{what}: {shortened}" if shortened else what
-
-
-def _command(task: str, name: str, arguments: dict[str, object]) -> str:
-    return plain({"task_name": task, "command": {"name": name, "args": arguments}})
 
 
 def parse(text: str) -> Parsed:
