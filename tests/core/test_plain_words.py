@@ -3,15 +3,12 @@
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
-import msgspec
 import pytest
-from msgspec import Meta
 
 from agentlite.config.resolve import Given, resolve
 from agentlite.core.errors import UserError
-from agentlite.core.plain_words import misfit, utf8_text, wide_encoding
+from agentlite.core.plain_words import utf8_text, wide_encoding
 from agentlite.data.formats import read_raw
 from agentlite.deploy.tool_results import read_toolbox
 from agentlite.environments.registry import read_tools_file
@@ -20,40 +17,6 @@ from agentlite.scoring.grid_file import read_grid_file
 from agentlite.stages.eval.predictions_file import read_predictions_file
 
 WIDE = ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
-
-
-class Point(msgspec.Struct):
-    x: int
-    names: list[str] = []
-
-
-@pytest.mark.parametrize(
-    ("value", "wanted", "words"),
-    [
-        ("ten", int | None, "a whole number is expected, and this is a text"),
-        (5, str, "a text is expected, and this is a whole number"),
-        (0, Annotated[int, Meta(ge=1)], "a whole number of at least 1 is expected"),
-        (2.0, Annotated[float, Meta(le=1)], "a number of at most 1 is expected"),
-        (0.0, Annotated[float, Meta(gt=0)], "a number of more than 0 is expected"),
-        (
-            [],
-            Annotated[list[str], Meta(min_length=1)],
-            "a list with at least 1 entry is expected",
-        ),
-        ("c", Literal["a", "b"], "not one of the known values: 'c'"),
-        ({}, Point, "x is missing"),
-        (
-            {"x": 1, "names": [None]},
-            Point,
-            "names[0]: a text is expected, and this is null",
-        ),
-        ({1: 2}, dict[str, int], "a key of it: a text is expected, and this is a whole number"),
-    ],
-)
-def test_a_misfit_in_plain_words(value: Any, wanted: Any, words: str) -> None:
-    with pytest.raises(msgspec.ValidationError) as caught:
-        msgspec.convert(value, wanted)
-    assert misfit(caught.value) == words
 
 
 @pytest.mark.parametrize("name", [*WIDE, "utf-8-sig", "utf-8"])

@@ -82,30 +82,6 @@ def at(place: str, record_id: str, format: str, **more: Any) -> dict[str, Any]:
     return {"id": record_id, "location": place, "format": format, **more}
 
 
-def test_what_was_found_in_records_is_added_up() -> None:
-    scores = {"env": 0.5}
-    undeclared = {"weather": ["city", "days"], "clock": ["zone"]}
-    samples = [
-        taken("one", "a:1", undeclared=undeclared, undescribed=["rain_1", "rain_2"]),
-        taken("two", "a:2", undescribed=["rain_2"], invalid_schemas=["f", "g"], for_tests="x"),
-        taken("three", "a:3", invalid_schemas=["f"], scores=scores, personal={"mail": 1}),
-        LeftOut("F314", "a:4", "id", {"scores": {"judge": 1.0}}),
-        Reject("a:5", b"{", "E121", "no JSON"),
-    ]
-    with Spool(None) as rows, Spool(None) as provenance:
-        ingested = Ingested(rows, provenance)
-        for sample in samples:
-            ingested.add(IngestedRow("a", "openai", ["json", "literal"], [sample]))
-        assert ingested.undeclared == {"records": 1, "parameters": 3}
-        assert ingested.undescribed == {"rain_1", "rain_2"}
-        assert (ingested.offering_undescribed, ingested.for_tests) == (2, 1)
-        assert ingested.invalid_schemas == {"f": 2, "g": 1}
-        assert (ingested.rollouts, ingested.scores) == (2, {"env", "judge"})
-        assert ingested.personal == {"mail": 1}
-        assert ingested.repaired == {"json": 5, "literal": 5}
-        assert ingested.repaired_at["literal"] == [f"a:{n}" for n in range(1, 6)]
-
-
 # --- one row ---
 
 

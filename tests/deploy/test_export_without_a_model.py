@@ -3,17 +3,15 @@
 import hashlib
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agentlite.core.errors import DISK, MODEL, UserError
-from agentlite.deploy.export import exported_model, llama_cpp, targets
+from agentlite.deploy.export import llama_cpp
 from agentlite.deploy.export.atomic_folder import put_folder, writing
 from agentlite.deploy.export.exported_model import refuse_quantized
 from agentlite.deploy.export.llama_cpp import read_facts
-from agentlite.report.read_run import Evaluation
 from agentlite.workspace.model_source import Source
 
 
@@ -96,46 +94,3 @@ def test_plain_weights_take_an_adapter_and_quantized_ones_do_not(tmp_path, confi
     with pytest.raises(UserError, match="are quantized") as refused:
         refuse_quantized(source)
     assert refused.value.exit_code == MODEL
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [(None, 2), (2, 2), (0, [2, 0]), ([0, 2], [2, 0]), ([0, 5], [2, 0, 5])],
-)
-def test_an_export_ends_its_answers_where_a_turn_ends_and_where_the_model_says_so(
-    before: object, after: object, tmp_path: Path, templates: Any
-) -> None:
-    """In both files: some readers know only one of them."""
-    template = templates["smollm2"]
-    assert template.token_id(template.turn_end) == 2
-    content = {"a": 1} if before is None else {"a": 1, "eos_token_id": before}
-    (tmp_path / "config.json").write_text(json.dumps(content), encoding="utf-8")
-    if before is not None:  # a model may have no generation_config.json
-        (tmp_path / "generation_config.json").write_text(json.dumps(content), encoding="utf-8")
-    targets.end_at_turns(tmp_path, template)
-    for name in ("config.json", "generation_config.json"):
-        assert json.loads((tmp_path / name).read_bytes())["eos_token_id"] == after
-    assert json.loads((tmp_path / "config.json").read_bytes())["a"] == 1
-
-
-@pytest.mark.parametrize(
-    ("answered", "expected"),
-    [
-        (["own", "base", "other"], ["own", "base"]),
-        (["base", "own"], ["base", "own"]),
-        (["own"], ["own"]),
-        (["base", "other"], []),  # without its own answers, those of the base say nothing of it
-        (["other"], []),
-        ([], []),
-    ],
-)
-def test_an_export_shows_what_its_own_weights_answered_and_the_base_beside_them(
-    tmp_path, answered, expected
-):
-    models: Any = {name: SimpleNamespace(inputs={"model": f"d-{name}"}) for name in answered}
-    asked = Evaluation(tmp_path, models, ["one that was passed over"], {"models": answered})
-    shown = exported_model.shown_beside(asked, "d-own", "d-base")
-    assert [*shown.models] == expected and all(
-        shown.models[name] is models[name] for name in expected
-    )
-    assert (shown.folder, shown.unread, shown.compared) == (tmp_path, [], {"models": answered})

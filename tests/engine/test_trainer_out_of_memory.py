@@ -14,8 +14,8 @@ from support.trainers import dpo, grpo, preferences, rows, sft, source, task
 
 from agentlite.core.errors import OUT_OF_MEMORY, UserError
 from agentlite.engine import dpo as dpo_trainer
-from agentlite.engine import generate, local_sampler, training_log
 from agentlite.engine import grpo as grpo_trainer
+from agentlite.engine import local_sampler, training_log
 from agentlite.engine import sft as sft_trainer
 from agentlite.engine import trainer as training
 from agentlite.engine.decoding import Decoding
@@ -155,29 +155,3 @@ def test_a_batch_of_samples_is_halved_and_draws_the_same(
     with pytest.raises(UserError, match="a prompt of 4 tokens") as error:
         local_sampler.sample(loaded, asked, decoding)
     assert error.value.exit_code == OUT_OF_MEMORY
-
-
-def test_a_batch_of_prompts_is_halved_and_says_the_same(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded = load_for_inference(source(tiny_model), Loading("unsloth", 128))
-    decoding = Decoding(6, turn_end=2)
-    prompts = [[5, 6, 7, 8, 9][: n + 1] for n in range(5)]
-    expected = {
-        said.prompt: said
-        for batch in generate.generate(loaded, prompts, decoding, batch_size=8)
-        for said in batch
-    }
-    batch = generate._batch
-
-    def limited(loaded: Any, prompts: Sequence[Any], *rest: Any) -> Any:
-        if len(prompts) > 1:
-            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate")
-        return batch(loaded, prompts, *rest)
-
-    monkeypatch.setattr(generate, "_batch", limited)
-    assert {
-        said.prompt: said
-        for batch in generate.generate(loaded, prompts, decoding, batch_size=8)
-        for said in batch
-    } == expected

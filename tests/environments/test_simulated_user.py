@@ -58,25 +58,6 @@ def test_the_stop_word_ends_it_and_is_not_shown_to_the_assistant():
         assert said(user, text)[0] is None and kinds(user) == [] and not user.is_stopped
 
 
-@pytest.mark.parametrize(
-    ("text", "more", "words", "faults"),
-    [
-        ("", {}, None, ["nothing"]),
-        ("<think>Hm.</think>", {}, None, ["nothing"]),
-        ("", {"calls": True}, None, ["call"]),
-        ("In Os", {"cut": True}, "In Os", ["cut"]),
-        ("<think>Say it.</think>In Oslo.", {}, "In Oslo.", []),
-        ('{"you": "In Oslo."}', {}, "In Oslo.", []),
-        ("In Paris, order 8.", {}, "In Paris, order 8.", ["contradiction"]),
-        ("It is 7.", {}, "It is 7.", ["unrequested"]),
-    ],
-)
-def test_faults_are_kept_with_the_reply(text, more, words, faults):
-    user = SimulatedUser(PROFILE, 5)
-    assert said(user, text, **more)[0] == words and kinds(user) == faults
-    assert {fault.reply for fault in user.turns.faults} <= {1}
-
-
 def test_a_user_that_never_stops_is_stopped_without_a_question():
     user = SimulatedUser(PROFILE, 2)
     assert [said(user, "In Oslo.")[0] for _ in range(2)] == ["In Oslo."] * 2

@@ -19,25 +19,6 @@ def test_a_scale_is_0_to_1_or_holds_every_interval_and_0(figures, ends):
     assert scale(figures) == ends
 
 
-def test_curves_that_are_read_against_each_other_share_a_chart_and_those_that_matter_come_first():
-    names = ["grad_norm", "learning_rate", "mine", "kl", "rejected_reward", "chosen_reward"]
-    names += ["dev_loss", "reward", "accuracy", "loss", "margin"]
-    rows = [{"step": 1, **dict.fromkeys(names, 0.5), "note": "text", "broken": float("nan")}]
-    found, components = charts(rows)
-    assert [[line.name for line in chart.lines] for chart in found] == [
-        ["loss", "dev_loss"],
-        ["margin"],
-        ["accuracy"],
-        ["reward"],
-        ["kl"],
-        ["mine"],
-        ["rejected_reward", "chosen_reward"],
-        ["grad_norm"],
-        ["learning_rate"],
-    ]
-    assert components == []
-
-
 def test_a_curve_is_the_mean_of_as_many_rows_as_share_a_point_and_keeps_its_last_value():
     rows = [{"step": step, "loss": float(step)} for step in range(1, 481)] + [{"step": 999}]
     ((chart,), _) = charts(rows)

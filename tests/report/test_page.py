@@ -8,7 +8,6 @@ import itertools
 import json
 import re
 import zlib
-from collections import Counter
 
 import pytest
 import yaml
@@ -19,10 +18,9 @@ from support.browser import browser, installed
 from support.generated_run import stage, write_run
 
 from agentlite.cli.main import group
-from agentlite.core.records import Gold, GoldCall, Parsed, Step
+from agentlite.core.records import Parsed
 from agentlite.report import write_report
 from agentlite.report.charts import charts
-from agentlite.report.predictions import NO_CALL, UNREADABLE, Answers, confusion
 from agentlite.report.provenance import commands
 from agentlite.report.read_run import read_run
 
@@ -127,43 +125,6 @@ def test_the_reader_holds_every_prediction_with_its_record(run):
         [mine] = [one for one in said if data["models"][one[0]] == "sft"]
         assert mine[1] == row["text"]
         assert mine[5] == [[call["name"], call["arguments"]] for call in row["calls"]]
-
-
-NAMES = st.lists(st.sampled_from("abc"), max_size=3)
-
-
-@given(st.lists(st.tuples(NAMES, NAMES, st.booleans()), min_size=1, max_size=6))
-def test_a_confusion_counts_every_tool_that_was_due_once(cases):
-    """And pairs it with itself wherever it was called."""
-    records, by_step = {}, {}
-    for number, (expected, called, torn) in enumerate(cases):
-        records[str(number)] = Due(expected)
-        calls = [{"name": name, "arguments": "{}"} for name in called]
-        by_step[Step(str(number), 1)] = {"m": [{"calls": calls, "problem": "torn" if torn else ""}]}
-    found = {one.name: one for one in confusion(Answers(records, by_step), ["m"])}
-    wanted = Counter(name for expected, _, _ in cases for name in expected)
-    right = Counter(
-        name
-        for expected, called, torn in cases
-        if not torn
-        for name in (Counter(expected) & Counter(called)).elements()
-    )
-    called = {name: one.called["m"] for name, one in found.items()}
-    expected = {name: counts.total() for name, counts in called.items() if name != NO_CALL}
-    assert expected == wanted
-    assert all(counts[name] == right[name] for name, counts in called.items() if name != NO_CALL)
-    torn = sum(max(1, len(expected)) for expected, _, torn in cases if torn)
-    assert sum(one.called["m"][UNREADABLE] for one in found.values()) == torn
-
-
-class Due:
-    """As much of a record as tells what is due."""
-
-    def __init__(self, names):
-        self.gold = Gold(tuple(GoldCall(name) for name in names))
-
-    def expected(self, turn):
-        return self.gold
 
 
 SETTINGS = {

@@ -26,26 +26,6 @@ def evaluated(run, *names):
         made(run / "eval" / "prep" / name, "eval", rows=rows, metrics={"metrics": {}})
 
 
-def test_stages_stand_in_the_order_in_which_they_are_run(tmp_path):
-    for name, command in [
-        ("a-grpo", "grpo"),
-        ("b-dpo", "dpo"),
-        ("b-pairs", "pairs"),
-        ("sft-2", "sft"),
-        ("sft", "sft"),
-        ("retriever", "retriever"),
-        ("prep", "prep"),
-    ]:
-        made(tmp_path / name, command)
-    made(tmp_path / "a-offered", "prep", {"retrieve": 5})
-    made(tmp_path / "z", "unheard-of")
-    names = [one.name for one in read_run(tmp_path).stages]
-    assert names.index("prep") < names.index("retriever") < names.index("a-offered")
-    assert names.index("a-offered") < names.index("sft") < names.index("sft-2")
-    assert names.index("b-pairs") < names.index("b-dpo") and "z" not in names
-    assert len(names) == 8
-
-
 def test_a_stage_is_finished_where_it_says_so_and_has_its_figures_then(tmp_path):
     made(tmp_path / "sft", "sft", {"seed": 1}, {"data": "ab"}, figures={"loss": 0.5})
     made(tmp_path / "dpo", "dpo")

@@ -1,7 +1,5 @@
 """How figures are written in both reports: numbers, columns and rows, words for a gain."""
 
-import pytest
-
 from agentlite.report import tables
 from agentlite.report.markdown import as_table
 from agentlite.report.tables import Table
@@ -12,50 +10,9 @@ def figure(mean, low=None, high=None, **more):
     return {"mean": mean, **ends, **more}
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, "not measured"),
-        ("-", "-"),
-        (7, "7"),
-        (True, "true"),
-        (0.123456, "0.1235"),
-        (figure(0.625, 0.5312, 0.71, count=104), "62.5 % [53.1, 71.0] n=104"),
-        (figure(0.0, 0.0, 1.0, count=1), "0.0 % [0.0, 100.0] n=1"),
-        (figure(1.0), "100.0 %"),
-        (figure(0.5, count=3), "50.0 % n=3"),
-        (figure(12.3456, 11.0, 13.0, count=40), "12.35 [11, 13] n=40"),
-        (figure(0.9, 0.5, 1.2, count=4), "0.9 [0.5, 1.2] n=4"),  # no share: it goes beyond 1
-        (figure(0.1, -0.2, 0.4, count=4), "0.1 [-0.2, 0.4] n=4"),
-    ],
-)
-def test_a_figure_is_a_percentage_only_where_all_of_it_lies_between_0_and_1(value, text):
-    assert tables.share(value) == text
-
-
 def row(mean=0.1, low=-0.02, high=0.22, beyond=False, metric="exact_call", **more):
     values = {"mean": mean, "low": low, "high": high, "beyond_noise": beyond, "metric": metric}
     return {**values, "first": "base", "second": "sft", "count": 40, **more}
-
-
-def test_wrong_answers_are_counted_by_kind_in_the_one_order_of_kinds():
-    m = {"prompts": 9, "wrong_answers": {"other_text": 2, "no_call": 1}}
-    n = {"prompts": 9, "wrong_answers": {}}
-    found = tables.wrong_answers({"m": m, "n": n, "old": {"prompts": 8}})
-    assert found and found.cells == [
-        ["kind", "m", "n", "old"],
-        ["no call where one is wanted", "1", "0", "-"],
-        ["another text", "2", "0", "-"],
-        ["all wrong answers", "3", "0", "-"],
-        ["all answers", "9", "9", "8"],
-    ]
-    assert tables.wrong_answers({"old": {"prompts": 8}}) is None
-    right = tables.wrong_answers({"n": n})
-    assert right and right.cells == [
-        ["kind", "n"],
-        ["all wrong answers", "0"],
-        ["all answers", "9"],
-    ]
 
 
 def test_a_wide_table_is_turned_and_a_cell_stays_a_cell():

@@ -1,7 +1,6 @@
 """Figures of rankings at several sizes of the pool: what the seed decides, and what it does not."""
 
 import numpy
-import pytest
 
 from agentlite.core.records import Step, Tool
 from agentlite.retrieval import evaluate
@@ -34,39 +33,3 @@ def test_another_seed_draws_other_tools_for_a_small_size_and_none_for_the_whole_
     assert different([small for small, _ in found]) == len(SEEDS)
     assert different([whole for _, whole in found]) == 1
     assert different([ranked(0, 5), ranked(0, 5)]) == 1
-
-
-@pytest.mark.parametrize("of", ["figures", "differences"])
-def test_an_interval_depends_on_the_seed_and_its_mean_does_not(of: str) -> None:
-    found = ranked(0)
-
-    def measured(seed: int) -> dict[str, float]:
-        if of == "figures":
-            all_figures = evaluate.figures(ASKED, found, (3,), set(), seed)
-            figure: dict[str, float] = all_figures["all"][str(COUNT)]["words"]["mrr"]
-            return figure
-        rows = evaluate.differences(ASKED, found, "mrr", "words", set(), seed)
-        (row,) = (row for row in rows if row["view"] == "all" and row["first"] == "vectors")
-        return {name: float(str(row[name])) for name in ("mean", "low", "high")}
-
-    assert different([measured(seed)["mean"] for seed in SEEDS]) == 1
-    assert different([(measured(seed)["low"], measured(seed)["high"]) for seed in SEEDS]) > 1
-    assert measured(1) == measured(1)
-
-
-def test_a_difference_is_what_the_second_method_has_over_the_first_on_each_size() -> None:
-    found = ranked(0, 5)
-    rows = evaluate.differences(ASKED, found, "mrr", "words", set(), 0)
-    for size in (5, COUNT):
-        (one,) = (one for one in found if one.size == size)
-        means = {
-            name: numpy.mean([1 / ranking.ranks[0] for ranking in rankings])
-            for name, rankings in one.by_method.items()
-        }
-        for first in ("vectors", "hybrid"):
-            (row,) = (
-                row
-                for row in rows
-                if (row["view"], row["tools"], row["first"]) == ("all", size, first)
-            )
-            assert row["mean"] == pytest.approx(means["words"] - means[first])

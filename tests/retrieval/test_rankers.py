@@ -114,41 +114,6 @@ def names(record):
     return {one.name for one in record.tools}
 
 
-@pytest.mark.parametrize(
-    ("expected", "offered"),
-    [
-        (("t9",), {"t0", "t1", "t9"}),
-        (("t9", "t8"), {"t0", "t8", "t9"}),
-        (("t9", "t1"), {"t0", "t1", "t9"}),
-        (("t9", "t2"), {"t0", "t2", "t9"}),
-        (("t9", "t8", "t7", "t6"), {"t6", "t7", "t8", "t9"}),
-        (("t1", "unknown"), {"t0", "t1", "t2"}),
-    ],
-)
-def test_expected_tools_take_the_places_of_the_least_likely_that_are_not_expected(
-    expected, offered
-):
-    own = tuple(tool(name, f"word{name[1:]}") for name in expected if name != "unknown")
-    asked = asking("a question of some length", calls=expected, tools=own)
-    found = offers(3, "added").offer(asked)
-    assert names(found) == offered
-    missing = sorted({*expected} - {"t0", "t1", "t2"})
-    assert found.meta[META] == {
-        "k": 3,
-        "by": "bm25",
-        "expected": len(expected),
-        "missing": missing,
-        "other_schema": [],
-    }
-    assert names(offers(3).offer(asked)) == {"t0", "t1", "t2"}
-    assert counted(found) == {
-        "records": 1,
-        "without_call": 0,
-        "missing": int(bool(missing)),
-        "other_schema": 0,
-    }
-
-
 @pytest.mark.parametrize(("k", "declared", "count"), [(3, 1, 3), (3, 5, 5), (1, 1, 1)])
 def test_where_no_call_is_expected_the_rest_are_of_the_less_likely_half(k, declared, count):
     own = tuple(tool(f"own{n}") for n in range(declared))

@@ -1,6 +1,5 @@
 """Pools, rankings, hard negatives, and the tools that a record is offered: without a model."""
 
-import json
 import math
 import random
 
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from agentlite.core.records import Call, Gold, Message, Record, Tool
-from agentlite.data.formats import sage_tools
 from agentlite.retrieval import evaluate, training_pairs
 from agentlite.retrieval.offer_tools import META, ToolOffers
 from agentlite.retrieval.queries import queries
@@ -46,28 +44,6 @@ def record(text: str, *expected: str, tools: tuple[Tool, ...] = FOUR) -> Record:
 
 
 # --- the pool ---
-
-
-def test_what_is_wrong_with_a_file_of_tools_is_named_by_its_line_and_the_rest_is_taken(tmp_path):
-    path = tmp_path / "tools.jsonl"
-    rows = [
-        RAIN.schema,
-        {"type": "function", "function": {"description": "nameless"}},
-        tool("mute").schema,
-        json.loads(sage_tools.EXAMPLE),
-        {"tools": [TRAIN.schema, COIN.schema]},
-    ]
-    path.write_text("\n".join([*map(json.dumps, rows), '{"name": "torn']) + "\n", encoding="utf-8")
-    read = read_pool([], [str(path)])
-    assert [*read.pool.names] == ["get_rain", "mute", "rain_001", "find_train", "toss_coin"]
-    assert [(one["location"], one["code"]) for one in read.problems] == [
-        (f"{path}:2", "E212"),
-        (f"{path}:3", "no description"),
-        (f"{path}:6", "E121"),
-    ]
-    (example,) = read.examples
-    assert queries([example], read.pool)[0].text == "Is it wet in Oslo?"
-    assert read.pool.entries[2].category == "weather"
 
 
 # --- ranking ---

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.cli.main import group
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.settings import COMMANDS as SETTINGS
 from agentlite.engine.planning.estimate import RowLengths, data_of, load_of, plan
@@ -27,7 +25,7 @@ from agentlite.engine.planning.memory import (
     fits,
     memory,
 )
-from agentlite.engine.planning.model_shape import PUBLISHED, Shape, base_of, find_shape
+from agentlite.engine.planning.model_shape import Shape, base_of, find_shape
 from agentlite.engine.planning.suggest_fit import fitting
 
 POINTS = Path(__file__).with_name("published_memory.csv")
@@ -168,45 +166,6 @@ def test_the_settings_to_paste_fit_and_keep_the_rows_of_a_step(command):
             pasted.batch_size * pasted.gradient_accumulation
             == settings.batch_size * settings.gradient_accumulation
         )
-
-
-CONFIG = json.loads(PUBLISHED.read_bytes())["Qwen/Qwen2.5-7B-Instruct"]
-
-
-def test_the_shows_line_of_the_issue_answers_in_one_json_object(tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(CONFIG), encoding="utf-8")
-    asked = [
-        "plan",
-        "--model",
-        "Qwen/Qwen2.5-7B-Instruct",
-        "--config-json",
-        str(path),
-        "--command",
-        "sft",
-        "--fit",
-        "12GB",
-        "--sweep",
-        "--run",
-        str(tmp_path),
-        "--json",
-    ]
-    answer = CliRunner().invoke(group, asked, catch_exceptions=False)
-    told = json.loads(answer.stdout)
-    assert told["plan"]["gib"]["fits"] and told["plan"]["gib"]["of"] == 12
-    assert told["precision_from"].startswith("profile auto (4 bit and batch_size 8 x 2 take 10.6")
-    assert "16 bit would take 16.2 or more" in told["precision_from"]
-    assert sum(told["plan"]["gib"]["terms"].values()) == pytest.approx(
-        told["plan"]["gib"]["total"], abs=0.05
-    )
-    four, sixteen = told["fit"]
-    assert four["max_length"] > 8192 and sixteen["max_length"] == 0  # 14 GiB of weights
-    rows = [line.split() for line in told["sweep"].splitlines()[1:]]
-    assert [int(row[0]) for row in rows] == [2**power for power in range(8, 16)]
-    for tokens, *gib in rows:
-        for in_4bit, found in zip((True, False), gib, strict=True):
-            changes = {"load_in_4bit": in_4bit, "batch_size": 1, "max_length": int(tokens)}
-            assert float(found) == pytest.approx(total("sft", **changes) / GIB, abs=0.01)
 
 
 def prepared(run: Path, longest: int) -> None:
