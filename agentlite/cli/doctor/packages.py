@@ -108,7 +108,7 @@ def tested(facts: Facts) -> Iterator[Finding]:
     by_extra, pinned = named(), {**tested_set(), **built_for_card(facts)}
     ours = [
         name.lower().replace("_", "-")
-        for extra in ("", "train", "retriever", "deepspeed")
+        for extra in ("", "train", "retriever", "deepspeed", "serve")
         for name in by_extra[extra]
     ]
     there = {name: found for name in ours if name in pinned and (found := version(name))}
