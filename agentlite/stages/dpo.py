@@ -20,8 +20,7 @@ from agentlite.rendering import encode_answer, mixture_of, prompts
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.frame import Figures
-from agentlite.stages.pairs.scored import scored, settle_conditions
-from agentlite.stages.pairs.stored import find_stored
+from agentlite.stages.pairs.stored import find_stored, scored, settle_conditions
 from agentlite.stages.training import inherited_from_data, refuse_longer, train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import find_model, load_template

@@ -101,12 +101,19 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> CommandRun:
             start_new_session=True,
             preexec_fn=_die_with_parent,
         )
+        passed_on = False
         try:
-            usage = _wait(process, caught)
+            while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+                if caught and not passed_on:
+                    process.send_signal(caught[0])
+                    passed_on = True
+                time.sleep(LOOK)
         except BaseException:
             process.kill()
             process.wait()
             raise
+        _, status, usage = ended
+        process.returncode = os.waitstatus_to_exitcode(status)
         answer.seek(0)
         printed: Any = {}
         with contextlib.suppress(ValueError):
@@ -128,20 +135,6 @@ def _die_with_parent() -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-
-
-def _wait(process: subprocess.Popen[bytes], caught: Sequence[int]) -> Any:
-    """Waits for the end, passing on the first signal. Returns what the process used."""
-    passed_on = False
-    while True:
-        number, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if number:
-            process.returncode = os.waitstatus_to_exitcode(status)
-            return usage
-        if caught and not passed_on:
-            process.send_signal(caught[0])
-            passed_on = True
-        time.sleep(LOOK)
 
 
 class CommandJournal:

@@ -19,7 +19,6 @@ from agentlite.core.row_files import write_json
 from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.trajectories import (
     TRAJECTORIES,
-    ModelTurn,
     Trajectory,
     read_trajectories,
 )
@@ -204,12 +203,15 @@ def live_metrics(
             right.setdefault(Step(one.task, 0), []).append(one.scores[name] >= 1)
     problems = Counter(turn.problem for one in done for turn in one.turns if turn.problem)
     by_turn = [turn for one in done for turn in _turn_scores(one)]
+    ended = {name: [float(one.ended == name) for one in done] for name in ENDINGS}
     return Metrics(
         prompts=len(done),
         metrics={**summaries(scored, settings.seed)},
         dialogs={},
         dialogs_are="live",
-        endings=_endings(done, settings.seed),
+        endings={
+            f"ended_by_{name}": summary(values, settings.seed) for name, values in ended.items()
+        },
         by=by_slice([*scored, *by_turn], [], settings.seed),
         problems=dict(sorted(problems.items())),
         passes=passes(right, settings.seed) if right else UNSET,
@@ -231,27 +233,16 @@ def score_rollout(one: Trajectory, scorer: RolloutScorer) -> tuple[RolloutScore,
     return RolloutScore(figures, {"ended": one.ended}), error
 
 
-def _turn_scores(one: Trajectory) -> Iterator[RolloutScore]:
+def _turn_scores(rollout: Trajectory) -> Iterator[RolloutScore]:
     """Of each turn of the user's: what the world says of it, its calls, and the share of them that
     failed. A turn that a rollout did not reach has what the world says, and no calls.
     """
-    turns = zip_longest(one.by_turn, one.user_turns, fillvalue=())
+    turns = zip_longest(rollout.by_turn, rollout.user_turns, fillvalue=())
     for number, (scores, followed) in enumerate(turns, 1):
-        figures = {**dict(scores), **_tool_errors(followed)}
+        figures = dict(scores)
+        failed = [failed for turn in followed for _, failed in turn.results]
+        if failed:
+            figures["tool_errors"] = sum(failed) / len(failed)
         if followed:
-            figures["calls_made"] = float(sum(len(turn.results) for turn in followed))
+            figures["calls_made"] = float(len(failed))
         yield RolloutScore(figures, {"user_turn": str(number)})
-
-
-def _tool_errors(turns: Sequence[ModelTurn]) -> dict[str, float]:
-    """{} where there is no call."""
-    failed = [failed for turn in turns for _, failed in turn.results]
-    return {"tool_errors": sum(failed) / len(failed)} if failed else {}
-
-
-def _endings(done: Sequence[Trajectory], seed: int) -> dict[str, Summary]:
-    """How often each thing ended a rollout, also if it never did."""
-    return {
-        f"ended_by_{name}": summary([float(one.ended == name) for one in done], seed)
-        for name in ENDINGS
-    }

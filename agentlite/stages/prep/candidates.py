@@ -16,8 +16,14 @@ from agentlite.data.formats import RawLine
 from agentlite.rendering import Protocol
 from agentlite.scoring.read_turn import read_turn
 from agentlite.scoring.rewards.scorer import reading
-from agentlite.stages.pairs.scored import REWARD, Scored, scored, settle_conditions
-from agentlite.stages.pairs.stored import candidates_file, find_stored
+from agentlite.stages.pairs.stored import (
+    REWARD,
+    Scored,
+    candidates_file,
+    find_stored,
+    scored,
+    settle_conditions,
+)
 from agentlite.workspace import run_folder
 
 

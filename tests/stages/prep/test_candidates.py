@@ -14,7 +14,7 @@ import agentlite
 from agentlite.core.records import Candidate, Gold, Message, Record, from_row
 from agentlite.core.row_files import encode, read_rows
 from agentlite.rendering import PROTOCOLS
-from agentlite.stages.pairs.scored import REWARD, Scored
+from agentlite.stages.pairs.stored import REWARD, Scored
 from agentlite.stages.prep.candidates import _record
 
 
