@@ -47,10 +47,10 @@ def run(tiny_model, tmp_path_factory):
 
 
 def command(run: str, *more: str) -> list[str]:
-    told = [
-        text for key, value in SETTINGS.items() for text in (f"--{key.replace('_', '-')}", value)
-    ]
-    return ["sft", "--run", run, "--gradient-accumulation", "2", "--json", *told, *more]
+    given = {**SETTINGS, "gradient_accumulation": "2"}
+    profile = ["--profile", given.pop("profile")]
+    told = [text for key, value in given.items() for text in ("--set", f"sft.{key}={value}")]
+    return ["sft", "--run", run, "--json", *profile, *told, *more]
 
 
 def launched(
