@@ -2,6 +2,7 @@
 they make a site.
 """
 
+import ast
 import json
 import re
 import shlex
@@ -19,7 +20,7 @@ from click.testing import CliRunner
 from support.processes import environment
 from support.samples import ROOT
 
-from agentlite.cli.main import COMMANDS, group
+from agentlite.cli.main import COMMANDS, _command, group
 from agentlite.config.pipeline import MADE
 from agentlite.config.settings import PreferenceLoss
 from agentlite.data.formats import FORMATS
@@ -37,6 +38,11 @@ FENCED = re.compile(r"^```.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`(agentlite [^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 OPERATORS = "();<>|&\n"
+# of pip, uv, cmake, git, jq, nvidia-smi, torchrun, llama.cpp and vLLM; and a placeholder
+OF_OTHERS = {
+    f"--{name}" for name in ["build", "depth", "its-name", "jinja", "no-deps", "nproc", "outfile"]
+}
+OF_OTHERS |= {"--query-gpu", "--reinstall", "--slurpfile", "--target", "--version", "--help"}
 
 
 def text_of(page: Path) -> str:
@@ -118,6 +124,19 @@ def test_links_and_files_that_the_pages_name_are_there() -> None:
         for path in re.findall(r"`((?:scripts|configs|tests|docs)/[\w./-]+)", prose):
             missing += [] if (ROOT / path.rstrip(".")).exists() else [f"{page.name}: {path}"]
     assert not missing
+
+
+def test_each_option_that_the_code_names_can_be_typed() -> None:
+    """In errors, hints and next commands; `OF_OTHERS` are options of other programs."""
+    typed = {name for command in COMMANDS for one in _command(command).params for name in one.opts}
+    named = {
+        option
+        for path in (ROOT / "agentlite").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", node.value)
+    }
+    assert len(named) > 80 and not named - typed - OF_OTHERS
 
 
 def test_the_code_names_pages_that_are_there() -> None:

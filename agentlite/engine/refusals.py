@@ -95,7 +95,7 @@ def _of_full(settings: TrainerSettings, source: Source) -> Iterator[Mistake]:
         return
     if bits := _bits(settings):
         problem = f"weights in {bits} bit cannot be trained."
-        fix = f"Add --load-in-{bits}bit false; or leave --full out: an adapter can be."
+        fix = f"Set load_in_{bits}bit to false; or leave --full out: an adapter can be."
         yield Mistake("full", problem, fix)
     if source.adapter:
         problem = f"{source.name} is an adapter, not a whole model."
@@ -126,7 +126,7 @@ def _of_deepspeed(command: str, settings: TrainerSettings) -> Iterator[Mistake]:
         yield Mistake("deepspeed", problem, "Add --engine hf.")
     if bits := _bits(settings):
         problem = f"weights in {bits} bit cannot be divided among processes."
-        yield Mistake("deepspeed", problem, f"Add --load-in-{bits}bit false.")
+        yield Mistake("deepspeed", problem, f"Set load_in_{bits}bit to false.")
     if importlib.util.find_spec("deepspeed") is None:
         fix = "Run `pip install 'agentlite[deepspeed]'`."
         yield Mistake("deepspeed", "the package is not installed.", fix)

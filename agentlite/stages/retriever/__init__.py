@@ -61,7 +61,8 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     inputs = {"data": digest, "model": source.digest, **files}
     plan = plan_of("retriever", settings, inputs)
     check_trackers(settings.report_to)
-    option = "" if target.out == "retriever" else f" --retriever {shlex.quote(target.out)}"
+    chosen = shlex.quote(f"prep.retriever={target.out}")
+    option = "" if target.out == "retriever" else f" --set {chosen}"
     return run_stage(
         plan,
         target,
