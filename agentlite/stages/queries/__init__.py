@@ -44,6 +44,17 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
         vectors = sentence_encoder.embed(encoder, [seed.text for seed in seeds])
         count = settings.clusters or max(1, isqrt(len(seeds) // 2))
         labels, centres = clusters(vectors, min(count, len(seeds)), settings.seed)
+
+        def ask(numbers: range) -> list[NewQuery]:
+            near = [near_queries(settings, labels, vectors, number) for number in numbers]
+            asked = [
+                request(settings, near_seeds, seeds, number)
+                for near_seeds, number in zip(near, numbers, strict=True)
+            ]
+            replies = answers(teacher, asked, settings, stage.folder / REPLIES, "queries: requests")
+            pairs = zip(near, replies, strict=True)
+            return [query for one, reply in pairs for query in read_reply(reply, one, seeds)]
+
         made: list[NewQuery] = []
         requests = 0
         for _ in range(ROUNDS):
@@ -52,15 +63,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
                 break
             numbers = range(requests, requests + -(-missing // settings.per_request))
             requests = numbers.stop
-            near = [near_queries(settings, labels, vectors, number) for number in numbers]
-            asked = [
-                request(settings, near_seeds, seeds, number)
-                for near_seeds, number in zip(near, numbers, strict=True)
-            ]
-            replies = answers(teacher, asked, settings, stage.folder / REPLIES, "queries: requests")
-            for near_seeds, reply in zip(near, replies, strict=True):
-                made += read_reply(reply, near_seeds, seeds)
-            made = _compare(made, seeds, held_out)
+            made = _compare([*made, *ask(numbers)], seeds, held_out)
         kept = [query for query in made if not query.fault][: settings.num_queries]
         dropped = [query for query in made if query.fault]
         write_rows(
@@ -71,21 +74,13 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
         if kept:
             new_vectors = sentence_encoder.embed(encoder, [query.text for query in kept])
             new_labels = nearest_cluster(new_vectors, centres)
-        of_seeds, of_new = Counter(labels), Counter(new_labels)
         figures: dict[str, Any] = {
             "wanted": settings.num_queries,
             "kept": len(kept),
             "requests": requests,
             "seeds": len(seeds),
             "dropped": dict(Counter(query.fault for query in dropped).most_common()),
-            "clusters": [
-                {
-                    "example": seeds[labels.index(number)].text[:80],
-                    "seeds": of_seeds[number],
-                    "new": of_new[number],
-                }
-                for number in range(len(centres))
-            ],
+            "clusters": _cluster_figures(seeds, labels, new_labels, len(centres)),
         }
         write_json(stage.folder / "stats.json", figures)
         if not kept:
@@ -109,6 +104,21 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
         keep=[REPLIES],
         token_budget=settings.token_budget,
     )
+
+
+def _cluster_figures(
+    seeds: Sequence[SeedQuery], labels: Sequence[int], new_labels: Sequence[int], count: int
+) -> list[dict[str, Any]]:
+    """An example of each cluster, its seeds and its new queries."""
+    of_seeds, of_new = Counter(labels), Counter(new_labels)
+    return [
+        {
+            "example": seeds[labels.index(number)].text[:80],
+            "seeds": of_seeds[number],
+            "new": of_new[number],
+        }
+        for number in range(count)
+    ]
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:

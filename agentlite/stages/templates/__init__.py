@@ -1,7 +1,7 @@
 """Training records + a model -> prompt templates that are better than known protocols, as files."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from msgspec import to_builtins
 
 from agentlite.config.settings import TemplatesSettings
 from agentlite.core.errors import RowError, UserError
+from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Record, from_row
 from agentlite.core.row_files import find_rows, read_rows, replacing, write_json, write_rows
 from agentlite.data.curation.sample import sample
@@ -18,7 +19,12 @@ from agentlite.rendering.protocols.prompt_template import SUFFIX, to_text
 from agentlite.stages.frame import Figures, Files, plan_of, run_stage
 from agentlite.stages.teacher import REPLIES, answers, nothing_kept, teacher_of
 from agentlite.stages.templates.measured import VERDICTS, measure
-from agentlite.stages.templates.meta_agent import faults, questions, read_templates
+from agentlite.stages.templates.meta_agent import (
+    WrittenTemplate,
+    faults,
+    questions,
+    read_templates,
+)
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import model_of_prep
 from agentlite.workspace.model_source import load_template
@@ -30,21 +36,8 @@ TEMPLATES = "templates.jsonl"
 def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     """What was answered is kept, whatever ends it."""
     teacher = teacher_of(settings, "make templates", target.begun)
-    own = settings.judge_endpoint
-    judge = behind(
-        (own or settings.endpoint[0],),
-        settings.judge_model or ("" if own else settings.model),
-        settings.judge_key if own else settings.endpoint_key,
-        "--judge-endpoint",
-        settings,
-    ).endpoints[0]
-    benchmark = protocols_of(settings.benchmark).protocols
-    if native := next((name for name, protocol in benchmark.items() if protocol.native), ""):
-        raise UserError(
-            f"'{native}' is written by the server's own chat template.",
-            "Name others: --benchmark autogpt,toolllama.",
-            location="--benchmark",
-        )
+    judge = _judge(settings)
+    benchmark = _benchmark(settings)
     data = run_folder.find_stage(settings.data, target.run)
     prepared = run_folder.finished(data, "prep")
     rows = find_rows(data, "train")
@@ -64,24 +57,14 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         fitting = {
             draft.template.name: draft.template.protocol for draft in written if not draft.fault
         }
-
-        def write_table(differences: Mapping[str, Any], kept: Sequence[str]) -> None:
-            rows = []
-            for draft in written:
-                name = draft.template.name
-                row = {"number": draft.number, **to_builtins(draft.template), "kept": name in kept}
-                why = {"fault": draft.fault, "detail": draft.detail}
-                rows.append(row | (why if draft.fault else to_builtins(differences[name])))
-            write_rows(stage.folder / TEMPLATES, rows)
-
         if not fitting:
-            write_table({}, ())
+            write_rows(stage.folder / TEMPLATES, _rows(written, {}, ()))
             raise _none(faults(written), "every template has a fault")
         by = measure(settings, teacher, judge, benchmark, fitting, records, replies)
         differences = {name: difference._asdict() for name, difference in by.differences.items()}
         points = {name: difference.points for name, difference in by.differences.items()}
         kept = [name for name, of in points.items() if of and of.mean > settings.epsilon]
-        write_table(differences, kept)
+        write_rows(stage.folder / TEMPLATES, _rows(written, differences, kept))
         scored = sum(mean is not None for mean in points.values())
         unscored = {"not better": scored - len(kept), "no score": len(points) - scored}
         dropped = {**faults(written), **unscored}
@@ -120,6 +103,41 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         keep=[REPLIES],
         token_budget=settings.token_budget,
     )
+
+
+def _judge(settings: TemplatesSettings) -> Endpoint:
+    """The model that scores answers: one of its own, or the one that writes."""
+    own = settings.judge_endpoint
+    return behind(
+        (own or settings.endpoint[0],),
+        settings.judge_model or ("" if own else settings.model),
+        settings.judge_key if own else settings.endpoint_key,
+        "--judge-endpoint",
+        settings,
+    ).endpoints[0]
+
+
+def _benchmark(settings: TemplatesSettings) -> Mapping[str, Protocol]:
+    """The protocols to be better than. Raises UserError for one that a server writes itself."""
+    benchmark = protocols_of(settings.benchmark).protocols
+    if native := next((name for name, protocol in benchmark.items() if protocol.native), ""):
+        raise UserError(
+            f"'{native}' is written by the server's own chat template.",
+            "Name others: --benchmark autogpt,toolllama.",
+            location="--benchmark",
+        )
+    return benchmark
+
+
+def _rows(
+    written: Sequence[WrittenTemplate], differences: Mapping[str, Any], kept: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Every template that was written, with its fault or with what it has over the benchmark."""
+    for draft in written:
+        name = draft.template.name
+        row = {"number": draft.number, **to_builtins(draft.template), "kept": name in kept}
+        why = {"fault": draft.fault, "detail": draft.detail}
+        yield row | (why if draft.fault else to_builtins(differences[name]))
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
