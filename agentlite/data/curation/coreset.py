@@ -16,7 +16,6 @@ from agentlite.data.formats.extra_fields import stated_in
 
 # the share of a coreset that is chosen by loss; the rest is chosen by diversity
 BY_LOSS = {"loss_topk": 1.0, "diversity": 0.0, "hybrid": 0.6}
-STRATEGIES = (*BY_LOSS, "random")
 FEATURES = 1 << 18
 CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 TOKEN = re.compile(f"[{CJK}]+|[^\\W{CJK}]+")

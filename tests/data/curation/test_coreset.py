@@ -18,7 +18,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Message, Record, to_row
 from agentlite.core.row_files import Row
 from agentlite.data.curation import replay_buffer
-from agentlite.data.curation.coreset import STRATEGIES, Vectors, coreset, farthest, wording
+from agentlite.data.curation.coreset import BY_LOSS, Vectors, coreset, farthest, wording
 from agentlite.data.curation.replay_buffer import (
     BufferState,
     ReplayRun,
@@ -53,7 +53,7 @@ def chosen(strategy: str, target: int, texts: Sequence[str] = TEXTS, seed: int =
 
 
 @given(
-    st.sampled_from([*STRATEGIES]),
+    st.sampled_from([*BY_LOSS, "random"]),
     st.integers(1, 11),
     st.integers(0, 99),
     st.randoms(use_true_random=False),
@@ -99,7 +99,7 @@ def test_a_hybrid_takes_six_tenths_by_loss_and_then_what_is_unlike_them() -> Non
 
 
 @given(
-    st.sampled_from([*STRATEGIES]),
+    st.sampled_from([*BY_LOSS, "random"]),
     st.lists(st.sampled_from("abc"), min_size=12, max_size=12),
     st.integers(1, 11),
 )
