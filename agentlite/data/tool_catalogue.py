@@ -10,11 +10,11 @@ from msgspec import to_builtins
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Tool, canonical
-from agentlite.data.formats import Raw, read_raw, sage_tools
+from agentlite.data.formats import Raw, read_raw, sage
 from agentlite.data.formats.tool_calls import read_tool
 
 # a row of SAGE's agent_tools holds both: a line without them need not be decoded
-SIGNS = tuple(f'"{key}"'.encode() for key in ("tool_id", sage_tools.EXAMPLES))
+SIGNS = tuple(f'"{key}"'.encode() for key in ("tool_id", sage.EXAMPLES))
 SHAPE = (
     '{"type": "function", "function": {"name": "weather", "description": "...", "parameters": '
     "{...}}}"
@@ -68,7 +68,7 @@ def read_catalogue(files: Sequence[str], rows: Iterable[Raw]) -> dict[str, Tool]
     declared += (
         _declared(row.location, row.value, row.error)
         for row in rows
-        if isinstance(row.value, dict) and sage_tools.fits(row.value)
+        if isinstance(row.value, dict) and sage.TOOLS.fits(row.value)
     )
     found: dict[str, dict[str, Tool]] = defaultdict(dict)  # by name, by declaration
     for tool in (one.tool for one in declared if one.tool):
@@ -90,8 +90,8 @@ def _declared(location: str, value: Any, error: RowError | None) -> DeclaredTool
     try:
         if error:
             raise error
-        is_sage = isinstance(value, dict) and sage_tools.fits(value)
-        tool = sage_tools.declared(value) if is_sage else read_tool(value)
+        is_sage = isinstance(value, dict) and sage.TOOLS.fits(value)
+        tool = sage.declared(value) if is_sage else read_tool(value)
     except RowError as found:
         return DeclaredTool(location, value, None, error=found)
     category = value.get("category") if isinstance(value, dict) else None

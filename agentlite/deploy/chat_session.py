@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from agentlite.core.call_results import says_error
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Message, Tool, wire_message
-from agentlite.data.formats.trajectory import is_to_learn
+from agentlite.data.formats.own_rows import is_to_learn
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.tool_results import Observe
 from agentlite.engine.decoding import Decoding

@@ -14,8 +14,8 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.json_schema import schema_at
 from agentlite.core.records import Record, Tool, canonical
 from agentlite.core.row_files import Row
-from agentlite.data.formats import sage_tools
-from agentlite.data.formats.sage_tools import is_id_alone
+from agentlite.data.formats import sage
+from agentlite.data.formats.sage import is_id_alone
 from agentlite.data.tool_catalogue import SHAPE, declared_tools
 
 GROUP = re.compile(
@@ -128,11 +128,11 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
             continue
         add(declared.tool, declared.category, declared.location)
         row = declared.value
-        if not isinstance(row, dict) or not sage_tools.fits(row):
+        if not isinstance(row, dict) or not sage.TOOLS.fits(row):
             continue
-        for part in sage_tools.parts(row) if row.get(sage_tools.EXAMPLES) else ():
+        for part in sage.examples_of(row) if row.get(sage.EXAMPLES) else ():
             try:
-                read.examples.append(sage_tools.read(part))
+                read.examples.append(sage.read_tool_row(part))
             except RowError as error:
                 report(declared.location, error.code, f"an example of it: {error.reason}")
     for name, (tool, location) in ids_alone.items():

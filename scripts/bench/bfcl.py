@@ -310,7 +310,7 @@ def gold_calls(row: dict[str, Any], tools: Any, category: str) -> Iterator[Calls
 
 def spoken(arguments: Arguments, properties: dict[str, Any]) -> Arguments:
     """Values of Java and JavaScript as the text they are to be given as."""
-    from agentlite.data.formats.bfcl_java_js_schemas import LANGUAGES, written
+    from agentlite.data.formats.bfcl import LANGUAGES, written
 
     declared = {name: str(properties.get(name, {}).get("format", "")) for name in arguments}
     return {

@@ -10,7 +10,7 @@ import pytest
 from agentlite.core.errors import UserError
 from agentlite.core.records import Tool
 from agentlite.data.formats import Raw, to_record
-from agentlite.data.formats.sage_tools import is_id_alone, undescribed
+from agentlite.data.formats.sage import is_id_alone, undescribed
 from agentlite.data.tool_catalogue import read_catalogue
 
 RAIN: dict[str, Any] = {

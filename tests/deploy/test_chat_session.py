@@ -7,7 +7,7 @@ import pytest
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Parsed, Tool
-from agentlite.data.formats import openai, trajectory
+from agentlite.data.formats import openai, own_rows
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.chat_session import ChatSession
 from agentlite.engine.decoding import Decoding
@@ -170,7 +170,7 @@ def test_a_turn_is_kept_and_not_learned_as_of_a_rollout(turn, result, learned):
     turns[0]["results"] = [[result, result != "4 mm"]] if turn.parsed.calls and result else []
     rollout = {"task": "t", "sample": 0, "ended": "user", "scores": {}, "turns": turns}
     plain = [{k: v for k, v in one.items() if k != "loss"} for one in made.row["messages"]]
-    of_rollout = trajectory.read({**rollout, "messages": plain, "tools": made.tools})
+    of_rollout = own_rows.read_trajectory({**rollout, "messages": plain, "tools": made.tools})
     saved = openai.read(made.row)
     assert [one.loss for one in saved.messages] == [one.loss for one in of_rollout.messages]
     check_results(saved)

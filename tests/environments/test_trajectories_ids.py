@@ -9,7 +9,7 @@ from support.shipped_templates import shipped, with_marks
 from support.shop import call, scripted, shop, tasks
 
 from agentlite.core.errors import RowError, UserError
-from agentlite.data.formats import to_record, trajectory
+from agentlite.data.formats import own_rows, to_record
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
 from agentlite.environments.trajectories import Trajectory
 from agentlite.environments.world import WorldLimits
@@ -83,8 +83,8 @@ def same_as_prep(done, protocol, template):
         {"ended": turn.ended, "results": [*turn.results], "problem": turn.problem}
         for turn in done.turns
     ]
-    fields = {key: getattr(done, key) for key in trajectory.FIELDS}
-    record = trajectory.read(fields | {"turns": turns})
+    fields = {key: getattr(done, key) for key in own_rows.TRAJECTORY.keys}
+    record = own_rows.read_trajectory(fields | {"turns": turns})
     trained = [
         turn
         for row in training_rows(record, protocol, template)

@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.data.formats.sage_tools import OPEN
+from agentlite.data.formats.sage import OPEN
 from agentlite.retrieval.offer_tools import META, ToolOffers, counted
 from agentlite.retrieval.rankers import BY_WORDS
 from agentlite.retrieval.tool_pool import read_pool, text_of

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from agentlite.core.records import Record, digest
 from agentlite.data.curation.fingerprints import dialog_text
 from agentlite.data.curation.mix import scaled
-from agentlite.data.formats.extra_fields import stated_in
+from agentlite.data.formats.format import stated_in
 
 # the share of a coreset that is chosen by loss; the rest is chosen by diversity
 BY_LOSS = {"loss_topk": 1.0, "diversity": 0.0, "hybrid": 0.6}

@@ -22,7 +22,7 @@ from agentlite.core.records import (
 )
 from agentlite.data.curation.traits import expected_tools, first_query
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats.sage_tools import is_id_alone
+from agentlite.data.formats.sage import is_id_alone
 
 # What such a tool cannot do, nobody knows.
 DOES_MUCH = re.compile(

@@ -11,8 +11,8 @@ from typing import NamedTuple, get_args
 from msgspec.structs import replace
 
 from agentlite.core.records import Gold, Record, Task
-from agentlite.data.formats import sage_benchmark
-from agentlite.data.formats.extra_fields import stated_in
+from agentlite.data.formats import sage
+from agentlite.data.formats.format import stated_in
 
 MANY_DUE = 3  # different tools in answer to one question: SAGE's number
 MANY_OFFERED = 20  # more than a prompt lists at ease: the tool has to be found
@@ -41,7 +41,7 @@ CONDITION = re.compile(
 
 NAMES: dict[str, Task] = {
     **{task: task for task in get_args(Task)},
-    **{name: task for name, (task, _) in sage_benchmark.TASKS.items()},
+    **{name: task for name, (task, _) in sage.TASKS.items()},
 }
 
 

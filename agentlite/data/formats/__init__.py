@@ -1,49 +1,32 @@
-"""bytes -> raw rows -> Record: one file a format, chosen here by content or by name."""
+"""bytes -> raw rows -> Record: the formats, chosen here by content or by name."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from agentlite.core.errors import RowError, UserError, nearest
+from agentlite.core.errors import RowError, UserError, closest, nearest
 from agentlite.core.plain_words import misfit, misread
 from agentlite.core.records import SPLITS, Message, Record
 from agentlite.data.formats import (
-    agentinstruct,
-    agentlite,
-    alpaca,
-    anthropic,
     bfcl,
     chains,
-    gemini,
-    glaive,
-    hermes_fc,
-    kagentinstruct,
-    langchain,
+    inline_calls,
     modelscope,
-    ms_agent,
-    ms_bench,
-    ms_swift,
     openai,
-    prompt_completion,
-    prompts,
-    responses,
-    sage_benchmark,
-    sage_sft,
-    sage_tools,
-    self_cognition,
+    other_apis,
+    own_rows,
+    questions,
+    react,
+    sage,
     sharegpt,
     task_prompts,
-    text,
-    toolace,
-    toolllama,
-    trajectory,
-    xlam,
+    texts,
 )
-from agentlite.data.formats.extra_fields import stated_in
+from agentlite.data.formats.format import Format, Row, stated_in
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.readers import (
     Raw,
@@ -55,93 +38,52 @@ from agentlite.data.formats.readers import (
     read_raw,
 )
 from agentlite.data.formats.tool_calls import json_or_literal
-from agentlite.data.formats.unknown_rows import unknown_row
 from agentlite.rendering.foreign_calls import check_calls
 from agentlite.rendering.result_marks import check_results
-
-Row = dict[str, Any]
-# a split by our names and by those of other data sets
-SPLIT_NAMES = {name: name for name in SPLITS} | dict.fromkeys(("validation", "valid", "val"), "dev")
-
-
-# where a dialog may be written as its JSON, as columns of Parquet often are
-TEXT_KEYS = ("prompt", "completion")  # these may also be a text that begins so
-DIALOG_KEYS = ("messages", "conversations", "conversation", *TEXT_KEYS)
-LISTED = re.compile(r"\s*\[\s*\{")
-
-
-class Format(NamedTuple):
-    """How rows of a format are known, how they are read, and what one looks like.
-
-    `fields`: what each row of it has, under one of some keys; `has_shape`: whether such a row is
-    one of it, where its keys do not tell; `parts`: the rows that one row stands for, where it holds
-    several samples.
-    """
-
-    read: Callable[..., Record]
-    example: str
-    fields: Sequence[tuple[tuple[str, ...], Any]]
-    has_shape: Callable[[Row], bool]
-    parts: Callable[[Row], list[Row]]
-
-    def fits(self, row: Row) -> bool:
-        for keys, kind in self.fields:
-            for key in keys:
-                value = row.get(key)
-                if value is not None and isinstance(value, kind):
-                    break
-            else:
-                return False
-        return self.has_shape(row)
-
-
-def _format(module: Any) -> Format:
-    """A format as its module declares it: FIELDS (a key, or keys with "|" between them -> its type)
-    or `fits` or both, `read`, EXAMPLE, `parts`. One with neither is only chosen by its name.
-    """
-    fields = [
-        (tuple(keys.split("|")), kind) for keys, kind in getattr(module, "FIELDS", {}).items()
-    ]
-    has_shape = getattr(module, "fits", lambda row: bool(fields))
-    parts = getattr(module, "parts", lambda row: [row])
-    return Format(module.read, module.EXAMPLE, fields, has_shape, parts)
-
 
 # The most particular first: an ms_agent row is also a ShareGPT row; a stored one and a prompt are
 # also OpenAI rows.
 FORMATS: dict[str, Format] = {
-    "agentlite": _format(agentlite),
-    "trajectory": _format(trajectory),
-    "bfcl": _format(bfcl),
-    "sage_sft": _format(sage_sft),
-    "sage_tools": _format(sage_tools),
-    "sage_benchmark": _format(sage_benchmark),
-    "kagentinstruct": _format(kagentinstruct),
-    "glaive": _format(glaive),
-    "xlam": _format(xlam),
-    "toolllama": _format(toolllama),
-    "toolace": _format(toolace),
-    "hermes_fc": _format(hermes_fc),
-    "agentinstruct": _format(agentinstruct),
-    "ms_agent": _format(ms_agent),
-    "ms_agent_exec": _format(modelscope),
-    "self_cognition": _format(self_cognition),
-    "ms_swift": _format(ms_swift),
-    "ms_bench": _format(ms_bench),  # by its name only
-    "sharegpt": _format(sharegpt),
-    "prompts": _format(prompts),
-    "prompt_completion": _format(prompt_completion),
-    "gemini": _format(gemini),
-    "langchain": _format(langchain),
-    "responses": _format(responses),
-    "anthropic": _format(anthropic),
-    "openai": _format(openai),
-    "alpaca": _format(alpaca),
-    "text": _format(text),
+    known.name: known
+    for known in (
+        own_rows.AGENTLITE,
+        own_rows.TRAJECTORY,
+        bfcl.FORMAT,
+        sage.DIALOGS,
+        sage.TOOLS,
+        sage.BENCHMARK,
+        task_prompts.KAGENTINSTRUCT,
+        inline_calls.GLAIVE,
+        questions.XLAM,
+        react.TOOLLLAMA,
+        inline_calls.TOOLACE,
+        inline_calls.HERMES_FC,
+        sharegpt.AGENTINSTRUCT,
+        react.MS_AGENT,
+        modelscope.FORMAT,
+        texts.SELF_COGNITION,
+        sharegpt.MS_SWIFT,
+        sharegpt.MS_BENCH,
+        sharegpt.SHAREGPT,
+        questions.PROMPTS,
+        openai.PROMPT_COMPLETION,
+        other_apis.GEMINI,
+        other_apis.LANGCHAIN,
+        other_apis.RESPONSES,
+        other_apis.ANTHROPIC,
+        openai.FORMAT,
+        texts.ALPACA,
+        texts.TEXT,
+    )
 }
-
 # how answers write calls and results as text; what lists tools in its own way first
-SYNTAXES = (modelscope.SYNTAX, toolllama.SYNTAX, ms_agent.SYNTAX, hermes_fc.SYNTAX)
+SYNTAXES = (modelscope.SYNTAX, react.TOOLLLAMA_SYNTAX, react.SYNTAX, inline_calls.SYNTAX)
+# a split by our names and by those of other data sets
+SPLIT_NAMES = {name: name for name in SPLITS} | dict.fromkeys(("validation", "valid", "val"), "dev")
+# where a dialog may be written as its JSON, as columns of Parquet often are
+TEXT_KEYS = ("prompt", "completion")  # these may also be a text that begins so
+DIALOG_KEYS = ("messages", "conversations", "conversation", *TEXT_KEYS)
+LISTED = re.compile(r"\s*\[\s*\{")
 
 
 def to_record(
@@ -225,11 +167,52 @@ def detected(value: Row) -> str:
     """The first format that fits. Raises RowError E202 if none does."""
     if name := _first_that_fits(value):
         return name
-    raise unknown_row(value, lambda row: bool(_first_that_fits(row)))
+    raise _unknown_row(value)
 
 
 def _first_that_fits(row: Row) -> str:
     return next((name for name, known in FORMATS.items() if known.fits(row)), "")
+
+
+# what holds the dialog in a row of some format
+MAIN_KEYS = ("messages", "conversations", "instruction", "text", "prompt", "query", "question")
+ROWS = "FILE > rows.jsonl`"
+PREFERENCE = (
+    "This is a preference: `agentlite pairs --preferences FILE` and `agentlite dpo` learn it. To "
+    "imitate the better answer alone, write rows with {0} as the last turn."
+)
+# the keys that rows of other tools have, the one that an error points at first -> what to do
+FOREIGN: dict[tuple[str, ...], str] = {
+    ("body", "custom_id", "method", "url"): (
+        "This is a request for OpenAI's Batch API. Its dialog is in body: `jq -c .body "
+        f"{ROWS}; the answers are in the batch's output file."
+    ),
+    ("chosen", "rejected"): PREFERENCE,
+    ("preferred_output", "non_preferred_output"): PREFERENCE,
+    **{
+        (key,): f"Its rows are in {key}: `jq -c '.{key}[]' {ROWS}."
+        for key in ("data", "rows", "examples", "train", "dialogs", "items")
+    },
+}
+
+
+def _unknown_row(row: Row) -> RowError:
+    """E202, with the key that is misspelt or what other rows have such keys."""
+    if isinstance(row.get("text"), str):
+        reason = f"no known format fits: a text, and {', '.join(texts.foreign_keys(row))}"
+        return RowError("E202", reason, "--format text learns the text alone.")
+    reason = f"no known format fits: keys {', '.join(map(str, row)) or 'none'}"
+    for wrong in row:
+        right = closest(str(wrong), MAIN_KEYS)
+        if right and right not in row:
+            renamed = {right if key == wrong else key: value for key, value in row.items()}
+            if _first_that_fits(renamed):
+                hint = f"Did you mean '{right}' in place of '{wrong}'?"
+                return RowError("E202", reason, hint, wrong)
+    for keys, hint in FOREIGN.items():
+        if row.keys() >= {*keys}:
+            return RowError("E202", reason, hint.replace("{0}", keys[0]), keys[0])
+    return RowError("E202", reason)
 
 
 __all__ = [

@@ -8,29 +8,38 @@ from typing import Any
 
 from agentlite.config.settings import default
 from agentlite.core.errors import RowError, UserError, nearest
-from agentlite.core.json_schema import fits as fits_schema
-from agentlite.core.json_schema import schema_at
+from agentlite.core.json_schema import fits, schema_at
 from agentlite.core.optional_deps import how
-from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, Tool, choices_of
+from agentlite.core.records import (
+    ANY_TOOL,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Record,
+    Tool,
+    choices_of,
+    plain,
+)
 from agentlite.core.row_files import read_rows
-from agentlite.data.formats.bfcl_java_js_schemas import LANGUAGES, as_text, written
 from agentlite.data.formats.check_call import first_accepted, parameters_of
+from agentlite.data.formats.format import Format, Row
 from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.tool_calls import json_schema
 
-EXAMPLE = '{"id": "simple_python_9", "question": [[{"role": "user", "content": "Area of 3 by 4?"}]], "function": [{"name": "geo.area", "description": "", "parameters": {"type": "dict", "properties": {"w": {"type": "integer"}, "h": {"type": "integer"}, "unit": {"type": "string"}}, "required": ["w", "h"]}}], "ground_truth": [{"geo.area": {"w": [3], "h": [4], "unit": ["", "cm"]}}]}'  # noqa: E501  (a row is one line)
-FIELDS = {"question": list, "function": list}
 NO_CALL_ANSWER: str = default("prep", "no_call_answer")
 NO_CALL = ("irrelevance", "live_irrelevance")
 ANY_CALL = ("live_relevance",)
 ANY_CALL_ANSWER = "(any call of these tools)"
 TUPLE = "Python tuple"
+LANGUAGES = {"simple_java": "Java", "simple_javascript": "JavaScript"}
 LISTS_OF_TEXTS = ("Java ArrayList<any>", "Java Array<any>")  # as BFCL reads them
+# of a Java array; any other type by its own name
+ELEMENT = {"integer": "int", "boolean": "boolean", "any": "Object"}
 # no multi-turn (it needs its tools to be run)
 CATEGORIES = (
     "simple_python",
-    "simple_java",
-    "simple_javascript",
+    *LANGUAGES,
     "multiple",
     "parallel",
     "parallel_multiple",
@@ -50,9 +59,9 @@ def files(category: str) -> list[Path]:
         fix = f"{nearest(category, CATEGORIES, other='')} {known}".lstrip()
         raise UserError(f"no BFCL category '{category}'.", fix, location=f"bfcl:{category}")
     folder, name = data_folder(category), f"BFCL_v4_{category}.json"
-    return [folder / name] + (
-        [] if category in (*NO_CALL, *ANY_CALL) else [folder / "possible_answer" / name]
-    )
+    if category in (*NO_CALL, *ANY_CALL):
+        return [folder / name]
+    return [folder / name, folder / "possible_answer" / name]
 
 
 def data_folder(category: str) -> Path:
@@ -64,16 +73,14 @@ def data_folder(category: str) -> Path:
     return Path(package.origin).parent / "data"
 
 
-def rows(paths: list[Path]) -> Iterator[dict[str, Any]]:
+def rows(paths: list[Path]) -> Iterator[Row]:
     """The questions, each with its answers under "ground_truth"."""
     answers = {row["id"]: row["ground_truth"] for path in paths[1:] for row in read_rows(path)}
     for row in read_rows(paths[0]):
         yield {**row, "ground_truth": answers[row["id"]]} if row["id"] in answers else row
 
 
-def read(
-    row: dict[str, Any], no_call_answer: str = NO_CALL_ANSWER, accepted_answer: str = "least"
-) -> Record:
+def read(row: Row, no_call_answer: str = NO_CALL_ANSWER, accepted_answer: str = "least") -> Record:
     """A question and its gold. The assistant turn is the answer that says least: the first accepted
     values of what may not be left out; or, as the `accepted_answer` "full", of all that has one.
 
@@ -82,7 +89,7 @@ def read(
 
     Raises RowError E210 where no call could ever satisfy the gold.
     """
-    category, tools, question = _category(row["id"]), tools_of(row), _question(row["question"])
+    category, tools, question = _category(row["id"]), tools_of(row), _question(row)
     expected: tuple[GoldCall, ...] = ()
     calls: list[Call] = []
     answer, fit = no_call_answer, True
@@ -94,10 +101,14 @@ def read(
             call = GoldCall(name, arguments)
             schema = parameters_of(name, tools)
             _refuse_impossible(call, schema)
-            values = _written(first_accepted(call, tools, full=accepted_answer == "full"), schema)
+            values = first_accepted(call, tools, full=accepted_answer == "full")
+            for key, value in values.items():  # those of Java and JavaScript as text
+                declared = schema_at(schema, "properties", key).get("format", "")
+                if declared.startswith(tuple(LANGUAGES.values())):
+                    values[key] = written(value, declared)
             calls.append(Call(name, values, f"call_{len(calls)}"))
             expected = (*expected, call)
-            fit = fit and fits_schema(values, schema)
+            fit = fit and fits(values, schema)
     return Record(
         messages=(*question, Message("assistant", "" if calls else answer, tuple(calls))),
         tools=tools,
@@ -112,20 +123,19 @@ def read(
 def _category(row_id: str) -> str:
     category = re.split(r"_\d", row_id, maxsplit=1)[0]
     if category not in CATEGORIES:
-        raise RowError(
-            "E201", f"{row_id}: the category {category} has no single turn with accepted answers"
-        )
+        reason = f"{row_id}: the category {category} has no single turn with accepted answers"
+        raise RowError("E201", reason)
     return category
 
 
-def _question(turns: list[list[dict[str, Any]]]) -> list[Message]:
+def _question(row: Row) -> list[Message]:
     """The messages asked. Several of a user in a row are one, as BFCL itself joins them for models
     that alternate.
 
     What the assistant said before is given, not gold: it is not learned.
     """
     messages: list[Message] = []
-    for turn in turns[0]:
+    for turn in row["question"][0]:
         role, content = ROLES[turn["role"]], turn["content"]
         if role == "user" and messages and messages[-1].role == "user":
             content = f"{messages.pop().content}\n\n{content}"
@@ -133,12 +143,9 @@ def _question(turns: list[list[dict[str, Any]]]) -> list[Message]:
     return messages
 
 
-def tools_of(row: dict[str, Any]) -> tuple[Tool, ...]:
-    """The tools on offer. Models see values of Java and JavaScript functions as text, and must give
-    them as text.
-    """
-    language = LANGUAGES.get(_category(row["id"]), "")
-    tools = []
+def tools_of(row: Row) -> tuple[Tool, ...]:
+    """Models see values of Java and JavaScript functions as text, and must give them as text."""
+    language, tools = LANGUAGES.get(_category(row["id"]), ""), []
     for function in row["function"]:
         name, parameters = function["name"], function["parameters"]
         properties = {
@@ -149,7 +156,7 @@ def tools_of(row: dict[str, Any]) -> tuple[Tool, ...]:
     return tuple(tools)
 
 
-def _parameter(parameter: dict[str, object], language: str) -> dict[str, object]:
+def _parameter(parameter: Row, language: str) -> Row:
     """Of Python's types only "tuple" says more than its JSON type: BFCL takes no tuple where a list
     is declared.
     """
@@ -158,34 +165,70 @@ def _parameter(parameter: dict[str, object], language: str) -> dict[str, object]
     return {**parameter, "format": TUPLE} if parameter["type"] == "tuple" else parameter
 
 
-def _written(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Values for functions of Java and JavaScript as text."""
-    for name, value in arguments.items():
-        declared = schema_at(schema, "properties", name).get("format", "")
-        if declared.startswith(tuple(LANGUAGES.values())):
-            arguments[name] = written(value, declared)
-    return arguments
+def as_text(parameter: Row, language: str) -> Row:
+    """A parameter as models see it: a string; what it has to be a literal of stands in `format`."""
+    kept = {key: value for key, value in parameter.items() if key != "items"}
+    name, inner = parameter["type"], (parameter.get("items") or {}).get("type")
+    literal = f"{language} {name}<{inner}>" if inner else f"{language} {name}"
+    description = f"{parameter.get('description') or ''} (text: {literal})".lstrip()
+    return {**kept, "type": "string", "format": literal, "description": description}
 
 
-def _refuse_impossible(call: GoldCall, schema: dict[str, Any]) -> None:
+def written(value: object, declared: str) -> str:
+    """The text of a value whose `format` is `declared`. Text stays as it is: it is one, or it names
+    a variable.
+    """
+    if isinstance(value, str):
+        return value
+    language, _, literal = declared.partition(" ")
+    name, _, inner = literal.rstrip(">").partition("<")
+    return _in_java(value, name, inner) if language == "Java" else plain(value)
+
+
+def _in_java(value: Any, name: str, inner: str = "") -> str:
+    """A literal of the type `name`; `inner`: the type of its elements."""
+    match name:
+        case "long":
+            return f"{value}L"
+        case "float":
+            return f"{value}f"
+        case "char":
+            return f"'{value}'"
+        case "ArrayList":
+            elements = ", ".join(_in_java(element, inner) for element in value)
+            return f"new ArrayList<>({f'Arrays.asList({elements})' if value else ''})"
+        case "Array":  # texts stand without quotes: BFCL would take those for a part of the text
+            elements = ", ".join(
+                element if isinstance(element, str) else _in_java(element, inner)
+                for element in value
+            )
+            return f"new {ELEMENT.get(inner, inner or 'Object')}[]{{{elements}}}"
+        case "HashMap":
+            puts = " ".join(f"put({plain(key)}, {plain(held)});" for key, held in value.items())
+            return f"new HashMap<>() {{{{ {puts} }}}}" if puts else "new HashMap<>()"
+    return plain(value)
+
+
+def _refuse_impossible(call: GoldCall, schema: Row) -> None:
     """Refuses gold that no call can satisfy."""
     known = schema.get("properties", {})
     for name, accepted in (call.arguments or {}).items():
+        declared = known.get(name, {}).get("format")
         if name not in known and "" not in accepted:
-            raise RowError(
-                "E210", f"the accepted answer wants {name}, which {call.name} does not take"
-            )
-        if not accepted or any(
+            problem = f"wants {name}, which {call.name} does not take"
+        elif not accepted or any(
             isinstance(value, dict) and choices_of(value) is not value for value in accepted
         ):
-            raise RowError(
-                "E210", f"the accepted answer has no list of values for {name}, or inside it"
-            )
-        declared = known.get(name, {}).get("format")
-        if declared in LISTS_OF_TEXTS and all(
+            problem = f"has no list of values for {name}, or inside it"
+        elif declared in LISTS_OF_TEXTS and all(
             isinstance(value, list) and not all(isinstance(inner, str) for inner in value)
             for value in accepted
         ):
-            raise RowError(
-                "E210", f"the accepted answer wants more than texts in {name}, a {declared}"
-            )
+            problem = f"wants more than texts in {name}, a {declared}"
+        else:
+            continue
+        raise RowError("E210", f"the accepted answer {problem}")
+
+
+EXAMPLE = '{"id": "simple_python_9", "question": [[{"role": "user", "content": "Area of 3 by 4?"}]], "function": [{"name": "geo.area", "description": "", "parameters": {"type": "dict", "properties": {"w": {"type": "integer"}, "h": {"type": "integer"}, "unit": {"type": "string"}}, "required": ["w", "h"]}}], "ground_truth": [{"geo.area": {"w": [3], "h": [4], "unit": ["", "cm"]}}]}'  # noqa: E501  (a row is one line)
+FORMAT = Format("bfcl", read, EXAMPLE, {"question": list, "function": list})

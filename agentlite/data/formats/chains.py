@@ -1,16 +1,26 @@
-"""Calls and results that an answer holds as text, whatever its container -> turns of their own."""
+"""Texts that hold what other formats have as fields -> their parts: tools, calls and results.
+
+A chain of calls and results that an answer holds, whatever its container, becomes turns.
+"""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Gold, Message, Record, Tool
-from agentlite.data.formats.inline_text import result_of, value_of
-from agentlite.rendering.result_marks import check_input
+from agentlite.core.records import Call, Gold, Message, Record, Tool, plain
+from agentlite.data.formats.format import Row
+from agentlite.data.formats.json_decode import shortened
+from agentlite.data.formats.tool_calls import json_or_literal, read_tools
 
+# quoted text that nothing ends goes on to the end: it is looked at once
+TOKEN = re.compile(
+    r"""'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[][(){},=]""", re.DOTALL
+)
+LEVEL = {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}
+OPENING = re.compile(r"[\s,]*+([\[{])")
 RESULT = re.compile(
     r"\s*<tool_(?P<tag>response|result)>((?:(?!<tool_re).)*?)</tool_(?P=tag)>\s*", re.DOTALL
 )
@@ -31,6 +41,11 @@ class PromptParts(NamedTuple):
     chain: str = ""
 
 
+def _next_answered(message: Message, waiting: list[Call]) -> list[Message]:
+    """A result answers the call before it, which has no id of its own."""
+    return [replace(message, call_id=waiting.pop(0).id if waiting else message.call_id)]
+
+
 class Syntax(NamedTuple):
     """How a protocol writes a chain of calls and results as text.
 
@@ -38,14 +53,16 @@ class Syntax(NamedTuple):
     protocol whose labels are plain words takes a lone call for one only where the record has
     `tools` or results. `messages`: the turns of an answer, where these tools are on offer; it adds
     the calls to those made before, by id, with all other fields of them. `result`: the result that
-    a user's turn is, None if it is a question.
+    a user's turn is, None if it is a question. `results`: those that a tool's turn holds, which
+    take their calls from those that wait.
     """
 
     is_prompt: Callable[[str], object]
     is_chain: Callable[[str, bool], object]
     prompt: Callable[[str], PromptParts]
-    messages: Callable[[str, bool, dict[str, dict[str, Any]], Sequence[Tool]], Iterable[Message]]
+    messages: Callable[[str, bool, dict[str, Row], Sequence[Tool]], Iterable[Message]]
     result: Callable[[str], str | None] = lambda text: None
+    results: Callable[[Message, list[Call]], list[Message]] = _next_answered
 
 
 def split(record: Record, syntaxes: Iterable[Syntax]) -> Record:
@@ -60,6 +77,73 @@ def split(record: Record, syntaxes: Iterable[Syntax]) -> Record:
         ):
             record = take_apart(record, syntax)
     return record
+
+
+def take_apart(record: Record, syntax: Syntax) -> Record:
+    """The record, read as one of this syntax."""
+    declared = {tool.name for tool in record.tools}
+    messages, tools, gold = list[Message](), [*record.tools], dict[int, Gold]()
+    listed, more = frozenset[str](), dict[str, object]()
+    # every call so far, by id; those of other turns keep the ids of new ones apart
+    calls: dict[str, Row] = {}
+    waiting: list[Call] = []
+    for turn, message in enumerate(record.messages):
+        if message.role == "assistant":
+            parts, made = [message], list[Call]()
+            if message.calls:
+                calls |= {call.id: {} for call in message.calls}
+            else:
+                try:
+                    parts = [*syntax.messages(message.content, message.loss, calls, tools)]
+                except RowError:  # without loss it stays in the prompt, as it is
+                    if message.loss:
+                        raise
+                made = [call for part in parts for call in part.calls]
+            messages += parts
+            answered = {part.call_id for part in parts}
+            waiting = [call for call in made if call.id not in answered]
+            if turn in record.gold:
+                if len(parts) > 1:
+                    raise RowError("E214", f"gold for message {turn}, which holds several steps")
+                gold[len(messages) - 1] = record.gold[turn]
+        elif message.role == "tool":
+            messages += syntax.results(message, waiting)
+        elif message.role == "system" or syntax.is_prompt(message.content):
+            prompt = syntax.prompt(message.content)
+            tools += [tool for tool in prompt.tools if tool.name not in declared]
+            listed |= prompt.listed
+            more |= prompt.more
+            if prompt.text or message.role == "user":
+                messages.append(replace(message, content=prompt.text))
+            if prompt.chain:
+                messages += syntax.messages(prompt.chain, False, calls, tools)
+        elif waiting and (result := syntax.result(message.content)) is not None:
+            messages.append(Message("tool", result, call_id=waiting.pop(0).id))
+        else:
+            messages.append(message)
+    undeclared = _undeclared(tools, listed, messages)
+    for place, tool in enumerate(tools):
+        if tool.name in undeclared:  # a call shows that the list of parameters is not whole
+            parameters = {**tool.parameters, "additionalProperties": True}
+            tools[place] = replace(tool, parameters=parameters)
+    kept = {call_id: fields for call_id, fields in calls.items() if fields}
+    added = {"calls": kept, **more, "undeclared": undeclared}
+    own_id = {key: record.meta[key] for key in ("source_id",) if key in record.meta}
+    meta = own_id | {key: value for key, value in added.items() if value} | record.meta
+    return replace(record, messages=tuple(messages), tools=tuple(tools), gold=gold, meta=meta)
+
+
+def _undeclared(
+    tools: Sequence[Tool], listed: frozenset[str], messages: Iterable[Message]
+) -> dict[str, list[str]]:
+    """The parameters that calls have and the lists lack, by tool."""
+    lacking: dict[str, list[str]] = {}
+    properties = {tool.name: tool.parameters.get("properties", {}) for tool in tools}
+    for call in (call for message in messages for call in message.calls if call.name in listed):
+        known = (*properties.get(call.name, {}), *lacking.get(call.name, ()))
+        if new := [name for name in call.arguments if name not in known]:
+            lacking.setdefault(call.name, []).extend(new)
+    return lacking
 
 
 def untagged(record: Record) -> Record:
@@ -78,7 +162,7 @@ def untagged(record: Record) -> Record:
         if message.content.lstrip().startswith("<tool_re") and not RESULT.sub("", message.content):
             results = [block[2].strip() for block in RESULT.finditer(message.content)]
         if message.role == "user" and waiting and results:
-            messages += [result_of(value_of(one), one, "content", waiting) for one in results]
+            messages += [result_of(value_of(text), text, "content", waiting) for text in results]
             continue
         if message.role == "assistant":
             waiting = [*message.calls]
@@ -89,106 +173,84 @@ def untagged(record: Record) -> Record:
     return replace(record, messages=tuple(messages), gold=gold)
 
 
-def take_apart(record: Record, syntax: Syntax) -> Record:
-    """The record, read as one of this syntax."""
-    chain = _Chain(syntax, record)
-    for turn, message in enumerate(record.messages):
-        chain.add(turn, message)
-    for message in chain.messages:
-        if message.loss and message not in record.messages:
-            for value in (value for call in message.calls for value in call.arguments.values()):
-                check_input(value)
-    tools, undeclared = _opened(chain.tools, chain.listed, chain.messages)
-    calls = {call_id: kept for call_id, kept in chain.calls.items() if kept}
-    added = {"calls": calls, **chain.more, "undeclared": undeclared}
-    own_id = {key: record.meta[key] for key in ("source_id",) if key in record.meta}
-    return replace(
-        record,
-        messages=tuple(chain.messages),
-        tools=tools,
-        gold=chain.gold,
-        meta=own_id | {key: value for key, value in added.items() if value} | record.meta,
-    )
+# --- parts of a text ---
 
 
-class _Chain:
-    """Collects the turns of a record: those of a chain, and its results where they are turns."""
-
-    def __init__(self, syntax: Syntax, record: Record) -> None:
-        self.syntax, self.record = syntax, record
-        self.messages: list[Message] = []
-        self.tools = [*record.tools]
-        self.listed: frozenset[str] = frozenset()
-        self.more: dict[str, object] = {}
-        self.gold: dict[int, Gold] = {}
-        # every call so far, by id; those of other turns keep the ids of new ones apart
-        self.calls: dict[str, dict[str, Any]] = {}
-        self.waiting: list[str] = []
-
-    def add(self, turn: int, message: Message) -> None:
-        if message.role == "assistant":
-            self._add_answer(turn, message)
-        elif message.role == "tool":  # it answers the call before it, which has no id of its own
-            call_id = self.waiting.pop(0) if self.waiting else message.call_id
-            self.messages.append(replace(message, call_id=call_id))
-        elif message.role == "system" or self.syntax.is_prompt(message.content):
-            prompt = self.syntax.prompt(message.content)
-            declared = {tool.name for tool in self.record.tools}
-            self.tools += [tool for tool in prompt.tools if tool.name not in declared]
-            self.listed |= prompt.listed
-            self.more |= prompt.more
-            if prompt.text or message.role == "user":
-                self.messages.append(replace(message, content=prompt.text))
-            if prompt.chain:
-                self.messages += self._parts(prompt.chain, loss=False)
-        elif self.waiting and (result := self.syntax.result(message.content)) is not None:
-            self.messages.append(Message("tool", result, call_id=self.waiting.pop(0)))
-        else:
-            self.messages.append(message)
-
-    def _add_answer(self, turn: int, message: Message) -> None:
-        if message.calls:
-            parts = [message]
-            self.calls |= {call.id: {} for call in message.calls}
-        else:
-            try:
-                parts = self._parts(message.content, message.loss)
-            except RowError:
-                if message.loss:
-                    raise
-                parts = [message]  # it stays in the prompt, as it is
-        self.messages += parts
-        answered = {part.call_id for part in parts}
-        self.waiting = (
-            []
-            if message.calls
-            else [call.id for part in parts for call in part.calls if call.id not in answered]
-        )
-        if turn in self.record.gold:
-            if len(parts) > 1:
-                raise RowError("E214", f"gold for message {turn}, which holds several steps")
-            self.gold[len(self.messages) - 1] = self.record.gold[turn]
-
-    def _parts(self, text: str, loss: bool) -> list[Message]:
-        return list(self.syntax.messages(text, loss, self.calls, self.tools))
+def end_of(text: str, start: int, code: str) -> int:
+    """Where the bracket that opens at `start` is closed; those in quotes do not count."""
+    depth = 0
+    for token in TOKEN.finditer(text, start):
+        depth += LEVEL.get(token[0], 0)
+        if depth == 0:
+            return token.end()
+    raise RowError(code, f"a bracket that is not closed: {shortened(text[start:])}")
 
 
-def _opened(
-    tools: Sequence[Tool], listed: frozenset[str], messages: Iterable[Message]
-) -> tuple[tuple[Tool, ...], dict[str, list[str]]]:
-    """The tools, where a call shows that a list of parameters is not whole with
-    `additionalProperties`; and the parameters that the lists lack, by tool.
+def split_at(separator: str, text: str) -> list[str]:
+    """The text cut at each separator that stands in no bracket and in no quotes."""
+    depth, cuts = 0, [-1]
+    for token in TOKEN.finditer(text):
+        depth += LEVEL.get(token[0], 0)
+        if token[0] == separator and depth == 0:
+            cuts.append(token.start())
+    return [text[start + 1 : end] for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def with_text_behind(
+    labels: Sequence[re.Match[str]], text: str
+) -> Iterator[tuple[re.Match[str], str]]:
+    """Each label of a text, with what stands between it and the next."""
+    ends = [label.start() for label in labels[1:]] + [len(text)]
+    for label, end in zip(labels, ends, strict=False):
+        yield label, text[label.end() : end]
+
+
+def tools_at(text: str, start: int) -> tuple[tuple[Tool, ...], int]:
+    """The tools of a list, or of objects one after another, that begins at `start`; and where they
+    end.
     """
-    lacking: dict[str, list[str]] = {}
-    properties = {tool.name: tool.parameters.get("properties", {}) for tool in tools}
-    for call in (call for message in messages for call in message.calls if call.name in listed):
-        new = [name for name in call.arguments if name not in properties.get(call.name, {})]
-        if new:
-            lacking[call.name] = [*dict.fromkeys([*lacking.get(call.name, []), *new])]
-    opened = (
-        replace(tool, parameters={**tool.parameters, "additionalProperties": True})
-        if tool.name in lacking
-        else tool
-        for tool in tools
+    tools: list[Tool] = []
+    while opening := OPENING.match(text, start):
+        end = end_of(text, opening.start(1), "E124")
+        written = text[opening.start(1) : end]
+        tools += read_tools(written if opening[1] == "[" else [written], json_or_literal)
+        start = end
+        if opening[1] == "[":
+            break
+    return tuple(tools), start
+
+
+def sentences(*patterns: str) -> re.Pattern[str]:
+    """What finds any run of these sentences: the words that only frame the tools, whatever their
+    order.
+    """
+    return re.compile(rf"(?:(?:{'|'.join(patterns)})\s*)+", re.IGNORECASE | re.DOTALL)
+
+
+def value_of(text: str) -> object:
+    """What a result holds, if it is JSON or a Python literal; else the text: a result may be
+    any.
+    """
+    try:
+        return json_or_literal(text)
+    except RowError:
+        return text
+
+
+def result_of(value: Any, text: str, key: str, waiting: list[Call]) -> Message:
+    """A result {"name", key} as a tool turn: it answers the first waiting call of its name, else
+    the first of all.
+
+    What is not written so, or names no call that waits, stays whole as `text`.
+    """
+    filled = (
+        {name for name, inner in value.items() if inner is not None}
+        if isinstance(value, dict)
+        else {}
     )
-    return tuple(opened), lacking
+    is_named = filled == {"name", key}
+    call = next((call for call in waiting if is_named and call.name == value["name"]), None)
+    content = value[key] if call else text
+    call = call or (waiting[0] if waiting else Call(""))
+    waiting[:] = [other for other in waiting if other is not call]
+    return Message("tool", content if isinstance(content, str) else plain(content), call_id=call.id)

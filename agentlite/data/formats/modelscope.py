@@ -12,12 +12,10 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.chains import PromptParts, Syntax, take_apart
-from agentlite.data.formats.extra_fields import rest
+from agentlite.data.formats.format import Format, Row, rest
 from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.tool_calls import ARGUMENTS, json_or_literal, read_call, read_tool
 
-EXAMPLE = r'{"conversations": [{"from": "system", "value": "Call these plugins where they help.\n1. {\"plugin_name\": \"weather\", \"plugin_schema_for_model\": {\"name\": \"weather\", \"description\": \"\", \"paths\": [{\"name\": \"weather\", \"parameters\": [{\"name\": \"city\", \"required\": \"True\"}]}]}}"}, {"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "<|startofthink|>```JSON\n{\"api_name\": \"weather\", \"url\": \"http://weather.example\", \"parameters\": {\"city\": \"Oslo\"}}\n```<|endofthink|>\n\n<|startofexec|>```JSON\n{\"mm\": 4}\n```<|endofexec|>\nYes."}]}'  # noqa: E501  (a row is one line)
-FIELDS = {"conversations|conversation": list}
 # up to the next start, so that many starts without an end take no time
 INSIDE = r"(?:(?!<\|startof).)*?"
 STEP = re.compile(
@@ -33,20 +31,26 @@ MOST_BROKEN = 100
 PLUGIN, SCHEMA = '"plugin_name"', "plugin_schema_for_model"
 
 
-def fits(row: dict[str, Any]) -> bool:
-    return sharegpt.fits(row) and any(_is_own(turn) for turn in sharegpt.turns_of(row))
+def fits(row: Row) -> bool:
+    if not sharegpt.fits(row):
+        return False
+    for turn in sharegpt.turns_of(row):
+        speaker = sharegpt.SPEAKERS.get(str(turn.get("from", turn.get("role"))))
+        text = turn.get("value", turn.get("content"))
+        if isinstance(text, str) and (
+            (speaker == "assistant" and _is_chain(text))
+            or (speaker == "system" and _is_prompt(text))
+        ):
+            return True
+    return False
 
 
-def read(row: dict[str, Any]) -> Record:
+def read(row: Row) -> Record:
     return take_apart(sharegpt.read(row), SYNTAX)
 
 
-def _is_own(turn: dict[str, Any]) -> bool:
-    text, sender = turn.get("value", turn.get("content")), str(turn.get("from", turn.get("role")))
-    speaker = sharegpt.SPEAKERS.get(sender)
-    return isinstance(text, str) and (
-        (speaker == "assistant" and _is_chain(text)) or (speaker == "system" and PLUGIN in text)
-    )
+def _is_prompt(text: str) -> bool:
+    return PLUGIN in text
 
 
 def _is_chain(text: str, tools: bool = False) -> bool:
@@ -55,22 +59,21 @@ def _is_chain(text: str, tools: bool = False) -> bool:
 
 def _prompt(text: str) -> PromptParts:
     """A prompt's plugins and the words around them."""
-    plugins, rest_of_text = _listed(text)
-    apis = [api for plugin in plugins for api in _apis(plugin)]
+    plugins, words = _listed(text)
+    tools: list[Tool] = []
+    listed: set[str] = set()  # whose parameters are a list
+    for api in (api for plugin in plugins for api in _apis(plugin)):
+        tools.append(read_tool(api, json_or_literal))
+        listed |= {tools[-1].name} if isinstance(api.get("parameters"), list) else set()
     more = [plugin for plugin in plugins if rest(plugin, "name", "description", "parameters")]
-    return PromptParts(
-        [tool for tool, _ in apis],
-        rest_of_text,
-        frozenset(tool.name for tool, listed in apis if listed),
-        {"plugins": more},
-    )
+    return PromptParts(tools, words, frozenset(listed), {"plugins": more})
 
 
-def _listed(system: str) -> tuple[list[dict[str, Any]], str]:
+def _listed(system: str) -> tuple[list[Row], str]:
     """The plugins or tools that the text lists as JSON, numbered or one a line; and the text
     without them.
     """
-    plugins: list[dict[str, Any]] = []
+    plugins: list[Row] = []
     kept, end, broken = [], 0, 0
     for start in LISTED.finditer(system):
         if start.start() < end or broken == MOST_BROKEN:
@@ -97,24 +100,22 @@ def _is_described(plugin: object) -> bool:
     return isinstance(plugin.get(SCHEMA), dict) or ("name" in plugin and described)
 
 
-def _apis(plugin: dict[str, Any]) -> Iterator[tuple[Tool, bool]]:
-    """A plugin's APIs, and whether their parameters are a list."""
-    schema, apis = plugin.get(SCHEMA), [plugin]
-    if isinstance(schema, dict):
-        apis = [
-            {
-                "name": path.get("name") or schema.get("name") or plugin.get("plugin_name"),
-                "description": path.get("description") or schema.get("description"),
-                "parameters": path.get("parameters"),
-            }
-            for path in schema.get("paths") or [schema]
-        ]
-    for api in apis:
-        yield read_tool(api, json_or_literal), isinstance(api.get("parameters"), list)
+def _apis(plugin: Row) -> list[Row]:
+    schema = plugin.get(SCHEMA)
+    if not isinstance(schema, dict):
+        return [plugin]
+    return [
+        {
+            "name": path.get("name") or schema.get("name") or plugin.get("plugin_name"),
+            "description": path.get("description") or schema.get("description"),
+            "parameters": path.get("parameters"),
+        }
+        for path in schema.get("paths") or [schema]
+    ]
 
 
 def _chain(
-    text: str, loss: bool, calls: dict[str, dict[str, Any]], tools: Sequence[Tool]
+    text: str, loss: bool, calls: dict[str, Row], tools: Sequence[Tool]
 ) -> Iterator[Message]:
     """One answer as the messages it stands for. Puts what a call says beside its name and
     parameters into `calls`.
@@ -145,4 +146,6 @@ def _unfenced(text: str) -> str:
     return (fenced[1] if fenced else text).strip()
 
 
-SYNTAX = Syntax(lambda text: PLUGIN in text, _is_chain, _prompt, _chain)
+SYNTAX = Syntax(_is_prompt, _is_chain, _prompt, _chain)
+EXAMPLE = r'{"conversations": [{"from": "system", "value": "Call these plugins where they help.\n1. {\"plugin_name\": \"weather\", \"plugin_schema_for_model\": {\"name\": \"weather\", \"description\": \"\", \"paths\": [{\"name\": \"weather\", \"parameters\": [{\"name\": \"city\", \"required\": \"True\"}]}]}}"}, {"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "<|startofthink|>```JSON\n{\"api_name\": \"weather\", \"url\": \"http://weather.example\", \"parameters\": {\"city\": \"Oslo\"}}\n```<|endofthink|>\n\n<|startofexec|>```JSON\n{\"mm\": 4}\n```<|endofexec|>\nYes."}]}'  # noqa: E501  (a row is one line)
+FORMAT = Format("ms_agent_exec", read, EXAMPLE, shape=fits)

@@ -1,8 +1,7 @@
-"""OpenAI rows, {"messages": [...], "tools": [...]} -> Record."""
+"""OpenAI's rows, {"messages", "tools"}, and TRL's of a prompt and its completion -> Record."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import count
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, takewhile
 from typing import Any, get_args
 
 import msgspec
@@ -11,11 +10,17 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError, nearest
 from agentlite.core.plain_words import kind, misfit
 from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, plain
-from agentlite.data.formats.extra_fields import extra_by_turn, meta_of, refuse_unread
+from agentlite.data.formats.format import (
+    Format,
+    Row,
+    extra_by_turn,
+    meta_of,
+    refuse_unread,
+    rest,
+)
 from agentlite.data.formats.json_decode import json_value, shortened
 from agentlite.data.formats.tool_calls import read_call, read_tools, without_filled
 
-EXAMPLE = r'{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Oslo\"}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "4 mm"}, {"role": "assistant", "content": "Yes."}], "tools": [{"type": "function", "function": {"name": "weather", "description": "", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]}'  # noqa: E501  (a row is one line)
 ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
@@ -37,38 +42,17 @@ KNOWN = WORDS | {*CALLS}
 TASKS = get_args(Task)
 
 
-def refuse_another(row: dict[str, Any], read: str, turns: list[Any], other: str) -> None:
-    """Raises RowError E201 where the row has words under `other` that are not in `turns`, which are
-    read in its place: they would be lost. Some data sets have the first question once more, or the
-    dialog.
-    """
-    given = row.get(other)
-    others = given if isinstance(given, list) else [{"content": given}] if given else []
-    texts = [turn.get("content") for turn in turns if isinstance(turn, dict)]
-    for one in others:
-        is_text = isinstance(one, dict) and one.keys() <= {"role", "content"}
-        if one not in turns and not (is_text and one.get("content") in filter(None, texts)):
-            reason = f"a dialog under {read!r}, and another under {other!r}"
-            raise RowError("E201", reason, "Keep one of them.", other)
-
-
-def unknown_role(role: object, known: Iterable[str], where: str) -> RowError:
-    """E202 for a turn of somebody who is not known, with the role that is spelt most like it."""
-    reason = f"unknown role {shortened(role)} ({where}); known: {', '.join(known)}"
-    return RowError("E202", reason, nearest(str(role), known, other=""), str(role))
-
-
-def fits(row: dict[str, Any]) -> bool:
+def fits(row: Row) -> bool:
     messages = row.get("messages")
     return isinstance(messages, list) and all(isinstance(m, dict) and "role" in m for m in messages)
 
 
-def read(row: dict[str, Any]) -> Record:
-    tools, messages = tools_of(row), row["messages"]
-    dialog, gold = _OpenAIDialog(tools).read(messages), read_gold(row.get("gold"))
-    extra = extra_by_turn(messages, KNOWN)
+def read(row: Row) -> Record:
+    tools = tools_of(row)
+    messages, gold = read_messages(row["messages"], tools), read_gold(row.get("gold"))
+    extra = extra_by_turn(row["messages"], KNOWN)
     return Record(
-        messages=dialog if gold else merged(dialog),  # gold counts the messages as they stand
+        messages=tuple(messages) if gold else merged(messages),  # gold counts them as they stand
         tools=tools,
         gold=gold,
         task=row["task"] if row.get("task") in TASKS else "general",
@@ -76,12 +60,21 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-def tools_of(row: dict[str, Any]) -> tuple[Tool, ...]:
+def tools_of(row: Row) -> tuple[Tool, ...]:
     """The tools of a row, under either key."""
     tools, functions = (read_tools(row.get(key) or None) for key in ("tools", "functions"))
     if tools and functions and tools != functions:
         raise RowError("E211", "functions offer other tools than tools do", at="functions")
     return tools or functions
+
+
+def read_gold(value: object) -> dict[int, Gold]:
+    """Turn -> Gold, from its text or its plain dicts. Raises RowError E201, or that of the text."""
+    gold = json_value(value) if isinstance(value, str) and value else value
+    try:
+        return msgspec.convert(gold or {}, dict[int, Gold], strict=False)
+    except msgspec.ValidationError as error:
+        raise RowError("E201", f"gold: {misfit(error)}") from error
 
 
 def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -99,96 +92,82 @@ def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(turns)
 
 
-def read_gold(value: object) -> dict[int, Gold]:
-    """Turn -> Gold, from its text or its plain dicts. Raises RowError E201, or that of the text."""
-    gold = json_value(value) if isinstance(value, str) and value else value
-    try:
-        return msgspec.convert(gold or {}, dict[int, Gold], strict=False)
-    except msgspec.ValidationError as error:
-        raise RowError("E201", f"gold: {misfit(error)}") from error
-
-
-class _OpenAIDialog:
-    """Reads messages in their order, so that each result finds the call it answers."""
-
-    def __init__(self, tools: tuple[Tool, ...]):
-        self.tools = {tool.name: tool for tool in tools}
-        self.messages: list[Any] = []
-        self.new_ids = self._new_ids()  # looked for when the first of them is needed
-        self.calls: tuple[Call, ...] = ()  # of the last turn
-        self.behind = 0  # the place of what follows that turn
-        self.waiting: Counter[str] = Counter()  # their ids, as long as no result answers them
-
-    def read(self, messages: list[Any]) -> tuple[Message, ...]:
-        self.messages = messages
-        return tuple([self._message(message, number) for number, message in enumerate(messages, 1)])
-
-    def _message(self, message: dict[str, Any], number: int) -> Message:
-        role = ROLES.get(str(message.get("role")))
+def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
+    """The messages in their order, so that each result finds the call it answers."""
+    offered = {tool.name: tool for tool in tools}
+    new_ids = _new_ids(given)  # looked for when the first of them is needed
+    messages: list[Message] = []
+    waiting: list[Call] = []  # of the last turn: those that no result answers yet
+    are_in_order = False  # whether its results are as many as its calls, and none has an id
+    for number, message in enumerate(given, 1):
+        place, role = f"message {number}", ROLES.get(str(message.get("role")))
         if role is None:
-            raise unknown_role(message.get("role"), ROLES, f"message {number}")
-        content, loss = _text(message.get("content"), role, number), has_loss(message)
-        if thoughts := thoughts_of(message, role, number):
+            raise unknown_role(message.get("role"), ROLES, place)
+        content, loss = _text(message.get("content"), role, place), has_loss(message)
+        if thoughts := thoughts_of(message, role, place):
             content = "\n\n".join(filter(None, [*thoughts, content]))
-        place = f"message {number}"
+        calls: tuple[Call, ...] = ()
         if role == "assistant":
             try:
-                self.calls = tuple([self._call(call) for call in _calls(message)])
+                calls = tuple([_call(call, offered, new_ids) for call in _calls(message)])
             except RowError as error:
-                reason = f"{error.reason} (message {number})"
+                reason = f"{error.reason} ({place})"
                 raise RowError(error.code, reason, error.hint, error.at) from error
-            self.waiting = Counter(call.id for call in self.calls)
-            self.behind = number
+            waiting = [*calls]
+            if len(calls) > 1:
+                results = [*takewhile(_is_result, given[number:])]
+                has_ids = any(result.get("tool_call_id") for result in results)
+                are_in_order = len(results) == len(calls) and not has_ids
             if not message.keys() <= KNOWN:
                 read = (*KNOWN, *THOUGHT_PARTS)
-                refuse_unread(message, read, place, has_calls=bool(self.calls))
-            return Message(role, content, self.calls, "", loss)
-        if not message.keys() <= WORDS:
+                refuse_unread(message, read, place, has_calls=bool(calls))
+        elif not message.keys() <= WORDS:
             refuse_unread(message, WORDS, place)
-        return Message(role, content, (), self._answered(message) if role == "tool" else "", loss)
+        call_id = _answered(message, waiting, are_in_order) if role == "tool" else ""
+        messages.append(Message(role, content, calls, call_id, loss))
+    return messages
 
-    def _call(self, given: Any) -> Call:
-        call = read_call(given)
-        tool = self.tools.get(call.name, Tool(call.name))
-        arguments = without_filled(given, call.arguments, tool)
-        return Call(call.name, arguments, call.id or next(self.new_ids))
 
-    def _new_ids(self) -> Iterator[str]:
-        """Ids for calls without one, which no other call of the row has."""
-        dicts = [message for message in self.messages if isinstance(message, dict)]
-        given = [call.get("id") for message in dicts for call in _calls(message)]
-        yield from (name for n in count() if (name := f"call_{n}") not in given)
+def _is_result(message: Any) -> bool:
+    return isinstance(message, dict) and ROLES.get(str(message.get("role"))) == "tool"
 
-    def _answered(self, message: dict[str, object]) -> str:
-        """The id of the call a result answers: its own, or the only one it can be; "" if that is
-        not clear. As many results as calls, none with an id, stand in the order of the calls.
-        """
-        given = message.get("tool_call_id")
+
+def _call(given: Any, offered: Mapping[str, Tool], new_ids: Iterator[str]) -> Call:
+    call = read_call(given)
+    tool = offered.get(call.name, Tool(call.name))
+    arguments = without_filled(given, call.arguments, tool)
+    return Call(call.name, arguments, call.id or next(new_ids))
+
+
+def _new_ids(messages: Sequence[Any]) -> Iterator[str]:
+    """Ids for calls without one, which no other call of the row has."""
+    dicts = [message for message in messages if isinstance(message, dict)]
+    given = [call.get("id") for message in dicts for call in _calls(message)]
+    yield from (name for n in count() if (name := f"call_{n}") not in given)
+
+
+def _answered(message: Row, waiting: list[Call], are_in_order: bool) -> str:
+    """The id of the call a result answers, which then waits no longer: its own, or that of the only
+    call it can be; "" if that is not clear.
+    """
+    given = message.get("tool_call_id")
+    if given:
+        answered = given if isinstance(given, str) else plain(given)
+    else:
         name = message.get("name") or message.get("tool_name")  # the latter is Ollama's
-        if given:
-            fitting = [given] * self.waiting[given] if isinstance(given, str) else []
-        else:
-            fitting = [
-                call.id
-                for call in self.calls
-                if self.waiting[call.id] and (not name or call.name == name)
-            ]
-            if len(fitting) > 1 and self._are_in_order():
-                fitting = fitting[:1]
-        if len(fitting) != 1:
-            return given if isinstance(given, str) else plain(given) if given else ""
-        self.waiting[fitting[0]] -= 1
-        return fitting[0]
+        fitting = [call.id for call in waiting if not name or call.name == name]
+        answered = fitting[0] if fitting and (len(fitting) == 1 or are_in_order) else ""
+    waiting[:] = [call for call in waiting if call.id != answered]
+    return answered
 
-    def _are_in_order(self) -> bool:
-        """Whether the results of the last turn are as many as its calls, and none has an id."""
-        results = []
-        for message in self.messages[self.behind :]:
-            if not isinstance(message, dict) or ROLES.get(str(message.get("role"))) != "tool":
-                break
-            results.append(message)
-        has_ids = any(result.get("tool_call_id") for result in results)
-        return len(results) == len(self.calls) and not has_ids
+
+def _calls(message: Row) -> list[Row]:
+    calls, single = message.get("tool_calls") or [], message.get("function_call")
+    if not single:
+        return calls
+    if calls and [replace(read_call(call), id="") for call in calls] != [read_call(single)]:
+        raise RowError("E206", "function_call is another call than tool_calls")
+    return calls or [single]
 
 
 def has_loss(message: Mapping[str, object]) -> bool:
@@ -205,11 +184,11 @@ def has_loss(message: Mapping[str, object]) -> bool:
     return all(given.values())
 
 
-def thoughts_of(message: dict[str, Any], role: Role, number: int) -> list[str]:
+def thoughts_of(message: Row, role: Role, place: str) -> list[str]:
     """What a message says before its content, equal texts once."""
     if message.keys().isdisjoint((*THOUGHTS, *THOUGHT_PARTS)):
         return []
-    thoughts = [_text(message.get(key), role, number) for key in THOUGHTS]
+    thoughts = [_text(message.get(key), role, place) for key in THOUGHTS]
     once = {thought.strip(): thought for thought in thoughts if thought}
     if once:
         return [*once.values()]
@@ -219,30 +198,94 @@ def thoughts_of(message: dict[str, Any], role: Role, number: int) -> list[str]:
     return list(dict.fromkeys(text for text in texts if isinstance(text, str) and text))
 
 
-def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
-    calls, one = message.get("tool_calls") or [], message.get("function_call")
-    if not one:
-        return calls
-    if calls and [replace(read_call(call), id="") for call in calls] != [read_call(one)]:
-        raise RowError("E206", "function_call is another call than tool_calls")
-    return calls or [one]
-
-
-def _text(content: Any, role: Role, number: int) -> str:
+def _text(content: Any, role: Role, place: str) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if role == "tool" and not is_parts(content):
         return plain(content)
-    for part in content:
-        if not isinstance(part, dict) or part.get("type") != "text":
+    return text_of_parts(content, ("text",), place)
+
+
+def text_of_parts(parts: Iterable[Any], types: Sequence[str], place: str) -> str:
+    """The text of a content's parts. Raises RowError E216 for a part of another type."""
+    texts = []
+    for part in parts:
+        if not isinstance(part, dict) or part.get("type") not in types:
             found = shortened(part.get("type")) if isinstance(part, dict) else kind(part)
-            raise RowError(
-                "E216", f"content of type {found}: only text can be learned (message {number})"
-            )
-    return "".join(part["text"] for part in content)
+            raise RowError("E216", f"content of type {found}: only text can be learned ({place})")
+        texts.append(part["text"])
+    return "".join(texts)
 
 
 def is_parts(content: object) -> bool:
     return isinstance(content, list) and all(
         isinstance(part, dict) and "type" in part for part in content
     )
+
+
+def unknown_role(role: object, known: Iterable[str], place: str) -> RowError:
+    """E202 for a turn of somebody who is not known, with the role that is spelt most like it."""
+    reason = f"unknown role {shortened(role)} ({place}); known: {', '.join(known)}"
+    return RowError("E202", reason, nearest(str(role), known, other=""), str(role))
+
+
+def refuse_another(row: Row, read: str, turns: list[Any], other: str) -> None:
+    """Raises RowError E201 where the row has words under `other` that are not in `turns`, which are
+    read in its place: they would be lost. Some data sets have the first question once more, or the
+    dialog.
+    """
+    given = row.get(other)
+    others = given if isinstance(given, list) else [{"content": given}] if given else []
+    texts = [turn.get("content") for turn in turns if isinstance(turn, dict)]
+    for turn in others:
+        is_text = isinstance(turn, dict) and turn.keys() <= {"role", "content"}
+        if turn not in turns and not (is_text and turn.get("content") in filter(None, texts)):
+            reason = f"a dialog under {read!r}, and another under {other!r}"
+            raise RowError("E201", reason, "Keep one of them.", other)
+
+
+# --- a prompt and its completion: only the completion is learned ---
+
+
+def are_prompt_and_completion(row: Row) -> bool:
+    return row.get("gold") is None and all(
+        isinstance(turns, str) or (bool(turns) and fits({"messages": turns}))
+        for turns in (row["prompt"], row["completion"])
+    )
+
+
+def read_prompt_completion(row: Row) -> Record:
+    """Texts are a question and its answer."""
+    if isinstance(row.get("label"), bool):
+        raise RowError(
+            "E201",
+            "label: a preference, whose completion may be one that is not to be imitated",
+            "Leave out the rows whose label is false, and the key: `jq -c 'select(.label) | "
+            "del(.label)' FILE > rows.jsonl`.",
+            "label",
+        )
+    prompt, completion = (
+        [{"role": role, "content": row[key]}] if isinstance(row[key], str) else row[key]
+        for key, role in (("prompt", "user"), ("completion", "assistant"))
+    )
+    turns = [*prompt, *completion]
+    refuse_another(row, "prompt", turns, "messages")
+    record = read({**rest(row, "prompt", "completion"), "messages": turns})
+    shown = len(read({"messages": prompt}).messages)
+    learned = [
+        replace(message, loss=message.loss and (place >= shown or message.role != "assistant"))
+        for place, message in enumerate(record.messages)
+    ]
+    return replace(record, messages=tuple(learned))
+
+
+EXAMPLE = r'{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Oslo\"}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "4 mm"}, {"role": "assistant", "content": "Yes."}], "tools": [{"type": "function", "function": {"name": "weather", "description": "", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]}'  # noqa: E501  (a row is one line)
+FORMAT = Format("openai", read, EXAMPLE, {"messages": list}, fits)
+PROMPT_COMPLETION_EXAMPLE = '{"prompt": [{"role": "user", "content": "Is it wet in Oslo?"}], "completion": [{"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}]}], "tools": [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]}'  # noqa: E501  (a row is one line)
+PROMPT_COMPLETION = Format(
+    "prompt_completion",
+    read_prompt_completion,
+    PROMPT_COMPLETION_EXAMPLE,
+    {"prompt": str | list, "completion": str | list},
+    are_prompt_and_completion,
+)

@@ -1,4 +1,7 @@
-"""ShareGPT rows and their relatives -> Record: {"conversations": [{"from", "value"}]}."""
+"""Rows of turns, {"conversations": [{"from", "value"}]}, and their relatives of ms-swift -> Record.
+
+Of ShareGPT, AgentInstruct, ms_bench and ms-swift: calls are turns of their own or tags in a text.
+"""
 
 import contextlib
 import re
@@ -11,21 +14,21 @@ from agentlite.core.errors import RowError
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Message, Record, plain
 from agentlite.data.formats import openai
-from agentlite.data.formats.extra_fields import extra_by_turn, meta_of, refuse_unread, rest
-from agentlite.data.formats.json_decode import json_value
-from agentlite.data.formats.openai import (
-    CALLS,
-    LOSS,
-    THOUGHTS,
-    has_loss,
-    merged,
-    thoughts_of,
-    unknown_role,
+from agentlite.data.formats.format import (
+    Format,
+    Row,
+    dialog,
+    extra_by_turn,
+    meta_of,
+    refuse_unread,
+    rest,
+    text_at,
 )
+from agentlite.data.formats.json_decode import json_value
+from agentlite.data.formats.openai import CALLS, LOSS, THOUGHTS, has_loss, merged
+from agentlite.data.formats.texts import history
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 
-EXAMPLE = r'{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "function_call", "value": "{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}"}, {"from": "observation", "value": "4 mm"}, {"from": "gpt", "value": "Yes."}], "tools": "[{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}]"}'  # noqa: E501  (a row is one line)
-FIELDS = {"conversations|conversation": list}
 Speaker = Literal["system", "user", "assistant", "tool", "call"]
 SPEAKERS: dict[str, Speaker] = {
     "system": "system",
@@ -33,6 +36,7 @@ SPEAKERS: dict[str, Speaker] = {
     "user": "user",
     "gpt": "assistant",
     "assistant": "assistant",
+    **dict.fromkeys(("caller", "conclusion", "planner"), "assistant"),  # a model each in Alpha-UMi
     "function_call": "call",
     "tool_call": "call",
     "observation": "tool",
@@ -47,16 +51,15 @@ RESULT = re.compile(r"<tool_response>((?:(?!<tool_response>).)*?)</tool_response
 THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*(?=[{\[])", re.DOTALL)
 
 
-def fits(row: dict[str, Any]) -> bool:
+def fits(row: Row) -> bool:
     turns = turns_of(row)
     return isinstance(turns, list) and all(
         isinstance(t, dict) and ("from" in t or "role" in t) for t in turns
     )
 
 
-def read(row: dict[str, Any]) -> Record:
-    turns, system = turns_of(row), row.get("system")
-    system = system if isinstance(system, str) else ""
+def read(row: Row) -> Record:
+    turns, system = turns_of(row), text_at(row, "system")
     own_keys = (*CALLS, "tool_call_id")
     dicts = [turn for turn in turns if isinstance(turn, dict)]
     if any("role" in turn and any(turn.get(key) for key in own_keys) for turn in dicts):
@@ -65,27 +68,20 @@ def read(row: dict[str, Any]) -> Record:
         openai.refuse_another(row, "conversations", messages, "messages")
         others = rest(row, "conversations", "conversation", "system")
         return openai.read({**others, "messages": messages})
-    dialog = Dialog(system)
+    collected = Dialog(system)
     for number, turn in enumerate(turns, 1):
-        dialog.add(turn, number, alone=is_alone(turns, number))
+        collected.add(turn, number, is_alone=is_alone(turns, number))
     tools = read_tools(row.get("tools"), json_or_literal)
     extra = extra_by_turn(turns, TURN)
     meta = meta_of(row, "conversations", "conversation", "system", "tools", turns=extra)
-    return Record(messages=merged(dialog.messages), tools=tools, meta=meta)
+    return Record(messages=merged(collected.messages), tools=tools, meta=meta)
 
 
-def is_alone(turns: list[object], number: int) -> bool:
-    """Whether no turn of the same speaker follows."""
-    after = turns[number] if number < len(turns) else None
-    speaker = after.get("from", after.get("role")) if isinstance(after, dict) else None
-    return SPEAKERS.get(str(speaker)) != "tool"
-
-
-def turns_of(row: dict[str, Any]) -> Any:
+def turns_of(row: Row) -> Any:
     return row.get("conversations") or row.get("conversation")
 
 
-def numbered_turns(row: dict[str, Any]) -> Iterator[tuple[int, Any]]:
+def numbered_turns(row: Row) -> Iterator[tuple[int, Any]]:
     """The turns from number 1 on; the system text beside them is number 0."""
     if row.get("system"):
         yield 0, {"from": "system", "value": row["system"]}
@@ -97,20 +93,28 @@ def speaker_of(turn: object, number: int) -> Speaker:
     sender = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
     speaker = SPEAKERS.get(str(sender))
     if speaker is None:
-        raise unknown_role(sender, SPEAKERS, f"turn {number}")
+        raise openai.unknown_role(sender, SPEAKERS, f"turn {number}")
     return speaker
 
 
-def text_of(turn: dict[str, Any], number: int, read: Set[str] = TURN) -> str:
+def text_of(turn: Row, number: int, read: Set[str] = TURN) -> str:
     """What is said, thoughts first. `read`: the keys of a turn that the format reads."""
+    place = f"turn {number}"
     if not turn.keys() <= read:
-        refuse_unread(turn, read, f"turn {number}")
+        refuse_unread(turn, read, place)
     value = turn.get("content") if turn.get("value") is None else turn["value"]
     if isinstance(value, dict | list):
         value = plain(value)
     if not isinstance(value, str | None):
-        raise RowError("E216", f"{kind(value)} where text is said (turn {number})")
-    return "\n\n".join(filter(None, [*thoughts_of(turn, "assistant", number), value]))
+        raise RowError("E216", f"{kind(value)} where text is said ({place})")
+    return "\n\n".join(filter(None, [*openai.thoughts_of(turn, "assistant", place), value]))
+
+
+def is_alone(turns: list[object], number: int) -> bool:
+    """Whether no other result follows a turn."""
+    after = turns[number] if number < len(turns) else None
+    speaker = after.get("from", after.get("role")) if isinstance(after, dict) else None
+    return SPEAKERS.get(str(speaker)) != "tool"
 
 
 class Dialog:
@@ -121,9 +125,9 @@ class Dialog:
     def __init__(self, system: str = "") -> None:
         self.messages = [Message("system", system)] if system else []
         self.waiting: list[Call] = []
-        self.calls = 0
+        self.made = 0
 
-    def add(self, turn: Any, number: int, alone: bool) -> None:
+    def add(self, turn: Any, number: int, is_alone: bool) -> None:
         speaker, text = speaker_of(turn, number), text_of(turn, number)
         if speaker == "call":
             self._call(text, has_loss(turn))
@@ -140,24 +144,24 @@ class Dialog:
                 Message("assistant", said, tuple(self.waiting), loss=has_loss(turn))
             )
         elif speaker == "tool":
-            for result in self._results(text, alone):
+            for result in self._results(text, is_alone):
                 answered = self.waiting.pop(0).id if self.waiting else ""
                 self.messages.append(Message("tool", result, call_id=answered))
         else:
             self.messages.append(Message(speaker, text))
 
-    def _results(self, text: str, alone: bool) -> list[str]:
+    def _results(self, text: str, is_alone: bool) -> list[str]:
         """One turn may answer several calls: as tagged blocks, or as a JSON list with a result for
         each.
         """
         closed = text.rfind("<tool_response>") < text.rfind("</tool_response>")
         if closed and not RESULT.sub("", text).strip():
             return [*map(str.strip, RESULT.findall(text))]
-        if alone and len(self.waiting) > 1 and text.lstrip().startswith("["):
+        if is_alone and len(self.waiting) > 1 and text.lstrip().startswith("["):
             with contextlib.suppress(RowError):
                 listed = json_value(text)
                 if len(listed) == len(self.waiting):
-                    return [one if isinstance(one, str) else plain(one) for one in listed]
+                    return [part if isinstance(part, str) else plain(part) for part in listed]
         return [text]
 
     def _call(self, text: str, loss: bool) -> None:
@@ -179,6 +183,164 @@ class Dialog:
         self.messages.append(Message("assistant", said, tuple(calls), loss=loss))
 
     def _numbered(self, value: object) -> Call:
-        call = replace(read_call(value, json_or_literal), id=f"call_{self.calls}")
-        self.calls += 1
+        call = replace(read_call(value, json_or_literal), id=f"call_{self.made}")
+        self.made += 1
         return call
+
+
+# --- AgentInstruct and Agent-FLAN: turns with a loss mark ---
+
+
+def is_agentinstruct(row: Row) -> bool:
+    if not fits(row) or row.get("tools"):
+        return False
+    learned = False
+    for turn in turns_of(row):
+        speaker = SPEAKERS.get(str(turn.get("from", turn.get("role"))))
+        if speaker not in ("system", "user", "assistant") or "loss" not in turn:
+            return False
+        learned = learned or (speaker == "assistant" and isinstance(turn["loss"], bool))
+    return learned
+
+
+def read_agentinstruct(row: Row) -> Record:
+    """Texts stay as they are, actions in them too. Only what the assistant says is ever learned:
+    null leaves that so, as it does with the user's turns.
+    """
+    messages = [*dialog(text_at(row, "system"), ())]
+    for number, turn in enumerate(turns_of(row), 1):
+        speaker = speaker_of(turn, number)
+        if speaker == "tool" or speaker == "call":
+            raise RowError("E202", f"a {speaker} turn in a format that has none (turn {number})")
+        text = text_of(turn, number)
+        messages.append(Message(speaker, text, loss=speaker != "assistant" or has_loss(turn)))
+    meta = meta_of(row, "conversations", "conversation", "system")
+    return Record(messages=tuple(messages), meta=meta)
+
+
+# --- ms_bench: general chat, which only its name tells from other turns ---
+
+FILTERED = ("moss", "human:", "assistant:", "user:")
+DEFAULT_SYSTEM = re.compile(
+    r"you are an? (?:very )?helpful (?:ai )?assistant ?[.!。]?", re.IGNORECASE
+)
+
+
+def read_ms_bench(row: Row) -> Record:
+    """Raises RowError F301 for a row that ms-swift's filter leaves out."""
+    record = read(row)
+    messages = record.messages
+    for word in FILTERED:
+        if any(word in message.content.lower() for message in messages):
+            reason = f"the text has {word!r} in it: left out, as ms-swift does for ms_bench"
+            raise RowError("F301", reason)
+    first = messages[0] if messages else Message("user")
+    if first.role == "system" and DEFAULT_SYSTEM.fullmatch(first.content.strip()):
+        messages = messages[1:]
+    meta = meta_of(row, "conversations", "conversation", "system", "tools")
+    return replace(record, messages=messages, meta=meta)
+
+
+# --- ms-swift: messages with weights, query and response, or human and assistant ---
+
+OWN_ROLES = ("tool_call", "tool_response")
+OWN_KEYS = ("loss_scale", "channel")
+KNOWN = frozenset(("role", "content", "tool_calls", "loss_scale", *LOSS, *THOUGHTS))
+READ = frozenset(("from", "role", "content", *THOUGHTS))  # of a turn, by Dialog
+OTHER_DIALOGS = ("conversations", "conversation", "query", "response", "history")
+DIALOGS = ("messages", *OTHER_DIALOGS, "system", "tools")
+
+
+def is_ms_swift(row: Row) -> bool:
+    if openai.fits(row):
+        own = any(
+            turn["role"] in OWN_ROLES or any(turn.get(key) is not None for key in OWN_KEYS)
+            for turn in row["messages"]
+        )
+        if own or _preference(row):
+            return True
+    return _has_exchanges(row) or all(
+        isinstance(row.get(key), str) for key in ("query", "response")
+    )
+
+
+def read_ms_swift(row: Row) -> Record:
+    if refused := _preference(row):
+        reason = (
+            f"{refused}: a preference, of which one side is not to be imitated, is not for prep"
+        )
+        raise RowError("E201", reason)
+    system, tools = text_at(row, "system"), read_tools(row.get("tools"), json_or_literal)
+    if isinstance(row.get("messages"), list):
+        messages, named = _weighted(row, system)
+        return Record(messages=messages, tools=tools, meta=meta_of(row, *DIALOGS, **named))
+    if _has_exchanges(row):
+        exchanges = [(text_at(turn, "human"), text_at(turn, "assistant")) for turn in turns_of(row)]
+    else:
+        exchanges = [*history(row), (text_at(row, "query"), row["response"])]
+    return Record(messages=dialog(system, exchanges), tools=tools, meta=meta_of(row, *DIALOGS))
+
+
+def _weighted(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, Any]]:
+    """`loss: false` and `loss_scale: 0` take a turn out, any other scale is kept as it is: in meta,
+    by the number of the message that a turn is in, as are keys that are not known.
+    """
+    turns = row["messages"]
+    for other in OTHER_DIALOGS:
+        openai.refuse_another(row, "messages", turns, other)
+    collected = Dialog(system)
+    weights: dict[int, float | None] = {}
+    extra: dict[str, list[Row]] = {}
+    for number, turn in enumerate(turns, 1):
+        place, speaker = f"message {number}", speaker_of(turn, number)
+        if turn.get("tool_calls"):
+            reason = f"tool_calls in a row whose calls are turns of their own ({place})"
+            raise RowError("E206", reason)
+        refuse_unread(turn, KNOWN, place)
+        content, scale = turn.get("content"), turn.get("loss_scale")
+        if speaker not in ("tool", "call") and not isinstance(content, str | None):
+            raise RowError("E216", f"content is {kind(content)}, not text ({place})")
+        weight = scale if has_loss(turn) else 0
+        given = {key: turn[key] for key in turn if key in READ} | {"loss": weight != 0}
+        if speaker == "call" and not isinstance(content, str):
+            given["content"] = plain(content)
+        collected.add(given, number, is_alone=is_alone(turns, number))
+        message = len(collected.messages) - 1
+        if speaker in ("assistant", "call"):
+            if not isinstance(scale, int | float | None):
+                raise RowError("E201", f"loss_scale is {kind(scale)}, not a number ({place})")
+            if weights.setdefault(message, weight) != weight:
+                reason = f"what the assistant says and what it calls weigh differently ({place})"
+                raise RowError("E201", reason)
+        if unknown := rest(turn, *KNOWN):
+            extra.setdefault(str(message), []).append(unknown)
+    scales = {str(message): weight for message, weight in weights.items() if weight}
+    return tuple(collected.messages), {"loss_scale": scales, "turns": extra}
+
+
+def _preference(row: Row) -> str:
+    """The key that makes the row one for DPO or KTO; "" if there is none."""
+    if isinstance(row.get("label"), bool):
+        return "label"
+    keys = ("rejected_response", "rejected_messages")
+    return next((key for key in keys if row.get(key) is not None), "")
+
+
+def _has_exchanges(row: Row) -> bool:
+    turns = turns_of(row)
+    return isinstance(turns, list) and all(
+        isinstance(turn, dict) and turn.keys() == {"human", "assistant"} for turn in turns
+    )
+
+
+SHAREGPT_EXAMPLE = r'{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "function_call", "value": "{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}"}, {"from": "observation", "value": "4 mm"}, {"from": "gpt", "value": "Yes."}], "tools": "[{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}]"}'  # noqa: E501  (a row is one line)
+SHAREGPT = Format("sharegpt", read, SHAREGPT_EXAMPLE, shape=fits)
+AGENTINSTRUCT_EXAMPLE = r'{"id": "os_1", "conversations": [{"from": "human", "loss": null, "value": "You work at a shell. Say OK."}, {"from": "gpt", "loss": false, "value": "OK."}, {"from": "human", "loss": null, "value": "How many files?"}, {"from": "gpt", "loss": true, "value": "Think: I count them.\n\nAct: bash\n\nls | wc -l"}]}'  # noqa: E501  (a row is one line)
+AGENTINSTRUCT = Format(
+    "agentinstruct", read_agentinstruct, AGENTINSTRUCT_EXAMPLE, shape=is_agentinstruct
+)
+MS_BENCH_EXAMPLE = '{"conversations": [{"from": "system", "value": "You are a helpful assistant."}, {"from": "user", "value": "Why is rain wet?"}, {"from": "assistant", "value": "Because it is water."}]}'  # noqa: E501  (a row is one line)
+# by its name only
+MS_BENCH = Format("ms_bench", read_ms_bench, MS_BENCH_EXAMPLE, shape=lambda row: False)
+MS_SWIFT_EXAMPLE = r'{"tools": "[{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}]", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "tool_call", "content": "{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}"}, {"role": "tool_response", "content": "4 mm"}, {"role": "assistant", "content": "Yes."}]}'  # noqa: E501  (a row is one line)
+MS_SWIFT = Format("ms_swift", read_ms_swift, MS_SWIFT_EXAMPLE, shape=is_ms_swift)

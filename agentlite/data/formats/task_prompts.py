@@ -1,16 +1,21 @@
-"""A prompt of KuaiAgent or AutoGPT with its answer -> its goal, tools, steps so far, and a call."""
+"""A prompt of KuaiAgent or AutoGPT with its answer -> its goal, tools, steps so far, and a call.
+
+KAgentInstruct's rows hold several of them, and prompts of other agents.
+"""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Role, Tool, plain
-from agentlite.data.formats.inline_text import with_text_behind
+from agentlite.data.formats import modelscope, react
+from agentlite.data.formats.chains import with_text_behind
+from agentlite.data.formats.format import Format, Row, dialog, meta_of, rest, text_at
 from agentlite.data.formats.json_decode import shortened
-from agentlite.data.formats.tool_calls import json_or_literal, read_tool
+from agentlite.data.formats.tool_calls import json_or_literal, read_tool, read_tools
 from agentlite.rendering.protocol import json_object
 from agentlite.rendering.protocols import autogpt, kuaiagent
 
@@ -121,8 +126,7 @@ def asks_for_conclusion(text: str) -> bool:
 
 def ends_task(answer: str) -> bool:
     """Whether an answer is the command that ends a task, without the words for the user."""
-    value = _object(answer)
-    command = value.get("command") if value else None
+    command = _object(answer).get("command")
     return isinstance(command, dict) and command.get("name") == kuaiagent.DONE
 
 
@@ -171,7 +175,7 @@ def _tools(text: str) -> tuple[list[Tool], list[str]]:
     tools, others = [], []
     for line in filter(str.strip, text.splitlines()):
         if command := COMMAND.fullmatch(line):
-            tools.append(read_tool(command[1], command_json))
+            tools.append(read_tool(command[1], _command_json))
         elif classic := CLASSIC.fullmatch(line):
             known = ARGUMENT.findall(classic[3] or "")
             properties = {name: {"description": about} for name, about in known}
@@ -184,7 +188,7 @@ def _tools(text: str) -> tuple[list[Tool], list[str]]:
     return tools, others
 
 
-def command_json(written: str) -> object:
+def _command_json(written: str) -> object:
     """The value of a command's JSON, in whose texts quotes may stand as they are."""
     try:
         return json_or_literal(written)
@@ -248,14 +252,14 @@ def _history(text: str) -> list[Message]:
     return history
 
 
-def _listed(text: str) -> Iterator[dict[str, Any]]:
+def _listed(text: str) -> list[Row]:
     try:
         values = json_or_literal(text.strip())
     except RowError as error:
         raise ValueError(error.reason) from error
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         raise TypeError("not a list of objects")
-    yield from values
+    return values
 
 
 def _command(text: str, conclusion: str, prompt: TaskPrompt) -> Message | None:
@@ -263,7 +267,7 @@ def _command(text: str, conclusion: str, prompt: TaskPrompt) -> Message | None:
     without words.
     """
     value = _object(text)
-    if value is None or "command" not in value:
+    if "command" not in value:
         if '"command"' in text:
             raise RowError("E206", f"a command is not JSON: {shortened(text)}")
         return None
@@ -281,12 +285,75 @@ def _command(text: str, conclusion: str, prompt: TaskPrompt) -> Message | None:
     return Message("assistant", words.strip()) if words.strip() else None
 
 
-def _object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is, alone or in a fence; None for any other text."""
+def _object(text: str) -> Row:
+    """The JSON object that a text is, alone or in a fence; {} for any other text."""
     fenced = FENCED.match(text)
     text = (fenced[1] if fenced else text).strip()
     try:
         value, end = json_object(text)
     except ValueError:
-        return None
-    return value if not text[end:].strip() and isinstance(value, dict) else None
+        return {}
+    return value if not text[end:].strip() and isinstance(value, dict) else {}
+
+
+# --- KAgentInstruct: a record for each prompt and response of a row ---
+
+SAMPLES = "llm_prompt_response"
+FUNCTIONS = ("functions", "function_names")  # in meta only where they are not tools of the record
+KEPT = ("query", "source", *FUNCTIONS, "extra_infos")
+# of other templates there are thousands: their prompts and answers stay as they are
+PROMPTS = (modelscope.SYNTAX, react.TOOLLLAMA_SYNTAX, react.SYNTAX)
+
+
+def samples_of(row: Row) -> list[Row]:
+    """A row for each sample; one that ends a task and the conclusion behind it are one. One without
+    any stays one row, for `read` to refuse.
+    """
+    samples = row.get(SAMPLES)
+    if not isinstance(samples, list) or not samples:
+        return [row]
+    groups: list[list[object]] = []
+    for sample in samples:
+        if groups and len(groups[-1]) == 1 and _concludes(groups[-1][0], sample):
+            groups[-1].append(sample)
+        else:
+            groups.append([sample])
+    return [{**row, SAMPLES: group} for group in groups]
+
+
+def _concludes(ending: object, sample: object) -> bool:
+    """Whether a sample ends a task, and the next asks for the answer to the user."""
+    if not (isinstance(ending, dict) and isinstance(sample, dict)):
+        return False
+    output, prompt = ending.get("output"), sample.get("instruction")
+    if not all(isinstance(text, str) for text in (output, prompt, sample.get("output"))):
+        return False
+    asked = f"{prompt}{sample.get('input') or ''}"
+    return ends_task(str(output)) and asks_for_conclusion(asked)
+
+
+def read_kagentinstruct(row: Row) -> Record:
+    """One sample, or one and its conclusion."""
+    samples = row[SAMPLES]
+    sample = samples[0]
+    question = text_at(sample, "instruction") + text_at(sample, "input")
+    conclusion = text_at(samples[1], "output") if len(samples) == 2 else ""
+    is_task = is_prompt(question)
+    is_known = is_task or any(syntax.is_prompt(question) for syntax in PROMPTS)
+    record = Record(
+        messages=dialog("", [(question, text_at(sample, "output"))]),
+        tools=read_tools(row.get(FUNCTIONS[0]), _command_json) if is_known else (),
+    )
+    taken_apart = split(record, conclusion)
+    if is_task and taken_apart is record:  # a prompt that is not understood lists its tools itself
+        taken_apart = replace(record, tools=())
+    kept = {key: row.get(key) for key in KEPT if not (taken_apart.tools and key in FUNCTIONS)}
+    sample_meta = rest(sample, "instruction", "input", "output")
+    meta = meta_of(row, SAMPLES, *KEPT, sample=sample_meta, **kept)
+    return replace(taken_apart, meta=meta)
+
+
+KAGENTINSTRUCT_EXAMPLE = r'{"id": "1", "query": "Is it wet in Oslo?", "source": "kwai-agent", "functions": ["{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}"], "function_names": ["weather"], "llm_prompt_response": [{"instruction": "Commands:\n1:{\"name\": \"weather\"}\nGOAL: ", "input": "Is it wet in Oslo?", "output": "{\"command\": {\"name\": \"weather\", \"args\": {\"city\": \"Oslo\"}}}", "llm_name": "a model", "human_edited": false}], "extra_infos": {}}'  # noqa: E501  (a row is one line)
+KAGENTINSTRUCT = Format(
+    "kagentinstruct", read_kagentinstruct, KAGENTINSTRUCT_EXAMPLE, {SAMPLES: list}, parts=samples_of
+)

@@ -23,7 +23,7 @@ from agentlite.data.curation.hard_negatives import (
 )
 from agentlite.data.curation.traits import expected_tools
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats.sage_tools import OPEN
+from agentlite.data.formats.sage import OPEN
 from agentlite.rendering import choose, render, renderer
 from agentlite.rendering.template import Template
 from agentlite.scoring.metrics.tool_calls import calls_problem

@@ -8,7 +8,7 @@ import pytest
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, GoldCall, Tool
-from agentlite.data.formats.bfcl_java_js_schemas import as_text, written
+from agentlite.data.formats.bfcl import as_text, written
 from agentlite.data.formats.check_call import check_arguments, first_accepted, gold_problem, tool_of
 
 PROPERTIES = {

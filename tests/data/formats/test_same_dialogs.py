@@ -13,7 +13,7 @@ from support.read_rows import openai_dialogs
 
 from agentlite.core.records import Record, plain
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import detected, gemini, to_record
+from agentlite.data.formats import detected, other_apis, to_record
 
 TYPES = {"system": "system", "user": "human", "assistant": "ai", "tool": "tool"}
 CLASSES = {"system": "System", "human": "Human", "ai": "AI", "tool": "Tool"}
@@ -136,15 +136,15 @@ def contents(row: Row, *, ids: bool, snake: bool, together: bool) -> Row:
     """OpenAI's dialog as contents: calls with or without ids, keys of JSON or of Python, all
     results of a turn in one content or each in its own.
     """
-    call_key, result_key = (gemini.CALL[snake], gemini.RESULT[snake])
+    call_key, result_key = (other_apis.CALL[snake], other_apis.RESULT[snake])
     names: dict[str, str] = {}
     contents: list[Row] = []
-    made: Row = {"tools": [{gemini.DECLARED[snake]: [one["function"] for one in row["tools"]]}]}
+    made: Row = {"tools": [{other_apis.DECLARED[snake]: [one["function"] for one in row["tools"]]}]}
     before = ""
     for message in with_results_reversed(row["messages"]) if ids else row["messages"]:
         role, text = message["role"], message.get("content") or ""
         if role == "system":
-            made[gemini.SYSTEM[snake]] = {"parts": [{"text": text}]}
+            made[other_apis.SYSTEM[snake]] = {"parts": [{"text": text}]}
             continue
         parts: list[Row] = [{"text": text}] if text else []
         for call in message.get("tool_calls") or ():

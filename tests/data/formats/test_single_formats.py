@@ -16,15 +16,14 @@ from agentlite.data.curation.validate import validate
 from agentlite.data.formats import (
     FORMATS,
     detected,
-    kagentinstruct,
     modelscope,
-    sage_sft,
-    self_cognition,
-    text,
+    sage,
+    task_prompts,
+    texts,
     to_record,
 )
 from agentlite.data.formats import samples as samples_of
-from agentlite.data.formats.inline_text import end_of, split_at, tools_at
+from agentlite.data.formats.chains import end_of, split_at, tools_at
 from agentlite.rendering.protocols import kuaiagent
 
 # --- prompts ---
@@ -57,8 +56,10 @@ EXPECTED: list[tuple[str, str, dict[str, Any]]] = [
 def test_a_pair_is_filled_in_by_the_language_of_the_row(
     row: Row, expected: tuple[str, str, dict[str, Any]]
 ) -> None:
-    record = self_cognition.read(row, name=("小鸽", "Little Dove"), author=("鸽舍", "the loft"))
-    assert self_cognition.fits(row)
+    record = texts.read_self_cognition(
+        row, name=("小鸽", "Little Dove"), author=("鸽舍", "the loft")
+    )
+    assert texts.SELF_COGNITION.fits(row)
     assert (*(message.content for message in record.messages), record.meta) == expected
     assert [message.role for message in record.messages] == ["user", "assistant"]
     assert record.task == "self_cognition"
@@ -66,7 +67,7 @@ def test_a_pair_is_filled_in_by_the_language_of_the_row(
 
 
 def test_one_name_stands_for_both_languages() -> None:
-    chinese, english = (self_cognition.read(row, ["Dove"]) for row in ROWS[:2])
+    chinese, english = (texts.read_self_cognition(row, ["Dove"]) for row in ROWS[:2])
     assert chinese.messages[1].content == "我是Dove，由its developers训练。"
     assert english.messages[1].content == "I'm Dove, made by its developers. Dove!"
 
@@ -84,7 +85,7 @@ def test_one_name_stands_for_both_languages() -> None:
     ],
 )
 def test_a_text_with_metadata_is_plain_text(more: Row) -> None:
-    assert text.fits({"text": "x", **more})
+    assert texts.TEXT.fits({"text": "x", **more})
     assert detected({"text": "x", **more}) == "text"
 
 
@@ -132,7 +133,7 @@ SIZES = {
 def test_an_end_of_a_task_and_the_one_conclusion_behind_it_are_one_part(samples: str) -> None:
     kinds = {"E": ENDING, "C": CONCLUDING, "F": CALLING}
     row = {"query": "q", "llm_prompt_response": [kinds[one] for one in samples]}
-    found = [part["llm_prompt_response"] for part in kagentinstruct.parts(row)]
+    found = [part["llm_prompt_response"] for part in task_prompts.samples_of(row)]
     assert [len(part) for part in found] == SIZES[samples]
     assert [one for part in found for one in part] == row["llm_prompt_response"]
 
@@ -162,10 +163,10 @@ def test_the_target_is_on_offer_once_whether_or_not_it_is_among_the_candidates(
         "target_tools": ["rain_001"],
         **({"metadata": named} if inside else named),
     }
-    offered = [tool.name for tool in sage_sft.read(row).tools]
+    offered = [tool.name for tool in sage.read_dialog(row).tools]
     assert sorted(offered) == sorted(names)
     orders = {
-        tuple(tool.name for tool in sage_sft.read({**row, "dialog_id": f"sft_{n}"}).tools)
+        tuple(tool.name for tool in sage.read_dialog({**row, "dialog_id": f"sft_{n}"}).tools)
         for n in range(40)
     }
     # in some dialogs every tool comes first: the place does not tell which one is the target

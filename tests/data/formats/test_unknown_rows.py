@@ -1,4 +1,4 @@
-"""agentlite.data.formats.unknown_rows: rows that cannot be read say what they are and what helps;
+"""agentlite.data.formats: rows that cannot be read say what they are and what helps;
 a dialog that is written as text is read.
 """
 

@@ -10,8 +10,7 @@ import pytest
 from agentlite.core.errors import RowError
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Tool
 from agentlite.data.formats import read_raw, to_record
-from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, TUPLE
-from agentlite.data.formats.bfcl_java_js_schemas import as_text
+from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, TUPLE, as_text
 from agentlite.scoring.metrics.bfcl import (
     GROUPS,
     RULES,

@@ -1,5 +1,6 @@
-"""Rows of trajectories.jsonl, as `agentlite rollout` writes them -> Record."""
+"""What agentlite itself writes, rows of prep and trajectories of rollout -> Record."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,15 +10,36 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.plain_words import misfit
-from agentlite.core.records import Message, Record, Tool
+from agentlite.core.records import Message, Record, Tool, from_row
 from agentlite.data.formats import openai
 from agentlite.data.formats.check_call import check_arguments
-from agentlite.data.formats.extra_fields import meta_of
+from agentlite.data.formats.format import Format, Row, meta_of
+from agentlite.data.formats.json_decode import json_value
+from agentlite.data.formats.tool_calls import json_schema
 from agentlite.rendering.result_marks import result_mark
 
-EXAMPLE = '{"task": "one", "sample": 0, "split": "", "messages": [{"role": "user", "content": "Buy a fig."}, {"role": "assistant", "content": "I cannot."}], "tools": [], "turns": [{"task": "one", "sample": 0, "turn": 0, "text": "I cannot.", "ended": "turn", "new_tokens": 4, "results": [], "user": null, "problem": ""}], "ended": "user", "scores": {"env": 0.0}, "problem": ""}'  # noqa: E501  (a row is one line)
-FIELDS = dict.fromkeys(("task", "sample", "messages", "tools", "turns", "ended", "scores"), object)
 UNUSABLE = ("world", "unanswered", "unwritten")  # ends of a rollout whose dialog is not whole
+OUTCOME = ("task", "sample", "scores", "ended")
+
+
+def read_prepared(row: Row) -> Record:
+    """A row of prep. Raises RowError E201 with what does not fit, E211, or what is wrong with a
+    JSON text.
+    """
+    try:
+        # nothing else looks at the types
+        record = msgspec.convert(msgspec.to_builtins(from_row(row)), Record)
+        json_value(json.dumps(msgspec.to_builtins(record, str_keys=True)))
+        msgspec.convert(record.meta.get("joined", []), list[str])
+        tools = [
+            replace(tool, parameters=json_schema(tool.parameters, tool.name))
+            for tool in record.tools
+        ]
+        return replace(record, tools=tuple(tools))
+    except msgspec.ValidationError as error:
+        raise RowError("E201", misfit(error)) from error
+    except RecursionError as error:
+        raise RowError("E119", "nested too deep") from error
 
 
 class TurnOutcome(Struct, frozen=True):
@@ -46,7 +68,7 @@ class RolloutOutcome(Struct, frozen=True):
     simulated_user: dict[str, Any] | None = None
 
 
-def read(row: dict[str, Any]) -> Record:
+def read_trajectory(row: Row) -> Record:
     """The dialog up to the model's last turn. A turn that failed, that invents the result of a
     call, or whose call breaks its schema though the world took it, stays in it and is not learned.
     Raises RowError F313 for a rollout without a turn to learn.
@@ -60,29 +82,28 @@ def read(row: dict[str, Any]) -> Record:
     if any(turn.offered is not None for turn in outcome.turns):
         raise RowError("F313", "the tools on offer changed on the way: no row can say that")
     record = openai.read({key: row.get(key) for key in ("messages", "tools")})
-    if not record.turns or not outcome.turns:
+    count = len(outcome.turns)
+    if not record.turns or not count:
         raise RowError("F313", "no turn of the model")
+    if len(record.turns) < count:
+        raise RowError("E201", f"{len(record.turns)} assistant messages, but {count} turns")
     # a client of `serve` may have sent answers of others before the first of the model's
-    ours = record.turns[max(0, len(record.turns) - len(outcome.turns)) :]
-    if len(ours) != len(outcome.turns):
-        problem = f"{len(record.turns)} assistant messages, but {len(outcome.turns)} turns"
-        raise RowError("E201", problem)
-    messages = list(record.messages[: record.turns[-1] + 1])
+    others, ours = record.turns[:-count], record.turns[-count:]
+    messages = list(record.messages[: ours[-1] + 1])
     tools = {tool.name: tool for tool in record.tools}
-    for place in record.turns[: -len(ours)]:
+    for place in others:
         messages[place] = replace(messages[place], loss=False)
     for place, turn in zip(ours, outcome.turns, strict=True):
         learned = not turn.failed and is_to_learn(messages[place], tools)
         messages[place] = replace(messages[place], loss=learned)
     if not any(messages[place].loss for place in ours):
-        raise RowError(
-            "F313", "every turn of the model failed, broke a schema or invented a result"
-        )
-    rollout = {key: row[key] for key in ("task", "sample", "scores", "ended")}
+        reason = "every turn of the model failed, broke a schema or invented a result"
+        raise RowError("F313", reason)
+    rollout = {key: row[key] for key in OUTCOME}
     if outcome.simulated_user:
         rollout["user_errors"] = len(outcome.simulated_user["faults"])
-    meta = meta_of(row, *FIELDS, "problem", "simulated_user", "tool_faults", rollout=rollout)
-    return replace(record, messages=tuple(messages), meta=meta)
+    known = (*TRAJECTORY.keys, "problem", "simulated_user", "tool_faults")
+    return replace(record, messages=tuple(messages), meta=meta_of(row, *known, rollout=rollout))
 
 
 def is_to_learn(message: Message, tools: Mapping[str, Tool]) -> bool:
@@ -98,3 +119,20 @@ def is_to_learn(message: Message, tools: Mapping[str, Tool]) -> bool:
     except RowError:
         return False
     return True
+
+
+AGENTLITE_EXAMPLE = '{"id": "", "parent": "", "source": "mine.jsonl", "task": "general", "split": "train", "messages": [{"role": "user", "content": "Good morning"}, {"role": "assistant", "content": "Good morning!"}], "tools": "[]", "gold": "{}", "meta": "{}"}'  # noqa: E501  (a row is one line)
+AGENTLITE = Format(
+    "agentlite",
+    read_prepared,
+    AGENTLITE_EXAMPLE,
+    {"messages": list}
+    | dict.fromkeys(("parent", "source", "task", "split", "tools", "gold", "meta"), str),
+)
+TRAJECTORY_EXAMPLE = '{"task": "one", "sample": 0, "split": "", "messages": [{"role": "user", "content": "Buy a fig."}, {"role": "assistant", "content": "I cannot."}], "tools": [], "turns": [{"task": "one", "sample": 0, "turn": 0, "text": "I cannot.", "ended": "turn", "new_tokens": 4, "results": [], "user": null, "problem": ""}], "ended": "user", "scores": {"env": 0.0}, "problem": ""}'  # noqa: E501  (a row is one line)
+TRAJECTORY = Format(
+    "trajectory",
+    read_trajectory,
+    TRAJECTORY_EXAMPLE,
+    dict.fromkeys((*OUTCOME, "messages", "tools", "turns"), object),
+)

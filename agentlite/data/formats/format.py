@@ -1,16 +1,17 @@
-"""Fields of rows: texts and exchanges; and what no format reads -> meta, or a RowError.
+"""What a format is, and what the readers of all formats share: fields, and what none of them reads.
 
 Calls, results and words are refused under keys that are not read, so that none is lost.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError
 from agentlite.core.plain_words import kind
-from agentlite.core.records import Message
+from agentlite.core.records import Message, Record
 
+Row = dict[str, Any]
 # calls and results as LangChain, LlamaIndex, the AI SDK, Gemini, AG2 and others name them
 CALLS_KEY = re.compile(
     r"(?:invalid_)?(?:tool|function)_?(?:call|use|invocation|response|result)s?"
@@ -23,14 +24,36 @@ RESULTS = ("output", "result", "results", "response", "observation", "data", "va
 DEEPEST = 4
 
 
-def rest(row: dict[str, object], *known: str) -> dict[str, object]:
+class Format(NamedTuple):
+    """How rows of a format are known, how they are read, and what one looks like.
+
+    `keys`: what each row of it has, and of which type; `shape`: whether a row with these keys is
+    one of it; `parts`: the rows that one row stands for, where it holds several samples.
+    """
+
+    name: str
+    read: Callable[..., Record]
+    example: str
+    keys: Mapping[str, Any] = {}
+    shape: Callable[[Row], bool] = lambda row: True
+    parts: Callable[[Row], list[Row]] = lambda row: [row]
+
+    def fits(self, row: Row) -> bool:
+        for key, wanted in self.keys.items():
+            value = row.get(key)
+            if value is None or not isinstance(value, wanted):
+                return False
+        return self.shape(row)
+
+
+def rest(row: Row, *known: str) -> Row:
     """What stands under any other key. Arrow fills in the keys of other rows as null: they say
     nothing.
     """
     return {key: value for key, value in row.items() if key not in known and value is not None}
 
 
-def meta_of(row: dict[str, Any], *known: str, **named: object) -> dict[str, Any]:
+def meta_of(row: Row, *known: str, **named: object) -> dict[str, Any]:
     """The row's own id; what is named, unless empty; and, under "extra", all that its format does
     not know.
     """
@@ -39,9 +62,7 @@ def meta_of(row: dict[str, Any], *known: str, **named: object) -> dict[str, Any]
     return {**own_id, **{key: value for key, value in kept.items() if value}}
 
 
-def extra_by_turn(
-    messages: Sequence[dict[str, Any]], known: Set[str]
-) -> dict[str, dict[str, object]]:
+def extra_by_turn(messages: Iterable[Row], known: Set[str]) -> dict[str, Row]:
     """The values of messages under unknown keys, by the number of the message."""
     return {
         str(number): more
@@ -54,14 +75,13 @@ def stated_in(meta: Mapping[str, Any], key: str) -> object:
     """What a row states under a key of its own, or of its `metadata` or `meta`; None if nothing."""
     own = meta.get("extra")
     extra: Mapping[str, Any] = own if isinstance(own, dict) else {}
-    inner = [extra.get(name) for name in ("metadata", "meta")]
-    for fields in (meta, extra, *(value for value in inner if isinstance(value, dict))):
-        if fields.get(key) is not None:
+    for fields in (meta, extra, extra.get("metadata"), extra.get("meta")):
+        if isinstance(fields, Mapping) and fields.get(key) is not None:
             return fields[key]
     return None
 
 
-def text_at(row: dict[str, Any], key: str) -> str:
+def text_at(row: Row, key: str) -> str:
     """The text under a key, "" without it. Raises RowError E216 for a value that is not text."""
     value = row.get(key)
     if value is not None and not isinstance(value, str):
@@ -69,12 +89,8 @@ def text_at(row: dict[str, Any], key: str) -> str:
     return value or ""
 
 
-def history(row: dict[str, Any]) -> list[tuple[str, str]]:
-    """The exchanges before the last: [[question, answer], ...]."""
-    return [(question, answered) for question, answered in row.get("history") or []]
-
-
 def dialog(system: str, exchanges: Iterable[tuple[str, str]]) -> tuple[Message, ...]:
+    """Questions and their answers as turns."""
     messages = [Message("system", system)] if system else []
     for question, answered in exchanges:
         messages += [Message("user", question), Message("assistant", answered)]
@@ -92,16 +108,16 @@ def refuse_unread(
     for key, value in message.items():
         if key in read or not value:
             continue
-        found = key if isinstance(value, list | dict) and CALLS_KEY.fullmatch(key) else ""
-        if not found and not is_result:
-            found = next(_call_keys(value, DEEPEST), "")
-        if found and (not has_calls or found.startswith("invalid")):
-            under = repr(key) if found == key else f"{key!r}, as {found!r},"
-            reason = f"calls or results under {under} are not read ({place})"
+        held = key if isinstance(value, list | dict) and CALLS_KEY.fullmatch(key) else ""
+        if not held and not is_result:
+            held = next(_call_keys(value, DEEPEST), "")
+        if held and (not has_calls or held.startswith("invalid")):
+            under = repr(key) if held == key else f"{key!r}, as {held!r},"
             hint = (
                 "Write calls as `tool_calls` of the assistant and each result as a message of the "
                 "role `tool`; take the key out if it only repeats them."
             )
+            reason = f"calls or results under {under} are not read ({place})"
             raise RowError("E206", reason, hint, key)
     if message.get("content") or message.get("value"):
         return

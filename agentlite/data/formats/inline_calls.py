@@ -1,0 +1,325 @@
+"""Tools in the system text, calls and results in the turns' texts: Hermes, ToolACE, Glaive."""
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Role, Tool, plain
+from agentlite.data.formats import sharegpt
+from agentlite.data.formats.chains import (
+    PromptParts,
+    Syntax,
+    end_of,
+    result_of,
+    sentences,
+    split_at,
+    take_apart,
+    tools_at,
+    value_of,
+)
+from agentlite.data.formats.format import Format, Row, meta_of, text_at
+from agentlite.data.formats.json_decode import shortened
+from agentlite.data.formats.openai import merged
+from agentlite.data.formats.tool_calls import (
+    json_or_literal,
+    read_arguments,
+    read_call,
+    read_tools,
+)
+
+# --- Hermes: <tools>, <tool_call> and <tool_response> ---
+
+TOOLS = re.compile(r"<tools>\s*(?=[\[{])")
+CLOSED = re.compile(r"\s*</tools>\.?")
+CALL = re.compile(r"<tool_call>(?:(?!<tool_call>).)*?</tool_call>", re.DOTALL)
+BLOCK = re.compile(
+    r"<tool_call>(?P<call>(?:(?!<tool_call>).)*?)</tool_call>"
+    r"|<tool_(?:response|result)>(?P<result>(?:(?!<tool_re).)*?)</tool_(?:response|result)>",
+    re.DOTALL,
+)
+THOUGHT = re.compile(r"</?scratch_pad>\n?")
+HERMES_FRAME = sentences(
+    r"You are a function calling AI model(?: named [^.\n]{1,40})?\.",
+    r"You are provided with function signatures within <tools>\s*</tools> XML tags[.:]",
+    r"(?:# Tools\s+)?You may call one or more functions to assist with the user query\.",
+    r"Don't make assumptions about what values to plug into functions\.",
+    r"Here are the available tools:",
+    (
+        r"Use the following pydantic model json schema for each tool call you will "
+        r"make:.{0,3000}?\n</tool_call>"
+    ),
+    r"For each function call,? return a json object.{0,3000}?\n</tool_call>",
+)
+
+
+def is_hermes(row: Row) -> bool:
+    """By its tools or, in its rows without any, the schema that the answer must have."""
+    turns = row["conversations"]
+    if not all(isinstance(turn, dict) and "from" in turn for turn in turns):
+        return False
+    return any("<schema>" in text or TOOLS.search(text) for text in _system_texts(row, turns))
+
+
+def _system_texts(row: Row, turns: list[Row]) -> list[str]:
+    texts = [row.get("system"), *(t.get("value") for t in turns if t.get("from") == "system")]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def read_hermes(row: Row) -> Record:
+    tools: list[Tool] = []
+    unframed: list[Any] = []
+    for number, turn in sharegpt.numbered_turns(row):
+        if sharegpt.speaker_of(turn, number) == "system":
+            prompt = _hermes_prompt(sharegpt.text_of(turn, number))
+            tools += prompt.tools
+            turn = {"from": "system", "value": prompt.text}
+        unframed.append(turn)
+    messages: list[Message] = []
+    waiting: list[Call] = []
+    for message in sharegpt.read({"conversations": unframed}).messages:
+        if message.role == "tool":  # it may name the call that it answers
+            content = message.content
+            message = result_of(value_of(content), content, "content", waiting)
+        elif message.calls:  # which part thoughts from an answer
+            waiting = [*message.calls]
+            message = replace(message, content=THOUGHT.sub("", message.content).strip())
+        if message.content or message.role != "system":
+            messages.append(message)
+    known = ["conversations", "conversation", "system"]
+    with contextlib.suppress(RowError):  # the row's own tools may be those of its text
+        if [*read_tools(row.get("tools"), json_or_literal)] == tools:
+            known.append("tools")
+    return Record(messages=tuple(messages), tools=tuple(tools), meta=meta_of(row, *known))
+
+
+def _hermes_prompt(system: str) -> PromptParts:
+    """The tools and, without them and their frame, the author's own words."""
+    if not (opened := TOOLS.search(system)):
+        return PromptParts((), system)
+    tools, end = tools_at(system, opened.end())
+    if not (closed := CLOSED.match(system, end)):
+        raise RowError("E124", "<tools> holds more than JSON, or is not closed")
+    own_words = HERMES_FRAME.sub("", system[: opened.start()] + system[closed.end() :]).strip()
+    return PromptParts(tools, own_words)
+
+
+def _hermes_chain(
+    text: str, loss: bool, calls: dict[str, Row], tools: Sequence[Tool]
+) -> Iterator[Message]:
+    """One answer with calls and their results in tags, as the messages it stands for."""
+    texts: list[str] = []
+    made: list[Call] = []
+    waiting: list[Call] = []
+    end = 0
+    for block in BLOCK.finditer(text):
+        before = text[end : block.start()].strip()
+        end = block.end()
+        if block["call"] is None:
+            if made:
+                yield Message("assistant", _joined([*texts, before]), tuple(made), loss=loss)
+                texts, waiting, made = [], made, []
+            elif before or not waiting:
+                raise RowError("E214", f"a result without a call: {shortened(block[0])}")
+            result = block["result"].strip()
+            yield result_of(value_of(result), result, "content", waiting)
+            continue
+        texts.append(before)
+        waiting = []
+        made.append(replace(read_call(block["call"], json_or_literal), id=f"call_{len(calls)}"))
+        calls[made[-1].id] = {}
+    if not end:
+        yield Message("assistant", text, loss=loss)
+    elif (content := _joined([*texts, text[end:]])) or made:
+        yield Message("assistant", content, tuple(made), loss=loss)
+
+
+def _joined(texts: list[str]) -> str:
+    return "\n".join(filter(None, (THOUGHT.sub("", text).strip() for text in texts)))
+
+
+# --- ToolACE: [Name A(x=1, y='b'), g()] ---
+
+LIST = re.compile(
+    r"(?:Here is a list of )?functions in JSON format that you can invoke[:.]?\s*(?=\[)"
+)
+TOOLACE_FRAME = sentences(
+    r"You are an expert in composing functions\.",
+    r"You are given a question and a set of possible functions\.",
+    (
+        r"Based on the question, you will need to make one or more function/tool calls to achieve "
+        r"the "
+        r"purpose\."
+    ),
+    r"If none of the functions? can be used, point it out\.",
+    r"If the given question lacks the parameters required by the function,\s*also point it out\.",
+    r"You should only return the function calls? in (?:tools call sections|your response)\.",
+    (
+        r"If you decide to invoke any of the function\(s\), you MUST put it in the format of "
+        r"\[[^\]]{0,300}\]\.?"
+    ),
+    r"You SHOULD NOT include any other text in the response\.",
+    r"Should you decide to return the function call\(s\)[.,]",
+    r"Put it in the format of \[[^\]]{0,300}\]\.?",
+    r"NO other text MUST be included\.",
+)
+FIRST_NAME = re.compile(r"\s*\[([^][(){}]*)\(")
+PARAMETER = re.compile(r"[^][(){}='\",]+")
+
+
+def is_toolace(row: Row) -> bool:
+    return sharegpt.fits(row) and any(
+        LIST.search(text) for text in _system_texts(row, sharegpt.turns_of(row))
+    )
+
+
+def read_toolace(row: Row) -> Record:
+    return take_apart(sharegpt.read(row), TOOLACE_SYNTAX)
+
+
+def _toolace_prompt(text: str) -> PromptParts:
+    if not (listing := LIST.search(text)):
+        return PromptParts((), text)
+    tools, end = tools_at(text, listing.end())
+    parts = (text[: listing.start()], text[end:].lstrip(". \n"))
+    words = (TOOLACE_FRAME.sub("", part).strip() for part in parts)
+    return PromptParts(tools, "\n".join(filter(None, words)))
+
+
+def _toolace_answer(
+    text: str, loss: bool, calls: dict[str, Row], tools: Sequence[Tool]
+) -> Iterator[Message]:
+    """A list of calls and the text behind it, or plain text. What begins as a call of a declared
+    tool must be one.
+    """
+    called: list[Call] = []
+    first, end = FIRST_NAME.match(text), 0
+    begins_as_call = bool(first and first[1].strip() in {tool.name for tool in tools})
+    try:
+        end = end_of(text, text.index("["), "E206") if first else 0
+        if first and (begins_as_call or end == len(text.rstrip())):
+            called = [*_written_calls(text[text.index("[") + 1 : end - 1], len(calls))]
+    except RowError:
+        if begins_as_call:
+            raise
+    calls |= {call.id: {} for call in called}
+    content = text[end:].strip() if called else text
+    yield Message("assistant", content, tuple(called), loss=loss)
+
+
+def _toolace_results(message: Message, waiting: list[Call]) -> list[Message]:
+    """A list of {"name", "results"}, one a call; any other text is the one result there is."""
+    if not waiting:  # the calls are turns of their own, with ids
+        return [message]
+    value = value_of(message.content)
+    results = value if isinstance(value, list) else []
+    if results and all(isinstance(result, dict) and "results" in result for result in results):
+        return [result_of(result, plain(result), "results", waiting) for result in results]
+    return [result_of(value, message.content, "results", waiting)]
+
+
+def _written_calls(text: str, made: int) -> Iterator[Call]:
+    """Names may hold blanks, dots and slashes, so this is not Python."""
+    for number, call in enumerate(split_at(",", text), made):
+        name, opened, _ = call.partition("(")
+        if not opened or not name.strip() or end_of(call, len(name), "E206") != len(call.rstrip()):
+            raise RowError("E206", f"no call: {shortened(call)}")
+        given = call.rstrip()[len(name) + 1 : -1]
+        arguments: dict[str, Any] = {}
+        for argument in split_at(",", given) if given.strip() else []:
+            key, _, value = argument.partition("=")
+            if not PARAMETER.fullmatch(key) or key.strip() in arguments:
+                raise RowError("E206", f"no argument, or one given twice: {shortened(argument)}")
+            arguments[key.strip()] = json_or_literal(value.strip())
+        yield Call(name.strip(), arguments, f"call_{number}")
+
+
+# --- Glaive: {"system", "chat"}, a dialog written as one text ---
+
+GLAIVE_FRAME = re.compile(
+    r"You are a helpful assistant,? with access to the following functions\.\s*Use them if "
+    r"required\s*-?\s*",
+    re.IGNORECASE,
+)
+END = "<|endoftext|>"
+SPEAKERS: dict[str, Role] = {"USER": "user", "ASSISTANT": "assistant", "FUNCTION RESPONSE": "tool"}
+SPEAKER = re.compile(r"(?:\A|\n\n|<\|endoftext\|>)\s{0,9}(USER|ASSISTANT|FUNCTION RESPONSE):")
+ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+QUOTED = re.compile(r"""\s*\{\s*"name":\s*"([^"\\]*)",\s*"arguments":\s*'(.*)'\s*\}""", re.DOTALL)
+
+
+def read_glaive(row: Row) -> Record:
+    before, *pieces = SPEAKER.split(text_at(row, "chat"))
+    if before.strip() or not pieces:
+        raise RowError("E201", f"the chat does not begin with who speaks: {shortened(before)}")
+    system = text_at(row, "system").strip().removeprefix("SYSTEM:").strip()
+    messages = [Message("system", system)] if system else []
+    for speaker, text in zip(pieces[::2], map(str.strip, pieces[1::2]), strict=True):
+        messages.append(Message(SPEAKERS[speaker], text))
+    record = Record(messages=tuple(messages), meta=meta_of(row, "system", "chat"))
+    record = take_apart(record, GLAIVE_SYNTAX)
+    return replace(record, messages=merged(record.messages))
+
+
+def _glaive_prompt(system: str) -> PromptParts:
+    if not (frame := GLAIVE_FRAME.search(system)):
+        return PromptParts((), system)
+    tools, end = tools_at(system, frame.end())
+    return PromptParts(tools, (system[: frame.start()] + system[end:]).strip())
+
+
+def _glaive_answer(
+    text: str, loss: bool, calls: dict[str, Row], tools: Sequence[Tool]
+) -> Iterator[Message]:
+    said, *written = text.removesuffix(END).strip().split("<functioncall>")
+    called, words = list[Call](), [said.strip()]
+    for number, call_text in enumerate(written, len(calls)):
+        call, after = _glaive_call(call_text)
+        called.append(replace(call, id=f"call_{number}"))
+        words.append(after)
+    calls |= {call.id: {} for call in called}
+    yield Message("assistant", "\n".join(filter(None, words)), tuple(called), loss=loss)
+
+
+def _glaive_call(text: str) -> tuple[Call, str]:
+    """A call and what stands after it. The arguments are JSON in single quotes, which may hold some
+    themselves.
+    """
+    if quoted := QUOTED.match(text):
+        # of the escapes in it, only that of a single quote is not JSON's
+        written = ESCAPED.sub(lambda pair: "'" if pair[1] == "'" else pair[0], quoted[2])
+        call = Call(quoted[1], read_arguments(written, json_or_literal))
+        return call, text[quoted.end() :].strip()
+    written = text.lstrip()
+    if not written.startswith("{"):
+        raise RowError("E206", f"a call that is not an object: {shortened(written)}")
+    end = end_of(written, 0, "E206")
+    return read_call(written[:end], json_or_literal), written[end:].strip()
+
+
+SYNTAX = Syntax(TOOLS.search, lambda text, tools: CALL.search(text), _hermes_prompt, _hermes_chain)
+TOOLACE_SYNTAX = Syntax(
+    LIST.search,
+    lambda text, tools: False,
+    _toolace_prompt,
+    _toolace_answer,
+    results=_toolace_results,
+)
+GLAIVE_SYNTAX = Syntax(
+    GLAIVE_FRAME.search, lambda text, tools: False, _glaive_prompt, _glaive_answer
+)
+HERMES_FC_EXAMPLE = r"""{"id": "1", "conversations": [{"from": "system", "value": "You are a function calling AI model. You are provided with function signatures within <tools> </tools> XML tags.\n<tools>\n[{'type': 'function', 'function': {'name': 'weather', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}}}}]\n</tools>"}, {"from": "human", "value": "Is it wet in Oslo?"}, {"from": "gpt", "value": "<tool_call>\n{'arguments': {'city': 'Oslo'}, 'name': 'weather'}\n</tool_call>"}, {"from": "tool", "value": "<tool_response>\n{\"name\": \"weather\", \"content\": {\"mm\": 4}}\n</tool_response>"}, {"from": "gpt", "value": "Yes."}]}"""  # noqa: E501  (a row is one line)
+HERMES_FC = Format("hermes_fc", read_hermes, HERMES_FC_EXAMPLE, {"conversations": list}, is_hermes)
+TOOLACE_EXAMPLE = r"""{"system": "You are an expert in composing functions. Here is a list of functions in JSON format that you can invoke:\n[{\"name\": \"Rain of today\", \"parameters\": {\"type\": \"dict\", \"properties\": {\"city\": {\"type\": \"string\"}}}, \"required\": null}]. \nShould you decide to return the function call(s). \n", "conversations": [{"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "[Rain of today(city='Oslo')]"}, {"from": "tool", "value": "[{\"name\": \"Rain of today\", \"results\": {\"mm\": 4}}]"}, {"from": "assistant", "value": "Yes."}]}"""  # noqa: E501  (a row is one line)
+TOOLACE = Format("toolace", read_toolace, TOOLACE_EXAMPLE, shape=is_toolace)
+GLAIVE_EXAMPLE = r"""{"system": "SYSTEM: You are a helpful assistant with access to the following functions. Use them if required -\n{\"name\": \"weather\", \"description\": \"\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}\n", "chat": "USER: Is it wet in Oslo?\n\n\nASSISTANT: <functioncall> {\"name\": \"weather\", \"arguments\": '{\"city\": \"Oslo\"}'} <|endoftext|>\n\n\nFUNCTION RESPONSE: {\"mm\": 4}\n\n\nASSISTANT: Yes. <|endoftext|>"}"""  # noqa: E501  (a row is one line)
+GLAIVE = Format(
+    "glaive",
+    read_glaive,
+    GLAIVE_EXAMPLE,
+    {"system": str, "chat": str},
+    lambda row: bool(SPEAKER.search(row["chat"])),
+)

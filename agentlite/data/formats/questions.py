@@ -1,0 +1,158 @@
+"""A question and the calls that answer it: prompts with `gold`, and rows of xLAM -> Record."""
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError
+from agentlite.core.json_schema import DEEPEST
+from agentlite.core.plain_words import kind, misfit
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Record,
+    Tool,
+    accepted,
+)
+from agentlite.data.formats import openai
+from agentlite.data.formats.bfcl import NO_CALL_ANSWER
+from agentlite.data.formats.check_call import first_accepted
+from agentlite.data.formats.format import Format, Row, meta_of, text_at
+from agentlite.data.formats.json_decode import shortened
+from agentlite.data.formats.tool_calls import TYPES, json_or_literal, read_call, read_tool
+
+MAY_BE_MISSING = re.compile(r",\s*(?:optional|default)\b.*", re.IGNORECASE | re.DOTALL)
+OF_ONE_TYPE = ("list", "set")
+
+
+def read_prompt(row: Row, accepted_answer: str = "least") -> Record:
+    """An empty `gold` says that no call is expected. A parameter that may be left out is written
+    where `accepted_answer` is "full".
+    """
+    if isinstance(row.get("messages"), list):
+        openai.refuse_another(row, "messages", row["messages"], "prompt")
+    tools = openai.tools_of(row)
+    messages = row.get("messages") or [{"role": "user", "content": row.get("prompt")}]
+    question = openai.read(
+        {"messages": messages, "tools": row.get("tools") or row.get("functions")}
+    ).messages
+    if not question or question[-1].role == "assistant":
+        reason = "gold is a list of calls, and the last message is not a question to it"
+        raise RowError("E201", reason)
+    expected = tuple(_gold_call(call) for call in row["gold"])
+    full = accepted_answer == "full"
+    calls = tuple(
+        Call(call.name, first_accepted(call, tools, full=full), f"call_{i}")
+        for i, call in enumerate(expected)
+    )
+    return Record(
+        messages=(*question, Message("assistant", "" if calls else NO_CALL_ANSWER, calls)),
+        tools=tools,
+        gold={len(question): Gold(expected)},
+        task="tool_selection" if calls else "timing_decision",
+        meta=meta_of(row, "prompt", "messages", "tools", "functions", "gold"),
+    )
+
+
+def _gold_call(value: object) -> GoldCall:
+    """A value that is not a list is the only one accepted. Arguments that are null are not known:
+    any that fit the tool's schema are right.
+    """
+    if isinstance(value, dict) and "arguments" in value and value["arguments"] is None:
+        return GoldCall(text_at(value, "name"), ANY_ARGUMENTS)
+    try:
+        given = msgspec.convert(value, Call)
+    except msgspec.ValidationError as error:
+        raise RowError("E201", f"gold: {misfit(error)}") from error
+    choices = {
+        key: values if isinstance(values, list) else [accepted(values)]
+        for key, values in given.arguments.items()
+    }
+    return GoldCall(given.name, choices)
+
+
+def read_xlam(row: Row) -> Record:
+    """{"id", "query", "tools", "answers"}. No answers: no call is expected."""
+    tools = tuple(_tool(tool) for tool in _listed(row, "tools", "E124"))
+    answers = [read_call(answer, json_or_literal) for answer in _listed(row, "answers", "E206")]
+    calls = tuple(replace(call, id=f"call_{i}") for i, call in enumerate(answers))
+    question = Message("user", text_at(row, "query"))
+    return Record(
+        messages=(question, Message("assistant", "" if calls else NO_CALL_ANSWER, calls)),
+        tools=tools,
+        gold={} if calls else {1: Gold(())},
+        task="tool_selection" if calls else "timing_decision",
+        meta=meta_of(row, "query", "tools", "answers"),
+    )
+
+
+def _listed(row: Row, key: str, code: str) -> list[object]:
+    value = row.get(key)
+    if isinstance(value, str):
+        try:
+            value = json_or_literal(value)
+        except RowError as error:
+            if error.code != "E206":
+                raise
+            raise RowError(code, f"{key} are not JSON: {shortened(row[key])}") from error
+    if not isinstance(value, list):
+        raise RowError(code, f"{key} are {kind(value)}, not a list")
+    return value
+
+
+def _tool(value: Any) -> Tool:
+    """Parameters stand under their names, with types as Python writes them; some rows have a schema
+    instead.
+    """
+    function: Any = value.get("function") or value if isinstance(value, dict) else None
+    parameters = function.get("parameters") if isinstance(function, dict) else None
+    if not isinstance(parameters, dict) or isinstance(parameters.get("type"), str):
+        return read_tool(value)
+    properties, required = {}, []
+    for name, parameter in parameters.items():
+        if parameter is None:
+            continue
+        written = parameter.get("type")
+        described = {key: inner for key, inner in parameter.items() if key != "type"}
+        properties[name] = {**(_schema(written) if isinstance(written, str) else {}), **described}
+        # what has a default need not be given, whether or not its type says so
+        optional = MAY_BE_MISSING.search(str(written)) or str(written).startswith("Optional[")
+        if not optional and "default" not in parameter and "required" not in parameter:
+            required.append(name)
+    schema = {"type": "object", "properties": properties, "required": required}
+    return read_tool({**function, "parameters": schema})
+
+
+def _schema(written: str) -> dict[str, object]:
+    """`List[int], optional` as JSON Schema. A type that JSON does not have is left out: any value
+    will do.
+    """
+    if written.count("[") > DEEPEST:
+        raise RowError("E119", f"a type nested deeper than {DEEPEST}")
+    outer, _, inner = MAY_BE_MISSING.sub("", written).strip().removesuffix("]").partition("[")
+    head = outer.strip().lower()
+    if head == "optional":
+        return _schema(inner)
+    schema: dict[str, object] = {"type": TYPES[head]} if head in TYPES else {}
+    if inner and head in OF_ONE_TYPE and (elements := _schema(inner)):
+        schema["items"] = elements
+    return schema
+
+
+PROMPTS_EXAMPLE = '{"prompt": "Is it wet in Oslo?", "tools": [{"name": "weather", "description": "", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}], "gold": [{"name": "weather", "arguments": {"city": ["Oslo", "Oslo, Norway"]}}]}'  # noqa: E501  (a row is one line)
+PROMPTS = Format(
+    "prompts",
+    read_prompt,
+    PROMPTS_EXAMPLE,
+    {"gold": list},
+    lambda row: "prompt" in row or openai.fits(row),
+)
+XLAM_EXAMPLE = r'{"id": 1, "query": "Is it wet in Oslo?", "tools": "[{\"name\": \"weather\", \"description\": \"\", \"parameters\": {\"city\": {\"description\": \"a town\", \"type\": \"str\"}, \"days\": {\"description\": \"\", \"type\": \"int, optional\", \"default\": 1}}}]", "answers": "[{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}]"}'  # noqa: E501  (a row is one line)
+XLAM = Format(
+    "xlam", read_xlam, XLAM_EXAMPLE, {"query": str, "tools": str | list, "answers": str | list}
+)

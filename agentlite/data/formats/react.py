@@ -1,0 +1,321 @@
+"""ReAct chains, in rows of ms_agent, ToolLLaMA and Alpha-UMi -> Record.
+
+A turn holds a thought, an action with its input, and the observation behind it, or many of them.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.data.formats import sharegpt
+from agentlite.data.formats.chains import (
+    PromptParts,
+    Syntax,
+    sentences,
+    take_apart,
+    tools_at,
+    with_text_behind,
+)
+from agentlite.data.formats.format import Format, Row
+from agentlite.data.formats.tool_calls import json_or_literal, read_arguments, read_tool
+from agentlite.rendering.protocols import react
+from agentlite.rendering.protocols.toolllama import FINISH
+from agentlite.rendering.result_marks import check_input
+
+FRAMES = (
+    re.compile(
+        r"Answer the following questions as best you can\..*?:[ \t]*\n(?P<apis>.*?)\n\s*Use the "
+        r"following format:.*?Begin!",
+        re.DOTALL,
+    ),
+    re.compile(
+        r"尽可能地?回答以下问题。.*?[:：][ \t]*\n(?P<apis>.*?)\n\s*"
+        r"请按照以下格式进行[:：].*?开始[!！]",
+        re.DOTALL,
+    ),
+)
+# a question and what its answer begins with, where a prompt ends with them
+QUESTION = re.compile(r"\A(?:Question|问题)[:：]\s*")
+BEGUN = re.compile(r"\n\s*(?:Thought|思考)[:：]\s*\Z")
+# classic lists: names and descriptions, in brackets or not, and inputs that are plain text
+CLASSIC = re.compile(r"^[ \t\[]*Name:[ \t]*(\S+?)\.?[ \t]+Description:", re.MULTILINE)
+INPUT = {"type": "object", "properties": {"input": {"type": "string"}}}
+NUMBERED = re.compile(r"^[ \t]*(\d{1,4})\.[ \t]+([^\s:]+):", re.MULTILINE)
+NAMED = re.compile(r"^([^\s:]+):(?=[ \t]*(?:Call this tool to|调用此工具))", re.MULTILINE)
+PARAMETERS = re.compile(r"Parameters:|输入参数[:：]")
+IN_CHINESE = re.compile(r"^\s*调用此工具与 .*? API 进行交互。\s*(?:\S+ 有什么用[?？])?")
+AS_JSON = re.compile(
+    r"\s*(?:Format the arguments as a JSON object\.|此工具的输入应为JSON对象。)\s*\Z"
+)
+LABELS = {
+    "思考": "Thought",
+    **dict.fromkeys(("行动", "动作"), "Action"),
+    **dict.fromkeys(("行动输入", "动作输入"), "Action Input"),
+    **dict.fromkeys(("观察", "观察结果"), "Observation"),
+}
+# a result may hold indented lines of any kind: of these, only its own label is looked for
+LABEL = re.compile(
+    r"^(?:(Thought|Action Input|Action|思考|行动输入|动作输入|行动|动作)"
+    r"|[ \t]*(Observation|观察结果|观察))[ \t]*[:：][ \t]*",
+    re.MULTILINE,
+)
+FINAL = re.compile(r"^(?:Final Answer|最终答案)[ \t]*[:：][ \t]*", re.MULTILINE)
+KNOWN = re.compile(
+    r"I now know the final answer\.?|我现在知道(?:了)?最终答案(?:了)?。?", re.IGNORECASE
+)
+REACT = re.compile(
+    r"^(?:Action:.*\n+Action Input:|(?:行动|动作)[:：].*\n+(?:行动|动作)输入[:：])", re.MULTILINE
+)
+OBSERVED = re.compile(r"^[ \t]*(?:Observation|观察结果|观察)[ \t]*[:：]", re.MULTILINE)
+
+
+def is_ms_agent(row: Row) -> bool:
+    if not sharegpt.fits(row):
+        return False
+    turns = [*sharegpt.turns_of(row), {"value": row.get("system")}]
+    texts = (turn.get("value", turn.get("content")) for turn in turns)
+    return any(isinstance(text, str) and (_frame(text) or REACT.search(text)) for text in texts)
+
+
+def read_ms_agent(row: Row) -> Record:
+    return take_apart(sharegpt.read(row), SYNTAX)
+
+
+def _frame(text: str) -> re.Match[str] | None:
+    """The prompt of a ReAct agent in a text, which lists APIs."""
+    frames = (match for frame in FRAMES if (match := frame.search(text)))
+    return next((frame for frame in frames if frame["apis"].strip()), None)
+
+
+def _is_chain(text: str, tools: bool) -> bool:
+    """A lone call without any tools may be a text about agents; with its result it is a chain."""
+    if "Action Input" not in text and "输入" not in text:  # faster than the search
+        return False
+    called = REACT.search(text)
+    return bool(called and (tools or OBSERVED.search(text, called.end())))
+
+
+def _prompt(text: str) -> PromptParts:
+    """A prompt's APIs and the words around them."""
+    if not (frame := _frame(text)):
+        return PromptParts((), text)
+    apis = list(_apis(frame["apis"]))
+    before, behind = text[: frame.start()].strip(), BEGUN.sub("", text[frame.end() :].strip())
+    question, chain = QUESTION.sub("", behind.strip()), ""
+    if REACT.search(question) and (label := LABEL.search(question)):
+        question, chain = question[: label.start()].strip(), question[label.start() :]
+    return PromptParts(
+        [tool for tool, _ in apis],
+        "\n".join(filter(None, (before, question))),
+        frozenset(tool.name for tool, is_listed in apis if is_listed),
+        chain=chain,
+    )
+
+
+def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
+    """The APIs of a ReAct prompt, and whether their parameters are a list. A number out of its
+    order is part of a description.
+    """
+    if classic := list(CLASSIC.finditer(text)):
+        # names and descriptions: each has one parameter, which has no name of its own
+        for match, about in with_text_behind(classic, text.removesuffix("]")):
+            description = about.strip().rstrip(",").rstrip()
+            tool = {"name": match[1], "description": description, "parameters": INPUT}
+            yield read_tool(tool), True
+        return
+    starts: list[re.Match[str]] = []
+    for match in NUMBERED.finditer(text):
+        starts += [match] if int(match[1]) == len(starts) + 1 else []
+    starts = starts or list(NAMED.finditer(text))
+    if not starts:
+        raise RowError("E211", "a ReAct prompt without numbered APIs")
+    for match, about in with_text_behind(starts, text):
+        name = match[match.lastindex or 0]
+        if not (labels := [*PARAMETERS.finditer(about)]):
+            raise RowError("E211", f"the API {name} has no Parameters")
+        parameters = AS_JSON.sub("", about[labels[-1].end() :]).strip()
+        description = about[: labels[-1].start()].strip()
+        # without the words that the protocols put before it; those that name the API otherwise than
+        # the tool are the author's own
+        ours = react.ENGLISH.about.format(name=name).strip()
+        if description.startswith(ours):
+            description = description.removeprefix(ours).strip()
+        description = "" if description == "." else IN_CHINESE.sub("", description).strip()
+        tool = {"name": name, "description": description, "parameters": parameters}
+        yield read_tool(tool, json_or_literal), parameters.startswith("[")
+
+
+def _chain(
+    text: str, loss: bool, calls: dict[str, Row], tools: Sequence[Tool]
+) -> Iterator[Message]:
+    """One turn with thoughts, actions and observations, as the messages it stands for; `calls`:
+    made before it, to which it adds its own.
+    """
+    final = FINAL.search(text)
+    head, answer = (text[: final.start()], text[final.end() :].strip()) if final else (text, "")
+    if stray := OBSERVED.search(answer):
+        raise RowError("E214", f"{stray[0].strip()} behind the final answer")
+    labels = [*LABEL.finditer(head)]
+    texts, action, waiting = [head[: labels[0].start()] if labels else head], "", ""
+    for number, (match, piece) in enumerate(with_text_behind(labels, head), 1):
+        name, piece = match[1] or match[2], piece.strip()
+        label = LABELS.get(name, name)
+        if label == "Thought":
+            texts.append(piece)
+        elif label == "Action" and not action and not waiting:
+            action = piece
+        elif label == "Action Input" and action:
+            call = Call(action, _arguments(action, piece, tools), f"call_{len(calls)}")
+            calls[call.id] = {}
+            for value in call.arguments.values() if loss else ():
+                check_input(value)
+            yield Message("assistant", _joined(texts), (call,), loss=loss)
+            texts, action, waiting = [], "", call.id
+        elif label == "Observation" and waiting:
+            if not piece and number == len(labels) and not final:
+                return  # a stop string: the result is a turn of its own, or not known
+            yield Message("tool", piece, call_id=waiting)
+            waiting = ""
+        else:
+            raise RowError("E214", f"{label} out of its place in a chain: {piece[:60]!r}")
+    if action:
+        raise RowError("E214", f"the action {action!r} has no input")
+    content = _joined([*texts, answer])
+    if content or not calls or final:
+        yield Message("assistant", content, loss=loss)
+
+
+def _arguments(action: str, text: str, tools: Sequence[Tool]) -> dict[str, Any]:
+    """An object, or the one argument of a tool with a single parameter."""
+    tool = next((tool for tool in tools if tool.name == action), None)
+    if tool and (arguments := react.one_argument(text, tool)):
+        return arguments
+    try:
+        return read_arguments(text, json_or_literal)
+    except RowError as error:
+        if text.startswith("{"):
+            raise
+        what = "has other than one parameter" if tool else "is not among the tools"
+        raise RowError(error.code, f"{error.reason}; {action} {what}") from error
+
+
+def _joined(thoughts: list[str]) -> str:
+    return "\n".join(filter(None, (KNOWN.sub("", thought).strip() for thought in thoughts)))
+
+
+def _result(text: str) -> str | None:
+    """The result that a user's turn is."""
+    label = OBSERVED.match(text)
+    return text[label.end() :].strip() if label else None
+
+
+SYNTAX = Syntax(_frame, _is_chain, _prompt, _chain, _result)
+
+# --- ToolLLaMA and Alpha-UMi: a chain of steps of which the last is trained ---
+
+AGENTS = ("caller", "conclusion", "planner")
+APIS = re.compile(
+    r"(?:Specifically, )?you have access to the following APIs:\s*(?=\[)", re.IGNORECASE
+)
+ABOUT = re.compile(r"You have access of the following tools:(.*)", re.DOTALL)
+TASK_FRAME = sentences(
+    r"You are AutoGPT, you can use many tools\(functions\) to do the following task\.",
+    r"First I will give you the task description, and your task start\..{0,3000}?Let's Begin!",
+    r"Task description: You should use functions to help handle the real time user "
+    r"querys\..{0,1500}?"
+    r"use only subfunctions' names\.",
+)
+ACTION = re.compile(r"^Action:(.*)\n+Action Input:", re.MULTILINE)
+STEP_LABEL = re.compile(r"^(?:Action|Action Input|Observation):", re.MULTILINE)
+
+
+def is_toolllama(row: Row) -> bool:
+    turns = row["conversations"]
+    return all(isinstance(turn, dict) and "from" in turn for turn in turns) and any(
+        turn["from"] in AGENTS or (turn["from"] == "system" and _lists_apis(turn.get("value")))
+        for turn in turns
+    )
+
+
+def read_toolllama(row: Row) -> Record:
+    record = sharegpt.read(row)
+    has_chain = any(_is_chain(record.messages[turn].content, tools=False) for turn in record.turns)
+    record = take_apart(record, STEPS)
+    messages = [*record.messages]
+    # each step before the last is the last one of another row, unless all are in one text
+    others = () if has_chain else record.turns[:-1]
+    for place, message in enumerate(messages):
+        if message.role == "user":
+            question = message.content.strip().removesuffix("Begin!").rstrip()
+            messages[place] = replace(message, content=question)
+        elif place in others:
+            messages[place] = replace(message, loss=False)
+    roles = [message.role for message in messages]
+    if roles[:1] == ["system"] and "user" not in roles:  # Alpha-UMi asks in the system turn alone
+        messages[0] = replace(messages[0], role="user")
+    # every list of APIs has Finish, and a row may call it without any
+    tools = record.tools
+    called = any(call.name == FINISH.name for message in messages for call in message.calls)
+    if (tools or called) and all(tool.name != FINISH.name for tool in tools):
+        tools = (*tools, FINISH)
+    return replace(record, messages=tuple(messages), tools=tools)
+
+
+def _steps(
+    text: str, loss: bool, calls: dict[str, Row], tools: Sequence[Tool]
+) -> Iterator[Message]:
+    """A whole chain, or a thought and, unless it is the answer, an action."""
+    if _is_chain(text, tools=False):
+        yield from _chain(text, loss, calls, tools)
+        return
+    action = ACTION.search(text)
+    thought = text[: action.start()] if action else text
+    if label := STEP_LABEL.search(thought):
+        raise RowError("E214", f"{label[0]} out of its place: {text[label.start() :][:60]!r}")
+    called: tuple[Call, ...] = ()
+    if action:
+        if not action[1].strip():
+            raise RowError("E206", "an action without a name")
+        arguments = read_arguments(text[action.end() :], json_or_literal)
+        called = (Call(action[1].strip(), arguments, f"call_{len(calls)}"),)
+        calls[called[0].id] = {}
+    thought = thought.strip().removeprefix("Thought:").strip()
+    yield Message("assistant", thought, called, loss=loss)
+
+
+def _lists_apis(text: object) -> bool:
+    if not isinstance(text, str) or "following apis" not in text.lower():  # faster than the search
+        return False
+    return bool(APIS.search(text))
+
+
+def _task_prompt(text: str) -> PromptParts:
+    """The APIs of a prompt, what it says about them, and the author's own words."""
+    if not (apis := APIS.search(text)):
+        return PromptParts((), text)
+    tools, end = tools_at(text, apis.end())
+    before, more = text[: apis.start()], {}
+    if about := ABOUT.search(before):
+        before = before[: about.start()]
+        more = {"about_tools": about[1].strip()} if about[1].strip() else {}
+    return PromptParts(tools, TASK_FRAME.sub("", before + text[end:]).strip(), more=more)
+
+
+def _prompt_with_finish(text: str) -> PromptParts:
+    prompt = _task_prompt(text)
+    own = any(tool.name == FINISH.name for tool in prompt.tools)
+    return prompt if own or not prompt.tools else prompt._replace(tools=[*prompt.tools, FINISH])
+
+
+STEPS = Syntax(_lists_apis, _is_chain, _task_prompt, _steps)
+TOOLLLAMA_SYNTAX = Syntax(_lists_apis, lambda text, tools: False, _prompt_with_finish, _chain)
+MS_AGENT_EXAMPLE = r"""{"id": "1", "conversations": [{"from": "system", "value": "Answer the following questions as best you can. You have access to the following APIs:\n1. weather: Call this tool to interact with the weather API. What is the weather API useful for? The weather of today. Parameters: [{\"name\": \"city\", \"description\": \"a town\", \"required\": \"True\"}]\n\nUse the following format:\n\nThought: you should always think about what to do\n...\nFinal Answer: the final answer to the original input question\nBegin!"}, {"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "Action: weather\nAction Input: {'city': 'Oslo'}\nObservation: 4 mm\nThought: I now know the final answer\nFinal Answer: Yes."}]}"""  # noqa: E501  (a row is one line)
+MS_AGENT = Format("ms_agent", read_ms_agent, MS_AGENT_EXAMPLE, shape=is_ms_agent)
+TOOLLLAMA_EXAMPLE = r"""{"id": "Step 1: Is it wet in Oslo?", "conversations": [{"from": "system", "value": "You are AutoGPT, you can use many tools(functions) to do the following task.\nSpecifically, you have access to the following APIs: [{'name': 'rain_for_weather', 'description': '', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city'], 'optional': []}}]"}, {"from": "user", "value": "\nIs it wet in Oslo?\nBegin!\n"}, {"from": "assistant", "value": "\nThought: I look it up.\nAction: rain_for_weather\nAction Input: {\"city\": \"Oslo\"}"}]}"""  # noqa: E501  (a row is one line)
+TOOLLLAMA = Format(
+    "toolllama", read_toolllama, TOOLLLAMA_EXAMPLE, {"conversations": list}, is_toolllama
+)

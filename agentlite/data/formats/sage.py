@@ -1,0 +1,320 @@
+"""SAGE's dialogs, tools and tasks (agent_sft, agent_tools, agent_benchmark) -> Record."""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    ANY_TOOL,
+    SPLITS,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Record,
+    Task,
+    Tool,
+    digest,
+    gold_call,
+    plain,
+)
+from agentlite.data.formats import sharegpt
+from agentlite.data.formats.bfcl import ANY_CALL_ANSWER, NO_CALL_ANSWER
+from agentlite.data.formats.format import Format, Row, meta_of, rest, text_at
+from agentlite.data.formats.json_decode import shortened
+from agentlite.data.formats.openai import LOSS, has_loss
+from agentlite.data.formats.tool_calls import (
+    ARGUMENTS,
+    arguments_of,
+    from_list,
+    json_schema,
+    read_arguments,
+    without_filled,
+)
+
+NO_CATALOGUE: Mapping[str, Tool] = MappingProxyType({})
+OPEN: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
+CANDIDATES, EXAMPLES = "candidate_tools", "invoke_examples"
+TURN = ("role", "content", "tool_id", "result", "arguments", *LOSS)
+KNOWN = frozenset((*TURN, *sharegpt.TURN))
+
+# --- what the three share ---
+
+
+def declared(value: object, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Tool:
+    """A tool by its id, as SAGE's dialogs and tasks name it: the one of the catalogue, unless its
+    inputs stand here. Of one that is only an id, any argument is taken.
+    """
+    given: Row = value if isinstance(value, dict) else {"tool_id": value}
+    tool_id, name, can = (given.get(key) for key in ("tool_id", "name", "capabilities"))
+    if not isinstance(tool_id, str) or not tool_id.strip():
+        raise RowError("E212", f"a tool without an id: {shortened(value)}")
+    # the schema has no description: the name and what the tool can do stand in for it
+    able = ", ".join(text for text in can if isinstance(text, str)) if isinstance(can, list) else ""
+    description = ": ".join(filter(None, (name if isinstance(name, str) else "", able)))
+    if given.get("inputs") is None:
+        return catalogue.get(tool_id) or Tool(tool_id, description, OPEN)
+    schema = from_list([{"required": True, **rest(one)} for one in given["inputs"]], tool_id)
+    return Tool(tool_id, description, json_schema(schema, tool_id))
+
+
+def undescribed(tools: Iterable[Tool]) -> list[str]:
+    """The ids of the tools of which nothing else is known."""
+    return [tool.name for tool in tools if is_id_alone(tool)]
+
+
+def is_id_alone(tool: Tool) -> bool:
+    """Whether nothing is known of a tool but its id."""
+    return not tool.description and tool.parameters == OPEN
+
+
+def _unknown_call(tool_id: str, tools: Iterable[Tool]) -> GoldCall:
+    """The gold of a call that comes without arguments: they are not known, unless the tool takes
+    none.
+    """
+    parameters = next((tool.parameters for tool in tools if tool.name == tool_id), OPEN)
+    takes_none = not parameters.get("properties") and not parameters.get("additionalProperties")
+    return GoldCall(tool_id, {} if takes_none else ANY_ARGUMENTS)
+
+
+def _split_of(row: Row) -> str:
+    """The split that the row names. Raises RowError E201 for one that is not known."""
+    split = row.get("split") or ""
+    if split and split not in SPLITS:
+        raise RowError("E201", f"unknown split {split!r}; known: {', '.join(SPLITS)}")
+    return str(split)
+
+
+# --- tools: each example of a tool's use is a question and its call ---
+
+
+def examples_of(row: Row) -> list[Row]:
+    """A row for each example. A tool without any stays one row, for `read_tool_row` to refuse."""
+    examples = row.get(EXAMPLES)
+    if not isinstance(examples, list) or not examples:
+        return [row]
+    return [{**row, EXAMPLES: [example]} for example in examples]
+
+
+def read_tool_row(row: Row) -> Record:
+    """The example's result is what a tool would say, not what a model learns: it is in meta."""
+    examples = row.get(EXAMPLES)
+    if not examples:
+        raise RowError(
+            "E201",
+            "a tool without examples of its use: there is nothing to learn from (to describe tools "
+            "alone, give the file as --tools)",
+        )
+    example, tool = examples[0], declared(row)
+    if not isinstance(example, dict):
+        raise RowError("E201", f"an example is {example!r:.60}, not an object")
+    given = arguments_of({"name": tool.name, **rest(example, "instruction", "expected_output")})
+    call = Call(tool.name, without_filled(example, given, tool), "call_0")
+    extra = rest(example, "instruction", *ARGUMENTS)
+    meta = meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
+    question = Message("user", text_at(example, "instruction"))
+    return Record(
+        messages=(question, Message("assistant", calls=(call,))),
+        tools=(tool,),
+        meta=meta | ({"example": extra} if extra else {}),
+    )
+
+
+# --- dialogs: a result names its tool, and the turn before it made the call ---
+
+
+def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Record:
+    """`catalogue`: the tools that the row names by their ids. A result that comes without the
+    arguments of its call leaves them unknown.
+    """
+    tools = tuple(declared(tool, catalogue) for tool in _offered(row))
+    messages: list[Message] = []
+    speaks = -1  # the last turn that is no result
+    made, unknown = 0, set[str]()  # calls, and the ids of those whose arguments are not known
+    extra: dict[str, Row] = {}
+    for number, turn in enumerate(row["turns"], 1):
+        speaker = sharegpt.speaker_of(turn, number)
+        if speaker == "call":
+            reason = f"a {turn.get('role')!r} turn in a format that has none (turn {number})"
+            raise RowError("E202", reason)
+        if speaker == "tool":
+            call, is_known = _call(turn, number, f"call_{made}")
+            made += 1
+            unknown |= set() if is_known else {call.id}
+            # the assistant turn before it made the call, and does not say so
+            if speaks < 0 or messages[speaks].role != "assistant":
+                raise RowError("E204", f"a result that follows no assistant turn (turn {number})")
+            messages[speaks] = replace(messages[speaks], calls=(*messages[speaks].calls, call))
+            text, result = sharegpt.text_of(turn, number, KNOWN), turn.get("result")
+            written = "" if result is None else result if isinstance(result, str) else plain(result)
+            parts = [text] if written == text else filter(None, (text, written))
+            messages.append(Message("tool", "\n".join(parts), call_id=call.id))
+        else:
+            speaks = len(messages)
+            text = sharegpt.text_of(turn, number, KNOWN)
+            messages.append(Message(speaker, text, loss=has_loss(turn)))
+        if fields := rest(turn, *TURN):
+            extra[str(number)] = fields
+    gold = {}
+    for place, message in enumerate(messages):
+        if any(call.id in unknown for call in message.calls):
+            expected = [
+                _unknown_call(call.name, tools) if call.id in unknown else gold_call(call)
+                for call in message.calls
+            ]
+            gold[place] = Gold(tuple(expected))
+    named = {**row, "id": row.get("dialog_id")}
+    meta = meta_of(named, "dialog_id", "turns", "target_tools", "split")
+    return Record(
+        messages=tuple(messages),
+        tools=tools,
+        gold=gold,
+        split=_split_of(row),
+        meta=meta | ({"turns": extra} if extra else {}),
+    )
+
+
+def _offered(row: Row) -> list[object]:
+    """The targets; among candidates, where the row names such, in an order that does not tell which
+    are which.
+    """
+    targets, metadata = row["target_tools"], row.get("metadata")
+    candidates = row.get(CANDIDATES)
+    if not candidates and isinstance(metadata, dict):
+        candidates = metadata.get(CANDIDATES)
+    if not candidates:
+        return [*targets]
+    names = {declared(tool).name for tool in candidates}
+    tools = [*candidates, *(tool for tool in targets if tool not in names)]
+    dialog = row.get("dialog_id")
+    return sorted(tools, key=lambda tool: digest(f"{dialog} {declared(tool).name}"))
+
+
+def _call(turn: Row, number: int, call_id: str) -> tuple[Call, bool]:
+    """The call that a result answers, and whether its arguments are known."""
+    tool_id, places = turn.get("tool_id"), (turn, turn.get("metadata"), turn.get("result"))
+    given = [place.get("arguments") for place in places if isinstance(place, dict)]
+    arguments = next((read_arguments(value) for value in given if value is not None), None)
+    if not isinstance(tool_id, str) or not tool_id:
+        raise RowError("E205", f"a result that does not say of which tool (turn {number})")
+    return Call(tool_id, arguments or {}, call_id), arguments is not None
+
+
+# --- tasks: a question with its expected answer ---
+
+
+def read_task(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Record:
+    """`catalogue`: the tools that candidates name by their ids.
+
+    Where any call is right there is none to learn: as with BFCL's live_relevance, such a row is for
+    tests, whatever its own split, and its turn only marks the place.
+    """
+    kind, truth = row.get("task_type"), row.get("ground_truth")
+    given = row.get(CANDIDATES) or []
+    if not isinstance(truth, dict) or not isinstance(given, list):
+        raise RowError("E201", "ground_truth is not an object, or candidate_tools is not a list")
+    if not isinstance(kind, str) or kind not in TASKS:
+        raise RowError("E202", f"unknown task_type {kind!r}; known: {', '.join(TASKS)}")
+    task, answer = TASKS[kind]
+    tools = tuple(declared(tool, catalogue) for tool in given)
+    content, called = answer(truth, tools)
+    is_any = called is None
+    calls = [Call(name, {}, f"call_{i}") for i, name in enumerate(called or [])]
+    gold = [GoldCall(ANY_TOOL)] if is_any else [_unknown_call(call.name, tools) for call in calls]
+    context = row.get("context") or ""
+    before = context if isinstance(context, str) else plain(context)
+    question = "\n\n".join(filter(None, (before, text_at(row, "instruction"))))
+    known = ["sample_id", "task_type", "instruction", "context", "split"]
+    known += [CANDIDATES] if all(isinstance(tool, str) for tool in given) else []
+    return Record(
+        messages=(Message("user", question), Message("assistant", content, tuple(calls))),
+        tools=tools,
+        gold={1: Gold(tuple(gold))},
+        task=task,
+        split="test" if is_any else _split_of(row),
+        meta=meta_of({**row, "id": row.get("sample_id")}, *known),
+    )
+
+
+# What the assistant says, and the tools it calls, None for any: the truth names no arguments.
+Answer = tuple[str, list[str] | None]
+
+
+def _selection(truth: Row, tools: tuple[Tool, ...]) -> Answer:
+    top = truth.get("top_k")
+    if not isinstance(top, list) or not top or not all(isinstance(tool_id, str) for tool_id in top):
+        raise RowError("E201", "top_k is not a list of tool ids")
+    return text_at(truth, "explanation"), top
+
+
+def _plan(truth: Row, tools: tuple[Tool, ...]) -> Answer:
+    """The plan as a numbered list, and its tools in their order."""
+    steps = truth.get("plan_steps")
+    is_list = isinstance(steps, list) and all(isinstance(step, dict) for step in steps)
+    if not steps or not is_list:
+        raise RowError("E201", "plan_steps is not a list of steps")
+    called = [step.get("tool_id") for step in steps]
+    are_ids = all(isinstance(tool_id, str) for tool_id in called)
+    if not are_ids or truth.get("tool_sequence", called) != called:
+        reason = "a step without a tool, or a tool_sequence that is not that of the steps"
+        raise RowError("E201", reason)
+    lines = [
+        f"{step.get('step_id', number)}. {text_at(step, 'description')}"
+        for number, step in enumerate(steps, 1)
+    ]
+    return "\n".join(lines), called
+
+
+def _timing(truth: Row, tools: tuple[Tool, ...]) -> Answer:
+    """A call of a candidate, or the direct answer. The truth is whether to call, not what: of
+    several candidates any is right.
+    """
+    expected = truth.get("should_call_tool")
+    if not isinstance(expected, bool):
+        raise RowError("E201", f"should_call_tool is {expected!r}, not true or false")
+    if not expected:
+        return text_at(truth, "direct_answer") or NO_CALL_ANSWER, []
+    if not tools:
+        raise RowError("E201", "a call is expected, but the row names no tool")
+    chain = truth.get("reasoning_chain")
+    steps = [step for step in (chain if isinstance(chain, list) else [chain]) if step is not None]
+    reasons = "\n".join(step if isinstance(step, str) else plain(step) for step in steps)
+    if len(tools) == 1:
+        return reasons, [tools[0].name]
+    return reasons or ANY_CALL_ANSWER, None
+
+
+TASKS: dict[str, tuple[Task, Callable[[Row, tuple[Tool, ...]], Answer]]] = {
+    "tool_selection": ("tool_selection", _selection),
+    "task_planning": ("multi_step_planning", _plan),
+    "timing_judgment": ("timing_decision", _timing),
+}
+DIALOGS_EXAMPLE = '{"dialog_id": "sft_000001", "goal": "Learn whether to take a coat.", "turns": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": "I look it up."}, {"role": "tool", "content": "4 mm", "tool_id": "rain_001", "result": {"mm": 4}}, {"role": "assistant", "content": "Yes."}], "target_tools": ["rain_001"], "metadata": {}, "split": "train"}'  # noqa: E501  (a row is one line)
+DIALOGS = Format(
+    "sage_sft",
+    read_dialog,
+    DIALOGS_EXAMPLE,
+    {"turns": list},
+    lambda row: "dialog_id" in row and "target_tools" in row,
+)
+TOOLS_EXAMPLE = '{"tool_id": "rain_001", "name": "Rain", "category": "weather", "capabilities": ["rain of today"], "inputs": [{"name": "city", "type": "string", "required": true, "description": "a town", "default": null}], "outputs": [{"name": "mm", "type": "number", "description": ""}], "invoke_examples": [{"instruction": "Is it wet in Oslo?", "arguments": {"city": "Oslo"}, "expected_output": {"mm": 4}}], "reliability_score": 0.9, "latency_ms_p50": 20, "metadata": {"version": "1.0"}}'  # noqa: E501  (a row is one line)
+TOOLS = Format(
+    "sage_tools",
+    read_tool_row,
+    TOOLS_EXAMPLE,
+    {"tool_id": object},
+    lambda row: EXAMPLES in row,
+    examples_of,
+)
+BENCHMARK_EXAMPLE = '{"sample_id": "sel_001", "task_type": "tool_selection", "instruction": "Is it wet in Oslo?", "context": "", "candidate_tools": ["rain_001", "tide_002"], "ground_truth": {"top_k": ["rain_001"], "explanation": "Rain is asked for."}, "metadata": {"difficulty": "easy", "tags": [], "created_by": "me"}, "split": "test"}'  # noqa: E501  (a row is one line)
+BENCHMARK = Format(
+    "sage_benchmark",
+    read_task,
+    BENCHMARK_EXAMPLE,
+    {"ground_truth": dict},
+    lambda row: "sample_id" in row and "task_type" in row,
+)
