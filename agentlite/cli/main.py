@@ -122,7 +122,7 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         _stopped(130)
     except Exception as error:
-        if code := getattr(error, "exit_code", 0):  # engine.trainer.Stopped, without importing it
+        if code := getattr(error, "exit_code", 0):  # engine.watch.Stopped, without importing it
             _stopped(code)
         if debug:
             raise

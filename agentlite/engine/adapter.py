@@ -79,24 +79,6 @@ def reference(settings: TrainerSettings) -> dict[str, object]:
     return {"model_init_kwargs": {"dtype": str(load_dtype()).removeprefix("torch.")}}
 
 
-def uncast(trainer_class: Any) -> Any:
-    """A trainer of TRL that leaves what is trained in its own dtype, float32. TRL casts the adapter
-    of a quantised model to bfloat16: small updates would be lost, a resumed run would be another
-    one, and a card without bfloat16 could not scale the gradients.
-    """
-
-    class Uncast(trainer_class):  # type: ignore[misc]  # trl is untyped here
-        def __init__(self, model: Any, **arguments: Any):
-            trained = [weight for weight in model.parameters() if weight.requires_grad]
-            before = [weight.data for weight in trained]
-            super().__init__(model=model, **arguments)
-            for weight, data in zip(trained, before, strict=True):
-                if weight.dtype != data.dtype:
-                    weight.data = data
-
-    return Uncast
-
-
 def keep_reference(model: Any) -> None:
     """Sees to it that an adapter has a frozen copy. TRL makes one, as of a whole model, but without
     the adapter on embeddings; Unsloth leaves it out of its GRPO on CUDA, and TRL then measures

@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 
 from agentlite.core import console, distributed
-from agentlite.core.errors import DISK, MODEL, UserError
+from agentlite.core.errors import MODEL, UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import replacing, sync_all, sync_folder, write_json
-from agentlite.engine import coordinate
+from agentlite.engine import processes
 from agentlite.workspace import digests, hub, run_folder
 
 MANIFEST, LOGS = "manifest.json", "logs"
@@ -32,8 +32,7 @@ SAVING, DROPPED = ".saving", ".dropped"  # what a kill may leave, and the next s
 KEPT = 2
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-# of a full disk, in messages of safetensors, and of torch that cannot write
-SIGNS = (
+SIGNS = (  # of a full disk, in messages of safetensors, and of torch that cannot write
     "No space left",
     "os error 28",
     "os error 5)",
@@ -88,7 +87,7 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, dev_loss: float
         # not its parents: where the folder itself has vanished, nothing is made in its place
         parent.mkdir(exist_ok=True)
         made.parent.mkdir()
-    coordinate.barrier()  # .saving is there before any process writes into it
+    processes.barrier()  # .saving is there before any process writes into it
     output_dir, trainer._get_output_dir = trainer._get_output_dir, lambda trial: str(made.parent)
     # no checkpoint needs the plan's tokenizer, which may be larger than an adapter
     tokenizer, trainer.processing_class = trainer.processing_class, None
@@ -96,7 +95,7 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, dev_loss: float
         write()
     finally:
         trainer._get_output_dir, trainer.processing_class = output_dir, tokenizer
-    coordinate.barrier()  # each process has written its share before the files are listed
+    processes.barrier()  # each process has written its share before the files are listed
     if not distributed.first():
         return
     # with a second adapter next to it, transformers would not load the first one again; and the
@@ -151,19 +150,6 @@ def restore_log(name: str, folder: Path) -> int:
     return step_of(checkpoint)
 
 
-def _drop(checkpoint: Path) -> None:
-    """Renamed first: a kill in between leaves none that looks whole."""
-    dropped = checkpoint.parent / DROPPED
-    shutil.rmtree(dropped, ignore_errors=True)
-    checkpoint.rename(dropped)
-    shutil.rmtree(dropped)
-
-
-def _clear(folder: Path) -> None:
-    for name in (SAVING, DROPPED):
-        shutil.rmtree(folder / "checkpoints" / name, ignore_errors=True)
-
-
 def newest(folder: Path) -> Path | None:
     """The newest whole checkpoint; those that are not are set aside by name. None where none was
     ever made.
@@ -171,10 +157,17 @@ def newest(folder: Path) -> Path | None:
     Raises UserError 5 where there are some, and none of them is whole: nothing is lost by itself.
     """
     _clear(folder)
-    whole = (path for path in reversed(_by_step(folder)) if _is_whole(path, folder))
-    if path := next(whole, None):
-        return path
-    _refuse_broken(folder)
+    for path in reversed(_by_step(folder)):
+        if _is_whole(path, folder):
+            return path
+    broken = sorted(path.name for path in (folder / "checkpoints").glob("checkpoint-*.broken*"))
+    if broken:
+        raise UserError(
+            f"holds no checkpoint that is whole ({', '.join(broken)}).",
+            "Put a copy in place if there is one, or start over with --force.",
+            location=str(folder),
+            exit_code=MODEL,
+        )
     return None
 
 
@@ -185,15 +178,15 @@ def best_whole(folder: Path) -> Path:
     while manifests(folder):
         if _is_whole(path := best(folder), folder):
             return path
-    _refuse_broken(folder)
+    newest(folder)
     raise AssertionError("a run that was trained has checkpoints")
 
 
 def best(folder: Path) -> Path:
     """Least dev loss; the newest where none was taken."""
     saved = manifests(folder)
-    losses = {path: one.dev_loss for path, one in saved.items() if one.dev_loss is not None}
-    return min(losses, key=lambda path: losses[path]) if losses else [*saved][-1]
+    losses = {path: loss for path in saved if (loss := saved[path].dev_loss) is not None}
+    return min(losses, key=losses.__getitem__) if losses else [*saved][-1]
 
 
 def manifests(folder: Path) -> dict[Path, CheckpointManifest]:
@@ -216,6 +209,9 @@ def _by_step(folder: Path) -> list[Path]:
     return sorted(paths, key=step_of)
 
 
+_read_through: set[tuple[Path, int]] = set()  # and found whole by this process
+
+
 def _is_whole(path: Path, folder: Path) -> bool:
     """If it is not, it is set aside by name."""
     if problem := _problem(path, folder):
@@ -224,20 +220,6 @@ def _is_whole(path: Path, folder: Path) -> bool:
         path.rename(aside)
         console.notice(f"{path}: {problem}; set aside as {aside.name}")
     return not problem
-
-
-def _refuse_broken(folder: Path) -> None:
-    broken = sorted(path.name for path in (folder / "checkpoints").glob("checkpoint-*.broken*"))
-    if broken:
-        raise UserError(
-            f"holds no checkpoint that is whole ({', '.join(broken)}).",
-            "Put a copy in place if there is one, or start over with --force.",
-            location=str(folder),
-            exit_code=MODEL,
-        )
-
-
-_read_through: set[tuple[Path, int]] = set()  # and found whole by this process
 
 
 def _problem(checkpoint: Path, folder: Path) -> str:
@@ -251,14 +233,13 @@ def _problem(checkpoint: Path, folder: Path) -> str:
         return f"its {MANIFEST} cannot be read ({error})"
     if manifest.plan != _plan(folder):
         return "was made under another plan.json"
-    if key not in _read_through:
-        for name, (size, expected) in manifest.files.items():
-            path = checkpoint / name
-            if not path.is_file():
-                return f"has no {name}"
-            if path.stat().st_size != size or digests.content_digest(path) != expected:
-                return f"{name} has changed since it was saved"
-        _read_through.add(key)
+    for name, (size, expected) in {} if key in _read_through else manifest.files.items():
+        path = checkpoint / name
+        if not path.is_file():
+            return f"has no {name}"
+        if path.stat().st_size != size or digests.content_digest(path) != expected:
+            return f"{name} has changed since it was saved"
+    _read_through.add(key)
     return ""
 
 
@@ -273,20 +254,20 @@ def _plan(folder: Path) -> str:
     return digest(canonical([plan.command, plan.settings, plan.inputs]))
 
 
+def _drop(checkpoint: Path) -> None:
+    """Renamed first: a kill in between leaves none that looks whole."""
+    dropped = checkpoint.parent / DROPPED
+    shutil.rmtree(dropped, ignore_errors=True)
+    checkpoint.rename(dropped)
+    shutil.rmtree(dropped)
+
+
+def _clear(folder: Path) -> None:
+    for name in (SAVING, DROPPED):
+        shutil.rmtree(folder / "checkpoints" / name, ignore_errors=True)
+
+
 def is_disk_full(error: BaseException) -> bool:
-    """As the system says it, or a library above it, or we."""
-    if isinstance(error, UserError):
-        return error.exit_code == DISK
-    return (isinstance(error, OSError) and error.errno in FULL) or any(
-        sign in str(error) for sign in SIGNS
-    )
-
-
-def disk_full(folder: Path) -> UserError:
-    return UserError(
-        "the disk is full.",
-        "Free some space and run the same command again: it carries on from the last "
-        "whole checkpoint.",
-        location=str(folder),
-        exit_code=DISK,
-    )
+    """As the system says it, or a library above it."""
+    full = isinstance(error, OSError) and error.errno in FULL
+    return full or any(sign in str(error) for sign in SIGNS)

@@ -19,22 +19,25 @@ from typing import Any, NamedTuple
 
 from agentlite.config.settings import DistillSettings
 from agentlite.core import console
-from agentlite.engine import adapter, local_sampler, step_rows, trainer, training_log
+from agentlite.core.row_files import replacing
+from agentlite.engine import adapter, local_sampler, trainer, watch
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.load import Loaded, free_memory, load, loading_of, prepare
+from agentlite.engine.load import Loaded, Loading, free_memory, load, loading_of, prepare
 from agentlite.engine.planning.estimate import kept_in_training
-from agentlite.engine.teacher import (
-    STORED,
-    AnswerRow,
-    LiveTeacher,
-    StoredTeacher,
-    collate_answers,
-    store_top,
+from agentlite.engine.weighted_loss import (
+    CHUNK,
+    SummedLoss,
+    check_head,
+    collate,
+    head_of,
+    in_chunks,
+    make_step_trainer,
+    step_trainer,
+    trained_states,
 )
-from agentlite.engine.watch import Watch
-from agentlite.engine.weighted_loss import check_head, head_of, in_chunks, trained_states
 from agentlite.workspace.model_source import Source
 
+STORED = "teacher.safetensors"
 MEASURES = {
     "agreement": "agreement",
     "unlikely_starts": "unlikely_starts",
@@ -77,6 +80,73 @@ class DistillTask(NamedTuple):
     width: int
 
 
+class AnswerRow(NamedTuple):
+    """The ids of prompt number `prompt` and of an answer to it."""
+
+    prompt: int
+    ids: Sequence[int]
+    answer: Sequence[int]
+
+
+class LiveTeacher:
+    """A model in memory. `width`: the number of ids that its tokenizer and the student's have;
+    logits beyond them are padding of the matrices."""
+
+    def __init__(self, loaded: Loaded, width: int):
+        self.loaded, self.width = loaded, width
+        loaded.model.eval()
+
+    def guide(self, prompts: Sequence[int], inputs: Any, labels: Any) -> tuple[Any, ...]:
+        """What `compare` needs of the teacher, for every trained token of a micro-batch, in the
+        order of rows: its hidden states, (tokens, hidden)."""
+        import torch
+
+        with torch.no_grad():
+            return (trained_states(self.loaded.model, inputs, labels).states,)
+
+    def compare(self, logits: Any, states: Any) -> tuple[Any, Any]:
+        """The log-probabilities of student and teacher, both (tokens, width). `logits`: the
+        student's, (tokens, vocabulary)."""
+        import torch
+
+        with torch.no_grad():
+            own = head_of(self.loaded.model)(states)[:, : self.width]
+            teacher = own.float().log_softmax(-1)
+        return logits[:, : self.width].log_softmax(-1), teacher
+
+
+class StoredTeacher:
+    """The k likeliest tokens of a model that is not in memory, at every token of the recorded
+    answers, and the probability of the rest."""
+
+    def __init__(self, path: Path, width: int):
+        from safetensors.torch import load_file
+
+        self.tensors, self.width = load_file(path), width
+
+    def guide(self, prompts: Sequence[int], inputs: Any, labels: Any) -> tuple[Any, ...]:
+        """Ids, (tokens, k), and log-probabilities, (tokens, k + 1)."""
+        import torch
+
+        ids, likely = (
+            torch.cat([self.tensors[f"{prompt}.{name}"] for prompt in prompts])
+            for name in ("ids", "log_probabilities")
+        )
+        return ids.to(labels.device).long(), likely.to(labels.device)
+
+    def compare(self, logits: Any, ids: Any, teacher: Any) -> tuple[Any, Any]:
+        """Both (tokens, k + 1)."""
+        student = logits[:, : self.width].log_softmax(-1)
+        return with_rest(student, ids), teacher
+
+    @property
+    def mass(self) -> float:
+        """The mean share of probability that the k tokens have."""
+        names = [name for name in self.tensors if name.endswith(".log_probabilities")]
+        rest = [self.tensors[name][:, -1].exp() for name in names]
+        return 1 - float(sum(part.sum() for part in rest) / sum(map(len, rest)))
+
+
 Teacher = LiveTeacher | StoredTeacher
 
 
@@ -86,24 +156,27 @@ def train(
     """Returns the key figures. Raises what engine.trainer.train raises, and UserError 5 for a model
     whose logits are more than the head of its hidden states.
     """
-    prepare(loading_of(settings))
-    # a teacher is loaded as the student is, but for what a student of whole weights needs
-    loading = loading_of(settings)._replace(full=False)
+    loading = loading_of(settings)
+    prepare(loading)
+
+    def load_model(source: Source, loading: Loading, trainable: bool) -> Loaded:
+        loaded = load(source, loading, trainable=trainable)
+        check_head(
+            loaded.model,
+            "it cannot teach, or be taught, token by token",
+            "Choose another model; or learn from answers: agentlite pairs, then prep --from pairs.",
+        )
+        return loaded
 
     def live() -> LiveTeacher:
-        loaded = load(teacher, loading, trainable=False)
-        _check(loaded)
-        return LiveTeacher(loaded, task.width)
+        # as the student, but for what a student of whole weights needs
+        return LiveTeacher(load_model(teacher, loading._replace(full=False), False), task.width)
 
     stored = None
     if settings.top_k:  # the teacher is asked once, before the student is in memory
         path = folder / STORED
         if not path.exists():
-            rows = [
-                AnswerRow(number, prompt.ids, prompt.recorded)
-                for number, prompt in enumerate(task.prompts)
-            ]
-            store_top(live(), rows, settings.top_k, settings.batch_size, path)
+            store_top(live(), task.prompts, settings.top_k, settings.batch_size, path)
             free_memory()
         stored = StoredTeacher(path, task.width)
         console.notice(
@@ -113,17 +186,18 @@ def train(
 
     def make(micro: trainer.Schedule) -> Any:
         of_run = stored or live()
-        student = load(source, loading_of(settings), trainable=True)
-        _check(student)
-        return make_trainer(student, of_run, settings, folder, task, micro)
+        return make_trainer(
+            load_model(source, loading, True), of_run, settings, folder, task, micro
+        )
 
-    figures = trainer.train(make, folder, schedule(settings, len(task.prompts)), Watch(MEASURES))
-    logged = training_log.logged(folder)
+    plan = trainer.schedule(settings, len(task.prompts))
+    figures = trainer.train(make, folder, plan, watch.Watch(MEASURES))
+    logged = watch.logged(folder)
     few = max(1, min(LAST, len(logged) // 2))
     for name, column in (("divergence", "loss"), ("agreement", "agreement")):
-        figures[f"first_{name}"] = training_log.mean(logged[:few], column)
-        figures[f"last_{name}"] = training_log.mean(logged[-few:], column)
-    figures["unlikely_starts"] = training_log.mean(logged[-few:], "unlikely_starts")
+        figures[f"first_{name}"] = watch.mean(logged[:few], column)
+        figures[f"last_{name}"] = watch.mean(logged[-few:], column)
+    figures["unlikely_starts"] = watch.mean(logged[-few:], "unlikely_starts")
     if stored:
         figures["teacher_mass"] = round(stored.mass, 4)
     return figures
@@ -132,11 +206,6 @@ def train(
 def check(settings: DistillSettings) -> None:
     """See trainer.check."""
     trainer.check("distill", settings, "SFTConfig", {}, FIXED)
-
-
-def schedule(settings: DistillSettings, prompts: int) -> trainer.Schedule:
-    """A row is an answer; an epoch takes every prompt once."""
-    return trainer.schedule_of(settings, prompts)
 
 
 def longest(prompt: DistillPrompt, settings: DistillSettings) -> int:
@@ -153,15 +222,17 @@ def make_trainer(
     task: DistillTask,
     micro: trainer.Schedule,
 ) -> Any:
-    """TRL's SFTTrainer over the numbers of prompts, whose rows are the answers of a step."""
+    """TRL's SFTTrainer over the numbers of prompts, whose rows are the answers of a step. An epoch
+    takes every prompt once.
+    """
     from trl import SFTTrainer
 
-    plan = schedule(settings, len(task.prompts))
+    plan = trainer.schedule(settings, len(task.prompts))
     lengths = [longest(prompt, settings) for prompt in task.prompts]
-    return step_rows.make_trainer(
-        step_rows.step_trainer(
+    return make_step_trainer(
+        step_trainer(
             SFTTrainer,
-            _Answers(student.tokenizer, teacher, settings, task, plan.steps),
+            partial(sample_answers, teacher, settings, task, plan.steps),
             collate_answers,
             partial(summed_divergence, teacher, settings.beta),
         ),
@@ -172,6 +243,64 @@ def make_trainer(
         micro,
         trainer.row_order(lengths, plan, settings.seed),
     )
+
+
+def sample_answers(
+    teacher: Teacher,
+    settings: DistillSettings,
+    task: DistillTask,
+    steps: int,
+    trl_trainer: Any,
+    numbers: Sequence[int],
+) -> list[AnswerRow]:
+    """The answers of a step to the prompts `numbers`: sampled by the student, recorded, or sampled
+    by the teacher.
+    """
+    step = trl_trainer.state.global_step
+    model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
+    live = teacher.loaded if isinstance(teacher, LiveTeacher) else None
+    beside = live.model.num_parameters() if live else 0
+    fixed = partial(kept_in_training, settings, model, beside)
+    share = sampled_share(settings, step, steps)
+    seeds = [f"{settings.seed} {step} {place}" for place in range(len(numbers))]
+    by_student = [random.Random(f"{seed} whose").random() < share for seed in seeds]
+    prompts = [task.prompts[number] for number in numbers]
+    answers = [prompt.recorded for prompt in prompts]
+
+    def sample(loaded: Loaded, places: Sequence[int]) -> None:
+        requests = [
+            local_sampler.SampleRequest(prompts[place].ids, (seeds[place],), prompts[place].stops)
+            for place in places
+        ]
+        if requests:
+            for answer in local_sampler.sample(loaded, requests, task.decoding):
+                answers[places[answer.prompt]] = answer.ids
+
+    student = Loaded(model, trl_trainer.processing_class, fixed)
+    sample(student, [place for place, own in enumerate(by_student) if own])
+    if settings.off_policy == "teacher" and live:
+        sample(live, [place for place, own in enumerate(by_student) if not own])
+        local_sampler.free_decoding(live.model)
+    measured = trl_trainer._metrics["train"]
+    measured["completions/mean_length"].append(sum(map(len, answers)) / len(answers))
+    measured["sampled_share"].append(sum(by_student) / len(numbers))
+    return [
+        AnswerRow(number, prompt.ids, answer)
+        for number, prompt, answer in zip(numbers, prompts, answers, strict=True)
+    ]
+
+
+def collate_answers(rows: Sequence[AnswerRow], pad: int) -> dict[str, Any]:
+    """The columns of `collate`, in which the answers' tokens alone are trained, and the numbers of
+    the prompts.
+    """
+    import torch
+
+    columns = [
+        {"input_ids": [*row.ids, *row.answer], "labels": [-100] * len(row.ids) + [*row.answer]}
+        for row in rows
+    ]
+    return {**collate(columns, pad), "prompt": torch.tensor([row.prompt for row in rows])}
 
 
 def divergence(student: Any, teacher: Any, beta: float) -> Any:
@@ -195,7 +324,7 @@ def divergence(student: Any, teacher: Any, beta: float) -> Any:
 
 def summed_divergence(
     teacher: Teacher, beta: float, student: Any, inputs: dict[str, Any]
-) -> step_rows.SummedLoss:
+) -> SummedLoss:
     """Beside the divergence: at how many tokens both models hold the same one for likeliest, and
     how many answers begin with a likeliest token of the teacher that is UNLIKELY to the student.
     """
@@ -220,9 +349,7 @@ def summed_divergence(
     # a zero that hangs on the model: without answer tokens there is still a gradient, of zeros
     zeros = torch.stack([states.sum() * 0.0] * 3).float()
     total, agreed, starts = sum(in_chunks(of_chunk, states, first, *guide), zeros)
-    return step_rows.SummedLoss(
-        total, {"agreement": agreed.detach()}, {"unlikely_starts": starts.detach()}
-    )
+    return SummedLoss(total, {"agreement": agreed.detach()}, {"unlikely_starts": starts.detach()})
 
 
 def sampled_share(settings: DistillSettings, step: int, steps: int) -> float:
@@ -235,58 +362,56 @@ def sampled_share(settings: DistillSettings, step: int, steps: int) -> float:
     return 1 - others
 
 
-class _Answers:
-    """Makes the answers of a step: sampled by the student, recorded, or sampled by the teacher."""
+def with_rest(log_probabilities: Any, ids: Any) -> Any:
+    """The log-probabilities of some tokens, and behind them that of all others together.
 
-    def __init__(
-        self,
-        tokenizer: Any,
-        teacher: Teacher,
-        settings: DistillSettings,
-        task: DistillTask,
-        steps: int,
-    ):
-        self.tokenizer, self.teacher, self.task = tokenizer, teacher, task
-        self.settings, self.steps = settings, steps
+    log_probabilities: (tokens, vocabulary); ids: (tokens, k), k below the vocabulary, each once.
+    Returns (tokens, k + 1). Between two of these the divergence is at most that of the whole
+    vocabulary.
+    """
+    import torch
 
-    def __call__(self, trl_trainer: Any, numbers: Sequence[int]) -> list[AnswerRow]:
-        settings, step = self.settings, trl_trainer.state.global_step
-        student = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
-        live = self.teacher.loaded if isinstance(self.teacher, LiveTeacher) else None
-        wanted = sampled_share(settings, step, self.steps)
-        seeds = [f"{settings.seed} {step} {place}" for place in range(len(numbers))]
-        by_student = [random.Random(f"{seed} whose").random() < wanted for seed in seeds]
-        answers: list[Sequence[int]] = [self.task.prompts[number].recorded for number in numbers]
-
-        def sample(loaded: Loaded, is_wanted: Sequence[bool]) -> None:
-            places = [place for place, wanted in enumerate(is_wanted) if wanted]
-            prompts = [self.task.prompts[numbers[place]] for place in places]
-            requests = [
-                local_sampler.SampleRequest(prompt.ids, (seeds[place],), prompt.stops)
-                for prompt, place in zip(prompts, places, strict=True)
-            ]
-            if requests:
-                for one in local_sampler.sample(loaded, requests, self.task.decoding):
-                    answers[places[one.prompt]] = one.ids
-
-        beside = live.model.num_parameters() if live else 0
-        fixed = partial(kept_in_training, settings, student, beside)
-        sample(Loaded(student, self.tokenizer, fixed), by_student)
-        if settings.off_policy == "teacher" and live:
-            sample(live, [not sampled for sampled in by_student])
-            local_sampler.free_decoding(live.model)
-        measured = trl_trainer._metrics["train"]
-        measured["completions/mean_length"].append(sum(map(len, answers)) / len(answers))
-        measured["sampled_share"].append(sum(by_student) / len(numbers))
-        return [
-            AnswerRow(number, self.task.prompts[number].ids, answer)
-            for number, answer in zip(numbers, answers, strict=True)
-        ]
+    kept = log_probabilities.gather(-1, ids)
+    # not log(1 - sum of the kept): where they hold nearly everything, rounding would be the result
+    rest = log_probabilities.scatter(-1, ids, -torch.inf).logsumexp(-1, keepdim=True)
+    return torch.cat([kept, rest], dim=-1)
 
 
-def _check(loaded: Loaded) -> None:
-    check_head(
-        loaded.model,
-        "it cannot teach, or be taught, token by token",
-        "Choose another model; or learn from answers: agentlite pairs, then prep --from pairs.",
-    )
+def store_top(
+    teacher: LiveTeacher, prompts: Sequence[DistillPrompt], top_k: int, batch_size: int, path: Path
+) -> None:
+    """Writes the `top_k` likeliest tokens at each token of every recorded answer, by the number of
+    its prompt; the file is there once it is whole.
+    """
+    import torch
+    from safetensors.torch import save
+
+    loaded, tensors = teacher.loaded, dict[str, Any]()
+    head = head_of(loaded.model)
+
+    def likeliest(states: Any) -> tuple[Any, Any]:
+        likely = head(states)[:, : teacher.width].float().log_softmax(-1)
+        ids = likely.topk(min(top_k, likely.shape[-1] - 1), dim=-1).indices
+        return ids, with_rest(likely, ids)
+
+    rows = [AnswerRow(number, one.ids, one.recorded) for number, one in enumerate(prompts)]
+    lengths = [len(row.ids) + len(row.answer) for row in rows]
+    batches = local_sampler.plan_batches(lengths, batch_size)
+    with torch.no_grad(), console.progress("the teacher reads", len(batches)) as advance:
+        for done, batch in enumerate(batches, 1):
+            part = [rows[index] for index in batch]
+            columns = collate_answers(part, loaded.tokenizer.pad_token_id)
+            inputs = {name: tensor.to(loaded.model.device) for name, tensor in columns.items()}
+            numbers, labels = inputs.pop("prompt").tolist(), inputs.pop("labels")
+            (states,) = teacher.guide(numbers, inputs, labels)
+            counts = [len(row.answer) for row in part]
+            ids, likely = (
+                torch.cat(list(chunks)).split(counts)
+                for chunks in zip(*map(likeliest, states.split(CHUNK)), strict=True)
+            )
+            for number, row_ids, row_likely in zip(numbers, ids, likely, strict=True):
+                tensors[f"{number}.ids"] = row_ids.int().cpu().contiguous()
+                tensors[f"{number}.log_probabilities"] = row_likely.cpu().contiguous()
+            advance(done)
+    with replacing(path) as file:
+        file.write(save(tensors))

@@ -1,13 +1,23 @@
-"""Pairs as token ids -> an adapter that prefers the chosen answers, by TRL's DPOTrainer."""
+"""Pairs as token ids -> an adapter that prefers the chosen answers, by TRL's DPOTrainer; single
+answers -> one that says the desirable ones more often, by its KTOTrainer.
+
+The loss of KTO, with b for beta and c for the log-ratio of policy and reference of an answer:
+
+    desirable    desirable_weight (1 - S(b (c - z)))
+    undesirable  undesirable_weight (1 - S(b (z - c)))
+
+z is how far the policy is from the reference in general: the mean log-ratio, at least 0, over the
+prompts of the micro-batch, each before an answer to another prompt. No gradient goes through it.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import DpoSettings
-from agentlite.engine import adapter, kto, load_dtype, trainer, training_log
+from agentlite.core.errors import OUT_OF_MEMORY, UserError
+from agentlite.engine import adapter, load_dtype, trainer, watch
 from agentlite.engine.load import Loaded, load, loading_of, prepare
-from agentlite.engine.watch import Watch
 from agentlite.workspace.model_source import Source
 
 MEASURES = {
@@ -20,14 +30,22 @@ MEASURES = {
     "kl": "kl",
 }
 OURS_OF_TRL = {
-    "beta": "beta",
-    "loss_type": "loss_type",
-    "loss_weights": "label_smoothing",
-    "label_smoothing": "label_smoothing",
-    "precompute_ref_log_probs": "reference_free",
-    "truncation_mode": "max_length",
+    "DPOConfig": {
+        "beta": "beta",
+        "loss_type": "loss_type",
+        "loss_weights": "label_smoothing",
+        "label_smoothing": "label_smoothing",
+        "precompute_ref_log_probs": "reference_free",
+        "truncation_mode": "max_length",
+    },
+    "KTOConfig": {
+        "beta": "beta",
+        "loss_type": "loss_type",
+        "desirable_weight": "desirable_weight",
+        "undesirable_weight": "undesirable_weight",
+        "precompute_ref_log_probs": "reference_free",
+    },
 }
-Rows = Sequence["Preference"] | Sequence[kto.Answer]  # the latter for kto
 LAST = 5  # steps that the figures at the end are the mean of
 
 
@@ -48,18 +66,37 @@ class Preference(NamedTuple):
         return len(self.prompt) + max(len(self.chosen), len(self.rejected))
 
 
+class Answer(NamedTuple):
+    """The ids of a prompt and of an answer to it, with the end of its turn."""
+
+    prompt: list[int]
+    answer: list[int]
+    desirable: bool
+
+    @property
+    def tokens(self) -> int:
+        return len(self.prompt) + len(self.answer)
+
+    @property
+    def longest(self) -> int:
+        return self.tokens
+
+
+Rows = Sequence[Preference] | Sequence[Answer]  # the latter for kto
+
+
 def train(source: Source, settings: DpoSettings, folder: Path, rows: Rows) -> dict[str, Any]:
     """Returns the key figures. Raises what trainer.train raises, and UserError 5 if the reference
     is not the start.
     """
-    prepare(loading_of(settings))
+    loading = loading_of(settings)
+    prepare(loading)
 
     def make(micro: trainer.Schedule) -> Any:
         # before the model: ZeRO-3 cuts it up while it is read
         configuration = arguments(settings, folder, micro)
-        return make_trainer(
-            load(source, loading_of(settings), trainable=True), settings, configuration, rows
-        )
+        loaded = load(source, loading, trainable=True)
+        return make_trainer(loaded, settings, configuration, rows)
 
     def at_step(step: int, row: Mapping[str, float]) -> None:
         if step > 1 or not settings.has_reference:
@@ -71,43 +108,44 @@ def train(source: Source, settings: DpoSettings, folder: Path, rows: Rows) -> di
             ratio = row.get(f"{side}_reward", 0.0) / settings.beta  # a step of kto may lack one
             adapter.refuse_other_start(ratio, allowed, f"the mean log-ratio of the {side}")
 
-    figures = trainer.train(make, folder, schedule(settings, rows), Watch(MEASURES, at_step))
+    plan = trainer.schedule(settings, len(rows))
+    figures = trainer.train(make, folder, plan, watch.Watch(MEASURES, at_step))
     # over the last steps: how far chosen is above rejected, how often, and how many nats both sides
     # have moved
-    last = training_log.logged(folder)[-LAST:]
+    last = watch.logged(folder)[-LAST:]
     for name in ("margin", "kl" if settings.loss_type == "kto" else "accuracy"):
-        figures[name] = training_log.mean(last, name)
+        figures[name] = watch.mean(last, name)
     if settings.has_reference:
         for side in ("chosen", "rejected"):
-            drift = training_log.mean(last, f"{side}_reward") / settings.beta
+            drift = watch.mean(last, f"{side}_reward") / settings.beta
             figures[f"{side}_drift"] = round(drift, 3)
     return figures
 
 
 def check(settings: DpoSettings) -> None:
     """See trainer.check."""
-    if settings.loss_type == "kto":
-        trainer.check("dpo", settings, "KTOConfig", kto.OURS_OF_TRL)
-    else:
-        trainer.check("dpo", settings, "DPOConfig", OURS_OF_TRL)
-
-
-def schedule(settings: DpoSettings, rows: Rows) -> trainer.Schedule:
-    return trainer.schedule_of(settings, len(rows))
+    name = "KTOConfig" if settings.loss_type == "kto" else "DPOConfig"
+    trainer.check("dpo", settings, name, OURS_OF_TRL[name])
 
 
 def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:
     """The configuration of TRL's trainer: a DPOConfig, or a KTOConfig."""
     from trl import DPOConfig, KTOConfig
 
-    shared = trainer.arguments(settings, folder, micro, with_dev=False)
+    shared = trainer.arguments(settings, folder, micro)
     own = {"beta": settings.beta, "max_length": settings.max_length, **adapter.reference(settings)}
-    if settings.loss_type == "kto":
-        kto.refuse_single_rows(folder, micro)
-        own["desirable_weight"] = settings.desirable_weight
-        own["undesirable_weight"] = settings.undesirable_weight
-        return trainer.configuration(KTOConfig, {**own, **shared})
-    return trainer.configuration(DPOConfig, {**losses(settings), **own, **shared})
+    if settings.loss_type != "kto":
+        return trainer.configuration(DPOConfig, {**losses(settings), **own, **shared})
+    if micro.batch_size < 2:  # a single row has no other prompt
+        raise UserError(
+            "kto needs two rows in a micro-batch, and they do not fit into memory.",
+            "Lower --max-length, or take --load-in-4bit.",
+            location=str(folder),
+            exit_code=OUT_OF_MEMORY,
+        )
+    own["desirable_weight"] = settings.desirable_weight
+    own["undesirable_weight"] = settings.undesirable_weight
+    return trainer.configuration(KTOConfig, {**own, **shared})
 
 
 def make_trainer(loaded: Loaded, settings: DpoSettings, configuration: Any, rows: Rows) -> Any:
@@ -117,21 +155,22 @@ def make_trainer(loaded: Loaded, settings: DpoSettings, configuration: Any, rows
     from datasets import Dataset
     from trl import DPOTrainer, KTOTrainer
 
-    order = trainer.row_order([row.tokens for row in rows], schedule(settings, rows), settings.seed)
+    plan = trainer.schedule(settings, len(rows))
+    order = trainer.row_order([row.tokens for row in rows], plan, settings.seed)
     ordered: list[Any] = [rows[index] for index in order]
+    columns: dict[str, list[Any]] = {"prompt_ids": [row.prompt for row in ordered]}
     if settings.loss_type == "kto":
-        columns = kto.columns(ordered)
-        trainer_class = _over_ids(adapter.uncast(KTOTrainer))
+        columns["completion_ids"] = [row.answer for row in ordered]
+        columns["KL_completion_ids"] = mismatched(ordered)
+        columns["label"] = [row.desirable for row in ordered]
+        trainer_class = _over_ids(KTOTrainer)
     else:
-        columns = {
-            "prompt_ids": [row.prompt for row in ordered],
-            "chosen_ids": [row.chosen for row in ordered],
-            "rejected_ids": [row.rejected for row in ordered],
-        }
+        columns["chosen_ids"] = [row.chosen for row in ordered]
+        columns["rejected_ids"] = [row.rejected for row in ordered]
         if not settings.has_reference:
             columns["ref_chosen_logps"] = columns["ref_rejected_logps"] = [0.0] * len(ordered)
-        trainer_class = _with_losses(_over_ids(adapter.uncast(DPOTrainer)), settings)
-    trl_trainer = trainer.warming_up(trainer_class)(
+        trainer_class = _with_losses(_over_ids(DPOTrainer), settings)
+    trl_trainer = trainer.adjusted(trainer_class)(
         model=adapter.adapted(loaded, settings),
         args=configuration,
         train_dataset=Dataset.from_dict(columns),
@@ -143,6 +182,18 @@ def make_trainer(loaded: Loaded, settings: DpoSettings, configuration: Any, rows
         trl_trainer.precompute_ref_logps = True  # it takes the columns for the reference's
         adapter.drop_reference(trl_trainer)
     return trl_trainer
+
+
+def mismatched(rows: Sequence[Answer]) -> list[list[int]]:
+    """For each row the answer of the nearest row before it, in a circle, that has another prompt;
+    its own where there is no other prompt.
+    """
+    answers = []
+    for place, row in enumerate(rows):
+        before = (rows[place - back] for back in range(1, len(rows)))
+        others = (other.answer for other in before if other.prompt != row.prompt)
+        answers.append(next(others, row.answer))
+    return answers
 
 
 def _over_ids(trl_class: Any) -> Any:

@@ -26,19 +26,12 @@ from typing import Any, NamedTuple
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.core.errors import DIVERGED, OUT_OF_MEMORY, UserError
-from agentlite.engine import (
-    adapter,
-    load_dtype,
-    local_sampler,
-    trainer,
-    training_log,
-    vllm_sampler,
-)
+from agentlite.engine import adapter, load_dtype, local_sampler, trainer, vllm_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded, Loading, SharedEngine, load, loading_of, prepare
 from agentlite.engine.planning.estimate import kept_in_training, load_of, vllm_share
 from agentlite.engine.planning.model_shape import find_shape
-from agentlite.engine.watch import Watch
+from agentlite.engine.watch import Watch, logged, mean
 from agentlite.workspace.model_source import Source
 
 MEASURES = {  # of GRPO and PPO, where they are logged: Unsloth's loss on CUDA has no entropy
@@ -193,16 +186,16 @@ def train(
     measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in todo.weights}}
     watch = Watch(measures, _Checks(folder, settings, todo, plan.steps), todo.halt)
     figures = trainer.train(make, folder, plan, watch)
-    rows = training_log.logged(folder)
+    rows = logged(folder)
     few = max(1, min(LOOK_EVERY, len(rows) // 2))
-    figures["first_reward"] = training_log.mean(rows[:few], "reward")
-    figures["last_reward"] = training_log.mean(rows[-few:], "reward")
+    figures["first_reward"] = mean(rows[:few], "reward")
+    figures["last_reward"] = mean(rows[-few:], "reward")
     if _measures_kl(settings):
-        figures["kl"] = training_log.mean(rows[-few:], "kl")
+        figures["kl"] = mean(rows[-few:], "kl")
     if settings.advantage == "value":
-        figures["explained"] = training_log.mean(rows[-few:], "explained")
+        figures["explained"] = mean(rows[-few:], "explained")
     else:
-        figures["flat_groups"] = training_log.mean(rows, "flat")
+        figures["flat_groups"] = mean(rows, "flat")
     return figures
 
 
@@ -212,7 +205,10 @@ def _measures_kl(settings: GrpoSettings) -> bool:
 
 def check(settings: GrpoSettings) -> None:
     """See trainer.check."""
-    trainer.check("grpo", settings, "GRPOConfig", OURS_OF_TRL, FIXED)
+    if settings.advantage == "value":
+        trainer.check("grpo", settings, "SFTConfig", OURS_OF_TRL)
+    else:
+        trainer.check("grpo", settings, "GRPOConfig", OURS_OF_TRL, FIXED)
 
 
 def _loading(settings: GrpoSettings, source: Source) -> Loading:
@@ -235,7 +231,7 @@ def schedule(settings: GrpoSettings, prompts: int) -> trainer.Schedule:
     """A row is an answer, as for TRL; an epoch takes every prompt once, with a whole group of
     answers, each as often as it is learned from.
     """
-    return trainer.schedule_of(settings, prompts * settings.group_size * settings.passes)
+    return trainer.schedule(settings, prompts * settings.group_size * settings.passes)
 
 
 def prompt_order(count: int, groups: int, seed: int, levels: Sequence[int] = ()) -> list[int]:
@@ -279,7 +275,7 @@ def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: train
             "vllm_importance_sampling_mode": "token_truncate",
             "vllm_importance_sampling_clip_max": MAX_IMPORTANCE,
         }
-    shared = trainer.arguments(settings, folder, micro, with_dev=False)
+    shared = trainer.arguments(settings, folder, micro)
     return trainer.configuration(GRPOConfig, {**own, **shared})
 
 
@@ -299,7 +295,7 @@ def make_trainer(
     plan = schedule(settings, len(task.prompts))
     groups = plan.rows // settings.group_size
     order = prompt_order(len(task.prompts), groups, settings.seed, task.levels)
-    trl_trainer = trainer.warming_up(_credited(adapter.uncast(GRPOTrainer)))(
+    trl_trainer = trainer.adjusted(_credited(GRPOTrainer))(
         model=adapter.adapted(loaded, settings),
         reward_funcs=[_reward(name) for name in task.weights],
         args=arguments(settings, folder, task, micro),
@@ -349,6 +345,7 @@ def _rollout(
     """
 
     engines: list[vllm_sampler.Answers] = []  # one, from the first step on
+    live = task.live or partial(answered_rows, task, settings)
 
     def rollout(prompts: list[str], trl_trainer: Any) -> dict[str, object]:
         step = trl_trainer.state.global_step
@@ -359,17 +356,18 @@ def _rollout(
         fixed = partial(kept_in_training, settings, model)
         sampler = Loaded(model, loaded.tokenizer, fixed)
         sample = partial(draw, sampler, answers=next(iter(engines), None))
-        rows = (
-            task.live(sample, groups, step)
-            if task.live
-            else answered_rows(task, settings, groups, step, sample)
-        )
+        rows = live(sample, groups, step)
         trl_trainer.turn_advantages = [row.advantages for row in rows]
-        trl_trainer._metrics["train"]["surprisal"].append(_surprisal(rows))
+        measured = trl_trainer._metrics["train"]
+        measured["surprisal"].append(surprisal(rows))
         if step % LOOK_EVERY == 0:
             sampled = [row for row in rows if any(row.mask)]  # not of a rollout without a turn
             some = sampled[:: settings.group_size][:GAP_PROMPTS]
-            _log_gap(trl_trainer, some, task, settings.top_p if settings.vllm else 1.0)
+            top_p = settings.top_p if settings.vllm else 1.0
+            gaps = sampler_gaps(trl_trainer.model, some, task.decoding.temperature, top_p)
+            measured["sampler_gap/mean"].append(sum(gaps) / len(gaps))
+            measured["sampler_gap/p99"].append(gaps[int(0.99 * (len(gaps) - 1))])
+            measured["sampler_gap/max"].append(gaps[-1])
         return {
             "prompt_ids": [list(row.prompt) for row in rows],
             "completion_ids": [list(row.ids) for row in rows],
@@ -382,7 +380,7 @@ def _rollout(
 
 
 def answered_rows(
-    task: GrpoTask, settings: GrpoSettings, groups: Sequence[int], step: int, sample: Draw
+    task: GrpoTask, settings: GrpoSettings, sample: Draw, groups: Sequence[int], step: int
 ) -> list[LearnedRow]:
     """A group of answers to each of the step's prompts, judged."""
     groups = task.awake(groups, step)
@@ -410,24 +408,15 @@ def answered_rows(
     ]
 
 
-def _surprisal(rows: Sequence[LearnedRow]) -> float:
+def surprisal(rows: Sequence[LearnedRow]) -> float:
     """The mean of -log p of the tokens that were sampled, in nats."""
     pairs = [pair for row in rows for pair in zip(row.log_probabilities, row.mask, strict=True)]
     sampled = [likely for likely, is_sampled in pairs if is_sampled]
     return -sum(sampled) / len(sampled)
 
 
-def _log_gap(trl_trainer: Any, rows: Sequence[LearnedRow], task: GrpoTask, top_p: float) -> None:
-    """By how much the log-probabilities that the sampler drew by differ from the trainer's."""
-    gaps = sampler_gaps(trl_trainer.model, rows, task, top_p)
-    measured = trl_trainer._metrics["train"]
-    measured["sampler_gap/mean"].append(sum(gaps) / len(gaps))
-    measured["sampler_gap/p99"].append(gaps[int(0.99 * (len(gaps) - 1))])
-    measured["sampler_gap/max"].append(gaps[-1])
-
-
 def sampler_gaps(
-    model: Any, rows: Sequence[LearnedRow], task: GrpoTask, top_p: float = 1.0
+    model: Any, rows: Sequence[LearnedRow], temperature: float, top_p: float = 1.0
 ) -> list[float]:
     """|sampler's - trainer's log-probability| of every sampled token, ascending. `top_p`: below 1
     where the sampler's are those of the tokens that reach it, as vLLM's are.
@@ -444,13 +433,8 @@ def sampler_gaps(
         kept = min(len(row.ids), GAP_TOKENS)
         with torch.no_grad():
             logits = model(input_ids=ids, use_cache=False, logits_to_keep=kept + 1).logits[0, :-1]
-        kept_ids = ids[0, -kept:, None]
-        chosen = torch.cat(
-            [
-                _log_probabilities(*part, task.decoding.temperature or 1.0, top_p)
-                for part in zip(logits.split(GAP_CHUNK), kept_ids.split(GAP_CHUNK), strict=True)
-            ]
-        )
+        parts = zip(logits.split(GAP_CHUNK), ids[0, -kept:, None].split(GAP_CHUNK), strict=True)
+        chosen = torch.cat([_log_probabilities(*part, temperature or 1.0, top_p) for part in parts])
         sampled = torch.tensor(row.log_probabilities[-kept:], device=chosen.device)
         learned = torch.tensor(row.mask[-kept:], device=chosen.device) == 1
         gaps += (sampled - chosen).abs()[learned].tolist()
@@ -466,12 +450,6 @@ def _log_probabilities(logits: Any, kept_ids: Any, temperature: float, top_p: fl
         before = likeliest.cumsum(-1) - likeliest
         chosen -= likeliest.masked_fill(before >= top_p, 0).sum(-1).log()
     return chosen
-
-
-def _in_16_bit(settings: GrpoSettings) -> bool:
-    """Whether the trainer computes so: its weights are in 16 bit, or the user's `trl` wants it."""
-    mixed = settings.trl.get("bf16") or settings.trl.get("fp16")
-    return bool(mixed) or str(load_dtype()) != "torch.float32"
 
 
 def draw(
@@ -502,72 +480,55 @@ class _Checks:
         self.flat: dict[int, bool] = {}
 
     def __call__(self, step: int, row: Mapping[str, float]) -> None:
-        in_16_bit = _in_16_bit(self.settings)
-        if step == 1 and _measures_kl(self.settings):
+        settings = self.settings
+        # the trainer computes so: its weights are in 16 bit, or the user's `trl` wants it
+        mixed = settings.trl.get("bf16") or settings.trl.get("fp16")
+        in_16_bit = mixed or str(load_dtype()) != "torch.float32"
+        if step == 1 and _measures_kl(settings):
             allowed = 1e-2 if in_16_bit else 1e-4
             adapter.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
-        gap = 0.0 if self.settings.vllm else row.get("sampler_gap", 0.0)
+        gap = 0.0 if settings.vllm else row.get("sampler_gap", 0.0)
         if gap > (MAX_GAP_IN_16_BIT if in_16_bit else MAX_GAP):
-            self.task.halt.append(
-                UserError(
-                    "the answers are sampled by other probabilities than those that are trained: "
-                    f"their logarithms differ by {gap:.2g} on average.",
-                    "Try --engine hf, and report this with the output of `agentlite doctor`.",
-                    exit_code=DIVERGED,
-                )
+            problem = "the answers are sampled by other probabilities than those that are trained: "
+            problem += f"their logarithms differ by {gap:.2g} on average."
+            fix = "Try --engine hf, and report this with the output of `agentlite doctor`."
+            self.task.halt.append(UserError(problem, fix, exit_code=DIVERGED))
+        if not self.flat:
+            self.flat = {one["step"]: one.get("flat") == 1 for one in logged(self.folder)}
+        self.flat[step] = row.get("flat") == 1
+        many = next(number for number in range(step + 1) if not self.flat.get(step - number))
+        if 0 < settings.max_flat_steps <= many and step < self.steps:
+            error = UserError(
+                f"for {many} steps all answers to each prompt scored the same: nothing is learned.",
+                "Raise --temperature or --group-size, leave such prompts out (--skip-solved) or "
+                "weigh other parts (--weights), with --force; or continue anyway: "
+                "--set grpo.max_flat_steps=0.",
+                location=str(self.folder),
+                exit_code=DIVERGED,
             )
+            self.task.halt.append(error)
         self.recent.append(row)
         if step % LOOK_EVERY == 0 or step == self.steps:
             steps = f"steps {step - len(self.recent) + 1} to {step}"
             for sentence in complaints(self.recent, live=self.task.live is not None):
                 console.notice(f"{self.folder.name}, {steps}: {sentence}")
             self.recent = []
-        self._count_flat(step, row)
-
-    def _count_flat(self, step: int, row: Mapping[str, float]) -> None:
-        """Ends the run behind too many steps in a row of which nothing is learned."""
-        if not self.flat:
-            rows = training_log.logged(self.folder)
-            self.flat = {one["step"]: one.get("flat") == 1 for one in rows}
-        self.flat[step] = row.get("flat") == 1
-        many = next(number for number in range(step + 1) if not self.flat.get(step - number))
-        if 0 < self.settings.max_flat_steps <= many and step < self.steps:
-            self.task.halt.append(
-                UserError(
-                    f"for {many} steps all answers to each prompt scored the same: nothing is "
-                    "learned.",
-                    "Raise --temperature or --group-size, leave such prompts out (--skip-solved) "
-                    "or weigh other parts (--weights), with --force; or continue anyway: "
-                    "--set grpo.max_flat_steps=0.",
-                    location=str(self.folder),
-                    exit_code=DIVERGED,
-                )
-            )
 
 
 def complaints(rows: Sequence[Mapping[str, float]], live: bool = False) -> list[str]:
     """What is wrong with some steps, each with a way out; nothing if they are well. `live`: whether
     the prompts are tasks, of which those that teach nothing are passed over.
     """
-    flat, cut, kl = (
-        training_log.mean(rows, "flat"),
-        training_log.mean(rows, "reward/timeout"),
-        training_log.mean(rows, "kl"),
-    )
+    flat, cut, kl = (mean(rows, name) for name in ("flat", "reward/timeout", "kl"))
     sentences = []
     if flat >= 0.5:
         leave_out = "" if live else ", or leave such prompts out (--skip-solved)"
-        sentences.append(
-            f"in {flat:.0%} of groups all candidates score the same: raise temperature or group "
-            f"size{leave_out}"
-        )
+        problem = f"in {flat:.0%} of groups all candidates score the same"
+        sentences.append(f"{problem}: raise temperature or group size{leave_out}")
     if cut >= 0.5:
-        how_many = "every completion is" if cut == 1 else f"{cut:.0%} of completions are"
-        sentences.append(
-            f"{how_many} cut off: raise --max-new-tokens, or train longer with sft first"
-        )
+        problem = f"{cut:.0%} of completions are cut off"
+        sentences.append(f"{problem}: raise --max-new-tokens, or train longer with sft first")
     if kl > 1:
-        sentences.append(
-            f"the policy is far from its start (KL {kl:.2g}): lower --learning-rate or raise --beta"
-        )
+        problem = f"the policy is far from its start (KL {kl:.2g})"
+        sentences.append(f"{problem}: lower --learning-rate or raise --beta")
     return sentences

@@ -10,7 +10,7 @@ the seed: a run that is carried on within a round goes on with the same rows.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +19,19 @@ from msgspec import Struct, structs
 
 from agentlite.config.settings import GrpoSettings
 from agentlite.core.row_files import read_rows, write_rows
-from agentlite.engine import adapter, checkpoints, grpo, step_rows, trainer
+from agentlite.engine import adapter, checkpoints, grpo, trainer
 from agentlite.engine.load import Loaded
 from agentlite.engine.planning.estimate import kept_in_training
-from agentlite.engine.weighted_loss import check_head, collate, head_of, in_chunks, trained_states
-from agentlite.workspace.model_source import Source
+from agentlite.engine.weighted_loss import (
+    SummedLoss,
+    check_head,
+    collate,
+    head_of,
+    in_chunks,
+    make_step_trainer,
+    step_trainer,
+    trained_states,
+)
 
 EXPERIENCE = "experience.jsonl"
 HEAD = "value_head"  # of the model, and its folder in a checkpoint
@@ -50,16 +58,16 @@ class LearnedAnswer(NamedTuple):
     than expected, and the return that its value should have been.
     """
 
-    one: Experience
+    answer: Experience
     advantages: Sequence[float]
     returns: Sequence[float]
 
     @property
     def is_learned(self) -> bool:
-        return self.one.reward is not None
+        return self.answer.reward is not None
 
 
-def estimated(
+def estimate_advantages(
     rewards: Sequence[float], values: Sequence[float], lam: float
 ) -> tuple[list[float], list[float]]:
     """Generalised advantage estimation (arXiv 1506.02438) without a discount: with the value 0
@@ -75,32 +83,30 @@ def estimated(
     return advantages, returns
 
 
-def token_rewards(one: Experience, beta: float) -> list[float]:
+def token_rewards(answer: Experience, beta: float) -> list[float]:
     """-beta (log pi - log reference) at every token, and the reward of the answer at the last."""
-    rewards = [
-        -beta * (old - reference) for old, reference in zip(one.old, one.reference, strict=True)
-    ]
-    rewards[-1] += one.reward or 0.0
+    pairs = zip(answer.old, answer.reference, strict=True)
+    rewards = [-beta * (old - reference) for old, reference in pairs]
+    rewards[-1] += answer.reward or 0.0
     return rewards
 
 
-def whitened(experience: Sequence[Experience], settings: GrpoSettings) -> list[LearnedAnswer]:
+def whiten(experience: Sequence[Experience], settings: GrpoSettings) -> list[LearnedAnswer]:
     """Advantages with mean 0 and standard deviation 1 over all tokens that are learned."""
     import torch
 
-    answers = [
-        LearnedAnswer(
-            one, *estimated(token_rewards(one, settings.beta), one.values, settings.gae_lambda)
-        )
-        for one in experience
-    ]
-    learned = [value for row in answers if row.is_learned for value in row.advantages]
+    rows = []
+    for answer in experience:
+        rewards = token_rewards(answer, settings.beta)
+        estimates = estimate_advantages(rewards, answer.values, settings.gae_lambda)
+        rows.append(LearnedAnswer(answer, *estimates))
+    learned = [value for row in rows if row.is_learned for value in row.advantages]
     # of no token: all zeros, which are not looked at
     every = torch.tensor(learned or [0.0], dtype=torch.float64)
     mean, deviation = float(every.mean()), float(every.std(correction=0))
     return [
         row._replace(advantages=[(value - mean) / (deviation + 1e-8) for value in row.advantages])
-        for row in answers
+        for row in rows
     ]
 
 
@@ -120,26 +126,6 @@ def value_loss(new: Any, old: Any, returns: Any, clip: float) -> Any:
     return 0.5 * (new - returns).square().maximum((near - returns).square())
 
 
-def train(
-    source: Source,
-    settings: GrpoSettings,
-    folder: Path,
-    task: Callable[[Loaded], grpo.GrpoTask],
-) -> dict[str, object]:
-    """As engine.grpo.train."""
-
-    def checked(loaded: Loaded) -> grpo.GrpoTask:
-        check_head(loaded.model, "it can have no value head", "Take --advantage group.")
-        return task(loaded)
-
-    return grpo.train(source, settings, folder, checked, make_trainer)
-
-
-def check(settings: GrpoSettings) -> None:
-    """See trainer.check."""
-    trainer.check("grpo", settings, "SFTConfig", grpo.OURS_OF_TRL)
-
-
 def make_trainer(
     loaded: Loaded,
     settings: GrpoSettings,
@@ -147,20 +133,21 @@ def make_trainer(
     task: grpo.GrpoTask,
     micro: trainer.Schedule,
 ) -> Any:
-    """TRL's SFTTrainer, whose rows are those of a round."""
+    """TRL's SFTTrainer, whose rows are those of a round. In place of grpo.make_trainer."""
     from trl import SFTTrainer
     from trl.trainer.utils import disable_dropout_in_model
 
+    check_head(loaded.model, "it can have no value head", "Take --advantage group.")
     checkpoints.restore_log(EXPERIENCE, folder)
     plan = grpo.schedule(settings, len(task.prompts))
-    rounds = _Rounds(folder, settings, task, plan, loaded.tokenizer)
+    rounds = _Rounds(folder, settings, task, plan)
     model = adapter.adapted(loaded, settings)
     disable_dropout_in_model(model)
     _add_value_head(model)
-    trl_trainer = step_rows.make_trainer(
-        step_rows.step_trainer(
+    trl_trainer = make_step_trainer(
+        step_trainer(
             _with_value_head(SFTTrainer, settings.value_learning_rate),
-            lambda trl_trainer, _: rounds.rows(trl_trainer),
+            rounds.rows,
             _micro_batch,
             partial(summed_loss, settings),
         ),
@@ -175,7 +162,7 @@ def make_trainer(
     return trl_trainer
 
 
-def summed_loss(settings: GrpoSettings, model: Any, inputs: dict[str, Any]) -> step_rows.SummedLoss:
+def summed_loss(settings: GrpoSettings, model: Any, inputs: dict[str, Any]) -> SummedLoss:
     """Policy loss + value_coef x value loss, of the answers that are learned."""
     labels = inputs.pop("labels")
     old, advantages, returns, values = (
@@ -185,7 +172,7 @@ def summed_loss(settings: GrpoSettings, model: Any, inputs: dict[str, Any]) -> s
     of_values = value_loss(new_values, values, returns, settings.clip).sum()
     of_policy = policy_loss(new, old, advantages, settings.clip).sum()
     clipped = (((new - old).exp() - 1).abs() > settings.clip).sum()
-    return step_rows.SummedLoss(
+    return SummedLoss(
         of_policy + settings.value_coef * of_values,
         {"clipped": clipped, "value_loss": of_values.detach()},
     )
@@ -263,13 +250,13 @@ def _micro_batch(rows: Sequence[LearnedAnswer], pad: int) -> dict[str, Any]:
 
     learned = [row for row in rows if row.is_learned]
     numbers = {
-        "old": [value for row in learned for value in row.one.old],
+        "old": [value for row in learned for value in row.answer.old],
         "advantages": [value for row in learned for value in row.advantages],
         "returns": [value for row in learned for value in row.returns],
-        "values": [value for row in learned for value in row.one.values],
+        "values": [value for row in learned for value in row.answer.values],
     }
     return {
-        **collate([_columns(row.one, row.is_learned) for row in rows], pad),
+        **collate([_columns(row.answer, row.is_learned) for row in rows], pad),
         **{name: torch.tensor(values, dtype=torch.float32) for name, values in numbers.items()},
     }
 
@@ -287,34 +274,30 @@ class _Rounds:
     """Samples the answers of a round, keeps them on disk, and hands them to its steps."""
 
     def __init__(
-        self,
-        folder: Path,
-        settings: GrpoSettings,
-        task: grpo.GrpoTask,
-        plan: trainer.Schedule,
-        tokenizer: Any,
+        self, folder: Path, settings: GrpoSettings, task: grpo.GrpoTask, plan: trainer.Schedule
     ):
         self.path, self.settings, self.task = folder / EXPERIENCE, settings, task
-        self.rows_a_step, self.tokenizer = plan.rows_a_step, tokenizer
+        self.rows_a_step = plan.rows_a_step
         self.steps = settings.ppo_epochs * settings.rollouts // plan.rows_a_step  # of a round
         self.begun = -1  # the step at which the round in memory began
         self.learned: list[LearnedAnswer] = []
 
-    def rows(self, trl_trainer: Any) -> list[LearnedAnswer]:
+    def rows(self, trl_trainer: Any, numbers: Sequence[int]) -> list[LearnedAnswer]:
         """Those of the optimizer step that begins."""
         step = trl_trainer.state.global_step  # from 0
         begin = step - step % self.steps
         if self.begun != begin:
             if step == begin:
-                write_rows(self.path, map(structs.asdict, self._sampled(trl_trainer, step)))
+                write_rows(self.path, map(structs.asdict, self._sample(trl_trainer, step)))
             experience = [Experience(**row) for row in read_rows(self.path)]
-            self.learned, self.begun = whitened(experience, self.settings), begin
+            self.learned, self.begun = whiten(experience, self.settings), begin
         self._log(trl_trainer._metrics["train"])
         first = (step - begin) * self.rows_a_step
         order = round_order(self.settings, begin)[first : first + self.rows_a_step]
         return [self.learned[index] for index in order]
 
-    def _sampled(self, trl_trainer: Any, step: int) -> list[Experience]:
+    def _sample(self, trl_trainer: Any, step: int) -> list[Experience]:
+        """The answers of the round that begins at `step`."""
         settings, task = self.settings, self.task
         groups = settings.rollouts // settings.group_size
         order = grpo.prompt_order(
@@ -322,29 +305,42 @@ class _Rounds:
         )
         model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
         fixed = partial(kept_in_training, settings, model)
-        sample = partial(_sample, Loaded(model, self.tokenizer, fixed), settings)
-        rows = grpo.answered_rows(task, settings, order[-groups:], step, sample)
+        loaded = Loaded(model, trl_trainer.processing_class, fixed)
+        # as many prompts at once as a step of grpo has
+        size = max(1, settings.batch_size * settings.gradient_accumulation // settings.group_size)
+
+        def draw(requests: Any, decoding: Any) -> Any:
+            return [
+                sample._replace(prompt=sample.prompt + start)
+                for start in range(0, len(requests), size)
+                for sample in grpo.draw(loaded, requests[start : start + size], decoding)
+            ]
+
+        rows = grpo.answered_rows(task, settings, draw, order[-groups:], step)
         return [
-            one
+            answer
             for start in range(0, len(rows), settings.batch_size)
-            for one in self._read(trl_trainer, model, rows[start : start + settings.batch_size])
+            for answer in self._read(trl_trainer, loaded, rows[start : start + settings.batch_size])
         ]
 
     def _read(
-        self, trl_trainer: Any, model: Any, rows: Sequence[grpo.LearnedRow]
+        self, trl_trainer: Any, loaded: Loaded, rows: Sequence[grpo.LearnedRow]
     ) -> list[Experience]:
         """The log-probabilities of policy and reference, and the values, before the round."""
         import torch
 
-        inputs = collate([_columns(row) for row in rows], self.tokenizer.pad_token_id)
+        model, temperature = loaded.model, self.settings.temperature
+        inputs = collate([_columns(row) for row in rows], loaded.tokenizer.pad_token_id)
         inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
         labels, counts = inputs.pop("labels"), [len(row.ids) for row in rows]
         with torch.no_grad(), trl_trainer.compute_loss_context_manager():
-            old, values = read_tokens(model, inputs, labels, self.settings.temperature)
+            old, values = read_tokens(model, inputs, labels, temperature)
             model.set_adapter(checkpoints.REFERENCE)
-            reference, _ = read_tokens(model, inputs, labels, self.settings.temperature)
+            reference, _ = read_tokens(model, inputs, labels, temperature)
             model.set_adapter("default")
-        by_row = ([part.tolist() for part in one.split(counts)] for one in (old, reference, values))
+        by_row = (
+            [part.tolist() for part in each.split(counts)] for each in (old, reference, values)
+        )
         experience = []
         for row, *of_tokens in zip(rows, *by_row, strict=True):
             parts = {name: float(value) for name, value in (row.reward or {}).items()}
@@ -358,26 +354,16 @@ class _Rounds:
         gaps = [
             old - reference
             for row in self.learned
-            for old, reference in zip(row.one.old, row.one.reference, strict=True)
+            for old, reference in zip(row.answer.old, row.answer.reference, strict=True)
         ]
         measured["completions/mean_length"].append(len(gaps) / len(self.learned))
         measured["kl"].append(sum(gaps) / len(gaps))
         measured["explained"].append(_explained(rows))
         if rows:
-            measured["reward"].append(sum(row.one.reward or 0.0 for row in rows) / len(rows))
+            measured["reward"].append(sum(row.answer.reward or 0.0 for row in rows) / len(rows))
             for name in self.task.weights:
-                mean = sum(row.one.parts[name] for row in rows) / len(rows)
+                mean = sum(row.answer.parts[name] for row in rows) / len(rows)
                 measured[f"rewards/{name}/mean"].append(mean)
-
-
-def _sample(loaded: Loaded, settings: GrpoSettings, requests: Any, decoding: Any) -> Any:
-    """A step's answers are sampled together; of a round, which is longer, as many at once."""
-    size = max(1, settings.batch_size * settings.gradient_accumulation // settings.group_size)
-    return [
-        one._replace(prompt=one.prompt + start)
-        for start in range(0, len(requests), size)
-        for one in grpo.draw(loaded, requests[start : start + size], decoding)
-    ]
 
 
 def round_order(settings: GrpoSettings, begin: int) -> list[int]:
@@ -395,6 +381,7 @@ def _explained(rows: Sequence[LearnedAnswer]) -> float:
     import torch
 
     returns = torch.tensor([value for row in rows for value in row.returns], dtype=torch.float64)
-    values = torch.tensor([value for row in rows for value in row.one.values], dtype=torch.float64)
+    values = [value for row in rows for value in row.answer.values]
     total = float(returns.var(correction=0)) if len(returns) else 0.0
-    return 1 - float((returns - values).var(correction=0)) / total if total > 1e-12 else 0.0
+    missed = returns - torch.tensor(values, dtype=torch.float64)
+    return 1 - float(missed.var(correction=0)) / total if total > 1e-12 else 0.0

@@ -8,7 +8,6 @@ import math
 import os
 import shlex
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from agentlite.config.gpu_profiles import card, gpu_has_bf16
 from agentlite.config.settings import (
@@ -20,7 +19,7 @@ from agentlite.config.settings import (
 )
 from agentlite.core import distributed
 from agentlite.core.errors import UserError
-from agentlite.engine import deepspeed
+from agentlite.engine import processes
 from agentlite.workspace.model_source import Source
 
 EMBEDDINGS = {"all", "embed_tokens", "lm_head"}  # of lora_target_modules
@@ -38,211 +37,184 @@ OF_RECORDS = {"skip_solved": False, "order": "shuffled"}
 NOT_SERVED = ("use_dora", "modules_to_save", "bias")  # fields of PEFT that vLLM's kernels lack
 
 
-class Mistake(NamedTuple):
-    """A setting that does not go with another one, and what to do."""
-
-    key: str
-    problem: str
-    fix: str
+Mistakes = Iterator[tuple[str, str, str]]  # a setting, what it does not go with, and what to do
 
 
-def refuse_contradictions(command: str, settings: TrainerSettings) -> None:
-    """Raises UserError for the first mistake that the settings alone show."""
-    if isinstance(settings, DpoSettings):
-        _refuse(command, _of_loss(settings))
-    if isinstance(settings, GrpoSettings):
-        _refuse(command, _of_sampling(settings))
-        _refuse(command, _of_ppo(settings) if settings.advantage == "value" else iter(()))
-        _refuse(command, _of_environments(settings) if settings.env else iter(()))
-    if isinstance(settings, DistillSettings):
-        _refuse(command, _of_distillation(settings))
-
-
-def refuse_unfit(command: str, settings: TrainerSettings, source: Source) -> None:
+def refuse(command: str, *mistakes: Mistakes) -> None:
     """Raises UserError 2 for the first mistake."""
-    _refuse(command, _of_full(settings, source))
-    _refuse(command, _of_deepspeed(command, settings))
-    refuse_embeddings(command, settings)
-    if isinstance(settings, SftSettings) and settings.packing:
-        _refuse(command, _of_packing(settings))
-    if isinstance(settings, GrpoSettings) and settings.vllm:
-        _refuse(command, _of_vllm(settings))
+    for each in mistakes:
+        for key, problem, fix in each:
+            raise UserError(problem, fix, location=f"{command}.{key}")
 
 
-def refuse_embeddings(command: str, settings: TrainerSettings) -> None:
-    """Raises UserError 2 for an adapter on the embeddings with Unsloth, which would train them
-    whole, on a CPU too: another model than the engine hf makes, and on a GPU gigabytes more.
-    """
-    if settings.full or settings.engine != "unsloth":
-        return
-    if on_embeddings := EMBEDDINGS & set(settings.lora_target_modules):
-        mistake = Mistake(
-            "lora_target_modules",
-            f"{min(on_embeddings)} puts an adapter on the embeddings, and Unsloth has none there: "
-            "it would train them whole.",
-            "Add --engine hf, or leave them out: all-linear.",
-        )
-        _refuse(command, iter([mistake]))
+def of_training(command: str, settings: TrainerSettings, source: Source) -> Mistakes:
+    """What no trainer can do."""
+    yield from _of_full(settings, source)
+    yield from _of_deepspeed(command, settings)
+    yield from of_embeddings(settings)
 
 
-def _refuse(command: str, mistakes: Iterator[Mistake]) -> None:
-    for key, problem, fix in mistakes:
-        raise UserError(problem, fix, location=f"{command}.{key}")
-
-
-def _of_full(settings: TrainerSettings, source: Source) -> Iterator[Mistake]:
+def _of_full(settings: TrainerSettings, source: Source) -> Mistakes:
     if not settings.full:
         return
     if bits := _bits(settings):
-        problem = f"weights in {bits} bit cannot be trained."
         fix = f"Set load_in_{bits}bit to false; or leave --full out: an adapter can be."
-        yield Mistake("full", problem, fix)
+        yield "full", f"weights in {bits} bit cannot be trained.", fix
     if source.adapter:
-        problem = f"{source.name} is an adapter, not a whole model."
         whole = f"--model {shlex.quote(source.base)}"
         fix = f"Start from a whole one: {whole}, or a stage trained with --full."
-        yield Mistake("full", problem, fix)
+        yield "full", f"{source.name} is an adapter, not a whole model.", fix
     if not settings.deepspeed and gpu_has_bf16() is False:
-        problem = (
-            "this card has no bfloat16, and weights in float16 cannot be trained by themselves."
-        )
-        yield Mistake("full", problem, "Leave --full out: an adapter can be trained on them.")
+        problem = "this card has no bfloat16, and weights in float16 cannot be trained alone."
+        yield "full", problem, "Leave --full out: an adapter can be trained on them."
 
 
-def _of_deepspeed(command: str, settings: TrainerSettings) -> Iterator[Mistake]:
+def _of_deepspeed(command: str, settings: TrainerSettings) -> Mistakes:
     if not settings.deepspeed:
         if distributed.count() > 1:
             problem = f"this is one of {distributed.count()} processes, and no DeepSpeed "
             problem += "configuration says how they share the work."
             fix = "Add --engine hf --deepspeed deepspeed/zero2.json, or start it without torchrun."
-            yield Mistake("deepspeed", problem, fix)
+            yield "deepspeed", problem, fix
         return
-    zero = deepspeed.read(settings.deepspeed).get("zero_optimization")
-    if command not in deepspeed.TOGETHER:
-        fix = f"Leave it out: {' and '.join(deepspeed.TOGETHER)} take it."
-        yield Mistake("deepspeed", f"{command} runs in one process.", fix)
+    zero = processes.read_deepspeed(settings.deepspeed).get("zero_optimization")
+    if command not in processes.TOGETHER:
+        fix = f"Leave it out: {' and '.join(processes.TOGETHER)} take it."
+        yield "deepspeed", f"{command} runs in one process.", fix
     if settings.engine != "hf":
-        problem = f"needs the engine hf, not {settings.engine}."
-        yield Mistake("deepspeed", problem, "Add --engine hf.")
+        yield "deepspeed", f"needs the engine hf, not {settings.engine}.", "Add --engine hf."
     if bits := _bits(settings):
         problem = f"weights in {bits} bit cannot be divided among processes."
-        yield Mistake("deepspeed", problem, f"Set load_in_{bits}bit to false.")
+        yield "deepspeed", problem, f"Set load_in_{bits}bit to false."
     if importlib.util.find_spec("deepspeed") is None:
         fix = "Run `pip install 'agentlite[deepspeed]'`."
-        yield Mistake("deepspeed", "the package is not installed.", fix)
+        yield "deepspeed", "the package is not installed.", fix
     if "WORLD_SIZE" not in os.environ:
-        problem = "needs a launcher, and this process has none."
         start = f"torchrun --nproc_per_node 2 -m -- agentlite {command} ..."
-        yield Mistake("deepspeed", problem, f"Start {start} (1: one card).")
+        problem = "needs a launcher, and this process has none."
+        yield "deepspeed", problem, f"Start {start} (1: one card)."
     weighted = getattr(settings, "segment_weights", "none") != "none"
     if weighted and isinstance(zero, dict) and zero.get("stage") == 3:
         problem = "ZeRO-3 loses a part of the gradients of tokens with weights."
-        yield Mistake("segment_weights", problem, "Take --deepspeed deepspeed/zero2.json.")
+        yield "segment_weights", problem, "Take --deepspeed deepspeed/zero2.json."
 
 
-def _of_loss(settings: DpoSettings) -> Iterator[Mistake]:
+def of_embeddings(settings: TrainerSettings) -> Mistakes:
+    """Of an adapter on the embeddings with Unsloth, which would train them whole, on a CPU too:
+    another model than the engine hf makes, and on a GPU gigabytes more.
+    """
+    on_embeddings = EMBEDDINGS & set(settings.lora_target_modules)
+    if on_embeddings and not settings.full and settings.engine == "unsloth":
+        problem = f"{min(on_embeddings)} puts an adapter on the embeddings, and Unsloth has none "
+        problem += "there: it would train them whole."
+        fix = "Add --engine hf, or leave them out: all-linear."
+        yield "lora_target_modules", problem, fix
+
+
+def of_packing(settings: SftSettings) -> Mistakes:
+    if settings.packing and settings.segment_weights != "none":
+        problem = "the tokens of packed rows cannot have weights."
+        yield "segment_weights", problem, "Leave --packing out."
+    if settings.packing and settings.order != "shuffled":
+        yield "order", "packed rows have no order.", "Leave --packing out."
+
+
+def of_loss(settings: DpoSettings) -> Mistakes:
     loss = settings.loss_type
     if loss == "kto":
         for key in ("reference_free", "sft_weight"):
             if getattr(settings, key):
                 fix = "Leave it out, or take another --loss-type."
-                yield Mistake(key, "kto has no such option.", fix)
+                yield key, "kto has no such option.", fix
         if settings.batch_size < 2:
             problem = "kto compares a micro-batch's answers with those to other prompts: it needs "
             accumulation = max(1, settings.gradient_accumulation // 2)
             fix = f"Add --batch-size 2 --gradient-accumulation {accumulation}."
-            yield Mistake("batch_size", f"{problem}two rows.", fix)
+            yield "batch_size", f"{problem}two rows.", fix
     if settings.label_smoothing and loss not in SMOOTHED:
         fix = "Leave it out, or take --loss-type sigmoid."
-        yield Mistake("label_smoothing", f"{loss} has no label smoothing.", fix)
+        yield "label_smoothing", f"{loss} has no label smoothing.", fix
     if loss == "exo_pair" and not settings.label_smoothing:
         problem = "exo_pair takes the logarithm of the label smoothing, which is 0."
-        fix = "Add --label-smoothing 0.001, as its paper does."
-        yield Mistake("label_smoothing", problem, fix)
+        yield "label_smoothing", problem, "Add --label-smoothing 0.001, as its paper does."
 
 
-def _of_sampling(settings: GrpoSettings | DistillSettings) -> Iterator[Mistake]:
+def of_sampling(settings: GrpoSettings | DistillSettings) -> Mistakes:
     """A step is whole groups, and an answer leaves room for its prompt."""
     answers = settings.batch_size * settings.gradient_accumulation
     if isinstance(settings, GrpoSettings) and answers % settings.group_size:
         problem = f"a step holds {answers} answers (batch_size x gradient_accumulation), no whole "
         fits = [str(size) for size in range(2, answers + 1) if answers % size == 0]
-        yield Mistake("group_size", f"{problem}groups of it.", f"Take one of {', '.join(fits)}.")
+        yield "group_size", f"{problem}groups of it.", f"Take one of {', '.join(fits)}."
     if settings.max_new_tokens >= settings.max_length:
         problem = f"leaves no room for a prompt: max_length is {settings.max_length}."
-        yield Mistake("max_new_tokens", problem, "Lower it, or raise --max-length.")
+        yield "max_new_tokens", problem, "Lower it, or raise --max-length."
 
 
-def _of_ppo(settings: GrpoSettings) -> Iterator[Mistake]:
+def of_ppo(settings: GrpoSettings) -> Mistakes:
     """A round is whole steps, and nothing compares the answers of a group."""
+    if settings.advantage != "value":
+        return
     for key, usual in OF_GROUPS.items():
         if getattr(settings, key) != usual:
-            fix = "Leave one of the two out."
-            yield Mistake(key, "does not go with --advantage value.", fix)
+            yield key, "does not go with --advantage value.", "Leave one of the two out."
     answers = settings.batch_size * settings.gradient_accumulation
     rows = math.lcm(answers, settings.group_size)
     if settings.rollouts % rows:
         problem = f"a round of {settings.rollouts} answers is not whole steps of {answers} and "
         problem += f"whole groups of {settings.group_size}."
         near = max(1, round(settings.rollouts / rows)) * rows
-        yield Mistake("rollouts", problem, f"Take a multiple of {rows}, such as {near}.")
+        yield "rollouts", problem, f"Take a multiple of {rows}, such as {near}."
 
 
-def _of_environments(settings: GrpoSettings) -> Iterator[Mistake]:
+def of_environments(settings: GrpoSettings) -> Mistakes:
+    if not settings.env:
+        return
     for key, usual in OF_RECORDS.items():
         if getattr(settings, key) != usual:
             problem = "is for recorded prompts, and --env has none."
             fix = "Leave one of the two out. Tasks that teach nothing rest (rest_epochs)."
-            yield Mistake(key, problem, fix)
+            yield key, problem, fix
     if settings.credit != "trajectory" and settings.scale_rewards in ("batch", "component"):
         problem = f"compares turns within a group, with --credit {settings.credit}."
-        yield Mistake("scale_rewards", problem, "Take group or none.")
+        yield "scale_rewards", problem, "Take group or none."
 
 
-def _of_distillation(settings: DistillSettings) -> Iterator[Mistake]:
-    if settings.samples:
-        yield from _of_sampling(settings)
-    if settings.top_k and settings.samples:
-        problem = "holds the teacher's opinion of recorded answers, and others are sampled."
-        fix = "Add --lmbda 0, without --fade and --off-policy teacher; or leave --top-k out."
-        yield Mistake("top_k", problem, fix)
-
-
-def _of_packing(settings: SftSettings) -> Iterator[Mistake]:
-    if settings.segment_weights != "none":
-        problem = "the tokens of packed rows cannot have weights."
-        yield Mistake("segment_weights", problem, "Leave --packing out.")
-    if settings.order != "shuffled":
-        yield Mistake("order", "packed rows have no order.", "Leave --packing out.")
-
-
-def _of_vllm(settings: GrpoSettings) -> Iterator[Mistake]:
+def of_vllm(settings: GrpoSettings) -> Mistakes:
+    if not settings.vllm:
+        return
     if importlib.util.find_spec("vllm") is None:
         fix = "VLLM=1 bash scripts/setup.sh, with a driver from 580 on; or leave --vllm out."
-        yield Mistake("vllm", "vLLM is not installed.", fix)
+        yield "vllm", "vLLM is not installed.", fix
     if card() is None:
-        yield Mistake("vllm", "vLLM needs a CUDA GPU, and none is found.", "Leave --vllm out.")
+        yield "vllm", "vLLM needs a CUDA GPU, and none is found.", "Leave --vllm out."
     if settings.load_in_8bit:
         problem = "vLLM has no 8-bit weights of this kind."
-        yield Mistake("vllm", problem, "Take --load-in-4bit true, or leave --vllm out.")
+        yield "vllm", problem, "Take --load-in-4bit true, or leave --vllm out."
     if settings.load_in_4bit and importlib.util.find_spec("vllm_bnb_plugin") is None:
-        problem = (
-            "for 4-bit weights vLLM needs the package vllm-bnb-plugin, which is not installed."
-        )
+        problem = "for 4-bit weights vLLM needs the package vllm-bnb-plugin."
         fix = "pip install vllm-bnb-plugin; or --load-in-4bit false, or leave --vllm out."
-        yield Mistake("vllm", problem, fix)
+        yield "vllm", problem, fix
     if settings.engine != "unsloth":
         return
     # vLLM is given the adapter itself, and would refuse it at the first answer, or leave parts of
     # it out
     if settings.full:
         problem = "with Unsloth vLLM is given an adapter, and full trains all weights."
-        yield Mistake("full", problem, "Add --engine hf, or leave --vllm out.")
+        yield "full", problem, "Add --engine hf, or leave --vllm out."
     for name in NOT_SERVED:
         if settings.peft.get(name) not in (None, False, "none", [], ()):
             problem = "vLLM applies plain LoRA and would leave this out."
-            fix = "Leave it out, or --vllm; or add --engine hf."
-            yield Mistake(f"peft.{name}", problem, fix)
+            yield f"peft.{name}", problem, "Leave it out, or --vllm; or add --engine hf."
+
+
+def of_distillation(settings: DistillSettings) -> Mistakes:
+    if settings.samples:
+        yield from of_sampling(settings)
+    if settings.top_k and settings.samples:
+        problem = "holds the teacher's opinion of recorded answers, and others are sampled."
+        fix = "Add --lmbda 0, without --fade and --off-policy teacher; or leave --top-k out."
+        yield "top_k", problem, fix
 
 
 def _bits(settings: TrainerSettings) -> int:

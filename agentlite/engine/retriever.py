@@ -1,5 +1,6 @@
 """Queries with right and wrong tools -> an encoder that puts a query close to its right tools."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -22,13 +23,8 @@ FIXED = {
 def schedule(settings: RetrieverSettings, count: int) -> trainer.Schedule:
     """`count`: of pairs. No batch is larger than there are pairs."""
     size = min(settings.batch_size, count)
-    return trainer.schedule(
-        count,
-        epochs=settings.epochs,
-        max_steps=settings.max_steps,
-        batch_size=size,
-        gradient_accumulation=1,
-    )
+    steps = math.ceil(count * settings.epochs / size)
+    return trainer.Schedule(settings.max_steps or max(1, steps), size, 1)
 
 
 def train(
@@ -55,7 +51,7 @@ def train(
         model.model_card_data.widget = [{"text": "-"}]
         # A card tells the losses since the last start: a checkpoint after a kill would be another.
         model.save_pretrained = partial(model.save_pretrained, create_model_card=False)
-        return trainer.warming_up(SentenceTransformerTrainer)(
+        return trainer.adjusted(SentenceTransformerTrainer)(
             model=model,
             args=_arguments(settings, folder, micro, with_dev=bool(dev)),
             train_dataset=_dataset(rows, pool),

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import SftSettings
-from agentlite.engine import on_gpu, trainer
-from agentlite.engine.adapter import adapted, uncast
+from agentlite.engine import adapter, on_gpu, trainer
 from agentlite.engine.load import Loaded, load, loading_of, prepare
 from agentlite.engine.weighted_loss import check_head, weighted
 from agentlite.rendering import Encoded
@@ -25,12 +24,13 @@ def train(
     """Trains on `rows`, watches `dev`. Returns the key figures. `levels`: see trainer.row_order.
     Raises what engine.trainer.train raises.
     """
-    prepare(loading_of(settings))
+    loading = loading_of(settings)
+    prepare(loading)
 
     def make(micro: trainer.Schedule) -> Any:
         # before the model: ZeRO-3 cuts it up while it is read
         configuration = arguments(settings, folder, rows, dev, micro)
-        loaded = load(source, loading_of(settings), trainable=True)
+        loaded = load(source, loading, trainable=True)
         return make_trainer(loaded, settings, configuration, rows, dev, levels)
 
     return trainer.train(make, folder, schedule(settings, rows))
@@ -41,15 +41,19 @@ def check(settings: SftSettings) -> None:
     trainer.check("sft", settings, "SFTConfig", {"packing": "packing"})
 
 
+def packs(settings: SftSettings) -> bool:
+    """Without CUDA, packed rows would see each other."""
+    return settings.packing and on_gpu()
+
+
 def schedule(settings: SftSettings, rows: list[Encoded]) -> trainer.Schedule:
     """With packing, a row of the trainer is a full sequence, and a micro-batch as many as make
     `batch_tokens`.
     """
-    count, batch_size = len(rows), settings.batch_size
-    if packs(settings):
-        count = math.ceil(sum(len(row.input_ids) for row in rows) / settings.max_length)
-        batch_size = settings.packed_rows
-    return trainer.schedule_of(settings, count, batch_size)
+    if not packs(settings):
+        return trainer.schedule(settings, len(rows))
+    count = math.ceil(sum(len(row.input_ids) for row in rows) / settings.max_length)
+    return trainer.schedule(settings, count, settings.packed_rows)
 
 
 def arguments(
@@ -62,13 +66,13 @@ def arguments(
     """The configuration of TRL's trainer: an SFTConfig."""
     from trl import SFTConfig
 
-    shared = trainer.arguments(settings, folder, micro, with_dev=bool(dev))
     own = {
         "max_length": settings.max_length,
         "packing": packs(settings),
         "dataset_kwargs": {"skip_prepare_dataset": not packs(settings)},
         "remove_unused_columns": not rows[0].weights,
     }
+    shared = trainer.arguments(settings, folder, micro, with_dev=bool(dev))
     return trainer.configuration(SFTConfig, {**own, **shared})
 
 
@@ -89,36 +93,25 @@ def make_trainer(
     if rows[0].weights:
         check_head(loaded.model)
         trainer_class = weighted(SFTTrainer, loaded.tokenizer.pad_token_id)
-    lengths = [len(row.input_ids) for row in rows]
-    order = trainer.row_order(lengths, schedule(settings, rows), settings.seed, levels)
-    dataset = _dataset(rows)
-    ordered = dataset if packs(settings) else dataset.select(order)
-    dev_rows = _dataset(dev) if dev else None
+    dataset, dev_rows = _dataset(rows), _dataset(dev) if dev else None
+    if not packs(settings):
+        lengths = [len(row.input_ids) for row in rows]
+        plan = schedule(settings, rows)
+        dataset = dataset.select(trainer.row_order(lengths, plan, settings.seed, levels))
     # Unsloth leaves padding out of batches only where it knows that no row is too long
-    for part in (ordered, dev_rows):
-        if part is not None:
-            part._unsloth_truncated_to = settings.max_length
-    return trainer.warming_up(uncast(trainer_class))(
-        model=adapted(loaded, settings),
+    for part in filter(None, (dataset, dev_rows)):
+        part._unsloth_truncated_to = settings.max_length
+    return trainer.adjusted(trainer_class)(
+        model=adapter.adapted(loaded, settings),
         args=configuration,
-        train_dataset=ordered,
+        train_dataset=dataset,
         eval_dataset=dev_rows,
         processing_class=loaded.tokenizer,
     )
 
 
-def packs(settings: SftSettings) -> bool:
-    """Without CUDA, packed rows would see each other."""
-    return settings.packing and on_gpu()
-
-
 def _dataset(rows: list[Encoded]) -> Any:
     from datasets import Dataset
 
-    columns: dict[str, list[Any]] = {
-        "input_ids": [row.input_ids for row in rows],
-        "labels": [row.labels for row in rows],
-    }
-    if rows and rows[0].weights:
-        columns["weights"] = [row.weights for row in rows]
-    return Dataset.from_dict(columns)
+    names = ("input_ids", "labels", "weights") if rows[0].weights else ("input_ids", "labels")
+    return Dataset.from_dict({name: [getattr(row, name) for row in rows] for name in names})

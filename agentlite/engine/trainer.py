@@ -5,30 +5,22 @@ import dataclasses
 import io
 import json
 import math
+import os
 import random
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.config.settings import RetrieverSettings, TrainerSettings, fields
+from agentlite.config.settings import RetrieverSettings, Tracker, TrainerSettings, fields
 from agentlite.core import console, distributed
-from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest
+from agentlite.core.errors import DISK, MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest
+from agentlite.core.optional_deps import need
 from agentlite.core.row_files import write_json
-from agentlite.engine import checkpoints, coordinate, deepspeed, load_dtype, on_gpu
-from agentlite.engine.load import (
-    does_not_fit,
-    free_memory,
-    is_out_of_memory,
-    loading_of,
-    prepare,
-    weight_files,
-)
-from agentlite.engine.signals import Stopped, noted_signals
-from agentlite.engine.trackers import tracker_arguments
-from agentlite.engine.training_log import logged, open_journal
-from agentlite.engine.watch import Follower, Watch, follow
+from agentlite.engine import checkpoints, load, load_dtype, on_gpu, processes
+from agentlite.engine.watch import Follower, Journal, Stopped, Watch, follow, logged, noted_signals
 from agentlite.workspace import run_folder
 
 # there once a micro-batch did not fit: how many rows have fitted since
@@ -73,7 +65,7 @@ OURS_OF_PEFT = {
 
 class Schedule(NamedTuple):
     """How many steps, of how many micro-batches in a process, of how many rows, in how many
-    distributed.
+    processes.
     """
 
     steps: int
@@ -103,22 +95,13 @@ class Schedule(NamedTuple):
         return next(map(self.in_batches_of, sizes), None)
 
 
-def schedule_of(settings: TrainerSettings, rows: int, batch_size: int = 0) -> Schedule:
+def schedule(settings: TrainerSettings, rows: int, batch_size: int = 0) -> Schedule:
     """`rows`: of an epoch. `batch_size`: in place of that of the settings."""
-    return schedule(
-        rows,
-        epochs=settings.num_epochs,
-        max_steps=settings.max_steps,
-        batch_size=batch_size or settings.batch_size,
-        gradient_accumulation=settings.gradient_accumulation,
+    step = Schedule(
+        1, batch_size or settings.batch_size, settings.gradient_accumulation, distributed.count()
     )
-
-
-def schedule(
-    rows: int, *, epochs: float, max_steps: int | None, batch_size: int, gradient_accumulation: int
-) -> Schedule:
-    one = Schedule(1, batch_size, gradient_accumulation, distributed.count())
-    return one._replace(steps=max_steps or max(1, math.ceil(rows * epochs / one.rows)))
+    steps = math.ceil(rows * settings.num_epochs / step.rows)
+    return step._replace(steps=settings.max_steps or max(1, steps))
 
 
 def row_order(
@@ -165,15 +148,56 @@ def epochs(
     return shuffled
 
 
+def check_trackers(report_to: Sequence[Tracker]) -> None:
+    """Loads nothing. Raises UserError 5 for a tracker whose package is missing."""
+    for name in report_to:
+        # not in the tested set: TRL imports trackio in every run, where it is installed
+        need("this tracker", [name], f"pip install {name}", f"--report-to {name}", in_set=False)
+
+
+def shared_arguments(
+    settings: TrainerSettings | RetrieverSettings, folder: Path, plan: Schedule, *, with_dev: bool
+) -> dict[str, object]:
+    """TrainingArguments of transformers, for any trainer."""
+    if "wandb" not in settings.report_to and "report_to" not in settings.trl:
+        os.environ.setdefault("WANDB_MODE", "disabled")
+    if "tensorboard" in settings.report_to:  # not among the checkpoints, which may be freed
+        os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
+    return {
+        "output_dir": str(folder / "checkpoints"),
+        "max_steps": plan.steps,
+        "per_device_train_batch_size": plan.batch_size,
+        "per_device_eval_batch_size": plan.batch_size,
+        "gradient_accumulation_steps": plan.gradient_accumulation,
+        "learning_rate": settings.learning_rate,
+        # the last step has the whole rate, also where it is the only one
+        "warmup_steps": min(math.ceil(settings.warmup_ratio * plan.steps), plan.steps - 1),
+        "lr_scheduler_type": settings.lr_scheduler,
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,  # it would show the last good loss in place of a NaN
+        "eval_strategy": "steps" if with_dev else "no",
+        "eval_steps": settings.save_steps,
+        "save_strategy": "steps",
+        "save_steps": settings.save_steps,
+        "prediction_loss_only": True,
+        "disable_tqdm": True,
+        "report_to": [*settings.report_to] or "none",
+        "project": "agentlite",
+        "run_name": f"{folder.resolve().parent.name}-{folder.name}",
+        "seed": settings.seed,
+        "dataloader_pin_memory": on_gpu(),
+    }
+
+
 def arguments(
-    settings: TrainerSettings, folder: Path, plan: Schedule, *, with_dev: bool
+    settings: TrainerSettings, folder: Path, plan: Schedule, *, with_dev: bool = False
 ) -> dict[str, Any]:
     """The arguments of TRL's trainers. The user's `trl` mapping comes last."""
     dtype = str(load_dtype()).removeprefix("torch.")
     return {
         **shared_arguments(settings, folder, plan, with_dev=with_dev),
         "optim": "adamw_8bit" if on_gpu() and not settings.deepspeed else "adamw_torch",
-        "deepspeed": deepspeed.trainer_config(settings.deepspeed),
+        "deepspeed": processes.join_deepspeed(settings.deepspeed) if settings.deepspeed else None,
         "bf16": dtype == "bfloat16",
         "fp16": dtype == "float16",
         "use_cpu": not on_gpu() and not settings.deepspeed,  # which has a switch of its own
@@ -200,11 +224,9 @@ def configuration(config_class: Any, values: Mapping[str, Any]) -> Any:
     and sets what was not passed: for dapo the truncated answers are masked, and every answer that
     ends at a stop string counts as one. Both engines are to train alike.
     """
-    plain_class = [base for base in config_class.__mro__ if base.__name__ == config_class.__name__][
-        -1
-    ]
-    plain = plain_class(**values)
-    if plain_class is config_class:
+    named_alike = [base for base in config_class.__mro__ if base.__name__ == config_class.__name__]
+    plain = named_alike[-1](**values)
+    if type(plain) is config_class:
         return plain
     with contextlib.redirect_stdout(io.StringIO()):  # it names the values that it sets
         configured = config_class(**values)
@@ -214,47 +236,32 @@ def configuration(config_class: Any, values: Mapping[str, Any]) -> Any:
     return configured
 
 
-def shared_arguments(
-    settings: TrainerSettings | RetrieverSettings, folder: Path, plan: Schedule, *, with_dev: bool
-) -> dict[str, object]:
-    """TrainingArguments of transformers, for any trainer."""
-    return {
-        "output_dir": str(folder / "checkpoints"),
-        "max_steps": plan.steps,
-        "per_device_train_batch_size": plan.batch_size,
-        "per_device_eval_batch_size": plan.batch_size,
-        "gradient_accumulation_steps": plan.gradient_accumulation,
-        "learning_rate": settings.learning_rate,
-        # the last step has the whole rate, also where it is the only one
-        "warmup_steps": min(math.ceil(settings.warmup_ratio * plan.steps), plan.steps - 1),
-        "lr_scheduler_type": settings.lr_scheduler,
-        "logging_steps": 1,
-        "logging_nan_inf_filter": False,  # it would show the last good loss in place of a NaN
-        "eval_strategy": "steps" if with_dev else "no",
-        "eval_steps": settings.save_steps,
-        "save_strategy": "steps",
-        "save_steps": settings.save_steps,
-        "prediction_loss_only": True,
-        "disable_tqdm": True,
-        **tracker_arguments(settings.report_to, folder, others="report_to" in settings.trl),
-        "seed": settings.seed,
-        "dataloader_pin_memory": on_gpu(),
-    }
+def adjusted(trainer_class: Any) -> Any:
+    """A trainer of a library with two changes.
 
+    What is trained stays in its own dtype, float32. TRL casts the adapter of a quantised model to
+    bfloat16: small updates would be lost, a resumed run would be another one, and a card without
+    bfloat16 could not scale the gradients.
 
-def warming_up(trainer_class: Any) -> Any:
-    """A trainer whose learning rate rises from the first step on: to 1 / (n + 1), 2 / (n + 1), ...
-    of its peak over n steps. That of transformers begins at 0, so that the first step would change
-    nothing.
+    The learning rate rises from the first step on: to 1 / (n + 1), 2 / (n + 1), ... of its peak
+    over n steps. That of transformers begins at 0, so that the first step would change nothing.
     """
 
-    class WarmingUp(trainer_class):  # type: ignore[misc]  # trl is untyped here
+    class Adjusted(trainer_class):  # type: ignore[misc]  # trl is untyped here
+        def __init__(self, model: Any, **arguments: Any):
+            trained = [weight for weight in model.parameters() if weight.requires_grad]
+            before = [weight.data for weight in trained]
+            super().__init__(model=model, **arguments)
+            for weight, data in zip(trained, before, strict=True):
+                if weight.dtype != data.dtype:
+                    weight.data = data
+
         def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
             scheduler = super().create_scheduler(num_training_steps, optimizer)
             raise_first_rates(scheduler, self.args.get_warmup_steps(num_training_steps))
             return scheduler
 
-    return WarmingUp
+    return Adjusted
 
 
 def raise_first_rates(scheduler: Any, warmup: int) -> None:
@@ -286,7 +293,7 @@ def check(
     """Needs no rows and no model. `config`: the name of TRL's configuration. Raises UserError 2 for
     settings that this machine, TRL or PEFT cannot use; 5 where a library is missing.
     """
-    prepare(loading_of(settings))
+    load.prepare(load.loading_of(settings))
     import trl
 
     check_passed_through(command, settings, getattr(trl, config), ours, fixed)
@@ -341,26 +348,23 @@ def train(
             smaller = micro.in_smaller()
             if error.exit_code != OUT_OF_MEMORY or not smaller:
                 raise
+            shape = f"batch_size {smaller.batch_size} and "
+            shape += f"gradient_accumulation {smaller.gradient_accumulation}, the same steps"
             if distributed.count() > 1:  # the others would wait for this one
                 raise UserError(
                     "out of the GPU's memory.",
-                    f"Set batch_size {smaller.batch_size} and "
-                    f"gradient_accumulation {smaller.gradient_accumulation}, the same steps; with "
-                    "--force.",
+                    f"Set {shape}; with --force.",
                     location=str(folder),
                     exit_code=OUT_OF_MEMORY,
                 ) from error
         # outside the except clause, whose traceback holds the tensors of the failed step: only now
         # is there anything to free
         del trainer
-        free_memory()
+        load.free_memory()
         micro = smaller
         # for when the run is carried on: it does not try a larger one again
         write_json(size, {"batch_size": micro.batch_size})
-        console.notice(
-            f"{folder.name}: out of memory; going on with batch_size {micro.batch_size} and "
-            f"gradient_accumulation {micro.gradient_accumulation}, the same steps"
-        )
+        console.notice(f"{folder.name}: out of memory; going on with {shape}")
     if micro != plan:
         figures["batch_size"] = micro.batch_size
         figures["gradient_accumulation"] = micro.gradient_accumulation
@@ -376,17 +380,15 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
     # one process cuts the log and sets broken checkpoints aside; the others look afterwards
     if distributed.first():
         _restore_metrics(folder)
-    coordinate.barrier()
+    processes.barrier()
     checkpoint = next(reversed(checkpoints.manifests(folder)), None)
     if checkpoint:
-        console.notice(
-            f"{folder.name}: carrying on after step {checkpoints.step_of(checkpoint)} of "
-            f"{plan.steps}"
-        )
+        step = checkpoints.step_of(checkpoint)
+        console.notice(f"{folder.name}: carrying on after step {step} of {plan.steps}")
     with (
         noted_signals() as caught,
         console.progress(folder.name, plan.steps) as advance,
-        open_journal(folder) as journal,
+        Journal(folder) if distributed.first() else contextlib.nullcontext() as journal,
     ):
         follower = Follower(folder, plan.steps, watch, trainer.model, caught, advance, journal)
         follow(trainer, follower)
@@ -404,25 +406,26 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         raise Stopped(*caught[:1] or (signal.SIGTERM,))
     if follower.bad:
         raise follower.diverged()
-    coordinate.leave()
+    if not distributed.first():
+        sys.exit(0)
     return _keep_best(folder)
 
 
 def _keep_best(folder: Path) -> dict[str, object]:
     """Copies the best checkpoint's weights to adapter/ or model/. Returns the key figures."""
     best = checkpoints.best_whole(folder)
-    made, files = weight_files(best)
+    made, files = load.weight_files(best)
     (folder / made).mkdir(exist_ok=True)
     for path in files:
         shutil.copyfile(path, folder / made / path.name)
     rows = logged(folder)
-    facts = checkpoints.manifests(folder)[best]
+    manifest = checkpoints.manifests(folder)[best]
     return {
         "steps": rows[-1]["step"],
-        "kept_step": facts.step,
+        "kept_step": manifest.step,
         "first_loss": rows[0]["loss"],
         "last_loss": rows[-1]["loss"],
-        "dev_loss": facts.dev_loss,
+        "dev_loss": manifest.dev_loss,
     }
 
 
@@ -450,8 +453,8 @@ def _restore_metrics(folder: Path) -> None:
 
 
 def _explained(error: Exception, folder: Path) -> Exception:
-    if is_out_of_memory(error):
-        return does_not_fit(
+    if load.is_out_of_memory(error):
+        return load.does_not_fit(
             "one row alone",
             "Add --load-in-4bit true, lower --max-length, or take a smaller model; with --force.",
             str(folder),
@@ -463,4 +466,12 @@ def _explained(error: Exception, folder: Path) -> Exception:
             location=str(folder),
             exit_code=MODEL,
         )
-    return checkpoints.disk_full(folder) if checkpoints.is_disk_full(error) else error
+    if checkpoints.is_disk_full(error):
+        return UserError(
+            "the disk is full.",
+            "Free some space and run the same command again: it carries on from the last whole "
+            "checkpoint.",
+            location=str(folder),
+            exit_code=DISK,
+        )
+    return error

@@ -1,22 +1,114 @@
-"""What is followed while a trainer runs: each step's row, and whether training has diverged."""
+"""A training run as it goes: its signals, metrics.jsonl, and whether it has diverged."""
 
+import contextlib
+import json
 import math
+import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from agentlite.core import console
 from agentlite.core.errors import DIVERGED, UserError
-from agentlite.engine import coordinate
-from agentlite.engine.training_log import Journal, or_none
+from agentlite.core.row_files import Appender, read_rows
+from agentlite.engine import processes
 
 BAD_STEPS = 3  # in a row, whose loss or gradient is not a finite number: training has diverged
 # Seconds of steps that a crash may cost, however many steps --save-steps puts between checkpoints;
 # and how many times as long as a save the steps before it have to take at least.
 MOST_LOST, LEAST_PER_SAVE = 600, 20
 SCALINGS = 16  # steps in a row that float16's loss scaling may skip while it looks for a scale
+
+
+class Stopped(Exception):
+    """A signal came: the step was finished and saved."""
+
+    def __init__(self, number: int):
+        self.exit_code = 128 + number
+
+
+@contextmanager
+def noted_signals() -> Iterator[list[int]]:
+    """The first signal that ends a process is noted, and the step finished; the second one acts as
+    it always did. A closed terminal sends SIGHUP more than once, and nohup has it ignored.
+    """
+    caught: list[int] = []
+    before: dict[int, Any] = {}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+        name = signal.Signals(number).name
+        if name == "SIGHUP":
+            signal.signal(number, signal.SIG_IGN)
+            console.notice(f"{name}: finishing the step and saving")
+            return
+        console.notice(f"{name}: finishing the step and saving; once more stops at once")
+        for other in before.keys() & {signal.SIGINT, signal.SIGTERM}:
+            signal.signal(other, before[other])
+
+    with contextlib.suppress(ValueError):  # not the main thread: signals are its caller's business
+        for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(ending) != signal.SIG_IGN:
+                before[ending] = signal.signal(ending, note)
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Journal:
+    """metrics.jsonl: one row per step. A row waits until its dev loss may have come."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.file = Appender(folder / "metrics.jsonl")
+        self.row: dict[str, Any] = {}
+        self.dev = {row["step"]: row.get("dev_loss") for row in read_rows(self.file.path)}
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """What is not a finite number is null: JSON has no NaN."""
+        if self.row and self.row["step"] != step:
+            self.flush()
+        finite = {key: value if math.isfinite(value) else None for key, value in values.items()}
+        self.row = {"step": step, **self.row, **finite}
+        self.dev[step] = self.row.get("dev_loss")
+
+    def note_pace(self, step: int, steps: int) -> None:
+        """It serves whoever watches the run and does not belong to the result, so a full disk that
+        cannot take it does not stop the training.
+        """
+        row = {"step": step, "steps": steps, "at": round(time.time(), 3)}
+        path = self.folder / "pace.jsonl"
+        with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def flush(self) -> None:
+        if "loss" in self.row:
+            self.file.append(self.row)
+        self.row = {}
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.flush()
+        self.file.__exit__(*error)
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl."""
+    return list(read_rows(folder / "metrics.jsonl"))
+
+
+def mean(rows: Iterable[Mapping[str, Any]], name: str) -> float:
+    """Over the rows that have it, since not every step measures everything. 0 if none has."""
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return round(sum(values) / len(values), 4) if values else 0.0
 
 
 @dataclass
@@ -57,9 +149,9 @@ class Follower:
         if state.global_step >= self.steps:
             control.should_save = True
             control.should_evaluate = args.eval_strategy != "no"
-        elif coordinate.any_of(late):
+        elif processes.any_of(late):
             control.should_save = True
-        if coordinate.any_of(bool(self.caught or self.watch.halt)):
+        if processes.any_of(bool(self.caught or self.watch.halt)):
             control.should_save = control.should_training_stop = True
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -79,7 +171,7 @@ class Follower:
         }
         self.watch.at_step(step, row)
         if self.journal:
-            self.journal.add(step, {name: or_none(value) for name, value in row.items()})
+            self.journal.add(step, row)
             self.journal.note_pace(step, self.steps)
             self.advance(step, f"loss {loss:.3f}")
 
@@ -90,7 +182,7 @@ class Follower:
         if not math.isfinite(loss) and step not in self.bad:
             self.judge(step, loss, 0.0, scaled=False)
         if self.journal:
-            self.journal.add(step, {"dev_loss": or_none(loss)})
+            self.journal.add(step, {"dev_loss": loss})
 
     def judge(self, step: int, loss: float, grad_norm: float, *, scaled: bool) -> None:
         """Raises UserError 6 where training has diverged. `scaled`: in float16."""
@@ -121,7 +213,7 @@ class Follower:
             self.journal.flush()
         trained = (weight for weight in self.model.parameters() if weight.requires_grad)
         is_bad = bool(self.bad) or not all(bool(weight.isfinite().all()) for weight in trained)
-        if coordinate.any_of(is_bad):
+        if processes.any_of(is_bad):
             self.bad.append(step)
         return not self.bad
 

@@ -1,17 +1,18 @@
-"""Rows whose tokens have weights -> a trainer with a weighted loss.
-
-The loss is the sum of weight x loss of each token, divided by the number of trained tokens.
+"""Trainers whose loss is summed token by token: over weighted rows, or over rows made at each step.
 
 The fused losses of Unsloth and Liger take no weights. So the hidden states are computed as ever,
 and the logits of the trained tokens alone, a few hundred at a time and again on the way back:
 exact, and without more memory.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentlite.config.settings import TrainerSettings
 from agentlite.core import console, distributed
 from agentlite.core.errors import MODEL, UserError
+from agentlite.engine import trainer
 from agentlite.engine.load import Loading, load, prepare
 from agentlite.rendering import Encoded
 from agentlite.workspace.model_source import Source
@@ -39,6 +40,16 @@ class TrainedStates(NamedTuple):
     trained: Any
 
 
+class SummedLoss(NamedTuple):
+    """Of a micro-batch: the sum of the losses of its trained tokens, and sums of figures to log, as
+    means over the trained tokens, or over the rows, of the whole step.
+    """
+
+    total: Any
+    by_token: Mapping[str, Any]
+    by_row: Mapping[str, Any] = {}
+
+
 def check_head(
     model: Any,
     so: str = "its tokens cannot have weights",
@@ -56,10 +67,12 @@ def check_head(
             )
 
 
-def weighted(trainer: Any, pad: int) -> Any:
-    """A trainer of TRL's that reads `weights` beside `labels`."""
+def weighted(trl_class: Any, pad: int) -> Any:
+    """A trainer of TRL's that reads `weights` beside `labels`. Its loss is the sum of weight x loss
+    of each token, divided by the number of trained tokens.
+    """
 
-    class Weighted(trainer):  # type: ignore[misc]  # trl is untyped here
+    class Weighted(trl_class):  # type: ignore[misc]  # trl is untyped here
         def __init__(self, **settings: object) -> None:
             super().__init__(**settings, data_collator=lambda rows: collate(rows, pad))
 
@@ -71,15 +84,13 @@ def weighted(trainer: Any, pad: int) -> Any:
             num_items_in_batch: Any = None,
         ) -> Any:
             weights, labels = inputs.pop("weights"), inputs.pop("labels")
-            total, count = weighted_loss(
-                self.accelerator.unwrap_model(model), inputs, labels, weights
-            )
-            # the tokens of a step are counted over all processes, and its gradients are their mean
-            loss = (
-                total / count
-                if num_items_in_batch is None
-                else total / num_items_in_batch * distributed.count()
-            )
+            plain = self.accelerator.unwrap_model(model)
+            total, count = weighted_loss(plain, inputs, labels, weights)
+            if num_items_in_batch is None:
+                loss = total / count
+            else:
+                # tokens are counted over all processes, and gradients are the processes' mean
+                loss = total / num_items_in_batch * distributed.count()
             return (loss, {}) if return_outputs else loss
 
         def prediction_step(
@@ -93,18 +104,97 @@ def weighted(trainer: Any, pad: int) -> Any:
     return Weighted
 
 
-def collate(rows: Sequence[dict[str, Any]], pad: int) -> dict[str, Any]:
+def step_trainer(
+    trl_class: Any,
+    make_rows: Callable[[Any, Sequence[int]], Sequence[Any]],
+    collate_rows: Callable[[Sequence[Any], int], dict[str, Any]],
+    summed_loss: Callable[[Any, dict[str, Any]], SummedLoss],
+) -> Any:
+    """A subclass of `trl_class` whose dataset holds the numbers of rows, in the order of the run.
+
+    `make_rows` gets the trainer and the numbers of a step, and makes the rows: answers that are
+    sampled now, or that a round has sampled. `collate_rows` makes tensors of a micro-batch's rows,
+    with `labels`, and gets the id that pads them. `summed_loss` gets these, and the model without
+    wrappers.
+    """
+
+    class StepTrainer(trl_class):  # type: ignore[misc]  # trl is untyped here
+        def get_batch_samples(self, *request: Any) -> Any:
+            """The micro-batches of an optimizer step, and how many tokens they train."""
+            batches, _ = super().get_batch_samples(*request)
+            # a share of the loss for each token: no division by the number of micro-batches
+            self.model_accepts_loss_kwargs = True
+            numbers = [batch["number"].tolist() for batch in batches]
+            rows = iter(make_rows(self, [number for part in numbers for number in part]))
+            pad = self.processing_class.pad_token_id
+            made = [collate_rows([next(rows) for _ in part], pad) for part in numbers]
+            self.micro_batches, self.step_rows = len(made), sum(map(len, numbers))
+            return made, max(1, sum(int((batch["labels"] != -100).sum()) for batch in made))
+
+        def compute_loss(
+            self,
+            model: Any,
+            inputs: dict[str, Any],
+            return_outputs: bool = False,
+            num_items_in_batch: Any = None,
+        ) -> Any:
+            summed = summed_loss(self.accelerator.unwrap_model(model), inputs)
+            for sums, count in (
+                (summed.by_token, num_items_in_batch),
+                (summed.by_row, self.step_rows),
+            ):
+                for name, value in sums.items():
+                    # TRL logs the mean over micro-batches: so it is that over the whole step
+                    mean = float(value) * self.micro_batches / count
+                    self._metrics["train"][name].append(mean)
+            loss = summed.total / num_items_in_batch
+            return (loss, {}) if return_outputs else loss
+
+    return StepTrainer
+
+
+def make_step_trainer(
+    trainer_class: Any,
+    model: Any,
+    tokenizer: Any,
+    settings: TrainerSettings,
+    folder: Path,
+    micro: trainer.Schedule,
+    order: Sequence[int],
+) -> Any:
+    """`trainer_class`: a `step_trainer` of SFTTrainer. `order`: the numbers of rows."""
+    import torch
+    from datasets import Dataset
+    from trl import SFTConfig
+
+    own = {
+        "max_length": settings.max_length,
+        "dataset_kwargs": {"skip_prepare_dataset": True},
+        "remove_unused_columns": False,
+    }
+    shared = trainer.arguments(settings, folder, micro)
+    return trainer.adjusted(trainer_class)(
+        model=model,
+        args=trainer.configuration(SFTConfig, {**own, **shared}),
+        train_dataset=Dataset.from_dict({"number": list(order)}),
+        data_collator=lambda rows: {"number": torch.tensor([row["number"] for row in rows])},
+        processing_class=tokenizer,
+    )
+
+
+def collate(rows: Sequence[Mapping[str, Any]], pad: int) -> dict[str, Any]:
     """Padded on the right. Shapes (rows, longest). `weights` only if the rows have them."""
     import torch
 
-    longest = max(len(row["input_ids"]) for row in rows)
+    lengths = [len(row["input_ids"]) for row in rows]
+    longest = max(lengths)
     fillings = {"input_ids": pad, "labels": -100, "weights": 0.0}
     columns = {
         key: torch.tensor([list(row[key]) + [value] * (longest - len(row[key])) for row in rows])
         for key, value in fillings.items()
         if key in rows[0]
     }
-    mask = [[1] * len(row["input_ids"]) + [0] * (longest - len(row["input_ids"])) for row in rows]
+    mask = [[1] * length + [0] * (longest - length) for length in lengths]
     return {**columns, "attention_mask": torch.tensor(mask)}
 
 

@@ -11,7 +11,7 @@ from agentlite.config.resolve import Given, Origins, Resolved, own_files, resolv
 from agentlite.core import distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import UserError
-from agentlite.engine import deepspeed
+from agentlite.engine import processes
 from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.model_shape import Shape
 from agentlite.stages.auto_profile import by_memory
@@ -110,12 +110,10 @@ def execute(command: str, settings: object, target: RunTarget) -> Result:
 
     if distributed.count() == 1:
         return run()
-    if command not in deepspeed.TOGETHER:
+    if command not in processes.TOGETHER:
         raise UserError(
             f"{command} runs in one process, and this is one of {distributed.count()}.",
             f"Start it without torchrun: agentlite {command}",
             location="WORLD_SIZE",
         )
-    from agentlite.engine.coordinate import in_step
-
-    return in_step(run)
+    return processes.in_step(run)

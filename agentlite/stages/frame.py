@@ -1,7 +1,6 @@
 """The frame of a stage: its plan; then a dry run, the work, or nothing; then the next command."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -62,23 +61,16 @@ def run_stage(
             stage.reopen()
             stage.outcome = "done"
         if stage.status != "done":
-            with _given_up_early(stage, keep):
-                files, found = work(stage)
-                stage.finish(files, dict(found))
+            try:
+                files, made = work(stage)
+                stage.finish(files, dict(made))
+            except UserError:
+                kept = any(any(stage.folder.glob(pattern)) for pattern in keep)
+                if distributed.first() and not kept and not run_folder.is_finished(stage.folder):
+                    stage.fail()
+                raise
         for name in forget:
             (stage.folder / name).unlink(missing_ok=True)
-        following = next_command
-        if callable(following):
-            following = following(stage.done.figures)
-        return stage.result(target.next(following) if following else "", usage.figures())
-
-
-@contextmanager
-def _given_up_early(stage: StageFolder, keep: Sequence[str]) -> Iterator[None]:
-    try:
-        yield
-    except UserError:
-        kept = any(True for pattern in keep for _ in stage.folder.glob(pattern))
-        if distributed.first() and not kept and not run_folder.is_finished(stage.folder):
-            stage.fail()
-        raise
+        if callable(next_command):
+            next_command = next_command(stage.done.figures)
+        return stage.result(target.next(next_command) if next_command else "", usage.figures())

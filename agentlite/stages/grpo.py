@@ -1,84 +1,77 @@
 """finished prep, or an environment, + a model -> an adapter trained on its own scored answers."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
-from agentlite.engine import deepspeed, grpo, ppo
-from agentlite.engine.planning.suggest_fit import dry_run_memory
-from agentlite.engine.refusals import refuse_contradictions
+from agentlite.engine import grpo, ppo
+from agentlite.engine.refusals import of_environments, of_ppo, of_sampling, of_vllm, refuse
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 from agentlite.stages.frame import Figures
 from agentlite.stages.grpo_prompts import PromptSampling
 from agentlite.stages.grpo_tasks import TaskSampling
-from agentlite.stages.training import train_stage
-from agentlite.workspace.lineage import adapter_shape, longer_rows
+from agentlite.stages.training import inherited, train_stage
 from agentlite.workspace.run_folder import Result, RunTarget
 
-
-def inherit(settings: GrpoSettings, run: Path) -> dict[str, tuple[object, str]]:
-    """The length of prep's rows, and the shape of the adapter that is continued."""
-    return {
-        **({} if settings.env else longer_rows("grpo", settings.data, run)),
-        **adapter_shape(settings.model, run),
-        **deepspeed.inherited("grpo", settings),
-    }
+inherit = partial(inherited, "grpo")
+Sampling = PromptSampling | TaskSampling
 
 
 def run(settings: GrpoSettings, target: RunTarget) -> Result:
     """Answers to recorded prompts, or rollouts of the tasks of an environment, are sampled, scored
     and learned from; what each is compared with is the engine's.
     """
-    refuse_contradictions("grpo", settings)
-    engine = ppo if settings.advantage == "value" else grpo
+    refuse("grpo", of_sampling(settings), of_ppo(settings))
+    refuse("grpo", of_environments(settings), of_vllm(settings))
     functions = UserFunctions(settings.rewards, settings.reward_seconds, settings.reward_memory)
     names = [named.function for named in functions.code.named]
-    sampling: TaskSampling | PromptSampling = (
+    sampling: Sampling = (
         TaskSampling(settings, target) if settings.env else PromptSampling(settings, names, target)
     )
+    make_trainer = ppo.make_trainer if settings.advantage == "value" else None
 
-    def train(folder: Path) -> Figures:
-        with functions as components:
-            sampling.read(components)
-            console.notice(
-                f"grpo: {sampling.count} {sampling.what}, groups of {settings.group_size}"
-            )
-            with sampling.log(folder) as log:
-                figures = engine.train(sampling.source, settings, folder, log.task)
-        return {sampling.unit: log.count, **figures, **log.figures(), **sampling.left_out}
-
-    def dry_run() -> Figures:
-        """How many steps and answers there would be, and how much memory they take."""
-        with functions as components:
-            sampling.read(components)
-        planned = grpo.schedule(settings, sampling.count)
-        return {
+    def forecast(sampling: Sampling) -> tuple[Figures, int]:
+        plan = grpo.schedule(settings, sampling.count)
+        figures = {
             sampling.unit: sampling.count,
-            "steps": planned.steps,
-            sampling.sampled: planned.rows,
+            "steps": plan.steps,
+            sampling.sampled: plan.rows,
             **sampling.left_out,
             **sampling.longest,
-            "memory_gib": dry_run_memory(
-                "grpo", settings, sampling.source.base, sampling.longest_row
-            ),
         }
+        return figures, sampling.longest_row
 
-    return train_stage(
-        "grpo",
-        settings,
-        target,
-        sampling.source,
-        protocol=sampling.protocol,
-        inputs={**sampling.inputs, **function_files(settings.rewards)},
-        check=lambda: engine.check(settings),
-        dry_run=dry_run,
-        train=train,
-        outputs=sampling.outputs,
-        keep=sampling.keep,
-        forget=sampling.forget,
-        evaluate=sampling.evaluate,
-    )
+    def train(sampling: Sampling, folder: Path) -> Figures:
+        console.notice(f"grpo: {sampling.count} {sampling.what}, groups of {settings.group_size}")
+        with sampling.log(folder) as log:
+            figures = grpo.train(sampling.source, settings, folder, log.task, make_trainer)
+        return {sampling.unit: log.count, **figures, **log.figures(), **sampling.left_out}
+
+    with ExitStack() as opened:
+
+        def read() -> Sampling:
+            sampling.read(opened.enter_context(functions))
+            return sampling
+
+        return train_stage(
+            "grpo",
+            settings,
+            target,
+            sampling.source,
+            protocol=sampling.protocol,
+            inputs={**sampling.inputs, **function_files(settings.rewards)},
+            check=lambda: grpo.check(settings),
+            read=read,
+            forecast=forecast,
+            train=train,
+            outputs=sampling.outputs,
+            keep=sampling.keep,
+            forget=sampling.forget,
+            evaluate=sampling.evaluate,
+        )
 
 
 def key_figure(figures: Mapping[str, object]) -> str:

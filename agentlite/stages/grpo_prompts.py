@@ -28,8 +28,7 @@ from agentlite.scoring.rewards import (
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.stages.frame import Figures
 from agentlite.stages.grpo_steps import Resting, restore_log
-from agentlite.stages.training import evaluated_on
-from agentlite.stages.training_prompts import fitting_prompts
+from agentlite.stages.training import evaluated_on, fitting_prompts
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import RunTarget
 
@@ -46,8 +45,7 @@ class PromptSampling:
     """
 
     unit, sampled, what = "prompts", "answers", "prompts"
-    outputs, keep = ("records.jsonl", "rollouts.jsonl"), ("rollouts.jsonl",)
-    forget = ()
+    outputs, keep, forget = ("records.jsonl", "rollouts.jsonl"), ("rollouts.jsonl",), ()
 
     def __init__(self, settings: GrpoSettings, functions: Sequence[str], target: RunTarget):
         self.settings = settings
@@ -56,36 +54,28 @@ class PromptSampling:
         self.prepared = find_prompts(
             settings.data, settings.split, settings.model, self.source, target.run
         )
-        self.protocol = self.prepared.protocol
-        self.inputs = {"data": self.prepared.digest}
+        self.protocol, self.inputs = self.prepared.protocol, {"data": self.prepared.digest}
         self.evaluate = evaluated_on(settings.data)
 
     def read(self, functions: Mapping[str, Component]) -> None:
         """Raises UserError also where the weights need gold that is not there."""
+        settings, location = self.settings, self.prepared.location
         prompted = [record for record in self.prepared.records() if record.prompted_turns]
-        refuse_without_gold(prompted, self.weights, self.prepared.location)
-        sampled = sample(prompted, self.settings.limit, self.settings.seed)
+        refuse_without_gold(prompted, self.weights, location)
+        sampled = [prompted[index] for index in sample(prompted, settings.limit, settings.seed)]
         template = load_template(self.source.base)
-        self.prompts, too_long = fitting_prompts(
-            "grpo",
-            [prompted[index] for index in sampled],
-            mixture_of(self.protocol, template),
-            template,
-            self.settings.max_length - self.settings.max_new_tokens,
-            self.prepared.location,
-        )
+        mixture = mixture_of(self.protocol, template)
+        room = settings.max_length - settings.max_new_tokens
+        self.prompts, too_long = fitting_prompts("grpo", sampled, mixture, template, room, location)
         self.count = len(self.prompts)
         longest = max(len(prompt.ids) for prompt in self.prompts)
-        self.longest_row = longest + self.settings.max_new_tokens
+        self.longest_row = longest + settings.max_new_tokens
         self.left_out, self.longest = {"too_long": too_long}, {"longest_prompt": longest}
         self.records = {prompt.record.id: prompt.record for prompt in self.prompts}
         self.decoding = Decoding(
-            max_new_tokens=self.settings.max_new_tokens,
-            temperature=self.settings.temperature,
-            top_p=self.settings.top_p,
+            settings.max_new_tokens, temperature=settings.temperature, top_p=settings.top_p
         ).under(template)
-        protocols = reading(self.protocol, self.source.base)
-        self.scorer = Scorer(self.records, protocols, functions)
+        self.scorer = Scorer(self.records, reading(self.protocol, self.source.base), functions)
 
     def log(self, folder: Path) -> "AnswerLog":
         write_rows(folder / "records.jsonl", map(to_row, self.records.values()))
@@ -187,18 +177,16 @@ class AnswerLog:
 
     def _begin_resting(self) -> None:
         """With the scores of the steps so far."""
-        self.resting = Resting.of(self.settings, len(self.prompts))
-        self.places = {prompt.step: place for place, prompt in enumerate(self.prompts)}
+        self.resting = Resting.of(self.settings, [prompt.step for prompt in self.prompts])
         self._visit(row for row in self.rows.values() if row.model == self.folder.name)
 
     def _visit(self, rows: Iterable[Rollout]) -> None:
-        groups: dict[tuple[int, int], list[float]] = {}
+        groups: dict[tuple[int, Step], list[float]] = {}
         for row in rows:
-            if (place := self.places.get(row.candidate.step)) is not None:
-                totals = groups.setdefault((row.trained, place), [])
-                totals += [] if row.error else [total(row.components, self.weights)]
-        for (step, place), totals in sorted(groups.items()):
-            self.resting.visited(place, step, totals)
+            totals = groups.setdefault((row.trained, row.candidate.step), [])
+            totals += [] if row.error else [total(row.components, self.weights)]
+        for (trained, step), totals in sorted(groups.items()):
+            self.resting.visited(step, trained, totals)
 
     def _leave_out_solved(self, loaded: Loaded) -> None:
         """Keeps the prompts whose answers before training differ in their totals: the others would
@@ -244,24 +232,24 @@ class AnswerLog:
             )
             for prompt in batch
         ]
-        samples = grpo.draw(loaded, requests, self.decoding)
+        answers = grpo.draw(loaded, requests, self.decoding)
         new = [
-            _candidate(batch[sample.prompt], sample, name, sample.sample, 0) for sample in samples
+            _candidate(batch[answer.prompt], answer, name, answer.sample, 0) for answer in answers
         ]
         self.add([candidate for candidate in new if candidate.key not in self.rows])
         self.tally.refuse()
 
 
 def _candidate(
-    prompt: Prompt, sample: local_sampler.Sample, model: str, number: int, trained: int
+    prompt: Prompt, answer: local_sampler.Sample, model: str, number: int, trained: int
 ) -> Candidate:
     return Candidate(
         *prompt.step,
         prompt.protocol,
         model,
         number,
-        sample.text,
-        sample.ended,
-        len(sample.ids),
+        answer.text,
+        answer.ended,
+        len(answer.ids),
         trained,
     )

@@ -1,6 +1,6 @@
 """The steps of GRPO: which prompts or tasks each takes, and a log of what was sampled in them."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -42,42 +42,40 @@ NEVER = Visit(-1, 0, flat=False)
 
 
 class Resting:
-    """Which of `count` prompts rest: those whose last group all scored the same, for `rest` steps.
-    An epoch has a group for each.
+    """Which prompts rest: those whose last group all scored the same, for `epochs`. An epoch has a
+    group for each prompt, and a step `groups` of them. `keys`: what each prompt is known by.
     """
 
-    def __init__(self, count: int, rest: float):
-        self.count, self.rest = count, rest
-        self.visits: dict[int, Visit] = {}
+    def __init__(self, keys: Sequence[Hashable], epochs: float, groups: float):
+        self.keys, self.steps = keys, epochs * len(keys) / groups
+        self.visits: dict[Hashable, Visit] = {}
 
     @classmethod
-    def of(cls, settings: GrpoSettings, count: int) -> "Resting":
+    def of(cls, settings: GrpoSettings, keys: Sequence[Hashable]) -> "Resting":
         groups = settings.batch_size * settings.gradient_accumulation / settings.group_size
-        return cls(count, settings.rested_epochs * count / groups)
+        return cls(keys, settings.rested_epochs, groups)
 
-    def visited(self, index: int, step: int, totals: Collection[float]) -> None:
+    def visited(self, key: Hashable, step: int, totals: Collection[float]) -> None:
         """`totals`: of the answers of its group, without those that have no score."""
-        times = self.visits.get(index, NEVER).times + 1
-        self.visits[index] = Visit(step, times, len({round(value, 9) for value in totals}) < 2)
+        times = self.visits.get(key, NEVER).times + 1
+        self.visits[key] = Visit(step, times, len({round(value, 9) for value in totals}) < 2)
 
     def awake(self, groups: Sequence[int], step: int) -> list[int]:
         """The prompts of a step that was to have those of `groups`. In the place of one that rests
         comes the one that was learned from least and longest ago of those that do not.
         """
+        visits = [self.visits.get(key, NEVER) for key in self.keys]
+        awake = {
+            index
+            for index, visit in enumerate(visits)
+            if not visit.flat or step - visit.step >= self.steps
+        }
         chosen: list[int] = []
         for index in groups:
-            if self._rests(index, step):
-                others = {*range(self.count)} - {*groups} - {*chosen}
-                awake = [
-                    (visit.times, visit.step, other)
-                    for other in others
-                    for visit in [self.visits.get(other, NEVER)]
-                    if not self._rests(other, step)
-                ]
-                index = min(awake)[-1] if awake else index
+            others = awake - {*groups} - {*chosen}
+            if index not in awake and others:
+                index = min(
+                    others, key=lambda other: (visits[other].times, visits[other].step, other)
+                )
             chosen.append(index)
         return chosen
-
-    def _rests(self, index: int, step: int) -> bool:
-        visit = self.visits.get(index, NEVER)
-        return visit.flat and step - visit.step < self.rest

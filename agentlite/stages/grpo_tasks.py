@@ -80,9 +80,8 @@ class TaskSampling:
     def read(self, functions: Mapping[str, Component]) -> None:
         """Raises UserError for weights that do not fit the scores, or without a world."""
         self.scorer = RolloutScorer((task.kept for task in self.agent.tasks), functions)
-        self.weights = self.scorer.weights(
-            _score_names(self.settings, self.agent), self.settings.weights
-        )
+        names = _score_names(self.settings, self.agent)
+        self.weights = self.scorer.weights(names, self.settings.weights)
 
     def log(self, folder: Path) -> "RolloutLog":
         write_task_rows(folder, self.agent.tasks)
@@ -103,12 +102,8 @@ def _score_names(settings: GrpoSettings, agent: Agent) -> list[str]:
         except WorldError as error:
             problems.append(f"the world of task {task.name} is lost: {error}.")
     else:
-        raise UserError(
-            problems[0],
-            "Correct the environment, or raise call_seconds: --set grpo.call_seconds=60.",
-            location=settings.env,
-            exit_code=REJECTS,
-        )
+        fix = "Correct the environment, or raise call_seconds: --set grpo.call_seconds=60."
+        raise UserError(problems[0], fix, location=settings.env, exit_code=REJECTS)
     if not (names or settings.rewards):
         raise UserError(
             "has no score to learn from.",
@@ -131,23 +126,22 @@ class RolloutLog:
         self.folder, self.settings, self.agent = folder, sampling.settings, sampling.agent
         self.scorer, self.weights, self.count = sampling.scorer, sampling.weights, sampling.count
         self.size = self.agent.settings.batch_size
-        self.places = {task.id: place for place, task in enumerate(self.agent.tasks)}
         self.halt: list[Exception] = []
+        settings = self.settings
         self.decoding = Decoding(
-            self.settings.max_new_tokens,
-            self.settings.temperature,
-            self.settings.top_p,
-            self.settings.seed,
+            settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed
         ).under(self.agent.setup.template)
 
     def __enter__(self) -> "RolloutLog":
         path = self.folder / TRAJECTORIES
-        rows = restore_log(path, read_trajectories, lambda row, taken: self._step(row) < taken)
+        rows = restore_log(
+            path, read_trajectories, lambda row, taken: row.sample < taken * self.size
+        )
         self.file = Appender(path)
         self.simulators = self.agent.open_simulators(self.folder)
         self.ended: Counter[str] = Counter()
         self.tally = Tally(self.settings.max_failures, self.folder, OTHER_REWARDS, "rollouts")
-        self.resting = Resting.of(self.settings, self.count)
+        self.resting = Resting.of(self.settings, [task.id for task in self.agent.tasks])
         self.lost = ""
         for start in range(0, len(rows), self.size):
             self._count(self._scored(rows[start : start + self.size]))
@@ -170,20 +164,6 @@ class RolloutLog:
             prompts, [], lambda _: [], self.weights, self.decoding, self.halt, self.sample
         )
 
-    def _step(self, rollout: Trajectory) -> int:
-        return rollout.sample // self.size
-
-    def _scored(self, rollouts: Sequence[Trajectory]) -> list[EarnedRollout]:
-        """With their components: all those that have a weight, 0 where a world does not give
-        one.
-        """
-        scored = []
-        for rollout in rollouts:
-            components, _, error = self.scorer(rollout)
-            weighed = {name: components.get(name, 0.0) for name in self.weights}
-            scored.append(EarnedRollout(rollout, weighed if components and not error else None))
-        return scored
-
     def sample(self, draw: grpo.Draw, groups: Sequence[int], step: int) -> list[grpo.LearnedRow]:
         """A group of rollouts for each of the step's tasks. Where too many worlds were lost, or too
         many rewards failed, the step is the last one. Raises UserError where no model has said
@@ -195,12 +175,12 @@ class RolloutLog:
             for place, index in enumerate(self.resting.awake(groups, step))
             for number in range(size)
         ]
-        likely: dict[tuple[RolloutKey, int], Sequence[float]] = {}
+        logprobs: dict[tuple[RolloutKey, int], Sequence[float]] = {}
 
         def answering(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
             for answer in rollout_answers(draw, prompts, setup.protocol, self.decoding):
                 prompt = prompts[answer.prompt]
-                likely[prompt.key, prompt.turn] = answer.log_probabilities
+                logprobs[prompt.key, prompt.turn] = answer.log_probabilities
                 yield answer
 
         ended = {
@@ -216,12 +196,23 @@ class RolloutLog:
         scored = self._scored(done)
         self._count(scored)
         rows = [
-            self._row(rollout, likely, advantages)
+            self._row(rollout, logprobs, advantages)
             for rollout, advantages in zip(scored, self._advantages(scored), strict=True)
         ]
         if not any(any(row.mask) for row in rows):
             raise _nothing_sampled(done, self.agent, self.settings)
         return _of_one_prompt_length(rows)
+
+    def _scored(self, rollouts: Sequence[Trajectory]) -> list[EarnedRollout]:
+        """With their components: all those that have a weight, 0 where a world does not give
+        one.
+        """
+        scored = []
+        for rollout in rollouts:
+            components, _, error = self.scorer(rollout)
+            weighed = {name: components.get(name, 0.0) for name in self.weights}
+            scored.append(EarnedRollout(rollout, weighed if components and not error else None))
+        return scored
 
     def _advantages(self, scored: Sequence[EarnedRollout]) -> list[list[float]]:
         """Of each turn, or none where TRL gives a whole rollout one."""
@@ -239,7 +230,7 @@ class RolloutLog:
     def _row(
         self,
         scored: EarnedRollout,
-        likely: Mapping[tuple[RolloutKey, int], Sequence[float]],
+        logprobs: Mapping[tuple[RolloutKey, int], Sequence[float]],
         advantages: Sequence[float],
     ) -> grpo.LearnedRow:
         """A rollout is a row. Of one that is several, since the template rewrites its history, one
@@ -252,7 +243,7 @@ class RolloutLog:
             return grpo.LearnedRow([end], [end], [0], [0.0], reward)
         chance = random.Random(f"{self.settings.seed} {rollout.task} {rollout.sample}")
         row: TokenRow = chance.choice(rollout.token_rows())
-        of_ids = {turn: iter(likely[rollout.key, turn]) for turn in {*row.turns} - {READ}}
+        of_ids = {turn: iter(logprobs[rollout.key, turn]) for turn in {*row.turns} - {READ}}
         return grpo.LearnedRow(
             row.prompt,
             row.ids,
@@ -263,28 +254,24 @@ class RolloutLog:
         )
 
     def _count(self, scored: Sequence[EarnedRollout]) -> None:
-        """The facts about these rollouts that later steps need, and what is wrong with them."""
-        groups: dict[tuple[str, int], list[EarnedRollout]] = {}
-        for each in scored:
-            rollout = each.rollout
-            groups.setdefault((rollout.task, self._step(rollout)), []).append(each)
+        """Notes what later steps need to know of the rollouts of a step, and what is wrong with
+        them.
+        """
+        groups: dict[tuple[str, int], list[float]] = {}
+        for rollout, components in scored:
+            totals = groups.setdefault((rollout.task, rollout.sample // self.size), [])
+            totals += [total(components, self.weights)] if components else []
             self.tally.count(rollout.reward_problem)
             self.ended[rollout.ended] += 1
             if rollout.ended in LOST and not self.lost:
                 self.lost = f"{rollout.problem} (task {self.agent.name_of(rollout.task)})"
-        for (task, step), group in groups.items():
-            totals = [total(each.components, self.weights) for each in group if each.components]
-            self.resting.visited(self.places[task], step, totals)
-        lost = sum(self.ended[ended] for ended in LOST)
-        if lost > max(1, self.settings.max_failures * self.ended.total()):
-            self.halt.append(
-                UserError(
-                    f"{lost} of {self.ended.total()} rollouts are lost; the first: {self.lost}.",
-                    HOW_TO_GO_ON,
-                    location=self.settings.env,
-                    exit_code=REJECTS,
-                )
-            )
+        for (task, step), totals in groups.items():
+            self.resting.visited(task, step, totals)
+        lost, count = sum(self.ended[ended] for ended in LOST), self.ended.total()
+        if lost > max(1, self.settings.max_failures * count):
+            problem = f"{lost} of {count} rollouts are lost; the first: {self.lost}."
+            location = self.settings.env
+            self.halt.append(UserError(problem, HOW_TO_GO_ON, location=location, exit_code=REJECTS))
         try:
             self.tally.refuse()
         except UserError as error:
@@ -319,18 +306,17 @@ def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedR
 
 def _nothing_sampled(done: Sequence[Trajectory], agent: Agent, settings: GrpoSettings) -> UserError:
     ended = Counter(rollout.ended for rollout in done).most_common(1)[0][0]
-    first = next(rollout for rollout in done if rollout.ended == ended)
     if ended == "length":
+        room, longer = settings.max_length - settings.max_new_tokens, 4 * settings.max_length
         return UserError(
-            "every first prompt of a step, with its tools, is longer than "
-            f"{settings.max_length - settings.max_new_tokens} tokens.",
-            f"Raise --max-length, as in --max-length {4 * settings.max_length}, or offer fewer "
-            "tools.",
+            f"every first prompt of a step, with its tools, is longer than {room} tokens.",
+            f"Raise --max-length, as in --max-length {longer}, or offer fewer tools.",
             location=settings.env,
         )
+    first = next(rollout for rollout in done if rollout.ended == ended)
+    name = agent.name_of(first.task)
     return UserError(
-        f"not one rollout of a step has begun; the first: {first.problem} (task "
-        f"{agent.name_of(first.task)}).",
+        f"not one rollout of a step has begun; the first: {first.problem} (task {name}).",
         HOW_TO_GO_ON,
         location=settings.env,
         exit_code=REJECTS,

@@ -3,15 +3,30 @@
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from agentlite.config.settings import DistillSettings, DpoSettings, Engine, TrainerSettings
-from agentlite.core import console
+from agentlite.config.resolve import Origins, find_file
+from agentlite.config.settings import (
+    DistillSettings,
+    DpoSettings,
+    Engine,
+    GrpoSettings,
+    SftSettings,
+    TrainerSettings,
+    default,
+)
+from agentlite.core import console, distributed
 from agentlite.core.errors import UserError
-from agentlite.engine import check_libraries, coordinate, deepspeed
+from agentlite.core.records import Record
+from agentlite.engine import check_libraries, processes
 from agentlite.engine.load import loading_of, refuse_unusable
-from agentlite.engine.refusals import refuse_unfit
-from agentlite.engine.trackers import check_trackers
+from agentlite.engine.planning.suggest_fit import dry_run_memory
+from agentlite.engine.refusals import of_training, refuse
+from agentlite.engine.trainer import check_trackers
+from agentlite.rendering import Mixture, Prompt, prompts
+from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures, plan_of, run_stage
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import (
     adapter_shape,
     lineage,
@@ -23,6 +38,8 @@ from agentlite.workspace.lineage import (
 from agentlite.workspace.model_source import Source, trained_files
 from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 
+Rows = TypeVar("Rows")
+
 
 def train_stage(
     command: str,
@@ -33,8 +50,9 @@ def train_stage(
     protocol: str,
     inputs: Mapping[str, str],
     check: Callable[[], None],
-    dry_run: Callable[[], Figures],
-    train: Callable[[Path], Figures],
+    read: Callable[[], Rows],
+    forecast: Callable[[Rows], tuple[Figures, int]],
+    train: Callable[[Rows, Path], Figures],
     outputs: Sequence[str] = (),
     keep: Sequence[str] = (),
     forget: Sequence[str] = (),
@@ -43,29 +61,37 @@ def train_stage(
     """Refuses what does not go together, then trains in the frame of a stage.
 
     `inputs`: digests of what is read, without the model. `check` builds what the libraries are
-    configured with, before anything is read, where settings are passed on to them. `train` fills
-    the folder and returns the figures; `outputs` are the files it writes next to the weights and
-    metrics.jsonl. `dry_run`, `keep` and `forget`: see `frame.run_stage`. `evaluate`: options of the
-    command that is suggested next.
+    configured with, before anything is read, where settings are passed on to them. `read` is the
+    reading half of the work. With its rows a dry run makes a `forecast`: the figures, and the
+    tokens of the longest row; and `train` fills the folder, and returns the figures. `outputs` are
+    the files it writes next to the weights and metrics.jsonl. `keep` and `forget`: see
+    `frame.run_stage`. `evaluate`: options of the command that is suggested next.
     """
-    inputs = {**inputs, "model": source.digest, **deepspeed.inputs(settings)}
-    plan = plan_of(command, settings, inputs, protocol=protocol)
-    refuse_circle(settings.model, target)
-    refuse_other_adapter(command, settings, source, target.run)
-    refuse_unfit(command, settings, source)
+    refuse(command, of_training(command, settings, source))
     refuse_unusable(loading_of(settings))
     check_trackers(settings.report_to)
+    refuse_circle(settings.model, target)
+    refuse_other_adapter(command, settings, source, target.run)
+    if settings.deepspeed:  # with another file, or number of processes, no checkpoint can be read
+        file = file_digest(find_file(settings.deepspeed))
+        inputs = {**inputs, "deepspeed": file, "processes": str(distributed.count())}
+    plan = plan_of(command, settings, {**inputs, "model": source.digest}, protocol=protocol)
     # only these can be refused; without them the rows are read first, which takes no libraries
     passes_on = bool(settings.trl or settings.peft)
-    if target.dry_run and passes_on:
-        check_if_installed(command, settings.engine, check)
+
+    def dry_run() -> Figures:
+        if passes_on:
+            check_if_installed(command, settings.engine, check)
+        figures, longest = forecast(read())
+        memory = dry_run_memory(command, settings, source.base, longest, target.run)
+        return {**figures, "memory_gib": memory}
 
     def work(stage: StageFolder) -> tuple[list[str], Figures]:
-        coordinate.go()  # the checks above were the first process's alone; the others may begin
+        processes.go()  # the checks above were the first process's alone; the others may begin
         if passes_on:
             check()
         models = [*lineage(settings.model, target.run), stage.folder.name]
-        figures = train(stage.folder)
+        figures = train(read(), stage.folder)
         files = [*trained_files(stage.folder, source.base), "metrics.jsonl", *outputs]
         return files, {**figures, "lineage": models}
 
@@ -82,19 +108,22 @@ def train_stage(
     )
 
 
-def inherited_from_data(
-    command: str, settings: DpoSettings | DistillSettings, run: Path
-) -> dict[str, tuple[object, str]]:
-    """The model of the data and the length of its rows, and the shape of the adapter that is
-    continued.
+def inherited(
+    command: str, settings: SftSettings | DpoSettings | DistillSettings | GrpoSettings, run: Path
+) -> Origins:
+    """The model of the data and the length of its rows, the shape of the adapter that is continued;
+    and for all weights a smaller learning rate than for an adapter: a tenth of its default.
     """
-    model = settings.model or str(setting_of(settings.data, "model", run) or "")
-    return {
-        **({"model": (model, settings.data)} if model else {}),
-        **longer_rows(command, settings.data, run),
-        **adapter_shape(model, run),
-        **deepspeed.inherited(command, settings),
-    }
+    origins: dict[str, tuple[object, str]] = {}
+    model = settings.model
+    if not (isinstance(settings, GrpoSettings) and settings.env):
+        origins |= longer_rows(command, settings.data, run)
+    if not model and (model := str(setting_of(settings.data, "model", run) or "")):
+        origins["model"] = (model, settings.data)
+    origins |= adapter_shape(model, run)
+    if settings.full:
+        origins["learning_rate"] = (default(command, "learning_rate") / 10, "--full")
+    return origins
 
 
 def check_if_installed(command: str, engine: Engine, check: Callable[[], None]) -> None:
@@ -129,3 +158,29 @@ def refuse_longer(
             f"Raise it: --max-length {max(longer)}{or_else and ', ' + or_else}.",
             location=location,
         )
+
+
+def fitting_prompts(
+    command: str,
+    records: Sequence[Record],
+    mixture: Mixture,
+    template: Template,
+    room: int,
+    location: str,
+) -> tuple[list[Prompt], int]:
+    """The prompts of at most `room` tokens, and how many are longer. Raises UserError if none
+    fits.
+    """
+    with console.waiting(f"{command}: writing the prompts of {len(records)} records"):
+        every = list(prompts(records, mixture.of, template))
+    fitting = [prompt for prompt in every if len(prompt.ids) <= room]
+    too_long = len(every) - len(fitting)
+    if too_long:
+        console.notice(f"{command}: {too_long} prompts are longer than {room} tokens and left out")
+    if not fitting:
+        raise UserError(
+            f"holds no prompt of {max(0, room)} tokens or fewer with tools.",
+            "Raise --max-length, or run prep on rows with tools.",
+            location=location,
+        )
+    return fitting, too_long

@@ -155,6 +155,7 @@ def ours_sft(options: argparse.Namespace) -> dict[str, Any]:
 
 def ours_dpo(options: argparse.Namespace) -> dict[str, Any]:
     from agentlite.engine import dpo
+    from agentlite.engine import trainer as training
     from agentlite.engine.watch import Watch
 
     chosen = settings("dpo", options.steps)
@@ -165,7 +166,7 @@ def ours_dpo(options: argparse.Namespace) -> dict[str, Any]:
             loaded, chosen, dpo.arguments(chosen, folder, plan), rows
         ),
         Watch(dpo.MEASURES),
-        dpo.schedule(chosen, rows),
+        training.schedule(chosen, len(rows)),
     )
 
 

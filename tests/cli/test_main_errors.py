@@ -13,7 +13,7 @@ from agentlite.cli import main as command_line
 from agentlite.cli.main import group, main
 from agentlite.core import errors
 from agentlite.core.errors import UserError
-from agentlite.engine.signals import Stopped
+from agentlite.engine.watch import Stopped
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from agentlite.config.resolve import Given, resolve
 from agentlite.core.errors import UserError
-from agentlite.engine.refusals import refuse_embeddings
+from agentlite.engine.refusals import of_embeddings, refuse
 
 
 def settings(command="sft", **flags):
@@ -20,17 +20,18 @@ def test_an_adapter_on_the_embeddings_is_refused_where_they_would_be_trained_who
 ):
     asked = settings(command, lora_target_modules=targets)
     with pytest.raises(UserError, match="would train them whole") as error:
-        refuse_embeddings(command, asked)
+        refuse(command, of_embeddings(asked))
     assert error.value.location == f"{command}.lora_target_modules"
     assert "--engine hf" in error.value.fix
-    refuse_embeddings(command, settings(command, lora_target_modules=targets, engine="hf"))
+    by_hf = settings(command, lora_target_modules=targets, engine="hf")
+    refuse(command, of_embeddings(by_hf))
 
 
 def test_the_recipe_that_asks_for_it_names_the_engine_that_has_it():
     given = Given(files=("recipes/seed-004.yaml",), profile="gpu")
     recipe = resolve("sft", given).settings
     assert recipe.lora_target_modules == ("all",)
-    refuse_embeddings("sft", recipe)
+    refuse("sft", of_embeddings(recipe))
 
 
 @pytest.mark.torch

@@ -15,7 +15,7 @@ from support.processes import free_port
 from support.samples import DATA, ROOT
 
 import agentlite
-from agentlite.engine import checkpoints, training_log
+from agentlite.engine import checkpoints, watch
 from agentlite.workspace.model_source import find_model
 
 pytest.importorskip("deepspeed")
@@ -75,9 +75,7 @@ def launched(
 
 
 def figures(folder: Path) -> list[tuple[Any, ...]]:
-    return [
-        (row["step"], row["loss"], row.get("dev_loss", 0.0)) for row in training_log.logged(folder)
-    ]
+    return [(row["step"], row["loss"], row.get("dev_loss", 0.0)) for row in watch.logged(folder)]
 
 
 @pytest.mark.parametrize("stage", STAGES)

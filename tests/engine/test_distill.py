@@ -12,7 +12,7 @@ from support.trainers import distill, distill_task, dpo, preferences, source
 
 from agentlite.engine import distill as distill_trainer
 from agentlite.engine import dpo as dpo_trainer
-from agentlite.engine import local_sampler, teacher, training_log, weighted_loss
+from agentlite.engine import local_sampler, watch, weighted_loss
 from agentlite.engine.load import load, loading_of
 from agentlite.engine.trainer import MICRO_BATCH
 
@@ -69,13 +69,13 @@ def test_the_loss_is_that_of_the_formula_over_the_answers_of_whom_they_should_be
 ):
     """In the first step the student is the base model."""
     steps = []
-    make = distill_trainer._Answers.__call__
+    make = distill_trainer.sample_answers
 
-    def noting(self, trl_trainer, numbers):
-        steps.append(make(self, trl_trainer, numbers))
+    def noting(*given):
+        steps.append(make(*given))
         return steps[-1]
 
-    monkeypatch.setattr(distill_trainer._Answers, "__call__", noting)
+    monkeypatch.setattr(distill_trainer, "sample_answers", noting)
     monkeypatch.setattr(weighted_loss, "CHUNK", 3)
     settings = {"engine": engine, "lmbda": 0.5, "beta": 0.4, "off_policy": off_policy}
     distill_trainer.check(distill(**settings))
@@ -97,7 +97,7 @@ def test_the_loss_is_that_of_the_formula_over_the_answers_of_whom_they_should_be
         other = sampled[1] if off_policy == "teacher" else prompt.recorded
         assert row.answer == (sampled[0] if whose[-1] else other)
     assert True in whose and False in whose
-    (found,) = training_log.logged(tmp_path)
+    (found,) = watch.logged(tmp_path)
     loss, agreement, starts = by_hand(steps[0], student, teaching, 0.4)
     assert found["loss"] == pytest.approx(loss, rel=1e-4)
     assert found["agreement"] == pytest.approx(agreement)
@@ -123,7 +123,7 @@ def test_a_teacher_on_disk_teaches_by_its_likeliest_tokens_and_is_not_loaded_aga
         for one in (None, taught)
     )
     rows = [
-        teacher.AnswerRow(number, one.ids, one.recorded)
+        distill_trainer.AnswerRow(number, one.ids, one.recorded)
         for number, one in enumerate(distill_task().prompts)
     ]
     total, mass, count = 0.0, 0.0, 0
@@ -131,9 +131,9 @@ def test_a_teacher_on_disk_teaches_by_its_likeliest_tokens_and_is_not_loaded_aga
         own, other = (likely(one, row) for one in (student, teaching))
         ids = other.topk(TOP).indices
         mass += float(other.gather(-1, ids).exp().sum())
-        own, other = teacher.with_rest(own, ids), teacher.with_rest(other, ids)
+        own, other = distill_trainer.with_rest(own, ids), distill_trainer.with_rest(other, ids)
         total, count = total + float((own.exp() * (own - other)).sum()), count + len(own)
-    (found,) = training_log.logged(tmp_path)
+    (found,) = watch.logged(tmp_path)
     assert found["loss"] == pytest.approx(total / count, rel=1e-3)
     assert figures["teacher_mass"] == pytest.approx(mass / count, abs=1e-4)
     (tmp_path / "metrics.jsonl").unlink()
@@ -154,7 +154,7 @@ def test_a_step_is_the_same_in_smaller_micro_batches(by_itself, tiny_model, taug
         (folder / MICRO_BATCH).write_text(f'{{"batch_size": {size}}}', encoding="utf-8")
         changes = {"max_steps": 2, "batch_size": 4, "gradient_accumulation": 1}
         trained(tiny_model, None if by_itself else taught, folder, lmbda=0.5, **changes)
-        rows = training_log.logged(folder)
+        rows = watch.logged(folder)
         names = ("loss", *distill_trainer.MEASURES.values())
         found.append({name: [row[name] for row in rows] for name in names})
     assert not by_itself or found[0]["agreement"] == [1.0, 1.0]
@@ -206,7 +206,7 @@ def test_over_the_likeliest_tokens_it_is_a_part_and_over_all_but_one_it_is_whole
     whole, parts = distill_trainer.divergence(own, other, beta), []
     for k in (1, 10, 49):
         ids = other.topk(k).indices
-        some = [teacher.with_rest(one, ids) for one in (own, other)]
+        some = [distill_trainer.with_rest(one, ids) for one in (own, other)]
         assert all(one.exp().sum(-1).allclose(torch.ones(6).double()) for one in some)
         parts.append(distill_trainer.divergence(*some, beta))
     assert (parts[0] > 0).all() and (parts[0] < parts[1]).all() and (parts[1] < whole).all()

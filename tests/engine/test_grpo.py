@@ -10,7 +10,7 @@ from support.trainers import WEIGHTS, grpo, prompts, source, task, verdict
 
 from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import DIVERGED, UserError
-from agentlite.engine import dpo, local_sampler, training_log
+from agentlite.engine import dpo, local_sampler, watch
 from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine.load import load, loading_of
 from agentlite.workspace.model_source import load_template
@@ -45,7 +45,7 @@ def test_before_the_first_step_there_is_no_divergence_also_when_an_adapter_is_co
             made(tmp_path, name),
             lambda loaded: task(),
         )
-        first, second = (row["kl"] for row in training_log.logged(tmp_path / name))
+        first, second = (row["kl"] for row in watch.logged(tmp_path / name))
         assert first == 0
         assert second > 0
 
@@ -54,7 +54,7 @@ def test_before_the_first_step_there_is_no_divergence_also_when_an_adapter_is_co
 def test_sampler_and_trainer_agree_on_how_likely_every_token_is(engine, tiny_model, tmp_path):
     settings = grpo(engine=engine, max_steps=6, temperature=0.7, top_p=0.9)
     grpo_trainer.train(source(tiny_model), settings, tmp_path, lambda loaded: task())
-    rows = training_log.logged(tmp_path)
+    rows = watch.logged(tmp_path)
     measured = [row["step"] for row in rows if "sampler_gap" in row]
     assert measured == [1, 6]  # the first, and every fifth after it
     for step in measured:

@@ -75,7 +75,7 @@ def gradients(
 
     from agentlite.engine.load import load, loading_of
 
-    grpo_trainer._log_gap = lambda *_: None  # these rows were not sampled
+    grpo_trainer.sampler_gaps = lambda *_: [0.0]  # these rows were not sampled
     settings = grpo(
         engine=engine,
         beta=0.0,
@@ -136,7 +136,7 @@ def plain_logits(policy: Any, ids: list[int]) -> Any:
 def test_the_gradient_is_that_of_the_sampled_tokens_alone(
     engine, credited, tiny_model, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(grpo_trainer, "_log_gap", lambda *_: None)  # undone behind the test
+    monkeypatch.setattr(grpo_trainer, "sampler_gaps", lambda *_: [0.0])  # undone behind the test
     assert gradients(str(tiny_model), str(tmp_path), engine, credited) < 1e-3
 
 
@@ -148,7 +148,7 @@ CASES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_each_loss_weighs_a_token_by_its_formula(case, tiny_model, tmp_path, monkeypatch):
-    monkeypatch.setattr(grpo_trainer, "_log_gap", lambda *_: None)
+    monkeypatch.setattr(grpo_trainer, "sampler_gaps", lambda *_: [0.0])
     assert gradients(str(tiny_model), str(tmp_path), "unsloth", **case) < 1e-3
 
 

@@ -12,7 +12,8 @@ import pytest
 from support.trainers import WEIGHTS, grpo, source, task
 
 from agentlite.core.row_files import read_rows
-from agentlite.engine import ppo, training_log
+from agentlite.engine import grpo as grpo_trainer
+from agentlite.engine import ppo, watch
 from agentlite.engine.grpo import Reward
 from agentlite.engine.load import load, loading_of
 from agentlite.engine.ppo import Experience
@@ -40,7 +41,9 @@ def trained(
 
     folder.mkdir(exist_ok=True)
     settings = grpo(**{**SETTINGS, **changes})
-    return ppo.train(source(tiny_model), settings, folder, lambda loaded: task(judge))
+    return grpo_trainer.train(
+        source(tiny_model), settings, folder, lambda loaded: task(judge), ppo.make_trainer
+    )
 
 
 def test_the_advantage_is_that_of_the_formula():
@@ -53,10 +56,10 @@ def test_the_advantage_is_that_of_the_formula():
     last = 1 - 0.5
     middle = (0 + 0.5 - 0.4) + 0.9 * last
     first = (-0.02 + 0.4 - 0.1) + 0.9 * middle
-    advantages, returns = ppo.estimated(rewards, one.values, 0.9)
+    advantages, returns = ppo.estimate_advantages(rewards, one.values, 0.9)
     assert advantages == pytest.approx([first, middle, last])
     assert returns == pytest.approx([first + 0.1, middle + 0.4, 1.0])
-    _, returns = ppo.estimated(rewards, one.values, 1.0)  # all that comes, less the value
+    _, returns = ppo.estimate_advantages(rewards, one.values, 1.0)  # all that comes, less the value
     assert returns == pytest.approx([0.98, 1.0, 1.0])
 
 
@@ -65,7 +68,7 @@ def test_advantages_are_whitened_over_the_tokens_that_are_learned():
         Experience([1], [7] * count, reward, {}, [-1.0] * count, [-1.0] * count, [0.0] * count)
         for count, reward in ((1, 1.0), (3, 0.0), (2, None))
     ]
-    found = ppo.whitened(rows, grpo(**SETTINGS, gae_lambda=1.0))
+    found = ppo.whiten(rows, grpo(**SETTINGS, gae_lambda=1.0))
     every = [value for row in found[:2] for value in row.advantages]
     assert (fmean(every), pstdev(every)) == pytest.approx((0, 1), abs=1e-6)
     assert [row.is_learned for row in found] == [True, True, False]
@@ -97,7 +100,7 @@ def test_the_loss_of_a_later_step_is_that_of_the_formula(engine, failed, tiny_mo
 
     changes = {"engine": engine, "batch_size": 16, "gradient_accumulation": 1, "max_steps": 2}
     changes["lora_dropout"] = 0.3  # which is off: it would part the policy from the one before
-    ppo.check(grpo(**{**SETTINGS, **changes}))
+    grpo_trainer.check(grpo(**{**SETTINGS, **changes}))
     trained(tiny_model, tmp_path, failed, save_steps=1, warmup_ratio=0.0, **changes)
     checkpoint = tmp_path / "checkpoints" / "checkpoint-1"
     loaded = load(source(tiny_model, checkpoint), loading_of(grpo()), trainable=False)
@@ -110,10 +113,11 @@ def test_the_loss_of_a_later_step_is_that_of_the_formula(engine, failed, tiny_mo
         assert row.reward == (pytest.approx(weighted) if row.parts else None)
     settings, total, count, clipped = grpo(**{**SETTINGS, **changes}), 0.0, 0, 0
     of_values = 0.0
-    for row in ppo.whitened(rows, settings):
+    for row in ppo.whiten(rows, settings):
         if not row.is_learned:
             continue
-        one, ids = row.one, torch.tensor([[*row.one.prompt, *row.one.ids]])
+        one = row.answer
+        ids = torch.tensor([[*one.prompt, *one.ids]])
         assert one.old == pytest.approx(one.reference, abs=1e-5)  # the first round
         with torch.no_grad():
             output = loaded.model(ids, output_hidden_states=True)
@@ -132,7 +136,7 @@ def test_the_loss_of_a_later_step_is_that_of_the_formula(engine, failed, tiny_mo
             of_values += 0.5 * max(off, off_near)
             total += max(-advantage * ratio, -advantage * near) + 0.25 * max(off, off_near)
             count += 1
-    first, second = training_log.logged(tmp_path)
+    first, second = watch.logged(tmp_path)
     assert first["clipped"] == 0 and first["kl"] == pytest.approx(0, abs=1e-5)
     assert second["loss"] == pytest.approx(total / count, rel=1e-3, abs=1e-5)
     assert second["clipped"] == pytest.approx(clipped / count, abs=1e-6)

@@ -32,8 +32,10 @@ ZERO3 = {"engine": "hf", "deepspeed": "deepspeed/zero3.json"}
 def test_settings_that_do_not_go_together(given, source, location, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2" if "deepspeed" in given else "1")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: name)
+    settings = SftSettings(**given)
+    of_training = refusals.of_training("sft", settings, source)
     with pytest.raises(UserError) as told:
-        refusals.refuse_unfit("sft", SftSettings(**given), source)
+        refusals.refuse("sft", of_training, refusals.of_packing(settings))
     assert told.value.location == location and told.value.exit_code == 2
 
 
@@ -52,7 +54,7 @@ def test_what_vllm_cannot_sample(given, gpu, packages, location, monkeypatch):
     monkeypatch.setattr(refusals, "card", lambda: card)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in packages or None)
     with pytest.raises(UserError) as told:
-        refusals.refuse_unfit("grpo", GrpoSettings(vllm=True, **given), WHOLE)
+        refusals.refuse("grpo", refusals.of_vllm(GrpoSettings(vllm=True, **given)))
     assert told.value.location == location and told.value.exit_code == 2
 
 

@@ -20,7 +20,7 @@ from support.trainers import (
     task,
 )
 
-from agentlite.engine import training_log
+from agentlite.engine import watch
 from agentlite.engine.grpo import Reward
 
 pytestmark = pytest.mark.torch
@@ -55,11 +55,14 @@ def trained(name: str, model: str, teacher: str, folder: Path) -> list[dict[str,
     elif name == "grpo":
         grpo_trainer.train(start, grpo(**SAMPLED), folder, lambda loaded: judged())
     elif name == "ppo":
-        ppo_trainer.train(start, grpo(**SAMPLED, **ROUNDS), folder, lambda loaded: judged())
+        settings = grpo(**SAMPLED, **ROUNDS)
+        grpo_trainer.train(
+            start, settings, folder, lambda loaded: judged(), ppo_trainer.make_trainer
+        )
     else:
         settings = distill(**SHORT, beta=0.5, lmbda=float(name == "distill sampled"))
         distill_trainer.train(start, source(Path(teacher)), settings, folder, distill_task())
-    return training_log.logged(folder)
+    return watch.logged(folder)
 
 
 def judged() -> Any:

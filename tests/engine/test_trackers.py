@@ -7,7 +7,7 @@ import pytest
 
 from agentlite.config.settings import Tracker
 from agentlite.core.errors import MODEL, UserError
-from agentlite.engine.trackers import check_trackers
+from agentlite.engine.trainer import check_trackers
 
 
 @pytest.mark.parametrize("name", get_args(Tracker))

@@ -58,8 +58,8 @@ def test_on_a_gpu_the_optimizer_is_small_and_blocks_are_computed_again(
     [
         (24, {}, 1, 9),  # 24 * 3 / 8
         (25, {}, 1, 10),  # a part of a step is one
-        (24, {"epochs": 0.5}, 1, 2),
-        (1, {"epochs": 0.01}, 1, 1),
+        (24, {"num_epochs": 0.5}, 1, 2),
+        (1, {"num_epochs": 0.01}, 1, 1),
         (24, {}, 2, 5),
         (24, {"max_steps": 4}, 2, 4),
         (24, {"gradient_accumulation": 1}, 1, 36),
@@ -69,8 +69,8 @@ def test_a_run_has_as_many_steps_as_its_epochs_need(
     rows: int, changed: dict[str, Any], processes: int, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(distributed, "count", lambda: processes)
-    numbers = {"epochs": 3.0, "max_steps": None, "batch_size": 2, "gradient_accumulation": 4}
-    plan = trainer.schedule(rows, **{**numbers, **changed})
+    numbers = {"num_epochs": 3.0, "max_steps": None, "batch_size": 2, "gradient_accumulation": 4}
+    plan = trainer.schedule(sft(**{**numbers, **changed}), rows)
     assert plan.steps == steps and plan.processes == processes
     accumulated = changed.get("gradient_accumulation", 4)
     assert plan.rows_a_step == 2 * accumulated * processes
@@ -166,11 +166,11 @@ def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_s
     settings = GrpoSettings(model="tiny", group_size=3, seed=7)
     task = grpo.GrpoTask([[5], [6, 6], [7, 7, 7]], [("a",), (), ("c",)], judge, {}, Decoding(9), [])
     for step in (0, 1):
-        rows = grpo.answered_rows(task, settings, [2, 0, 2], step, sample)  # one prompt twice
+        rows = grpo.answered_rows(task, settings, sample, [2, 0, 2], step)  # one prompt twice
         assert [row.prompt for row in rows] == [[7, 7, 7]] * 3 + [[5]] * 3 + [[7, 7, 7]] * 3
         assert [row.ids for row in rows] == [[group, n] for group in range(3) for n in range(3)]
         assert [row.reward for row in rows] == [{"x": float(number)} for number in range(9)]
-        assert grpo._surprisal(rows) == 1.5
+        assert grpo.surprisal(rows) == 1.5
         assert [answer.batch_index for answer in judged[-9:]] == [*range(9)]
         assert [answer.prompt for answer in judged[-9:]] == [2] * 3 + [0] * 3 + [2] * 3
         assert {answer.trained for answer in judged[-9:]} == {step}

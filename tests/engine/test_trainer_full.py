@@ -7,7 +7,7 @@ import pytest
 from support.samples import DATA
 
 import agentlite
-from agentlite.engine import training_log
+from agentlite.engine import watch
 
 ROWS = str(DATA / "weather.jsonl")
 SHORT: dict[str, Any] = {
@@ -53,5 +53,5 @@ def test_unsloth_and_transformers_train_the_same(run):
     done = agentlite.sft(
         run=run, full=True, engine="unsloth", learning_rate=1e-2, out="unsloth", **SHORT
     )
-    theirs, ours = (training_log.logged(Path(one)) for one in (done.folder, f"{run}/sft"))
+    theirs, ours = (watch.logged(Path(one)) for one in (done.folder, f"{run}/sft"))
     assert [row["loss"] for row in theirs] == pytest.approx([row["loss"] for row in ours], rel=1e-5)

@@ -97,7 +97,7 @@ def learned(model: str, folder: str, engine: str) -> dict[str, Any]:
         return sampled
 
     local_sampler._shared = local_sampler._rows = called
-    grpo_trainer._log_gap = lambda *_: None  # these answers were not sampled
+    grpo_trainer.sampler_gaps = lambda *_: [0.0]  # these answers were not sampled
 
     ended: list[str] = []
 

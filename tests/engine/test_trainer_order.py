@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from support.trainers import distill, distill_task, dpo, grpo, preferences, rows, sft, task
 
-from agentlite.engine import adapter, step_rows, trainer
+from agentlite.engine import adapter, trainer
 from agentlite.engine import distill as distill_trainer
 from agentlite.engine import dpo as dpo_trainer
 from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine import sft as sft_trainer
-from agentlite.engine.kto import Answer
+from agentlite.engine.dpo import Answer
 
 LOADED: Any = SimpleNamespace(model="a model", tokenizer="its tokenizer")
 TEACHER: Any = None
@@ -34,16 +34,13 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     names = ("SFTTrainer", "DPOTrainer", "KTOTrainer", "GRPOTrainer", "SFTConfig")
     monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(**dict.fromkeys(names, Library)))
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(Dataset=dataset))
-    for name in ("warming_up", "uncast"):
-        for module in (trainer, adapter, sft_trainer):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, lambda trainer_class: trainer_class)
+    monkeypatch.setattr(trainer, "adjusted", lambda trainer_class: trainer_class)
     monkeypatch.setattr(adapter, "adapted", lambda loaded, settings: loaded.model)
     monkeypatch.setattr(adapter, "keep_reference", lambda model: None)
     monkeypatch.setattr(grpo_trainer, "arguments", lambda *_: None)
     monkeypatch.setattr(trainer, "configuration", lambda *_: None)
     monkeypatch.setattr(trainer, "arguments", lambda *_, **__: {})
-    monkeypatch.setattr(step_rows, "step_trainer", lambda trl_class, *_: trl_class)
+    monkeypatch.setattr(distill_trainer, "step_trainer", lambda trl_class, *_: trl_class)
     monkeypatch.setattr(grpo_trainer, "_credited", lambda trl_class: trl_class)
     return made
 
@@ -59,7 +56,7 @@ def order(name: str, seed: int, folder: Path, taken: dict[str, Any]) -> list[Any
         return [*map(tuple, taken["train_dataset"]["prompt_ids"])]
     if name == "distill":
         work, chosen = distill_task(), distill(seed=seed)
-        micro = distill_trainer.schedule(chosen, 5)
+        micro = trainer.schedule(chosen, 5)
         distill_trainer.make_trainer(LOADED, TEACHER, chosen, folder, work, micro)
         return list(taken["train_dataset"]["number"])
     settings, levels = grpo(seed=seed), LEVELS if name == "grpo by level" else ()
@@ -90,7 +87,6 @@ def test_rows_of_sft_are_ordered_by_the_seed_and_first_by_level(
             return self
 
     monkeypatch.setattr(sft_trainer, "_dataset", lambda some: Rows())
-    monkeypatch.setattr(sft_trainer, "adapted", lambda loaded, settings: loaded.model)
     monkeypatch.setattr(sft_trainer, "packs", lambda settings: False)
     known = rows() * 4
     for seed in (1, 2):

@@ -15,7 +15,7 @@ from support.trainers import dpo, grpo, preferences, rows, sft, source, task
 from agentlite.core.errors import OUT_OF_MEMORY, UserError
 from agentlite.engine import dpo as dpo_trainer
 from agentlite.engine import grpo as grpo_trainer
-from agentlite.engine import local_sampler, training_log
+from agentlite.engine import local_sampler, watch
 from agentlite.engine import sft as sft_trainer
 from agentlite.engine import trainer as training
 from agentlite.engine.decoding import Decoding
@@ -72,7 +72,7 @@ def train(command: str, tiny_model: Path, folder: Path, steps: int) -> dict[str,
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:
-    return [(row["step"], row["loss"]) for row in training_log.logged(folder)]
+    return [(row["step"], row["loss"]) for row in watch.logged(folder)]
 
 
 @given(st.integers(1, 64), st.integers(1, 64))

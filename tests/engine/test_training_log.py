@@ -1,11 +1,11 @@
-"""agentlite.engine.training_log: rows of steps, and what a report makes of them."""
+"""metrics.jsonl: the rows of steps, and what a report makes of them."""
 
 import time
 
 import pytest
 
 from agentlite.core.row_files import read_rows
-from agentlite.engine.training_log import Journal, mean
+from agentlite.engine.watch import Journal, mean
 
 
 @pytest.mark.parametrize(

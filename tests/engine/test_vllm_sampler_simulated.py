@@ -12,7 +12,7 @@ from support.simulated_card import CARDS
 from support.simulated_cuda import simulated
 from support.trainers import grpo, prompts, source, task
 
-from agentlite.engine import training_log
+from agentlite.engine import watch
 from agentlite.engine.grpo import Reward
 from agentlite.engine.planning.estimate import load_of, vllm_share
 from agentlite.engine.planning.memory import GIB
@@ -97,7 +97,7 @@ def train(model: str, folder: str) -> dict[str, Any]:
             for call in engine.calls
         ],
         "steps": seen,
-        "rows": training_log.logged(Path(folder)),
+        "rows": watch.logged(Path(folder)),
     }
 
 

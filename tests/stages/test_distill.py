@@ -16,7 +16,7 @@ from agentlite.core.row_files import read_rows
 from agentlite.data.prompt_records import Prompts
 from agentlite.stages import distill
 from agentlite.workspace import run_folder
-from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace.model_source import load_template
 
 SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3, "max_new_tokens": 100}
 
@@ -109,11 +109,11 @@ def test_an_answer_whose_arguments_nobody_knows_is_a_prompt_and_not_learned(
 ) -> None:
     known, unknown = asking("Is it wet?", {}), asking("Is it dry?", ANY_ARGUMENTS)
     monkeypatch.setattr(Prompts, "records", lambda _: iter([unknown, known]))
-    source, prepared = find_model("smollm2-135m", run), Prompts("rows", "", "hermes", True)
+    template, prepared = load_template("smollm2-135m"), Prompts("rows", "", "hermes", True)
 
     def asked(**changed: Any) -> list[str]:
-        prompts, _ = distill._read(DistillSettings(**changed), prepared, source)
-        texts = [load_template(source.base).decode(prompt.ids) for prompt in prompts]
+        prompts, _ = distill.read_prompts(DistillSettings(**changed), prepared, template)
+        texts = [template.decode(prompt.ids) for prompt in prompts]
         return ["known" if "wet" in text else "unknown" for text in texts]
 
     assert asked(lmbda=1.0) == ["unknown", "known"] and asked(lmbda=0.0) == ["known"]

@@ -11,7 +11,7 @@ histories = st.lists(st.tuples(indexes, st.lists(st.sampled_from([0.0, 0.5, 1.0]
 
 
 def after(history: list[tuple[int, list[float]]], rest: float) -> Resting:
-    resting = Resting(COUNT, rest)
+    resting = Resting(range(COUNT), rest, COUNT)
     for step, (index, totals) in enumerate(history):
         resting.visited(index, step, totals)
     return resting
@@ -39,7 +39,7 @@ def test_who_rests_is_passed_over_while_others_are_there(history, groups, rest):
 
 
 def test_in_its_place_comes_the_one_that_was_learned_from_least_and_longest_ago():
-    resting = Resting(4, 9)
+    resting = Resting(range(4), 9, 4)
     for step, index in enumerate([1, 2, 3, 3, 0]):
         resting.visited(index, step, [0.0, 1.0] if index else [1.0, 1.0])
     assert resting.awake([0], 5) == [1]

@@ -113,7 +113,7 @@ def pairs_of(run: Path, texts: list[tuple[str, str]], split: str = "train") -> P
 
 def read_pairs(folder: Path, max_length: int = 2048) -> list[Any]:
     settings = DpoSettings(model="smollm2-135m", max_length=max_length)
-    return list(dpo.read_preferences(settings, folder, load_template("smollm2-135m")))
+    return dpo.read_preferences(settings, folder, load_template("smollm2-135m"))
 
 
 def test_a_pair_longer_than_max_length_is_refused_with_its_line_and_the_length_it_needs(
@@ -136,7 +136,7 @@ def test_kto_reads_every_candidate_as_an_answer_of_its_own(run: Path) -> None:
 
     def read(name: str, **changed: Any) -> list[Any]:
         settings = DpoSettings(model="smollm2-135m", loss_type="kto", **changed)
-        return list(dpo.read_answers(settings, run / name, template))
+        return dpo.read_answers(settings, run / name, template)
 
     rows = read("pairs-kto")
     assert [row.desirable for row in rows] == [one.sample in (2, 3) for one in candidates]

@@ -26,7 +26,7 @@ class FakeStage:
         self.source, self.trained = find_model("smollm2-135m", run), 0
         self.checked = 0
 
-    def train(self, folder: Path) -> dict[str, object]:
+    def train(self, rows: int, folder: Path) -> dict[str, object]:
         self.trained += 1
         (folder / "adapter").mkdir(exist_ok=True)
         for name in (*LEFT, *self.outputs, "checkpoint.tmp"):
@@ -41,7 +41,8 @@ class FakeStage:
             "protocol": "hermes",
             "inputs": {"data": "d"},
             "check": self.check,
-            "dry_run": dict,
+            "read": lambda: 7,
+            "forecast": lambda rows: ({"rows": rows}, 64),
         }
         given |= changed
         return train_stage(
@@ -97,8 +98,9 @@ def test_only_what_changes_the_outcome_makes_a_finished_stage_another_one(tmp_pa
 def test_a_dry_run_trains_nothing_and_leaves_no_folder(tmp_path: Path) -> None:
     stage = FakeStage("sft", tmp_path, ())
     stage.target = stage.target._replace(dry_run=True)
-    found = stage(dry_run=lambda: {"rows": 7})
-    assert found.status == "dry run" and found.figures == {"folder": "new", "rows": 7}
+    found = stage()
+    assert found.status == "dry run" and found.figures["memory_gib"]["total"] > 0
+    assert found.figures["folder"] == "new" and found.figures["rows"] == 7
     assert stage.trained == 0 and not (tmp_path / "sft").exists()
 
 
@@ -115,7 +117,7 @@ def test_what_is_passed_through_is_checked_before_anything_is_read(
         raise UserError("is not a setting")
 
     with pytest.raises(UserError, match="is not a setting"):
-        stage(check=refuse, dry_run=lambda: pytest.fail("rows were read"))
+        stage(check=refuse, read=lambda: pytest.fail("rows were read"))
     assert stage.trained == 0
-    stage(dry_run=lambda: {"rows": 7})
+    stage()
     assert (stage.checked, stage.trained) == (1, not dry_run)

@@ -26,7 +26,7 @@ from agentlite.engine.planning.model_shape import (
     with_teacher,
 )
 from agentlite.engine.planning.suggest_fit import FittingRows, fitting, sweep
-from agentlite.engine.refusals import refuse_embeddings
+from agentlite.engine.refusals import of_embeddings, refuse
 from agentlite.workspace.run_folder import RunTarget
 
 
@@ -79,7 +79,7 @@ def report(request: PlanRequest, resolved: Resolved, run: Path) -> PlanReport:
     shape = with_teacher(request.shape or find_shape(base_of(model, run)), settings, run)
     name, machine = model or request.config_json, request.machine
     if request.command in TRAINERS:
-        refuse_embeddings(request.command, settings)
+        refuse(request.command, of_embeddings(settings))
     data = data_of(settings, run)
     planned = plan(settings, shape, machine, data)
     ask_more = request.fit or not planned.gib.fits

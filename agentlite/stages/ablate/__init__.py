@@ -15,7 +15,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import digest, plain
 from agentlite.core.row_files import write_json
-from agentlite.engine.signals import Stopped, noted_signals
+from agentlite.engine.watch import Stopped, noted_signals
 from agentlite.report import write_report
 from agentlite.scoring.ablation_table import AblationTable, CellResult, ablation_table
 from agentlite.scoring.metrics import dialogs, tool_calls

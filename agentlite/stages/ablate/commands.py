@@ -20,7 +20,7 @@ from msgspec import Struct
 from agentlite.core import console
 from agentlite.core.errors import DISK, GATE, LOCKED, OTHER_PLAN, UserError
 from agentlite.core.row_files import Appender, disk_errors, whole_lines_end
-from agentlite.engine.signals import Stopped
+from agentlite.engine.watch import Stopped
 from agentlite.workspace import run_folder
 
 JOURNAL, CELLS = "commands.jsonl", "cells"

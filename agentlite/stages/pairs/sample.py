@@ -41,7 +41,7 @@ from agentlite.stages.pairs.stored import (
     rescore_hint,
     set_aside_changed,
 )
-from agentlite.stages.training_prompts import fitting_prompts
+from agentlite.stages.training import fitting_prompts
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage, model_of_prep

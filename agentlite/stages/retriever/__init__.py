@@ -15,7 +15,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, Record, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows, write_rows
 from agentlite.engine import sentence_encoder
-from agentlite.engine.trackers import check_trackers
+from agentlite.engine.trainer import check_trackers
 from agentlite.report.retrieval_tables import best_in_words
 from agentlite.retrieval import index, training_pairs
 from agentlite.retrieval.queries import Query, queries, questions

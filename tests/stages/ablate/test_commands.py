@@ -13,7 +13,7 @@ from support import processes
 
 from agentlite.core.errors import DISK, GATE, LOCKED, OTHER_PLAN, UserError
 from agentlite.core.row_files import read_rows
-from agentlite.engine.signals import Stopped
+from agentlite.engine.watch import Stopped
 from agentlite.stages.ablate import commands
 from agentlite.stages.ablate.commands import Command, CommandJournal, CommandRun, run_command
 

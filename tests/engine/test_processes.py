@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agentlite.core.errors import UserError
-from agentlite.engine import coordinate
+from agentlite.engine import processes
 
 
 class Store:
@@ -25,7 +25,7 @@ class Store:
         return self.values[key]
 
     def add(self, key: str, amount: int) -> int:
-        assert key == coordinate.SEEN
+        assert key == processes.SEEN
         self.looks += amount == 0
         self.seen += 1 if amount == 0 else amount
         return self.seen
@@ -40,8 +40,8 @@ class Store:
 
 @pytest.fixture(autouse=True)
 def three(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinate.distributed, "count", lambda: 3)
-    monkeypatch.setattr(coordinate.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(processes.distributed, "count", lambda: 3)
+    monkeypatch.setattr(processes.time, "sleep", lambda seconds: None)
 
 
 def raising(error: BaseException | None) -> Any:
@@ -66,23 +66,23 @@ def raising(error: BaseException | None) -> Any:
 def test_the_first_process_leaves_its_exit_code_for_the_others(
     error: BaseException | None, code: str, raised: Any, begun: bool
 ) -> None:
-    store = Store(**({coordinate.WORD: "go"} if begun else {}))
+    store = Store(**({processes.WORD: "go"} if begun else {}))
     if raised:
         with pytest.raises(raised):
-            coordinate._lead(raising(error), store)
+            processes._lead(raising(error), store)
     else:
-        assert coordinate._lead(raising(None), store) == "the result"
-    assert store.values[coordinate.END] == code.encode()
+        assert processes._lead(raising(None), store) == "the result"
+    assert store.values[processes.END] == code.encode()
     # those that have not begun are sent home; those that have go on to their own end
-    assert store.values[coordinate.WORD] == (b"go" if begun else code.encode())
+    assert store.values[processes.WORD] == (b"go" if begun else code.encode())
 
 
 @pytest.mark.parametrize("code", ["0", "7"])
 def test_another_process_runs_once_the_first_says_so_and_ends_with_its_code(code: str) -> None:
     ran: list[int] = []
     for word in ("go", code):
-        store = Store(**{coordinate.WORD: word, coordinate.END: code})
+        store = Store(**{processes.WORD: word, processes.END: code})
         with pytest.raises(SystemExit) as ended:
-            coordinate._follow(lambda: ran.append(1), store)  # type: ignore[arg-type]
+            processes._follow(lambda: ran.append(1), store)  # type: ignore[arg-type]
         assert ended.value.code == int(code) and store.seen == 1
     assert ran == [1]  # not where the first process ended before

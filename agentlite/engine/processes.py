@@ -1,24 +1,64 @@
-"""Several processes of one run: the first decides when the others begin; all end as it does.
+"""Several processes of one run: how DeepSpeed divides the work, and how they begin and end.
 
-Their messages go through the key-value store that the launcher has opened for them, so
-that it works before they are a group, and after one of them has failed.
+The first process decides when the others begin; all end as it does. Their messages go through the
+key-value store that the launcher has opened for them, so that it works before they are a group, and
+after one of them has failed.
 """
 
 import contextlib
+import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
 from typing import Any, NoReturn
 
+from agentlite.config.pipeline import STAGES
+from agentlite.config.resolve import find_file
 from agentlite.core import distributed
+from agentlite.core.errors import UserError
+from agentlite.engine import on_gpu
 from agentlite.workspace.run_folder import Result
 
+TOGETHER = tuple(name for name, stage in STAGES.items() if stage.torchrun)
 SECONDS = 20.0  # for the others to see how the first one ended
 CONNECT = timedelta(minutes=10)  # for the first process to open the store
 WORD, END, SEEN = "word", "end", "seen"
+
+
+def read_deepspeed(name: str) -> dict[str, Any]:
+    """The JSON of a configuration, the user's or one that is shipped. Raises UserError 2."""
+    path = find_file(name)
+    try:
+        content = json.loads(path.read_bytes())
+        if not isinstance(content, dict):
+            raise ValueError("it must hold an object")
+    except OSError as error:
+        raise UserError(
+            f"cannot be read: {error.strerror}.",
+            "Shipped: deepspeed/zero2.json, zero3.json, zero2_offload.json, zero3_offload.json.",
+            location=str(path),
+        ) from error
+    except ValueError as error:
+        raise UserError(f"is not JSON: {error}.", location=str(path)) from error
+    return content
+
+
+def join_deepspeed(name: str) -> dict[str, object]:
+    """The configuration as transformers takes it. Joins the processes on a CPU."""
+    # warnings of DeepSpeed's own calls
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+    if not on_gpu():
+        import deepspeed
+
+        # it would be compiled otherwise, and gloo does without it
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        # accelerate does this with CUDA only
+        deepspeed.init_distributed("gloo", auto_mpi_discovery=False)
+    return read_deepspeed(name)
 
 
 def in_step(run: Callable[[], Result]) -> Result:
@@ -57,12 +97,6 @@ def any_of(flag: bool) -> bool:
     flags = torch.tensor([float(flag)], device=PartialState().device)
     torch.distributed.all_reduce(flags, op=torch.distributed.ReduceOp.MAX)
     return bool(flags.item())
-
-
-def leave() -> None:
-    """Ends every process but the first, whose business the results are."""
-    if not distributed.first():
-        sys.exit(0)
 
 
 def _lead(run: Callable[[], Result], store: Any) -> Result:
