@@ -106,7 +106,7 @@ print(components["brevity"], with_it - without)
 """,
     "Add a metric": """
 from agentlite.core.records import Call, Gold, GoldCall, Parsed
-from agentlite.scoring.gates import parse_gate
+from agentlite.scoring.metrics.model_metrics import parse_gate
 from agentlite.scoring.metrics.model_metrics import EXPLANATIONS
 from agentlite.scoring.metrics.tool_calls import METRICS
 call, gold = Call("f", {}), Gold((GoldCall("f", {}),))

@@ -14,8 +14,8 @@ from agentlite.core.records import from_row
 from agentlite.core.row_files import encode
 from agentlite.report import ablation, retrieval_tables
 from agentlite.report.tables import TABLED, in_words, models, share, wrong_answers
-from agentlite.scoring.metrics import retrieval_loss
 from agentlite.scoring.metrics.dialogs import HOW
+from agentlite.scoring.metrics.model_metrics import RetrievalLoss
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES
 from agentlite.scoring.weight_sweep import WeightingRow
 from agentlite.workspace import run_folder
@@ -92,8 +92,8 @@ def _table(result: Result, stream: Any) -> None:
         _models(result.figures["models"] if compared else result.figures, stream)
         for name, one in () if compared else result.figures.items():
             if found := one.get("retrieval"):
-                loss = msgspec.convert(found, retrieval_loss.RetrievalLoss)
-                print(f"{name}: {retrieval_loss.in_words(loss)}", file=stream)
+                loss = msgspec.convert(found, RetrievalLoss)
+                print(f"{name}: {loss.sentence}", file=stream)
         if agreement := result.figures.get("agreement"):
             print(
                 "",

@@ -27,8 +27,8 @@ from agentlite.scoring.rewards import (
     settle_weights,
     without_comparisons,
 )
+from agentlite.scoring.rewards.attempt import trace_step
 from agentlite.scoring.rewards.call_matching import ordered, uses
-from agentlite.scoring.rewards.trace import trace_step
 
 # numbers that add up from turn to turn, and those of the whole rollout; their weights are 0 or less
 BY_TURN = ("turns", "calls", "failed_calls")

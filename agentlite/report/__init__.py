@@ -4,8 +4,7 @@ from pathlib import Path
 
 from agentlite.core.row_files import replacing, write_json
 from agentlite.report.bfcl_scores import as_json, bfcl_table
-from agentlite.report.markdown import markdown
-from agentlite.report.page import page
+from agentlite.report.page import reports
 from agentlite.report.read_run import read_run
 
 
@@ -17,7 +16,7 @@ def write_report(run: Path) -> Path:
     stage left a broken file.
     """
     workspace = read_run(run)
-    for name, text in (("report.html", page(workspace)), ("report.md", markdown(workspace))):
+    for name, text in reports(workspace).items():
         with replacing(run / name) as file:
             file.write(text.encode("utf-8", "replace"))
     if table := bfcl_table(workspace):

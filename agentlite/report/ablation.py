@@ -1,5 +1,6 @@
 """An ablation's table.json -> rows for a screen and both reports, and the differences to draw."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from agentlite.report import charts, tables
@@ -20,22 +21,12 @@ class ReportedAblation(NamedTuple):
         return f"{self.name}: {cells} cells by {self.table['by']} on {self.table['split']}"
 
 
-class MetricGains(NamedTuple):
-    """The differences of all cells over the first in one metric, on one scale around zero."""
-
-    metric: str
-    first: str
-    rows: list[tuple[str, Json | None]]
-    scale: tuple[float, float]
-
-
 def ablations(run: WorkspaceRun) -> list[ReportedAblation]:
     """Those whose files are as they were left."""
-    stages = [stage for stage in run.stages if stage.plan.command == "ablate"]
     return [
         ReportedAblation(stage.name, table, stage.json("costs.json"))
-        for stage in stages
-        if (table := stage.json("table.json"))
+        for stage in run.stages
+        if stage.plan.command == "ablate" and (table := stage.json("table.json"))
     ]
 
 
@@ -43,11 +34,10 @@ def rows(table: Json, costs: Json, *, differs: bool = True) -> list[list[str]]:
     """A head, the model that all cells start from, and a row for each cell, in the order of the
     grid.
     """
-    metrics = table["metrics"]
-    first = table["cells"][0]["name"]
-    head = ["cell", *(["what differs"] if differs else [])]
-    head += [words(metric) for metric in metrics]
-    head += [f"{words(metric)}, points over {first}" for metric in metrics]
+    metrics, first = table["metrics"], table["cells"][0]["name"]
+    titles = [HEADLINE.get(metric, metric) for metric in metrics]
+    head = ["cell", *(["what differs"] if differs else []), *titles]
+    head += [f"{title}, points over {first}" for title in titles]
     body = []
     for cell in [*([table["start"]] if table["start"] else []), *table["cells"]]:
         row = [cell["name"], *([cell["differs"] or "the first"] if differs else [])]
@@ -72,32 +62,33 @@ def rows(table: Json, costs: Json, *, differs: bool = True) -> list[list[str]]:
     return [[*head, "time", "GiB"], *body]
 
 
-def words(metric: str) -> str:
-    return HEADLINE.get(metric, metric)
-
-
 def notes(table: Json) -> list[str]:
     """A sentence for the cells that have no figures of their own: what they are the same as, or
     why they have none, with the command of one that failed.
     """
-    alike: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for cell in table["cells"]:
         if cell["state"] != "done":
             command = f" ({cell['command']})" if cell["command"] else ""
             reason = f"{cell['state']}, {cell['note'].rstrip('.')}{command}"
-            same = f"the same as {cell['note']}, so not run twice"
-            alike.setdefault(same if cell["state"] == "same" else reason, []).append(cell["name"])
-    return [f"{'; '.join(names)}: {reason}." for reason, names in alike.items()]
+            if cell["state"] == "same":
+                reason = f"the same as {cell['note']}, so not run twice"
+            names.setdefault(reason, []).append(cell["name"])
+    return [f"{'; '.join(alike)}: {reason}." for reason, alike in names.items()]
 
 
-def gains(table: Json) -> list[MetricGains]:
-    """For each metric, a row per cell but the first; None where it was not measured."""
+def gains(table: Json) -> Iterator[Json]:
+    """For each metric the difference of every cell over the first, None where it was not measured,
+    on one scale around zero.
+    """
     first, *others = table["cells"]
     cells = [*([table["start"]] if table["start"] else []), *others]
-    every = []
     for metric in table["metrics"]:
         differences = [(cell["name"], cell["differences"].get(metric)) for cell in cells]
         if measured := [difference for _, difference in differences if difference]:
-            scale = charts.scale(measured, around_zero=True)
-            every.append(MetricGains(metric, first["name"], differences, scale))
-    return every
+            yield {
+                "metric": HEADLINE.get(metric, metric),
+                "first": first["name"],
+                "rows": differences,
+                "scale": charts.scale(measured, around_zero=True),
+            }

@@ -1,7 +1,6 @@
 """The evaluations of a run on BFCL's categories -> v4's groups and overall of each model."""
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -38,8 +37,8 @@ class BfclTable(NamedTuple):
 
     def find(self, name: str, digest: str) -> BfclOfModel | None:
         """The one of a folder and a model; None where it has no figure."""
-        of_model = (one for one in self.models.values() if (one.name, one.digest) == (name, digest))
-        return next(of_model, None)
+        models = (one for one in self.models.values() if (one.name, one.digest) == (name, digest))
+        return next(models, None)
 
 
 def bfcl_table(run: WorkspaceRun) -> BfclTable | None:
@@ -51,21 +50,44 @@ def bfcl_table(run: WorkspaceRun) -> BfclTable | None:
     for evaluation in run.evaluations:
         where = f"{evaluation.folder.parent.name}/{evaluation.name}"
         for name, model in evaluation.models.items():
-            if reason := _changed(model):
+            scheme, _, category = str(model.settings.get("env", "")).partition(":")
+            in_world = scheme == "bfcl" and bool(category)
+            if in_world and (reason := _changed(model)):
                 left_out.append(f"{evaluation.name} of {name} is left out: {reason}.")
                 continue
+            # recorded prompts name their categories in metrics.json; an environment is one category
+            metrics = evaluation.metrics[name]
+            figures = {
+                category: figure
+                for category, figure in metrics.get("bfcl", {}).items()
+                if figure and category in CATEGORIES
+            }
+            verdicts = metrics.get("metrics", {}).get("bfcl")
+            if verdicts and in_world and category in MULTI_TURN:
+                figures[category] = verdicts
             measured = by_model.setdefault((name, model.inputs.get("model", "")), {})
-            for category, figure in _measured(evaluation.metrics[name], model):
+            for category, figure in figures.items():
                 if category not in measured or figure["count"] > measured[category][0]["count"]:
                     measured[category] = figure, where
-    of_models = [_scored(*key, measured) for key, measured in by_model.items() if measured]
-    if not left_out and not any(MULTI_TURN.keys() & one.measured_in for one in of_models):
+    scored = [_scored(*key, measured) for key, measured in by_model.items() if measured]
+    if not left_out and not any(MULTI_TURN.keys() & model.measured_in for model in scored):
         return None
-    times = Counter(one.name for one in of_models)
-    models = {}
-    for one in of_models:
-        models[one.name if times[one.name] == 1 else f"{one.name} ({one.digest[:6]})"] = one
+    times = Counter(model.name for model in scored)
+    models = {
+        model.name if times[model.name] == 1 else f"{model.name} ({model.digest[:6]})": model
+        for model in scored
+    }
     return BfclTable(models, left_out)
+
+
+def _changed(model: ReportedStage) -> str:
+    """Why an environment of BFCL's did not ask as BFCL does; "" if it did."""
+    if model.settings.get("extra_tools") is not None:
+        return "it was measured with extra_tools, which offers other tools than BFCL does"
+    limit = RolloutSettings().max_turns
+    if model.settings.get("max_turns", limit) != limit:
+        return f"it was measured with another max_turns than BFCL's {limit}"
+    return ""
 
 
 def _scored(name: str, digest: str, measured: dict[str, tuple[Json, str]]) -> BfclOfModel:
@@ -85,7 +107,7 @@ def figures_of(table: BfclTable) -> Table:
     order = ["bfcl_overall"]
     for name, group in GROUPS.items():
         order += [f"bfcl_{name}", *group.categories]
-    rows = [([name], one.figures) for name, one in table.models.items()]
+    rows = [([name], model.figures) for name, model in table.models.items()]
     present = sorted({name for _, figures in rows for name in figures})
     return table_of("BFCL v4", ["model"], rows, in_order(order, present)).turned
 
@@ -93,9 +115,9 @@ def figures_of(table: BfclTable) -> Table:
 def missing(table: BfclTable) -> list[str]:
     """A sentence for each model about the categories that were not measured."""
     return [
-        f"Of {name} these categories were not measured: {', '.join(one.scores.not_measured)}."
-        for name, one in table.models.items()
-        if one.scores.not_measured
+        f"Of {name} these categories were not measured: {', '.join(model.scores.not_measured)}."
+        for name, model in table.models.items()
+        if model.scores.not_measured
     ]
 
 
@@ -105,40 +127,12 @@ def as_json(table: BfclTable) -> Json:
         "weights": {f"bfcl_{name}": group.weight for name, group in GROUPS.items()},
         "models": {
             name: {
-                "bfcl": one.figures,
-                "bfcl_is": one.scores.name,
-                "bfcl_not_measured": one.scores.not_measured,
-                "measured_in": one.measured_in,
+                "bfcl": model.figures,
+                "bfcl_is": model.scores.name,
+                "bfcl_not_measured": model.scores.not_measured,
+                "measured_in": model.measured_in,
             }
-            for name, one in table.models.items()
+            for name, model in table.models.items()
         },
         "left_out": table.left_out,
     }
-
-
-def _measured(figures: Json, model: ReportedStage) -> Iterator[tuple[str, Json]]:
-    """Recorded prompts name their categories in metrics.json; an environment is one category."""
-    for category, figure in figures.get("bfcl", {}).items():
-        if figure and category in CATEGORIES:
-            yield category, figure
-    verdicts = figures.get("metrics", {}).get("bfcl")
-    if verdicts and (category := _category(model)) in MULTI_TURN:
-        yield category, verdicts
-
-
-def _category(model: ReportedStage) -> str:
-    """The one that its environment is; "" for others."""
-    scheme, colon, category = str(model.settings.get("env", "")).partition(":")
-    return category if colon and scheme == "bfcl" else ""
-
-
-def _changed(model: ReportedStage) -> str:
-    """Why an environment of BFCL's did not ask as BFCL does; "" if it did, and for others."""
-    if not _category(model):
-        return ""
-    if model.settings.get("extra_tools") is not None:
-        return "it was measured with extra_tools, which offers other tools than BFCL does"
-    limit = RolloutSettings().max_turns
-    if model.settings.get("max_turns", limit) != limit:
-        return f"it was measured with another max_turns than BFCL's {limit}"
-    return ""

@@ -47,26 +47,22 @@ def pack_within(budget: int, count: int, contents: Callable[[int], Json]) -> Pac
     """At most `budget` characters: texts are cut shorter until they fit; if that is not enough, the
     last rows are left out. `contents`: of so many rows.
     """
-    cutter = Cutter(LONGEST[0])
-    whole = contents(count)
-    text = _packed(cutter(whole))
-    while len(text) > budget and count:
+    cutter, whole = Cutter(LONGEST[0]), contents(count)
+    while True:
+        cut = compact(cutter(whole)).encode("utf-8", "replace")
+        text = base64.b64encode(zlib.compress(cut)).decode("ascii")
+        if len(text) <= budget or not count:
+            break
         shorter = [limit for limit in LONGEST if limit < cutter.longest]
         if not shorter:
             count = int(0.95 * count * budget / len(text))
             whole = contents(count)
         cutter = Cutter(shorter[0] if shorter else cutter.limit)
-        text = _packed(cutter(whole))
-    cut = (
+    note = (
         f"{cutter.count} texts are cut after {cutter.limit:,} characters; each says how much of "
         "it is missing."
     )
-    return Packed(text, count, [cut] if cutter.count else [])
-
-
-def _packed(contents: Json) -> str:
-    packed = zlib.compress(compact(contents).encode("utf-8", "replace"))
-    return base64.b64encode(packed).decode("ascii")
+    return Packed(text, count, [note] if cutter.count else [])
 
 
 def packed_message(message: Mapping[str, Any]) -> list[Any]:

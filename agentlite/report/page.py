@@ -1,8 +1,11 @@
-"""A workspace -> report.html: one file that loads nothing and keeps models' texts as text."""
+"""A workspace -> report.html, one file that loads nothing and keeps models' texts as text, and
+report.md: two templates of the same contents.
+"""
 
 import base64
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,28 +25,62 @@ FILES = Path(__file__).parent
 READER_BUDGET = 4_500_000  # characters, of all readers together: the page stays below 5 MB
 
 
-def page(run: WorkspaceRun) -> str:
-    """Its sections by title, from top to bottom; the page leaves out those without content."""
+def reports(run: WorkspaceRun) -> dict[str, str]:
+    """The text of each file."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    acted = [stage for stage in run.stages if file_of(stage)]
+    environment = Environment(
+        loader=FileSystemLoader(FILES),
+        autoescape=lambda name: name == "page.html",
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"tables": tables, "charts": charts, "is_given": is_given}
+    environment.globals |= {"ablation": ablation, "bfcl_scores": bfcl_scores}
+    environment.globals |= {"by_metric": _by_metric, "by_pair": _by_pair}
+    environment.globals["explanations"] = EXPLANATIONS
+    environment.filters |= {name: getattr(tables, name) for name in tables.FILTERS}
+    environment.filters["with_code"] = with_code
+    style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    contents = _contents(run)
+    page = environment.get_template("page.html").render(
+        contents, style=style, script=script, script_digest=digest
+    )
+    blocks = environment.get_template("report.md.jinja").render(contents)
+    markdown = re.sub(r"\n{3,}", "\n\n", blocks).strip() + "\n"
+    return {"report.html": page, "report.md": markdown}
+
+
+def with_code(sentence: str) -> "Markup":
+    """Escaped, with what stands in backticks set as code."""
+    from markupsafe import Markup
+
+    parts = sentence.split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts)
+    )
+
+
+def _contents(run: WorkspaceRun) -> Json:
+    """`sections`: by title, from top to bottom; the page leaves out those without content."""
+    acted = {stage.name: files for stage in run.stages if (files := file_of(stage))}
     budget = READER_BUDGET // max(1, len(run.evaluations) + len(acted))
     evaluations = [_evaluation(run, evaluation, budget) for evaluation in run.evaluations]
     rollouts, retrievers, trained, data = [], [], [], []
     for stage in run.stages:
-        if files := file_of(stage):
-            rollouts.append((stage, pack_rollouts(stage.name, read_rollouts(files), budget)))
+        if stage.name in acted:
+            ranked = read_rollouts(acted[stage.name])
+            rollouts.append((stage, ranked, pack_rollouts(stage.name, ranked, budget)))
         if stage.kind == "retriever" and (figures := stage.json("metrics.json")):
-            every, *views = retrieval_tables.tables(figures)
-            retrieval = {
+            retriever = {
                 "stage": stage,
-                "title": every.title,
-                "every": _by_metric(every),
-                "views": views,
-                "differences": _by_pair(retrieval_tables.differences(figures)),
+                "tables": retrieval_tables.tables(figures),
+                "differences": retrieval_tables.differences(figures),
                 "milliseconds": retrieval_tables.milliseconds(figures),
             }
-            retrievers.append(retrieval)
+            retrievers.append(retriever)
         if rows := stage.logged:
             so_far = {} if stage.done else {"not finished, step": rows[-1]["step"]}
             trained.append((stage, {**so_far, **stage.figures}, *charts.charts(rows)))
@@ -73,107 +110,73 @@ def page(run: WorkspaceRun) -> str:
     links = [
         (f"{title.lower()}-{number}", f"{title}{evaluation['on']}")
         for number, evaluation in enumerate(evaluations, 1)
-        for title, content in evaluation["sections"].items()
-        if content
+        for title in ("Models", "Differences", "Slices", "Tools", "Predictions", "Rollouts")
+        if evaluation["models" if title == "Slices" else title.lower()]
     ]
     links += [(title.lower(), title) for title, content in sections.items() if content]
-    environment = Environment(
-        loader=FileSystemLoader(FILES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals |= {"tables": tables, "charts": charts, "is_given": is_given}
-    environment.globals |= {"ablation": ablation, "bfcl_scores": bfcl_scores}
-    environment.globals |= {"explanations": EXPLANATIONS}
-    environment.filters["with_code"] = with_code
-    style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template("page.html").render(
-        run=run,
-        evaluations=evaluations,
-        sections=sections,
-        versions=ran_under,
-        links=links,
-        style=style,
-        script=script,
-        script_digest=digest,
-    )
-
-
-def with_code(sentence: str) -> "Markup":
-    """Escaped, with what stands in backticks set as code."""
-    from markupsafe import Markup
-
-    parts = sentence.split("`")
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts)
-    )
+    return {
+        "run": run,
+        "evaluations": evaluations,
+        "sections": sections,
+        "versions": ran_under,
+        "links": links,
+    }
 
 
 def _evaluation(run: WorkspaceRun, evaluation: Evaluation, budget: int) -> Json:
     on = f" on {evaluation.name}" if len(run.evaluations) > 1 else ""
-    content: Json = {"evaluation": evaluation, "on": on, "sections": {}, "headline": []}
+    kept = ("models", "headline", "differences", "tools", "predictions", "rollouts")
+    content: Json = {"evaluation": evaluation, "on": on, **dict.fromkeys(kept, ())}
     if not evaluation.models:
         return content
     metrics, differences = evaluation.metrics, tables.differences(evaluation)
-    models, wrong = tables.models(metrics), tables.wrong_answers(metrics)
-    sections: Json = {
-        "Models": _by_metric(models),
-        "Differences": _by_pair(differences),
-        "Slices": {
-            "folded": tables.slices(metrics)
-            + [group.turned for group in tables.groups(metrics).values()],
-            "wrong": wrong,
-            "problems": tables.problems(metrics),
-        },
-    }
-    prompts = max(figures.get("prompts", 0) for figures in metrics.values())
-    if evaluation.is_live:
-        counted = f"{prompts} tasks"
-        rollouts = read_rollouts(files_of(evaluation))
-        sections["Rollouts"] = pack_rollouts(evaluation.name, rollouts, budget)
-    else:
-        answers = read_answers(run, evaluation)
-        counted = f"{len(answers.by_step) or prompts} prompts"
-        confused = confusion(answers, list(metrics))
-        sections["Tools"] = {"shown": confused[:MOST], "count": len(confused)}
-        sections["Predictions"] = {
-            "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
-            "reader": pack_predictions(answers, list(metrics), models.head[1:], budget),
-        }
-    return content | {
-        "prompts": counted,
+    models = tables.models(metrics)
+    content |= {
+        "models": models,
         "is_bfcl": run.is_bfcl(evaluation),
         "headline": headline(metrics, differences),
         "learned_before": tables.learned_before(metrics),
+        "differences": differences,
         "outdated": tables.outdated(evaluation),
-        "sections": sections,
+        "slices": tables.slices(metrics),
+        "groups": [*tables.groups(metrics).values()],
+        "wrong": tables.wrong_answers(metrics),
+        "problems": tables.problems(metrics),
+    }
+    prompts = max(figures.get("prompts", 0) for figures in metrics.values())
+    if evaluation.is_live:
+        ranked = read_rollouts(files_of(evaluation))
+        packed = pack_rollouts(evaluation.name, ranked, budget)
+        return content | {"prompts": f"{prompts} tasks", "rollouts": ranked, "packed": packed}
+    answers = read_answers(run, evaluation)
+    confused = confusion(answers, list(metrics))
+    return content | {
+        "prompts": f"{len(answers.by_step) or prompts} prompts",
+        "tools": {"shown": confused[:MOST], "count": len(confused)},
+        "predictions": {
+            "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
+            "reader": pack_predictions(answers, list(metrics), models.head[1:], budget),
+        },
     }
 
 
-def _by_metric(table: Table) -> list[Json]:
+def _by_metric(table: Table) -> Iterator[Json]:
     """Each metric with its figures by model, and the scale of its chart."""
-    metrics = []
     for column, name in enumerate(table.head[1:], 1):
         rows = [(row[0], row[column]) for row in table.rows]
         scale = charts.scale([figure for _, figure in rows if tables.is_summary(figure)])
         marks = (0, 0.5, 1) if scale == (0, 1) else (0,)
-        metrics.append({"name": name, "rows": rows, "scale": scale, "marks": marks})
-    return metrics
+        yield {"name": name, "rows": rows, "scale": scale, "marks": marks}
 
 
-def _by_pair(differences: list[Json]) -> list[Json]:
+def _by_pair(differences: Sequence[Json]) -> Iterator[Json]:
     """The differences between two models at a time, all on one scale around zero."""
     scale = charts.scale(differences, around_zero=True)
     pairs: dict[tuple[str, str], list[Json]] = {}
     for row in differences:
         pairs.setdefault((row["second"], row["first"]), []).append(row)
-    return [
-        {"second": second, "first": first, "rows": rows, "scale": scale}
-        for (second, first), rows in pairs.items()
-    ]
+    for (second, first), rows in pairs.items():
+        yield {"second": second, "first": first, "rows": rows, "scale": scale}
 
 
 def _statistics(values: Json, title: str = "") -> Iterator[Table]:

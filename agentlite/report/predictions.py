@@ -3,8 +3,8 @@ tools models confuse.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import chain, zip_longest
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from agentlite.core.records import ANY_ARGUMENTS, Record, Step, from_row, to_row
@@ -18,7 +18,7 @@ from agentlite.report.packing import (
     packed_tool,
 )
 from agentlite.report.read_run import Evaluation, Json, WorkspaceRun
-from agentlite.scoring.metrics.wrong_answers import IN_WORDS
+from agentlite.scoring.metrics.tool_calls import WRONG_KINDS
 
 NO_CALL, UNREADABLE = "no call", "unreadable"
 MOST = 12
@@ -54,51 +54,43 @@ def read_answers(run: WorkspaceRun, evaluation: Evaluation) -> Answers:
     by_step: dict[Step, dict[str, list[Row]]] = {}
     for name, model in evaluation.models.items():
         for row in model.rows("predictions.jsonl"):
-            by_step.setdefault(Step(row["record_id"], row["turn"]), {}).setdefault(name, []).append(
-                row
-            )
+            of_step = by_step.setdefault(Step(row["record_id"], row["turn"]), {})
+            of_step.setdefault(name, []).append(row)
     asked = {model.inputs.get("data") for model in evaluation.models.values()}
-    files = [
+    files = {
         stage.folder / name
         for stage in run.stages
         for name, digest in stage.outputs.items()
         if digest in asked and stage.is_as_left(name)
-    ]
+    }
     names = {step.record_id for step in by_step}
-    rows = (row for path in sorted(set(files)) for row in read_rows(path))
+    rows = (row for path in sorted(files) for row in read_rows(path))
     return Answers({row["id"]: from_row(row) for row in rows if row["id"] in names}, by_step)
 
 
 def confusion(answers: Answers, models: Sequence[str]) -> list[Confused]:
-    """Every expected tool, and "no call" where none was expected, the most often confused first."""
-    tools: dict[str, dict[str, Counter[str]]] = {}
-    for step, by_model in answers.by_step.items():
-        if record := answers.records.get(step.record_id):
-            gold = record.expected(step.turn)
-            if gold.calls and not gold.names_tools:
-                continue  # any tool will do: there is none to confuse
-            expected = Counter(call.name for call in gold.calls)
-            for model, rows in by_model.items():
-                for wanted, called in chain.from_iterable(_pairs(expected, row) for row in rows):
-                    by_tool = tools.setdefault(wanted, {name: Counter() for name in models})
-                    by_tool[model][called] += 1
-    return sorted(
-        (Confused(*tool) for tool in tools.items()), key=lambda tool: (-tool.wrong, tool.name)
-    )
+    """Every expected tool, and "no call" where none was expected, the most often confused first.
 
-
-def _pairs(expected: Counter[str], row: Row) -> Iterator[tuple[str, str]]:
-    """Each expected tool with the one called for it: itself if it was called, else one that was
-    called but not expected.
+    An expected tool has been called for itself, or else another one for it that was not expected.
     """
-    called = Counter(call["name"] for call in row["calls"]) if not row["problem"] else Counter()
-    yield from ((name, name) for name in (expected & called).elements())
-    blank = UNREADABLE if row["problem"] else NO_CALL
-    missing, extra = (expected - called).elements(), (called - expected).elements()
-    for wanted, instead in zip_longest(missing, extra):
-        yield wanted or NO_CALL, instead or blank
-    if not expected and not called:
-        yield NO_CALL, blank
+    tools: dict[str, Confused] = {}
+    for step, by_model in answers.by_step.items():
+        if not (record := answers.records.get(step.record_id)):
+            continue
+        gold = record.expected(step.turn)
+        if gold.calls and not gold.names_tools:
+            continue  # any tool will do: there is none to confuse
+        expected = Counter(call.name for call in gold.calls)
+        for model, row in ((model, row) for model, rows in by_model.items() for row in rows):
+            called = Counter(call["name"] for call in row["calls"] if not row["problem"])
+            blank = UNREADABLE if row["problem"] else NO_CALL
+            pairs = [(name, name) for name in (expected & called).elements()]
+            pairs += zip_longest((expected - called).elements(), (called - expected).elements())
+            for wanted, instead in pairs or [("", "")]:
+                name, called_by = wanted or NO_CALL, {model: Counter[str]() for model in models}
+                tool = tools.setdefault(name, Confused(name, called_by))
+                tool.called[model][instead or blank] += 1
+    return sorted(tools.values(), key=lambda tool: (-tool.wrong, tool.name))
 
 
 def pack_predictions(
@@ -127,52 +119,49 @@ def _contents(
     for step in steps:
         if step.record_id in answers.records:
             turns[step.record_id] = max(step.turn, turns.get(step.record_id, 0))
+    numbers = {name: number for number, name in enumerate(turns)}
     tools: dict[Tool, int] = {}
     records = []
     for name, turn in turns.items():
         row: Json = to_row(answers.records[name])
         offered = [packed_tool(tool.schema) for tool in answers.records[name].tools]
-        records.append(
+        numbered = [tools.setdefault(tool, len(tools)) for tool in offered]
+        messages = [packed_message(message) for message in row["messages"][: turn + 1]]
+        records.append([messages, numbered])
+    packed = []
+    for step in steps:
+        rows = [
+            (models.index(model), row)
+            for model, rows in answers.by_step[step].items()
+            for row in rows
+        ]
+        record = answers.records.get(step.record_id)
+        packed.append(
             [
-                [packed_message(message) for message in row["messages"][: turn + 1]],
-                [tools.setdefault(tool, len(tools)) for tool in offered],
+                *step,
+                numbers.get(step.record_id),
+                _expected(record, step.turn) if record else None,
+                rows[0][1].get("slices", {}),
+                [_said(model, row, metrics) for model, row in rows],
             ]
         )
-    numbers = {name: number for number, name in enumerate(turns)}
     return {
         "models": list(models),
         "metrics": list(metrics),
         "records": records,
         "tools": list(tools),
-        "steps": [
-            [
-                *step,
-                numbers.get(step.record_id),
-                _expected(step, answers),
-                next(iter(answers.by_step[step].values()))[0].get("slices", {}),
-                [
-                    _said(models.index(model), row, metrics)
-                    for model, rows in answers.by_step[step].items()
-                    for row in rows
-                ],
-            ]
-            for step in steps
-        ],
+        "steps": packed,
     }
 
 
-def _expected(step: Step, answers: Answers) -> list[list[str]] | None:
-    """The expected calls, None where they are not known. The page prints what is not JSON as it
-    is.
-    """
-    if not (record := answers.records.get(step.record_id)):
-        return None
+def _expected(record: Record, turn: int) -> list[list[str]]:
+    """The expected calls. The page prints arguments that are not JSON as they are."""
     return [
         [
             call.name,
             "any arguments" if call.arguments is ANY_ARGUMENTS else compact(call.arguments),
         ]
-        for call in record.expected(step.turn).calls
+        for call in record.expected(turn).calls
     ]
 
 
@@ -185,5 +174,5 @@ def _said(model: int, row: Row, metrics: Sequence[str]) -> list[Any]:
         [row["metrics"].get(name) for name in metrics],
         row.get("new_tokens", 0),
         [[call["name"], call["arguments"]] for call in row.get("calls", [])],
-        IN_WORDS.get(row.get("wrong", ""), ""),
+        WRONG_KINDS.get(row.get("wrong", ""), ""),
     ]

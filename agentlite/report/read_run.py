@@ -154,32 +154,17 @@ def read_run(folder: Path) -> WorkspaceRun:
         ]
         for pattern in ("*", "*/*/*")
     )
-    stages = [stage for stage in map(_reported, stored) if stage and stage.kind in KINDS]
+    stages = [ReportedStage(**structs.asdict(stage)) for stage in stored if stage.plan]
+    stages = [stage for stage in stages if stage.kind in KINDS]
     stages.sort(key=lambda stage: (KINDS.index(stage.kind), stage.name))
-    unread = [
-        *(_why_unread(stage) for stage in stored if stage.plan is None),
-        *(_why_unread(stage, SHOWN) for stage in stages),
-    ]
+    unread = [_why_unread(stage) for stage in stored if stage.plan is None]
+    unread += [_why_unread(stage, SHOWN) for stage in stages]
     evaluated: dict[Path, list[StoredStage]] = {}
     for member in members:
         if member.plan is None or member.plan.command == "eval":  # others are of workspaces inside
             evaluated.setdefault(member.folder.parent, []).append(member)
     evaluations = [_evaluation(path, evaluated[path]) for path in sorted(evaluated)]
     return WorkspaceRun(folder, stages, evaluations, list(filter(None, unread)))
-
-
-def _reported(stage: StoredStage) -> ReportedStage | None:
-    return ReportedStage(**structs.asdict(stage)) if stage.plan else None
-
-
-def read_json(path: Path) -> Json:
-    """The object in a file that a finished stage left. Raises UserError where it cannot be read."""
-    try:
-        return dict(json.loads(path.read_bytes()))
-    except (FileNotFoundError, ValueError) as error:
-        problem = f"cannot be read ({error})."
-        fix = "A finished stage has it: run that stage again with --force."
-        raise UserError(problem, fix, location=str(path), exit_code=OTHER_PLAN) from error
 
 
 def _evaluation(folder: Path, members: list[StoredStage]) -> Evaluation:
@@ -193,9 +178,19 @@ def _evaluation(folder: Path, members: list[StoredStage]) -> Evaluation:
     for member in sorted(members, key=lambda one: rank.get(one.folder.name, len(rank))):
         if reason := _why_unread(member):
             unread.append(reason)
-        elif model := _reported(member):
-            models[model.name] = model
+        elif member.plan:
+            models[member.folder.name] = ReportedStage(**structs.asdict(member))
     return Evaluation(folder, models, unread, compared)
+
+
+def read_json(path: Path) -> Json:
+    """The object in a file that a finished stage left. Raises UserError where it cannot be read."""
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (FileNotFoundError, ValueError) as error:
+        problem = f"cannot be read ({error})."
+        fix = "A finished stage has it: run that stage again with --force."
+        raise UserError(problem, fix, location=str(path), exit_code=OTHER_PLAN) from error
 
 
 def _why_unread(stage: StoredStage, names: Iterable[str] | None = None) -> str:

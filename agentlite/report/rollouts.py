@@ -4,7 +4,7 @@ and packed for the page's viewer.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
@@ -22,6 +22,7 @@ from agentlite.report.packing import (
     packed_tool,
 )
 from agentlite.report.read_run import Evaluation, Json, ReportedStage
+from agentlite.report.tables import in_order
 from agentlite.scoring.metrics.model_metrics import DONE, ENDINGS
 
 MOST = 500  # rollouts in a reader
@@ -37,7 +38,7 @@ class RolloutFile(NamedTuple):
     sampled: bool
 
 
-Place = tuple[RolloutFile, int]  # of a rollout: its file, and the first byte of its line
+RolloutLine = tuple[RolloutFile, int]  # its file, and the first byte of its line
 
 
 class ReportedTurn(Struct, frozen=True):
@@ -66,20 +67,20 @@ class ReportedRollout(Struct, frozen=True):
     simulated_user: dict[str, Any] | None = None
 
     @property
+    def answered_at(self) -> list[int]:
+        """The messages of the model's turns: the assistant's last. A prompt may have others."""
+        said = [at for at, row in enumerate(self.messages) if row.get("role") == "assistant"]
+        return said[len(said) - len(self.turns) :]
+
+    @property
     def prompt(self) -> list[dict[str, Any]]:
         """What the dialog has before the model's first turn."""
-        return self.messages[: (self._places or [len(self.messages)])[0]]
+        return self.messages[: (self.answered_at or [len(self.messages)])[0]]
 
     @property
     def answers(self) -> list[dict[str, Any]]:
         """The message of each turn of the model."""
-        return [self.messages[at] for at in self._places]
-
-    @property
-    def _places(self) -> list[int]:
-        """Of the turns' messages: the last of the assistant's. A prompt may have others before."""
-        places = [at for at, one in enumerate(self.messages) if one.get("role") == "assistant"]
-        return places[len(places) - len(self.turns) :]
+        return [self.messages[at] for at in self.answered_at]
 
     @property
     def is_lost(self) -> bool:
@@ -151,8 +152,8 @@ def read_rollouts(files: Sequence[RolloutFile], most: int = MOST) -> RankedRollo
     """Lost ones first, then by their verdict and the mean of their scores. The best of a task has
     the highest mean, then the fewest turns. Only the rollouts that are shown are held in memory.
     """
-    ranks: list[tuple[tuple[float, ...], Place, str]] = []
-    best: dict[str, tuple[tuple[float, ...], Place]] = {}
+    ranks: list[tuple[tuple[float, ...], RolloutLine, str]] = []
+    best: dict[str, tuple[tuple[float, ...], RolloutLine]] = {}
     names: dict[str, None] = {}
     failed = 0
     for file in files:
@@ -165,12 +166,19 @@ def read_rollouts(files: Sequence[RolloutFile], most: int = MOST) -> RankedRollo
                 ranks.append(((not rollout.is_lost, verdict, mean), place, rollout.task))
                 names |= dict.fromkeys(rollout.scores)
                 failed += rollout.failed
-                if not rollout.is_lost:
-                    rank = (-mean, len(rollout.turns))
-                    if rollout.task not in best or rank < best[rollout.task][0]:
-                        best[rollout.task] = rank, place
+                rank = (-mean, len(rollout.turns))
+                if not rollout.is_lost and (
+                    rollout.task not in best or rank < best[rollout.task][0]
+                ):
+                    best[rollout.task] = rank, place
     ranks.sort(key=lambda ranked: ranked[0])  # equal ones stay in the order of their files
-    read_at = lru_cache(maxsize=16)(_read_at)  # the best of a task is asked for by every other one
+
+    @lru_cache(maxsize=16)  # the best of a task is asked for by every other one
+    def read_at(path: Path, offset: int) -> ReportedRollout:
+        with open(path, "rb") as lines:
+            lines.seek(offset)
+            return _read(lines.readline())
+
     shown = []
     for _, (file, offset), task in ranks[:most]:
         rollout, against = read_at(file.path, offset), None
@@ -179,26 +187,17 @@ def read_rollouts(files: Sequence[RolloutFile], most: int = MOST) -> RankedRollo
             better = read_at(best_file.path, best_offset)
             against = best_file, better, parting(rollout, better)
         shown.append(ShownRollout(file, rollout, against))
-    order = [name for name in DONE if name in names]
-    order += [name for name in names if name not in DONE]
-    return RankedRollouts(shown, len(ranks), failed, order)
-
-
-def _read_at(path: Path, offset: int) -> ReportedRollout:
-    with open(path, "rb") as file:
-        file.seek(offset)
-        return _read(file.readline())
+    return RankedRollouts(shown, len(ranks), failed, in_order(DONE, names))
 
 
 def _read(line: bytes) -> ReportedRollout:
+    """Scores that are not finite are left out: JSON has no such numbers."""
     rollout = msgspec.convert(json.loads(line), ReportedRollout)
-    by_turn = [_finite(scores) for scores in rollout.by_turn]
-    return msgspec.structs.replace(rollout, scores=_finite(rollout.scores), by_turn=by_turn)
-
-
-def _finite(scores: Mapping[str, float]) -> dict[str, float]:
-    """JSON has no other numbers."""
-    return {name: value for name, value in scores.items() if math.isfinite(value)}
+    scores, *by_turn = (
+        {name: value for name, value in scores.items() if math.isfinite(value)}
+        for scores in (rollout.scores, *rollout.by_turn)
+    )
+    return msgspec.structs.replace(rollout, scores=scores, by_turn=by_turn)
 
 
 def parting(one: ReportedRollout, other: ReportedRollout) -> Parting:
@@ -231,16 +230,27 @@ def _contents(name: str, rollouts: RankedRollouts, count: int) -> Json:
     shown = rollouts.shown[:count]
     files = [one.file for one in shown] + [one.best[0] for one in shown if one.best]
     models = list(dict.fromkeys(file.model for file in files))
+
+    def who(file: RolloutFile, rollout: ReportedRollout) -> tuple[int, int | None]:
+        """The number of its model, and its own; None for a greedy one."""
+        return models.index(file.model), rollout.sample if file.sampled else None
+
     prompts: dict[str, int] = {}
     tools: dict[Tool, int] = {}
     rows = []
     for file, rollout, best in shown:
         prompt = compact([packed_message(message) for message in rollout.prompt])
         offered = [packed_tool(tool) for tool in rollout.tools]
+        leaves = None  # which rollout is the best, where they part, and what that one says there
+        if best:
+            best_file, better, parting = best
+            turn = next(iter(_turns(better)[parting.turn :]), None)  # it may have ended before
+            said = [*parting, turn, better.ended, better.mean, rollout.mean]
+            leaves = [*who(best_file, better), *said]
         rows.append(
             [
                 rollout.task,
-                *_who(file, rollout, models),
+                *who(file, rollout),
                 rollout.ended,
                 rollout.problem,
                 rollout.failed,
@@ -250,7 +260,7 @@ def _contents(name: str, rollouts: RankedRollouts, count: int) -> Json:
                 _turns(rollout),
                 [tools.setdefault(tool, len(tools)) for tool in offered],
                 (rollout.simulated_user or {}).get("faults", []),
-                _best(*best, rollout, models) if best else None,
+                leaves,
             ]
         )
     return {
@@ -264,11 +274,6 @@ def _contents(name: str, rollouts: RankedRollouts, count: int) -> Json:
     }
 
 
-def _who(file: RolloutFile, rollout: ReportedRollout, models: list[str]) -> tuple[int, int | None]:
-    """The number of its model, and its own; None for a greedy one."""
-    return models.index(file.model), rollout.sample if file.sampled else None
-
-
 def _turns(rollout: ReportedRollout) -> list[list[Any]]:
     turns = []
     for turn, answer in zip(rollout.turns, rollout.answers, strict=True):
@@ -276,16 +281,3 @@ def _turns(rollout: ReportedRollout) -> list[list[Any]]:
         said = [words, calls, turn.results, turn.user]
         turns.append([*said, turn.problem, turn.text, turn.ended, turn.new_tokens])
     return turns
-
-
-def _best(
-    file: RolloutFile,
-    best: ReportedRollout,
-    parting: Parting,
-    rollout: ReportedRollout,
-    models: list[str],
-) -> list[Any]:
-    """Which rollout it is, where they part, and what the best one says there."""
-    turn = next(iter(_turns(best)[parting.turn :]), None)  # None where it has ended before
-    means = [best.mean, rollout.mean]
-    return [*_who(file, best, models), *parting, turn, best.ended, *means]

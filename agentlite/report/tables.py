@@ -1,4 +1,4 @@
-"""The tables and sentences that both reports print, so that they cannot differ."""
+"""A report's tables, and its figures and sentences as text: both reports print the same."""
 
 import json
 import math
@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite.report.read_run import Evaluation, Json
+from agentlite.report.read_run import Evaluation, Json, ReportedStage
 from agentlite.scoring.metrics import dialogs
 from agentlite.scoring.metrics.model_metrics import COUNTS, GROUPS, LearnedBefore
-from agentlite.scoring.metrics.tool_calls import METRICS
-from agentlite.scoring.metrics.wrong_answers import IN_WORDS
+from agentlite.scoring.metrics.tool_calls import METRICS, WRONG_KINDS
 
 TABLED = ("ranking", "differences", "latency_ms")  # of a retriever's figures
 # the keys of metrics.json that are not groups of figures
@@ -42,6 +41,8 @@ WRONG_SENTENCE = (
 )
 # a figure that a model's metrics.json does not name at all; one that is null there was not measured
 ABSENT = "-"
+FILTERS = ("as_table", "as_list", "escaped", "described", "in_words")  # of report.md.jinja
+Rows = list[tuple[list[str], Json]]  # the labels of each row, and its figures by name
 
 
 class Table(NamedTuple):
@@ -64,16 +65,47 @@ class Table(NamedTuple):
         head = ["", *(" ".join(row[: self.labels]) for row in self.rows)]
         columns = zip(*(row[self.labels :] for row in self.rows), strict=True)
         names = self.head[self.labels :]
-        return Table(
-            self.title, head, [[name, *column] for name, column in zip(names, columns, strict=True)]
-        )
+        rows = [[name, *column] for name, column in zip(names, columns, strict=True)]
+        return Table(self.title, head, rows)
+
+
+def table_of(title: str, labels: list[str], rows: Rows, names: list[str]) -> Table:
+    """The named figures of each row."""
+    body = [
+        [*label, *(_counted(name, figures.get(name, ABSENT)) for name in names)]
+        for label, figures in rows
+    ]
+    return Table(title, [*labels, *names], body, len(labels))
+
+
+def _counted(name: str, figure: Any) -> Any:
+    """Marks a count. Wilson's interval is of shares: a count that was always 0 or 1 has none."""
+    if name not in COUNTS or not is_summary(figure):
+        return figure
+    ends = ("low", "high") if figure.get("interval") == "wilson" else ()
+    return {key: value for key, value in figure.items() if key not in ends} | {"is_count": True}
+
+
+def in_order(known: Iterable[str], present: Iterable[str]) -> list[str]:
+    """The names that are present: the known ones in their order, then the others."""
+    names = dict.fromkeys(present)
+    return list(dict.fromkeys([*(name for name in known if name in names), *names]))
+
+
+# --- The tables of metrics.json, by model ---
 
 
 def models(metrics: dict[str, Json]) -> Table:
     """A row for each model, and a column for each metric of a step."""
-    return _of_metrics(
+    return _step_metrics(
         "Models", ["model"], [([model], figures) for model, figures in metrics.items()]
     )
+
+
+def _step_metrics(title: str, labels: list[str], rows: Rows) -> Table:
+    measured = [(label, figures.get("metrics", {})) for label, figures in rows]
+    names = sorted({name for _, figures in measured for name in figures})
+    return table_of(title, labels, measured, in_order(METRICS, names))
 
 
 def slices(metrics: dict[str, Json]) -> list[Table]:
@@ -87,13 +119,19 @@ def slices(metrics: dict[str, Json]) -> list[Table]:
         if len(values) > (0 if name == "tools" else 1):
             rows = [
                 ([value, model], slices[name][value])
-                for value in sorted(values, key=_order)
+                for value in sorted(values, key=_number_first)
                 for model, slices in by_model.items()
                 if value in slices.get(name, {})
             ]
             title = SLICES.get(name, f"By {_words(name)}")
-            tables.append(_of_metrics(title, [name, "model"], rows))
+            tables.append(_step_metrics(title, [name, "model"], rows))
     return tables
+
+
+def _number_first(value: str) -> tuple[float, str]:
+    """Values that begin with a number are in its order: 2, 2-4, 10."""
+    number = re.match(r"\d{1,9}", value)
+    return (float(number[0]) if number else math.inf, value)
 
 
 def groups(metrics: dict[str, Json]) -> dict[str, Table]:
@@ -113,14 +151,19 @@ def groups(metrics: dict[str, Json]) -> dict[str, Table]:
     return tables
 
 
-def learned_before(metrics: dict[str, Json]) -> list[str]:
-    """Sentences on the models that were trained on records which measure them."""
-    return [
-        sentence
-        for model, figures in metrics.items()
-        if (learned := figures.get("learned_before"))
-        for sentence in msgspec.convert(learned, LearnedBefore).sentences(model)
-    ]
+def _flat(figures: Json) -> Json:
+    """Figures of figures as one row: `{"live": {"simple": 1}}` -> `{"live simple": 1}`."""
+    flat: Json = {}
+    for name, figure in figures.items():
+        if isinstance(figure, dict) and not is_summary(figure):
+            flat |= {f"{_words(name)} {inner}": value for inner, value in _flat(figure).items()}
+        else:
+            flat[name] = figure
+    return flat
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def problems(metrics: dict[str, Json]) -> Table:
@@ -138,15 +181,28 @@ def wrong_answers(metrics: dict[str, Json]) -> Table | None:
     counts = [figures.get("wrong_answers") for figures in metrics.values()]
     if all(of_model is None for of_model in counts):
         return None
-    rows: list[list[Any]] = []
-    for kind, words in IN_WORDS.items():
-        if any(kind in (of_model or {}) for of_model in counts):
-            shown = [ABSENT if of_model is None else of_model.get(kind, 0) for of_model in counts]
-            rows.append([words, *shown])
+    rows: list[list[Any]] = [
+        [words, *(ABSENT if of_model is None else of_model.get(kind, 0) for of_model in counts)]
+        for kind, words in WRONG_KINDS.items()
+        if any(kind in (of_model or {}) for of_model in counts)
+    ]
     totals = [ABSENT if of_model is None else sum(of_model.values()) for of_model in counts]
     rows.append(["all wrong answers", *totals])
     rows.append(["all answers", *(figures.get("prompts", ABSENT) for figures in metrics.values())])
     return Table("Wrong answers, by kind", ["kind", *metrics], rows)
+
+
+def learned_before(metrics: dict[str, Json]) -> list[str]:
+    """Sentences on the models that were trained on records which measure them."""
+    return [
+        sentence
+        for model, figures in metrics.items()
+        if (learned := figures.get("learned_before"))
+        for sentence in msgspec.convert(learned, LearnedBefore).sentences(model)
+    ]
+
+
+# --- Figures as text ---
 
 
 def share(figure: Any) -> str:
@@ -166,11 +222,9 @@ def interval(figure: Json) -> str:
     """`[53.1, 71.0] n=104`, or as much of it as is known."""
     ends = [figure[end] for end in ("low", "high") if "low" in figure]
     shown = [f"{100 * end:.1f}" if is_share(figure) else short(end) for end in ends]
-    known = [
-        f"[{', '.join(shown)}]" if shown else "",
-        f"n={figure['count']}" if "count" in figure else "",
-    ]
-    return " ".join(filter(None, known))
+    known = [f"[{', '.join(shown)}]"] if shown else []
+    known += [f"n={figure['count']}"] if "count" in figure else []
+    return " ".join(known)
 
 
 def is_summary(figure: object) -> bool:
@@ -182,6 +236,28 @@ def is_share(figure: Json) -> bool:
     return not figure.get("is_count") and all(
         0 <= figure.get(key, 0) <= 1 for key in ("mean", "low", "high")
     )
+
+
+def short(value: object) -> str:
+    """The first 12 digits of a digest, 4 digits of a figure, anything else as JSON, text without
+    quotes.
+    """
+    if isinstance(value, str):
+        return value[:12] if len(value) >= 16 and set(value) <= set("0123456789abcdef") else value
+    return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+
+def listed(values: Json) -> str:
+    """One line with all values but those that have tables; a lineage as a chain."""
+    chain = {"lineage": " -> ".join(values["lineage"])} if values.get("lineage") else {}
+    return ", ".join(
+        f"{key} {short(value)}"
+        for key, value in {**values, **chain}.items()
+        if value not in (None, "") and key not in TABLED
+    )
+
+
+# --- Differences between models, as text ---
 
 
 def differences(evaluation: Evaluation) -> list[Json]:
@@ -227,71 +303,33 @@ def in_words(row: Json) -> str:
     return f"{row['metric']}: {models} {gain(row)} {reach(row)}, {verdict(row)}."
 
 
-def short(value: object) -> str:
-    """The first 12 digits of a digest, 4 digits of a figure, anything else as JSON, text without
-    quotes.
-    """
-    if isinstance(value, str):
-        return value[:12] if len(value) >= 16 and set(value) <= set("0123456789abcdef") else value
-    return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+# --- Markdown ---
 
 
-def listed(values: Json) -> str:
-    """One line with all values but those that have tables; a lineage as a chain."""
-    chain = {"lineage": " -> ".join(values["lineage"])} if values.get("lineage") else {}
-    return ", ".join(
-        f"{key} {short(value)}"
-        for key, value in {**values, **chain}.items()
-        if value not in (None, "") and key not in TABLED
-    )
+def as_table(rows: Iterable[list[str]]) -> str:
+    head, *body = ([escaped(text) for text in row] for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
 
 
-def _of_metrics(title: str, labels: list[str], rows: list[tuple[list[str], Json]]) -> Table:
-    measured = [(label, figures.get("metrics", {})) for label, figures in rows]
-    names = sorted({name for _, figures in measured for name in figures})
-    return table_of(title, labels, measured, in_order(METRICS, names))
+def as_list(sentences: Iterable[str]) -> str:
+    return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
 
 
-def table_of(
-    title: str, labels: list[str], rows: list[tuple[list[str], Json]], names: list[str]
-) -> Table:
-    body = [
-        [*label, *(_counted(name, figures.get(name, ABSENT)) for name in names)]
-        for label, figures in rows
-    ]
-    return Table(title, [*labels, *names], body, len(labels))
+def escaped(text: str) -> str:
+    """Text on one line, escaped, so that a table shows it as it is."""
+    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 
-def in_order(known: Iterable[str], present: Iterable[str]) -> list[str]:
-    """The names that are present: the known ones in their order, then the others."""
-    names = dict.fromkeys(present)
-    return list(dict.fromkeys([*(name for name in known if name in names), *names]))
-
-
-def _counted(name: str, figure: Any) -> Any:
-    """Marks a count. Wilson's interval is of shares: a count that was always 0 or 1 has none."""
-    if name not in COUNTS or not is_summary(figure):
-        return figure
-    ends = ("low", "high") if figure.get("interval") == "wilson" else ()
-    return {key: value for key, value in figure.items() if key not in ends} | {"is_count": True}
-
-
-def _order(value: str) -> tuple[float, str]:
-    """Values that begin with a number are in its order: 2, 2-4, 10."""
-    number = re.match(r"\d{1,9}", value)
-    return (float(number[0]) if number else math.inf, value)
-
-
-def _flat(figures: Json) -> Json:
-    """Figures of figures as one row: `{"live": {"simple": 1}}` -> `{"live simple": 1}`."""
-    flat: Json = {}
-    for name, figure in figures.items():
-        if isinstance(figure, dict) and not is_summary(figure):
-            flat |= {f"{_words(name)} {inner}": value for inner, value in _flat(figure).items()}
-        else:
-            flat[name] = figure
-    return flat
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
+def described(stage: ReportedStage) -> str:
+    """A stage in a few lines: settings, digests of its inputs (its lineage), versions, figures."""
+    values = {
+        "settings": stage.settings,
+        "inputs": stage.inputs,
+        "versions": stage.plan.versions,
+        "figures": stage.figures,
+    }
+    lines = [f"- {key}: {escaped(listed(value))}" for key, value in values.items() if value]
+    if stage.done:
+        lines.append(f"- seconds: {stage.done.seconds:.0f}")
+    title = f"**{escaped(stage.name)}**{'' if stage.done else ' (not finished)'}"
+    return "\n".join([title, "", *lines])

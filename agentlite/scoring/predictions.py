@@ -24,8 +24,13 @@ from agentlite.scoring.metrics.bfcl import category_of, check
 from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.model_metrics import BFCL
 from agentlite.scoring.metrics.summarize import EXPECTED, Scores, scores
-from agentlite.scoring.metrics.tool_calls import score_step
-from agentlite.scoring.metrics.wrong_answers import NOTHING, TOO_LONG, UNANSWERED, wrong_kind
+from agentlite.scoring.metrics.tool_calls import (
+    NOTHING,
+    TOO_LONG,
+    UNANSWERED,
+    score_step,
+    wrong_kind,
+)
 from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import COMPONENTS, Attempt
 
@@ -49,15 +54,13 @@ def answered(prompt: Prompt, answer: GreedyAnswer, protocol: Protocol) -> Predic
     """The answer as the protocol reads it. One that was not finished cannot be read."""
     if not answer.prompt or answer.problem:
         problem = UNANSWERED if answer.problem else TOO_LONG
-        return predicted(prompt, Parsed("", (), problem), "", 0, finished=False)
+        return predicted(prompt, Parsed("", (), problem), finished=False)
     parsed = read_turn(answer.text, protocol, prompt.record, prompt.turn)
     finished = answer.ended != "cut"
     if not finished and not parsed.problem:
         parsed = Parsed(parsed.content, parsed.calls, CUT)
     reference = reference_of(protocol, prompt.record, prompt.turn)
-    return predicted(
-        prompt, parsed, answer.text, answer.new_tokens, finished=finished, reference=reference
-    )
+    return predicted(prompt, parsed, answer.text, answer.new_tokens, finished, reference)
 
 
 def external_prediction(
@@ -67,38 +70,32 @@ def external_prediction(
     gives only its calls is not judged by its words.
     """
     if answer is None:
-        return predicted(prompt, Parsed("", (), NOTHING), "", 0)
+        return predicted(prompt, Parsed("", (), NOTHING))
     reference = reference_of(protocol, prompt.record, prompt.turn)
     parsed = (
         read_turn(answer.text, protocol, prompt.record, prompt.turn)
         if answer.calls is None
         else Parsed(answer.text or reference, answer.calls)
     )
-    return predicted(prompt, parsed, answer.text, 0, reference=reference)
+    return predicted(prompt, parsed, answer.text, reference=reference)
 
 
 def predicted(
     prompt: Prompt,
     parsed: Parsed,
-    text: str,
-    new_tokens: int,
-    *,
+    text: str = "",
+    new_tokens: int = 0,
     finished: bool = True,
     reference: str = "",
 ) -> Prediction:
     """Scores a reading at its step. `reference`: the words that the record has there."""
     record, gold = prompt.record, prompt.record.expected(prompt.turn)
-    attempt = Attempt(
-        parsed,
-        gold,
-        record.tools,
-        finished=finished,
-        text=text,
-        messages=record.messages[: prompt.turn],
-        reference=reference,
-    )
     metrics = {**score_step(parsed, gold, record.tools), EXPECTED: float(bool(gold.calls))}
     if gold.names_tools or not gold.calls:
+        before = record.messages[: prompt.turn]
+        attempt = Attempt(
+            parsed, gold, record.tools, finished, text, messages=before, reference=reference
+        )
         metrics["toolrl"] = COMPONENTS["arguments"](attempt)
         metrics["tool_n1"] = COMPONENTS["exact"](attempt)
     if category := category_of(record):
@@ -118,27 +115,19 @@ def predicted(
 
 
 def slices(record: Record, protocol: str) -> dict[str, str]:
-    """What a report slices by."""
-    count = len(record.tools)
-    tools = str(count) if count < 2 else "2-4" if count < 5 else "5+"
+    """What a report slices by. The difficulty is as the record says, or by its expected calls."""
+    offered = len(record.tools)
+    expected = sum(len(record.expected(turn).calls) for turn in record.turns)
+    told = [record.meta[key] for key in DIFFICULTY if isinstance(record.meta.get(key), str)]
+    by_calls = "no call" if not expected else "1 call" if expected == 1 else "2-4 calls"
+    by_calls = by_calls if expected < 5 else "5+ calls"
     return {
-        "tools": tools,
+        "tools": str(offered) if offered < 2 else "2-4" if offered < 5 else "5+",
         "task": record.task,
         "source": record.source,
         "protocol": protocol,
-        "difficulty": difficulty(record),
+        "difficulty": (told or [""])[0] or by_calls,
     }
-
-
-def difficulty(record: Record) -> str:
-    """As the record says, or by its expected calls."""
-    told = [record.meta[key] for key in DIFFICULTY if isinstance(record.meta.get(key), str)]
-    if any(told[:1]):
-        return str(told[0])
-    expected = sum(len(record.expected(turn).calls) for turn in record.turns)
-    if expected < 2:
-        return "1 call" if expected else "no call"
-    return "2-4 calls" if expected < 5 else "5+ calls"
 
 
 def read_answers(path: Path, keys: Mapping[Step, str]) -> dict[Step, GreedyAnswer]:

@@ -1,18 +1,15 @@
-"""How figures are written in both reports: numbers, columns and rows, words for a gain."""
+"""How figures are written in both reports, which sections report.md has, and that its tables hold
+any text.
+"""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.generated_run import stage
 
 from agentlite.report import tables
-from agentlite.report.markdown import as_table
-from agentlite.report.tables import Table
-
-
-def figure(mean, low=None, high=None, **more):
-    ends = {} if low is None else {"low": low, "high": high}
-    return {"mean": mean, **ends, **more}
-
-
-def row(mean=0.1, low=-0.02, high=0.22, beyond=False, metric="exact_call", **more):
-    values = {"mean": mean, "low": low, "high": high, "beyond_noise": beyond, "metric": metric}
-    return {**values, "first": "base", "second": "sft", "count": 40, **more}
+from agentlite.report.page import reports
+from agentlite.report.read_run import read_run
+from agentlite.report.tables import BFCL_SENTENCE, NO_EVALUATION, Table, as_table
 
 
 def test_a_wide_table_is_turned_and_a_cell_stays_a_cell():
@@ -36,3 +33,61 @@ def test_a_count_is_a_number_also_where_it_lies_between_0_and_1():
     row = {"metric": "calls_made", "mean": 0.5, "low": -0.25, "high": 1.25}
     assert (tables.gain(row), tables.reach(row)) == ("+0.50", "[-0.25, +1.25]")
     assert tables.gain({**row, "metric": "tool_errors"}) == "+50.0 points"
+
+
+FIGURE = {"mean": 0.5, "low": 0.25, "high": 0.75, "count": 4}
+
+
+def made(folder, command, settings=None, metrics=None, rows=None, figures=None):
+    plan = {"command": command, "settings": settings or {}, "inputs": {}}
+    stage(folder, plan, rows or {}, figures or {}, metrics)
+
+
+def markdown(run):
+    return reports(read_run(run))["report.md"]
+
+
+def test_a_run_without_evaluations_says_so(tmp_path):
+    assert NO_EVALUATION in markdown(tmp_path)
+
+
+def test_an_evaluation_of_which_nothing_was_read_is_named_with_its_reason_alone(tmp_path):
+    made(tmp_path / "eval" / "prep" / "m", "eval", metrics={"metrics": {"exact_call": FIGURE}})
+    whole = markdown(tmp_path)
+    assert NO_EVALUATION not in whole and "| m | 50.0 % [25.0, 75.0] n=4 |" in whole
+    assert "### Paired differences" not in whole and "### Rollouts" not in whole
+    (tmp_path / "eval" / "prep" / "m" / "done.json").unlink()
+    text = markdown(tmp_path)
+    assert NO_EVALUATION in text and "### " not in text and BFCL_SENTENCE not in text
+    assert "## Evaluation on prep\n\nNot finished, so not read: m." in text
+
+
+cells = st.text("ab|\\<\n é", max_size=12)
+
+
+@given(st.lists(st.lists(cells, min_size=3, max_size=3), min_size=1, max_size=4))
+def test_a_table_has_a_line_for_each_row_and_a_bar_for_each_cell_whatever_they_hold(rows):
+    head, rule, *body = as_table(rows).split("\n")
+    assert rule == "| --- | --- | --- |" and len(body) == len(rows) - 1
+    for line, row in zip([head, *body], rows, strict=True):
+        assert [unescaped(cell) for cell in split(line)] == [" ".join(text.split()) for text in row]
+        assert "<" not in line
+
+
+def split(line):
+    """The cells of a row, as Markdown finds them: a bar behind a backslash is text."""
+    found, escaped = [""], False
+    for letter in line.removeprefix("| ").removesuffix(" |"):
+        if letter == "|" and not escaped:
+            found.append("")
+        else:
+            found[-1] += letter
+        escaped = letter == "\\" and not escaped
+    return [cell.strip(" ") for cell in found]
+
+
+def unescaped(cell):
+    found, letters = "", iter(cell)
+    for letter in letters:
+        found += next(letters) if letter == "\\" else letter
+    return found.replace("&lt;", "<").strip(" ")

@@ -3,7 +3,7 @@
 import pytest
 
 from agentlite.core.errors import UserError
-from agentlite.scoring.gates import check_figure, failures, parse_gate
+from agentlite.scoring.metrics.model_metrics import check_figure, failures, parse_gate
 
 
 @pytest.mark.parametrize("name", ["exact_cal", "pass^", "pass^1a", "xpass^1", "pass", "Overall"])

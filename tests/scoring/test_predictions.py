@@ -20,8 +20,8 @@ from agentlite.core.records import (
 )
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.metrics import summarize
+from agentlite.scoring.metrics.call_figures import AnsweredStep, count
 from agentlite.scoring.metrics.tool_calls import calls_problem
-from agentlite.scoring.metrics.tool_f1 import AnsweredStep, count
 from agentlite.scoring.predictions import (
     answered,
     predicted,

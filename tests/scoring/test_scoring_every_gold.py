@@ -22,8 +22,7 @@ from agentlite.report.predictions import Answers, confusion, pack_predictions
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.model_metrics import means, read_metrics
 from agentlite.scoring.metrics.summarize import figures
-from agentlite.scoring.metrics.tool_calls import calls_problem
-from agentlite.scoring.metrics.wrong_answers import KINDS
+from agentlite.scoring.metrics.tool_calls import WRONG_KINDS, calls_problem
 from agentlite.scoring.predictions import ExternalAnswer, external_prediction, to_prediction_row
 from agentlite.scoring.rewards import (
     COMPONENTS,
@@ -251,7 +250,7 @@ def assert_no_better(
     for name in {"exact_call", "tool_n1"} & best.metrics.keys():
         assert found.metrics[name] == 0.0
     again = prediction_of(record, turn, [*reversed(wrong)], False)
-    assert found.wrong in KINDS and found.wrong == again.wrong
+    assert found.wrong in WRONG_KINDS and found.wrong == again.wrong
     (most, _), (least, feedback) = rewards(record, turn, right), rewards(record, turn, wrong)
     assert all(least[name] <= most[name] for name in COMPONENTS)
     assert all(least[name] >= most[name] for name in PENALTIES)

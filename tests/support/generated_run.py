@@ -26,8 +26,7 @@ from agentlite.core.records import (
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.summarize import compare, figures, scores
-from agentlite.scoring.metrics.tool_calls import score_step
-from agentlite.scoring.metrics.wrong_answers import wrong_kind
+from agentlite.scoring.metrics.tool_calls import score_step, wrong_kind
 from agentlite.workspace.digests import file_digest
 
 ZIPF = list(

@@ -13,8 +13,8 @@ from agentlite.rendering import Protocol, render
 from agentlite.rendering.protocols import hermes
 from agentlite.rendering.renderer import span_text
 from agentlite.report import tables
-from agentlite.report.markdown import as_table, described
 from agentlite.report.read_run import Evaluation, ReportedStage
+from agentlite.report.tables import as_table, described
 from agentlite.workspace.run_folder import versions
 
 TEMPLATE = Path(__file__).with_name("model_card.jinja")

@@ -1,10 +1,11 @@
-"""Blind sheets on which people score the answers of several models, and reading them back."""
+"""Blind sheets on which people score the answers of several models, and how far raters agree."""
 
 import csv
 import io
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,17 +13,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.records import canonical, digest
+from agentlite.core.records import Prediction, Record, canonical, digest
 from agentlite.core.row_files import replacing, write_json
-from agentlite.scoring.judge.llm_judge import RUBRIC, USABLE, Item
-from agentlite.scoring.metrics.confidence import summary
-from agentlite.scoring.metrics.rater_agreement import agreement
+from agentlite.scoring.judge.llm_judge import RUBRIC, USABLE, Item, items
+from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn, summary
 
 COLUMNS = ["row", "question", "reference", "answer", "score", "remark"]
 LONGEST = 30_000  # a cell of the usual programs holds 32,767 characters
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run a cell that begins so
 DELIMITERS = ",;\t"
+Difference = Callable[[float, float, Mapping[float, float]], float]
 
 
 class SheetRow(Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,6 +44,21 @@ class SheetKey(Struct, frozen=True, forbid_unknown_fields=True):
 
 def key_path(sheet: Path) -> Path:
     return sheet.with_name(f"{sheet.stem}.key.json")
+
+
+def write_sheets(
+    predictions: Mapping[str, Sequence[Prediction]],
+    records: Mapping[str, Record],
+    sheet: Path,
+    seed: int,
+) -> None:
+    """One blind sheet for the answers of all models."""
+    answers = {model: items(given, records) for model, given in predictions.items()}
+    write_sheet(answers, sheet, seed)
+    console.notice(
+        f"eval: {sheet} is to be scored: copy it for each rater; {key_path(sheet).name} says whose "
+        "they are"
+    )
 
 
 def write_sheet(answers: Mapping[str, Sequence[Item]], sheet: Path, seed: int) -> None:
@@ -65,6 +82,14 @@ def write_sheet(answers: Mapping[str, Sequence[Item]], sheet: Path, seed: int) -
     write_json(key_path(sheet), SheetKey(seed, rows, RUBRIC))
     with replacing(sheet) as file:  # the mark tells spreadsheets that it is UTF-8
         file.write(text.getvalue().encode("utf-8-sig"))
+
+
+def _cell(text: str) -> str:
+    """As much as a cell holds, and nothing that a spreadsheet would run."""
+    text = text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}\n[{len(text) - LONGEST} characters left out]"
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def read_key(sheet: Path) -> SheetKey:
@@ -103,6 +128,31 @@ def read_scores(sheet: Path, key: SheetKey) -> dict[str, int]:
     return scores
 
 
+def _rows(sheet: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each row that holds anything, with the line that it begins on."""
+    try:
+        text = sheet.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        fix = "Give the file that the rater filled in."
+        raise UserError(f"cannot be read: {error.strerror}.", fix, location=str(sheet)) from error
+    except UnicodeDecodeError as error:
+        fix = "Save the sheet as `CSV UTF-8`."
+        raise UserError("not UTF-8.", fix, location=str(sheet)) from error
+    delimiter = max(DELIMITERS, key=text.partition("\n")[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    names = [name.strip().lower() for name in next(reader, [])]
+    if not {"row", "score"} <= set(names):
+        problem = "the columns row and score are not there."
+        fix = "Leave the first line as it was written."
+        raise UserError(problem, fix, location=f"{sheet}:1")
+    begins = reader.line_num + 1
+    for cells in reader:
+        place, begins = f"{sheet}:{begins}", reader.line_num + 1
+        if any(cell.strip() for cell in cells):
+            cells += [""] * (len(names) - len(cells))
+            yield place, dict(zip(names, cells, strict=False))
+
+
 def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, Any]:
     """By model the mean score and the share of usable answers, an answer's score being the mean
     over its raters; and how far the raters agree. Raises UserError for a sheet that is not as it
@@ -127,34 +177,63 @@ def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, An
     return dict(msgspec.to_builtins(ratings))
 
 
-def _cell(text: str) -> str:
-    """As much as a cell holds, and nothing that a spreadsheet would run."""
-    text = text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
-    if len(text) > LONGEST:
-        text = f"{text[:LONGEST]}\n[{len(text) - LONGEST} characters left out]"
-    return f"'{text}" if text.startswith(FORMULA) else text
+# --- Krippendorff's alpha: 1 is agreement, 0 is chance ---
 
 
-def _rows(sheet: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each row that holds anything, with the line that it begins on."""
-    try:
-        text = sheet.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        fix = "Give the file that the rater filled in."
-        raise UserError(f"cannot be read: {error.strerror}.", fix, location=str(sheet)) from error
-    except UnicodeDecodeError as error:
-        fix = "Save the sheet as `CSV UTF-8`."
-        raise UserError("not UTF-8.", fix, location=str(sheet)) from error
-    delimiter = max(DELIMITERS, key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    names = [name.strip().lower() for name in next(reader, [])]
-    if not {"row", "score"} <= set(names):
-        problem = "the columns row and score are not there."
-        fix = "Leave the first line as it was written."
-        raise UserError(problem, fix, location=f"{sheet}:1")
-    begins = reader.line_num + 1
-    for cells in reader:
-        place, begins = f"{sheet}:{begins}", reader.line_num + 1
-        if any(cell.strip() for cell in cells):
-            cells += [""] * (len(names) - len(cells))
-            yield place, dict(zip(names, cells, strict=False))
+def agreement(units: Sequence[Sequence[float]], seed: int) -> dict[str, Summary | None]:
+    """Alpha at every level; units are drawn again for its interval. `count`: the units with two
+    values or more.
+    """
+    rated = sorted(sorted(values) for values in units if len(values) > 1)
+    figures: dict[str, Summary | None] = {}
+    for level in LEVELS:
+        value = alpha(rated, level)
+        figures[level] = None
+        if value is not None:
+            resampled = [alpha(units, level) for units in redrawn(rated, seed)]
+            known = [estimate for estimate in resampled if estimate is not None]
+            estimates = known if len(known) > 1 else [value] * 2
+            figures[level] = bootstrapped(value, estimates, len(rated))
+    return figures
+
+
+def alpha(units: Sequence[Sequence[float]], level: str) -> float | None:
+    """By what was given to each unit, by however many raters. None where no unit has two, or all
+    values are one.
+
+    Krippendorff, Computing Krippendorff's alpha-reliability (2011): observed over expected
+    disagreement, both from the pairs of values within a unit.
+    """
+    pairs: dict[tuple[float, float], float] = defaultdict(float)
+    for values in units:
+        for pair in permutations(values, 2):
+            pairs[pair] += 1 / (len(values) - 1)
+    totals: dict[float, float] = defaultdict(float)
+    for (first, _), weight in pairs.items():
+        totals[first] += weight
+    differs = LEVELS[level]
+    expected = sum(
+        totals[first] * totals[second] * differs(first, second, totals)
+        for first in totals
+        for second in totals
+    )
+    if not expected:
+        return None
+    observed = sum(
+        weight * differs(first, second, totals) for (first, second), weight in pairs.items()
+    )
+    return 1 - (sum(totals.values()) - 1) * observed / expected
+
+
+def _ordinal(first: float, second: float, totals: Mapping[float, float]) -> float:
+    """By how many values lie from one to the other, half of those at the ends."""
+    low, high = sorted((first, second))
+    between = sum(times for value, times in totals.items() if low <= value <= high)
+    return (between - (totals[first] + totals[second]) / 2) ** 2 if first != second else 0.0
+
+
+def _interval(first: float, second: float, totals: Mapping[float, float]) -> float:
+    return (first - second) ** 2
+
+
+LEVELS: dict[str, Difference] = {"ordinal": _ordinal, "interval": _interval}

@@ -1,4 +1,4 @@
-"""Answers -> scores by an LLM judge behind an endpoint; every verdict is cached."""
+"""Answers -> scores from 0 to 5 by an LLM judge behind an endpoint; every verdict is cached."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
-from agentlite.core.endpoint_pool import Question, ask_all
+from agentlite.core import console
+from agentlite.core.endpoint_pool import Question, ask_all, refuse_unanswered
 from agentlite.core.openai_client import Endpoint, Message, Reply, check
-from agentlite.core.records import canonical, digest
+from agentlite.core.records import Prediction, Record, canonical, digest, plain
 from agentlite.core.row_files import Appender, read_rows, write_rows
 from agentlite.rendering.protocol import json_object
+from agentlite.scoring.metrics.confidence import Summary, summary
+from agentlite.scoring.metrics.model_metrics import JudgeRun
 
 # the meaning of each score, as seed 003 has it
 RUBRIC = {
@@ -161,6 +164,15 @@ def messages(item: Item) -> list[Message]:
     ]
 
 
+def _shown(text: str) -> str:
+    """As much as a judge is shown, in characters that any endpoint takes."""
+    text = text.encode("utf-8", "replace").decode()
+    if len(text) <= LONGEST:
+        return text
+    half = LONGEST // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
 def between_marks(shown: Mapping[str, str]) -> str:
     """Texts that a judge is to take as material. The marks depend on what stands between them: no
     text can forge them.
@@ -187,17 +199,84 @@ def objects_in(text: str) -> Iterator[dict[str, object]]:
     start = text.find("{")
     while start >= 0:
         try:
-            found, end = json_object(text, start)
-            yield found
+            value, end = json_object(text, start)
+            yield value
         except ValueError:
             end = start + 1
         start = text.find("{", end)
 
 
-def _shown(text: str) -> str:
-    """As much as a judge is shown, in characters that any endpoint takes."""
-    text = text.encode("utf-8", "replace").decode()
-    if len(text) <= LONGEST:
-        return text
-    half = LONGEST // 2
-    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+# --- The answers of a model ---
+
+
+def items(predictions: Sequence[Prediction], records: Mapping[str, Record]) -> list[Item]:
+    """What is judged of the answers of a model."""
+    return [
+        item_at(f"{one.record_id} {one.turn}", records[one.record_id], one.turn, one.text)
+        for one in predictions
+    ]
+
+
+def item_at(name: str, record: Record, turn: int, answer: str) -> Item:
+    """What is judged of an answer at a turn of a record: what the user said last and the tools on
+    offer, the answer, and what the record itself says; of a call whose arguments are not known, the
+    name.
+    """
+    before = record.messages[:turn]
+    question = next((message.content for message in reversed(before) if message.role == "user"), "")
+    tools = ", ".join(tool.name for tool in record.tools)
+    message, unknown = record.messages[turn], record.unknown_arguments(turn)
+    calls = (
+        plain({"name": call.name} | ({} if i in unknown else {"arguments": call.arguments}))
+        for i, call in enumerate(message.calls)
+    )
+    reference = "\n".join(filter(None, [message.content, *calls]))
+    return Item(name, f"{question}\n\nTools: {tools}", answer, reference)
+
+
+def judge_metrics(
+    predictions: Sequence[Prediction],
+    records: Mapping[str, Record],
+    endpoint: Endpoint,
+    file: Path,
+    seed: int,
+    prices: Prices | None = None,
+    *,
+    leave_out: bool = False,
+    begin: Callable[[int], None] = lambda rows: None,
+) -> tuple[dict[str, Summary | None], JudgeRun]:
+    """The judge's mean score and the share of usable answers; what went wrong, and what it cost.
+
+    Raises UserError 8 where the judge says nothing about some answers, and these are not to be left
+    out. `leave_out`, `begin`: see `judge`.
+    """
+    answers = items(predictions, records)
+    with console.progress(f"judging by {endpoint.model}", len(answers)) as advance:
+        result = judge(
+            answers,
+            endpoint,
+            file,
+            prices=prices,
+            leave_out=leave_out,
+            begin=begin,
+            advance=advance,
+        )
+    if not leave_out:
+        effect = "leaves them out of the judge's figures"
+        refuse_unanswered(result.unanswered, len(answers), "--judge", effect)
+    for problem, count in result.problems.items():
+        console.notice(f"eval: the judge gave no score to {count} answers: {problem}")
+    scores = [float(score) for score in result.scores.values()]
+    usable = [float(score >= USABLE) for score in scores]
+    metrics = {
+        "judge_score": summary(scores, seed) if scores else None,
+        "judge_usable": summary(usable, seed) if scores else None,
+    }
+    return metrics, JudgeRun(
+        model=endpoint.model,
+        url=endpoint.url,
+        problems=result.problems,
+        prompt_tokens=result.prompt_tokens,
+        completion_tokens=result.completion_tokens,
+        cost=UNSET if result.cost is None else result.cost,
+    )

@@ -2,10 +2,10 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import fsum, sqrt
 from statistics import NormalDist, fmean, quantiles, stdev
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 T = TypeVar("T")
+Counts = TypeVar("Counts", bound=tuple[int, ...])  # a NamedTuple
 RESAMPLES = 2000
 AT_ONCE = 100  # resamples in memory
 FLIPS = 10_000  # of the signs of changes, where not all that can be are counted
@@ -73,6 +74,36 @@ def bootstrapped(
     """With the middle 95 % of the estimates that resamples gave."""
     low, high = middle(estimates)
     return Summary(mean=mean, std=std, count=count, low=low, high=high, interval="bootstrap")
+
+
+def ratios(
+    rows: Sequence[Counts],
+    shares: Mapping[str, Callable[[Counts], tuple[Any, Any]]],
+    seed: int,
+    count: int | None = None,
+) -> dict[str, Summary | None]:
+    """Figures of sums: `shares` gives the part and the whole of each, from the sums of the rows, or
+    from those of all resamples at once. None where the whole is 0; such resamples are left out.
+    `count`: what each figure is of; the whole where it is not given.
+    """
+    import numpy
+
+    if not rows:
+        return dict.fromkeys(shares)
+    of_counts = type(rows[0])
+    sums = of_counts(*numpy.array(rows, int).sum(axis=0))
+    resampled = of_counts(*redrawn_sums(rows, seed).T)
+    figures: dict[str, Summary | None] = {}
+    for name, share in shares.items():
+        with numpy.errstate(all="ignore"):
+            (part, whole), (parts, wholes) = share(sums), share(resampled)
+        some = wholes > 0
+        figures[name] = None
+        if whole:
+            estimates = (parts[some] / wholes[some]).tolist()
+            of = int(whole) if count is None else count
+            figures[name] = bootstrapped(float(part / whole), estimates, of)
+    return figures
 
 
 def wilson(successes: int, count: int, confidence: float = 0.95) -> Interval:

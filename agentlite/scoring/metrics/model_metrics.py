@@ -1,5 +1,6 @@
-"""What metrics.json and compare.json hold, and the one list of their groups of figures."""
+"""What metrics.json and compare.json hold, the one list of their figures, and gates on them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -7,19 +8,17 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from agentlite.core.errors import UserError
+from agentlite.core.conditions import Condition, parse_condition
+from agentlite.core.errors import UserError, nearest
 from agentlite.scoring.metrics import (
     bfcl,
-    call_timing,
+    call_figures,
     dialogs,
-    forgetting,
-    self_cognition,
+    general_talk,
+    kagentbench,
     tool_calls,
-    tool_f1,
 )
 from agentlite.scoring.metrics.confidence import Summary
-from agentlite.scoring.metrics.retrieval_loss import RetrievalLoss
-from agentlite.scoring.metrics.self_cognition import Identity
 from agentlite.scoring.metrics.tool_calls import explained
 
 BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept it
@@ -98,6 +97,46 @@ class ForgettingSource(Struct, frozen=True):
     after: str
 
 
+class RetrievalLoss(Struct, frozen=True, kw_only=True):
+    """How many wrong steps are due to the retrieval of tools, and how many to the model's choice:
+    1 - a figure = the share lost to retrieval + the share lost to choosing, always. Over the
+    `steps` at which a call is expected, in records with the top `k` tools of the method `by`.
+
+    `retrieved`: the share of steps whose expected tools were all retrieved; `as_declared`: and with
+    the schemas that the record has. Tools that prep added for training were not retrieved, and are
+    on offer: they cost nothing.
+    """
+
+    k: int
+    by: str
+    steps: int
+    retrieved: Summary
+    as_declared: Summary
+    tool_selection_accuracy: Summary
+    tool_selection_accuracy_lost_to_retrieval: Summary
+    tool_selection_accuracy_lost_to_choosing: Summary
+    exact_call: Summary
+    exact_call_lost_to_retrieval: Summary
+    exact_call_lost_to_choosing: Summary
+
+    @property
+    def sentence(self) -> str:
+        retrieved, right, unretrieved, unchosen = (
+            f"{100 * figure.mean:.1f} %"
+            for figure in (
+                self.retrieved,
+                self.tool_selection_accuracy,
+                self.tool_selection_accuracy_lost_to_retrieval,
+                self.tool_selection_accuracy_lost_to_choosing,
+            )
+        )
+        return (
+            f"of {self.steps} steps with an expected call, {retrieved} had their tools among the "
+            f"{self.k} retrieved ({self.by}); right tool {right}: {unretrieved} lost to retrieval, "
+            f"{unchosen} to choosing"
+        )
+
+
 class LearnedBefore(Struct, frozen=True):
     """How many records were measured, and by training stage how many of them it was trained on:
     None where its rows are not known any more. Stages that learned none are absent.
@@ -152,7 +191,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
     forgetting: Mapping[str, Any] | UnsetType = UNSET
     forgetting_is: ForgettingSource | UnsetType = UNSET
     self_cognition: dict[str, Summary | None] | UnsetType = UNSET
-    self_cognition_is: Identity | UnsetType = UNSET
+    self_cognition_is: general_talk.Identity | UnsetType = UNSET
 
 
 class ModelDifference(Struct, frozen=True, kw_only=True):
@@ -194,23 +233,18 @@ GROUPS: dict[str, FigureGroup] = {
     "endings": FigureGroup(
         "What ended the rollouts", {f"ended_by_{name}": says for name, says in ENDINGS.items()}
     ),
-    "timing": FigureGroup("Call or no call", call_timing.FIGURES),
-    "tools": FigureGroup("Names and parameters of calls", tool_f1.FIGURES),
+    "timing": FigureGroup("Call or no call", call_figures.TIMING),
+    "tools": FigureGroup("Names and parameters of calls", call_figures.TOOLS),
     "dialogs": FigureGroup("Whole dialogs, teacher-forced", explained(dialogs.METRICS)),
     "bfcl": FigureGroup("BFCL-style subset, by groups and categories", bfcl.FIGURES),
-    "forgetting": FigureGroup("What was forgotten of general talk", forgetting.FIGURES),
-    "self_cognition": FigureGroup("Who the model says it is", self_cognition.FIGURES),
+    "forgetting": FigureGroup("What was forgotten of general talk", general_talk.FORGETTING),
+    "self_cognition": FigureGroup("Who the model says it is", general_talk.SELF_COGNITION),
     "passes": FigureGroup("All of k samples right", {}),
     "judge": FigureGroup("What the judge thinks", JUDGED),
 }
 EXPLANATIONS = {
     name: says for group in GROUPS.values() for name, says in group.figures.items() if says
 }
-
-
-def means(metrics: Metrics) -> dict[str, float | None]:
-    """Every figure of every group with its mean, None where there was nothing to measure it on."""
-    return {name: figure and figure["mean"] for name, figure in figures_by_name(metrics).items()}
 
 
 def figures_by_name(metrics: Metrics) -> dict[str, Any]:
@@ -222,6 +256,11 @@ def figures_by_name(metrics: Metrics) -> dict[str, Any]:
         for name, figure in whole.get(group, {}).items()
         if not isinstance(figure, int)  # a count is not a figure
     }
+
+
+def means(metrics: Metrics) -> dict[str, float | None]:
+    """Every figure of every group with its mean, None where there was nothing to measure it on."""
+    return {name: figure and figure["mean"] for name, figure in figures_by_name(metrics).items()}
 
 
 def as_printed(metrics: Metrics, names: Sequence[str]) -> dict[str, Any]:
@@ -243,3 +282,43 @@ def read_metrics(path: Path) -> Metrics:
         problem = f"is not a metrics.json of this version: {error}."
         fix = "Run that eval again with --force."
         raise UserError(problem, fix, location=str(path)) from error
+
+
+# --- Conditions of `--gate tool_selection_accuracy>=0.8,forgetting<=0.02` ---
+
+NAMES = (
+    *(name for group in GROUPS.values() for name in group.figures),
+    *kagentbench.WEIGHTS,
+    "overall",
+)
+
+
+def parse_gate(text: str, *, own_scores: bool = False) -> list[Condition]:
+    """The conditions, all of which must hold. `own_scores`: an environment may have figures of its
+    own. Raises UserError 2 for text that is not a condition, or names no figure.
+    """
+    conditions = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        condition = parse_condition(part, "--gate", "tool_selection_accuracy>=0.8")
+        if not own_scores:
+            check_figure(condition.name, "--gate")
+        conditions.append(condition)
+    return conditions
+
+
+def check_figure(name: str, location: str) -> None:
+    """Raises UserError 2 for a name that no figure has."""
+    if name not in NAMES and not re.fullmatch(r"pass\^\d+", name):
+        raise UserError(f"no figure is called '{name}'.", nearest(name, NAMES), location=location)
+
+
+def failures(conditions: Sequence[Condition], means: Mapping[str, float | None]) -> list[str]:
+    """In words. `means`: of each figure; one that was not measured, or is not there, fails."""
+    failed = []
+    for condition in conditions:
+        mean = means.get(condition.name)
+        if mean is None:
+            failed.append(f"{condition}: not measured")
+        elif not condition.holds(mean):
+            failed.append(f"{condition}: it is {mean:.4g}")
+    return failed

@@ -3,31 +3,31 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Protocol
+from math import comb
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET
 
 from agentlite.core.records import Parsed, Prediction, Record, Step
-from agentlite.scoring.metrics import tool_calls
+from agentlite.scoring.metrics import dialogs, tool_calls
 from agentlite.scoring.metrics.bfcl import category_of, group_scores
-from agentlite.scoring.metrics.call_timing import Decision, timing
+from agentlite.scoring.metrics.call_figures import AnsweredStep, timing, tool_metrics
 from agentlite.scoring.metrics.confidence import Summary, paired_differences, summary
-from agentlite.scoring.metrics.dialogs import HOW, METRICS, Dialog
+from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.model_metrics import (
     BFCL,
     Comparison,
     Metrics,
     ModelDifference,
+    RetrievalLoss,
     SliceMetrics,
 )
-from agentlite.scoring.metrics.retrieval_loss import retrieval_loss
-from agentlite.scoring.metrics.tool_f1 import AnsweredStep, parse_problems, tool_metrics
-from agentlite.scoring.metrics.wrong_answers import count_kinds
 
 Scores = Mapping[Step, Mapping[str, float]]  # the metrics of each step; see scores
 WHOLE = -1  # the turn of a step that stands for a whole dialog
 EXPECTED = "expected"  # among a prediction's metrics without being one: 1 if a call is expected
+RETRIEVED = "retrieved"  # in the meta of a record: how its tools were retrieved
 
 
 class Sliceable(Protocol):
@@ -51,43 +51,44 @@ def figures(
     own, if there are any; what retrieval cost.
 
     The groups that need more than the predictions are left out: judge, passes, forgetting,
-    self-cognition. Raises KeyError if a prediction does not say whether a call is expected.
+    self-cognition.
     """
-    decisions = [
-        Decision(p.metrics[EXPECTED] == 1, bool(p.calls), not p.problem) for p in predictions
-    ]
-    answers = [_answer(prediction, records[prediction.record_id]) for prediction in predictions]
+    answers = [_answered_step(one, records[one.record_id]) for one in predictions]
+    problems = Counter(one.problem for one in predictions if one.problem)
+    wrong = Counter(one.wrong for one in predictions)
     metrics = Metrics(
         prompts=len(predictions),
         metrics={**dict.fromkeys(tool_calls.METRICS), **summaries(predictions, seed)},
-        dialogs={**dict.fromkeys(METRICS), **summaries(whole, seed)},
-        dialogs_are=HOW,
-        timing=timing(decisions, seed),
+        dialogs={**dict.fromkeys(dialogs.METRICS), **summaries(whole, seed)},
+        dialogs_are=dialogs.HOW,
+        timing=timing(answers, seed),
         by=by_slice(predictions, whole, seed),
-        problems=dict(sorted(Counter(p.problem for p in predictions if p.problem).items())),
-        wrong_answers=count_kinds(p.wrong for p in predictions),
+        problems=dict(sorted(problems.items())),
+        wrong_answers={kind: wrong[kind] for kind in tool_calls.WRONG_KINDS if wrong[kind]},
         tools=tool_metrics(answers, seed),
-        parse_problems=parse_problems([prediction.problem for prediction in predictions], seed),
+        parse_problems={
+            problem: summary([float(one.problem == problem) for one in predictions], seed)
+            for problem, _ in problems.most_common()
+        },
         retrieval=retrieval_loss(predictions, records, seed) or UNSET,
     )
     verdicts: dict[str, list[float]] = defaultdict(list)
-    for prediction in predictions:
-        if BFCL in prediction.metrics:
-            category = category_of(records[prediction.record_id])
-            verdicts[category].append(prediction.metrics[BFCL])
+    for one in predictions:
+        if BFCL in one.metrics:
+            verdicts[category_of(records[one.record_id])].append(one.metrics[BFCL])
     if not verdicts:
         return metrics
-    scores = group_scores(verdicts)
+    groups = group_scores(verdicts)
     by_category = {category: summary(verdicts[category], seed) for category in sorted(verdicts)}
     return msgspec.structs.replace(
         metrics,
-        bfcl={**scores.figures, **by_category},
-        bfcl_is=scores.name,
-        bfcl_not_measured=scores.not_measured,
+        bfcl={**groups.figures, **by_category},
+        bfcl_is=groups.name,
+        bfcl_not_measured=groups.not_measured,
     )
 
 
-def _answer(prediction: Prediction, record: Record) -> AnsweredStep:
+def _answered_step(prediction: Prediction, record: Record) -> AnsweredStep:
     """With the calls that the record has before the step: the model was shown these."""
     before = record.messages[: prediction.turn]
     return AnsweredStep(
@@ -98,72 +99,20 @@ def _answer(prediction: Prediction, record: Record) -> AnsweredStep:
     )
 
 
-def compare(by_model: Mapping[str, Scores], seed: int) -> Comparison:
-    """What each model has over every earlier one, on the steps that all of them answered."""
-    common = set.intersection(*(set(steps) for steps in by_model.values())) if by_model else set()
-    differences = differences_of(combinations(by_model, 2), by_model, seed)
-    prompts = sum(step.turn != WHOLE for step in common)
-    return Comparison(prompts=prompts, models=list(by_model), differences=differences)
-
-
-def differences_of(
-    pairs: Iterable[tuple[str, str]],
-    by_model: Mapping[str, Scores],
-    seed: int,
-    metrics: Sequence[str] = (),
-) -> list[ModelDifference]:
-    """What the second model of each pair has over the first, on the steps that all models answered,
-    in `metrics`, or in all: one comparison, whose p are corrected together.
-    """
-    common = set.intersection(*(set(steps) for steps in by_model.values())) if by_model else set()
-    answers = {model: {step: steps[step] for step in common} for model, steps in by_model.items()}
-    compared = []
-    for first, second in pairs:
-        for name in _names(answers[first].values()):
-            before, after = (_values(name, answers[model]) for model in (first, second))
-            if before.keys() & after.keys() and (not metrics or name in metrics):
-                compared.append((name, first, second, (before, after)))
-    differences = paired_differences([values for *_, values in compared], seed)
-    return [
-        ModelDifference(metric=name, first=first, second=second, **msgspec.structs.asdict(one))
-        for (name, first, second, _), one in zip(compared, differences, strict=True)
-    ]
-
-
-def _values(name: str, steps: Scores) -> dict[Step, float]:
-    return {step: metrics[name] for step, metrics in steps.items() if name in metrics}
-
-
-def scores(
-    predictions: Sequence[Prediction], whole: Sequence[Dialog]
-) -> dict[Step, Mapping[str, float]]:
-    """The metrics of each step, and those of each dialog."""
-    of_dialogs = {Step(dialog.record_id, WHOLE): dialog.metrics for dialog in whole}
-    return {**of_dialogs, **{prediction.step: prediction.metrics for prediction in predictions}}
-
-
 def by_slice(
     predictions: Sequence[Sliceable], whole: Sequence[Dialog], seed: int
 ) -> dict[str, dict[str, SliceMetrics]]:
     """By slice and value: the metrics of the steps and the dialogs that have it."""
     slices: dict[str, dict[str, SliceMetrics]] = {}
-    for name in sorted({name for prediction in predictions for name in prediction.slices}):
-        steps, dialogs = _members(predictions, name), _members(whole, name)
-        slices[name] = {
-            value: SliceMetrics(
-                len(steps[value]), summaries(steps[value], seed), summaries(dialogs[value], seed)
+    for name in sorted({name for one in predictions for name in one.slices}):
+        slices[name] = {}
+        for value in sorted({one.slices[name] for one in predictions if name in one.slices}):
+            steps = [one for one in predictions if one.slices.get(name) == value]
+            dialogs = [one for one in whole if one.slices.get(name) == value]
+            slices[name][value] = SliceMetrics(
+                len(steps), summaries(steps, seed), summaries(dialogs, seed)
             )
-            for value in sorted(steps)
-        }
     return slices
-
-
-def _members(scored: Sequence[Sliceable], name: str) -> dict[str, list[Sliceable]]:
-    members: dict[str, list[Sliceable]] = defaultdict(list)
-    for one in scored:
-        if name in one.slices:
-            members[one.slices[name]].append(one)
-    return members
 
 
 def summaries(scored: Sequence[Sliceable], seed: int) -> dict[str, Summary]:
@@ -175,4 +124,103 @@ def summaries(scored: Sequence[Sliceable], seed: int) -> dict[str, Summary]:
 
 
 def _names(metrics: Iterable[Mapping[str, float]]) -> list[str]:
-    return sorted({name for of_one in metrics for name in of_one} - {EXPECTED})
+    return sorted({name for values in metrics for name in values} - {EXPECTED})
+
+
+def retrieval_loss(
+    predictions: Sequence[Prediction], records: Mapping[str, Record], seed: int
+) -> RetrievalLoss | None:
+    """None where no tools were retrieved for any step at which a call is expected."""
+    columns: dict[str, list[float]] = defaultdict(list)
+    method: Mapping[str, Any] = {}
+    for prediction in predictions:
+        record = records[prediction.record_id]
+        gold = record.expected(prediction.turn)
+        if RETRIEVED not in record.meta or not gold.names_tools:
+            continue
+        method, expected = record.meta[RETRIEVED], {call.name for call in gold.calls}
+        is_offered = expected <= {tool.name for tool in record.tools}
+        is_retrieved = expected.isdisjoint(method.get("missing", ()))
+        declared = expected.isdisjoint(method.get("other_schema", ()))
+        columns["retrieved"].append(is_retrieved)
+        columns["as_declared"].append(is_retrieved and declared)
+        for name in ("tool_selection_accuracy", "exact_call"):
+            wrong = 1 - prediction.metrics[name]
+            columns[name].append(prediction.metrics[name])
+            columns[f"{name}_lost_to_retrieval"].append(wrong * (not is_offered))
+            columns[f"{name}_lost_to_choosing"].append(wrong * is_offered)
+    if not columns:
+        return None
+    shares = {name: summary([*map(float, values)], seed) for name, values in columns.items()}
+    steps = shares["retrieved"].count
+    return RetrievalLoss(k=method["k"], by=method["by"], steps=steps, **shares)
+
+
+def pass_hat(right: int, samples: int, k: int) -> float:
+    """The chance that k of these samples, drawn again, are all right: tau-bench's estimate at one
+    step, C(right, k) / C(samples, k). Raises ValueError where there are fewer than k samples.
+    """
+    if k > samples:
+        raise ValueError(f"{k} of {samples}")
+    return comb(right, k) / comb(samples, k)
+
+
+def passes(right: Mapping[Step, Sequence[bool]], seed: int) -> dict[str, Summary]:
+    """`pass^1`, `pass^2`, ... over the steps, up to the smallest number of samples at a step.
+    `right`: by step, whether each sample is right.
+    """
+    most = min(map(len, right.values()), default=0)
+    return {
+        f"pass^{k}": summary(
+            [pass_hat(sum(samples), len(samples), k) for samples in right.values()], seed
+        )
+        for k in range(1, most + 1)
+    }
+
+
+# --- Several models ---
+
+
+def scores(
+    predictions: Sequence[Prediction], whole: Sequence[Dialog]
+) -> dict[Step, Mapping[str, float]]:
+    """The metrics of each step, and those of each dialog."""
+    of_dialogs = {Step(dialog.record_id, WHOLE): dialog.metrics for dialog in whole}
+    return {**of_dialogs, **{prediction.step: prediction.metrics for prediction in predictions}}
+
+
+def compare(by_model: Mapping[str, Scores], seed: int) -> Comparison:
+    """What each model has over every earlier one, on the steps that all of them answered."""
+    common = set.intersection(*map(set, by_model.values())) if by_model else set()
+    return Comparison(
+        prompts=sum(step.turn != WHOLE for step in common),
+        models=list(by_model),
+        differences=differences_of(combinations(by_model, 2), by_model, seed),
+    )
+
+
+def differences_of(
+    pairs: Iterable[tuple[str, str]],
+    by_model: Mapping[str, Scores],
+    seed: int,
+    metrics: Sequence[str] = (),
+) -> list[ModelDifference]:
+    """What the second model of each pair has over the first, on the steps that all models answered,
+    in `metrics`, or in all: one comparison, whose p are corrected together.
+    """
+    common = set.intersection(*map(set, by_model.values())) if by_model else set()
+    compared, values = [], []
+    for pair in pairs:
+        first, second = ({step: by_model[model][step] for step in common} for model in pair)
+        for name in _names(first.values()):
+            before = {step: scored[name] for step, scored in first.items() if name in scored}
+            after = {step: scored[name] for step, scored in second.items() if name in scored}
+            if before.keys() & after.keys() and (not metrics or name in metrics):
+                compared.append((name, *pair))
+                values.append((before, after))
+    return [
+        ModelDifference(metric=name, first=first, second=second, **msgspec.structs.asdict(one))
+        for (name, first, second), one in zip(
+            compared, paired_differences(values, seed), strict=True
+        )
+    ]

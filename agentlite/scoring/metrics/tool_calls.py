@@ -1,4 +1,5 @@
-"""Calls and their gold -> metrics of a step, by BFCL's AST rules for Python.
+"""Calls and their gold -> metrics of a step and the kind of its mistake, by BFCL's AST rules for
+Python.
 
 Two things pass here that BFCL refuses even as the gold writes them: an object inside an object
 whose values are lists of accepted ones, and a list that begins with a float and goes on with an
@@ -218,28 +219,30 @@ def _value_problem(value: object, accepted: list[object], schema: Schema) -> str
     types = declared or gold_types
     if types and not is_one_of(value, types) and type(value) not in gold_types:
         return f"is a {type(value).__name__}"
-    if isinstance(value, list) and not _elements_typed(
-        value, accepted, types_of(schema_at(schema, "items"))
-    ):
-        return "has elements of a wrong type"
+    if isinstance(value, list):
+        # beside some answer, each element has the declared type or that of one of the answer's
+        elements = types_of(schema_at(schema, "items"))
+        if not any(
+            not isinstance(answer, list)
+            or {type(v) for v in value} <= elements | {type(a) for a in answer}
+            for answer in accepted
+        ):
+            return "has elements of a wrong type"
     # gold of another type than the declared one names a variable: no spelling is forgiven in it
-    compare = COMPARISONS.get(type(value), _exactly) if gold_types <= types else _exactly
-    return "" if compare(value, accepted) else OTHER_VALUE
+    same = _same if gold_types <= types else _strictly
+    return "" if any(same(value, answer) for answer in accepted) else OTHER_VALUE
 
 
-def _elements_typed(value: list[object], accepted: list[object], declared: set[type]) -> bool:
-    """Whether, beside some accepted answer, each element has the declared type or the type of one
-    of the answer's.
-    """
-    return any(
-        not isinstance(answer, list)
-        or {type(v) for v in value} <= declared | {type(a) for a in answer}
-        for answer in accepted
-    )
-
-
-def _same_text(value: str, accepted: list[object]) -> bool:
-    return any(_alike(value, answer) for answer in accepted if isinstance(answer, str))
+def _same(value: object, answer: Any) -> bool:
+    """An empty list is also one where the parameter may be left out."""
+    if isinstance(value, str):
+        return isinstance(answer, str) and _alike(value, answer)
+    if isinstance(value, list):
+        listed = isinstance(answer, list) or answer == ""
+        return listed and len(value) == len(answer) and all(map(_loosely, value, answer))
+    if isinstance(value, dict):
+        return isinstance(answer, dict) and _fills(value, answer)
+    return _strictly(value, answer)
 
 
 def _alike(value: str, answer: str) -> bool:
@@ -255,31 +258,6 @@ def _alike(value: str, answer: str) -> bool:
     return not (NUMBER.fullmatch(value) and NUMBER.fullmatch(answer)) or float(value) == float(
         answer
     )
-
-
-def _same_list(value: list[object], accepted: list[object]) -> bool:
-    """An empty list also does where the parameter may be left out."""
-    return any(
-        len(value) == len(answer)
-        and all(_loosely(v, a) for v, a in zip(value, answer, strict=True))
-        for answer in accepted
-        if isinstance(answer, list) or answer == ""
-    )
-
-
-def _same_object(value: dict[str, object], accepted: list[object]) -> bool:
-    return any(isinstance(answer, dict) and _fills(value, answer) for answer in accepted)
-
-
-def _exactly(value: object, accepted: list[object]) -> bool:
-    return any(_strictly(value, answer) for answer in accepted)
-
-
-COMPARISONS: dict[type, Callable[[Any, list[Any]], bool]] = {
-    str: _same_text,
-    list: _same_list,
-    dict: _same_object,
-}
 
 
 def _fills(value: dict[str, Any], answer: dict[str, Any]) -> bool:
@@ -311,3 +289,81 @@ def _strictly(value: object, answer: object) -> bool:
 def standard(value: object) -> object:
     """Text without what BFCL forgives; any other value as it is."""
     return FORGIVEN.sub("", value).lower().replace("'", '"') if isinstance(value, str) else value
+
+
+# The kinds of wrong answers, in words: one with several mistakes is of the first that it has.
+WRONG_KINDS = {
+    "no_answer": "no answer",
+    "cut_off": "cut off",
+    "unreadable": "cannot be read",
+    "unwanted_call": "a call where none is wanted",
+    "no_call": "no call where one is wanted",
+    "wrong_tool": "wrong tool",
+    "number_of_calls": "too few or too many calls",
+    "missing_required": "required parameter left out",
+    "missing_optional": "optional parameter left out",
+    "extra_parameter": "parameter too many",
+    "wrong_type": "value of a wrong type",
+    "other_text": "another text",
+    "other_value": "another number, list or other value",
+}
+# the problems of a prompt that has no answer at all
+TOO_LONG = "prompt longer than max_length"
+NOTHING = "no prediction"
+UNANSWERED = "no answer from the server"
+
+
+def wrong_kind(parsed: Parsed, gold: Gold, tools: Sequence[Tool], *, finished: bool = True) -> str:
+    """The kind of an answer that is wrong; "" for a right one, and where nobody knows what is
+    right.
+    """
+    if not gold.known or is_right(score_step(parsed, gold, tools)):
+        return ""
+    if parsed.problem in (TOO_LONG, NOTHING, UNANSWERED):
+        return "no_answer"
+    if not finished:
+        return "cut_off"
+    if parsed.problem:
+        return "unreadable"
+    if not gold.calls:
+        return "unwanted_call"
+    if not parsed.calls:
+        return "no_call"
+    expected = Counter(call.name for call in gold.calls)
+    called = Counter(call.name for call in parsed.calls)
+    if expected != called:
+        return "wrong_tool" if expected - called and called - expected else "number_of_calls"
+    # each call is assigned to an expected one of its tool, so that as little as possible is wrong
+    by_name = {tool.name: tool for tool in tools}
+    wrong = [
+        [_argument_kinds(call, each, by_name.get(each.name)) for call in parsed.calls]
+        for each in gold.calls
+    ]
+    worth = [[0.0 if kinds is None else 1 / (1 + len(kinds)) for kinds in row] for row in wrong]
+    kinds = {kind for row, column in assign(worth) for kind in wrong[row][column] or ()}
+    return next(kind for kind in WRONG_KINDS if kind in kinds)
+
+
+def _argument_kinds(call: Call, gold: GoldCall, tool: Tool | None) -> list[str] | None:
+    """A kind for each argument that is wrong or left out; None for a call of another tool."""
+    if call.name != gold.name:
+        return None
+    if not call_problem(call, gold, tool):
+        return []
+    schema = tool.parameters if tool else {}
+    required = schema.get("required") or ()
+    kinds = [
+        "missing_required" if name in required else "missing_optional"
+        for name in needed(gold, schema)
+        if name not in call.arguments
+    ]
+    for name, value in call.arguments.items():
+        problem = argument_problem(name, value, gold, schema)
+        if problem == UNEXPECTED:
+            kinds.append("extra_parameter")
+        elif problem == OTHER_VALUE:
+            kinds.append("other_text" if isinstance(value, str) else "other_value")
+        elif problem:
+            kinds.append("wrong_type")
+    # where any arguments are right, each may fit the schema and all of them together may not
+    return kinds or (["wrong_type"] if gold.arguments is ANY_ARGUMENTS else [])

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import Record
-from agentlite.scoring.rewards.attempt import Attempt
+from agentlite.scoring.rewards.attempt import Attempt, TraceStep
+from agentlite.scoring.rewards.call_matching import CallUse
 from agentlite.scoring.rewards.components import (
     COMPONENTS,
     PENALTIES,
@@ -17,8 +18,6 @@ from agentlite.scoring.rewards.components import (
     WITHOUT_GOLD,
     Component,
 )
-from agentlite.scoring.rewards.feedback import feedback
-from agentlite.scoring.rewards.trace import TraceStep
 
 __all__ = [
     "COMPONENTS",
@@ -37,6 +36,7 @@ __all__ = [
     "total",
     "without_comparisons",
 ]
+LONGEST = 200  # characters of a feedback: the names in it are the model's
 
 
 class ComponentError(Exception):
@@ -133,3 +133,69 @@ def settle_weights(
         problem = "all are zero: every candidate would score the same."
         raise UserError(problem, "Give one component a weight.", location="weights")
     return weights
+
+
+# --- Feedback ---
+
+
+def feedback(attempt: Attempt) -> str:
+    """One plain line: the first thing that is wrong, or `right`."""
+    line = _of_step(attempt) if attempt.trace is None else _of_trace(attempt)
+    if not line.isprintable():
+        line = "".join(c if c.isprintable() else " " for c in line)
+    return line[:LONGEST]
+
+
+def _of_step(attempt: Attempt) -> str:
+    expected, made, tools = attempt.gold.calls, attempt.made, attempt.uses
+    if not attempt.readable:
+        return attempt.parsed.problem if attempt.finished else "not finished"
+    if not attempt.gold.known:
+        return "not compared: the prompt has no gold"
+    if not expected:
+        if made:
+            return f"calls {', '.join(tools)} where no call is expected"
+        if not attempt.answers:
+            return "says nothing"
+        return "right" if attempt.is_related else "has no word of the dialog"
+    if not made:
+        return f"no call where {', '.join(tools)} is expected"
+    if any(len(use.expected) != len(use.made) for use in tools.values()):
+        return _of_tools(tools)
+    if repeated := [name for name, use in tools.items() if use.repeated]:
+        return f"repeats a call of {', '.join(repeated)}"
+    fits = [fit for _, fit in attempt.matches if fit]
+    if wrong := next((fit.problem for fit in fits if fit.problem), ""):
+        return wrong
+    if attempt.excess_words:
+        return f"{attempt.excess_words} words beside the calls"
+    return "right once its values are cast" if any(fit.casts for fit in fits) else "right"
+
+
+def _of_tools(tools: Mapping[str, CallUse]) -> str:
+    """Which tools are called too often, or not often enough."""
+    extra = [name for name, use in tools.items() if len(use.made) > len(use.expected)]
+    lacking = [name for name, use in tools.items() if len(use.made) < len(use.expected)]
+    if extra and lacking:
+        return f"calls {', '.join(extra)}, not {', '.join(lacking)}"
+    name = next(name for name in tools if name in (*extra, *lacking))
+    if not tools[name].expected:
+        return f"calls {', '.join(extra)}, not expected"
+    made = len(tools[name].made)
+    calls = f"{made or 'no'} {'calls' if made > 1 else 'call'}"
+    return f"{calls} of {name} where {len(tools[name].expected)} expected"
+
+
+def _of_trace(attempt: Attempt) -> str:
+    expected, steps, optimal = len(attempt.gold.calls), len(attempt.made), attempt.optimal_steps
+    if steps and not expected:
+        return f"calls {', '.join(attempt.uses)} where no call is expected"
+    if attempt.carried_out < expected:
+        return f"{attempt.carried_out} of {expected} expected calls carried out"
+    if attempt.failed_steps:
+        return f"carried out, but {attempt.failed_steps} of {steps} steps failed"
+    if steps > optimal:
+        return f"carried out in {steps} steps, not {optimal}"
+    if not attempt.readable:
+        return attempt.parsed.problem if attempt.finished else "not finished"
+    return "right"

@@ -1,17 +1,20 @@
 """A completion with the gold of its step, or a whole dialog: the facts that components look at."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from agentlite.core.call_results import says_error
 from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Tool
 from agentlite.scoring.read_turn import says_something
 from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, ordered, uses
-from agentlite.scoring.rewards.trace import TraceStep
 
+# in the words of a call that failed: TimeoutError, ReadTimeout, timed out
+TIMED_OUT = re.compile(r"time[ -]?out|timed[ -]?out", re.IGNORECASE)
+LOOKED_AT = 300  # characters of a result: what failed says so at once
 OPTIMAL_STEPS = 5  # of a whole dialog, where the gold has no number
 # beside the calls of a step; or twice as many as the record has there, where those are more
 MOST_WORDS = 150
@@ -19,6 +22,39 @@ MOST_WORDS = 150
 WORD = re.compile(
     r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
 )
+
+
+class TraceStep(NamedTuple):
+    """One executed call of a whole dialog, and what it returned."""
+
+    call: Call
+    ok: bool
+    timed_out: bool = False
+    result: str = ""
+
+
+def trace_step(call: Call, result: str, failed: bool) -> TraceStep:
+    """Only a call that failed can have run out of time: the words of any other are its result."""
+    timed_out = failed and bool(TIMED_OUT.search(result[:LOOKED_AT]))
+    return TraceStep(call, not failed, timed_out, result)
+
+
+def recorded_steps(
+    messages: Sequence[Message], failed: Collection[str] = ()
+) -> tuple[TraceStep, ...]:
+    """The calls of a recorded dialog that have a result, in the order of the results. `failed`: ids
+    of calls of which the data says that they failed.
+    """
+    calls = {call.id: call for message in messages for call in message.calls}
+    return tuple(
+        trace_step(
+            calls[message.call_id],
+            message.content,
+            message.call_id in failed or says_error(message.content),
+        )
+        for message in messages
+        if message.role == "tool" and message.call_id in calls
+    )
 
 
 class Attempt(Struct, frozen=True, dict=True):
@@ -68,8 +104,8 @@ class Attempt(Struct, frozen=True, dict=True):
         known = [self.reference, *(message.content for message in self.messages)]
         if not any(known) or self.parsed.content.strip() == self.reference.strip():
             return True
-        words = words_of(self.parsed.content)
-        return any(not words.isdisjoint(words_of(text)) for text in known)
+        words = {*WORD.findall(self.parsed.content.casefold())}
+        return any(not words.isdisjoint(WORD.findall(text.casefold())) for text in known)
 
     @property
     def excess_words(self) -> int:
@@ -113,10 +149,6 @@ class Attempt(Struct, frozen=True, dict=True):
     @property
     def optimal_steps(self) -> int:
         return self.gold.optimal_steps or OPTIMAL_STEPS
-
-
-def words_of(text: str) -> set[str]:
-    return set(WORD.findall(text.casefold()))
 
 
 def word_count(text: str) -> int:

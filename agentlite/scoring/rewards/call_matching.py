@@ -95,36 +95,26 @@ class CallUse(NamedTuple):
 def uses(
     expected: Iterable[GoldCall], made: Iterable[Call], tools: Iterable[Tool]
 ) -> dict[str, CallUse]:
-    """By the name of the tool: the expected ones first, then any other that was called."""
+    """By the name of the tool: the expected ones first, then any other that was called. Where any
+    tool will do, that of a call made of a tool on offer is expected, of which none else is.
+    """
+    expected, made = list(expected), list(made)
+    schemas = {tool.name: tool.parameters for tool in tools}
+    spare = Counter(call.name for call in made if call.name in schemas)
+    spare -= Counter(gold.name for gold in expected)
+    names = spare.elements()
     by_name: dict[str, CallUse] = {}
-    made, tools = list(made), list(tools)
-    expected = _named(expected, made, {tool.name for tool in tools})
     for gold in expected:
+        if gold.name == ANY_TOOL and (name := next(names, ANY_TOOL)):
+            gold = GoldCall(name, ANY_ARGUMENTS)
         by_name.setdefault(gold.name, CallUse([], [], [])).expected.append(gold)
     for call in made:
         by_name.setdefault(call.name, CallUse([], [], [])).made.append(call)
-    schemas = {tool.name: tool.parameters for tool in tools}
     for name, use in by_name.items():
         use.fits.extend(
             [fit(call, gold, schemas.get(name, {})) for call in use.made] for gold in use.expected
         )
     return by_name
-
-
-def _named(expected: Iterable[GoldCall], made: Sequence[Call], offered: set[str]) -> list[GoldCall]:
-    """The expected calls; where any tool will do, that of a call made of a tool on offer, of which
-    none else is expected.
-    """
-    expected = list(expected)
-    spare = Counter(call.name for call in made if call.name in offered)
-    spare -= Counter(gold.name for gold in expected)
-    names = spare.elements()
-    return [
-        GoldCall(name, ANY_ARGUMENTS)
-        if gold.name == ANY_TOOL and (name := next(names, ANY_TOOL))
-        else gold
-        for gold in expected
-    ]
 
 
 def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:

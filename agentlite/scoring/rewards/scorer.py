@@ -17,7 +17,7 @@ from agentlite.scoring.rewards import (
     score_attempt,
     without_comparisons,
 )
-from agentlite.scoring.rewards.trace import recorded_steps
+from agentlite.scoring.rewards.attempt import recorded_steps
 from agentlite.workspace.model_source import load_template
 
 

@@ -11,8 +11,14 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.report import write_report
 from agentlite.report.headline import headline
-from agentlite.scoring.gates import check_figure, failures, parse_gate
-from agentlite.scoring.metrics.model_metrics import HEADLINE, as_printed, means
+from agentlite.scoring.metrics.model_metrics import (
+    HEADLINE,
+    as_printed,
+    check_figure,
+    failures,
+    means,
+    parse_gate,
+)
 from agentlite.scoring.rewards.user_functions import UserFunctions
 from agentlite.stages.eval.evaluation import EvaluatedModel, Evaluation
 from agentlite.stages.eval.live import LiveEvaluation

@@ -22,12 +22,12 @@ from agentlite.engine.load import Loading, load_for_inference, loading_of
 from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Mixture, Prompt, Protocol, encoding
 from agentlite.scoring.metrics.confidence import Summary
-from agentlite.scoring.metrics.forgetting import (
+from agentlite.scoring.metrics.general_talk import (
     GeneralResults,
     forgetting,
     is_right,
 )
-from agentlite.scoring.metrics.pass_hat_k import passes
+from agentlite.scoring.metrics.summarize import passes
 from agentlite.scoring.predictions import answered, prompt_key
 from agentlite.workspace.model_source import Source, load_template
 

@@ -9,7 +9,7 @@ from agentlite.config.settings import EvalSettings, default
 from agentlite.core.records import Gold, GreedyAnswer, Message, Record, Step
 from agentlite.core.row_files import Row, read_rows
 from agentlite.rendering import Mixture
-from agentlite.scoring.metrics.self_cognition import Identity, IdentityAnswer, names_itself
+from agentlite.scoring.metrics.general_talk import Identity, IdentityAnswer, is_right
 from agentlite.scoring.read_turn import read_turn
 
 SELF_COGNITION = "self_cognition.jsonl"
@@ -53,7 +53,7 @@ def identity_answers(
         (turn,) = record.prompted_turns
         answer = answers[Step(record.id, turn)]
         text = read_turn(answer.text, mixture.of(record), record, turn).content
-        right = names_itself(text, row["about"], identity)
+        right = is_right(text, getattr(identity, row["about"]))
         found.append(IdentityAnswer(row["question"], row["about"], row["language"], text, right))
     return found
 

@@ -32,8 +32,7 @@ from agentlite.scoring.metrics.model_metrics import (
     SamplingOfPasses,
     read_metrics,
 )
-from agentlite.scoring.metrics.pass_hat_k import passes
-from agentlite.scoring.metrics.summarize import Scores, by_slice, summaries
+from agentlite.scoring.metrics.summarize import Scores, by_slice, passes, summaries
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.agent import Agent, act, prepare, rollout_settings

@@ -19,9 +19,10 @@ from agentlite.engine.planning.estimate import data_of
 from agentlite.engine.planning.suggest_fit import dry_run_memory
 from agentlite.rendering import Mixture, Prompt, mixture_of
 from agentlite.rendering import prompts as prompts_of
-from agentlite.scoring.judge.llm_judge import Prices
-from agentlite.scoring.judge.rate_answers import judge_metrics, write_sheets
+from agentlite.scoring.judge.human_ratings import write_sheets
+from agentlite.scoring.judge.llm_judge import Prices, judge_metrics
 from agentlite.scoring.metrics.dialogs import dialogs
+from agentlite.scoring.metrics.general_talk import IdentityAnswer, self_cognition
 from agentlite.scoring.metrics.model_metrics import (
     ForgettingSource,
     LearnedBefore,
@@ -29,9 +30,8 @@ from agentlite.scoring.metrics.model_metrics import (
     SamplingOfPasses,
     read_metrics,
 )
-from agentlite.scoring.metrics.self_cognition import IdentityAnswer, self_cognition
 from agentlite.scoring.metrics.summarize import Scores, figures, scores
-from agentlite.scoring.metrics.wrong_answers import UNANSWERED
+from agentlite.scoring.metrics.tool_calls import UNANSWERED
 from agentlite.scoring.predictions import (
     answered,
     external_prediction,

@@ -9,10 +9,9 @@ import msgspec
 from agentlite.config.settings import EvalSettings
 from agentlite.core.conditions import Condition
 from agentlite.core.errors import UserError
-from agentlite.scoring.gates import failures
 from agentlite.scoring.judge.human_ratings import read_ratings
 from agentlite.scoring.metrics import kagentbench
-from agentlite.scoring.metrics.model_metrics import as_printed, means, read_metrics
+from agentlite.scoring.metrics.model_metrics import as_printed, failures, means, read_metrics
 from agentlite.scoring.metrics.summarize import compare
 from agentlite.scoring.predictions import read_scores
 from agentlite.workspace import run_folder

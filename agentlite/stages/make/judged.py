@@ -14,8 +14,8 @@ from agentlite.environments.making.checks import DialogFault
 from agentlite.environments.making.dialog import MadeDialog
 from agentlite.environments.making.wording import profile_of
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
+from agentlite.scoring.judge.human_ratings import alpha
 from agentlite.scoring.judge.llm_judge import between_marks, objects_in
-from agentlite.scoring.metrics.rater_agreement import alpha
 from agentlite.stages.make.search import Slot
 from agentlite.stages.teacher import answers
 

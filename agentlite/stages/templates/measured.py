@@ -13,8 +13,7 @@ from agentlite.core.records import Record
 from agentlite.engine.remote import Served
 from agentlite.environments.simulators import SimulatorQuestion
 from agentlite.rendering import Protocol, first_messages
-from agentlite.scoring.judge.llm_judge import judge
-from agentlite.scoring.judge.rate_answers import item_at
+from agentlite.scoring.judge.llm_judge import item_at, judge
 from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.stages.teacher import answers
 

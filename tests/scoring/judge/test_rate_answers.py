@@ -10,10 +10,9 @@ from msgspec import UNSET
 from agentlite.core import endpoint_pool
 from agentlite.core.openai_client import Endpoint, Reply
 from agentlite.core.records import Prediction
-from agentlite.scoring.judge.human_ratings import read_ratings
-from agentlite.scoring.judge.llm_judge import Prices
-from agentlite.scoring.judge.rate_answers import judge_metrics, write_sheets
-from agentlite.scoring.metrics import rater_agreement
+from agentlite.scoring.judge import human_ratings
+from agentlite.scoring.judge.human_ratings import read_ratings, write_sheets
+from agentlite.scoring.judge.llm_judge import Prices, judge_metrics
 from agentlite.scoring.metrics.confidence import redrawn
 
 
@@ -51,7 +50,7 @@ def test_the_figures_are_those_of_the_answers_that_have_a_score(
 
 
 def test_ratings_are_the_means_over_all_sheets_by_model(dialog, tmp_path, monkeypatch):
-    monkeypatch.setattr(rater_agreement, "redrawn", partial(redrawn, resamples=50))
+    monkeypatch.setattr(human_ratings, "redrawn", partial(redrawn, resamples=50))
     given = {model: [said(turn, f"{model} {turn}") for turn in (2, 4)] for model in ("a", "b")}
     write_sheets(given, {"r": dialog}, tmp_path / "s.csv", 0)
     sheet = (tmp_path / "s.csv").read_text(encoding="utf-8-sig")

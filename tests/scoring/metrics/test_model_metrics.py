@@ -1,8 +1,14 @@
 """agentlite.scoring.metrics.model_metrics: one list of figures, each with its sentence."""
 
-from agentlite.scoring.gates import NAMES
 from agentlite.scoring.metrics import bfcl
-from agentlite.scoring.metrics.model_metrics import DONE, EXPLANATIONS, GROUPS, HEADLINE, Metrics
+from agentlite.scoring.metrics.model_metrics import (
+    DONE,
+    EXPLANATIONS,
+    GROUPS,
+    HEADLINE,
+    NAMES,
+    Metrics,
+)
 
 FIGURES = {name for group in GROUPS.values() for name in group.figures}
 

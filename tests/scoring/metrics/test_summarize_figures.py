@@ -9,10 +9,8 @@ from support.samples import TIME, WEATHER
 
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Prediction, Record
 from agentlite.scoring.metrics.bfcl import category_of
-from agentlite.scoring.metrics.call_timing import FIGURES, Decision, timing
-from agentlite.scoring.metrics.forgetting import is_right
-from agentlite.scoring.metrics.retrieval_loss import in_words, retrieval_loss
-from agentlite.scoring.metrics.summarize import figures
+from agentlite.scoring.metrics.general_talk import is_right
+from agentlite.scoring.metrics.summarize import figures, retrieval_loss
 
 OSLO = Call("get_weather", {"city": "Oslo"}, "call_0")
 
@@ -25,28 +23,6 @@ def record(number, meta=None, tools=(WEATHER, TIME), gold=None):
 def answered(one, turn=1, calls=(OSLO,), problem="", slices=None, **metrics):
     scored = {"expected": 1.0, "tool_selection_accuracy": 1.0, "exact_call": 1.0, **metrics}
     return Prediction(one.id, turn, "", problem, calls, scored, slices or {})
-
-
-def test_timing_counts_unreadable_text_against_specificity():
-    decisions = [Decision(True, True, True)] * 6 + [Decision(True, False, True)] * 2
-    decisions += [Decision(False, True, True)] * 3 + [Decision(False, False, True)] * 4
-    decisions += [Decision(False, False, False)]
-    measured = timing(decisions, 0)
-    expected = {
-        "timing_precision": 6 / 9,
-        "recall": 6 / 8,
-        "specificity": 4 / 8,
-        "balanced_accuracy": 5 / 8,
-    }
-    assert {name: measured[name].mean for name in expected} == pytest.approx(expected)
-    assert measured["f1"].mean == pytest.approx(2 * (6 / 9) * (6 / 8) / (6 / 9 + 6 / 8))
-    assert (measured["unreadable"], measured["count"]) == (1, 16)
-    assert measured["timing_precision"].count == 9
-    assert all(measured[name].low < measured[name].mean < measured[name].high for name in FIGURES)
-    silent = timing([Decision(False, False, True)] * 3, 0)
-    assert [name for name in FIGURES if silent[name]] == ["specificity"]
-    called = timing([Decision(True, True, False)] * 3, 0)
-    assert [name for name in FIGURES if called[name]] == ["timing_precision", "recall", "f1"]
 
 
 def test_a_call_is_repeated_only_if_it_was_made_before_its_step(dialog):
@@ -96,14 +72,14 @@ def test_what_a_step_lost_is_retrievals_where_its_tool_is_not_on_offer_and_else_
     assert found.exact_call_lost_to_retrieval.mean == pytest.approx(1 / 6)
     assert found.exact_call_lost_to_choosing.mean == pytest.approx(2 / 6)
     assert found.tool_selection_accuracy.mean == 1.0
-    assert in_words(found) == (
+    assert found.sentence == (
         "of 6 steps with an expected call, 66.7 % had their tools among the 5 retrieved (bm25); "
         "right tool 100.0 %: 0.0 % lost to retrieval, 0.0 % to choosing"
     )
     assert retrieval_loss(rows[6:], {one.id: one for one in records}, 0) is None
     tools = [replace(row, metrics={**row.metrics, "tool_selection_accuracy": 0.0}) for row in rows]
     found = retrieval_loss([rows[0], *tools[1:5]], {one.id: one for one in records}, 0)
-    assert in_words(found).endswith(
+    assert found.sentence.endswith(
         "60.0 % had their tools among the 5 retrieved (bm25); right tool 20.0 %: 20.0 % lost to "
         "retrieval, 60.0 % to choosing"
     )

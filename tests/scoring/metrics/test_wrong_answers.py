@@ -6,7 +6,7 @@ import pytest
 from support.samples import TIME, WEATHER
 
 from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool
-from agentlite.scoring.metrics.wrong_answers import (
+from agentlite.scoring.metrics.tool_calls import (
     NOTHING,
     TOO_LONG,
     UNANSWERED,

@@ -6,8 +6,8 @@ from agentlite.core.records import Call, Candidate
 from agentlite.data.formats import to_record
 from agentlite.rendering import PROTOCOLS
 from agentlite.scoring.rewards import TraceStep
+from agentlite.scoring.rewards.attempt import trace_step
 from agentlite.scoring.rewards.scorer import Scorer
-from agentlite.scoring.rewards.trace import trace_step
 
 ASK, TELL = Call("ask", {"x": 1}, "a"), Call("tell", {}, "b")
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from agentlite import evaluate, prep
 from agentlite.core.row_files import read_rows
-from agentlite.scoring.metrics.forgetting import GeneralResults, forgetting, is_right
-from agentlite.scoring.metrics.pass_hat_k import pass_hat
+from agentlite.scoring.metrics.general_talk import GeneralResults, forgetting, is_right
+from agentlite.scoring.metrics.summarize import pass_hat
 from agentlite.stages.eval import extra_metrics
 from agentlite.stages.eval.evaluation import slug
 from agentlite.stages.eval.extra_metrics import QUESTIONS_ZH

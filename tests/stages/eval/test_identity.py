@@ -12,7 +12,7 @@ from agentlite import evaluate, prep
 from agentlite.config.settings import EvalSettings
 from agentlite.core.records import GreedyAnswer
 from agentlite.core.row_files import read_rows
-from agentlite.scoring.metrics.self_cognition import Identity
+from agentlite.scoring.metrics.general_talk import Identity
 from agentlite.scoring.predictions import prompt_key
 from agentlite.stages.eval import recorded
 from agentlite.stages.eval.evaluation import slug

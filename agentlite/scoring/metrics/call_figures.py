@@ -1,4 +1,4 @@
-"""Precision, recall and F1 of the names and parameters of calls, and what went wrong.
+"""Precision, recall and F1 of the decision to call, and of the names and parameters of calls.
 
 Micro: counts are summed over all steps before they are divided, so a step with many calls weighs
 more. Each interval comes from steps drawn again.
@@ -6,7 +6,7 @@ more. Each interval comes from steps drawn again.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,10 +23,11 @@ from agentlite.core.records import (
 )
 from agentlite.scoring.assignment import assign
 from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
-from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn_sums, summary
+from agentlite.scoring.metrics.confidence import Summary, ratios, summary
 from agentlite.scoring.metrics.tool_calls import call_problem, identity, is_valid
 
 PAIRED = 1e-9  # what the mere pairing of calls of one tool is worth
+Ratio = tuple[Any, Any]  # the part and the whole: of one sum of counts, or of each of many
 
 
 class AnsweredStep(NamedTuple):
@@ -38,6 +39,72 @@ class AnsweredStep(NamedTuple):
     gold: Gold
     tools: Sequence[Tool]
     earlier: Sequence[Call] = ()
+
+
+# --- Call or no call ---
+
+
+class Decisions(NamedTuple):
+    """At how many of all steps a call was expected, was made, both, and was rightly not made."""
+
+    expected: int
+    called: int
+    both: int
+    rightly_silent: int
+    steps: int
+
+
+TIMING = {
+    "timing_precision": "Of the calls that were made, the share where a call was needed.",
+    "recall": "Of the questions that need a tool, the share with a call.",
+    "f1": "The harmonic mean of timing precision and recall.",
+    "balanced_accuracy": "The mean of recall and specificity.",
+    "specificity": "Of the questions that need no tool, the share without a call.",
+}
+
+
+def timing(answers: Sequence[AnsweredStep], seed: int) -> dict[str, Summary | int | None]:
+    """The figures of calling as the positive class, over `count` steps; `unreadable`: how many
+    texts could not be read. A figure is None where there is nothing to measure it on: no call made
+    has no precision, no step of one of the two kinds no balanced accuracy.
+
+    Text that cannot be read is never a right "no call": where no call is expected it lowers
+    `specificity`.
+    """
+    rows = []
+    for parsed, gold, *_ in answers:
+        expected, called = bool(gold.calls), bool(parsed.calls)
+        silent = not expected and not called and not parsed.problem
+        rows.append(Decisions(expected, called, expected and called, silent, True))
+    resampled = ratios(rows, {"balanced_accuracy": _balanced, "f1": _f1}, seed, len(rows))
+
+    def share(values: list[bool]) -> Summary | None:
+        return summary([float(value) for value in values], seed) if values else None
+
+    return {
+        "balanced_accuracy": resampled["balanced_accuracy"],
+        "count": len(rows),
+        "f1": resampled["f1"],
+        "recall": share([bool(row.called) for row in rows if row.expected]),
+        "specificity": share([bool(row.rightly_silent) for row in rows if not row.expected]),
+        "timing_precision": share([bool(row.expected) for row in rows if row.called]),
+        "unreadable": sum(bool(answer.parsed.problem) for answer in answers),
+    }
+
+
+def _f1(counts: Decisions) -> Ratio:
+    return 2 * counts.both, counts.expected + counts.called
+
+
+def _balanced(counts: Decisions) -> Ratio:
+    """Nothing, not a number, where one of the two kinds of steps is missing."""
+    unexpected = counts.steps - counts.expected
+    both_kinds = (counts.expected > 0) * (unexpected > 0)
+    sensitivity, specificity = counts.both / counts.expected, counts.rightly_silent / unexpected
+    return sensitivity + specificity, 2 * both_kinds
+
+
+# --- Names and parameters ---
 
 
 class CallCounts(NamedTuple):
@@ -58,25 +125,35 @@ class CallCounts(NamedTuple):
     repeated: int = 0
 
 
+SHARES: dict[str, Callable[[CallCounts], Ratio]] = {
+    "name_precision": lambda c: (c.right, c.compared),
+    "name_recall": lambda c: (c.right, c.expected),
+    "name_f1": lambda c: (2 * c.right, c.compared + c.expected),
+    "parameter_precision": lambda c: (c.agreeing, c.supplied),
+    "parameter_recall": lambda c: (c.agreeing, c.needed),
+    "parameter_f1": lambda c: (2 * c.agreeing, c.supplied + c.needed),
+    "schema_validity": lambda c: (c.valid, c.offered),
+    "hallucinated_tools": lambda c: (c.called - c.offered, c.called),
+    "repeated_calls": lambda c: (c.repeated, c.called),
+}
+TOOLS = {
+    "name_precision": "Of the tools that were called, the share that was expected.",
+    "name_recall": "Of the tools that were expected, the share that was called.",
+    "name_f1": "The harmonic mean of the two.",
+    "parameter_precision": "Of the arguments that were given, the share that was expected.",
+    "parameter_recall": "Of the arguments that were expected, the share that was given.",
+    "parameter_f1": "The harmonic mean of the two.",
+    "schema_validity": "Of the calls that were made, the share that fits the tool's schema.",
+    "hallucinated_tools": "Of the calls that were made, the share of tools that were not on offer.",
+    "repeated_calls": "Of the calls that were made, the share that repeats an earlier one.",
+}
+
+
 def tool_metrics(answers: Sequence[AnsweredStep], seed: int) -> dict[str, Summary | None]:
     """Every figure, None where there is nothing to measure it on; `count`: the calls, or
     parameters, it is of.
     """
-    rows = [count(answer) for answer in answers]
-    if not rows:
-        return dict.fromkeys(SHARES)
-    total = CallCounts(*map(sum, zip(*rows, strict=True)))
-    resampled = CallCounts(*redrawn_sums(rows, seed).T)
-    return {name: _summary(share(total), share(resampled)) for name, share in SHARES.items()}
-
-
-def parse_problems(problems: Sequence[str], seed: int) -> dict[str, Summary]:
-    """The share of texts with each kind of problem, the most common first."""
-    kinds = Counter(filter(None, problems))
-    return {
-        kind: summary([float(problem == kind) for problem in problems], seed)
-        for kind, _ in kinds.most_common()
-    }
+    return ratios(list(map(count, answers)), SHARES, seed)
 
 
 def count(answer: AnsweredStep) -> CallCounts:
@@ -92,67 +169,18 @@ def count(answer: AnsweredStep) -> CallCounts:
     if expected and not answer.gold.names_tools:
         return counts
     pairs = _paired([_read(call, by_name.get(call.name)) for call in calls], expected)
-    of_any_arguments = [call for gold, call in pairs if call and gold.arguments is ANY_ARGUMENTS]
-    supplied, uncounted = (
-        sum(len(call.arguments) for call in some) for some in (calls, of_any_arguments)
-    )
+    supplied = sum(len(call.arguments) for call in calls)
+    for gold, call in pairs:
+        if call and gold.arguments is ANY_ARGUMENTS:
+            supplied -= len(call.arguments)
     return counts._replace(
         compared=len(calls),
         expected=len(expected),
         right=(Counter(c.name for c in calls) & Counter(c.name for c in expected)).total(),
-        supplied=supplied - uncounted,
+        supplied=supplied,
         needed=sum(_needed(gold, call) for gold, call in pairs),
         agreeing=sum(_agreeing(call, gold) for gold, call in pairs if call),
     )
-
-
-class Ratio(NamedTuple):
-    """Of one sum of counts; of all resamples where the counts are arrays, which divide alike."""
-
-    part: float
-    whole: float
-
-
-def _f1(right: int, made: int, expected: int) -> Ratio:
-    return Ratio(2 * right, made + expected)
-
-
-SHARES: dict[str, Callable[[CallCounts], Ratio]] = {
-    "name_precision": lambda c: Ratio(c.right, c.compared),
-    "name_recall": lambda c: Ratio(c.right, c.expected),
-    "name_f1": lambda c: _f1(c.right, c.compared, c.expected),
-    "parameter_precision": lambda c: Ratio(c.agreeing, c.supplied),
-    "parameter_recall": lambda c: Ratio(c.agreeing, c.needed),
-    "parameter_f1": lambda c: _f1(c.agreeing, c.supplied, c.needed),
-    "schema_validity": lambda c: Ratio(c.valid, c.offered),
-    "hallucinated_tools": lambda c: Ratio(c.called - c.offered, c.called),
-    "repeated_calls": lambda c: Ratio(c.repeated, c.called),
-}
-
-
-FIGURES = {
-    "name_precision": "Of the tools that were called, the share that was expected.",
-    "name_recall": "Of the tools that were expected, the share that was called.",
-    "name_f1": "The harmonic mean of the two.",
-    "parameter_precision": "Of the arguments that were given, the share that was expected.",
-    "parameter_recall": "Of the arguments that were expected, the share that was given.",
-    "parameter_f1": "The harmonic mean of the two.",
-    "schema_validity": "Of the calls that were made, the share that fits the tool's schema.",
-    "hallucinated_tools": "Of the calls that were made, the share of tools that were not on offer.",
-    "repeated_calls": "Of the calls that were made, the share that repeats an earlier one.",
-}
-
-
-def _summary(ratio: Ratio, resampled: Ratio) -> Summary | None:
-    """Resamples in which there is nothing to measure are left out."""
-    import numpy
-
-    if not ratio.whole:
-        return None
-    parts, wholes = map(numpy.asarray, resampled)
-    some = wholes > 0
-    estimates = (parts[some] / wholes[some]).tolist()
-    return bootstrapped(ratio.part / ratio.whole, estimates, int(ratio.whole))
 
 
 def _paired(
@@ -170,10 +198,9 @@ def _paired(
         ]
         for gold in expected
     ]
-    column_of = dict(assign(worth))
+    columns = dict(assign(worth))
     return [
-        (gold, calls[column_of[row]] if row in column_of else None)
-        for row, gold in enumerate(expected)
+        (gold, calls[columns[row]] if row in columns else None) for row, gold in enumerate(expected)
     ]
 
 
@@ -213,8 +240,8 @@ def _same(value: object, accepted: object) -> bool:
         return len(value) == len(accepted) and all(map(_same, value, accepted))
     if {type(value), type(accepted)} <= {int, float}:
         return value == accepted  # 60 in a JavaScript list of floats is 60.0
-    as_text = [one if isinstance(one, str) else canonical(one) for one in (value, accepted)]
-    return as_text[0] == as_text[1]
+    texts = [text if isinstance(text, str) else canonical(text) for text in (value, accepted)]
+    return texts[0] == texts[1]
 
 
 def _needed(gold: GoldCall, call: Call | None) -> int:

@@ -1,5 +1,5 @@
-"""agentlite.scoring.metrics.tool_f1 and agreement: micro figures by counts made by hand, and alpha
-by published examples.
+"""agentlite.scoring.metrics.call_figures and agreement: micro figures by counts made by hand, and
+alpha by published examples.
 """
 
 import pytest
@@ -11,11 +11,13 @@ from agentlite.core.records import (
     Parsed,
     Tool,
 )
-from agentlite.scoring.metrics.rater_agreement import agreement, alpha
-from agentlite.scoring.metrics.tool_f1 import (
+from agentlite.scoring.judge.human_ratings import agreement, alpha
+from agentlite.scoring.metrics.call_figures import (
     SHARES,
+    TIMING,
     AnsweredStep,
     count,
+    timing,
     tool_metrics,
 )
 
@@ -38,6 +40,33 @@ def answer(*calls, gold=DUE, earlier=(), problem=""):
 
 def figures(*answers):
     return {name: figure and figure.mean for name, figure in tool_metrics(answers, seed=0).items()}
+
+
+def decided(expected, called, problem=""):
+    """A step at which a call is expected or not, and made or not."""
+    calls = [Call("weather", {"city": "Oslo"})] if called else []
+    return answer(*calls, gold=DUE if expected else Gold(), problem=problem)
+
+
+def test_timing_counts_unreadable_text_against_specificity():
+    steps = [decided(True, True)] * 6 + [decided(True, False)] * 2
+    steps += [decided(False, True)] * 3 + [decided(False, False)] * 4
+    measured = timing([*steps, decided(False, False, "torn")], 0)
+    expected = {
+        "timing_precision": 6 / 9,
+        "recall": 6 / 8,
+        "specificity": 4 / 8,
+        "balanced_accuracy": 5 / 8,
+        "f1": 12 / 17,
+    }
+    assert {name: measured[name].mean for name in expected} == pytest.approx(expected)
+    assert (measured["unreadable"], measured["count"]) == (1, 16)
+    assert (measured["timing_precision"].count, measured["f1"].count) == (9, 16)
+    assert all(measured[name].low < measured[name].mean < measured[name].high for name in TIMING)
+    silent = timing([decided(False, False)] * 3, 0)
+    assert [name for name in TIMING if silent[name]] == ["specificity"]
+    called = timing([decided(True, True, "torn")] * 3, 0)
+    assert [name for name in TIMING if called[name]] == ["timing_precision", "recall", "f1"]
 
 
 def test_counts_are_summed_before_they_are_divided():

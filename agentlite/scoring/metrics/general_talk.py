@@ -1,0 +1,139 @@
+"""What a model forgot of general talk through tuning, and who it says it is."""
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from math import exp
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+
+from agentlite.core.records import Step
+from agentlite.scoring.metrics.confidence import Difference, Summary, paired_differences, summary
+
+CHARACTERS = "\u3040-\u30ff\u3400-\u9fff"
+WORD = re.compile(f"[{CHARACTERS}]|[^\\W{CHARACTERS}]+")
+
+
+def is_right(text: str, accepted: Sequence[str]) -> bool:
+    """Whether the text has an accepted answer as words of its own; in Chinese and Japanese, where
+    no blank ends a word, each character is one.
+    """
+    words = f" {_plain(text)} "
+    return any(f" {_plain(answer)} " in words for answer in accepted)
+
+
+def _plain(text: str) -> str:
+    return " ".join(WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+
+
+# --- Forgetting: losses of general rows and answers to questions, before and after ---
+
+FORGETTING = {
+    "forgetting": "How much harder general texts became to predict; 0.02 is 2 %.",
+    "perplexity": "Of general texts, after tuning; lower is better.",
+    "perplexity_before": "Of the same texts, before tuning.",
+    "general_questions": "The share of general questions in English that is answered rightly.",
+    "questions_forgotten": "By how much that share fell through tuning.",
+    "general_questions_zh": "The share of general questions in Chinese that is answered rightly.",
+    "questions_forgotten_zh": "By how much that share fell through tuning.",
+}
+
+
+class Perplexity(Struct, frozen=True, kw_only=True):
+    """exp of a mean loss and of its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+
+class GeneralResults(Struct, frozen=True):
+    """A model on general data: by record, nats per trained token; by question, English or Chinese,
+    whether it is right.
+
+    A record that is too long for the model is left out.
+    """
+
+    losses: Mapping[str, float]
+    right: Mapping[str, bool]
+    right_zh: Mapping[str, bool]
+
+
+def forgetting(
+    before: GeneralResults, after: GeneralResults, seed: int
+) -> dict[str, Difference | Perplexity | Summary]:
+    """`forgetting` is by how much the log of the perplexity rose, row by row."""
+    risen, fallen, fallen_zh = paired_differences(
+        [
+            (_steps(before.losses), _steps(after.losses)),
+            (_steps(after.right), _steps(before.right)),
+            (_steps(after.right_zh), _steps(before.right_zh)),
+        ],
+        seed,
+    )
+    return {
+        "forgetting": risen,
+        "perplexity": _perplexity(after.losses, seed),
+        "perplexity_before": _perplexity(before.losses, seed),
+        "general_questions": summary([float(right) for right in after.right.values()], seed),
+        "questions_forgotten": fallen,
+        "general_questions_zh": summary([float(right) for right in after.right_zh.values()], seed),
+        "questions_forgotten_zh": fallen_zh,
+    }
+
+
+def _steps(values: Mapping[str, float]) -> dict[Step, float]:
+    return {Step(name, 0): float(value) for name, value in values.items()}
+
+
+def _perplexity(losses: Mapping[str, float], seed: int) -> Perplexity:
+    loss = summary(list(losses.values()), seed)
+    return Perplexity(mean=exp(loss.mean), low=exp(loss.low), high=exp(loss.high), count=loss.count)
+
+
+# --- Self-cognition: answers to "who are you?" and "who made you?" ---
+
+SELF_COGNITION = {
+    "own_name": "The share of answers to who it is that have the model's name.",
+    "own_name_zh": "The same in Chinese.",
+    "own_name_en": "The same in English.",
+    "own_author": "The share of answers to who made it that have the author's name.",
+    "own_author_zh": "The same in Chinese.",
+    "own_author_en": "The same in English.",
+}
+
+
+class Identity(Struct, frozen=True):
+    """The names and the authors that count as right, in any language; [] where none is known.
+    `system`: the system text of the questions, "" for that of the chat template.
+    """
+
+    name: list[str]
+    author: list[str]
+    system: str = ""
+
+
+class IdentityAnswer(NamedTuple):
+    """`right`: whether the text has the name, or the author, as words of its own."""
+
+    question: str
+    about: Literal["name", "author"]
+    language: Literal["zh", "en"]
+    text: str
+    right: bool
+
+
+def self_cognition(answers: Sequence[IdentityAnswer], seed: int) -> dict[str, Summary | None]:
+    """None where no name, or no author, is known."""
+    figures: dict[str, Summary | None] = {}
+    for figure in SELF_COGNITION:
+        about, _, language = figure.removeprefix("own_").partition("_")
+        right = [
+            float(answer.right)
+            for answer in answers
+            if answer.about == about and language in ("", answer.language)
+        ]
+        figures[figure] = summary(right, seed) if right else None
+    return figures
