@@ -320,7 +320,7 @@ def _run(name: str, options: dict[str, Any]) -> None:
 
 
 def _with_safe_repairs(given: str | None) -> str:
-    from agentlite.data.formats.json_repair import SAFE
+    from agentlite.data.formats.json_decode import SAFE
 
     return ",".join(dict.fromkeys([*(given or "").split(","), *SAFE])).removeprefix(",")
 

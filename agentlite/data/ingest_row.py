@@ -25,7 +25,7 @@ from agentlite.data.curation.truncate import cut
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import Raw, RawLine, decoded, samples, to_record
 from agentlite.data.formats.by_source import format_of
-from agentlite.data.formats.json_repair import REPAIRABLE, repair
+from agentlite.data.formats.json_decode import REPAIRABLE, repair
 from agentlite.data.formats.sage import NO_CATALOGUE, undescribed
 from agentlite.data.rejects import Reject
 from agentlite.rendering import Mixture, encoding, renderer

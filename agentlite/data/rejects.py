@@ -7,7 +7,7 @@ from typing import NamedTuple
 from agentlite.core.excerpt import printable
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import Row
-from agentlite.data.formats.json_repair import REPAIRABLE, SAFE, repair
+from agentlite.data.formats.json_decode import REPAIRABLE, SAFE, repair
 from agentlite.data.row_excerpt import excerpt
 
 MOST_KINDS, MOST_REASONS, MOST_LINES = 40, 3, 12  # of kinds, of reasons of a kind, of line numbers

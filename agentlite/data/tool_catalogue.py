@@ -39,8 +39,8 @@ def declared_tools(file: str) -> Iterator[DeclaredTool]:
     """
     for raw in read_raw(file, io.BytesIO()):
         value = raw.value.get("tools", raw.value) if isinstance(raw.value, dict) else raw.value
-        for one in value if isinstance(value, list) else [value]:
-            yield _declared(raw.location, one, raw.error)
+        for tool in value if isinstance(value, list) else [value]:
+            yield _declared(raw.location, tool, raw.error)
 
 
 def read_catalogue(files: Sequence[str], rows: Iterable[Raw]) -> dict[str, Tool]:
@@ -50,7 +50,11 @@ def read_catalogue(files: Sequence[str], rows: Iterable[Raw]) -> dict[str, Tool]
     that no order of the files matters; this is noted, as are tools of files that cannot be read.
     Raises UserError for a file without any tool.
     """
-    declared: list[DeclaredTool] = []
+    declared = [
+        _declared(row.location, row.value, row.error)
+        for row in rows
+        if isinstance(row.value, dict) and sage.TOOLS.fits(row.value)
+    ]
     for file in files:
         tools = list(declared_tools(file))
         problems = [(tool.location, tool.error) for tool in tools if tool.error]
@@ -60,25 +64,18 @@ def read_catalogue(files: Sequence[str], rows: Iterable[Raw]) -> dict[str, Tool]
             if len(problems) == len(tools):
                 fix = f"Its rows are those of SAGE's agent_tools, or such as {SHAPE}."
                 raise UserError(f"holds no tool: {reason}.", fix, location=location)
-            console.notice(
-                f"{location}: {reason}  [{len(problems)} of {len(tools)} tools of the file cannot "
-                "be read]"
-            )
+            count = f"{len(problems)} of {len(tools)} tools of the file cannot be read"
+            console.notice(f"{location}: {reason}  [{count}]")
         declared += tools
-    declared += (
-        _declared(row.location, row.value, row.error)
-        for row in rows
-        if isinstance(row.value, dict) and sage.TOOLS.fits(row.value)
-    )
-    found: dict[str, dict[str, Tool]] = defaultdict(dict)  # by name, by declaration
+    versions: dict[str, dict[str, Tool]] = defaultdict(dict)  # by name, by declaration
     for tool in (one.tool for one in declared if one.tool):
-        found[tool.name][canonical(to_builtins(tool))] = tool
-    if several := sorted(name for name, versions in found.items() if len(versions) > 1):
+        versions[tool.name][canonical(to_builtins(tool))] = tool
+    if several := sorted(name for name in versions if len(versions[name]) > 1):
         console.notice(
             f"{len(several)} tools are declared differently in several rows, {several[0]} among "
             "them: the declaration that sorts first describes it elsewhere"
         )
-    return {name: versions[min(versions)] for name, versions in found.items()}
+    return {name: tools[min(tools)] for name, tools in versions.items()}
 
 
 def may_declare(content: bytes) -> bool:

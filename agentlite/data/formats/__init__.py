@@ -100,14 +100,13 @@ def to_record(
     name = format or detected(value)
     if name not in FORMATS:
         raise UserError(f"unknown format {name!r}.", nearest(name, FORMATS), location="--format")
-    try:
-        record = FORMATS[name].read(value, **(options or {}).get(name, {}))
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise RowError("E201", f"not as {name} has it: {misread(error)}") from error
     try:  # the readers copy what they do not look into
+        record = FORMATS[name].read(value, **(options or {}).get(name, {}))
         record = msgspec.convert(msgspec.to_builtins(record), Record)
     except msgspec.ValidationError as error:
         raise RowError("E201", f"not as {name} has it: {misfit(error)}") from error
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise RowError("E201", f"not as {name} has it: {misread(error)}") from error
     stated = "" if record.split else stated_in(record.meta, "split")
     if isinstance(stated, str) and (known := SPLIT_NAMES.get(stated.strip().lower())):
         record = replace(record, split=known)

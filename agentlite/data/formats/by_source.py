@@ -28,8 +28,8 @@ def format_of(formats: tuple[str, ...], source: str) -> str | None:
     source goes before one given for all.
     """
     named = [text.rpartition("=") for text in formats]
-    found = [name for of, equals, name in named if equals and is_of(source, of)]
-    name = [*found, *(name for _, equals, name in named if not equals), AUTO][0]
+    own = [name for of, equals, name in named if equals and is_of(source, of)]
+    name = [*own, *(name for _, equals, name in named if not equals), AUTO][0]
     return None if name == AUTO else name
 
 
@@ -40,21 +40,14 @@ def check_formats(formats: Sequence[str], sources: Sequence[str], known: Collect
     named: dict[str, str] = {}
     for text in formats:
         of, equals, name = text.rpartition("=")
+        problem = fix = ""
         if name not in (*known, AUTO):
-            raise UserError(
-                f"unknown format {name!r}.", nearest(name, [*known, AUTO]), location="--format"
-            )
-        rest = [source for source in sources if not of or is_of(source, of)]
-        if not rest:
-            raise UserError(
-                f"{text!r} names {of}, which is not read.",
-                name_it(of, sources),
-                location="--format",
-            )
-        if named.setdefault(of, name) != name:
+            problem, fix = f"unknown format {name!r}.", nearest(name, [*known, AUTO])
+        elif of and not any(is_of(source, of) for source in sources):
+            problem, fix = f"{text!r} names {of}, which is not read.", name_it(of, sources)
+        elif named.setdefault(of, name) != name:
             subject = f"{of} has" if equals else "the sources that are not named have"
-            raise UserError(
-                f"{subject} two formats: {named[of]} and {name}.",
-                "Name the source: --format chat.jsonl=ms_bench.",
-                location="--format",
-            )
+            problem = f"{subject} two formats: {named[of]} and {name}."
+            fix = "Name the source: --format chat.jsonl=ms_bench."
+        if problem:
+            raise UserError(problem, fix, location="--format")

@@ -42,7 +42,7 @@ WRITE_ROWS = (
 
 def refuse_foreign(head: bytes, name: str) -> None:
     """Raises UserError 2 for a file that is known not to hold JSON. `head`: its first bytes."""
-    file, what = shlex.quote(name), ""
+    file = shlex.quote(name)
     signature = next((begins for begins in SIGNATURES if head.startswith(begins)), None)
     if wide := wide_encoding(head):
         what, fix = f"text in {wide}", f"Convert it: {conversion(wide, name)}"
@@ -60,8 +60,9 @@ def refuse_foreign(head: bytes, name: str) -> None:
             f"Write its rows as JSON: python3 -c {program} < {file} > {new}\n"
             "`agentlite prep --formats` lists the keys that rows may have."
         )
-    if what:
-        raise UserError(f"this is {what}, not rows of JSON.", fix, location=name)
+    else:
+        return
+    raise UserError(f"this is {what}, not rows of JSON.", fix, location=name)
 
 
 def _separator(head: bytes) -> str:

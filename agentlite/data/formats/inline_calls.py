@@ -58,15 +58,8 @@ HERMES_FRAME = sentences(
 
 def is_hermes(row: Row) -> bool:
     """By its tools or, in its rows without any, the schema that the answer must have."""
-    turns = row["conversations"]
-    if not all(isinstance(turn, dict) and "from" in turn for turn in turns):
-        return False
-    return any("<schema>" in text or TOOLS.search(text) for text in _system_texts(row, turns))
-
-
-def _system_texts(row: Row, turns: list[Row]) -> list[str]:
-    texts = [row.get("system"), *(t.get("value") for t in turns if t.get("from") == "system")]
-    return [text for text in texts if isinstance(text, str)]
+    texts = sharegpt.texts_of(row, "system")
+    return any("<schema>" in text or TOOLS.search(text) for text in texts)
 
 
 def read_hermes(row: Row) -> Record:
@@ -168,16 +161,6 @@ TOOLACE_FRAME = sentences(
 )
 FIRST_NAME = re.compile(r"\s*\[([^][(){}]*)\(")
 PARAMETER = re.compile(r"[^][(){}='\",]+")
-
-
-def is_toolace(row: Row) -> bool:
-    return sharegpt.fits(row) and any(
-        LIST.search(text) for text in _system_texts(row, sharegpt.turns_of(row))
-    )
-
-
-def read_toolace(row: Row) -> Record:
-    return take_apart(sharegpt.read(row), TOOLACE_SYNTAX)
 
 
 def _toolace_prompt(text: str) -> PromptParts:
@@ -312,9 +295,14 @@ GLAIVE_SYNTAX = Syntax(
     GLAIVE_FRAME.search, lambda text, tools: False, _glaive_prompt, _glaive_answer
 )
 HERMES_FC_EXAMPLE = r"""{"id": "1", "conversations": [{"from": "system", "value": "You are a function calling AI model. You are provided with function signatures within <tools> </tools> XML tags.\n<tools>\n[{'type': 'function', 'function': {'name': 'weather', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}}}}]\n</tools>"}, {"from": "human", "value": "Is it wet in Oslo?"}, {"from": "gpt", "value": "<tool_call>\n{'arguments': {'city': 'Oslo'}, 'name': 'weather'}\n</tool_call>"}, {"from": "tool", "value": "<tool_response>\n{\"name\": \"weather\", \"content\": {\"mm\": 4}}\n</tool_response>"}, {"from": "gpt", "value": "Yes."}]}"""  # noqa: E501  (a row is one line)
-HERMES_FC = Format("hermes_fc", read_hermes, HERMES_FC_EXAMPLE, {"conversations": list}, is_hermes)
+HERMES_FC = Format("hermes_fc", read_hermes, HERMES_FC_EXAMPLE, shape=is_hermes)
 TOOLACE_EXAMPLE = r"""{"system": "You are an expert in composing functions. Here is a list of functions in JSON format that you can invoke:\n[{\"name\": \"Rain of today\", \"parameters\": {\"type\": \"dict\", \"properties\": {\"city\": {\"type\": \"string\"}}}, \"required\": null}]. \nShould you decide to return the function call(s). \n", "conversations": [{"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "[Rain of today(city='Oslo')]"}, {"from": "tool", "value": "[{\"name\": \"Rain of today\", \"results\": {\"mm\": 4}}]"}, {"from": "assistant", "value": "Yes."}]}"""  # noqa: E501  (a row is one line)
-TOOLACE = Format("toolace", read_toolace, TOOLACE_EXAMPLE, shape=is_toolace)
+TOOLACE = Format(
+    "toolace",
+    lambda row: take_apart(sharegpt.read(row), TOOLACE_SYNTAX),
+    TOOLACE_EXAMPLE,
+    shape=lambda row: any(map(LIST.search, sharegpt.texts_of(row, "system"))),
+)
 GLAIVE_EXAMPLE = r"""{"system": "SYSTEM: You are a helpful assistant with access to the following functions. Use them if required -\n{\"name\": \"weather\", \"description\": \"\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}\n", "chat": "USER: Is it wet in Oslo?\n\n\nASSISTANT: <functioncall> {\"name\": \"weather\", \"arguments\": '{\"city\": \"Oslo\"}'} <|endoftext|>\n\n\nFUNCTION RESPONSE: {\"mm\": 4}\n\n\nASSISTANT: Yes. <|endoftext|>"}"""  # noqa: E501  (a row is one line)
 GLAIVE = Format(
     "glaive",

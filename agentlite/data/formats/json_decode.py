@@ -1,9 +1,17 @@
-"""JSON or Python-literal text -> a value that can be written back as JSON, unchanged."""
+"""JSON or Python-literal text -> a value that can be written back as JSON; and repairs of it.
+
+A repair, where the user asks for it, changes how a text is written and nothing else: there is none
+where something of the text would be lost, or a bracket added, as at the end of a row that was cut.
+"""
 
 import ast
+import contextlib
 import json
 import math
+import re
+import sys
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from agentlite.core.errors import RowError
@@ -85,7 +93,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     value = dict(pairs)
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice = max(keys, key=keys.count)
         raise RowError("E118", f"the key {twice!r} appears twice in one object", at=twice)
     return value
 
@@ -149,3 +157,122 @@ def _refuse_surrogates(text: str, value: object) -> None:
             raise RowError("E113", f"{half} is half a surrogate pair", at=text.find(at)) from error
         except RecursionError as error:
             raise RowError("E119", f"nested deeper than {DEEPEST}") from error
+
+
+# --- repairs ---
+
+LONGEST_REPAIRED = 1 << 20
+# rows that a repair may read: of another encoding, invalid JSON, or with it in a text inside
+REPAIRABLE = ("E109", "E121", "E122", "E124", "E206")
+ENCODING = "encoding"
+# keys of texts that should be JSON
+HOLD_JSON = ("tools", "functions", "function", "arguments", "parameters", "answers")
+USERS = ("arguments", "input")  # what stands in them is the user's
+
+# what a repair may write differently: escapes, Python's words and prefixes, brackets of tuples,
+# numbers such as 1.50, and all blanks, quotes, commas and colons
+ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+BLANKS = "abfnrtv"  # control characters, as escapes write them
+WORDS = {"None": "null", "True": "true", "False": "false", "(": "[", ")": "]"}
+WORD = re.compile(r"\b(?:None|True|False)\b|[()]")
+PREFIX = re.compile(r"\b[uUrR](?=['\"])")
+FRACTION = re.compile(r"\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+")
+PUNCTUATION = re.compile(r"[\s\x00-\x1f\"'`“”‘’,:，：\\]+")
+
+
+def repair(content: bytes, methods: Sequence[str]) -> tuple[dict[str, Any], list[str]] | None:
+    """The row, and the methods that changed something in it, in turn; None if none helps."""
+    used: list[str] = []
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        if ENCODING not in methods:
+            return None
+        try:
+            text = content.decode("windows-1252")
+        except UnicodeDecodeError:
+            return None
+        used.append(ENCODING)
+    try:
+        value = _read(text.removeprefix("\ufeff"), methods, used)
+    except RowError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    repaired = _with_texts_read(value, methods, used)
+    return (repaired, list(dict.fromkeys(used))) if used else None
+
+
+def _read(text: str, methods: Sequence[str], used: list[str]) -> Any:
+    """The value of JSON, or by the first of the methods that reads the text: it is added to those
+    `used`. Raises RowError if none does.
+    """
+    try:
+        return json_value(text)
+    except RowError as error:
+        if error.code != "E121" or len(text) > LONGEST_REPAIRED:
+            raise
+        for method in (method for method in methods if method in READERS):
+            with contextlib.suppress(RowError):
+                value = READERS[method](text) if method in READERS else None
+                if value is not None and _content(
+                    json.dumps(value, ensure_ascii=False)
+                ) == _content(text):
+                    used.append(method)
+                    return value
+        raise
+
+
+def _with_texts_read(value: Any, methods: Sequence[str], used: list[str], key: str = "") -> Any:
+    """The same value; texts that should be JSON are. A text that cannot be read stays, and is
+    refused later.
+    """
+    if isinstance(value, list):
+        return [_with_texts_read(inner, methods, used) for inner in value]
+    if isinstance(value, dict):
+        return {
+            name: inner
+            if name in USERS and not isinstance(inner, str)
+            else _with_texts_read(inner, methods, used, name)
+            for name, inner in value.items()
+        }
+    if key in HOLD_JSON and isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        before = len(used)
+        with contextlib.suppress(RowError):
+            read = _read(value, methods, used)
+            if len(used) > before:
+                return json.dumps(read, ensure_ascii=False)
+    return value
+
+
+def _content(text: str) -> str:
+    """What a repair has to keep of a text, in its order: letters, digits, signs and brackets."""
+    text = (
+        ESCAPE.sub(_character, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
+    text = WORD.sub(lambda word: WORDS[word[0]], PREFIX.sub("", text))
+    return PUNCTUATION.sub("", FRACTION.sub(lambda number: repr(float(number[0])), text))
+
+
+def _character(escape: re.Match[str]) -> str:
+    if escape[4]:
+        return "" if escape[4] in BLANKS else escape[4]
+    number = int(escape[1] or escape[2] or escape[3], 16)
+    return chr(number) if number <= sys.maxunicode else ""
+
+
+def _guessed(text: str) -> object:
+    """By json-repair; an empty result does not count as a repair."""
+    import json_repair
+
+    value = json_value(
+        json.dumps(json_repair.loads(text, skip_json_loads=True), ensure_ascii=False)
+    )
+    if value in ("", [], {}):
+        raise RowError("E121", "nothing left of it")
+    return value
+
+
+READERS: dict[str, Callable[[str], Any]] = {"literal": literal_value, "json": _guessed}
+METHODS = (*READERS, ENCODING)
+SAFE = tuple(READERS)  # nothing is guessed of what a row says, as an encoding is

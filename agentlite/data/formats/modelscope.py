@@ -32,17 +32,9 @@ PLUGIN, SCHEMA = '"plugin_name"', "plugin_schema_for_model"
 
 
 def fits(row: Row) -> bool:
-    if not sharegpt.fits(row):
-        return False
-    for turn in sharegpt.turns_of(row):
-        speaker = sharegpt.SPEAKERS.get(str(turn.get("from", turn.get("role"))))
-        text = turn.get("value", turn.get("content"))
-        if isinstance(text, str) and (
-            (speaker == "assistant" and _is_chain(text))
-            or (speaker == "system" and _is_prompt(text))
-        ):
-            return True
-    return False
+    return any(map(_is_chain, sharegpt.texts_of(row, "assistant"))) or any(
+        map(_is_prompt, sharegpt.texts_of(row, "system"))
+    )
 
 
 def read(row: Row) -> Record:

@@ -2,14 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.plain_words import misfit
 from agentlite.core.records import Message, Record, Tool, from_row
 from agentlite.data.formats import openai
 from agentlite.data.formats.check_call import check_arguments
@@ -19,53 +16,21 @@ from agentlite.data.formats.tool_calls import json_schema
 from agentlite.rendering.result_marks import result_mark
 
 UNUSABLE = ("world", "unanswered", "unwritten")  # ends of a rollout whose dialog is not whole
-OUTCOME = ("task", "sample", "scores", "ended")
 
 
 def read_prepared(row: Row) -> Record:
-    """A row of prep. Raises RowError E201 with what does not fit, E211, or what is wrong with a
-    JSON text.
-    """
+    """A row of prep. Raises RowError E211, or what is wrong with a JSON text."""
     try:
         # nothing else looks at the types
         record = msgspec.convert(msgspec.to_builtins(from_row(row)), Record)
         json_value(json.dumps(msgspec.to_builtins(record, str_keys=True)))
-        msgspec.convert(record.meta.get("joined", []), list[str])
-        tools = [
-            replace(tool, parameters=json_schema(tool.parameters, tool.name))
-            for tool in record.tools
-        ]
-        return replace(record, tools=tuple(tools))
-    except msgspec.ValidationError as error:
-        raise RowError("E201", misfit(error)) from error
     except RecursionError as error:
         raise RowError("E119", "nested too deep") from error
-
-
-class TurnOutcome(Struct, frozen=True):
-    """What became of a turn: it decides whether the turn is learned."""
-
-    ended: str
-    results: list[tuple[str, bool]] = []
-    problem: str = ""
-    offered: list[str] | None = None
-
-    @property
-    def failed(self) -> bool:
-        """A call failed, or the protocol could not read the text."""
-        return self.ended == "cut" or bool(self.problem) or any(bad for _, bad in self.results)
-
-
-class RolloutOutcome(Struct, frozen=True):
-    """What became of a rollout: the fields of a row without its dialog."""
-
-    task: str
-    sample: int
-    turns: list[TurnOutcome]
-    ended: str
-    scores: dict[str, float]
-    problem: str = ""
-    simulated_user: dict[str, Any] | None = None
+    msgspec.convert(record.meta.get("joined", []), list[str])
+    tools = [
+        replace(tool, parameters=json_schema(tool.parameters, tool.name)) for tool in record.tools
+    ]
+    return replace(record, tools=tuple(tools))
 
 
 def read_trajectory(row: Row) -> Record:
@@ -73,35 +38,36 @@ def read_trajectory(row: Row) -> Record:
     call, or whose call breaks its schema though the world took it, stays in it and is not learned.
     Raises RowError F313 for a rollout without a turn to learn.
     """
-    try:
-        outcome = msgspec.convert(row, RolloutOutcome)
-    except msgspec.ValidationError as error:
-        raise RowError("E201", misfit(error)) from error
-    if outcome.ended in UNUSABLE:
-        raise RowError("F313", f"ended by '{outcome.ended}': {outcome.problem or 'no reason'}")
-    if any(turn.offered is not None for turn in outcome.turns):
+    turns, user = row["turns"], row.get("simulated_user")
+    figures = (row["task"], row["sample"], row["scores"])
+    msgspec.convert(figures, tuple[str, int, dict[str, float]])
+    if row["ended"] in UNUSABLE:
+        raise RowError("F313", f"ended by '{row['ended']}': {row.get('problem') or 'no reason'}")
+    if any(turn.get("offered") is not None for turn in turns):
         raise RowError("F313", "the tools on offer changed on the way: no row can say that")
     record = openai.read({key: row.get(key) for key in ("messages", "tools")})
-    count = len(outcome.turns)
-    if not record.turns or not count:
+    if not record.turns or not turns:
         raise RowError("F313", "no turn of the model")
-    if len(record.turns) < count:
-        raise RowError("E201", f"{len(record.turns)} assistant messages, but {count} turns")
+    if len(record.turns) < len(turns):
+        raise RowError("E201", f"{len(record.turns)} assistant messages, but {len(turns)} turns")
     # a client of `serve` may have sent answers of others before the first of the model's
-    others, ours = record.turns[:-count], record.turns[-count:]
+    others, ours = record.turns[: -len(turns)], record.turns[-len(turns) :]
     messages = list(record.messages[: ours[-1] + 1])
     tools = {tool.name: tool for tool in record.tools}
     for place in others:
         messages[place] = replace(messages[place], loss=False)
-    for place, turn in zip(ours, outcome.turns, strict=True):
-        learned = not turn.failed and is_to_learn(messages[place], tools)
+    for place, turn in zip(ours, turns, strict=True):
+        # a call failed, or the protocol could not read the text
+        failed = turn["ended"] == "cut" or turn.get("problem")
+        failed = failed or any(bad for _, bad in turn.get("results") or ())
+        learned = not failed and is_to_learn(messages[place], tools)
         messages[place] = replace(messages[place], loss=learned)
     if not any(messages[place].loss for place in ours):
         reason = "every turn of the model failed, broke a schema or invented a result"
         raise RowError("F313", reason)
-    rollout = {key: row[key] for key in OUTCOME}
-    if outcome.simulated_user:
-        rollout["user_errors"] = len(outcome.simulated_user["faults"])
+    rollout = {key: row[key] for key in ("task", "sample", "scores", "ended")}
+    if user:
+        rollout["user_errors"] = len(user["faults"])
     known = (*TRAJECTORY.keys, "problem", "simulated_user", "tool_faults")
     return replace(record, messages=tuple(messages), meta=meta_of(row, *known, rollout=rollout))
 
@@ -134,5 +100,5 @@ TRAJECTORY = Format(
     "trajectory",
     read_trajectory,
     TRAJECTORY_EXAMPLE,
-    dict.fromkeys((*OUTCOME, "messages", "tools", "turns"), object),
+    dict.fromkeys(("task", "sample", "messages", "tools", "turns", "ended", "scores"), object),
 )

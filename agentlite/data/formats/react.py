@@ -73,18 +73,6 @@ REACT = re.compile(
 OBSERVED = re.compile(r"^[ \t]*(?:Observation|观察结果|观察)[ \t]*[:：]", re.MULTILINE)
 
 
-def is_ms_agent(row: Row) -> bool:
-    if not sharegpt.fits(row):
-        return False
-    turns = [*sharegpt.turns_of(row), {"value": row.get("system")}]
-    texts = (turn.get("value", turn.get("content")) for turn in turns)
-    return any(isinstance(text, str) and (_frame(text) or REACT.search(text)) for text in texts)
-
-
-def read_ms_agent(row: Row) -> Record:
-    return take_apart(sharegpt.read(row), SYNTAX)
-
-
 def _frame(text: str) -> re.Match[str] | None:
     """The prompt of a ReAct agent in a text, which lists APIs."""
     frames = (match for frame in FRAMES if (match := frame.search(text)))
@@ -234,11 +222,10 @@ STEP_LABEL = re.compile(r"^(?:Action|Action Input|Observation):", re.MULTILINE)
 
 
 def is_toolllama(row: Row) -> bool:
-    turns = row["conversations"]
-    return all(isinstance(turn, dict) and "from" in turn for turn in turns) and any(
-        turn["from"] in AGENTS or (turn["from"] == "system" and _lists_apis(turn.get("value")))
-        for turn in turns
+    is_agent = sharegpt.fits(row) and any(
+        turn.get("from") in AGENTS for turn in sharegpt.turns_of(row)
     )
+    return is_agent or any(map(_lists_apis, sharegpt.texts_of(row, "system")))
 
 
 def read_toolllama(row: Row) -> Record:
@@ -287,10 +274,8 @@ def _steps(
     yield Message("assistant", thought, called, loss=loss)
 
 
-def _lists_apis(text: object) -> bool:
-    if not isinstance(text, str) or "following apis" not in text.lower():  # faster than the search
-        return False
-    return bool(APIS.search(text))
+def _lists_apis(text: str) -> bool:
+    return "following apis" in text.lower() and bool(APIS.search(text))  # faster than the search
 
 
 def _task_prompt(text: str) -> PromptParts:
@@ -314,8 +299,11 @@ def _prompt_with_finish(text: str) -> PromptParts:
 STEPS = Syntax(_lists_apis, _is_chain, _task_prompt, _steps)
 TOOLLLAMA_SYNTAX = Syntax(_lists_apis, lambda text, tools: False, _prompt_with_finish, _chain)
 MS_AGENT_EXAMPLE = r"""{"id": "1", "conversations": [{"from": "system", "value": "Answer the following questions as best you can. You have access to the following APIs:\n1. weather: Call this tool to interact with the weather API. What is the weather API useful for? The weather of today. Parameters: [{\"name\": \"city\", \"description\": \"a town\", \"required\": \"True\"}]\n\nUse the following format:\n\nThought: you should always think about what to do\n...\nFinal Answer: the final answer to the original input question\nBegin!"}, {"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "Action: weather\nAction Input: {'city': 'Oslo'}\nObservation: 4 mm\nThought: I now know the final answer\nFinal Answer: Yes."}]}"""  # noqa: E501  (a row is one line)
-MS_AGENT = Format("ms_agent", read_ms_agent, MS_AGENT_EXAMPLE, shape=is_ms_agent)
-TOOLLLAMA_EXAMPLE = r"""{"id": "Step 1: Is it wet in Oslo?", "conversations": [{"from": "system", "value": "You are AutoGPT, you can use many tools(functions) to do the following task.\nSpecifically, you have access to the following APIs: [{'name': 'rain_for_weather', 'description': '', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city'], 'optional': []}}]"}, {"from": "user", "value": "\nIs it wet in Oslo?\nBegin!\n"}, {"from": "assistant", "value": "\nThought: I look it up.\nAction: rain_for_weather\nAction Input: {\"city\": \"Oslo\"}"}]}"""  # noqa: E501  (a row is one line)
-TOOLLLAMA = Format(
-    "toolllama", read_toolllama, TOOLLLAMA_EXAMPLE, {"conversations": list}, is_toolllama
+MS_AGENT = Format(
+    "ms_agent",
+    lambda row: take_apart(sharegpt.read(row), SYNTAX),
+    MS_AGENT_EXAMPLE,
+    shape=lambda row: any(_frame(t) or REACT.search(t) for t in sharegpt.texts_of(row)),
 )
+TOOLLLAMA_EXAMPLE = r"""{"id": "Step 1: Is it wet in Oslo?", "conversations": [{"from": "system", "value": "You are AutoGPT, you can use many tools(functions) to do the following task.\nSpecifically, you have access to the following APIs: [{'name': 'rain_for_weather', 'description': '', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city'], 'optional': []}}]"}, {"from": "user", "value": "\nIs it wet in Oslo?\nBegin!\n"}, {"from": "assistant", "value": "\nThought: I look it up.\nAction: rain_for_weather\nAction Input: {\"city\": \"Oslo\"}"}]}"""  # noqa: E501  (a row is one line)
+TOOLLLAMA = Format("toolllama", read_toolllama, TOOLLLAMA_EXAMPLE, shape=is_toolllama)

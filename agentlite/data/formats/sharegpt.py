@@ -81,6 +81,21 @@ def turns_of(row: Row) -> Any:
     return row.get("conversations") or row.get("conversation")
 
 
+def texts_of(row: Row, *speakers: Speaker) -> list[str]:
+    """What these say in a row, or anybody, the system text beside the turns too; nothing if it is
+    no row of turns.
+    """
+    if not fits(row):
+        return []
+    turns = [*turns_of(row), {"from": "system", "value": row.get("system")}]
+    texts = [
+        turn.get("value", turn.get("content"))
+        for turn in turns
+        if not speakers or SPEAKERS.get(str(turn.get("from", turn.get("role")))) in speakers
+    ]
+    return [text for text in texts if isinstance(text, str)]
+
+
 def numbered_turns(row: Row) -> Iterator[tuple[int, Any]]:
     """The turns from number 1 on; the system text beside them is number 0."""
     if row.get("system"):

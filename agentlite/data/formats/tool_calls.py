@@ -96,9 +96,8 @@ def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str,
     read = {key: read_arguments(call.get(key), reader) for key in ARGUMENTS}
     given = {key: arguments for key, arguments in read.items() if arguments}
     if len(given) > 1:  # Arrow fills in the arguments of other rows as null
-        meant = [key for key in given if isinstance(call[key], str) or _says_something(given[key])]
-        nulls: dict[str, object] = dict.fromkeys(name for some in given.values() for name in some)
-        given = {key: given[key] for key in meant} or {ARGUMENTS[0]: nulls}
+        keys = [key for key in given if isinstance(call[key], str) or _says_something(given[key])]
+        given = {key: given[key] for key in keys or [*given][:1]}
     first = next(iter(given), "")
     if other := next((key for key in given if given[key] != given[first]), ""):
         reason = f"a call of {call.get('name')} has two different sets of arguments"
@@ -246,46 +245,39 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
         reason = f"parameters of {tool}: {shortened(schema)} is not a schema"
         raise RowError("E211", reason, at=tool)
     padded = any(value is None for key, value in schema.items() if key != "default")
-    kept = {
+    kept: dict[str, Any] = {
         key: value
         for key, value in schema.items()
         if value is not None or (key == "default" and not padded)
     }
     given = kept.pop("type", None)
-    names = [
-        TYPES[str(name).lower()]
-        for name in (given if isinstance(given, list) else [given])
-        if str(name).lower() in TYPES
-    ]
-    types = {"type": names if isinstance(given, list) else names[0]} if names else {}
-    return _inner_schemas({**types, **kept}, tool)
-
-
-def _inner_schemas(schema: dict[str, object], tool: str) -> dict[str, object]:
-    required = schema.pop("required", [])
+    listed = [str(name).lower() for name in (given if isinstance(given, list) else [given])]
+    if names := [TYPES[name] for name in listed if name in TYPES]:
+        kept = {"type": names if isinstance(given, list) else names[0], **kept}
+    required = kept.pop("required", [])
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
         raise RowError("E211", f"parameters of {tool}: required is not a list of names", at=tool)
     for key in SCHEMAS_BY_KEY:
-        if (inner := schema.get(key)) is None:
+        if (inner := kept.get(key)) is None:
             continue
         if not isinstance(inner, dict):
             raise RowError("E211", f"parameters of {tool}: {key} are not an object", at=tool)
-        given = {
+        schemas = {
             name: dict(value) if isinstance(value, dict) else value
             for name, value in inner.items()
             if value is not None
         }
         if key == "properties":
-            required = [*required, *_lifted(given)]
-        schema[key] = {name: json_schema(value, tool) for name, value in given.items()}
+            required = [*required, *_lifted(schemas)]
+        kept[key] = {name: json_schema(value, tool) for name, value in schemas.items()}
     for key in SCHEMAS:
-        if isinstance(inner := schema.get(key), dict):
-            schema[key] = json_schema(inner, tool)
+        if isinstance(inner := kept.get(key), dict):
+            kept[key] = json_schema(inner, tool)
         elif isinstance(inner, list):
-            schema[key] = [
+            kept[key] = [
                 json_schema(value, tool) if isinstance(value, dict) else value for value in inner
             ]
-    return {**schema, "required": list(dict.fromkeys(required))} if required else schema
+    return {**kept, "required": list(dict.fromkeys(required))} if required else kept
 
 
 def _lifted(properties: dict[str, Any]) -> Iterator[str]:

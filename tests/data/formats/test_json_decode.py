@@ -1,4 +1,4 @@
-"""agentlite.data.formats.json_decode and json_repair: what a text means, and nothing it does not
+"""agentlite.data.formats.json_decode: what a text means, and nothing it does not
 say.
 """
 
@@ -11,9 +11,8 @@ from support.damaged_rows import refused
 from support.examples import sample
 
 from agentlite.core.errors import RowError
-from agentlite.data.formats import json_repair
-from agentlite.data.formats.json_decode import json_value, literal_value, not_json
-from agentlite.data.formats.json_repair import repair
+from agentlite.data.formats import json_decode
+from agentlite.data.formats.json_decode import json_value, literal_value, not_json, repair
 
 
 @pytest.mark.parametrize("blank", ["", " "], ids=["as msgspec writes it", "otherwise"])
@@ -62,7 +61,7 @@ def test_a_row_is_repaired_by_the_first_method_that_reads_it() -> None:
     assert repaired(f"\ufeff{literal}", "literal") == ({"a": True}, ["literal"])
 
 
-@pytest.mark.parametrize("key", json_repair.HOLD_JSON)
+@pytest.mark.parametrize("key", json_decode.HOLD_JSON)
 def test_a_text_that_should_be_json_is_repaired_at_any_depth(key: str) -> None:
     value, used = repaired(json.dumps({"x": [{key: " {'a': True}"}, {key: "['b']"}]}), "literal")
     assert value == {"x": [{key: '{"a": true}'}, {key: '["b"]'}]}
@@ -74,7 +73,7 @@ def test_a_text_that_should_be_json_is_repaired_at_any_depth(key: str) -> None:
     assert repaired(json.dumps({key: "'text'", "other": "{'a': 1}"}), "literal") is None
 
 
-@pytest.mark.parametrize("key", json_repair.ARGUMENTS)
+@pytest.mark.parametrize("key", json_decode.USERS)
 def test_what_stands_in_arguments_is_the_users(key: str) -> None:
     assert repaired(json.dumps({"x": {key: {"tools": "{'a': 1}"}}}), "literal") is None
 
