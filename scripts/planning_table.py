@@ -14,7 +14,7 @@ PAGE = ROOT / "docs" / "planning.md"
 sys.path.insert(0, str(ROOT))
 
 from agentlite.config.resolve import Given, resolve  # noqa: E402  (of this checkout)
-from agentlite.engine.planning.auto_settings import auto_settings  # noqa: E402
+from agentlite.engine.planning.choose import auto_settings  # noqa: E402
 from agentlite.engine.planning.estimate import RowLengths, plan  # noqa: E402
 from agentlite.engine.planning.gpus import with_memory  # noqa: E402
 from agentlite.engine.planning.model_shape import find_shape  # noqa: E402

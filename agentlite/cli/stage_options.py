@@ -148,7 +148,7 @@ def _planned(resolved: "Resolved") -> set[str]:
     """The settings that --profile auto will choose on a GPU, by the memory that is free."""
     if not hasattr(resolved.settings, "load_in_4bit"):
         return set()
-    from agentlite.engine.planning.auto_settings import keys_to_choose
+    from agentlite.engine.planning.choose import keys_to_choose
 
     return keys_to_choose(resolved)
 

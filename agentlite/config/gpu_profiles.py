@@ -1,27 +1,21 @@
-"""The GPU of this machine, and the named profile whose memory it has."""
+"""The GPU of this machine and its driver, and the named profile whose memory it has."""
 
 import functools
 import os
+import re
 import subprocess
 from typing import Literal, NamedTuple
 
 AUTO = "auto"  # `GPU` and then what the planner chooses by memory; without a GPU `CPU`
 GPU, CPU = "gpu", "cpu"
 ProfileName = Literal["auto", "cpu", "gpu", "rtx3060", "t4", "rtx4090", "a100"]
-PROFILES = {
-    "a100": 70,
-    "rtx4090": 20,
-    "t4": 12.5,
-    "rtx3060": 0,
-}  # free GB that each needs, the largest first
-
-
-# of Unsloth on CUDA: without loss, and off unless asked for
-SWITCHES = {
-    "UNSLOTH_DECODE_CUDA_GRAPHS": "1",  # a decoding step is launched as a whole
-}
+# free GB that each needs, the largest first
+PROFILES = {"a100": 70, "rtx4090": 20, "t4": 12.5, "rtx3060": 0}
+# of Unsloth on CUDA, without loss, and off unless asked for: a decoding step is launched as a whole
+SWITCHES = {"UNSLOTH_DECODE_CUDA_GRAPHS": "1"}
 GRAPHED = ("llama", "qwen3")  # the model_type of those whose decoding has such graphs
-
+DRIVERS = {11: 450, 12: 525, 13: 580}  # the oldest that runs a torch which is built for this CUDA
+FILES = ("/dev/nvidiactl", "/dev/dxg")  # there with a driver, also where nvidia-smi is not
 
 # no library reports what is done here; who wants to be counted says so in the environment
 PRIVATE = {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "UNSLOTH_DISABLE_STATISTICS": "1"}
@@ -48,28 +42,55 @@ def keep_private() -> None:
         os.environ.setdefault(name, value)
 
 
-def has_gpu() -> bool:
-    return card() is not None
+def _ask_driver(query: str) -> str | None:
+    """The first line that nvidia-smi answers; "" where it fails, None where it is not there."""
+    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except FileNotFoundError:
+        return None
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.partition("\n")[0]
+
+
+def driver() -> str | None:
+    """The version; "" where nvidia-smi is there and fails, None without one."""
+    answer = _ask_driver("driver_version")
+    if answer is None:
+        return None
+    version = re.match(r"[\d.]+", answer)
+    return version[0] if version else ""
+
+
+def has_driver() -> bool:
+    return driver() is not None or any(map(os.path.exists, FILES))
+
+
+def is_too_old(version: str, cuda: int) -> bool:
+    """Whether the driver `version` does not run what is built for this CUDA; 0: for none."""
+    return int(version.partition(".")[0]) < DRIVERS.get(cuda, 0)
+
+
+def is_hidden() -> bool:
+    return os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
 
 
 @functools.cache
 def card() -> Gpu | None:
     """The first NVIDIA GPU, or None; asked of its driver, since torch takes seconds to load."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+    if is_hidden():
         return None
-    query = [
-        "nvidia-smi",
-        "--query-gpu=name,memory.total,memory.free,compute_cap",
-        "--format=csv,noheader,nounits",
-    ]
+    answer = _ask_driver("name,memory.total,memory.free,compute_cap") or ""
     try:
-        answer = subprocess.run(
-            query, capture_output=True, text=True, timeout=10, check=True
-        ).stdout
-        name, total, free, capability = answer.splitlines()[0].rsplit(",", 3)
+        name, total, free, capability = answer.rsplit(",", 3)
         return Gpu(name.strip(), float(total) / 1024, float(free) / 1024, float(capability))
-    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
+    except ValueError:
         return None
+
+
+def has_gpu() -> bool:
+    return card() is not None
 
 
 def gpu_has_bf16() -> bool | None:

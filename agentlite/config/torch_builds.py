@@ -1,10 +1,17 @@
-"""A card and its driver -> the torch that runs on them; scripts/setup.sh asks it as a program."""
+"""A card and its driver -> the torch that runs on them; scripts/setup.sh runs it as a program."""
 
 import sys
 from typing import NamedTuple
 
-from agentlite.config.gpu_driver import driver
-from agentlite.config.gpu_profiles import Gpu, card
+from agentlite.config.gpu_profiles import (
+    DRIVERS,
+    Gpu,
+    card,
+    driver,
+    has_driver,
+    is_hidden,
+    is_too_old,
+)
 
 Version = tuple[int, ...]
 CPU_INSTEAD = "To train on the CPU instead: CUDA_VISIBLE_DEVICES=-1"
@@ -12,7 +19,8 @@ CPU_INSTEAD = "To train on the CPU instead: CUDA_VISIBLE_DEVICES=-1"
 
 class TorchBuild(NamedTuple):
     """A torch of the package index. `cuda`: what it is built for. `driver`: the oldest that runs
-    it. `capabilities`: from the first to below the second. `pins`: packages built for it.
+    it. `capabilities`: from the first to below the second. `pins`: itself, and the packages
+    that are built for it.
     """
 
     torch: str
@@ -34,14 +42,14 @@ BUILDS = (
         "13.0",
         (580,),
         (8.0, 99.0),
-        ("torchvision==0.28.0", "triton==3.7.1"),
+        ("torch==2.13.0", "torchvision==0.28.0", "triton==3.7.1"),
     ),
     TorchBuild(
         "2.10.0",
         "12.8",
         (525, 60, 13),
         (7.0, 13.0),
-        ("torchvision==0.25.0", "triton==3.6.0"),
+        ("torch==2.10.0", "torchvision==0.25.0", "triton==3.6.0"),
     ),
 )
 XFORMERS, XFORMERS_FROM = "xformers==0.0.35", 7.5  # built for torch 2.10.0 and CUDA 12.8
@@ -93,7 +101,49 @@ def best_for(found: Gpu, driver: str) -> str:
         build = build_for(found, driver)
     except NoBuild as error:
         return str(error)
-    return f"uv pip install --reinstall {' '.join((f'torch=={build.torch}', *build.pins))}"
+    return f"uv pip install --reinstall {' '.join(build.pins)}"
+
+
+class Unusable(NamedTuple):
+    """`cause`: the end of a sentence."""
+
+    cause: str
+    fix: str
+
+
+def unusable(torch: str, cuda: str | None) -> Unusable:
+    """Why this version of torch uses no GPU. `cuda`: what it is built for, None for the CPU."""
+    if not has_driver():
+        return Unusable(
+            "no NVIDIA driver is found",
+            "If there is a card, install its driver; `agentlite doctor` says what is found.",
+        )
+    if is_hidden():
+        return Unusable(
+            "CUDA_VISIBLE_DEVICES hides the GPU", "To use it: unset CUDA_VISIBLE_DEVICES"
+        )
+    version = driver()
+    if version == "":
+        return Unusable("nvidia-smi is there, and fails", "Run nvidia-smi and do as it says.")
+    found = card()
+    other = best_for(found, version) if found and version else "bash scripts/setup.sh"
+    if cuda is None:
+        seen = f" (driver {version} is there)" if version else ""
+        return Unusable(
+            f"torch {torch} is built for the CPU{seen}", f"Install the one for the GPU: {other}"
+        )
+    built = int(cuda.partition(".")[0])
+    if version and is_too_old(version, built):
+        return Unusable(
+            f"torch {torch} is built for CUDA {cuda}, which needs driver {DRIVERS[built]} or "
+            f"newer; this is {version}",
+            f"Update the driver, or install the torch for it: {other}",
+        )
+    return Unusable(
+        f"torch {torch}, built for CUDA {cuda}, finds no GPU"
+        + (f" under driver {version}" if version else ""),
+        "Run nvidia-smi, then `agentlite doctor`.",
+    )
 
 
 def numbers(version: str) -> Version:
@@ -103,25 +153,23 @@ def numbers(version: str) -> Version:
 def main(arguments: list[str]) -> int:
     """Prints the pins of this machine's torch, one a line, and on stderr what was found."""
     version, found = driver(), card()
-    if not version:
-        problem = "nvidia-smi fails: run it and do as it says, mostly install the driver again"
-    elif found is None and numbers(version) >= BUILDS[-1].driver:
-        problem = f"driver {version} does not say which card there is: run nvidia-smi"
-    else:
-        try:
-            build = build_for(found or Gpu("the card", 0, 0, 8.0), version, "--vllm" in arguments)
-        except NoBuild as error:
-            problem = str(error)
-        else:
-            assert found
-            print("\n".join((f"torch=={build.torch}", *build.pins)))
-            print(
-                f"{found.name}, driver {version}: torch {build.torch}, built for CUDA {build.cuda}",
-                file=sys.stderr,
-            )
-            return 0
-    print(problem, file=sys.stderr)
-    return 1
+    try:
+        if not version:
+            again = "mostly install the driver again"
+            raise NoBuild(f"nvidia-smi fails: run it and do as it says, {again}")
+        if found is None and numbers(version) >= BUILDS[-1].driver:
+            raise NoBuild(f"driver {version} does not say which card there is: run nvidia-smi")
+        found = found or Gpu("the card", 0, 0)
+        build = build_for(found, version, "--vllm" in arguments)
+    except NoBuild as error:
+        print(error, file=sys.stderr)
+        return 1
+    print("\n".join(build.pins))
+    print(
+        f"{found.name}, driver {version}: torch {build.torch}, built for CUDA {build.cuda}",
+        file=sys.stderr,
+    )
+    return 0
 
 
 if __name__ == "__main__":

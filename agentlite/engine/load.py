@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.config.gpu_driver import has_driver
-from agentlite.config.gpu_profiles import has_gpu
+from agentlite.config.gpu_profiles import has_driver, has_gpu
 from agentlite.config.settings import (
     Attention,
     Engine,
@@ -16,7 +15,7 @@ from agentlite.config.settings import (
     RolloutSettings,
     TrainerSettings,
 )
-from agentlite.config.unusable_gpu import Unusable, unusable
+from agentlite.config.torch_builds import Unusable, unusable
 from agentlite.core import console
 from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
 from agentlite.engine import load_dtype, load_libraries, on_gpu

@@ -12,7 +12,7 @@ from agentlite.config.resolve import Origins, Resolved, profile_section
 from agentlite.core import distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import UserError
-from agentlite.engine.planning.auto_settings import CHOSEN, auto_settings, set_already
+from agentlite.engine.planning.choose import CHOSEN, auto_settings, set_already
 from agentlite.engine.planning.estimate import data_of
 from agentlite.engine.planning.gpus import Machine
 from agentlite.engine.planning.memory import GIB

@@ -85,7 +85,7 @@ def _settled(command: str, flags: Mapping[str, Any], run: Path) -> dict[str, Any
     settled = resolve(command, given, inherit(settled.settings, run) if inherit else {})
     settings = plain_settings(settled.settings)
     if has_gpu() and hasattr(settled.settings, "load_in_4bit"):
-        from agentlite.engine.planning.auto_settings import keys_to_choose
+        from agentlite.engine.planning.choose import keys_to_choose
 
         return {key: settings[key] for key in settings.keys() - keys_to_choose(settled)}
     return settings

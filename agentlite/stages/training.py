@@ -20,7 +20,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Record
 from agentlite.engine import check_libraries, processes
 from agentlite.engine.load import loading_of, refuse_unusable
-from agentlite.engine.planning.suggest_fit import dry_run_memory
+from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.refusals import of_training, refuse
 from agentlite.engine.trainer import check_trackers
 from agentlite.rendering import Mixture, Prompt, prompts

@@ -32,11 +32,10 @@ from agentlite.config.gpu_profiles import has_gpu  # noqa: E402
 from agentlite.config.settings import COMMANDS  # noqa: E402
 from agentlite.core import console  # noqa: E402
 from agentlite.core.row_files import write_json  # noqa: E402
-from agentlite.engine.planning.estimate import RowLengths, load_of, plan  # noqa: E402
-from agentlite.engine.planning.gpus import Machine, speed_of  # noqa: E402
+from agentlite.engine.planning.estimate import RowLengths, load_of, operations, plan  # noqa: E402
+from agentlite.engine.planning.gpus import CARDS, GpuSpeed, Machine, speed_of  # noqa: E402
 from agentlite.engine.planning.memory import GIB, Load, memory  # noqa: E402
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of  # noqa: E402
-from agentlite.engine.planning.time_and_disk import CARDS, GpuSpeed, operations  # noqa: E402
 
 # of steps in a cell, as the planner reckons; the rest of its minutes goes to building and loading
 SECONDS = 70

@@ -12,8 +12,7 @@ import pytest
 from support.samples import ROOT
 
 from agentlite.cli import doctor as checks
-from agentlite.cli.doctor import hardware, model_access, packages
-from agentlite.cli.doctor.finding import Facts
+from agentlite.cli.doctor import Facts
 from agentlite.config import gpu_profiles
 
 CARD = gpu_profiles.Gpu("NVIDIA GeForce RTX 4090", 24.0, 23.0)
@@ -42,11 +41,11 @@ def driver(folder: Path, answers: str) -> str:
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch):
     """Pretends that packages have other versions; "" for one that is not there."""
-    real = packages.version
+    real = checks.version
 
     def pretend(**versions: str) -> None:
         monkeypatch.setattr(
-            packages, "version", lambda name: versions.get(name.replace("-", "_"), real(name))
+            checks, "version", lambda name: versions.get(name.replace("-", "_"), real(name))
         )
 
     return pretend
@@ -97,7 +96,7 @@ def test_a_gpu_that_torch_cannot_use_is_a_problem_and_exit_1(tmp_path):
     assert "calculated for 22.9 GiB on NVIDIA GeForce RTX 4090" in can_train
     assert "in 4 bit up to Qwen/Qwen2.5-14B-Instruct" in can_train
     assert "in 16 bit up to Qwen/Qwen3-8B" in can_train
-    if packages.version("torch").endswith("+cpu"):
+    if checks.version("torch").endswith("+cpu"):
         assert done.returncode == 1
         assert found["torch"]["state"] == "problem"
         assert "torch==2.10.0" in found["torch"]["fix"]  # which this driver runs
@@ -117,41 +116,41 @@ def test_a_gpu_that_torch_cannot_use_is_a_problem_and_exit_1(tmp_path):
 )
 def test_versions_that_do_harm_are_known(installed, package, version, is_bad):
     installed(**{package: version})
-    found = [one for one in packages.known_bad(BARE) if one.name == package]
+    found = [one for one in checks.known_bad(BARE) if one.name == package]
     assert bool(found) == is_bad
     assert all(one.state == "problem" and one.fix for one in found)
 
 
 def test_what_differs_from_the_tested_set_is_named_with_the_file_to_go_back_by(installed):
     installed(transformers="5.16.1", click="8.2.0")
-    (found,) = packages.tested(BARE)
+    (found,) = checks.tested(BARE)
     assert found.state == "warning"
-    assert f"transformers 5.16.1 (tested: {packages.tested_set()['transformers']})" in found.detail
+    assert f"transformers 5.16.1 (tested: {checks.tested_set()['transformers']})" in found.detail
     assert "click 8.2.0" in found.detail
-    assert str(packages.tested_file()) in found.fix
-    assert packages.tested_file().exists()
+    assert str(checks.tested_file()) in found.fix
+    assert checks.tested_file().exists()
 
 
 def test_without_the_extra_is_a_warning_and_with_half_of_it_a_problem(installed):
-    train = {name.replace("-", "_"): "" for name in packages.named()["train"]}
+    train = {name.replace("-", "_"): "" for name in checks.named()["train"]}
     installed(**train)
-    (found,) = packages.installed(BARE)
+    (found,) = checks.installed(BARE)
     assert found.state == "warning"
     assert "agentlite[train]" in found.fix
     installed(trl="")
-    (found,) = packages.installed(BARE)
+    (found,) = checks.installed(BARE)
     assert (found.state, found.detail) == ("problem", "not installed: trl")
 
 
 def test_the_hub_is_asked_unless_offline(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     for why, state in (("", "ok"), ("refused", "warning")):
-        monkeypatch.setattr(model_access, "why_unreached", lambda url, why=why: why)
-        (found,) = model_access.hub(BARE)
+        monkeypatch.setattr(checks, "why_unreached", lambda url, why=why: why)
+        (found,) = checks.hub(BARE)
         assert found.state == state and bool(found.fix) == (state != "ok")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(model_access, "why_unreached", lambda url: pytest.fail(f"asked {url}"))
-    (found,) = model_access.hub(BARE)
+    monkeypatch.setattr(checks, "why_unreached", lambda url: pytest.fail(f"asked {url}"))
+    (found,) = checks.hub(BARE)
     assert found.detail.startswith("not asked: offline")
 
 
@@ -161,7 +160,7 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch):
         yield
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr(checks, "CHECKS", (breaks, packages.python))
+    monkeypatch.setattr(checks, "CHECKS", (breaks, checks.python))
     found = checks.findings(Path("runs/default"))
     assert [one.name for one in found] == ["breaks", "python"]
     assert "on fire" in found[0].detail
@@ -177,12 +176,12 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch):
 )
 def test_a_gpu_is_described_or_its_fault_is_named(monkeypatch, facts, state):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    (found,) = hardware.gpu(BARE._replace(**facts))
+    (found,) = checks.gpu(BARE._replace(**facts))
     assert found.state == state
 
 
 def test_a_compiler_is_missed_on_a_gpu_only(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: None)
-    assert not list(hardware.compiler(BARE))
-    (found,) = hardware.compiler(BARE._replace(card=CARD))
+    assert not list(checks.compiler(BARE))
+    (found,) = checks.compiler(BARE._replace(card=CARD))
     assert found.state == "problem"

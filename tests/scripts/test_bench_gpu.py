@@ -13,8 +13,9 @@ sys.path.insert(0, str(BENCH))
 import gpu  # noqa: E402
 import gpu_parts  # noqa: E402
 
+from agentlite.engine.planning.estimate import operations  # noqa: E402
+from agentlite.engine.planning.gpus import CARDS, GpuSpeed  # noqa: E402
 from agentlite.engine.planning.memory import GIB, fits, memory  # noqa: E402
-from agentlite.engine.planning.time_and_disk import CARDS, GpuSpeed, operations  # noqa: E402
 
 HERE = gpu.Here("NVIDIA H100 80GB HBM3", 79.6, CARDS["h100"])
 

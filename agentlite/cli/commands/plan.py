@@ -9,44 +9,19 @@ from msgspec import Struct
 
 from agentlite.cli.options import OUTPUT, Option
 from agentlite.cli.stage_options import StageCommand, run_options
-from agentlite.config.gpu_profiles import AUTO, GRAPHED, SWITCHES
+from agentlite.config.gpu_profiles import GRAPHED, SWITCHES
 from agentlite.config.metavars import File, Metavar, Model, StageName
-from agentlite.config.pipeline import TRAINED, TRAINERS
-from agentlite.config.resolve import Given, Resolved
+from agentlite.config.pipeline import TRAINERS
+from agentlite.config.resolve import Given
 from agentlite.config.settings import COMMANDS, default
 from agentlite.core import console
 from agentlite.core.errors import UserError
+from agentlite.engine.planning.choose import FittingRows, fitting, sweep_table
 from agentlite.engine.planning.estimate import Planned, data_of, plan
-from agentlite.engine.planning.gpus import Machine, machine_of
-from agentlite.engine.planning.model_shape import (
-    Shape,
-    base_of,
-    find_shape,
-    read_shape,
-    with_teacher,
-)
-from agentlite.engine.planning.suggest_fit import FittingRows, fitting, sweep
+from agentlite.engine.planning.gpus import machine_of
+from agentlite.engine.planning.model_shape import base_of, find_shape, read_shape, with_teacher
 from agentlite.engine.refusals import of_embeddings, refuse
 from agentlite.workspace.run_folder import RunTarget
-
-
-class PlanRequest(Struct, frozen=True):
-    """What is planned, for which card, and where the model's numbers come from."""
-
-    command: str
-    profile: str = AUTO
-    config_json: str = ""
-    fit: str = ""
-    sweep: bool = False
-
-    @property
-    def machine(self) -> Machine:
-        return machine_of(self.profile, self.fit)
-
-    @property
-    def shape(self) -> Shape | None:
-        """None: that of the model in the settings."""
-        return read_shape(Path(self.config_json)) if self.config_json else None
 
 
 class PlanReport(Struct, frozen=True):
@@ -60,86 +35,6 @@ class PlanReport(Struct, frozen=True):
     switches: dict[str, str]  # of Unsloth, that are set and have an effect on this run
     sweep: str
     precision_from: str  # where it was set, or the reason of --profile auto
-
-
-def report(request: PlanRequest, resolved: Resolved, run: Path) -> PlanReport:
-    """`resolved`: the settings of the planned command. Raises UserError 2, 5 or 8."""
-    settings = resolved.settings
-    model = settings.model
-    if not isinstance(model, str):  # eval compares several: the last
-        model = model[-1] if model else TRAINED
-    if not model and not request.config_json:
-        raise UserError(
-            f"no model is named: {request.command} takes that of {settings.data}, which is not "
-            "there yet.",
-            f"Run `agentlite {default(request.command, 'data')}` first, or add --model or "
-            "--config-json.",
-            location="--model",
-        )
-    shape = with_teacher(request.shape or find_shape(base_of(model, run)), settings, run)
-    name, machine = model or request.config_json, request.machine
-    if request.command in TRAINERS:
-        refuse(request.command, of_embeddings(settings))
-    data = data_of(settings, run)
-    planned = plan(settings, shape, machine, data)
-    ask_more = request.fit or not planned.gib.fits
-    answers = fitting(request.command, settings, shape, machine, data.longest) if ask_more else []
-    held = settings.in_memory(machine.gpu)
-    decodes = machine.gpu and settings.engine == "unsloth" and (held.samples or held.greedy)
-    decodes = decodes and not getattr(settings, "vllm", False)
-    switches = SWITCHES if decodes and shape.kind in GRAPHED else {}
-    return PlanReport(
-        request.command,
-        name,
-        settings.engine,
-        planned,
-        answers,
-        switches,
-        sweep(settings, shape) if request.sweep else "",
-        resolved.origin["load_in_4bit"],
-    )
-
-
-def present(answer: PlanReport, as_json: bool) -> None:
-    """stdout holds the JSON object, or a table of terms and a few lines."""
-    if as_json:
-        print(msgspec.json.encode(answer).decode())
-        return
-    planned, gib = answer.plan, answer.plan.gib
-    print(
-        f"plan: {answer.command} of {answer.model}, {planned.bits}-bit, engine {answer.engine}, "
-        f"{planned.batch_size} x {planned.length} tokens ({planned.length_from})"
-    )
-    terms = [[name.replace("_", " "), f"{value:.2f}"] for name, value in gib.terms.items()]
-    console.print_table([["GiB", f"({gib.moment})"], *terms, ["total", f"{gib.total:.2f}"]])
-    print(f"{'fits' if gib.fits else 'does not fit'} into {gib.of:.1f} GiB, with a reserve of 8 %")
-    if planned.vllm:
-        share, tokens = planned.vllm["share"], planned.vllm["cached_tokens"]
-        print(f"vLLM on the same weights: {share:.0%} of the card, a cache of {tokens} tokens")
-    for title, parts in (("time, calculated", planned.time), ("disk, GB", planned.disk_gb)):
-        if parts:
-            print(
-                f"{title}: "
-                + ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in parts.items())
-            )
-    if answer.switches:
-        print(
-            "switched on: "
-            + ", ".join(f"{name}={value}" for name, value in answer.switches.items())
-        )
-    for rows in answer.fit:
-        print(_in_words(rows))
-    if answer.sweep:
-        print(answer.sweep)
-
-
-def _in_words(fitting_rows: FittingRows) -> str:
-    bits, length, batch = fitting_rows.bits, fitting_rows.length, fitting_rows.batch_size
-    if not fitting_rows.max_length:
-        return f"{bits}-bit: nothing fits"
-    rows = f"{batch} x {length} tokens" if batch else f"no row of {length} tokens"
-    paste = f"; {fitting_rows.paste}" if fitting_rows.paste else ""
-    return f"{bits}-bit: {rows}, or one row of {fitting_rows.max_length}{paste}"
 
 
 def _plan(
@@ -157,15 +52,79 @@ def _plan(
     debug: bool,
 ) -> None:
     from agentlite.stages.api import settle
+    from agentlite.stages.auto_profile import model_of
 
-    request = PlanRequest(command, profile, config_json, fit, sweep)
+    machine = machine_of(profile, fit)
+    given_shape = read_shape(Path(config_json)) if config_json else None
     models = (model,) if model and command == "eval" else model
     flags = {key: value for key, value in (("model", models), ("data", data)) if value}
     # a card that is not this machine's is planned anew, whatever a stage was begun with
     target = RunTarget(Path(run), command, force=bool(fit))
-    given = Given(flags, sets, config, profile)
-    resolved = settle(command, given, target, request.machine, request.shape)
-    present(report(request, resolved, Path(run)), as_json)
+    resolved = settle(command, Given(flags, sets, config, profile), target, machine, given_shape)
+
+    settings = resolved.settings
+    name = model_of(settings)
+    if not name and not config_json:
+        raise UserError(
+            f"no model is named: {command} takes that of {settings.data}, which is not there yet.",
+            f"Run `agentlite {default(command, 'data')}` first, or add --model or --config-json.",
+            location="--model",
+        )
+    shape = given_shape or find_shape(base_of(name, target.run))
+    shape = with_teacher(shape, settings, target.run)
+    if command in TRAINERS:
+        refuse(command, of_embeddings(settings))
+    rows = data_of(settings, target.run)
+    planned = plan(settings, shape, machine, rows)
+    held = settings.in_memory(machine.gpu)
+    decodes = machine.gpu and settings.engine == "unsloth" and (held.samples or held.greedy)
+    decodes = decodes and not getattr(settings, "vllm", False)
+    asks_more = fit or not planned.gib.fits
+    report = PlanReport(
+        command,
+        name or config_json,
+        settings.engine,
+        planned,
+        fitting(command, settings, shape, machine, rows.longest) if asks_more else [],
+        SWITCHES if decodes and shape.kind in GRAPHED else {},
+        sweep_table(settings, shape) if sweep else "",
+        resolved.origin["load_in_4bit"],
+    )
+    if as_json:
+        print(msgspec.json.encode(report).decode())
+    else:
+        _present(report)
+
+
+def _present(report: PlanReport) -> None:
+    """A table of terms and a few lines."""
+    planned, gib = report.plan, report.plan.gib
+    print(
+        f"plan: {report.command} of {report.model}, {planned.bits}-bit, engine {report.engine}, "
+        f"{planned.batch_size} x {planned.length} tokens ({planned.length_from})"
+    )
+    terms = [[name.replace("_", " "), f"{value:.2f}"] for name, value in gib.terms.items()]
+    console.print_table([["GiB", f"({gib.moment})"], *terms, ["total", f"{gib.total:.2f}"]])
+    print(f"{'fits' if gib.fits else 'does not fit'} into {gib.of:.1f} GiB, with a reserve of 8 %")
+    if planned.vllm:
+        share, tokens = planned.vllm["share"], planned.vllm["cached_tokens"]
+        print(f"vLLM on the same weights: {share:.0%} of the card, a cache of {tokens} tokens")
+    for title, parts in (("time, calculated", planned.time), ("disk, GB", planned.disk_gb)):
+        if parts:
+            figures = [f"{key.replace('_', ' ')} {value:g}" for key, value in parts.items()]
+            print(f"{title}: {', '.join(figures)}")
+    if report.switches:
+        switches = [f"{name}={value}" for name, value in report.switches.items()]
+        print(f"switched on: {', '.join(switches)}")
+    for fit in report.fit:
+        rows = f"{fit.batch_size} x {fit.length} tokens"
+        if not fit.batch_size:
+            rows = f"no row of {fit.length} tokens"
+        paste = f"; {fit.paste}" if fit.paste else ""
+        fits = f"{rows}, or one row of {fit.max_length}{paste}"
+        print(f"{fit.bits}-bit: {fits if fit.max_length else 'nothing fits'}")
+    if report.sweep:
+        print(report.sweep)
 
 
 PLANNED = "What to plan"

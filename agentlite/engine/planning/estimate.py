@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from agentlite.config.settings import InMemory
 from agentlite.core.errors import UserError
-from agentlite.engine.planning.gpus import Machine
+from agentlite.engine.planning.gpus import GpuSpeed, Machine
 from agentlite.engine.planning.memory import (
     GIB,
     MARGIN,
@@ -21,18 +21,21 @@ from agentlite.engine.planning.memory import (
     Memory,
     fits,
     fixed_bytes,
+    fixed_terms,
     memory,
     rows_at_once,
     vllm_total,
 )
 from agentlite.engine.planning.model_shape import Shape, shape_of
-from agentlite.engine.planning.time_and_disk import disk, sampling_seconds, training_seconds
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import setting_of
 
 VLLM_SHARE = 0.3  # of the card, where `trl` does not say another: TRL's default
 LEAST_CACHE = 512  # tokens beside the longest row: Unsloth rounds a cache down to 256
 LEAST_OFFLOADED = 512  # of max_length: below, Unsloth leaves checkpoints on the GPU
+# per token, with transformers' generate on an A100, for any size (Qwen2.5's speed benchmark)
+HOST_SECONDS = 0.025
+CHECKPOINTS = 3  # the newest two, and the best
 
 
 class RowLengths(NamedTuple):
@@ -92,17 +95,16 @@ def estimate(settings: Any, shape: Shape, machine: Machine, longest: int = 0) ->
     """`longest`: tokens of the longest row, prompt and answer together; 0: unknown. A share of the
     card that is set for vLLM is left out. With Unsloth that share is planned, unless `trl` sets it.
     """
-    load = load_of(settings, shape, machine.gpu, longest, _card_bytes(machine))
+    load = load_of(settings, shape, machine.gpu, longest, machine.whole)
     share = (_share_set(settings) or 0.0) if machine.gpu else 0.0
-    left = max(0.0, machine.capacity - share * _card_bytes(machine))
-    return Estimate(load, memory(load), left)
+    return Estimate(load, memory(load), max(0.0, machine.capacity - share * machine.whole))
 
 
 def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Planned:
     estimated = estimate(settings, shape, machine, data.longest)
     load = estimated.load
     of_data = data.longest and load.length < settings.max_length
-    vllm = {"share": vllm_share(load, _card_bytes(machine)), "cached_tokens": load.cached}
+    vllm = {"share": vllm_share(load, machine.whole), "cached_tokens": load.cached}
     return Planned(
         load.bits,
         load.rows if settings.in_memory(machine.gpu).packed else settings.batch_size,
@@ -110,27 +112,9 @@ def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Pla
         settings.data if of_data else "max_length",
         estimated.needed(),
         _time(settings, load, machine, data),
-        disk(load) if load.rows else {},
+        _disk(load) if load.rows else {},
         vllm if load.vllm else {},
     )
-
-
-def _share_set(settings: Any) -> float | None:
-    if not getattr(settings, "vllm", False):
-        return None
-    share = settings.trl.get("vllm_gpu_memory_utilization")
-    return VLLM_SHARE if share is None and settings.engine == "hf" else share
-
-
-def _card_bytes(machine: Machine) -> float:
-    """Of the whole card, of which `capacity` may be what is free."""
-    return max(machine.capacity, machine.card.memory * GIB)
-
-
-def vllm_share(load: Load, total: float) -> float:
-    """The share of a card of `total` bytes that vLLM gets where it shares the weights, in
-    hundredths."""
-    return math.ceil(100 * vllm_total(load) / total) / 100
 
 
 def load_of(
@@ -162,13 +146,45 @@ def load_of(
     )
     if not held.samples:
         return load
+    answers, new_tokens = held.prompts * held.samples, settings.max_new_tokens
     if gpu and getattr(settings, "vllm", False):
-        return _by_vllm(load, settings, held)
-    samples = _sampled(load, settings, held, card if gpu else 0)
+        if _share_set(settings) is not None:
+            return load._replace(in_share=settings.engine == "unsloth")
+        # the cache of an engine that shares the weights holds all answers of a step, each prompt
+        # once, and one row of max_length in any case: a shorter one Unsloth would not let it read
+        load = _cached(load, held.prompts, answers, new_tokens)
+        return load._replace(vllm=True, cached=max(load.cached, settings.max_length + LEAST_CACHE))
+    # as engine.local_sampler works: a prompt is in the cache once, however many answers it gets;
+    # but with Unsloth on a GPU every answer has a row, its prompt included
+    prompts = held.prompts
+    if gpu and settings.engine == "unsloth":
+        fixed = fixed_bytes(load) if load.rows else 0.0
+        prompts = answers = min(answers, rows_at_once(shape, card, load.length, fixed))
+    samples = _cached(load, prompts, answers, new_tokens)
     if not held.greedy:
         return samples
-    greedy = _cached(load, held.prompts, held.prompts, settings.max_new_tokens)
+    greedy = _cached(load, held.prompts, held.prompts, new_tokens)
     return max(greedy, samples, key=lambda load: memory(load).total)
+
+
+def _cached(load: Load, prompts: int, answers: int, new_tokens: int) -> Load:
+    read = prompts * max(1, load.length - new_tokens)
+    return load._replace(
+        sampled=answers, prompted=read, cached=read + answers * min(load.length, new_tokens)
+    )
+
+
+def _share_set(settings: Any) -> float | None:
+    if not getattr(settings, "vllm", False):
+        return None
+    share = settings.trl.get("vllm_gpu_memory_utilization")
+    return VLLM_SHARE if share is None and settings.engine == "hf" else share
+
+
+def vllm_share(load: Load, total: float) -> float:
+    """The share of a card of `total` bytes that vLLM gets where it shares the weights, in
+    hundredths."""
+    return math.ceil(100 * vllm_total(load) / total) / 100
 
 
 def kept_in_training(settings: Any, model: Any, teacher: int = 0) -> float:
@@ -180,35 +196,6 @@ def kept_in_training(settings: Any, model: Any, teacher: int = 0) -> float:
     except UserError:
         return 0.0
     return fixed_bytes(load_of(settings, shape._replace(teacher=teacher), True))
-
-
-def _by_vllm(load: Load, settings: Any, held: InMemory) -> Load:
-    """The cache of an engine that shares the weights holds all answers of a step, each prompt once,
-    and one row of max_length in any case: a shorter one Unsloth would not let it read."""
-    if _share_set(settings) is not None:
-        return load._replace(in_share=settings.engine == "unsloth")
-    answers = held.prompts * held.samples
-    load = _cached(load, held.prompts, answers, settings.max_new_tokens)
-    return load._replace(vllm=True, cached=max(load.cached, settings.max_length + LEAST_CACHE))
-
-
-def _sampled(load: Load, settings: Any, held: InMemory, card: float) -> Load:
-    """As engine.local_sampler works: a prompt is in the cache once, however many answers it gets;
-    but with Unsloth on a GPU every answer has a row, its prompt included. `card`: 0 without a GPU.
-    """
-    answers = held.prompts * held.samples
-    if card and settings.engine == "unsloth":
-        fixed = fixed_bytes(load) if load.rows else 0.0
-        rows = min(answers, rows_at_once(load.shape, card, load.length, fixed))
-        return _cached(load, rows, rows, settings.max_new_tokens)
-    return _cached(load, held.prompts, answers, settings.max_new_tokens)
-
-
-def _cached(load: Load, prompts: int, answers: int, new_tokens: int) -> Load:
-    read = prompts * max(1, load.length - new_tokens)
-    return load._replace(
-        sampled=answers, prompted=read, cached=read + answers * min(load.length, new_tokens)
-    )
 
 
 def data_of(settings: Any, run: Path) -> RowLengths:
@@ -229,17 +216,14 @@ def data_of(settings: Any, run: Path) -> RowLengths:
     records = sum(stats.get("by_source", {}).values())
     if not records:
         return RowLengths()
-    new_tokens = (
-        setting_of(settings.data, "max_new_tokens", run)
-        if pairs
-        else getattr(settings, "max_new_tokens", 0)
-    )
     rows = stats[settings.split] if hasattr(settings, "split") else stats["train_rows"]
-    if pairs and run_folder.is_finished(pairs):
-        rows = run_folder.finished(pairs, "pairs").figures.get("pairs", 0)
-    return RowLengths(
-        rows, stats["length"]["100%"] + int(new_tokens or 0), stats["tokens"]["all"] / records
-    )
+    new_tokens = getattr(settings, "max_new_tokens", 0)
+    if pairs:
+        new_tokens = setting_of(settings.data, "max_new_tokens", run) or 0
+        if run_folder.is_finished(pairs):
+            rows = run_folder.finished(pairs, "pairs").figures.get("pairs", 0)
+    longest = stats["length"]["100%"] + int(new_tokens)
+    return RowLengths(rows, longest, stats["tokens"]["all"] / records)
 
 
 def _time(settings: Any, load: Load, machine: Machine, data: RowLengths) -> dict[str, float]:
@@ -252,16 +236,66 @@ def _time(settings: Any, load: Load, machine: Machine, data: RowLengths) -> dict
     passes = getattr(settings, "passes", 1)  # an answer of PPO is sampled once for several steps
     if load.rows:
         rows *= settings.gradient_accumulation
-        mean = min(data.mean or load.length, load.length)
-        seconds += training_seconds(load, machine.card, settings.gradient_accumulation, mean)
+        tokens = settings.gradient_accumulation * load.rows
+        tokens *= min(data.mean or load.length, load.length)
+        seconds += tokens * operations(load) / _speed(load, machine.card)
     if load.sampled and not load.vllm:  # vLLM's speed was never measured
         held: InMemory = settings.in_memory(machine.gpu)
         answers = rows if load.rows else rows * held.samples
         if held.greedy and settings.num_samples:  # the samples come after a greedy answer to each
             answers += rows
         batches = math.ceil(answers / load.sampled)
-        seconds += batches * sampling_seconds(load, machine.card, settings.max_new_tokens) / passes
+        batch = _sampling_seconds(load, machine.card, settings.max_new_tokens)
+        seconds += batches * batch / passes
     wanted = data.rows * getattr(settings, "group_size", 1) * getattr(settings, "num_epochs", 1)
     steps = getattr(settings, "max_steps", None) or math.ceil(wanted * passes / rows)
     whole = {"steps": steps, "hours": round(seconds * steps / 3600, 2)} if steps else {}
     return {"seconds_a_step": round(seconds, 2), **whole}
+
+
+def operations(load: Load) -> float:
+    """Floating-point operations per token of a micro-batch: forward, again for checkpoints,
+    backward, and the forward of the reference, or of a teacher.
+    """
+    shape, forward = load.shape, _forward(load)
+    attention = 2 * shape.layers * shape.heads * shape.head_dim * load.length
+    # frozen weights need no gradient, attention has no weights: its backward pass is whole
+    backward = 2 * forward if load.full else forward + attention
+    again = forward if load.regime.checkpoints != "none" else 0
+    taught = 0 if shape.teacher_first else 2 * shape.teacher
+    return forward + again + backward + (forward if load.reference else 0) + taught
+
+
+def _forward(load: Load) -> float:
+    """Two operations per weight, with the head, and those of causal attention."""
+    shape = load.shape
+    attention = 2 * shape.layers * shape.heads * shape.head_dim * load.length
+    return 2 * (shape.linear + shape.vocab * shape.hidden) + attention
+
+
+def _speed(load: Load, card: GpuSpeed) -> float:
+    """Operations per second. Of a card's peak published runs reach 48 to 74 % with Unsloth from 3B
+    on, about 40 % with plain transformers, and 25 to 40 % for small models, whose kernels wait for
+    the host."""
+    return card.tflops * 1e12 * (0.5 if load.shape.parameters > 2e9 else 0.3)
+
+
+def _sampling_seconds(load: Load, card: GpuSpeed, new_tokens: int) -> float:
+    """For sampling all answers of a batch: reading its prompts, then for each token a pass over the
+    weights and the cache.
+    """
+    reading = load.prompted * _forward(load) / _speed(load, card)
+    passed = fixed_terms(load)["weights"] + load.shape.keys_and_values * load.width * load.cached
+    return reading + new_tokens * max(HOST_SECONDS, passed / (card.bandwidth * 1e9))
+
+
+def _disk(load: Load) -> dict[str, float]:
+    """GB by file; `merged` is the whole model in 16 bit, written only by `export --merged`."""
+    fixed, merged = fixed_terms(load), 2.0 * load.shape.parameters
+    result = merged if load.full else fixed["adapter"]
+    written = {
+        "checkpoints": CHECKPOINTS * (result + fixed["optimizer"]),
+        "model" if load.full else "adapter": result,
+        "merged": merged,
+    }
+    return {name: round(value / 1e9, 3) for name, value in written.items()}

@@ -5,7 +5,6 @@ backward pass (a block is computed again), the loss, and sampling. Bytes are tho
 allocations; `overhead` stands for the rest.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 from agentlite.engine.planning.model_shape import Shape
@@ -30,7 +29,7 @@ PREFILL = 4096  # tokens that Unsloth lets vLLM read at once, with a cache of up
 class Regime(NamedTuple):
     """What an engine keeps. `checkpoints`: the inputs of blocks wait for the backward pass in host
     memory, or on the GPU; or all that blocks computed waits, and nothing is computed again.
-    `fused`: the loss never has all logits. `upcast`: see `weights`. `cache_copies`: of the
+    `fused`: the loss never has all logits. `upcast`: see `fixed_terms`. `cache_copies`: of the
     key-value cache while it grows. `excess`: of activations beyond those counted: on a CPU the
     scores of attention between padded rows, and what malloc holds back."""
 
@@ -79,158 +78,119 @@ class Load(NamedTuple):
         """Bytes of an activation."""
         return 4 if self.bits == 32 else 2
 
+    @property
+    def trained(self) -> int:
+        """Parameters that training changes."""
+        if self.full:
+            return self.shape.parameters
+        return adapter_parameters(self.shape, self.lora_r, self.targets)
 
-def weights(load: Load) -> float:
-    """PEFT turns what is not quantised into float32 before it trains on quantised weights."""
-    if load.in_share:
-        return 0.0
+    @property
+    def unpacked(self) -> float:
+        """The largest matrix of a block in 16 bit, where it is stored in fewer."""
+        return 2.0 * self.shape.hidden * self.shape.intermediate if self.bits < 16 else 0.0
+
+
+def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...]) -> int:
+    """`targets` as in lora_target_modules."""
+    names = {*targets}
+    if any(target.startswith("all") for target in targets):
+        names |= {*shape.matrix_shapes}
+    blocks = sum(sum(size) for name, size in shape.matrix_shapes.items() if name in names)
+    ends = bool({"all", "embed_tokens"} & names) + ("lm_head" in names)
+    return rank * (shape.layers * blocks + ends * (shape.vocab + shape.hidden))
+
+
+def fixed_terms(load: Load) -> dict[str, float]:
+    """What stays from the first step to the last."""
+    shape, trained = load.shape, load.trained if load.rows else 0
+    # PEFT turns what is not quantised into float32 before it trains on quantised weights
     upcast = load.bits < 16 and load.regime.upcast and load.rows
     embedding = 4 if load.bits == 32 or upcast else 2
-    return load.shape.linear * WEIGHT[load.bits] + load.shape.embeddings * embedding
+    weights = shape.linear * WEIGHT[load.bits] + shape.embeddings * embedding
+    if load.in_share:
+        weights = 0.0
+    adapter = 0.0 if load.full else 4.0 * load.trained  # in float32, whatever the weights are in
+    # a teacher is loaded as the student is; one that was asked before and has left the memory
+    # counts by how much larger it is: its forward pass needs no more
+    teacher = shape.teacher * WEIGHT[load.bits]
+    if shape.teacher_first:
+        teacher = max(0.0, teacher - weights)
+    return {
+        "weights": weights,
+        "adapter": adapter,
+        "gradients": trained * (load.width if load.full else 4),
+        "optimizer": float(trained * OPTIMIZER[load.optimizer]),
+        # the frozen start of dpo and grpo: a copy of the adapter, or of a whole model
+        "reference": (weights if load.full else adapter) if load.reference else 0.0,
+        "teacher": teacher,
+        # the CUDA context and workspaces; on a CPU, Python and its libraries
+        "overhead": load.regime.overhead,
+        "vllm": _vllm(load, adapter) if load.vllm else 0.0,
+        "kv_cache": _cache(load) if load.vllm else 0.0,
+    }
 
 
-def adapter(load: Load) -> float:
-    """In float32, whatever the weights are in."""
-    return 0.0 if load.full else 4.0 * adapter_parameters(load.shape, load.lora_r, load.targets)
-
-
-def gradients(load: Load) -> float:
-    return trained(load) * (load.width if load.full else 4) if load.rows else 0.0
-
-
-def optimizer(load: Load) -> float:
-    return float(trained(load) * OPTIMIZER[load.optimizer]) if load.rows else 0.0
-
-
-def reference(load: Load) -> float:
-    """The frozen start of dpo and grpo: a copy of the adapter, or of a whole model."""
-    return (weights(load) if load.full else adapter(load)) if load.reference else 0.0
-
-
-def teacher(load: Load) -> float:
-    """The weights of a teacher, which are loaded as those of the student are. One that was asked
-    before and left the memory counts by how much larger it is: its forward pass needs no more.
-    """
-    weight = load.shape.teacher * WEIGHT[load.bits]
-    return max(0.0, weight - weights(load)) if load.shape.teacher_first else weight
-
-
-def overhead(load: Load) -> float:
-    """The CUDA context and workspaces; on a CPU, Python and its libraries."""
-    return load.regime.overhead
-
-
-def checkpoints(load: Load) -> float:
-    """What the forward pass leaves for the backward pass."""
-    inputs = load.tokens * load.shape.hidden * load.width  # of one block
-    if load.regime.checkpoints == "none":
-        return load.shape.layers * block(load) * load.regime.excess
-    return float(inputs * (2 if load.regime.checkpoints == "offloaded" else load.shape.layers))
-
-
-def block(load: Load) -> float:
-    """The activations of one block: norms and residuals, queries, keys, values, attention, and five
-    times the MLP's width.
-    """
-    shape = load.shape
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    return float(
-        load.tokens
-        * load.width
-        * (4 * shape.hidden + 3 * queries + 2 * keys + 5 * shape.intermediate)
-    )
-
-
-def recomputed(load: Load) -> float:
-    """A block computed again, with one of its matrices unpacked from 4 or 8 bit."""
-    return unpacked(load) + (block(load) if load.regime.checkpoints != "none" else 0.0)
-
-
-def unpacked(load: Load) -> float:
-    """The largest matrix of a block in 16 bit, where it is stored in fewer."""
-    return 2.0 * load.shape.hidden * load.shape.intermediate if load.bits < 16 else 0.0
-
-
-def logits(load: Load) -> float:
-    """All of them, or those of a thousand positions at a time with the gradient of the hidden
-    states; of a teacher as many.
-    """
-    if load.shape.teacher:
-        return float(4 * load.tokens * load.shape.hidden + 8 * FUSED_LOGITS * load.shape.vocab)
-    if not load.regime.fused:
-        return float(load.tokens * load.shape.vocab * LOGIT)
-    return float(
-        4 * load.tokens * load.shape.hidden + 4 * min(load.tokens, FUSED_LOGITS) * load.shape.vocab
-    )
-
-
-def cache(load: Load) -> float:
-    """Keys and values of every token in the cache; of a vLLM engine a twentieth more, as Unsloth
-    counts on 95 % of it."""
-    per_token = 2 * load.shape.layers * load.shape.kv_heads * load.shape.head_dim * load.width
-    return load.cached * per_token * (1 / 0.95 if load.vllm else load.regime.cache_copies)
-
-
-def reading(load: Load) -> float:
-    """A block over whole prompts without gradients, and two float32 copies of the last logits of
-    every answer.
-    """
-    shape = load.shape
-    prompts = load.prompted * load.width * (2 * shape.hidden + 3 * shape.intermediate)
-    return unpacked(load) + prompts + 8 * load.sampled * shape.vocab
-
-
-def rows_at_once(shape: Shape, card: float, length: int, fixed: float = 0.0) -> int:
-    """How many rows of `length` tokens, prompt and answer, one call of Unsloth's `generate` samples
-    on a card of `card` bytes, of which training keeps `fixed`. It goes by the card, the model
-    and the settings alone, so that a run that is carried on has the batches of one that was not
-    stopped.
-    """
-    keys_and_values = 2 * shape.layers * shape.kv_heads * shape.head_dim
-    read = 2 * shape.hidden + 3 * shape.intermediate
-    room = IN_TRAINING * (card - fixed) if fixed else SAMPLING * card
-    return max(1, int(room / (2 * (keys_and_values + read))) // length)
-
-
-def vllm(load: Load) -> float:
+def _vllm(load: Load, adapter: float) -> float:
     """The memory of an engine beyond weights and cache: a forward pass over PREFILL tokens, its
     graphs as Unsloth estimates them, and the adapter once more, in 16 bit.
     """
-    if not load.vllm:
-        return 0.0
-    shape = load.shape
-    prefill = PREFILL * load.width * (2 * shape.hidden + 3 * shape.intermediate)
-    graphs = min(GIB, max(0.15 * GIB, 172 * 4 * shape.hidden * shape.layers))
-    return unpacked(load) + prefill + graphs + adapter(load) / 2
+    prefill = PREFILL * load.width * load.shape.read
+    graphs = min(GIB, max(0.15 * GIB, 172 * 4 * load.shape.hidden * load.shape.layers))
+    return load.unpacked + prefill + graphs + adapter / 2
+
+
+def _cache(load: Load) -> float:
+    """Keys and values of every token in the cache; of a vLLM engine a twentieth more, as Unsloth
+    counts on 95 % of it."""
+    per_token = load.shape.keys_and_values * load.width
+    return load.cached * per_token * (1 / 0.95 if load.vllm else load.regime.cache_copies)
 
 
 def vllm_total(load: Load) -> float:
     """The share of the card that an engine is given, in bytes: its weights are the trainer's."""
-    return weights(load) + overhead(load) + vllm(load) + cache(load)
-
-
-Term = Callable[[Load], float]
-FIXED: dict[str, Term] = {
-    "weights": weights,
-    "adapter": adapter,
-    "gradients": gradients,
-    "optimizer": optimizer,
-    "reference": reference,
-    "teacher": teacher,
-    "overhead": overhead,
-    "vllm": vllm,
-    "kv_cache": lambda load: cache(load) if load.vllm else 0.0,
-}
-MOMENTS: dict[str, dict[str, Term]] = {
-    "backward": {"activations": lambda load: checkpoints(load) + recomputed(load)},
-    "loss": {"activations": checkpoints, "logits": logits},
-    "sampling": {"activations": reading, "kv_cache": cache},
-}
+    fixed = fixed_terms(load)
+    return fixed["weights"] + fixed["overhead"] + fixed["vllm"] + fixed["kv_cache"]
 
 
 def fixed_bytes(load: Load) -> float:
-    """What stays from the first step to the last."""
-    return sum(term(load) for term in FIXED.values())
+    return sum(fixed_terms(load).values())
+
+
+def moments(load: Load) -> dict[str, dict[str, float]]:
+    """The terms of each moment that comes on top of the fixed ones."""
+    shape, tokens, regime = load.shape, load.tokens, load.regime
+    happening: dict[str, dict[str, float]] = {}
+    if load.rows:
+        # the activations of one block: norms and residuals, queries, keys, values, attention, and
+        # five times the MLP's width
+        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        values = 4 * shape.hidden + 3 * queries + 2 * keys + 5 * shape.intermediate
+        block = float(tokens * load.width * values)
+        # what the forward pass leaves for the backward pass, and what that computes again
+        if regime.checkpoints == "none":
+            waiting, again = shape.layers * block * regime.excess, load.unpacked
+        else:
+            inputs = tokens * shape.hidden * load.width  # of one block
+            waiting = float(inputs * (2 if regime.checkpoints == "offloaded" else shape.layers))
+            again = load.unpacked + block
+        # all logits, or those of a thousand positions at a time with the gradient of the hidden
+        # states; of a teacher as many
+        logits = float(tokens * shape.vocab * LOGIT)
+        if shape.teacher:
+            logits = float(4 * tokens * shape.hidden + 8 * FUSED_LOGITS * shape.vocab)
+        elif regime.fused:
+            positions = min(tokens, FUSED_LOGITS)
+            logits = float(4 * tokens * shape.hidden + 4 * positions * shape.vocab)
+        happening["backward"] = {"activations": waiting + again}
+        happening["loss"] = {"activations": waiting, "logits": logits}
+    if load.cached and not load.vllm:
+        # a block over whole prompts without gradients, and two float32 copies of the last logits
+        # of every answer
+        reading = load.unpacked + load.prompted * load.width * shape.read
+        reading += 8 * load.sampled * shape.vocab
+        happening["sampling"] = {"activations": reading, "kv_cache": _cache(load)}
+    return happening
 
 
 class Memory(NamedTuple):
@@ -247,14 +207,12 @@ class Memory(NamedTuple):
 
 def memory(load: Load) -> Memory:
     """The terms that are not zero add up to the total."""
-    fixed = {name: term(load) for name, term in FIXED.items()}
-    samples = load.cached and not load.vllm
-    happening = [name for name in MOMENTS if (samples if name == "sampling" else load.rows)]
-    passing = {name: {key: term(load) for key, term in MOMENTS[name].items()} for name in happening}
-    moments = {name: sum(fixed.values()) + sum(terms.values()) for name, terms in passing.items()}
-    moment = max(moments, key=moments.__getitem__)
+    fixed, passing = fixed_terms(load), moments(load)
+    stays = sum(fixed.values())
+    totals = {name: stays + sum(terms.values()) for name, terms in passing.items()}
+    moment = max(totals, key=totals.__getitem__)
     terms = {name: value for name, value in {**fixed, **passing[moment]}.items() if value}
-    return Memory(terms, moment, moments)
+    return Memory(terms, moment, totals)
 
 
 def fits(total: float, capacity: float, margin: float = MARGIN) -> bool:
@@ -262,21 +220,11 @@ def fits(total: float, capacity: float, margin: float = MARGIN) -> bool:
     return total * (1 + margin) <= capacity
 
 
-def trained(load: Load) -> int:
-    return (
-        load.shape.parameters
-        if load.full
-        else adapter_parameters(load.shape, load.lora_r, load.targets)
-    )
-
-
-def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...]) -> int:
-    """`targets` as in lora_target_modules."""
-    matrix_shapes: Mapping[str, tuple[int, int]] = shape.matrix_shapes
-    names: set[str] = set()
-    for target in targets:
-        names |= set(matrix_shapes) if target.startswith("all") else {target}
-    ends = bool({"all", "embed_tokens"} & set(targets)) + ("lm_head" in targets)
-    embedded = ends * (shape.vocab + shape.hidden)
-    blocks = sum(sum(matrix_shapes[name]) for name in names if name in matrix_shapes)
-    return rank * (shape.layers * blocks + embedded) if rank else 0
+def rows_at_once(shape: Shape, card: float, length: int, fixed: float = 0.0) -> int:
+    """How many rows of `length` tokens, prompt and answer, one call of Unsloth's `generate` samples
+    on a card of `card` bytes, of which training keeps `fixed`. It goes by the card, the model
+    and the settings alone, so that a run that is carried on has the batches of one that was not
+    stopped.
+    """
+    room = IN_TRAINING * (card - fixed) if fixed else SAMPLING * card
+    return max(1, int(room / (2 * (shape.keys_and_values + shape.read))) // length)

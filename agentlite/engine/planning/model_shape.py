@@ -55,9 +55,8 @@ class Shape(NamedTuple):
     @property
     def linear(self) -> int:
         """Parameters of the blocks' linear layers; norms and biases are too few to count."""
-        return self.layers * sum(
-            inputs * outputs for inputs, outputs in self.matrix_shapes.values()
-        )
+        sizes = self.matrix_shapes.values()
+        return self.layers * sum(inputs * outputs for inputs, outputs in sizes)
 
     @property
     def embeddings(self) -> int:
@@ -67,6 +66,16 @@ class Shape(NamedTuple):
     @property
     def parameters(self) -> int:
         return self.linear + self.embeddings
+
+    @property
+    def keys_and_values(self) -> int:
+        """Values of a token in the key-value cache."""
+        return 2 * self.layers * self.kv_heads * self.head_dim
+
+    @property
+    def read(self) -> int:
+        """Values that a block holds of a token that is read without gradients."""
+        return 2 * self.hidden + 3 * self.intermediate
 
 
 def with_teacher(shape: Shape, settings: Any, run: Path) -> Shape:
@@ -90,20 +99,14 @@ def shape_of(config: Mapping[str, Any], location: str) -> Shape:
     inner = config.get("text_config")  # a model that takes images too has its decoder's facts here
     text = inner if isinstance(inner, dict) else config
     if any(int(text.get(key) or 1) > 1 for key in EXPERTS):
-        raise UserError(
+        problem, fix = (
             "is a mixture of experts, which cannot be planned for.",
             "Take a dense model.",
-            location=location,
-            exit_code=MODEL,
         )
-    missing = [key for key in NEEDED if text.get(key) is None]
-    if missing:
-        raise UserError(
-            f"has no {missing[0]}.",
-            f"Name the config.json of a decoder; needed: {', '.join(NEEDED)}.",
-            location=location,
-            exit_code=MODEL,
-        )
+        raise UserError(problem, fix, location=location, exit_code=MODEL)
+    if missing := [key for key in NEEDED if text.get(key) is None]:
+        fix = f"Name the config.json of a decoder; needed: {', '.join(NEEDED)}."
+        raise UserError(f"has no {missing[0]}.", fix, location=location, exit_code=MODEL)
     layers, hidden, heads, intermediate, vocab = (int(text[key]) for key in NEEDED)
     kind = str(text.get("model_type", ""))
     return Shape(
@@ -122,17 +125,16 @@ def shape_of(config: Mapping[str, Any], location: str) -> Shape:
 
 def find_shape(base: str) -> Shape:
     """Of a base model: a folder, a published name, or a hub id. Raises UserError 5 or 8."""
-    published = json.loads(PUBLISHED.read_bytes())
     if base and Path(base).is_dir():
         return read_shape(Path(base) / "config.json")
-    model = hub.hub_id(base)
+    published, model = json.loads(PUBLISHED.read_bytes()), hub.hub_id(base)
     if model in published:
         return shape_of(published[model], model)
     if not hub.is_hub_id(base):  # the hub has no such names, and need not be asked
+        known = f"Known: {', '.join(published)}, a folder, or another hub id."
         raise UserError(
             f"there is no model '{base}'.",
-            f"{nearest(base, published, other='')} Known: {', '.join(published)}, a folder, or "
-            "another hub id.".lstrip(),
+            f"{nearest(base, published, other='')} {known}".lstrip(),
             location="--model",
             exit_code=MODEL,
         )

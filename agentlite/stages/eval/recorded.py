@@ -15,8 +15,8 @@ from agentlite.core.openai_client import Endpoint, check
 from agentlite.core.records import Prediction, Step, digest, plain
 from agentlite.core.row_files import refuse_unwritable, write_json, write_rows
 from agentlite.engine import check_libraries
+from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
-from agentlite.engine.planning.suggest_fit import dry_run_memory
 from agentlite.rendering import Mixture, Prompt, mixture_of
 from agentlite.rendering import prompts as prompts_of
 from agentlite.scoring.judge.human_ratings import write_sheets

@@ -17,7 +17,7 @@ from agentlite.data.prompt_records import find_prompts
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import loading_of
-from agentlite.engine.planning.suggest_fit import dry_run_memory
+from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.remote import served
 from agentlite.engine.sampler import make_sampler, remote_samples
 from agentlite.rendering import Mixture, Prompt, Protocol, mixture_of

@@ -3,9 +3,8 @@
 import pytest
 
 from agentlite.config import gpu_profiles
-from agentlite.engine.planning.gpus import machine_of
+from agentlite.engine.planning.gpus import CARDS, machine_of
 from agentlite.engine.planning.memory import GIB
-from agentlite.engine.planning.time_and_disk import CARDS
 
 
 def test_the_card_of_this_machine_is_planned_with_the_memory_that_is_free(monkeypatch):

@@ -4,8 +4,14 @@ from typing import Any
 
 import pytest
 
-from agentlite.engine.planning import memory as terms
-from agentlite.engine.planning.memory import Load, Regime, fits, memory
+from agentlite.engine.planning.memory import (
+    Load,
+    Regime,
+    adapter_parameters,
+    fits,
+    fixed_terms,
+    memory,
+)
 from agentlite.engine.planning.model_shape import Shape
 
 # Linear layers of a block: queries 10 x 20, keys, values 10 x 4, output 20 x 10, MLP 3 x 10 x 30:
@@ -54,12 +60,12 @@ def test_what_stays_from_the_first_step_to_the_last_takes_the_bytes_counted_by_h
     load = Load(
         shape, KEPT, bits, 2, optimizer=optimizer, full=full, reference=True, rows=1, length=5
     )
-    found = {name: term(load) for name, term in terms.FIXED.items() if name not in OF_VLLM}
+    found = {name: value for name, value in fixed_terms(load).items() if name not in OF_VLLM}
     assert found == pytest.approx(expected_fixed(shape, bits, full, optimizer))
-    without = load._replace(reference=False)
-    assert terms.reference(without) == 0
-    idle = load._replace(rows=0, cached=10)  # sampling alone has no gradients and no moments
-    assert (terms.gradients(idle), terms.optimizer(idle)) == (0, 0)
+    assert fixed_terms(load._replace(reference=False))["reference"] == 0
+    # sampling alone has no gradients and no moments
+    idle = fixed_terms(load._replace(rows=0, cached=10))
+    assert (idle["gradients"], idle["optimizer"]) == (0, 0)
 
 
 @pytest.mark.parametrize(("bits", "width"), WIDTHS)
@@ -116,8 +122,8 @@ def test_sampling_takes_the_bytes_counted_by_hand(bits: int, width: int, copies:
 def test_an_adapter_has_the_layers_that_are_named_each_once(
     targets: tuple[str, ...], parameters: int
 ) -> None:
-    assert terms.adapter_parameters(APART, 4, targets) == 4 * parameters
-    assert terms.adapter_parameters(APART, 0, targets) == 0
+    assert adapter_parameters(APART, 4, targets) == 4 * parameters
+    assert adapter_parameters(APART, 0, targets) == 0
 
 
 def test_a_total_fits_with_8_percent_to_spare() -> None:

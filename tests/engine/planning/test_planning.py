@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.settings import COMMANDS as SETTINGS
+from agentlite.engine.planning.choose import fitting
 from agentlite.engine.planning.estimate import RowLengths, data_of, load_of, plan
 from agentlite.engine.planning.gpus import machine_of, with_memory
 from agentlite.engine.planning.memory import (
@@ -26,7 +27,6 @@ from agentlite.engine.planning.memory import (
     memory,
 )
 from agentlite.engine.planning.model_shape import Shape, base_of, find_shape
-from agentlite.engine.planning.suggest_fit import fitting
 
 POINTS = Path(__file__).with_name("published_memory.csv")
 COMMANDS = tuple(name for name, settings in SETTINGS.items() if hasattr(settings, "in_memory"))
@@ -209,7 +209,7 @@ def test_the_longest_row_of_the_data_is_what_is_planned_for(tmp_path):
 
 
 def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
-    from agentlite.engine.planning.suggest_fit import dry_run_memory
+    from agentlite.engine.planning.choose import dry_run_memory
 
     monkeypatch.setattr(gpu_profiles, "card", lambda: gpu_profiles.Gpu("RTX 3060", 12.0, 12.0))
     told = dry_run_memory(

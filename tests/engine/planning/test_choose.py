@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentlite.config import resolve
-from agentlite.engine.planning.auto_settings import CAUTION, auto_settings
+from agentlite.engine.planning.choose import CAUTION, auto_settings
 from agentlite.engine.planning.estimate import load_of
 from agentlite.engine.planning.gpus import with_memory
 from agentlite.engine.planning.memory import fits, memory

@@ -1,0 +1,222 @@
+"""Settings that fit a machine: what `--profile auto` chooses, and what a plan suggests."""
+
+from collections.abc import Callable, Iterator, Set
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agentlite.config.resolve import Resolved
+from agentlite.core import console
+from agentlite.core.errors import UserError
+from agentlite.engine.planning.estimate import Estimate, estimate, load_of
+from agentlite.engine.planning.gpus import Machine, machine_of
+from agentlite.engine.planning.memory import GIB, MARGIN, memory
+from agentlite.engine.planning.model_shape import Shape, find_shape, with_teacher
+
+# 16 bit is taken only with this share to spare, for one row: no published run needed 20 % more than
+# is planned for it. A micro-batch that is too large is halved; a precision stays.
+CAUTION = 0.2
+CHOSEN = ("load_in_4bit", "batch_size", "gradient_accumulation", "batch_tokens")
+# as many rows fit only where they are not in memory at once: then there is nothing to change
+MOST_ROWS = 1 << 12
+SHORTEST, LONGEST = 256, 1 << 17  # tokens of a sweep
+
+
+class AutoSettings(NamedTuple):
+    """The settings that nobody set, and why they are so."""
+
+    values: dict[str, Any]
+    reason: str
+
+
+class FittingRows(Struct, frozen=True):
+    """With weights of so many bits: rows of `length` tokens in a micro-batch, and the longest row
+    alone; 0: none. `paste` keeps the rows of a step: batch_size times gradient_accumulation."""
+
+    bits: int
+    length: int
+    batch_size: int
+    max_length: int
+    paste: str
+
+
+def set_already(resolved: Resolved) -> set[str]:
+    """Those of `CHOSEN` that the user or an earlier stage has set."""
+    return {key for key in CHOSEN if key in resolved.origin and resolved.was_set(key)}
+
+
+def keys_to_choose(resolved: Resolved) -> set[str]:
+    """The settings that `auto_settings` would choose; the others stay as they are."""
+    fixed = set_already(resolved)
+    return {"load_in_4bit", *next(_micro_batches(resolved.settings, fixed))} - fixed
+
+
+def auto_settings(
+    settings: Any,
+    fixed: Set[str],
+    shape: Shape,
+    machine: Machine,
+    longest: int = 0,
+    trained_in_4bit: bool = False,
+) -> AutoSettings:
+    """16 bit before 4 bit where one row fits with `CAUTION`, and then the largest micro-batch that
+    fits. A step keeps its rows, and an adapter that was trained in 4 bit stays in it.
+
+    `fixed`: settings that stay as they are. `machine` has a GPU. `longest`: tokens of the longest
+    row; 0: unknown.
+    """
+
+    def options(in_4bit: bool) -> list[tuple[dict[str, Any], Estimate]]:
+        """From the largest micro-batch to the smallest."""
+        found = []
+        for micro_batch in _micro_batches(settings, fixed):
+            values = {"load_in_4bit": in_4bit, **micro_batch}
+            planned = estimate(replace(settings, **values), shape, machine, longest)
+            found.append((values, planned))
+        return found
+
+    is_set = "load_in_4bit" in fixed or settings.load_in_8bit
+    candidates = options(settings.load_in_4bit if is_set else trained_in_4bit)
+    most_precise = candidates[-1][1]
+    if not (is_set or trained_in_4bit or most_precise.fits(CAUTION)):
+        candidates = options(True)
+    # where sampling alone is too much, a smaller micro-batch would not help
+    least = candidates[-1][1].memory.total
+    at_least = next(option for option in candidates if option[1].memory.total <= least)
+    values, best = next((option for option in candidates if option[1].fits()), at_least)
+
+    chosen = replace(settings, **values)
+    rows = "batch_tokens" if chosen.in_memory(True).packed else "batch_size"
+    batch = f"{rows} {getattr(chosen, rows)}"
+    if hasattr(chosen, "gradient_accumulation"):
+        batch += f" x {chosen.gradient_accumulation}"
+    free = f"{best.capacity / GIB:.1f} GiB{f' free on {machine.name}' if machine.name else ''}"
+    taken = best.memory.total / GIB
+    reasons = [f"{best.load.bits} bit and {batch} take {taken:.1f} of {free}, calculated"]
+    if best.load.bits < most_precise.load.bits:
+        precise, more = most_precise.load.bits, most_precise.memory.total / GIB
+        reasons.append(f"{precise} bit would take {more:.1f} or more")
+    if not best.fits():
+        reasons.append(
+            f"this leaves less than {MARGIN:.0%} free: take a smaller model or max_length"
+        )
+    if not machine.bf16:
+        reasons.append("float16, as the card has no bfloat16")
+    return AutoSettings(values, "; ".join(reasons))
+
+
+def _micro_batches(settings: Any, fixed: Set[str]) -> Iterator[dict[str, int]]:
+    """From the largest to the smallest. Where a part of a micro-batch is fixed, only that one."""
+    packed = settings.in_memory(True).packed
+    rows, unit = ("batch_tokens", settings.max_length) if packed else ("batch_size", 1)
+    if {rows, "gradient_accumulation"} & fixed:
+        yield {}
+    elif not hasattr(settings, "gradient_accumulation"):  # answers are the same in any batches
+        size = settings.batch_size
+        while size:
+            yield {rows: size}
+            size //= 2
+    else:
+        step = max(1, getattr(settings, rows) * settings.gradient_accumulation // unit)
+        for size in range(step, 0, -1):
+            if step % size == 0:
+                yield {rows: size * unit, "gradient_accumulation": step // size}
+
+
+def dry_run_memory(
+    command: str, settings: object, base: str, longest: int, run: Path | None = None
+) -> dict[str, object]:
+    """GiB by term, or why they are not known. Where the settings do not fit, a notice names the
+    nearest that do.
+
+    `longest`: tokens of the longest row, prompt and answer together; 0: unknown. `run`: where the
+    teacher is, if the settings name one.
+    """
+    try:
+        shape = with_teacher(find_shape(base), settings, run or Path())
+    except UserError as error:
+        return {"unknown": error.problem}
+    machine = machine_of("auto")
+    need = estimate(settings, shape, machine, longest).needed()
+    if not need.fits:
+        rows = fitting(command, settings, shape, machine, longest)
+        paste = next((row.paste for row in rows if row.paste), "")
+        console.notice(
+            f"{command}: {need.total} GiB are more than is safe in {need.of}; "
+            f"{f'what fits: {paste}' if paste else 'take a smaller model'}"
+        )
+    return {**need.terms, "total": need.total, "of": need.of, "fits": need.fits}
+
+
+def sweep_table(settings: Any, shape: Shape) -> str:
+    """A table: the GiB that one row in a micro-batch takes on a GPU, by its tokens and by bits."""
+    lines = ["tokens  4-bit GiB 16-bit GiB"]
+    tokens = SHORTEST
+    while tokens == SHORTEST or tokens <= min(LONGEST, shape.max_positions):
+        changed = replace(settings, max_length=tokens, load_in_8bit=False, batch_size=1)
+        gib = [
+            memory(load_of(replace(changed, load_in_4bit=in_4bit), shape, gpu=True)).total / GIB
+            for in_4bit in (True, False)
+        ]
+        lines.append(f"{tokens:6} {gib[0]:10.2f} {gib[1]:10.2f}")
+        tokens *= 2
+    return "\n".join(lines)
+
+
+def fitting(
+    command: str, settings: Any, shape: Shape, machine: Machine, longest: int = 0
+) -> list[FittingRows]:
+    """For weights of 4 and of 16 bit on a GPU, of 32 on a CPU: the largest micro-batch and the
+    longest row that fit.
+    """
+    found = []
+    for bits in (4, 16) if machine.gpu else (32,):
+        precise = replace(settings, load_in_4bit=bits == 4, load_in_8bit=False)
+
+        def holds_rows(rows: int, settings: Any = precise) -> bool:
+            changed = replace(settings, batch_size=rows)
+            return estimate(changed, shape, machine, longest).fits()
+
+        def holds_tokens(tokens: int, settings: Any = precise) -> bool:
+            changed = replace(settings, batch_size=1, max_length=tokens)
+            return estimate(changed, shape, machine).fits()
+
+        length = min(settings.max_length, longest or settings.max_length)
+        rows = _largest(holds_rows, MOST_ROWS)
+        rows = settings.batch_size if rows == MOST_ROWS else rows
+        tokens = _largest(holds_tokens, shape.max_positions)
+        near = precise if rows else replace(precise, max_length=tokens)
+        paste = _paste(command, near, max(1, rows)) if tokens else ""
+        found.append(FittingRows(bits, length, rows, tokens, paste))
+    return found
+
+
+def _largest(holds: Callable[[int], bool], most: int) -> int:
+    """The largest number up to `most` for which `holds` is true; 0: for none. It must be true for
+    every smaller number as well.
+    """
+    low, high = 0, 1
+    while high <= most and holds(high):
+        low, high = high, 2 * high
+    high = min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _paste(command: str, settings: Any, rows: int) -> str:
+    """The settings that memory depends on; `gradient_accumulation` keeps the rows of a step."""
+    pasted: dict[str, Any] = {
+        "load_in_4bit": str(settings.load_in_4bit).lower(),
+        "max_length": settings.max_length,
+        "batch_size": rows,
+    }
+    if hasattr(settings, "gradient_accumulation"):
+        step = settings.batch_size * settings.gradient_accumulation
+        sizes = range(1, min(rows, step) + 1)
+        pasted["batch_size"] = max(size for size in sizes if step % size == 0)
+        pasted["gradient_accumulation"] = step // pasted["batch_size"]
+    return " ".join(f"--set {command}.{key}={value}" for key, value in pasted.items())
