@@ -14,6 +14,7 @@ from agentlite.core.openai_client import Endpoint, Message, Reply, ask
 IN_A_ROW = 4  # questions without an answer, one after the other, before an endpoint is probed
 PROBE_SECONDS = 60.0  # of one try of the probe
 THREAD = "endpoint"
+PROBING = -1  # stands where the number of a question stands
 
 
 class Question(NamedTuple):
@@ -22,11 +23,10 @@ class Question(NamedTuple):
 
 
 PROBE = Question([{"role": "user", "content": "Say yes."}], {"max_tokens": 8})
+Numbered = tuple[int, Reply]  # the number of a question, and its reply
 
 
-def ask_all(
-    endpoints: Sequence[Endpoint], questions: Sequence[Question]
-) -> Iterator[tuple[int, Reply]]:
+def ask_all(endpoints: Sequence[Endpoint], questions: Sequence[Question]) -> Iterator[Numbered]:
     """The number of each question and its reply, as they come. Each endpoint has as many questions
     under way as its `concurrency`, and none runs ahead of what the caller has taken: who stops here
     loses no more answers than there are under way.
@@ -37,26 +37,17 @@ def ask_all(
     UserError 2 where the budget of `server_usage` is used up: no further question is asked, and the
     replies that were under way have been given.
     """
-    work = _SharedWork(endpoints, questions)
+    work, left = _SharedWork(endpoints, questions), len(questions)
     if work.usage and questions:
         work.usage.refuse_used_up()
-    for server in work.servers:
-        for _ in range(min(server.endpoint.concurrency, len(questions))):
-            # daemons: a try that is under way must not hold up the end of a stopped process
-            threading.Thread(target=work.share, args=(server,), name=THREAD, daemon=True).start()
-    left = len(questions)
     try:
         while left > work.unasked:
-            result = work.results.get()
-            if isinstance(result, BaseException):
-                raise result
-            left -= 1
-            yield result
-            work.take_up(result[0])
+            work.hand_out()
+            for numbered in work.take(*work.outcomes.get()):
+                left -= 1
+                yield numbered
     finally:
         work.stop.set()
-        with work.changed:
-            work.changed.notify_all()
     if work.usage and left:
         work.usage.refuse_used_up()
 
@@ -79,135 +70,140 @@ def refuse_unanswered(problems: Sequence[str], count: int, location: str, effect
 
 
 class _Server:
-    """What is known of an endpoint. `failed`: questions; `in_a_row`: how many it failed last."""
+    """What is known of an endpoint. `failed`: questions; `in_a_row`: how many it failed last;
+    `held`: those that it failed and that wait for the end of a probe.
+    """
 
     def __init__(self, endpoint: Endpoint):
-        self.endpoint = endpoint
-        self.is_alive, self.is_probed = True, False
+        self.endpoint, self.is_alive, self.under_way = endpoint, True, 0
         self.failed, self.in_a_row = set[int](), 0
+        self.held: list[Numbered] = []
 
 
 class _SharedWork:
-    """The questions that wait, and the endpoints that share them."""
+    """The questions that wait, and the endpoints that share them. All of it belongs to the thread
+    of the caller; a thread for each question only asks.
+    """
 
     def __init__(self, endpoints: Sequence[Endpoint], questions: Sequence[Question]):
         self.questions, self.usage = questions, server_usage.current()
-        self.results: SimpleQueue[tuple[int, Reply] | BaseException] = SimpleQueue()
-        self.room = sum(endpoint.concurrency for endpoint in endpoints)
-        self.stop = threading.Event()
-        self.changed = threading.Condition()  # guards all that follows
         self.servers = [_Server(endpoint) for endpoint in endpoints]
         self.waiting = deque(range(len(questions)))
-        self.open = set[int]()  # under way, or answered and not taken up by the caller
         self.last: dict[int, Reply] = {}  # question -> how it failed
         self.unasked = 0  # questions that the budget leaves out
+        self.stop, self.counting = threading.Event(), threading.Lock()
+        self.outcomes: SimpleQueue[tuple[_Server, int, Reply | BaseException]] = SimpleQueue()
 
-    def take_up(self, question: int) -> None:
-        """The caller is done with the reply."""
-        with self.changed:
-            self.open.discard(question)
-            self.changed.notify_all()
-
-    def share(self, server: _Server) -> None:
-        """The work of one thread: question after question to one endpoint."""
-        try:
-            while (question := self._take(server)) is not None:
-                try:
-                    reply = ask(server.endpoint, *self.questions[question], self.stop)
-                    if self.stop.is_set():
-                        return  # nobody waits for it any more
-                    if reply.problem:
-                        self._fail(server, question, reply)
-                        continue
-                except UserError as error:
-                    self._give_up(server, question, error)
-                    continue
-                self._count(server, reply)
-                self.results.put((question, reply))
-        except BaseException as error:
-            self.results.put(error)  # the caller would wait for this thread for ever
-
-    def _take(self, server: _Server) -> int | None:
-        """A question that this endpoint has not failed; None when there is nothing left to do."""
-        with self.changed:
-            while server.is_alive and not self.stop.is_set():
-                question = self._next(server)
-                if question is not None and not server.is_probed and len(self.open) < self.room:
-                    self.waiting.remove(question)
-                    self.open.add(question)
-                    return question
-                self.changed.wait()
-        return None
+    def hand_out(self) -> None:
+        """To each endpoint as many questions that it has not failed as it has room for."""
+        for server in self.servers:
+            while (
+                server.is_alive
+                and not server.held
+                and server.under_way < server.endpoint.concurrency
+                and (question := self._next(server)) is not None
+            ):
+                self.waiting.remove(question)
+                self._start(server, question)
 
     def _next(self, server: _Server) -> int | None:
-        return next((one for one in self.waiting if one not in server.failed), None)
+        return next((number for number in self.waiting if number not in server.failed), None)
 
-    def _count(self, server: _Server, reply: Reply) -> None:
-        """Before the reply is given, so that nobody waits for more once the budget is used up."""
-        with self.changed:
-            server.in_a_row = 0
-            if self.usage:
-                self.usage.add(server.endpoint.model, reply)
-            if self.usage and self.usage.is_used_up:
-                self.unasked += len(self.waiting)
-                self.waiting.clear()
+    def _start(self, server: _Server, question: int) -> None:
+        server.under_way += 1
+        arguments = (server, question)
+        # a daemon: a try that is under way must not hold up the end of a stopped process
+        threading.Thread(target=self._ask, args=arguments, name=THREAD, daemon=True).start()
 
-    def _fail(self, server: _Server, question: int, reply: Reply) -> None:
+    def _ask(self, server: _Server, question: int) -> None:
+        """In a thread of its own. A reply counts at once, also where nobody will take it."""
+        endpoint, asked = server.endpoint, PROBE
+        if question == PROBING:
+            endpoint = endpoint._replace(timeout=min(endpoint.timeout, PROBE_SECONDS))
+        else:
+            asked = self.questions[question]
+        outcome: Reply | BaseException
+        try:
+            outcome = ask(endpoint, *asked, self.stop)
+            if self.stop.is_set():
+                return  # nobody waits for it any more
+            if self.usage and question != PROBING and not outcome.problem:
+                with self.counting:
+                    self.usage.add(endpoint.model, outcome)
+        except BaseException as error:
+            outcome = error  # the caller would wait for this thread for ever
+        self.outcomes.put((server, question, outcome))
+
+    def take(
+        self, server: _Server, question: int, outcome: Reply | BaseException
+    ) -> list[Numbered]:
+        """What the end of a request has for the caller."""
+        server.under_way -= 1
+        if isinstance(outcome, UserError):
+            return self._give_up(server, question, outcome)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        if question == PROBING:
+            return self._end_probe(server, outcome)
+        if outcome.problem:
+            return self._fail(server, question, outcome)
+        server.in_a_row = 0
+        if self.usage and self.usage.is_used_up:
+            self.unasked += len(self.waiting)
+            self.waiting.clear()
+        return [(question, outcome)]
+
+    def _fail(self, server: _Server, question: int, reply: Reply) -> list[Numbered]:
         """Is the question at fault, or the endpoint? After several failures in a row, and at the
-        end of the work, a probe decides. Raises UserError 8 for the endpoint.
+        end of the work, a probe decides.
         """
-        with self.changed:
-            self.changed.wait_for(lambda: not server.is_probed)
+        self.last[question] = reply
+        if not server.is_alive:  # it was given up since: its failure means nothing
+            return self._pass_on(question)
+        is_probed = bool(server.held)
+        if not is_probed:
             server.in_a_row += 1
-            is_due = server.in_a_row >= IN_A_ROW or self._next(server) is None
-            server.is_probed = server.is_alive and is_due
-            probes = server.is_probed
-        if probes:
-            short = server.endpoint._replace(timeout=min(server.endpoint.timeout, PROBE_SECONDS))
-            try:
-                is_silent = bool(ask(short, *PROBE, self.stop).problem)
-            finally:
-                with self.changed:
-                    server.is_probed = False
-                    self.changed.notify_all()
-            if is_silent:
-                raise UserError(
-                    f"no answer: {reply.why}.",
-                    "Look at the server; the same command again asks for what is missing.",
-                    location=server.endpoint.address,
-                    exit_code=NETWORK,
-                )
-        with self.changed:
-            if probes:
-                server.in_a_row = 0
-            if server.is_alive:  # else a sibling thread has given it up: its failure means nothing
+            if server.in_a_row < IN_A_ROW and self._next(server) is not None:
                 server.failed.add(question)
-            self.last[question] = reply
-            self._pass_on(question)
-            self.changed.notify_all()
+                return self._pass_on(question)
+            self._start(server, PROBING)
+        server.held.append((question, reply))
+        return []
 
-    def _pass_on(self, question: int) -> None:
+    def _end_probe(self, server: _Server, probe: Reply) -> list[Numbered]:
+        (first, reply), *others = server.held
+        if probe.problem:
+            error = UserError(
+                f"no answer: {reply.why}.",
+                "Look at the server; the same command again asks for what is missing.",
+                location=server.endpoint.address,
+                exit_code=NETWORK,
+            )
+            return self._give_up(server, PROBING, error)
+        server.held, server.in_a_row = [], 0
+        server.failed.add(first)
+        found = self._pass_on(first)
+        for question, reply in others:
+            found += self._fail(server, question, reply)
+        return found
+
+    def _give_up(self, server: _Server, question: int, error: UserError) -> list[Numbered]:
+        was_alive, server.is_alive = server.is_alive, False
+        if not any(other.is_alive for other in self.servers):
+            raise error
+        if was_alive:
+            others = "The other endpoints take its questions."
+            notice(f"{error.location}: {error.problem} {others}")
+        # its own, and those that wait: some of these had only this endpoint left
+        own = [number for number, _ in server.held] + [question] * (question != PROBING)
+        waiting = [*own, *reversed(self.waiting)]
+        server.held = []
+        self.waiting.clear()
+        return [numbered for number in waiting for numbered in self._pass_on(number)]
+
+    def _pass_on(self, question: int) -> list[Numbered]:
         """To an endpoint that has not failed it, or else to the caller."""
         if any(server.is_alive and question not in server.failed for server in self.servers):
-            self.open.discard(question)
             self.waiting.appendleft(question)
-        else:
-            self.results.put((question, self.last[question]))
-
-    def _give_up(self, server: _Server, question: int, error: UserError) -> None:
-        with self.changed:
-            if self.stop.is_set():
-                return
-            was_alive, server.is_alive = server.is_alive, False
-            if any(other.is_alive for other in self.servers):
-                if was_alive:
-                    others = "The other endpoints take its questions."
-                    notice(f"{error.location}: {error.problem} {others}")
-                # some of those that wait had only this endpoint left
-                waiting = [question, *reversed(self.waiting)]
-                self.waiting.clear()
-                for one in waiting:
-                    self._pass_on(one)
-            elif was_alive:
-                self.results.put(error)
-            self.changed.notify_all()
+            return []
+        return [(question, self.last[question])]

@@ -184,7 +184,7 @@ def _try(endpoint: Endpoint, body: bytes) -> tuple[Reply, float | None]:
     if response.is_success:
         reply = _read(content)
         return (reply._replace(detail=detail) if reply.silent else reply), None
-    if status in REFUSED or response.is_redirect or 300 <= status < 400:
+    if status in REFUSED or 300 <= status < 400:
         fix = REFUSED.get(status, "Give the address that it redirects to.")
         raise UserError(
             f"answered {status}{': ' + detail if detail else ''}.",
@@ -240,19 +240,16 @@ def _read(content: bytearray) -> Reply:
         return Reply("", "sent an answer that ended with an error", silent=True)
     # A thinking model may be cut before its first word; everything else must have text or a call.
     is_empty = answer.content is None and not answer.tool_calls and finish != "length"
+    usage = completion.usage if isinstance(completion.usage, dict) else {}
+    read, written = (usage.get(f"{kind}_tokens") for kind in ("prompt", "completion"))
     return Reply(
         answer.content or "",
         "sent no text" if is_empty else "",
-        _count(completion.usage, "prompt_tokens"),
-        _count(completion.usage, "completion_tokens"),
+        read if isinstance(read, int) and read >= 0 else 0,
+        written if isinstance(written, int) and written >= 0 else 0,
         calls=answer.tool_calls or (),
         finish=finish,
     )
-
-
-def _count(usage: object, name: str) -> int:
-    value = usage.get(name) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and value >= 0 else 0
 
 
 def _retry_after(header: str) -> float | None:

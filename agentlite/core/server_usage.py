@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import NamedTuple
 
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Reply
@@ -13,54 +12,34 @@ from agentlite.core.row_files import Appender, read_rows
 USAGE_FILE = "usage.jsonl"  # no part of the result: a run that was killed has asked for more
 
 
-class ModelUsage(NamedTuple):
-    """Replies of a model, and tokens as its server counts them."""
-
-    replies: int = 0
-    tokens_read: int = 0
-    tokens_written: int = 0
-
-    @property
-    def tokens(self) -> int:
-        return self.tokens_read + self.tokens_written
-
-    def plus(self, tokens_read: int, tokens_written: int) -> "ModelUsage":
-        return ModelUsage(
-            self.replies + 1, self.tokens_read + tokens_read, self.tokens_written + tokens_written
-        )
-
-
 class ServerUsage:
     """What a stage has used, over all its runs: every reply that came, also where the run was
-    killed before it was kept.
+    killed before it was kept. Tokens are as the servers count them.
     """
 
     def __init__(self, path: Path, budget: int | None):
-        self.path, self.budget = path, budget
-        self.by_model: dict[str, ModelUsage] = {}
+        self.path, self.budget, self.tokens = path, budget, 0
+        self.by_model: dict[str, dict[str, int]] = {}
         self.file: Appender | None = None  # else opened with the first reply
         if path.exists():
             self.file = Appender(path)  # cuts a torn line
             for row in read_rows(path):
                 self._sum(row["model"], row["tokens_read"], row["tokens_written"])
 
-    @property
-    def tokens(self) -> int:
-        return sum(one.tokens for one in self.by_model.values())
-
     def add(self, model: str, reply: Reply) -> None:
-        row = {
-            "model": model,
-            "tokens_read": reply.prompt_tokens,
-            "tokens_written": reply.completion_tokens,
-        }
+        read, written = reply.prompt_tokens, reply.completion_tokens
         self.file = self.file or Appender(self.path)
-        self.file.append(row)
-        self._sum(model, reply.prompt_tokens, reply.completion_tokens)
+        self.file.append({"model": model, "tokens_read": read, "tokens_written": written})
+        self._sum(model, read, written)
 
-    def _sum(self, model: str, tokens_read: int, tokens_written: int) -> None:
-        before = self.by_model.get(model, ModelUsage())
-        self.by_model[model] = before.plus(tokens_read, tokens_written)
+    def _sum(self, model: str, read: int, written: int) -> None:
+        figures = self.by_model.setdefault(
+            model, {"replies": 0, "tokens_read": 0, "tokens_written": 0}
+        )
+        figures["replies"] += 1
+        figures["tokens_read"] += read
+        figures["tokens_written"] += written
+        self.tokens += read + written
 
     @property
     def is_used_up(self) -> bool:
@@ -81,12 +60,7 @@ class ServerUsage:
         return f"{self.tokens:,} tokens" if self.by_model else ""
 
     def figures(self) -> dict[str, dict[str, int]]:
-        """By model."""
-        return {model: one._asdict() for model, one in sorted(self.by_model.items())}
-
-    def close(self) -> None:
-        if self.file:
-            self.file.__exit__()
+        return dict(sorted(self.by_model.items()))
 
 
 _COUNTED: ContextVar[ServerUsage | None] = ContextVar("server_usage", default=None)
@@ -106,4 +80,5 @@ def counted(folder: Path, budget: int | None) -> Iterator[ServerUsage]:
         yield usage
     finally:
         _COUNTED.reset(token)
-        usage.close()
+        if usage.file:
+            usage.file.__exit__()
