@@ -1,4 +1,4 @@
-"""How an answer is decoded, and where it ends; shared by generate.py, sample.py and stream.py."""
+"""How an answer is decoded, and where it ends; shared by all that sample, generate and stream."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ def until_stop(text: str, stops: Sequence[str]) -> str:
     """The text up to and including the first stop string; "" if it holds none."""
     ends = [text.index(stop) + len(stop) for stop in stops if stop in text]
     return text[: min(ends)] if ends else ""
+
+
+def decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def left_padded(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Any, Any]:

@@ -1,25 +1,25 @@
 """Prompts -> several sampled answers to each, all of a batch in one call of the model a token.
 
 Where the model obeys a mask over columns, a prompt is read once, however many answers it gets: all
-samples of a prompt share one row of the key-value cache: the prompt, then one column for each
-sample and step. A mask lets each sample see the prompt and its own columns. So the cache holds a
-prompt once. Elsewhere (Unsloth's decoding on CUDA, sliding windows) every sample has a row of its
-own. Either way a sample is drawn by its own seed alone; in 16 bit its neighbours round its logits.
+samples of a prompt share one row of the key-value cache (see `shared_cache`). Elsewhere (Unsloth's
+decoding on CUDA, sliding windows) every sample has a row of its own. Either way a sample is drawn
+by its own seed alone; in 16 bit its neighbours round its logits.
 """
 
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Ending
 from agentlite.engine import on_gpu
-from agentlite.engine.decoding import Decoding, ends_of, left_padded, until_stop, window
+from agentlite.engine.decoding import Decoding, decode, ends_of, left_padded, until_stop, window
 from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_memory
 from agentlite.engine.planning.memory import ROW_TOKENS, SMALL_CARD, rows_at_once
 from agentlite.engine.planning.model_shape import shape_of
-from agentlite.engine.shared_cache import Branch, SharedCache
+from agentlite.engine.shared_cache import SharedCache
 
 SHORTLIST = 256  # top-p sorts this many of the likeliest tokens; all where they do not reach it
 
@@ -47,6 +47,23 @@ class Sample(NamedTuple):
     log_probabilities: tuple[float, ...] = ()
 
 
+class _Answer:
+    """Sample number `sample` of prompt number `index`, which is extended token by token."""
+
+    def __init__(self, index: int, sample: int, request: SampleRequest):
+        self.index, self.sample, self.request = index, sample, request
+        self.random = random.Random(request.seeds[sample])
+        self.window = window(request.stops)
+        self.ids: list[int] = []
+        self.log_probabilities: list[float] = []
+
+    def is_done(self, tokenizer: Any, ends: set[int]) -> bool:
+        if self.ids[-1] in ends:
+            return True
+        stops = self.request.stops
+        return bool(stops and until_stop(decode(tokenizer, self.ids[-self.window :]), stops))
+
+
 def sample(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
     """One batch, in halves if it does not fit into memory: the samples are the same. The model is
     left in the mode it was in. The requests say how many samples, which seeds and which stops, not
@@ -56,42 +73,36 @@ def sample(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding
     """
     import torch
 
-    try:
-        with _in_eval_mode(loaded.model), torch.inference_mode():
-            draw = _shared if _shares(loaded.model) else _rows
-            return draw(loaded, requests, decoding)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        halves = _halves(requests)
-        if not halves:
-            raise does_not_fit(
-                f"an answer to a prompt of {len(requests[0].prompt)} tokens",
-                "Lower --max-length, or add --load-in-4bit true.",
-            ) from error
-    free_memory()  # outside the except clause: the traceback held the tensors of the batch
-    return [
-        one._replace(prompt=one.prompt + prompts, sample=one.sample + samples)
-        for half, prompts, samples in halves
-        for one in sample(loaded, half, decoding)
-    ]
-
-
-def _halves(
-    requests: Sequence[SampleRequest],
-) -> list[tuple[Sequence[SampleRequest], int, int]]:
-    """Of the prompts, or of the samples of the only one; none of a single sample. With each, how
-    many prompts, or samples of its prompt, come before it.
-    """
-    if (middle := len(requests) // 2) > 0:
-        return [(requests[:middle], 0, 0), (requests[middle:], middle, 0)]
-    seeds = requests[0].seeds
-    if (middle := len(seeds) // 2) > 0:
-        first, second = (
-            [requests[0]._replace(seeds=part)] for part in (seeds[:middle], seeds[middle:])
-        )
-        return [(first, 0, 0), (second, 0, middle)]
-    return []
+    numbers = [(index, n) for index, one in enumerate(requests) for n in range(len(one.seeds))]
+    ends = ends_of(loaded.model, decoding.turn_end)
+    waiting, samples = [numbers] if numbers else [], list[Sample]()
+    while waiting:
+        part = waiting.pop(0)
+        answers = [_Answer(index, n, requests[index]) for index, n in part]
+        try:
+            with _in_eval_mode(loaded.model), torch.inference_mode():
+                draw = _shared if _shares(loaded.model) else _rows
+                draw(loaded, answers, decoding, ends)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(part) == 1:
+                raise does_not_fit(
+                    f"an answer to a prompt of {len(answers[0].request.prompt)} tokens",
+                    "Lower --max-length, or add --load-in-4bit true.",
+                ) from error
+            answers = []
+        for one in answers:
+            read_back = read(
+                loaded.tokenizer, one.ids, ends, one.request.stops, (one.index, one.sample)
+            )
+            likely = tuple(one.log_probabilities[: len(read_back.ids)])
+            samples.append(read_back._replace(log_probabilities=likely))
+        if not answers:
+            free_memory()  # outside the except clause: the traceback held the tensors of the batch
+            middle = len(part) // 2
+            waiting[:0] = [part[:middle], part[middle:]]
+    return samples
 
 
 @contextmanager
@@ -126,14 +137,6 @@ def _by_unsloth(model: Any) -> bool:
     return on_gpu() and hasattr(model, "for_inference")
 
 
-def plan_batches(lengths: Sequence[int], size: int) -> list[list[int]]:
-    """Indices of prompts, longest first, so that what does not fit fails at once and batches hold
-    like lengths.
-    """
-    order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
-    return [order[start : start + size] for start in range(0, len(order), size)]
-
-
 def _shares(model: Any) -> bool:
     """Whether the model obeys a mask over columns. Unsloth's own decoding on CUDA takes one token a
     row and no mask; layers with a sliding window keep only the last columns."""
@@ -141,17 +144,12 @@ def _shares(model: Any) -> bool:
     return not _by_unsloth(model) and set(layers) == {"full_attention"}
 
 
-def _shared(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
+def _shared(loaded: Loaded, answers: Sequence[_Answer], decoding: Decoding, ends: set[int]) -> None:
     """Every step of every sample of every prompt in one call; prompts that are done leave the
     batch.
     """
-    answers = [
-        [_Answer(index, number, seed, request.stops) for number, seed in enumerate(request.seeds)]
-        for index, request in enumerate(requests)
-    ]
-    cache = SharedCache(loaded, [one.prompt for one in requests])
-    ends = ends_of(loaded.model, decoding.turn_end)
-    active = answers
+    active = [list(row) for _, row in groupby(answers, key=lambda answer: answer.index)]
+    cache = SharedCache(loaded, [row[0].request.prompt for row in active])
     # the first token of every sample comes from the same logits: those at the end of its prompt
     logits = [cache.logits[index].expand(len(row), -1) for index, row in enumerate(active)]
     for left in reversed(range(decoding.max_new_tokens)):
@@ -164,150 +162,40 @@ def _shared(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decodin
         active = [row for row in going if row]
         if not active:
             break
-        logits = cache.step(active)
-    return [one.read(loaded.tokenizer, ends) for row in answers for one in row]
-
-
-class _Answer(Branch):
-    """A sample that is being extended, token by token."""
-
-    def __init__(self, prompt: int, sample: int, seed: str, stops: tuple[str, ...]):
-        super().__init__(sample)
-        self.prompt, self.stops = prompt, stops
-        self.random = random.Random(seed)
-        self.window = window(stops)
-        self.log_probabilities: list[float] = []
-
-    def is_done(self, tokenizer: Any, ends: set[int]) -> bool:
-        if self.ids[-1] in ends:
-            return True
-        return bool(
-            self.stops and until_stop(_text(tokenizer, self.ids[-self.window :]), self.stops)
+        logits = cache.step(
+            [[(one.ids[-1], one.sample, len(one.ids) - 1) for one in row] for row in active]
         )
 
-    def read(self, tokenizer: Any, ends: set[int]) -> Sample:
-        one = read(tokenizer, self.ids, ends, self.stops, (self.prompt, self.sample))
-        return one._replace(log_probabilities=tuple(self.log_probabilities[: len(one.ids)]))
 
-
-def _extend(answers: Sequence[_Answer], logits: Sequence[Any], decoding: Decoding) -> None:
-    """One token more for each answer, by the next number of its own random stream."""
-    import torch
-
-    uniform = torch.tensor([answer.random.random() for answer in answers], dtype=torch.float64)
-    tokens, probabilities = choose_tokens(torch.cat(list(logits)), uniform, decoding)
-    chosen = probabilities.gather(-1, tokens[:, None])[:, 0].log()
-    for answer, token, one in zip(answers, tokens.tolist(), chosen.tolist(), strict=True):
-        answer.ids.append(token)
-        answer.log_probabilities.append(one)
-
-
-def choose_tokens(logits: Any, uniform: Any, decoding: Decoding) -> tuple[Any, Any]:
-    """One token for each row, by turning a number in [0, 1) into an index on the scale of the
-    probabilities; and these, (rows, vocabulary), before top-p.
-
-    logits: (rows, vocabulary); uniform: (rows,). Temperature 0 takes the likeliest. Top-p (arXiv
-    1904.09751) keeps the fewest likeliest tokens that together reach `top_p`.
-    """
-    probabilities = (logits.float() / (decoding.temperature or 1.0)).softmax(-1)
-    if decoding.temperature == 0:
-        return logits.argmax(-1), probabilities
-    if decoding.top_p >= 1:
-        return _index_on_scale(probabilities, uniform), probabilities
-    return _in_nucleus(probabilities, uniform, decoding), probabilities
-
-
-def _in_nucleus(probabilities: Any, uniform: Any, decoding: Decoding) -> Any:
-    likeliest, tokens = probabilities.topk(min(SHORTLIST, probabilities.shape[-1]), dim=-1)
-    if (likeliest.sum(-1) < decoding.top_p).any():
-        likeliest, tokens = probabilities.sort(dim=-1, descending=True)
-    # a token stays where those before it do not reach top_p yet: the one that crosses it is in
-    before = likeliest.cumsum(-1) - likeliest
-    indices = _index_on_scale(likeliest.masked_fill(before >= decoding.top_p, 0), uniform)
-    return tokens.gather(-1, indices[:, None])[:, 0]
-
-
-def _index_on_scale(weights: Any, uniform: Any) -> Any:
-    """In doubles: a float's rounding would shift the borders of the unlikely tokens."""
-    import torch
-
-    scale = weights.double().cumsum(-1)
-    targets = uniform.to(scale.device)[:, None] * scale[:, -1:]
-    return torch.searchsorted(scale, targets, right=True)[:, 0].clamp(max=weights.shape[-1] - 1)
-
-
-def read(
-    tokenizer: Any,
-    ids: Sequence[int],
-    ends: set[int],
-    stops: tuple[str, ...],
-    numbers: tuple[int, int],
-) -> Sample:
-    """Sampled ids as text, and how it ended. Text after a stop string is cut off.
-
-    `numbers`: that of the prompt and that of the sample.
-    """
-    finished = bool(ids) and ids[-1] in ends
-    text = _text(tokenizer, ids[:-1] if finished else ids)
-    if stopped := until_stop(text, stops):
-        length = next(
-            n for n in range(1, len(ids) + 1) if until_stop(_text(tokenizer, ids[:n]), stops)
-        )
-        return Sample(*numbers, list(ids[:length]), stopped, "stop")
-    return Sample(*numbers, list(ids), text, "turn" if finished else "cut")
-
-
-def _text(tokenizer: Any, ids: Sequence[int]) -> str:
-    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
-
-
-def _rows_at_once(loaded: Loaded, length: int) -> int:
-    """How many rows of `length` tokens, prompt and answer, `_rows` samples in one call."""
-    import torch
-
-    card = torch.cuda.mem_get_info()[1] if on_gpu() else SMALL_CARD
-    try:
-        shape = shape_of(loaded.model.config.to_dict(), loaded.model.name_or_path)
-    except UserError:  # its memory cannot be planned
-        return max(1, ROW_TOKENS // length)
-    return rows_at_once(shape, card, length, loaded.fixed())
-
-
-def _rows(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
+def _rows(loaded: Loaded, answers: Sequence[_Answer], decoding: Decoding, ends: set[int]) -> None:
     """Every sample is a row of the model's own `generate`, its prompt padded on the left.
 
     A prompt is read once for each of its samples. The tokens are still drawn here, each from its
     sample's own random stream: in float32 a sample is the same as in `_shared`. In 16 bit another
     batch rounds otherwise, which may move a drawn token.
     """
-    answers = [
-        _Answer(index, number, seed, request.stops)
-        for index, request in enumerate(requests)
-        for number, seed in enumerate(request.seeds)
-    ]
-    ends = ends_of(loaded.model, decoding.turn_end)
-    width = max(len(request.prompt) for request in requests)
-    size = _rows_at_once(loaded, width + decoding.max_new_tokens)
+    import torch
+
+    length = max(len(one.request.prompt) for one in answers) + decoding.max_new_tokens
+    card = torch.cuda.mem_get_info()[1] if on_gpu() else SMALL_CARD
+    try:
+        shape = shape_of(loaded.model.config.to_dict(), loaded.model.name_or_path)
+        size = rows_at_once(shape, card, length, loaded.fixed())
+    except UserError:  # its memory cannot be planned
+        size = max(1, ROW_TOKENS // length)
     for start in range(0, len(answers), size):
-        part = answers[start : start + size]
-        prompts = [requests[answer.prompt].prompt for answer in part]
-        _extend_to_the_end(loaded, part, prompts, decoding, ends)
-    return [answer.read(loaded.tokenizer, ends) for answer in answers]
+        _generate(loaded, answers[start : start + size], decoding, ends)
 
 
-def _extend_to_the_end(
-    loaded: Loaded,
-    answers: Sequence[_Answer],
-    prompts: Sequence[Sequence[int]],
-    decoding: Decoding,
-    ends: set[int],
+def _generate(
+    loaded: Loaded, answers: Sequence[_Answer], decoding: Decoding, ends: set[int]
 ) -> None:
     """One call of the model's own `generate`, in which each token is drawn here."""
     import torch
     from transformers import LogitsProcessorList, StoppingCriteriaList
 
     pad, device = loaded.tokenizer.pad_token_id, loaded.model.device
-    ids, mask = left_padded(prompts, pad)
+    ids, mask = left_padded([answer.request.prompt for answer in answers], pad)
     done = [False] * len(answers)
 
     def draw(_: Any, logits: Any) -> Any:
@@ -331,3 +219,74 @@ def _extend_to_the_end(
         logits_processor=LogitsProcessorList([draw]),
         stopping_criteria=StoppingCriteriaList([are_done]),
     )
+
+
+def _extend(answers: Sequence[_Answer], logits: Sequence[Any], decoding: Decoding) -> None:
+    """One token more for each answer, by the next number of its own random stream."""
+    import torch
+
+    uniform = torch.tensor([answer.random.random() for answer in answers], dtype=torch.float64)
+    tokens, probabilities = choose_tokens(torch.cat(list(logits)), uniform, decoding)
+    chosen = probabilities.gather(-1, tokens[:, None])[:, 0].log()
+    for answer, token, likely in zip(answers, tokens.tolist(), chosen.tolist(), strict=True):
+        answer.ids.append(token)
+        answer.log_probabilities.append(likely)
+
+
+def choose_tokens(logits: Any, uniform: Any, decoding: Decoding) -> tuple[Any, Any]:
+    """One token for each row, by turning a number in [0, 1) into an index on the scale of the
+    probabilities; and these, (rows, vocabulary), before top-p.
+
+    logits: (rows, vocabulary); uniform: (rows,). Temperature 0 takes the likeliest. Top-p (arXiv
+    1904.09751) keeps the fewest likeliest tokens that together reach `top_p`.
+    """
+    probabilities = (logits.float() / (decoding.temperature or 1.0)).softmax(-1)
+    if decoding.temperature == 0:
+        return logits.argmax(-1), probabilities
+    if decoding.top_p >= 1:
+        return _index_on_scale(probabilities, uniform), probabilities
+    likeliest, tokens = probabilities.topk(min(SHORTLIST, probabilities.shape[-1]), dim=-1)
+    if (likeliest.sum(-1) < decoding.top_p).any():
+        likeliest, tokens = probabilities.sort(dim=-1, descending=True)
+    # a token stays where those before it do not reach top_p yet: the one that crosses it is in
+    before = likeliest.cumsum(-1) - likeliest
+    indices = _index_on_scale(likeliest.masked_fill(before >= decoding.top_p, 0), uniform)
+    return tokens.gather(-1, indices[:, None])[:, 0], probabilities
+
+
+def _index_on_scale(weights: Any, uniform: Any) -> Any:
+    """In doubles: a float's rounding would shift the borders of the unlikely tokens."""
+    import torch
+
+    scale = weights.double().cumsum(-1)
+    targets = uniform.to(scale.device)[:, None] * scale[:, -1:]
+    return torch.searchsorted(scale, targets, right=True)[:, 0].clamp(max=weights.shape[-1] - 1)
+
+
+def read(
+    tokenizer: Any,
+    ids: Sequence[int],
+    ends: set[int],
+    stops: tuple[str, ...],
+    numbers: tuple[int, int],
+) -> Sample:
+    """Sampled ids as text, and how it ended. Text after a stop string is cut off.
+
+    `numbers`: that of the prompt and that of the sample.
+    """
+    finished = bool(ids) and ids[-1] in ends
+    text = decode(tokenizer, ids[:-1] if finished else ids)
+    if stopped := until_stop(text, stops):
+        length = next(
+            n for n in range(1, len(ids) + 1) if until_stop(decode(tokenizer, ids[:n]), stops)
+        )
+        return Sample(*numbers, list(ids[:length]), stopped, "stop")
+    return Sample(*numbers, list(ids), text, "turn" if finished else "cut")
+
+
+def plan_batches(lengths: Sequence[int], size: int) -> list[list[int]]:
+    """Indices of prompts, longest first, so that what does not fit fails at once and batches hold
+    like lengths.
+    """
+    order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+    return [order[start : start + size] for start in range(0, len(order), size)]

@@ -1,12 +1,15 @@
 """One prompt -> a model's answer, handed on token by token while it is decoded."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentlite.core.records import Ending
-from agentlite.engine.decoding import Decoding, ends_of, until_stop
-from agentlite.engine.guided_choice import GuidedChoice
+from agentlite.engine.decoding import Decoding, decode, ends_of, until_stop
 from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_memory
+
+if TYPE_CHECKING:
+    import llguidance
 
 Listener = Callable[[str], bool]  # gets each new piece of text; False: nobody listens any more
 
@@ -38,7 +41,7 @@ def stream(
     watcher = _Watcher(loaded, decoding, len(prompt), listener)
     samples = decoding.temperature > 0
     if grammar:
-        watcher.choice = GuidedChoice(loaded.tokenizer, grammar, watcher.ends)
+        watcher.choice = _GuidedChoice(loaded.tokenizer, grammar, watcher.ends)
     if samples:
         torch.manual_seed(decoding.seed)
     try:
@@ -78,7 +81,7 @@ class _Watcher:
         self.start, self.listener = start, listener
         self.ends = ends_of(loaded.model, decoding.turn_end)
         self.passed_on = 0  # characters
-        self.choice: GuidedChoice | None = None
+        self.choice: _GuidedChoice | None = None
 
     def __call__(self, ids: Any, scores: Any, **_: Any) -> Any:
         import torch
@@ -99,24 +102,15 @@ class _Watcher:
         text = self._text(ids)
         stopped = until_stop(text, self.stops) or (text if self._is_over else "")
         self._pass_on(stopped or text)
-        return StreamedAnswer(
-            stopped or text,
-            "stop" if stopped else "turn" if finished else "cut",
-            len(ids),
-            tuple(ids),
-        )
+        ended: Ending = "stop" if stopped else "turn" if finished else "cut"
+        return StreamedAnswer(stopped or text, ended, len(ids), tuple(ids))
 
     @property
     def _is_over(self) -> bool:
         return self.choice is not None and self.choice.is_over
 
     def _text(self, ids: list[int]) -> str:
-        kept = ids[:-1] if ids[-1:] and ids[-1] in self.ends else ids
-        return str(
-            self.tokenizer.decode(
-                kept, skip_special_tokens=False, clean_up_tokenization_spaces=False
-            )
-        )
+        return decode(self.tokenizer, ids[:-1] if ids and ids[-1] in self.ends else ids)
 
     def _unsure(self, text: str) -> int:
         """Characters at the end that may still change: half a character of several tokens, half a
@@ -129,3 +123,44 @@ class _Watcher:
     def _pass_on(self, text: str) -> bool:
         new, self.passed_on = text[self.passed_on :], max(self.passed_on, len(text))
         return self.listener(new)
+
+
+class _GuidedChoice:
+    """A grammar of llguidance as a logits processor for one row: `follow` tells it each token that
+    was chosen. Where no token is allowed the answer ends.
+    """
+
+    def __init__(self, tokenizer: Any, grammar: str, ends: set[int]):
+        import llguidance
+
+        self.ends = sorted(ends)
+        self.matcher = llguidance.LLMatcher(_guided(tokenizer), grammar, log_level=0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing may follow what was chosen."""
+        return self.matcher.is_stopped()
+
+    def follow(self, token: int) -> None:
+        if token not in self.ends:
+            self.matcher.consume_token(token)
+
+    def __call__(self, _: Any, logits: Any) -> Any:
+        import numpy
+        import torch
+
+        # one bit a token of the tokenizer; a model may have more columns than that
+        bits = numpy.frombuffer(self.matcher.compute_bitmask(), numpy.uint8)
+        allowed = numpy.unpackbits(bits, count=logits.shape[-1], bitorder="little").astype(bool)
+        if self.matcher.is_accepting() or not allowed.any():
+            allowed[self.ends] = True
+        refused = torch.from_numpy(~allowed).to(logits.device)
+        return logits.masked_fill(refused, -torch.inf)
+
+
+@lru_cache(maxsize=1)
+def _guided(tokenizer: Any) -> "llguidance.LLTokenizer":
+    """Made once: about a second for 100,000 tokens."""
+    from llguidance.hf import from_tokenizer
+
+    return from_tokenizer(tokenizer)

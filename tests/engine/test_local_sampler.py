@@ -15,7 +15,6 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load
 from agentlite.workspace.model_source import Source
 
-METHODS = (local_sampler._shared, local_sampler._rows)
 SEEDS = ("a", "b", "c")
 PROMPTS = ([5, 6, 7, 8, 9, 10, 11], [400, 401, 402], [77, 12, 900, 31, 5])
 
@@ -136,14 +135,17 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(logits, top_p, temperature
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_sample_is_the_same_with_a_row_of_its_own(loaded, temperature):
+def test_a_sample_is_the_same_with_a_row_of_its_own(loaded, temperature, monkeypatch):
     """Unsloth's decoding on CUDA and sliding windows obey no mask over columns: there every sample
     is a row of `generate`.
     """
     own = decoding(temperature=temperature, top_p=0.9)
     stop = local_sampler.sample(loaded, asked(), own)[0].text[3:6]
     for stops in ((), (stop,)):
-        shared, rows = (method(loaded, asked(stops=stops), own) for method in METHODS)
+        shared, rows = [], []
+        for shares, found in ((True, shared), (False, rows)):
+            monkeypatch.setattr(local_sampler, "_shares", lambda model, shares=shares: shares)
+            found += local_sampler.sample(loaded, asked(stops=stops), own)
         for one, other in zip(rows, shared, strict=True):
             assert one._replace(log_probabilities=()) == other._replace(log_probabilities=())
             assert one.log_probabilities == pytest.approx(other.log_probabilities, abs=1e-4)

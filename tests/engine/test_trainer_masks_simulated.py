@@ -86,15 +86,12 @@ def learned(model: str, folder: str, engine: str) -> dict[str, Any]:
 
     answers = [first_answer(name) for name in PROTOCOLS]
 
-    def called(loaded: Any, requests: Any, decoding: Any, *_: Any) -> list[Any]:
+    def called(loaded: Any, sampled: Any, *_: Any) -> None:
         """The gold call, one that was cut off, and another token after it."""
-        sampled = []
-        for index, request in enumerate(requests):
-            gold = next(one for one in answers if one.prompt == [*request.prompt])
-            for number, ids in enumerate([gold.ids, gold.ids[:5], [1000, *gold.ids]]):
-                one = local_sampler.read(loaded.tokenizer, ids, {2}, request.stops, (index, number))
-                sampled.append(one._replace(log_probabilities=(-1.0,) * len(one.ids)))
-        return sampled
+        for answer in sampled:
+            gold = next(one for one in answers if one.prompt == [*answer.request.prompt])
+            answer.ids = [gold.ids, gold.ids[:5], [1000, *gold.ids]][answer.sample]
+            answer.log_probabilities = [-1.0] * len(answer.ids)
 
     local_sampler._shared = local_sampler._rows = called
     grpo_trainer.sampler_gaps = lambda *_: [0.0]  # these answers were not sampled

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentlite.engine.grouped_attention import attend
+from agentlite.engine.shared_cache import attend
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
