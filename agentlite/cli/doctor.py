@@ -31,7 +31,7 @@ from agentlite.engine.planning.estimate import RowLengths, plan
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of
 from agentlite.workspace.digests import cache_folder
-from agentlite.workspace.model_source import embedded_file
+from agentlite.workspace.embedded_files import embedded_file
 
 PYTHONS = ((3, 11), (3, 15))  # from, below: as pyproject.toml has it
 WITH_CUDA = ("bitsandbytes",)

@@ -11,8 +11,7 @@ from pathlib import Path
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import disk_errors
-from agentlite.engine import check_libraries
-from agentlite.workspace.model_source import EMBEDDED, embedded_file, embedded_folder, load_template
+from agentlite.workspace.embedded_files import EMBEDDED, embedded_file, embedded_tokenizer
 
 END_OF_TURN, PADDING = 2, 0
 
@@ -21,20 +20,10 @@ def convert(alias: str) -> Path:
     """The folder of the whole model. Its weights are renamed into place last: their presence means
     it is whole.
     """
-    folder = embedded_folder(alias)
+    folder, gguf_file = embedded_tokenizer(alias), embedded_file(alias)
     if (folder / "model.safetensors").exists():
         return folder
-    check_libraries("hf")
-    console.notice(f"{alias}: converting {embedded_file(alias).name}, once (about half a minute)")
-    load_template(alias)
-    with disk_errors(folder), tempfile.TemporaryDirectory(dir=folder) as aside:
-        _save(embedded_file(alias), Path(aside))
-        for name in ("config.json", "generation_config.json", "model.safetensors"):
-            os.replace(Path(aside) / name, folder / name)
-    return folder
-
-
-def _save(gguf_file: Path, folder: Path) -> None:
+    console.notice(f"{alias}: converting {gguf_file.name}, once (about half a minute)")
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -46,10 +35,15 @@ def _save(gguf_file: Path, folder: Path) -> None:
     model.hf_quantizer = None
     for config in (model.config, model.generation_config):
         config.bos_token_id, config.eos_token_id, config.pad_token_id = None, END_OF_TURN, PADDING
-    model.save_pretrained(folder)
-    config = json.loads((folder / "config.json").read_bytes())
-    config.pop("_model_name_or_path", None)
-    (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+    with disk_errors(folder), tempfile.TemporaryDirectory(dir=folder) as aside:
+        model.save_pretrained(aside)
+        file = Path(aside) / "config.json"
+        saved = json.loads(file.read_bytes())
+        saved.pop("_model_name_or_path", None)
+        file.write_text(json.dumps(saved, indent=2), encoding="utf-8")
+        for name in ("config.json", "generation_config.json", "model.safetensors"):
+            os.replace(Path(aside) / name, folder / name)
+    return folder
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
 from agentlite.engine import load_dtype, load_libraries, on_gpu
 from agentlite.engine.embedded_model import convert
 from agentlite.workspace import hub
-from agentlite.workspace.model_source import EMBEDDED, Source
+from agentlite.workspace.embedded_files import EMBEDDED
+from agentlite.workspace.model_source import Source
 
 FEW_BITS = {"Linear4bit", "Linear8bitLt"}  # the layers of bitsandbytes
 # of CUDA, of cuBLAS and cuDNN, and of torch on a CPU

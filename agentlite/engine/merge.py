@@ -69,7 +69,7 @@ def _untie(model: Any) -> None:
         model.config.tie_word_embeddings = False
 
 
-class Written:
+class TransformersWriter:
     """A folder's tokenizer in transformers: how it writes a dialog and cuts a text into tokens."""
 
     def __init__(self, folder: Path):

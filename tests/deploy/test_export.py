@@ -15,9 +15,8 @@ from support.samples import DATA
 import agentlite
 from agentlite.cli.main import group
 from agentlite.core.errors import UserError
-from agentlite.deploy.export.golden_dialogs import dialogs, goldens
 from agentlite.deploy.export.ollama import go_template, turns_of, with_results, without_bos
-from agentlite.deploy.export.verify import minijinja_writer, prove
+from agentlite.deploy.export.proof import dialogs, goldens, minijinja_writer, prove
 from agentlite.engine.load import Loading, load
 from agentlite.rendering import PROTOCOLS, mixture_of, render
 from agentlite.rendering.template import Template

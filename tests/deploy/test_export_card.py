@@ -9,7 +9,7 @@ from support.generated_run import stage
 from agentlite.deploy.export import model_card
 from agentlite.deploy.export.exported_model import ExportedModel, licence
 from agentlite.deploy.export.model_card import card
-from agentlite.deploy.export.verify import Proof
+from agentlite.deploy.export.proof import Proof
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template
 from agentlite.report.read_run import read_run

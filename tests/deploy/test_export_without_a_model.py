@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from agentlite.core.errors import DISK, MODEL, UserError
-from agentlite.deploy.export import llama_cpp
-from agentlite.deploy.export.atomic_folder import put_folder, writing
+from agentlite.deploy.export import llama_cpp, put_folder, writing
 from agentlite.deploy.export.exported_model import refuse_quantized
 from agentlite.deploy.export.llama_cpp import read_facts
 from agentlite.workspace.model_source import Source

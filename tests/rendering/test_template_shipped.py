@@ -13,8 +13,8 @@ from support.shipped_templates import shipped, with_marks
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.openai_client import Reply
 from agentlite.core.records import Call, Message, Record
-from agentlite.deploy.export import golden_dialogs
-from agentlite.deploy.export.verify import prove
+from agentlite.deploy.export.proof import Golden, prove
+from agentlite.deploy.export.proof import dialogs as proving_dialogs
 from agentlite.engine.remote import RemoteRequest, written
 from agentlite.rendering import choose, encoding, mixture_of, render, render_last
 from agentlite.rendering.chat_template import today
@@ -393,8 +393,8 @@ def test_transformers_writes_every_row_and_every_prompt_as_it_is_trained(name, m
     # each template with half of its protocols, the next one with the others
     half = working[[*TESTED].index(name) % 2 :: 2]
     for protocol in working if ALL else half or working:
-        dialogs = golden_dialogs.dialogs(protocol.several)
-        goldens = [golden_dialogs.Golden(name, one, protocol) for name, one in dialogs.items()]
+        dialogs = proving_dialogs(protocol.several)
+        goldens = [Golden(name, one, protocol) for name, one in dialogs.items()]
         proof = prove(template, goldens, {"transformers": write})
         assert proof.dialogs > len(goldens) / 2
         for golden in goldens:

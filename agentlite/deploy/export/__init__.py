@@ -1,1 +1,149 @@
 """A trained model -> folders and files for other programs, each proved to render as in training."""
+
+import json
+import shlex
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from agentlite.core import console
+from agentlite.core.errors import DISK, OTHER_PLAN, UserError
+from agentlite.core.row_files import fix_for, sync_all, sync_folder, write_json
+from agentlite.deploy.export.exported_model import find_subject
+from agentlite.deploy.export.model_card import card, digests
+from agentlite.deploy.export.targets import GGUF, KINDS, ExportRequest
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.hub import push, refuse_push
+from agentlite.workspace.lineage import EXPORTED, system_of
+from agentlite.workspace.run_folder import versions
+
+CARD = "README.md"
+
+
+def export(request: ExportRequest) -> dict[str, Any]:
+    """The one JSON object of `--json`. Raises UserError 2, 3, 5, 7, 8 or 74: then nothing is left
+    at the target.
+    """
+    started, target = time.monotonic(), request.target
+    _refuse_taken(target, request.force)
+    if request.push_to_hub:
+        refuse_push(request.push_to_hub)
+    subject = find_subject(request.model, request.run)
+    write = KINDS[request.kind](request, subject)
+    with console.stdout_to_stderr(), writing(target) as aside:
+        made = write(aside)
+        text = card(target.name, request.kind, made.weights, subject, made.proof)
+        (aside / CARD).write_text(text, encoding="utf-8")
+        facts = {
+            "model": subject.name,
+            "kind": request.kind,
+            "lineage": subject.lineage,
+            "weights": made.weights,
+            "settings": {
+                "protocol": subject.mixture.name,
+                "max_length": subject.max_length,
+                "system": system_of(request.model, request.run),
+            },
+            "stops": subject.stops,
+            "proof": made.proof._asdict(),
+            **made.facts,
+            "data": digests(subject.stages),
+            "versions": versions(),
+        }
+        written = (put_file if request.kind == "gguf" else put_folder)(aside, target, facts)
+    pushed = {"pushed": push(written, request.push_to_hub)} if request.push_to_hub else {}
+    path = shlex.quote(str(target))
+    following = {
+        "merged": f"agentlite serve {path}",
+        "adapter": f"less {path}/{CARD}",
+        "gguf": f"llama-server -m {path} --jinja",
+        "ollama": f"cd {path} && ollama create {shlex.quote(target.name)}",
+    }
+    return {
+        "command": "export",
+        "target": str(target),
+        **facts,
+        **pushed,
+        "bytes": {path.name: path.stat().st_size for path in written.values()},
+        "seconds": round(time.monotonic() - started, 1),
+        "next": following[request.kind],
+    }
+
+
+def _beside(target: Path, name: str) -> Path:
+    """A file that belongs to a target that is a file: weather.gguf, weather.gguf.json."""
+    return target.with_name(f"{target.name}.{name}")
+
+
+def _refuse_taken(target: Path, force: bool) -> None:
+    """Only what export made itself is replaced, and only with --force. Raises UserError 3."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    mark = target / EXPORTED if target.is_dir() else _beside(target, "json")
+    try:
+        known = {mark.name, *json.loads(mark.read_bytes())["outputs"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        known = set()
+    names = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
+    problem, fix = "exists already, from an earlier export.", "Name another place, or add --force."
+    if strangers := [name for name in names if name not in known]:
+        problem = f"exists already, and {strangers[0]} in it was not written by export."
+        fix = "Name another place."
+    if strangers or not force:
+        raise UserError(problem, fix, location=str(target), exit_code=OTHER_PLAN)
+
+
+@contextmanager
+def writing(target: Path) -> Iterator[Path]:
+    """A folder beside the target, gone when it is left. Raises UserError 74 if it cannot be
+    made.
+    """
+    aside = target.with_name(f".{target.name}.partial")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed
+        aside.mkdir(parents=True)
+        yield aside
+    except OSError as error:
+        raise UserError(
+            f"cannot write: {error.strerror or error}.",
+            fix_for(error, by=""),
+            location=str(target),
+            exit_code=DISK,
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def put_folder(aside: Path, target: Path, facts: dict[str, Any]) -> dict[str, Path]:
+    """The folder, with its mark, in the place of whatever export was there. Returns its files by
+    their names in a repository.
+    """
+    files = sorted(aside.iterdir())
+    sync_all(files)  # what is renamed must not be empty after a power cut
+    mark = aside / EXPORTED
+    write_json(mark, {**facts, "outputs": {path.name: file_digest(path) for path in files}})
+    for path in files:  # safetensors lets nobody else read its files
+        path.chmod(mark.stat().st_mode)
+    earlier = aside.with_name(f"{aside.name}.earlier")
+    shutil.rmtree(earlier, ignore_errors=True)  # of a run that was killed
+    if target.exists():
+        target.replace(earlier)
+    aside.replace(target)
+    sync_folder(target.parent)
+    shutil.rmtree(earlier, ignore_errors=True)
+    return {path.name: path for path in sorted(target.iterdir())}
+
+
+def put_file(aside: Path, target: Path, facts: dict[str, Any]) -> dict[str, Path]:
+    """A GGUF file, its card (FILE.md here, the README.md of a repository), and its mark last."""
+    files = {aside / GGUF: target, aside / CARD: _beside(target, "md")}
+    sync_all(files)
+    digests = {place.name: file_digest(path) for path, place in files.items()}
+    for path, place in files.items():
+        path.replace(place)
+    mark = _beside(target, "json")
+    write_json(mark, {**facts, "outputs": digests})
+    return {target.name: target, CARD: _beside(target, "md"), mark.name: mark}

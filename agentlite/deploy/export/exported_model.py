@@ -7,16 +7,11 @@ from typing import NamedTuple
 from agentlite.core.errors import MODEL, UserError
 from agentlite.rendering import Mixture, mixture_of
 from agentlite.rendering.template import Template
-from agentlite.report.read_run import Evaluation, ReportedStage, WorkspaceRun, read_run
+from agentlite.report.read_run import Evaluation, ReportedStage, read_run
 from agentlite.workspace import hub
+from agentlite.workspace.embedded_files import EMBEDDED, embedded_folder
 from agentlite.workspace.lineage import lineage, setting_of
-from agentlite.workspace.model_source import (
-    EMBEDDED,
-    Source,
-    embedded_folder,
-    find_model,
-    load_template,
-)
+from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import find_stage, is_stage, read
 
 ORIGINS = {"smollm2-135m": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # on the hub
@@ -53,20 +48,42 @@ class ExportedModel(NamedTuple):
 
 def find_subject(name: str, run: Path) -> ExportedModel:
     """Raises UserError 2, 5 or 8 where there is no model, it is not finished, or its base is
-    missing."""
+    missing, and 3 where the plan of a stage that it was made from cannot be trusted."""
     source = find_model(name, run)
     template = load_template(source.base)
-    known = str(setting_of(name, "protocol", run) or "")
-    mixture = mixture_of(known, template)
-    length = setting_of(name, "max_length", run)
-    folder = find_stage(name, run)
+    mixture = mixture_of(str(setting_of(name, "protocol", run) or ""), template)
+    length, folder = setting_of(name, "max_length", run), find_stage(name, run)
     if not is_stage(folder):
         return ExportedModel(name, source, template, mixture, [name], length)
     workspace, models = read_run(folder.parent), lineage(folder.name, folder.parent)
-    stages = made_of(workspace, folder.name)
-    base = hub.commit_of(source.base) or _digest(models[0], folder.parent)
-    shown = [shown_beside(one, source.digest, base) for one in workspace.evaluations]
-    evaluations = [one for one in shown if one.models]
+
+    # the stages that it was made from, and itself, in the order they were run in
+    made_of, waiting = set[str](), [folder.name]
+    while waiting:
+        earlier = waiting.pop()
+        stage = workspace.stage(earlier)
+        if stage is None:
+            read(workspace.folder / earlier).trusted()
+        elif stage.name not in made_of:
+            made_of.add(stage.name)
+            waiting += [str(stage.settings.get(key)) for key in ("model", "data", "candidates")]
+    stages = [stage for stage in workspace.stages if stage.name in made_of]
+    stages.sort(key=lambda stage: stage.name == folder.name)
+
+    # what was asked of the model's own weights, and of the base's beside them
+    base = hub.commit_of(source.base)
+    if not base:
+        try:
+            base = find_model(models[0], folder.parent).digest
+        except UserError:
+            base = ""
+    evaluations = []
+    for evaluation in workspace.evaluations:
+        digests = {name: model.inputs.get("model") for name, model in evaluation.models.items()}
+        if source.digest in digests.values():
+            wanted = [name for name in digests if digests[name] in (source.digest, base)]
+            shown = {name: evaluation.models[name] for name in wanted}
+            evaluations.append(Evaluation(evaluation.folder, shown, [], evaluation.compared))
     of_bfcl = "bfcl:" in json.dumps([stage.settings for stage in stages]) or any(
         map(workspace.is_bfcl, evaluations)
     )
@@ -75,42 +92,7 @@ def find_subject(name: str, run: Path) -> ExportedModel:
     )
 
 
-def made_of(run: WorkspaceRun, name: str) -> list[ReportedStage]:
-    """The stages of a run that a stage was made from, and itself, in the order they were run in.
-    Raises UserError 3 where one of their plans cannot be trusted.
-    """
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        earlier = waiting.pop()
-        stage = run.stage(earlier)
-        if stage is None:
-            read(run.folder / earlier).trusted()
-        elif stage and stage.name not in found:
-            found.add(stage.name)
-            waiting += [str(stage.settings.get(key)) for key in ("model", "data", "candidates")]
-    rest = [stage for stage in run.stages if stage.name in found and stage.name != name]
-    return [*rest, *(stage for stage in run.stages if stage.name == name)]
-
-
-def shown_beside(evaluation: Evaluation, own: str, base: str) -> Evaluation:
-    """What was asked of the model's own weights, and of the base's beside them; nothing where they
-    were not asked.
-    """
-    digests = {name: model.inputs.get("model") for name, model in evaluation.models.items()}
-    wanted = (own, base) if own in digests.values() else ()
-    models = {name: evaluation.models[name] for name in digests if digests[name] in wanted}
-    return Evaluation(evaluation.folder, models, [], evaluation.compared)
-
-
-def _digest(base: str, run: Path) -> str:
-    try:
-        return find_model(base, run).digest
-    except UserError:
-        return ""
-
-
-def _folder(base: str) -> Path:
+def _base_folder(base: str) -> Path:
     """Where the base's files are, as far as they are on this machine."""
     if base in EMBEDDED:
         return embedded_folder(base)
@@ -121,7 +103,7 @@ def refuse_quantized(source: Source) -> None:
     """Raises UserError 5: what is rounded to 4 bits has no place for an adapter."""
     if source.base in EMBEDDED:  # it is converted to plain weights
         return
-    config = json.loads((_folder(source.base) / hub.CONFIG).read_bytes())
+    config = json.loads((_base_folder(source.base) / hub.CONFIG).read_bytes())
     if config.get("quantization_config"):
         raise UserError(
             "its weights are quantized: an adapter cannot be merged into them.",
@@ -136,7 +118,7 @@ def licence(base: str) -> str:
     """As the base model's own card says, if it is at hand; else ""."""
     if base in LICENCES:
         return LICENCES[base]
-    card = _folder(base) / "README.md"
+    card = _base_folder(base) / "README.md"
     if not card.exists():
         return ""
     from huggingface_hub import ModelCard

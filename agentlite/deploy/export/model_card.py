@@ -7,8 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from agentlite.deploy.export.exported_model import ORIGINS, ExportedModel, licence
-from agentlite.deploy.export.golden_dialogs import dialogs
-from agentlite.deploy.export.verify import Proof
+from agentlite.deploy.export.proof import Proof, dialogs
 from agentlite.rendering import Protocol, render
 from agentlite.rendering.protocols import hermes
 from agentlite.rendering.renderer import span_text

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from agentlite.core.errors import MODEL, UserError
 from agentlite.core.records import Message, Record, Tool
-from agentlite.deploy.export.golden_dialogs import goldens
-from agentlite.deploy.export.verify import prove
+from agentlite.deploy.export.proof import goldens, prove
 from agentlite.rendering import Mixture, Protocol, render
 from agentlite.rendering.template import Messages, Template
 

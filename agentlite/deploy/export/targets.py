@@ -9,14 +9,18 @@ from typing import Any, NamedTuple
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
 from agentlite.deploy.export.exported_model import CONTEXT, ExportedModel, refuse_quantized
-from agentlite.deploy.export.golden_dialogs import goldens
 from agentlite.deploy.export.llama_cpp import convert, find_llama_cpp, read_facts
 from agentlite.deploy.export.ollama import modelfile, proved_turns, system_text, without_bos
-from agentlite.deploy.export.verify import Proof, minijinja_writer, prove, prove_tokens
+from agentlite.deploy.export.proof import (
+    Proof,
+    goldens,
+    minijinja_writer,
+    prove,
+    prove_tokens,
+)
 from agentlite.deploy.tool_results import read_toolbox
 from agentlite.engine.load import weight_files
-from agentlite.engine.merge import Written, merge
-from agentlite.rendering.template import Template
+from agentlite.engine.merge import TransformersWriter, merge
 from agentlite.workspace import hub
 from agentlite.workspace.model_source import copy_tokenizer, load_template
 
@@ -73,7 +77,15 @@ def _merged(request: ExportRequest, subject: ExportedModel) -> Write:
                 " It was trained on weights rounded to 4 or 8 bits; these are the plain ones, "
                 "so answers may differ."
             )
-        end_at_turns(folder, subject.template)
+        # an answer ends with the end of a turn, and with what else the model says ends one
+        end = subject.template.token_id(subject.template.turn_end)
+        for path in (folder / "generation_config.json", folder / "config.json"):
+            content = json.loads(path.read_bytes()) if path.exists() else {}
+            own = content.get("eos_token_id")
+            ends = [end, *(own if isinstance(own, list) else [own])]
+            ends = [token for token in dict.fromkeys(ends) if token is not None]
+            content["eos_token_id"] = ends if len(ends) > 1 else end
+            _write_json(path, content)
         return Exported(weights, _put_tokenizer(subject, folder), {})
 
     return write
@@ -99,11 +111,8 @@ def _adapter(request: ExportRequest, subject: ExportedModel) -> Write:
         if commit := hub.commit_of(subject.source.base):
             config["revision"] = commit
         _write_json(folder / "adapter_config.json", config)
-        weights, proof = (
-            f"an adapter (LoRA) on `{subject.origin}`.",
-            _put_tokenizer(subject, folder),
-        )
-        return Exported(weights, proof, {"base": subject.origin})
+        weights = f"an adapter (LoRA) on `{subject.origin}`."
+        return Exported(weights, _put_tokenizer(subject, folder), {"base": subject.origin})
 
     return write
 
@@ -170,31 +179,18 @@ KINDS: dict[str, Callable[[ExportRequest, ExportedModel], Write]] = {
 }
 
 
-def end_at_turns(folder: Path, template: Template) -> None:
-    """An answer ends with the end of a turn, and with what else the model itself says ends one."""
-    end = template.token_id(template.turn_end)
-    for name in ("generation_config.json", "config.json"):
-        content = json.loads((folder / name).read_bytes()) if (folder / name).exists() else {}
-        own = content.get("eos_token_id")
-        others = [
-            token for token in (own if isinstance(own, list) else [own]) if token not in (None, end)
-        ]
-        _write_json(folder / name, {**content, "eos_token_id": [end, *others] if others else end})
-
-
 def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
     """Puts the tokenizer beside the weights, with the template of training, and renders with what
     stands there.
     """
     template, config = subject.template, folder / "tokenizer_config.json"
     copy_tokenizer(subject.source.base, folder, ALSO)
-    (folder / "chat_template.jinja").write_text(
-        template.chat_template, encoding="utf-8", newline=""
-    )
+    jinja = folder / "chat_template.jinja"
+    jinja.write_text(template.chat_template, encoding="utf-8", newline="")
     settings = json.loads(config.read_bytes())
     if "chat_template" in settings:  # it may hold several: training takes one
         _write_json(config, {**settings, "chat_template": template.chat_template})
-    transformers = Written(folder)
+    transformers = TransformersWriter(folder)
     writers: dict[str, Any] = {"transformers": transformers}
     if second := minijinja_writer(load_template(str(folder))):
         writers["minijinja"] = second

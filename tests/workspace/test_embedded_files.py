@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agentlite.core.errors import MODEL, UserError
-from agentlite.workspace import gguf_tokenizer, model_source
-from agentlite.workspace.gguf_tokenizer import CONTROL, convert
+from agentlite.workspace import embedded_files
+from agentlite.workspace.embedded_files import CONTROL, embedded_tokenizer, write_tokenizer
 
 TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *"ab12Ġ", "ab", "12", "Ġa"]
 TEMPLATE = "{{ messages }} é"
@@ -25,7 +25,7 @@ FACTS: dict[str, Any] = {
 def facts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the file says."""
     found = dict(FACTS)
-    monkeypatch.setattr(gguf_tokenizer, "_facts", lambda file: found)
+    monkeypatch.setattr(embedded_files, "read_tokenizer", lambda file: found)
     return found
 
 
@@ -42,7 +42,7 @@ def facts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_text_is_cut_as_the_file_means_it_and_comes_back(tmp_path, facts, text, tokens):
     from tokenizers import Tokenizer
 
-    convert(tmp_path / "x.gguf", tmp_path / "folder")
+    write_tokenizer(facts, tmp_path / "folder")
     tokenizer = Tokenizer.from_file(str(tmp_path / "folder/tokenizer.json"))
     encoded = tokenizer.encode(text)
     assert encoded.tokens == tokens and encoded.ids == [TOKENS.index(token) for token in tokens]
@@ -54,7 +54,7 @@ def test_text_is_cut_as_the_file_means_it_and_comes_back(tmp_path, facts, text, 
 def test_a_turn_ends_otherwise_than_a_row_is_filled_up_and_nothing_is_added_to_a_text(
     tmp_path, facts
 ):
-    convert(tmp_path / "x.gguf", tmp_path)
+    write_tokenizer(facts, tmp_path)
     config = json.loads((tmp_path / "tokenizer_config.json").read_bytes())
     assert (config["eos_token"], config["pad_token"]) == ("<|im_end|>", "<|endoftext|>")
     assert not config["add_bos_token"] and not config["clean_up_tokenization_spaces"]
@@ -65,20 +65,20 @@ def test_a_turn_ends_otherwise_than_a_row_is_filled_up_and_nothing_is_added_to_a
 def test_another_kind_of_tokenizer_is_refused_and_nothing_is_written(tmp_path, facts):
     facts["tokenizer.ggml.pre"] = "llama-bpe"
     with pytest.raises(UserError, match="llama-bpe") as refused:
-        convert(tmp_path / "x.gguf", tmp_path / "folder")
+        write_tokenizer(facts, tmp_path / "folder")
     assert refused.value.exit_code == MODEL and not (tmp_path / "folder").exists()
 
 
 def test_a_folder_that_was_begun_is_made_whole(tmp_path: Path, monkeypatch, facts) -> None:
     """Its last file is the one that says so."""
     del facts["tokenizer.chat_template"]
-    monkeypatch.setattr(model_source, "embedded_folder", lambda alias: tmp_path / "folder")
-    monkeypatch.setattr(model_source, "embedded_file", lambda alias: tmp_path / "x.gguf")
+    monkeypatch.setattr(embedded_files, "embedded_folder", lambda alias: tmp_path / "folder")
+    monkeypatch.setattr(embedded_files, "embedded_file", lambda alias: tmp_path / "x.gguf")
     with pytest.raises(KeyError):
-        model_source._tokenizer_folder("smollm2-135m")
+        embedded_tokenizer("smollm2-135m")
     assert not (tmp_path / "folder/tokenizer.json").exists()
     facts["tokenizer.chat_template"] = TEMPLATE
-    assert model_source._tokenizer_folder("smollm2-135m") == tmp_path / "folder"
+    assert embedded_tokenizer("smollm2-135m") == tmp_path / "folder"
     assert (tmp_path / "folder/tokenizer.json").exists()
     facts.clear()  # it is made once
-    model_source._tokenizer_folder("smollm2-135m")
+    embedded_tokenizer("smollm2-135m")
