@@ -1,43 +1,30 @@
 """The evaluated cells of a grid -> one table: each cell against the first, and a verdict."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentlite.scoring.metrics.confidence import Summary
 from agentlite.scoring.metrics.model_metrics import HEADLINE, ModelDifference
 from agentlite.scoring.metrics.summarize import WHOLE, Scores, differences_of
 
-CellState = Literal["done", "same", "failed"]
 
-
-class CellResult(Struct, frozen=True):
-    """How a cell ended, before the cells are compared. `differs`: the settings in which it differs
-    from the first cell; `note`: of a failed one the reason, and of one that is the same as another
-    that one's name; `command`: the command that failed. `figures` and `scores` of a cell that was
-    evaluated.
+class CellRow(Struct, frozen=True, kw_only=True):
+    """A cell in table.json. `differs`: the settings in which it differs from the first cell;
+    `note`: of a failed one the reason, and of one that is the same as another that one's name;
+    `command`: the command that failed; `differences`: what it has over the first one, by metric.
     """
 
     name: str
     differs: str
-    state: CellState
+    state: Literal["done", "same", "failed"]
     note: str = ""
     command: str = ""
     figures: Mapping[str, Summary] = {}
-    scores: Scores = {}
-
-
-class CellRow(Struct, frozen=True, kw_only=True):
-    """A cell in table.json, with what it has over the first one, by metric."""
-
-    name: str
-    differs: str
-    state: CellState
-    note: str
-    command: str
-    figures: dict[str, Summary]
-    differences: dict[str, ModelDifference]
+    differences: Mapping[str, ModelDifference] = {}
 
 
 class AblationTable(Struct, frozen=True, kw_only=True):
@@ -56,41 +43,41 @@ class AblationTable(Struct, frozen=True, kw_only=True):
 
 
 def ablation_table(
-    by: str, split: str, metric: str, start: CellResult, results: Sequence[CellResult], seed: int
+    by: str,
+    split: str,
+    metric: str,
+    start: CellRow,
+    cells: Sequence[CellRow],
+    scores: Mapping[str, Scores],
+    seed: int,
 ) -> AblationTable:
-    """`results` in the order of the grid. A cell that is the same as another one takes its figures,
-    and adds no comparison.
+    """`cells` in the order of the grid; `scores`: of those that were evaluated, by name. A cell
+    that is the same as another one takes its figures, and adds no comparison.
     """
     metrics = list(dict.fromkeys([*HEADLINE, metric]))
-    by_name = {result.name: result for result in (start, *results)}
-    scored = {name: result.scores for name, result in by_name.items() if result.state == "done"}
-    first = results[0].name
-    pairs = [(first, name) for name in scored if name != first] if first in scored else []
-    differences = differences_of(pairs, scored, seed, metrics)
+    first = cells[0].name
+    compared = [(first, name) for name in scores if name != first] if first in scores else []
+    gains: dict[str, dict[str, ModelDifference]] = defaultdict(dict)
+    for difference in differences_of(compared, scores, seed, metrics):
+        gains[difference.second][difference.metric] = difference
+    evaluated = {cell.name: cell for cell in (start, *cells)}
 
-    def row(result: CellResult) -> CellRow:
-        of = by_name[result.note] if result.state == "same" else result
-        return CellRow(
-            name=result.name,
-            differs=result.differs,
-            state=result.state,
-            note=result.note,
-            command=result.command,
-            figures={name: of.figures[name] for name in metrics if name in of.figures},
-            differences={one.metric: one for one in differences if one.second == of.name},
-        )
+    def compare(cell: CellRow) -> CellRow:
+        twin = evaluated[cell.note] if cell.state == "same" else cell
+        figures = {name: twin.figures[name] for name in metrics if name in twin.figures}
+        return replace(cell, figures=figures, differences=gains[twin.name])
 
-    common = set.intersection(*map(set, scored.values())) if scored else set()
-    cells = list(map(row, results))
+    common = set.intersection(*map(set, scores.values())) if scores else set()
+    rows = list(map(compare, cells))
     return AblationTable(
         by=by,
         split=split,
         prompts=sum(step.turn != WHOLE for step in common),
         metric=metric,
-        metrics=[name for name in metrics if any(name in cell.figures for cell in cells)],
-        start=row(start),
-        cells=cells,
-        verdict=verdict(cells, metric),
+        metrics=[name for name in metrics if any(name in row.figures for row in rows)],
+        start=compare(start),
+        cells=rows,
+        verdict=verdict(rows, metric),
     )
 
 

@@ -36,26 +36,14 @@ UNIT = 10**9
 
 
 class PairRule(NamedTuple):
-    """Which pairs are made. `gold`: it is chosen where every sampled candidate fails, or never."""
+    """Which pairs are made. `gold`: it is chosen where every sampled candidate fails."""
 
     margin: float = 0.05
     balance: bool = False
-    gold: Literal["never", "failed"] = "never"
+    gold: bool = False
 
 
 class ScoredCandidate(msgspec.Struct, frozen=True, gc=False):
-    candidate: Candidate
-    components: Mapping[str, float]
-
-
-class Pairing(NamedTuple):
-    """The pairs, and for each reason how many steps have none; together they are all the steps."""
-
-    pairs: list[PreferencePair]
-    reasons: dict[str, int]
-
-
-class WeighedCandidate(msgspec.Struct, frozen=True, gc=False):
     """A candidate with its stripped text; `scores`: an index into the distinct scores of all
     candidates.
     """
@@ -74,12 +62,12 @@ class Rivals(NamedTuple):
     gold where it may be chosen.
     """
 
-    sampled: list[WeighedCandidate]
-    not_empty: list[WeighedCandidate]
-    gold: list[WeighedCandidate]
+    sampled: list[ScoredCandidate]
+    not_empty: list[ScoredCandidate]
+    gold: list[ScoredCandidate]
 
 
-class PreparedSteps(NamedTuple):
+class ScoredSteps(NamedTuple):
     """Steps for any number of weightings: candidates with equal components share one entry of
     `scores`, so that each distinct one is summed once per weighting.
     """
@@ -107,8 +95,8 @@ class PreparedSteps(NamedTuple):
 class PairChoice(NamedTuple):
     """The two candidates of a step's pair, and their totals in billionths."""
 
-    chosen: WeighedCandidate
-    rejected: WeighedCandidate
+    chosen: ScoredCandidate
+    rejected: ScoredCandidate
     high: int
     low: int
 
@@ -119,8 +107,8 @@ class PairChoice(NamedTuple):
     @property
     def pair(self) -> PreferencePair:
         chosen, rejected = (
-            Side(one.text, one.ended, one.model, one.sample, total / UNIT)
-            for one, total in (
+            Side(side.text, side.ended, side.model, side.sample, total / UNIT)
+            for side, total in (
                 (self.chosen.candidate, self.high),
                 (self.rejected.candidate, self.low),
             )
@@ -142,21 +130,23 @@ def gold_candidates(prompts: Iterable[Prompt]) -> Iterator[Candidate]:
 
 
 def group(
-    candidates: Iterable[Candidate], scores: Mapping[CandidateKey, Score]
-) -> dict[Step, list[ScoredCandidate]]:
-    """The scored candidates of every step; a step without a scored candidate stays.
-
-    Raises UserError for a candidate that was scored by other components than the first one.
+    candidates: Iterable[Candidate], scores: Mapping[CandidateKey, Score], rule: PairRule
+) -> ScoredSteps:
+    """The scored candidates of every step, with what is the same for every weighting; a step
+    without a scored candidate stays. Raises UserError for a candidate that was scored by other
+    components than the first one.
     """
-    groups: dict[Step, list[ScoredCandidate]] = {}
-    first: Mapping[str, float] | None = None
+    by_step: dict[Step, list[ScoredCandidate]] = {}
+    distinct: list[Mapping[str, float]] = []
+    indices: dict[tuple[float, ...], int] = {}
     for candidate in candidates:
-        scored = groups.setdefault(candidate.step, [])
+        of_step = by_step.setdefault(candidate.step, [])
         score = scores.get(candidate.key)
         if score is None or score.error:
             continue
-        first = score.components if first is None else first
-        if other := score.components.keys() ^ first.keys():
+        components = score.components
+        first = distinct[0] if distinct else components
+        if other := components.keys() ^ first.keys():
             raise UserError(
                 f"scored by other components than the candidates before: "
                 f"{', '.join(sorted(other))}.",
@@ -164,17 +154,39 @@ def group(
                 location=f"record {candidate.record_id}, turn {candidate.turn}, "
                 f"{candidate.model}, sample {candidate.sample}",
             )
-        scored.append(ScoredCandidate(candidate, score.components))
-    return groups
+        index = indices.setdefault(tuple(map(components.__getitem__, first)), len(distinct))
+        if index == len(distinct):
+            distinct.append(components)
+        of_step.append(ScoredCandidate(candidate, candidate.text.strip(), index))
+    if rule.gold and distinct and "exact" not in distinct[0]:
+        raise UserError(
+            "prompts have no gold that could be chosen.", "Leave --gold out.", location="--gold"
+        )
+    steps = []
+    for of_step in by_step.values():
+        of_step.sort(key=_sample_order)
+        sampled = [one for one in of_step if one.candidate.model != GOLD]
+        failed = rule.gold and all(distinct[one.scores]["exact"] < 1 for one in sampled)
+        gold = [one for one in of_step if failed and one.candidate.model == GOLD and one.text]
+        # the very same list if no text is empty, as usual: its totals are then looked up once
+        all_speak = all(one.text for one in sampled)
+        not_empty = sampled if all_speak else [one for one in sampled if one.text]
+        steps.append(Rivals(sampled, not_empty, gold))
+    return ScoredSteps(steps, distinct)
+
+
+def _sample_order(scored: ScoredCandidate) -> tuple[int, str, str]:
+    """Ties go to the lowest sample, in whatever order the candidates were read."""
+    candidate = scored.candidate
+    return candidate.sample, candidate.model, candidate.protocol
 
 
 def build_pairs(
-    groups: Mapping[Step, Sequence[ScoredCandidate]], weights: Mapping[str, float], rule: PairRule
-) -> Pairing:
-    """One pair per step, or the reason why there is none."""
-    made = list(choices(prepare(groups, rule), weights, rule))
-    pairs = [choice.pair for choice in made if isinstance(choice, PairChoice)]
-    return Pairing(pairs, count_reasons(made))
+    scored: ScoredSteps, weights: Mapping[str, float], rule: PairRule
+) -> tuple[list[PreferencePair], dict[str, int]]:
+    """One pair per step, or the reason why there is none: how many steps have each."""
+    made = list(choices(scored, weights, rule))
+    return [choice.pair for choice in made if isinstance(choice, PairChoice)], count_reasons(made)
 
 
 def count_reasons(made: Iterable[PairChoice | Reason]) -> dict[str, int]:
@@ -186,45 +198,11 @@ def count_reasons(made: Iterable[PairChoice | Reason]) -> dict[str, int]:
     return counts
 
 
-def prepare(groups: Mapping[Step, Sequence[ScoredCandidate]], rule: PairRule) -> PreparedSteps:
-    """Computes once what is the same for every weighting."""
-    names = next((list(one.components) for scored in groups.values() for one in scored), [])
-    if rule.gold == "failed" and names and "exact" not in names:
-        raise UserError(
-            "prompts have no gold that could be chosen.", "Leave --gold out.", location="--gold"
-        )
-    indices: dict[tuple[float, ...], int] = {}
-    distinct: list[Mapping[str, float]] = []
-    steps = []
-    for scored in groups.values():
-        sampled: list[WeighedCandidate] = []
-        gold: list[WeighedCandidate] = []
-        for one in sorted(scored, key=_sample_order):
-            candidate, components = one.candidate, one.components
-            index = indices.setdefault(tuple(map(components.__getitem__, names)), len(distinct))
-            if index == len(distinct):
-                distinct.append(components)
-            entry = WeighedCandidate(candidate, candidate.text.strip(), index)
-            (gold if candidate.model == GOLD else sampled).append(entry)
-        failed = rule.gold == "failed" and all(distinct[one.scores]["exact"] < 1 for one in sampled)
-        # the very same list if no text is empty, as usual: its totals are then looked up once
-        all_speak = all(one.text for one in sampled)
-        not_empty = sampled if all_speak else [one for one in sampled if one.text]
-        steps.append(Rivals(sampled, not_empty, [one for one in gold if failed and one.text]))
-    return PreparedSteps(steps, distinct)
-
-
-def _sample_order(scored: ScoredCandidate) -> tuple[int, str, str]:
-    """Ties go to the lowest sample, in whatever order the candidates were read."""
-    candidate = scored.candidate
-    return candidate.sample, candidate.model, candidate.protocol
-
-
 def choices(
-    prepared: PreparedSteps, weights: Mapping[str, float], rule: PairRule
+    scored: ScoredSteps, weights: Mapping[str, float], rule: PairRule
 ) -> Iterator[PairChoice | Reason]:
     """The pair of each step, or why it has none; in order."""
-    totals = prepared.totals(weights)
+    totals = scored.totals(weights)
     # at least 1: equal totals are never a pair; half a unit less: the margin itself is enough,
     # however it was rounded
     least = max(1, rule.margin * UNIT - 0.5)
@@ -234,7 +212,7 @@ def choices(
     lean = 0
 
     def best(
-        better: Sequence[WeighedCandidate], worse: Sequence[WeighedCandidate]
+        better: Sequence[ScoredCandidate], worse: Sequence[ScoredCandidate]
     ) -> PairChoice | None:
         """The pair with the widest margin, or with `balance` the one that brings `lean` nearest to
         0; None if no pair has the least margin.
@@ -263,7 +241,7 @@ def choices(
         *_, i, j = min(admissible)
         return PairChoice(better[i], worse[j], highs[i], lows[j])
 
-    for step in prepared.steps:
+    for step in scored.steps:
         choice = best(step.gold, step.sampled) or best(step.not_empty, step.sampled)
         if choice:
             lean += choice.chosen.length - choice.rejected.length

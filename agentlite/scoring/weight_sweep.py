@@ -14,12 +14,10 @@ from agentlite.scoring.preference_pairs import (
     UNIT,
     PairChoice,
     PairRule,
-    PreparedSteps,
     Reason,
-    ScoredCandidate,
+    ScoredSteps,
     choices,
     count_reasons,
-    prepare,
 )
 
 TOGETHER = 0.95  # |r| from which two components measure the same
@@ -94,16 +92,13 @@ class ComponentsReport(Struct, frozen=True, kw_only=True):
 
 
 def compare_weightings(
-    groups: Mapping[Step, Sequence[ScoredCandidate]],
-    weightings: Mapping[str, Mapping[str, float]],
-    rule: PairRule,
+    scored: ScoredSteps, weightings: Mapping[str, Mapping[str, float]], rule: PairRule
 ) -> list[WeightingRow]:
     """One row per weighting, in order."""
-    prepared = prepare(groups, rule)
     first: list[PairChoice | Reason] = []
     rows = []
     for name, weights in weightings.items():
-        made = list(choices(prepared, weights, rule))
+        made = list(choices(scored, weights, rule))
         first = first or made
         flipped = gained = lost = 0
         for here, there in zip(made, first, strict=True):
@@ -122,8 +117,8 @@ def compare_weightings(
             gained=gained,
             lost=lost,
             mean_margin=fmean(pair.margin for pair in pairs) if pairs else 0.0,
-            chosen=_mean_components([prepared.scores[pair.chosen.scores] for pair in pairs]),
-            rejected=_mean_components([prepared.scores[pair.rejected.scores] for pair in pairs]),
+            chosen=_mean_components([scored.scores[pair.chosen.scores] for pair in pairs]),
+            rejected=_mean_components([scored.scores[pair.rejected.scores] for pair in pairs]),
             no_pair=count_reasons(made),
         )
         rows.append(row)
@@ -147,15 +142,10 @@ class Column(NamedTuple):
 
 
 def report_components(
-    groups: Mapping[Step, Sequence[ScoredCandidate]],
-    weights: Mapping[str, float],
-    expected: Mapping[Step, bool],
+    scored: ScoredSteps, weights: Mapping[str, float], expected: Mapping[Step, bool]
 ) -> ComponentsReport:
     """`expected`: for each step, whether a call is expected; empty where that is not known."""
-    prepared = prepare(groups, PairRule())
-    columns = {
-        name: _column(prepared, name) for name in (prepared.scores[0] if prepared.scores else ())
-    }
+    columns = {name: _column(scored, name) for name in (scored.scores[0] if scored.scores else ())}
     constant = [name for name, column in columns.items() if not column.differs]
     components = {
         name: ComponentFigures(
@@ -167,23 +157,23 @@ def report_components(
         for name, column in columns.items()
     }
     return ComponentsReport(
-        steps=len(prepared.steps),
-        candidates=sum(len(step.sampled) for step in prepared.steps),
+        steps=len(scored.steps),
+        candidates=sum(len(step.sampled) for step in scored.steps),
         components=components,
         constant=constant,
         together=_together(
             {name: columns[name].deviations for name in columns if name not in constant}
         ),
-        abstaining=_abstaining(prepared, prepared.totals(weights), expected),
+        abstaining=_abstaining(scored, scored.totals(weights), expected),
     )
 
 
-def _column(prepared: PreparedSteps, name: str) -> Column:
+def _column(scored: ScoredSteps, name: str) -> Column:
     values: list[float] = []
     deviations: list[float] = []
     compared = differing = 0
-    for step in prepared.steps:
-        of_step = [prepared.scores[one.scores][name] for one in step.sampled]
+    for step in scored.steps:
+        of_step = [scored.scores[one.scores][name] for one in step.sampled]
         compared += len(of_step) > 1
         differs = len(set(of_step)) > 1
         differing += differs
@@ -205,15 +195,15 @@ def _together(deviations: Mapping[str, Sequence[float]]) -> list[Correlated]:
 
 
 def _abstaining(
-    prepared: PreparedSteps, totals: Sequence[int], expected: Mapping[Step, bool]
+    scored: ScoredSteps, totals: Sequence[int], expected: Mapping[Step, bool]
 ) -> dict[str, TotalsByDecision]:
     totals_of: dict[str, dict[str, list[float]]] = {
         situation: {"calling": [], "abstaining": []} for situation in SITUATIONS
     }
-    for entry in (entry for step in prepared.steps for entry in step.sampled):
+    for entry in (entry for step in scored.steps for entry in step.sampled):
         if (is_expected := expected.get(entry.candidate.step)) is None:
             continue
-        score = prepared.scores[entry.scores]
+        score = scored.scores[entry.scores]
         called = not score["missed_call"] if is_expected else score["wrong_tool"] > 0
         by_decision = totals_of["expected" if is_expected else "not_expected"]
         by_decision["calling" if called else "abstaining"].append(totals[entry.scores] / UNIT)

@@ -137,7 +137,7 @@ def read_answers(settings: DpoSettings, data: Path, template: Template) -> list[
     path = data / CANDIDATES[0]
     labelled: list[tuple[int, Step, Candidate | Side, bool]]
     if path.exists():
-        candidates = scored(find_stored(str(data), data.parent))
+        candidates = scored(find_stored(data))
         wanted = parse_keep(settings.desirable).conditions
         conditions = settle_conditions(wanted, candidates, data, "--desirable")
         labelled = [

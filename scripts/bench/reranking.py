@@ -107,10 +107,10 @@ def seconds_to_rank(folder: Path) -> float:
 
     started = time.process_time()
     scores = {score.key: score for score in read_scores(folder / "scores.jsonl")}
-    groups = group(read_candidates(folder / "candidates.jsonl"), scores)
-    write_pairs(
-        folder.parent / "again.jsonl", build_pairs(groups, settle_weights({}), PairRule()).pairs
-    )
+    rule = PairRule()
+    steps = group(read_candidates(folder / "candidates.jsonl"), scores, rule)
+    pairs, _ = build_pairs(steps, settle_weights({}), rule)
+    write_pairs(folder.parent / "again.jsonl", pairs)
     return time.process_time() - started
 
 

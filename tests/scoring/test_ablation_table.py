@@ -1,26 +1,43 @@
 """The table of an ablation: what it compares, and what its verdict says."""
 
+from typing import Any, NamedTuple
+
 import pytest
 from msgspec.structs import replace
 
 from agentlite.core.records import Step
-from agentlite.scoring.ablation_table import AblationTable, CellResult, ablation_table
-from agentlite.scoring.metrics.confidence import summary
+from agentlite.scoring.ablation_table import AblationTable, CellRow, ablation_table
+from agentlite.scoring.metrics.confidence import Summary, summary
+from agentlite.scoring.metrics.summarize import Scores
 
 METRIC = "exact_call"
 
 
-def cell(right: int, of: int = 100) -> CellResult:
+class Evaluated(NamedTuple):
+    row: CellRow
+    scores: Scores
+
+
+def row(state: Any, note: str = "", **figures: Summary) -> CellRow:
+    return CellRow(name="", differs="beta", state=state, note=note, figures=figures)
+
+
+def cell(right: int, of: int = 100) -> Evaluated:
     """Answers the first `right` questions rightly."""
     values = [float(number < right) for number in range(of)]
     scores = {Step(f"r{number}", 1): {METRIC: value} for number, value in enumerate(values)}
-    return CellResult("", "beta", "done", figures={METRIC: summary(values, 0)}, scores=scores)
+    return Evaluated(row("done", **{METRIC: summary(values, 0)}), scores)
 
 
-def made(**results: CellResult) -> AblationTable:
-    cells = [replace(result, name=name) for name, result in results.items()]
-    start = replace(cell(40), name="sft (start)")
-    return ablation_table("dpo", "test", METRIC, start, cells, 0)
+def made(**results: Evaluated | CellRow) -> AblationTable:
+    evaluated = {"sft (start)": cell(40)}
+    evaluated |= {name: one for name, one in results.items() if isinstance(one, Evaluated)}
+    scores = {name: one.scores for name, one in evaluated.items()}
+    start, *cells = (
+        replace(one.row if isinstance(one, Evaluated) else one, name=name)
+        for name, one in {"sft (start)": cell(40), **results}.items()
+    )
+    return ablation_table("dpo", "test", METRIC, start, cells, scores, 0)
 
 
 def test_equal_cells_are_not_called_different() -> None:
@@ -32,8 +49,8 @@ def test_equal_cells_are_not_called_different() -> None:
 
 
 def test_the_verdict_names_better_and_worse_cells_and_those_without_figures() -> None:
-    failed = CellResult("", "beta", "failed", note="diverged")
-    waiting = CellResult("", "beta", "failed", note="killed")
+    failed = row("failed", "diverged")
+    waiting = row("failed", "killed")
     table = made(first=cell(50), good=cell(80), bad=cell(20), torn=failed, late=waiting)
     assert len(table.verdict) == 3
     assert table.verdict[0].startswith("Better than first beyond noise (exact_call): good (+30.0")
@@ -51,7 +68,7 @@ def test_the_p_of_all_cells_are_corrected_together() -> None:
 
 
 def test_a_cell_that_is_the_same_as_another_takes_its_figures_and_adds_no_comparison() -> None:
-    twin = CellResult("", "beta", "same", note="good")
+    twin = row("same", "good")
     table = made(first=cell(50), good=cell(57), twin=twin)
     assert table.cells[2].figures == table.cells[1].figures
     assert table.cells[2].differences == table.cells[1].differences
@@ -59,7 +76,7 @@ def test_a_cell_that_is_the_same_as_another_takes_its_figures_and_adds_no_compar
 
 
 def test_without_the_first_cell_nothing_is_compared() -> None:
-    table = made(first=CellResult("", "beta", "failed", note="diverged"), other=cell(50))
+    table = made(first=row("failed", "diverged"), other=cell(50))
     assert not table.cells[1].differences and table.cells[1].figures
     assert table.verdict == ["No cell can be compared with the first, first.", "1 cell failed."]
 

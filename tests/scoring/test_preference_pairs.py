@@ -45,24 +45,32 @@ def said(text, model="sft", **components):
     )
 
 
-def grouped(*steps):
-    """Steps r0, r1, ... with the candidates of each, numbered as they come."""
+def sampled(*steps):
+    """Candidates of the steps r0, r1, ..., numbered as they come, and their scores."""
     candidates, scores = [], {}
     for index, step in enumerate(steps):
         for sample, one in enumerate(step):
             candidate = Candidate(f"r{index}", 2, "hermes", one.model, sample, one.text, "turn", 5)
             candidates.append(candidate)
             scores[candidate.key] = Score(*candidate.key, one.components)
-    return group(candidates, scores)
+    return candidates, scores
 
 
-def only_pair(step, weights=WEIGHTS, rule=PairRule()):  # noqa: B008  (a tuple)
-    (pair,) = build_pairs(grouped(step), weights, rule).pairs
+def grouped(*steps, rule=PairRule()):  # noqa: B008  (a tuple)
+    return group(*sampled(*steps), rule)
+
+
+def paired(steps, weights, rule):
+    return build_pairs(grouped(*steps, rule=rule), weights, rule)
+
+
+def only_pair(step, weights=WEIGHTS, rule=PairRule()):  # noqa: B008
+    [[pair], _] = paired([step], weights, rule)
     return pair.chosen.text, pair.rejected.text
 
 
 def reason(step, weights=WEIGHTS, rule=PairRule()):  # noqa: B008
-    pairs, reasons = build_pairs(grouped(step), weights, rule)
+    pairs, reasons = paired([step], weights, rule)
     assert not pairs and set(reasons) == set(REASONS)
     return [name for name, count in reasons.items() if count]
 
@@ -81,9 +89,7 @@ steps_of = st.lists(st.lists(sayings, max_size=5), max_size=6)
 weights_of = st.fixed_dictionaries(
     {name: st.integers(-100, 100).map(lambda percent: percent / 100) for name in WEIGHTS}
 )
-rules = st.builds(
-    PairRule, st.sampled_from([0.0, 0.05, 0.3]), st.booleans(), st.sampled_from(["never", "failed"])
-)
+rules = st.builds(PairRule, st.sampled_from([0.0, 0.05, 0.3]), st.booleans(), st.booleans())
 unbalanced = rules.map(lambda rule: rule._replace(balance=False))
 
 
@@ -91,7 +97,7 @@ unbalanced = rules.map(lambda rule: rule._replace(balance=False))
 def test_a_pair_never_says_the_same_twice_keeps_the_margin_and_chooses_somebody_who_speaks(
     steps, weights, rule
 ):
-    for pair in build_pairs(grouped(*steps), weights, rule).pairs:
+    for pair in paired(steps, weights, rule)[0]:
         assert pair.chosen.text.strip() and pair.chosen.text.strip() != pair.rejected.text.strip()
         assert round(pair.margin, 9) >= rule.margin and round(pair.margin, 9) > 0
         assert pair.rejected.model != GOLD
@@ -99,16 +105,12 @@ def test_a_pair_never_says_the_same_twice_keeps_the_margin_and_chooses_somebody_
 
 @given(steps_of, weights_of, rules)
 def test_no_pair_is_missed_and_none_is_narrower_than_need_be(steps, weights, rule):
-    groups = grouped(*steps)
-    found = {
-        pair.step: pair.margin
-        for pair in build_pairs(groups, weights, rule._replace(balance=False)).pairs
-    }
-    balanced = {
-        pair.step for pair in build_pairs(groups, weights, rule._replace(balance=True)).pairs
-    }
-    assert balanced == set(found)
-    for step, scored in groups.items():
+    pairs, _ = paired(steps, weights, rule._replace(balance=False))
+    found = {pair.step: pair.margin for pair in pairs}
+    balanced, _ = paired(steps, weights, rule._replace(balance=True))
+    assert {pair.step for pair in balanced} == set(found)
+    for index, scored in enumerate(steps):
+        step = Step(f"r{index}", 2)
         margins = [
             round(
                 sum(
@@ -119,30 +121,30 @@ def test_no_pair_is_missed_and_none_is_narrower_than_need_be(steps, weights, rul
             )
             for one in scored
             for other in scored
-            if one.candidate.text.strip() not in ("", other.candidate.text.strip())
-            and GOLD not in (one.candidate.model, other.candidate.model)
+            if one.text.strip() not in ("", other.text.strip())
+            and GOLD not in (one.model, other.model)
         ]
         if any(margin > 0 and margin >= rule.margin for margin in margins):
-            assert rule.gold == "failed" or found[step] == pytest.approx(max(margins))
+            assert rule.gold or found[step] == pytest.approx(max(margins))
             assert step in found
-        elif rule.gold == "never":
+        elif not rule.gold:
             assert step not in found
 
 
 @given(steps_of, weights_of, unbalanced, st.randoms(use_true_random=False))
 def test_the_order_of_candidates_and_steps_is_without_effect(steps, weights, rule, generator):
-    groups = grouped(*steps)
-    mixed = [(step, generator.sample(scored, len(scored))) for step, scored in groups.items()]
-    generator.shuffle(mixed)
-    pairs, reasons = build_pairs(groups, weights, rule)
-    others, other_reasons = build_pairs(dict(mixed), weights, rule)
+    candidates, scores = sampled(*steps)
+    pairs, reasons = build_pairs(group(candidates, scores, rule), weights, rule)
+    generator.shuffle(candidates)
+    others, other_reasons = build_pairs(group(candidates, scores, rule), weights, rule)
     assert reasons == other_reasons
     assert {pair.step: pair for pair in pairs} == {pair.step: pair for pair in others}
 
 
 @given(steps_of, weights_of, rules)
 def test_a_weighting_flips_nothing_against_itself(steps, weights, rule):
-    first, again = compare_weightings(grouped(*steps), {"first": weights, "again": weights}, rule)
+    steps = grouped(*steps, rule=rule)
+    first, again = compare_weightings(steps, {"first": weights, "again": weights}, rule)
     assert msgspec.structs.replace(first, name="again") == again
     assert again.flipped == again.gained == again.lost == 0
 
@@ -178,7 +180,7 @@ def test_a_step_without_a_pair_has_its_reason(step, expected):
 
 FAILING = [said("a", efficiency=0.5), said("b")]
 RIGHT = said("gold", GOLD, exact=1, efficiency=1)
-WITH_GOLD = PairRule(gold="failed")
+WITH_GOLD = PairRule(gold=True)
 
 
 def test_the_gold_is_chosen_against_the_worst_where_every_candidate_fails():
@@ -190,7 +192,7 @@ def test_balance_evens_out_the_lengths_of_all_pairs_so_far():
     step = [said("6 long", exact=1), said("3 l", exact=0.5), said("8 letter")]
 
     def leans(balance):
-        pairs = build_pairs(grouped(*[step] * 5), WEIGHTS, PairRule(balance=balance)).pairs
+        pairs, _ = paired([step] * 5, WEIGHTS, PairRule(balance=balance))
         return [len(pair.chosen.text) - len(pair.rejected.text) for pair in pairs]
 
     assert leans(False) == [-2] * 5

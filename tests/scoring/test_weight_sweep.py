@@ -23,7 +23,7 @@ def grouped(*steps):
         one.key: Score(*one.key, {"missed_call": 0.0, "wrong_tool": 0.0, **of_one})
         for one, of_one in zip(candidates, components, strict=True)
     }
-    return group(candidates, scores)
+    return group(candidates, scores, PairRule())
 
 
 def said(text, model="sft", **components):
@@ -63,7 +63,7 @@ def test_a_component_is_described_by_its_spread_over_the_sample_alone():
 
 def test_a_pair_names_both_sides_with_their_totals():
     groups = grouped([said("a", exact=0.25), said("b", exact=1.0, wrong_tool=1.0)])
-    (pair,) = build_pairs(groups, {"exact": 1.0, "wrong_tool": -0.25}, PairRule()).pairs
+    [[pair], _] = build_pairs(groups, {"exact": 1.0, "wrong_tool": -0.25}, PairRule())
     assert (pair.record_id, pair.turn, pair.protocol) == ("r0", 2, "hermes")
     chosen, rejected = pair.chosen, pair.rejected
     assert (chosen.text, chosen.ended, chosen.model, chosen.sample) == ("b", "turn", "sft", 1)

@@ -13,13 +13,14 @@ from agentlite.config.resolve import Given
 from agentlite.config.settings import AblateSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError, nearest
-from agentlite.core.records import digest, plain
+from agentlite.core.records import SPLITS, digest, plain
 from agentlite.core.row_files import write_json
 from agentlite.engine.watch import Stopped, noted_signals
 from agentlite.report import write_report
-from agentlite.scoring.ablation_table import AblationTable, CellResult, ablation_table
+from agentlite.scoring.ablation_table import CellRow, ablation_table
 from agentlite.scoring.metrics import dialogs, tool_calls
 from agentlite.scoring.metrics.model_metrics import read_metrics
+from agentlite.scoring.metrics.summarize import Scores
 from agentlite.scoring.predictions import read_scores
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.ablate.cells import (
@@ -34,7 +35,7 @@ from agentlite.stages.ablate.cells import (
 from agentlite.stages.ablate.commands import JOURNAL, Command, CommandJournal
 from agentlite.stages.frame import Figures, Files, plan_of, run_stage
 from agentlite.workspace import folder_lock, run_folder
-from agentlite.workspace.model_source import Source, find_model
+from agentlite.workspace.model_source import find_model
 from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 
 TABLE, COSTS = "table.json", "costs.json"
@@ -52,21 +53,16 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
             nearest(settings.metric, metrics),
             location="--metric",
         )
-    data = run_folder.find_stage(settings.data, target.run)
-    prepared = run_folder.finished(data, "prep")
+    data = run_folder.finished(run_folder.find_stage(settings.data, target.run), "prep").outputs
     ablation, cells = read_ablation(settings, target)
-    source = find_model(ablation.model, target.run, target.begun)
-    sampled = _find_candidates(ablation, cells, source)
+    model = find_model(ablation.model, target.run, target.begun).digest
+    sampled = _find_candidates(ablation, cells, model, settings.candidates)
     once, cells = with_commands(ablation, cells, sampled)
-    rows = [
-        prepared.outputs[name][:16]
-        for name in sorted(prepared.outputs)
-        if name.startswith(("train.", "dev.", "test."))
-    ]
+    splits = [data[name][:16] for name in sorted(data) if name.startswith(SPLITS)]
     plan = plan_of(
         "ablate",
         settings,
-        {"data": ",".join(rows), "model": source.digest},
+        {"data": ",".join(splits), "model": model},
         by=ablation.by,
         model=ablation.model,
         **_given_to_all(ablation, cells),
@@ -75,19 +71,39 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     grid = digest(plain([[cell.name, cell.sets] for cell in cells]))
 
     def work(stage: StageFolder) -> tuple[Files, Figures]:
+        scores: dict[str, Scores] = {}
         with noted_signals() as caught:
             journal = CommandJournal(stage.folder, caught, retry=settings.retry)
-            left = [journal.left(commands) for commands in (once, *(c.commands for c in cells))]
-            distinct = {(one.folder, one.typed) for commands in left for one in commands}
-            stage.expect(JOURNAL, len(journal.rows) + len(distinct))
-            table = _run_cells(ablation, once, cells, journal)
+            commands = [once[:1], *(cell.commands for cell in cells)]
+            left = {command.folder for chain in commands for command in journal.left(chain)}
+            stage.expect(JOURNAL, len(journal.rows) + len(left))
+            for command in once:
+                _run_shared(journal, command)
+            start = Cell(f"{ablation.model} (start)", "the model that the cells start from", {}, {})
+            asked = ablation.path_to(ablation.model)
+            first = _evaluated(start, stage.folder / once[0].folder, asked, scores)
+            rows = _run_cells(ablation, journal, cells, scores)
             if caught:
                 raise Stopped(caught[0])
-        states = {row.name: row.state for row in table.cells}
-        homes = {cell.name: cell.home for cell in cells if states[cell.name] != "same"}
+        table = ablation_table(
+            ablation.by, settings.split, settings.metric, first, rows, scores, settings.seed
+        )
         write_json(stage.folder / TABLE, table)
-        write_json(stage.folder / COSTS, journal.costs(homes))
-        return [TABLE, COSTS], {**_key_figures(table), "grid": grid}
+        write_json(stage.folder / COSTS, journal.costs({cell.name: cell.home for cell in cells}))
+        means = {
+            row.name: row.figures[settings.metric].mean
+            for row in table.cells
+            if settings.metric in row.figures
+        }
+        best = max(means, key=means.__getitem__, default="")
+        failed = sum(row.state == "failed" for row in rows)
+        return [TABLE, COSTS], {
+            "cells": len(cells),
+            "done": len(cells) - failed,
+            "failed": failed,
+            "best": f"{best} ({settings.metric} {100 * means[best]:.0f} %)" if best else "",
+            "grid": grid,
+        }
 
     result = run_stage(
         plan,
@@ -127,11 +143,12 @@ def key_figure(figures: Mapping[str, Any]) -> str:
 def _given_to_all(ablation: Ablation, cells: Sequence[Cell]) -> dict[str, Any]:
     """What the user set for the stages of every cell, by `command.setting`."""
     by_cell = {name for cell in cells for name in cell.sets}
+    unset = Given(profile=ablation.given.profile)
     changed: dict[str, Any] = {}
     for command in (*ablation.commands, "eval"):
         given, usual = (
             resolve.plain_settings(resolve.resolve(command, layers).settings)
-            for layers in (ablation.given(), Given(profile=ablation.target.given.profile))
+            for layers in (ablation.given, unset)
         )
         changed |= {
             f"{command}.{key}": value for key, value in given.items() if value != usual[key]
@@ -139,22 +156,23 @@ def _given_to_all(ablation: Ablation, cells: Sequence[Cell]) -> dict[str, Any]:
     return {name: value for name, value in changed.items() if name not in by_cell}
 
 
-def _find_candidates(ablation: Ablation, cells: Sequence[Cell], source: Source) -> str:
-    """The stage with candidates: that of --from, or the pairs of the workspace, if they are those
-    that would be sampled; "" if they are to be sampled here.
+def _find_candidates(ablation: Ablation, cells: Sequence[Cell], model: str, named: str) -> str:
+    """The stage with candidates: the one that is named, or the pairs of the workspace, if they are
+    those that would be sampled; "" if they are to be sampled here. `model`: the digest of the one
+    that answers.
     """
-    if not ablation.is_paired or ablation.settings.candidates:
-        return ablation.settings.candidates if ablation.is_paired else ""
-    stored = run_folder.read(ablation.target.run / PAIRED)
-    changes = any(part_of(name) == CANDIDATES for cell in cells for name in cell.sets)
-    begun = run_folder.is_stage(ablation.target.folder / CANDIDATES)
+    if not ablation.is_paired or named:
+        return named if ablation.is_paired else ""
+    stored = run_folder.read(ablation.run / PAIRED)
+    changes = any(cell.of(CANDIDATES) for cell in cells)
+    begun = run_folder.is_stage(ablation.folder / CANDIDATES)
     if changes or begun or not stored.plan or not stored.done:
         return ""
-    settings = resolve.plain_settings(resolve.resolve(PAIRED, ablation.given()).settings)
-    settings |= {"data": ablation.settings.data, "model": ablation.model}
+    settings = resolve.plain_settings(resolve.resolve(PAIRED, ablation.given).settings)
+    settings |= {"data": ablation.data, "model": ablation.model}
     is_alike = (
         "candidates.jsonl" in stored.done.outputs
-        and stored.plan.inputs.get("model") == source.digest
+        and stored.plan.inputs.get("model") == model
         and all(
             settings.get(key) == value
             for key, value in stored.plan.settings.items()
@@ -167,60 +185,59 @@ def _find_candidates(ablation: Ablation, cells: Sequence[Cell], source: Source) 
     return PAIRED
 
 
+def _run_shared(journal: CommandJournal, command: Command) -> None:
+    """Runs what all cells need. Raises UserError where it fails."""
+    [row] = journal.ended([command]) or [journal.run(SHARED, command)]
+    if row.exit_code:
+        raise UserError(
+            row.problem,
+            "Correct that, and run the same command again with --retry.",
+            location=row.command,
+            exit_code=max(row.exit_code, 1),
+        )
+
+
 def _run_cells(
-    ablation: Ablation, once: Sequence[Command], cells: Sequence[Cell], journal: CommandJournal
-) -> AblationTable:
-    """Runs what is not done, and compares what there is."""
-    for command in once:
-        row = journal.run(SHARED, command)
-        if row.exit_code:
-            raise UserError(
-                row.problem,
-                "Correct that, and run the same command again with --retry.",
-                location=row.command,
-                exit_code=row.exit_code if row.exit_code > 0 else 1,
-            )
-    evaluation = once[0]
-    asked = evaluation.words[evaluation.words.index("--model") + 1]
-    start = _evaluated(
-        Cell(f"{ablation.model} (start)", "the model that the cells start from", {}, {}),
-        journal.folder / evaluation.folder,
-        asked,
-    )
-    twins: dict[str, str] = {}
-    results = []
+    ablation: Ablation, journal: CommandJournal, cells: Sequence[Cell], scores: dict[str, Scores]
+) -> list[CellRow]:
+    """Runs what is not done of each cell, unless another cell was trained on the same pairs with
+    the same settings. Adds the scores of those that were evaluated.
+    """
+    twins: dict[str, str] = {}  # the names of cells by all that decides what comes out
+    rows = []
     for number, cell in enumerate(cells, 1):
         if journal.left(cell.commands):
             console.notice(f"ablate: cell {number} of {len(cells)}, {cell.name}")
-        results.append(_run_cell(ablation, cell, journal, twins))
-    settings = ablation.settings
-    return ablation_table(
-        ablation.by, settings.split, settings.metric, start, results, settings.seed
-    )
-
-
-def _run_cell(
-    ablation: Ablation, cell: Cell, journal: CommandJournal, twins: dict[str, str]
-) -> CellResult:
-    """Ranks, trains and asks, unless another cell was trained on the same pairs with the same
-    settings. `twins`: the names of the cells by all that decides what comes out.
-    """
-    *_, training, evaluation = cell.commands
-    for command in cell.commands:
-        if command is training:
-            twin = twins.setdefault(_what_decides(ablation, cell, journal.folder), cell.name)
-            if twin != cell.name:
-                return CellResult(cell.name, cell.differs, "same", note=twin)
-        row = journal.run(cell.name, command)
-        if row.exit_code:
-            console.notice(f"ablate: {cell.name} failed: {row.problem}")
-            return CellResult(
-                cell.name, cell.differs, "failed", note=row.problem, command=row.command
-            )
-        if command is training:
-            # a finished stage carries nothing on: its checkpoints are much, and are of no use
-            shutil.rmtree(journal.folder / command.folder / "checkpoints", ignore_errors=True)
-    return _evaluated(cell, journal.folder / evaluation.folder, ablation.by)
+        ended = iter(journal.ended(cell.commands))
+        *_, training, evaluation = cell.commands
+        for command in cell.commands:
+            if command is training:
+                decides = _what_decides(ablation, cell, journal.folder)
+                twin = twins.setdefault(decides, cell.name)
+                if twin != cell.name:
+                    rows.append(
+                        CellRow(name=cell.name, differs=cell.differs, state="same", note=twin)
+                    )
+                    break
+            row = next(ended, None) or journal.run(cell.name, command)
+            if row.exit_code:
+                console.notice(f"ablate: {cell.name} failed: {row.problem}")
+                failed = CellRow(
+                    name=cell.name,
+                    differs=cell.differs,
+                    state="failed",
+                    note=row.problem,
+                    command=row.command,
+                )
+                rows.append(failed)
+                break
+            if command is training:
+                # a finished stage carries nothing on: its checkpoints are much, and are of no use
+                shutil.rmtree(journal.folder / command.folder / "checkpoints", ignore_errors=True)
+        else:
+            folder = journal.folder / evaluation.folder
+            rows.append(_evaluated(cell, folder, ablation.by, scores))
+    return rows
 
 
 def _what_decides(ablation: Ablation, cell: Cell, folder: Path) -> str:
@@ -229,7 +246,7 @@ def _what_decides(ablation: Ablation, cell: Cell, folder: Path) -> str:
     """
     pairs: list[object] = []
     if ablation.is_paired:
-        stage = folder / cell.commands[0].folder
+        stage = folder / cell.commands[-3].folder
         done = run_folder.read(stage).done
         pairs.append(done.outputs["records.jsonl"] if done else "")
         for pair in read_pairs(stage / "pairs.jsonl"):
@@ -238,8 +255,10 @@ def _what_decides(ablation: Ablation, cell: Cell, folder: Path) -> str:
     return digest(plain([cell.of(ablation.by), pairs]))
 
 
-def _evaluated(cell: Cell, folder: Path, model: str) -> CellResult:
-    """What eval left in a folder of models, of the one that it was called with."""
+def _evaluated(cell: Cell, folder: Path, model: str, scores: dict[str, Scores]) -> CellRow:
+    """What eval left in a folder of models, of the one that it was called with; its scores are
+    added.
+    """
     stage = next(
         path
         for path in run_folder.stages_in(folder, "*/*")
@@ -248,17 +267,5 @@ def _evaluated(cell: Cell, folder: Path, model: str) -> CellResult:
     metrics = read_metrics(stage / "metrics.json")
     every = {**metrics.metrics, **metrics.dialogs}
     figures = {name: figure for name, figure in every.items() if figure}
-    return CellResult(cell.name, cell.differs, "done", figures=figures, scores=read_scores(stage))
-
-
-def _key_figures(table: AblationTable) -> dict[str, object]:
-    metric = table.metric
-    measured = [row for row in table.cells if row.state != "failed" and metric in row.figures]
-    best = max(measured, key=lambda row: row.figures[metric].mean, default=None)
-    failed = sum(row.state == "failed" for row in table.cells)
-    return {
-        "cells": len(table.cells),
-        "done": len(table.cells) - failed,
-        "failed": failed,
-        "best": f"{best.name} ({metric} {100 * best.figures[metric].mean:.0f} %)" if best else "",
-    }
+    scores[cell.name] = read_scores(stage)
+    return CellRow(name=cell.name, differs=cell.differs, state="done", figures=figures)

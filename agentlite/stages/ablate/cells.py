@@ -4,7 +4,8 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,8 +27,7 @@ from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import digest, plain
 from agentlite.scoring.grid_file import GridFile, read_grid_file
 from agentlite.scoring.rewards import settle_weights
-from agentlite.stages.ablate.commands import CELLS, Command
-from agentlite.stages.api import inherited_by
+from agentlite.stages.ablate.commands import Command
 from agentlite.workspace.lineage import setting_of
 from agentlite.workspace.run_folder import RunTarget
 
@@ -38,23 +38,95 @@ LONGEST = 80  # characters of a folder's name
 SAME_FOR_ALL = {"data", "model", "candidates", "grid", "preferences", "split", "weights"}
 
 
+class Value(NamedTuple):
+    """A value of a setting: as the name of a cell has it, and in words; "" for the first one."""
+
+    value: Any
+    label: str
+    differs: str
+
+
 class Cell(NamedTuple):
     """`differs`: what tells it from the first cell, in words; `sets`: the settings that it changes,
-    by `command.setting`; `texts`: those with several values in the grid, as names of folders have
-    them; `home`: its workspace, in the folder of the ablation; `commands`: of pairs for a trainer
-    that reads them, of the trainer, and of eval.
+    by `command.setting`; `labels`: those that other cells change too; `commands`: of candidates
+    and pairs for a trainer that reads them, of the trainer, and of eval.
     """
 
     name: str
     differs: str
     sets: Mapping[str, Any]
-    texts: Mapping[str, str]
-    home: str = ""
+    labels: Mapping[str, str]
     commands: Sequence[Command] = ()
+
+    @property
+    def home(self) -> str:
+        """Its workspace, in the folder of the ablation."""
+        return f"cells/{folder_name(self.name)}"
 
     def of(self, *parts: str) -> dict[str, Any]:
         """The settings that it changes of some parts, see part_of."""
         return {name: value for name, value in self.sets.items() if part_of(name) in parts}
+
+
+class Ablation(NamedTuple):
+    """What all cells share: the workspace, the folder, and what the user gave for all stages; the
+    trainer, the data, the model that every cell starts from, and the split that measures them.
+    """
+
+    run: Path
+    folder: Path
+    given: Given
+    by: str
+    data: str
+    model: str
+    split: str
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether the trainer learns from pairs, which are made from candidates first."""
+        return default(self.by, "data") == PAIRED
+
+    @property
+    def commands(self) -> list[str]:
+        """Those whose settings a grid can cross."""
+        return [self.by, PAIRED] if self.is_paired else [self.by]
+
+    def path_to(self, name: str, inside: str = "") -> str:
+        """A stage of the workspace as it is called in a folder of the ablation; another name as it
+        is.
+        """
+        if Path(name).is_absolute() or not (self.run / name).exists():
+            return name
+        return os.path.relpath(self.run / name, self.folder / inside).replace(os.sep, "/")
+
+    def command(
+        self, folder: str, command: str, options: Sequence[str], sets: Mapping[str, Any] = {}
+    ) -> Command:
+        """The command whose stage is `folder`, with what the user gave for all stages of its kind,
+        then what the cell `sets`.
+        """
+        inside, _, out = folder.rpartition("/")
+        words = [command, "--run", str(self.folder / inside)]
+        words += ["--out", out] if out != command else []
+        words += options
+        words += [word for file in self.given.files for word in ("--config", file)]
+        common = [text for text in self.given.sets if text.partition(".")[0] == command]
+        # JSON is YAML
+        changed = [
+            f"{name}={json.dumps(value, ensure_ascii=False)}"
+            for name, value in sorted(sets.items())
+        ]
+        words += [word for text in (*common, *changed) for word in ("--set", text)]
+        words += ["--profile", self.given.profile] if self.given.profile != AUTO else []
+        return Command(words, folder)
+
+    def evaluation(self, home: str, model: str) -> Command:
+        """Of the model of a cell, or without a `home` of the model that all start from."""
+        is_usual = self.split == default("eval", "split")
+        out = "eval" if is_usual else f"eval-{self.split}"
+        options = ["--data", self.path_to(self.data, home), "--model", model]
+        options += [] if is_usual else ["--split", self.split]
+        return self.command(f"{home}/{out}" if home else out, "eval", options)
 
 
 def part_of(name: str) -> str:
@@ -66,75 +138,6 @@ def part_of(name: str) -> str:
     return CANDIDATES if command == PAIRED and not is_ranking else command
 
 
-class Ablation(NamedTuple):
-    """What all cells share. `model`: that every one starts from."""
-
-    settings: AblateSettings
-    target: RunTarget
-    by: str
-    model: str
-
-    @property
-    def commands(self) -> list[str]:
-        """Those whose settings a grid can cross."""
-        return [self.by, PAIRED] if default(self.by, "data") == PAIRED else [self.by]
-
-    @property
-    def is_paired(self) -> bool:
-        """Whether the trainer learns from pairs, which are made from candidates first."""
-        return PAIRED in self.commands
-
-    @property
-    def weighted(self) -> str:
-        """The command that has the reward weights."""
-        return self.by if "weights" in fields(self.by) else PAIRED
-
-    def given(self, **flags: str) -> Given:
-        """The settings as the user gave them to all stages, and `flags` of one of them."""
-        return self.target.given._replace(flags=flags)
-
-    def path_to(self, name: str, inside: str = "") -> str:
-        """A stage of the workspace as it is called in a folder of the ablation; another name as it
-        is.
-        """
-        if Path(name).is_absolute() or not (self.target.run / name).exists():
-            return name
-        here = self.target.folder / inside
-        return os.path.relpath(self.target.run / name, here).replace(os.sep, "/")
-
-    def command(
-        self, folder: str, command: str, options: Sequence[str], sets: Mapping[str, Any] = {}
-    ) -> Command:
-        """The command whose stage is `folder`, with what the user gave for all stages of its kind,
-        then what the cell `sets`.
-        """
-        inside, _, out = folder.rpartition("/")
-        words = [command, "--run", str(self.target.folder / inside)]
-        words += ["--out", out] if out != command else []
-        words += options
-        given = self.target.given
-        words += [word for file in given.files for word in ("--config", file)]
-        common = [text for text in given.sets if text.partition(".")[0] == command]
-        changed = [assignment(name, value) for name, value in sorted(sets.items())]
-        words += [word for text in (*common, *changed) for word in ("--set", text)]
-        words += ["--profile", given.profile] if given.profile != AUTO else []
-        return Command(words, folder)
-
-    def evaluation(self, home: str, model: str) -> Command:
-        """Of the model of a cell, or without a `home` of the model that all start from."""
-        split = self.settings.split
-        is_usual = split == default("eval", "split")
-        out = "eval" if is_usual else f"eval-{split}"
-        options = ["--data", self.path_to(self.settings.data, home), "--model", model]
-        options += [] if is_usual else ["--split", split]
-        return self.command(f"{home}/{out}" if home else out, "eval", options)
-
-
-def assignment(name: str, value: Any) -> str:
-    """`dpo.beta=0.1`, as --set takes it."""
-    return f"{name}={json.dumps(value, ensure_ascii=False)}"  # JSON is YAML
-
-
 def folder_name(name: str) -> str:
     """A name as a folder: letters of any script, digits, and what a file system takes anywhere."""
     short = re.sub(r"[^\w.=-]+", "-", name).strip("-.") or "cell"
@@ -142,8 +145,8 @@ def folder_name(name: str) -> str:
 
 
 def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation, list[Cell]]:
-    """Everything that the cells need is settled, so that a mistake in one of them is found before
-    the first is run.
+    """The cells are without their commands. A mistake in one of them is found before the first is
+    run.
     """
     if not settings.grid:
         raise UserError(
@@ -152,33 +155,49 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
             location="--grid",
         )
     grid = read_grid_file(resolve.find_file(settings.grid))
-    by = (
-        settings.by or grid.by or next(name for name in TRAINERS if default(name, "data") == PAIRED)
-    )
+    by = settings.by or grid.by or "dpo"
     if by not in TRAINERS:
         raise UserError(
             f"'{by}' trains no model.", nearest(by, TRAINERS), location=f"{grid.path}, by"
         )
-    ablation = Ablation(settings, target, by, settings.model)
+    given = target.given._replace(flags={})
+    ablation = Ablation(
+        target.run, target.folder, given, by, settings.data, settings.model, settings.split
+    )
     if not settings.model:  # that which the stage would start from, or pairs would sample
         usual = default(ablation.commands[-1], "model")
         model = usual or setting_of(settings.data, "model", target.run) or ""
         ablation = ablation._replace(model=str(model))
-    weightings = _weightings(ablation, grid)
-    _check_crossed(ablation, grid)
-    cells = list(_combinations(ablation, weightings, grid.settings))
+    stored = setting_of(settings.candidates, "rewards", target.run) or ()
+    crossed = {**_weightings(ablation, grid, stored), **_values(ablation, grid)}
+    cells = []
+    for values in itertools.product(*crossed.values()):
+        labels = [value.label for value in values]
+        several = {
+            name: label
+            for name, label in zip(crossed, labels, strict=True)
+            if len(crossed[name]) > 1
+        }
+        differs = ", ".join(value.differs for value in values if value.differs)
+        sets = {name: value.value for name, value in zip(crossed, values, strict=True)}
+        cells.append(Cell(", ".join(several.values()), differs, sets, several))
     if len(cells) < 2:
         raise UserError(
             "is one cell, so there is nothing to compare.",
             "Add weightings under `weights`, or values of a setting under `settings`.",
             location=str(grid.path),
         )
-    for cell, command in itertools.product(cells, ablation.commands):
-        _check(ablation, cell, command, grid.path)
     # in lower case: some file systems take both for one
-    names = [folder_name(cell.name).lower() for cell in cells]
-    for cell, name in zip(cells, names, strict=True):
-        if names.count(name) > 1:
+    homes = Counter(cell.home.lower() for cell in cells)
+    for cell in cells:
+        for command in ablation.commands:
+            changed = {
+                name.removeprefix(f"{command}."): (value, f"{grid.path}, cell {cell.name}")
+                for name, value in cell.sets.items()
+                if name.startswith(f"{command}.")
+            }
+            resolve.resolve(command, ablation.given, crossed=changed)
+        if homes[cell.home.lower()] > 1:
             raise UserError(
                 f"two cells would be called '{cell.name}'.",
                 "Give each weighting a name of its own, and each value once.",
@@ -187,47 +206,43 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
     return ablation, cells
 
 
-def _weightings(ablation: Ablation, grid: GridFile) -> dict[str, dict[str, float]]:
-    """By name, the weights in which each differs from those that the stage would have; {} where the
-    grid has none.
+def _weightings(
+    ablation: Ablation, grid: GridFile, stored: Sequence[str]
+) -> dict[str, list[Value]]:
+    """The reward weights as one more setting to cross: in each weighting, those that differ from
+    what the stage would have. `stored`: the user's functions that scored the candidates.
     """
     if not grid.weights:
         return {}
-    if ablation.weighted not in ablation.commands:
+    command = ablation.by if "weights" in fields(ablation.by) else PAIRED
+    if command not in ablation.commands:
         raise UserError(
             f"holds reward weights, and {ablation.by} has no rewards.",
             "Cross its settings in place of them: `settings:` with `command.setting: [...]`.",
             location=str(grid.path),
         )
-    base = resolve.resolve(ablation.weighted, ablation.given()).settings
-    stored = setting_of(ablation.settings.candidates, "rewards", ablation.target.run) or ()
+    base = resolve.resolve(command, ablation.given).settings
     functions = {text.rpartition(":")[2] for text in (*base.rewards, *stored)}
     settle = partial(settle_weights, user_functions=functions)
-    usual = settle(base.weights)
-    return {
-        name: {key: weight for key, weight in weights.items() if weight != usual[key]}
-        for name, weights in grid.weightings(settle).items()
-    }
+    usual, values = settle(base.weights), list[Value]()
+    for name, weights in grid.weightings(settle).items():
+        changed = {key: weight for key, weight in weights.items() if weight != usual[key]}
+        first = values[0].value if values else changed
+        differing = {
+            key: changed.get(key, "usual")
+            for key in dict.fromkeys([*changed, *first])
+            if changed.get(key) != first.get(key)
+        }
+        differs = f"weights {as_typed(differing) if differing else 'the same'}" if values else ""
+        values.append(Value(changed, name, differs))
+    return {f"{command}.weights": values}
 
 
-def _check(ablation: Ablation, cell: Cell, command: str, grid: Path) -> None:
-    """Raises UserError 2 for a value that does not fit, with the grid and the cell. The settings
-    are read as if the stage stood in the workspace.
-    """
-    crossed = {
-        name.removeprefix(f"{command}."): (value, f"{grid}, cell {cell.name}")
-        for name, value in cell.sets.items()
-        if name.startswith(f"{command}.")
-    }
-    given = ablation.given(data=ablation.settings.data, model=ablation.model)
-    first = resolve.resolve(command, given, crossed=crossed).settings
-    inherited = inherited_by(command, first, ablation.target.run)
-    resolve.resolve(command, given, inherited, crossed=crossed)
-
-
-def _check_crossed(ablation: Ablation, grid: GridFile) -> None:
-    """Raises UserError 2 for a setting that no cell can change."""
-    for name in grid.settings:
+def _values(ablation: Ablation, grid: GridFile) -> dict[str, list[Value]]:
+    """The values of each setting. Raises UserError 2 for a setting that no cell can change."""
+    keys = Counter(name.partition(".")[2] for name, several in grid.settings.items() if several[1:])
+    crossed = {}
+    for name, values in grid.settings.items():
         command, _, key = name.partition(".")
         location = f"{grid.path}, settings, {name}"
         if command not in ablation.commands:
@@ -244,103 +259,52 @@ def _check_crossed(ablation: Ablation, grid: GridFile) -> None:
                 "each, with an --out of its own.",
                 location=location,
             )
-
-
-def _combinations(
-    ablation: Ablation,
-    weightings: Mapping[str, Mapping[str, float]],
-    crossed: Mapping[str, Sequence[Any]],
-) -> Iterator[Cell]:
-    """Weightings outermost, then the settings in their order, each value after the other."""
-    several = [name for name, values in crossed.items() if len(values) > 1]
-    keys = [name.partition(".")[2] for name in several]
-    # `beta` for `dpo.beta`, where no other command's has that name too
-    short = {
-        name: key if keys.count(key) < 2 else name for name, key in zip(several, keys, strict=True)
-    }
-    weighted = f"{ablation.weighted}.weights"
-    first = next(iter(weightings), "")
-    for weighting, *values in itertools.product(weightings or [""], *crossed.values()):
-        sets = dict(zip(crossed, values, strict=True))
-        texts = {name: _text(sets[name]) for name in several}
-        parts = [f"{short[name]}={text}" for name, text in texts.items()]
-        differs = [
-            f"{short[name]} {text}"
-            for name, text in texts.items()
-            if text != _text(crossed[name][0])
+        # `beta` for `dpo.beta`, where no other command's has that name too
+        short = key if keys[key] < 2 else name
+        texts = [
+            plain(value) if isinstance(value, dict | list) else as_typed(value) for value in values
         ]
-        if weightings:
-            sets[weighted] = dict(weightings[weighting])
-        if len(weightings) > 1:
-            texts = {weighted: weighting, **texts}
-            parts.insert(0, weighting)
-        if weighting != first:
-            differs.insert(0, _weights_differ(weightings[weighting], weightings[first]))
-        yield Cell(", ".join(parts) or weighting, ", ".join(differs), sets, texts)
-
-
-def _weights_differ(weights: Mapping[str, float], first: Mapping[str, float]) -> str:
-    changed = {
-        key: weights.get(key, "usual")
-        for key in dict.fromkeys([*weights, *first])
-        if weights.get(key) != first.get(key)
-    }
-    return f"weights {as_typed(changed)}" if changed else "weights the same"
-
-
-def _text(value: Any) -> str:
-    return as_typed(value) if not isinstance(value, dict | list) else plain(value)
+        crossed[name] = [
+            Value(value, f"{short}={text}", f"{short} {text}" if text != texts[0] else "")
+            for value, text in zip(values, texts, strict=True)
+        ]
+    return crossed
 
 
 def with_commands(
     ablation: Ablation, cells: Sequence[Cell], sampled: str
 ) -> tuple[list[Command], list[Cell]]:
     """What is done once, which is asking the model that all start from, and sampling; and the cells
-    with their commands. `sampled`: the stage whose candidates are ranked; "" if they are sampled
-    here.
+    with all commands that they need. `sampled`: the stage whose candidates are ranked; "" if they
+    are sampled here.
     """
-    data, model = ablation.settings.data, ablation.model
-    once = [ablation.evaluation("", ablation.path_to(model))]
+    once = [ablation.evaluation("", ablation.path_to(ablation.model))]
     folders: dict[str, str] = {}
+
+    def shared(cell: Cell, kind: str, *parts: str) -> str:
+        """The folder of the pairs or the candidates of a cell, and of all that change the same."""
+        words = [label for name, label in cell.labels.items() if part_of(name) in parts]
+        name = folder_name("-".join([kind, *words]))
+        return folders.setdefault(f"{kind} {plain(cell.of(*parts))}", name)
+
     placed = []
     for cell in cells:
-        # cells that change the same have one workspace, and so have their pairs and candidates
-        home = folders.setdefault(plain(cell.sets), f"{CELLS}/{folder_name(cell.name)}")
-        learned = ablation.path_to(data, home)
-        earlier, commands = [], []
+        commands, learned = [], ablation.path_to(ablation.data, cell.home)
         if ablation.is_paired:
             candidates = ablation.path_to(sampled)
             if not sampled:
-                candidates = _folder(folders, cell, CANDIDATES)
-                options = ["--data", ablation.path_to(data), "--model", ablation.path_to(model)]
-                sampling = ablation.command(candidates, PAIRED, options, cell.of(CANDIDATES))
-                once += [sampling] if sampling not in once else []
-                earlier.append(candidates)
-            folder = _folder(folders, cell, PAIRED, CANDIDATES)
+                candidates = shared(cell, CANDIDATES, CANDIDATES)
+                options = ["--data", ablation.path_to(ablation.data)]
+                options += ["--model", ablation.path_to(ablation.model)]
+                commands.append(ablation.command(candidates, PAIRED, options, cell.of(CANDIDATES)))
+                once += [commands[0]] if commands[0] not in once else []
+            folder = shared(cell, PAIRED, PAIRED, CANDIDATES)
             options = ["--from", candidates]
             commands.append(ablation.command(folder, PAIRED, options, cell.of(PAIRED)))
             learned = f"../../{folder}"
-        options = ["--data", learned, "--model", ablation.path_to(model, home)]
-        commands += [
-            ablation.command(f"{home}/{ablation.by}", ablation.by, options, cell.of(ablation.by)),
-            ablation.evaluation(home, ablation.by),
-        ]
-        for number, command in enumerate(commands):
-            commands[number] = command._replace(after=(*earlier,))
-            earlier.append(command.folder)
-        placed.append(cell._replace(home=home, commands=commands))
+        by, options = ablation.by, ["--data", learned]
+        options += ["--model", ablation.path_to(ablation.model, cell.home)]
+        commands.append(ablation.command(f"{cell.home}/{by}", by, options, cell.of(by)))
+        commands.append(ablation.evaluation(cell.home, by))
+        placed.append(cell._replace(commands=commands))
     return once, placed
-
-
-def _folder(folders: dict[str, str], cell: Cell, kind: str, *more: str) -> str:
-    """That of the pairs or the candidates of a cell, called after the settings of these parts that
-    have several values: one for all cells that change the same of them.
-    """
-    words = [
-        text if name == f"{PAIRED}.weights" else f"{name.partition('.')[2]}={text}"
-        for name, text in cell.texts.items()
-        if part_of(name) in (kind, *more)
-    ]
-    return folders.setdefault(
-        f"{kind} {plain(cell.of(kind, *more))}", folder_name("-".join([kind, *words]))
-    )

@@ -23,20 +23,17 @@ from agentlite.core.row_files import Appender, disk_errors, whole_lines_end
 from agentlite.engine.watch import Stopped
 from agentlite.workspace import run_folder
 
-JOURNAL, CELLS = "commands.jsonl", "cells"
+JOURNAL = "commands.jsonl"
 LOOK = 0.05  # seconds between two looks at a process
 # errors that the next cell would meet as well: they end the run, which carries on later
 OF_THE_MACHINE = (DISK, LOCKED)
 
 
 class Command(NamedTuple):
-    """`agentlite WORDS`, which makes the stage in `folder`, in that of the ablation; `after`: the
-    folders from which it is made.
-    """
+    """`agentlite WORDS`, which makes the stage in `folder`, in that of the ablation."""
 
     words: Sequence[str]
     folder: str
-    after: Sequence[str] = ()
 
     @property
     def typed(self) -> str:
@@ -73,10 +70,9 @@ class CommandRun(Struct, frozen=True):
         """Why it failed, in one line; "" if it did not."""
         if not self.exit_code:
             return ""
-        error = self.answer.get("error", {})
-        if error:
-            words = [f"{error['location']}: " if error["location"] else "", error["problem"]]
-            return " ".join("".join(words).split())
+        if error := self.answer.get("error"):
+            place = f"{error['location']}: " if error["location"] else ""
+            return " ".join(f"{place}{error['problem']}".split())
         if self.exit_code < 0:
             name = signal.Signals(-self.exit_code).name
             return f"killed by {name}{': out of memory?' if name == 'SIGKILL' else ''}"
@@ -93,11 +89,11 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> CommandRun:
     if caught:
         raise Stopped(caught[0])
     started = time.monotonic()
-    with tempfile.TemporaryFile() as answer:
+    with tempfile.TemporaryFile() as stdout:
         process = subprocess.Popen(
             [sys.executable, "-m", "agentlite", *words, "--json"],
             stdin=subprocess.DEVNULL,
-            stdout=answer,
+            stdout=stdout,
             start_new_session=True,
             preexec_fn=_die_with_parent,
         )
@@ -114,16 +110,16 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> CommandRun:
             raise
         _, status, usage = ended
         process.returncode = os.waitstatus_to_exitcode(status)
-        answer.seek(0)
-        printed: Any = {}
+        stdout.seek(0)
+        answer = None
         with contextlib.suppress(ValueError):
-            printed = json.load(answer)
+            answer = json.load(stdout)
     if caught:
         raise Stopped(caught[0])
     scale = 1 if sys.platform == "darwin" else 1024
     return CommandRun(
         process.returncode,
-        printed if isinstance(printed, dict) else {},
+        answer if isinstance(answer, dict) else {},
         round(time.monotonic() - started, 1),
         round(usage.ru_maxrss * scale / 2**30, 2),
     )
@@ -152,13 +148,41 @@ class CommandJournal:
             with contextlib.suppress(msgspec.MsgspecError):
                 self.rows.append(msgspec.json.decode(line, type=EndedCommand))
 
-    def run(self, cell: str, command: Command) -> EndedCommand:
-        """Runs a command, unless it was run. A stage that was finished with other settings, because
-        the cell of that name was another one, is started over. Raises UserError 74 or 75, and
-        Stopped.
+    def ended(self, commands: Sequence[Command]) -> list[EndedCommand]:
+        """Of commands that build on each other, the rows of the first ones that are not to be run
+        again; one that failed is the last.
+
+        Such a row is the last one of its stage, of the same command, and younger than the rows
+        before it; and the stage is as it was left.
         """
-        if earlier := self.earlier(command):
-            return earlier
+        last = {row.folder: number for number, row in enumerate(self.rows)}
+        ended, newest = list[EndedCommand](), -1
+        for command in commands:
+            number = last.get(command.folder, -1)
+            row = self.rows[number] if number > newest else None
+            if row is None or row.command != command.typed or (row.exit_code and self.retry):
+                break
+            if row.exit_code:
+                return [*ended, row]
+            folder = self.folder / command.folder  # a stage, or all evaluations in a folder of them
+            is_stage = run_folder.is_stage(folder)
+            stages = [folder] if is_stage else run_folder.stages_in(folder, "*/*")
+            stored = [run_folder.read(stage) for stage in stages]
+            if not stored or any(not stage.done or stage.problem() for stage in stored):
+                break
+            ended.append(row)
+            newest = number
+        return ended
+
+    def left(self, commands: Sequence[Command]) -> Sequence[Command]:
+        """Those of a cell that are to be run: none behind one that failed."""
+        ended = self.ended(commands)
+        return () if ended and ended[-1].exit_code else commands[len(ended) :]
+
+    def run(self, cell: str, command: Command) -> EndedCommand:
+        """Runs a command. A stage that was finished with other settings, because the cell of that
+        name was another one, is started over. Raises UserError 74 or 75, and Stopped.
+        """
         folder = self.folder / command.folder
         with disk_errors(folder):  # without the folder around it, `../prep` would lead nowhere
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -169,11 +193,12 @@ class CommandJournal:
             )
             run = run_command([*command.words, "--force"], self.caught)
         if run.exit_code in OF_THE_MACHINE:
-            error = run.answer.get("error", {})
+            error = {"problem": run.problem, "fix": "", "location": command.typed}
+            error |= run.answer.get("error", {})
             raise UserError(
-                error.get("problem", run.problem),
-                error.get("fix", ""),
-                location=error.get("location", command.typed),
+                error["problem"],
+                error["fix"],
+                location=error["location"],
                 exit_code=run.exit_code,
             )
         # a gate that is not passed is a finding about a model that was measured
@@ -191,34 +216,6 @@ class CommandJournal:
         with Appender(self.path) as file:
             file.append(msgspec.to_builtins(row))
         return row
-
-    def earlier(self, command: Command) -> EndedCommand | None:
-        """The last row of its stage, if it is of the same command and still true: the stage is as
-        it was left, and none of those from which it was made was made again since.
-        """
-        last = {row.folder: index for index, row in enumerate(self.rows)}
-        at = last.get(command.folder, -1)
-        if at < 0 or any(last.get(name, -1) > at for name in command.after):
-            return None
-        row = self.rows[at]
-        if row.command != command.typed or (row.exit_code and self.retry):
-            return None
-        if row.exit_code:
-            return row
-        folder = self.folder / command.folder  # a stage, or all evaluations in a folder of them
-        folders = [folder] if run_folder.is_stage(folder) else run_folder.stages_in(folder, "*/*")
-        stored = [run_folder.read(one) for one in folders]
-        return row if stored and all(one.done and not one.problem() for one in stored) else None
-
-    def left(self, commands: Sequence[Command]) -> list[Command]:
-        """Those that are to be run: none behind one that failed."""
-        left = []
-        for command in commands:
-            row = self.earlier(command)
-            if row and row.exit_code:
-                break
-            left += [] if row else [command]
-        return left
 
     def costs(self, cells: Mapping[str, str]) -> dict[str, dict[str, float]]:
         """Seconds of all commands of each cell, and the most memory that one of them took. `cells`:

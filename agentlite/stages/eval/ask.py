@@ -67,11 +67,10 @@ def ask(
                 f"eval: {len(waiting) - len(fitting)} prompts are longer than {room} tokens: they "
                 "score 0"
             )
-        if not fitting:
-            return answers
         send = _ask_server if source.endpoints else _ask_model
         unanswered = []
-        for answer in send(settings, source, fitting, protocols, keys):
+        for answer in send(settings, source, fitting, protocols) if fitting else ():
+            answer = msgspec.structs.replace(answer, prompt=keys[answer.step])
             if answer.problem:
                 unanswered.append(answer)
             else:
@@ -105,7 +104,6 @@ def _ask_model(
     source: Source,
     prompts: Sequence[Prompt],
     protocols: Mapping[str, Protocol],
-    keys: Mapping[Step, str],
 ) -> Iterator[GreedyAnswer]:
     """Protocol by protocol: each has stop strings of its own."""
     from agentlite.engine.generate import generate
@@ -124,10 +122,9 @@ def _ask_model(
                 batch_size=settings.batch_size,
             ):
                 for answer in batch:
-                    step = alike[answer.prompt].step
                     ended: Ending = "cut" if answer.ended == "cut" else "turn"
-                    tokens = len(answer.ids)
-                    yield GreedyAnswer(*step, keys[step], answer.text, ended, tokens)
+                    step, tokens = alike[answer.prompt].step, len(answer.ids)
+                    yield GreedyAnswer(*step, "", answer.text, ended, tokens)
                 advance(done := done + len(batch))
 
 
@@ -136,7 +133,6 @@ def _ask_server(
     source: Source,
     prompts: Sequence[Prompt],
     protocols: Mapping[str, Protocol],
-    keys: Mapping[Step, str],
 ) -> Iterator[GreedyAnswer]:
     """With a `problem` where the server has no answer."""
     parameters = {"max_tokens": settings.max_new_tokens, "temperature": 0}
@@ -144,8 +140,6 @@ def _ask_server(
     template = load_template(source.base)
     with console.progress(f"eval {source.name}", len(prompts)) as advance:
         for done, reply in enumerate(replies(source.endpoints, requests, template, parameters), 1):
-            step = prompts[reply.request].step
-            yield GreedyAnswer(
-                *step, keys[step], reply.text, reply.ended, reply.new_tokens, reply.problem
-            )
+            step, said = prompts[reply.request].step, (reply.text, reply.ended, reply.new_tokens)
+            yield GreedyAnswer(*step, "", *said, reply.problem)
             advance(done)

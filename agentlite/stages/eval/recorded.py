@@ -88,7 +88,9 @@ class RecordedEvaluation(Evaluation):
             settings = replace(settings, retrieve_by=default("eval", "retrieve_by"))
         self.settings, self.data, self.run = settings, data, target.run
         self.base = target.folder / data_folder(settings)
-        self.subjects = {subject.name: subject for subject in find_subjects(settings, data, target)}
+        begun = target.begun and target.begun / self.base.name
+        subjects = find_subjects(settings, data, target.run, begun)
+        self.subjects = {subject.name: subject for subject in subjects}
         self.plans = {name: subject.plan for name, subject in self.subjects.items()}
         self.identity = identity_of(settings, data.prepared)
         self.about_itself = identity_records(self.identity) if self.identity else []

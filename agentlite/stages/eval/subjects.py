@@ -1,6 +1,6 @@
 """What eval evaluates: the records to ask, and each model or file of answers with its plan."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from agentlite.stages.tool_retrieval import digest_of, learned, offers
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source, find_model, load_template
-from agentlite.workspace.run_folder import Plan, RunTarget
+from agentlite.workspace.run_folder import Plan
 
 LONGEST_PROTOCOLS = 80  # characters of a folder's name
 # Only what decides a completion is part of a plan: steps may be added, and scored otherwise.
@@ -40,21 +40,16 @@ OF_A_MODEL = (
 
 
 class EvalData(NamedTuple):
-    """The records to ask, all of the split by id, the folder of prep with its settings, the digest
-    of the rows, and the protocols of the prompts.
+    """The records to ask, all of the split by id, the settings of prep and the model that it was
+    run for, the digest of the rows, and the protocols of the prompts.
     """
 
     records: list[Record]
     every: dict[str, Record]
-    folder: Path
     prepared: dict[str, Any]
+    model: Source
     digest: str
     protocol: str
-
-    @property
-    def model(self) -> Source:
-        """The model that prep was run for."""
-        return find_model(str(self.prepared["model"]), self.folder.parent, self.folder)
 
 
 class EvalSubject(NamedTuple):
@@ -74,15 +69,17 @@ class EvalSubject(NamedTuple):
 
 def load_data(settings: EvalSettings, run: Path) -> EvalData:
     """The records that are asked, and all of the split. Raises UserError where none is asked."""
-    if settings.split == "all":
+    split = settings.split
+    if split == "all":
         raise UserError(
             "is for the tasks of --env.",
             "Name one of train, dev and test.",
             location="--split all",
         )
     folder = run_folder.find_stage(settings.data, run)
-    prepared = run_folder.finished(folder, "prep")
-    path = find_rows(folder, settings.split)
+    outputs = run_folder.finished(folder, "prep").outputs
+    prepared = run_folder.read_plan(folder).settings
+    path = find_rows(folder, split)
     every = {record.id: record for record in map(from_row, read_rows(path))}
     records = [record for record in every.values() if record.prompted_turns]
     if not records:
@@ -92,20 +89,15 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
             location=str(path),
             exit_code=USAGE,
         )
-    chosen = [records[index] for index in sample(records, settings.limit, settings.seed)]
-    digest = next(
-        value for name, value in prepared.outputs.items() if name.startswith(settings.split)
-    )
-    plan = run_folder.read_plan(folder)
-    data = EvalData(chosen, every, folder, plan.settings, digest, str(plan.settings["protocol"]))
-    if not settings.protocol:
-        return data
-    mixture = choose(settings.protocol, load_template(data.model.base), settings.seed)
-    records = []
-    for record in chosen:  # each is drawn a protocol anew
-        meta = {key: value for key, value in record.meta.items() if key != "protocol"}
-        records.append(replace(record, meta=meta))
-    return data._replace(records=records, protocol=mixture.name)
+    records = [records[index] for index in sample(records, settings.limit, settings.seed)]
+    model = find_model(str(prepared["model"]), folder.parent, folder)
+    protocol = str(prepared["protocol"])
+    if settings.protocol:
+        protocol = choose(settings.protocol, load_template(model.base), settings.seed).name
+        for number, record in enumerate(records):  # each is drawn a protocol anew
+            meta = {key: value for key, value in record.meta.items() if key != "protocol"}
+            records[number] = replace(record, meta=meta)
+    return EvalData(records, every, prepared, model, outputs[path.name], protocol)
 
 
 def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> EvalData:
@@ -133,39 +125,37 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
     )
 
 
-def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> list[EvalSubject]:
+def find_subjects(
+    settings: EvalSettings, data: EvalData, run: Path, begun: Path | None
+) -> list[EvalSubject]:
     """The files of --predictions, then the models. A plan holds only what changes an answer: other
-    steps may be asked later. Raises UserError for two with one folder, or a file that cannot be
-    read.
+    steps may be asked later. `begun`: the folder of their folders, if what is there is carried on.
+    Raises UserError for two with one folder, or a file that cannot be read.
     """
-    own = resolve.plain_settings(settings)
+    own, versions = resolve.plain_settings(settings), run_folder.versions()
     planned = {key: own[key] for key in OF_THE_ANSWER} | {"protocol": data.protocol}
     of_model = {key: own[key] for key in OF_A_MODEL}
     steps = [Step(record.id, turn) for record in data.records for turn in record.prompted_turns]
     subjects = []
     for file in dict.fromkeys(settings.predictions):
-        answers = read_predictions_file(Path(file), steps, data.every)
-        if count := sum(step not in answers for step in steps):
+        path = Path(file)
+        answers = read_predictions_file(path, steps, data.every)
+        if len(answers) < len(steps):
             console.notice(
-                f"eval: {count} of {len(steps)} steps have no row in {file}: they score 0"
+                f"eval: {len(steps) - len(answers)} of {len(steps)} steps have no row in {file}: "
+                "they score 0"
             )
-        inputs = {"data": data.digest, "predictions": file_digest(Path(file))}
-        plan = Plan("eval", planned, inputs, run_folder.versions())
-        subjects.append(EvalSubject(Path(file).stem, plan, file=file, answers=answers))
-    base = target.begun and target.begun / data_folder(settings)
-    models = settings.model or (() if settings.predictions else (TRAINED,))
-    for name in dict.fromkeys(models):
-        source = (
-            served(name, settings, data.model, _begun_servers(settings, name, base))
-            if settings.endpoint
-            else find_model(name, target.run, base and base / slug(name))
-        )
-        plan = Plan(
-            "eval",
-            {**planned, **of_model, "model": source.name},
-            {"data": data.digest, "model": source.digest},
-            run_folder.versions(),
-        )
+        inputs = {"data": data.digest, "predictions": file_digest(path)}
+        plan = Plan("eval", planned, inputs, versions)
+        subjects.append(EvalSubject(path.stem, plan, file=file, answers=answers))
+    for name in dict.fromkeys(settings.model or (() if settings.predictions else (TRAINED,))):
+        if settings.endpoint:
+            servers = _begun_servers(name, settings.endpoint, begun)
+            source = served(name, settings, data.model, servers)
+        else:
+            source = find_model(name, run, begun and begun / slug(name))
+        changed = {**planned, **of_model, "model": source.name}
+        plan = Plan("eval", changed, {"data": data.digest, "model": source.digest}, versions)
         subjects.append(EvalSubject(source.name if source.endpoints else name, plan, source))
     folders = [slug(subject.name) for subject in subjects]
     if len(set(folders)) < len(folders):
@@ -177,15 +167,15 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
     return subjects
 
 
-def _begun_servers(settings: EvalSettings, name: str, base: Path | None) -> str:
-    """The servers in the plan of an evaluation in `base`, of the same model name and with one of
-    the same servers; "" if there is none.
+def _begun_servers(name: str, endpoint: Sequence[str], begun: Path | None) -> str:
+    """The servers in the plan of an evaluation that was begun, of the same model name and with one
+    of the same servers; "" if there is none.
     """
-    for folder in run_folder.stages_in(base) if base else ():
+    for folder in run_folder.stages_in(begun) if begun else ():
         plan = run_folder.read(folder).plan
         if plan and str(plan.settings.get("model")).startswith(f"{name}@"):
             servers = plan.inputs.get("model", "")
-            if {*servers.split()} & {*settings.endpoint}:
+            if {*servers.split()} & {*endpoint}:
                 return servers
     return ""
 
@@ -194,10 +184,10 @@ def data_folder(settings: EvalSettings) -> str:
     """The data, how its tools are chosen and in which protocols it is asked, as a folder: prep,
     prep-retrieve-5, prep-retrieve-5-bm25, prep-in-react.
     """
-    usual = settings.retrieve_by == default("eval", "retrieve_by")
-    by = "" if usual else f"-{settings.retrieve_by}"
-    retrieved = f"-retrieve-{settings.retrieve}{by}" if settings.retrieve else ""
-    chosen_protocol = (
-        f"-in-{slug(settings.protocol)[:LONGEST_PROTOCOLS]}" if settings.protocol else ""
-    )
-    return slug(f"{settings.data}{retrieved}{chosen_protocol}")
+    name = settings.data
+    if settings.retrieve:
+        usual = settings.retrieve_by == default("eval", "retrieve_by")
+        name += f"-retrieve-{settings.retrieve}{'' if usual else f'-{settings.retrieve_by}'}"
+    if settings.protocol:
+        name += f"-in-{slug(settings.protocol)[:LONGEST_PROTOCOLS]}"
+    return slug(name)

@@ -4,13 +4,12 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
-from agentlite.core.errors import RowError
+from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import GOLD, to_row
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.trajectories import is_rollout
@@ -27,6 +26,8 @@ from agentlite.stages.pairs.stored import StoredCandidates
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import longer_rows, setting_of
 from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
+
+OUTPUTS = ("records.jsonl", "candidates.jsonl", "scores.jsonl", "pairs.jsonl", "stats.json")
 
 
 def inherit(settings: PairsSettings, run: Path) -> dict[str, tuple[object, str]]:
@@ -49,6 +50,7 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
     """
     if settings.preferences:
         return take_recorded(settings, target)
+    rule = PairRule(settings.margin, settings.balance, settings.gold)
     # first of all: a user function that cannot be imported costs no sampling
     with (
         console.stdout_to_stderr(),
@@ -57,21 +59,25 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
         ) as user_functions,
     ):
         source: CandidateSource
-        if settings.candidates and is_rollout(
-            run_folder.find_stage(settings.candidates, target.run)
-        ):
-            source = Rollouts(settings, target, user_functions)
-        elif settings.candidates or settings.grid:
-            source = StoredCandidates(settings, target, user_functions)
+        if settings.candidates or settings.grid:
+            stored = run_folder.find_stage(settings.candidates or "pairs", target.run)
+            if not settings.grid and target.folder.resolve() == stored.resolve():
+                raise UserError(
+                    "would write over the candidates' own folder.",
+                    "Give another one: --out NAME.",
+                    location="--out",
+                )
+            kind = Rollouts if settings.candidates and is_rollout(stored) else StoredCandidates
+            source = kind(settings, stored, user_functions)
         else:
             source = Sampling(settings, target, user_functions)
         if settings.grid:
-            return _compare_grid(settings, source)
+            return _compare_grid(source, settings.grid, rule)
         return run_stage(
             source.plan,
             target,
             dry_run=source.dry_run,
-            work=lambda stage: _pair(settings, source, stage),
+            work=lambda stage: _pair(source, settings.weights, rule, stage),
             next_command=lambda figures: _next(figures, target.out, source.advice),
             before_work=source.before_work,
             is_open=source.is_open,
@@ -84,56 +90,53 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 
 def _pair(
-    settings: PairsSettings, source: CandidateSource, stage: StageFolder
+    source: CandidateSource, changed: Mapping[str, float], rule: PairRule, stage: StageFolder
 ) -> tuple[Files, Figures]:
-    folder = stage.folder
-    scored = source.scored(stage)
-    weights = scored.settle(settings.weights)
+    folder, scored = stage.folder, source.scored(stage)
+    weights = scored.settle(changed)
     count = sum(candidate.model != GOLD for candidate in scored.candidates)
     with console.waiting(f"pairs: ranking {count} {source.what}"):
-        groups = group(scored.candidates, scored.scores)
-        pairing = build_pairs(groups, weights, _rule(settings))
-        report = report_components(groups, weights, scored.expected)
-    pairs, no_pair = pairing.pairs, pairing.reasons
-    counts: dict[str, Any] = {"steps": len(groups), "candidates": count}
+        steps = group(scored.candidates, scored.scores, rule)
+        pairs, reasons = build_pairs(steps, weights, rule)
+        report = report_components(steps, weights, scored.expected)
+    counts = {"steps": len(steps.steps), "candidates": count}
     if scored.part:  # what was ranked are whole dialogs: each pair is the turn at which two part
-        parted, reasons = [], Counter({name: n for name, n in no_pair.items() if n})
+        parted, no_pair = [], Counter({name: n for name, n in reasons.items() if n})
         for pair in pairs:
             try:
                 parted.append(scored.part(pair))
             except RowError as error:
-                reasons[
-                    error.reason if error.code == "E219" else f"not written ({error.code})"
-                ] += 1
+                is_alike = error.code == "E219"
+                no_pair[error.reason if is_alike else f"not written ({error.code})"] += 1
         records = {record.id: record for record, _ in parted}
         write_rows(folder / "records.jsonl", map(to_row, records.values()))
-        pairs, no_pair = [pair for _, pair in parted], dict(reasons)
-        counts = {"tasks": len(groups), "rollouts": len(scored.candidates), "steps": len(groups)}
+        pairs, reasons = [pair for _, pair in parted], dict(no_pair)
+        counts = {"tasks": len(steps.steps), "rollouts": count, "steps": len(steps.steps)}
     write_pairs(folder / "pairs.jsonl", pairs)
     write_json(
-        folder / "stats.json", {"weights": weights, "no_pair": no_pair, "components": report}
+        folder / "stats.json", {"weights": weights, "no_pair": reasons, "components": report}
     )
     for sentence in sentences(report):
         console.notice(f"pairs: {sentence}")
     margins = [pair.margin for pair in pairs]
-    return source.outputs(folder), {
+    return [name for name in OUTPUTS if (folder / name).exists()], {
         **counts,
         "pairs": len(pairs),
-        "no_pair": {name: n for name, n in no_pair.items() if n},
+        "no_pair": {name: n for name, n in reasons.items() if n},
         "mean_margin": round(sum(margins) / len(margins), 4) if margins else 0.0,
         **scored.figures,
     }
 
 
-def _compare_grid(settings: PairsSettings, source: CandidateSource) -> Result:
+def _compare_grid(source: CandidateSource, grid: tuple[str, ...], rule: PairRule) -> Result:
     """Many weightings of the same candidates side by side; nothing is written."""
     scored = source.scored(None)
-    weightings = read_weightings(settings.grid, scored.settle)
-    groups = group(scored.candidates, scored.scores)
+    weightings = read_weightings(grid, scored.settle)
     count = f"{len(scored.candidates)} {source.what}"
     with console.waiting(f"pairs: ranking {count} by {len(weightings)} weightings"):
-        rows = compare_weightings(groups, weightings, _rule(settings))
-    report = report_components(groups, next(iter(weightings.values())), scored.expected)
+        steps = group(scored.candidates, scored.scores, rule)
+        rows = compare_weightings(steps, weightings, rule)
+    report = report_components(steps, next(iter(weightings.values())), scored.expected)
     figures = {
         "weightings": msgspec.to_builtins(rows),
         "components": msgspec.to_builtins(report),
@@ -141,10 +144,6 @@ def _compare_grid(settings: PairsSettings, source: CandidateSource) -> Result:
         "failed_rewards": scored.figures["failed_rewards"],
     }
     return Result("pairs", "compared", str(source.folder), figures, [], 0.0)
-
-
-def _rule(settings: PairsSettings) -> PairRule:
-    return PairRule(settings.margin, settings.balance, "failed" if settings.gold else "never")
 
 
 def _next(figures: Figures, out: str, advice: str) -> str:

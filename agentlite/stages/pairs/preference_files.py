@@ -2,7 +2,6 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -20,17 +19,11 @@ from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.formats import files_of, read_raw
 from agentlite.data.preferences import RecordedPreference, read_preferences
 from agentlite.data.rejects import Reject, reject_row, report
-from agentlite.rendering import (
-    Mixture,
-    check_reading,
-    encode_answer,
-    mixture_of,
-    prompt_at,
-    render,
-)
+from agentlite.rendering import Mixture, check_reading, mixture_of, prompt_at, render
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import write_pairs
 from agentlite.stages.frame import Figures, Files, run_stage
+from agentlite.stages.pairs.score import refuse_long
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage, setting_of
@@ -40,7 +33,6 @@ from agentlite.workspace.run_folder import Plan, Result, RunTarget, StageFolder
 PREFERRED = "preferred"  # stands for a model's name: nobody knows which one answered
 SETTINGS = ("preferences", "model", "max_length", "max_rejects")
 OUTPUTS = ("records.jsonl", "pairs.jsonl", "rejects.jsonl")
-HELD_OUT_SPLITS = ("dev", "test")
 LEAK = "F331"
 
 
@@ -108,11 +100,12 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
             return _read(files, held_out, mixture, template, settings.max_length)
 
     def work(stage: StageFolder) -> tuple[Files, Figures]:
-        recorded, rejects = read(), stage.folder / "rejects.jsonl"
+        recorded = read()
+        rejects = stage.folder / "rejects.jsonl"
         write_rows(rejects, map(reject_row, recorded.rejects))
         for line in report(recorded.rejects, str(rejects), repairs=False):
             console.notice(line)
-        _refuse_rejects(settings, recorded, rejects)
+        _refuse_rejects(recorded, settings.max_rejects, rejects)
         if recorded.left_out:
             console.notice(
                 f"pairs: {recorded.left_out} pairs give away a dev or test record of "
@@ -140,16 +133,16 @@ def _held_out(data: str, run: Path) -> HeldOutRecords:
     if data == PairsSettings().data and not run_folder.is_stage(folder):
         return HeldOutRecords([], {}, False)
     outputs = run_folder.finished(folder, "prep").outputs
-    files = [find_rows(folder, split) for split in HELD_OUT_SPLITS]
+    files = [find_rows(folder, split) for split in ("dev", "test")]
     return HeldOutRecords(
         [traits(record) for file in files for record in map(from_row, read_rows(file))],
         {f"held out {file.stem}": outputs[file.name] for file in files},
-        setting_of(data, "personal", run) == "mask",
+        run_folder.read_plan(folder).settings.get("personal") == "mask",
     )
 
 
 def _read(
-    files: Iterable[str],
+    files: list[str],
     held_out: HeldOutRecords,
     mixture: Mixture,
     template: Template,
@@ -160,8 +153,7 @@ def _read(
     """
     records: dict[str, Record] = {}
     pairs: dict[tuple[str, int, str], PreferencePair] = {}
-    rejects = []
-    read = 0
+    rejects, read = [], 0
     for file, raw in ((name, raw) for name in files for raw in read_raw(name, BytesIO())):
         read += 1
         try:
@@ -186,14 +178,9 @@ def _read(
         for record_id, record in records.items()
     }
     leaking = leaks(compared, held_out.traits)
-    left = [pair for pair in pairs.values() if pair.record_id not in leaking]
-    return RecordedPairs(
-        read,
-        {key: record for key, record in records.items() if key not in leaking},
-        left,
-        rejects,
-        len(pairs) - len(left),
-    )
+    kept = [pair for pair in pairs.values() if pair.record_id not in leaking]
+    records = {key: record for key, record in records.items() if key not in leaking}
+    return RecordedPairs(read, records, kept, rejects, len(pairs) - len(kept))
 
 
 def _pair(
@@ -212,30 +199,23 @@ def _pair(
     rejected = prompt_at(other, turn, render(other, protocol, template), protocol, template)
     if chosen.answer.strip() == rejected.answer.strip():
         raise RowError("E219", f"chosen and rejected are the same in protocol {protocol.name}")
-    longest = len(chosen.ids) + max(
-        len(encode_answer(side.answer, side.ended, template, chosen.ids))
-        for side in (chosen, rejected)
-    )
-    if longest > max_length:
-        raise RowError("E217", f"{longest} tokens, max_length is {max_length}")
-    return PreferencePair(
-        record.id,
-        turn,
-        protocol.name,
-        Side(chosen.answer, chosen.ended, PREFERRED, 0, 1.0),
-        Side(rejected.answer, rejected.ended, PREFERRED, 1, 0.0),
-    )
+    sides = [
+        Side(prompt.answer, prompt.ended, PREFERRED, sample, 1.0 - sample)
+        for sample, prompt in enumerate((chosen, rejected))
+    ]
+    refuse_long(chosen, sides, template, max_length)
+    return PreferencePair(record.id, turn, protocol.name, *sides)
 
 
-def _refuse_rejects(settings: PairsSettings, recorded: RecordedPairs, file: Path) -> None:
+def _refuse_rejects(recorded: RecordedPairs, allowed: float, file: Path) -> None:
     """Raises UserError 4 where there are too many rejects, or no pair is left."""
     count, left, left_out = len(recorded.rejects), len(recorded.pairs), recorded.left_out
-    if count <= max(1, settings.max_rejects * recorded.read) and left:
+    if count <= max(1, allowed * recorded.read) and left:
         return
-    allowed = min(1.0, count / max(1, recorded.read) + 0.005)
     fix = "Correct the rows."
     if left:
-        fix = f"Correct the rows, or allow more: --max-rejects {allowed:.2f}."
+        share = min(1.0, count / recorded.read + 0.005)
+        fix = f"Correct the rows, or allow more: --max-rejects {share:.2f}."
     elif left_out:
         fix = "Ask what no dev or test record asks, or name another prep: --data."
     leaking = f", {left_out} pairs left out ({LEAK})" if left_out else ""

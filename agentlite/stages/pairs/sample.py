@@ -1,8 +1,7 @@
 """A model and prompts -> candidates: the answers that are sampled at every step."""
 
 import shlex
-from collections.abc import Container, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -37,15 +36,15 @@ from agentlite.stages.pairs.score import (
 from agentlite.stages.pairs.stored import (
     CANDIDATES,
     SAMPLED,
+    changed_since_sampled,
     is_sampled,
     rescore_hint,
-    set_aside_changed,
 )
 from agentlite.stages.training import fitting_prompts
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage, model_of_prep
-from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder
 
 
@@ -58,24 +57,28 @@ class Sampling(CandidateSource):
     def __init__(
         self, settings: PairsSettings, target: RunTarget, user_functions: Mapping[str, Component]
     ):
-        self.settings, self.target, self.user_functions = settings, target, user_functions
+        self.settings, self.user_functions = settings, user_functions
         self.folder = target.folder
         self.weights = settle_weights(settings.weights, user_functions)
-        self.source = _find_source(settings, target)
+        self.begins = target.force or not (target.folder / SAMPLED).exists()
+        if settings.endpoint:  # the template is that of the model that prep was run for
+            begun = run_folder.read(target.begun).plan if target.begun else None
+            servers = begun.inputs.get("model", "") if begun else ""
+            base = model_of_prep(settings.data, target.run)
+            self.source = served(settings.model, settings, base, servers)
+        else:
+            self.source = find_model(settings.model, target.run, target.begun)
         self.prompts = find_prompts(
             settings.data, settings.split, settings.model, self.source, target.run
         )
-        inputs = {
-            "data": self.prompts.digest,
-            "model": self.source.digest,
-            **function_files(settings.rewards),
-        }
+        inputs = {"data": self.prompts.digest, "model": self.source.digest}
+        inputs |= function_files(settings.rewards)
         self.plan = plan_of("pairs", settings, inputs, protocol=self.prompts.protocol)
-        _refuse_sampling_again(target, self.plan)
+        if not target.force and is_sampled(target.folder):
+            _refuse_sampling_again(target, self.plan)
 
     def before_work(self) -> None:
-        is_there = not self.target.force and (self.folder / SAMPLED).exists()
-        if not self.settings.endpoint and not is_there:
+        if not self.settings.endpoint and self.begins:
             check_libraries(self.settings.engine)
 
     def is_open(self, figures: Figures) -> bool:
@@ -84,31 +87,22 @@ class Sampling(CandidateSource):
     def dry_run(self) -> Figures:
         """How many candidates there would be, and how long the prompts are."""
         settings = self.settings
-        _, _, fitting, too_long = self._read()
-        longest = max(len(prompt.ids) for prompt in fitting)
+        _, _, prompts, too_long = self._read()
+        longest = max(len(prompt.ids) for prompt in prompts)
         tokens = longest + settings.max_new_tokens
         return {
-            "steps": len(fitting),
-            "candidates": len(fitting) * settings.num_samples,
+            "steps": len(prompts),
+            "candidates": len(prompts) * settings.num_samples,
             "too_long": too_long,
-            "prompt_tokens": sum(len(prompt.ids) for prompt in fitting),
+            "prompt_tokens": sum(len(prompt.ids) for prompt in prompts),
             "longest_prompt": longest,
             "memory_gib": dry_run_memory("pairs", settings, self.source.base, tokens),
         }
 
     def _read(self) -> tuple[list[Record], Mixture, list[Prompt], int]:
-        """The chosen records, their protocols, the prompts that fit, and how many are too long."""
-        settings = self.settings
-        records = self._choose_records()
-        template = load_template(self.source.base)
-        mixture = mixture_of(self.prompts.protocol, template)
-        room = settings.max_length - settings.max_new_tokens
-        location = self.prompts.location
-        fitted = fitting_prompts("pairs", records, mixture, template, room, location)
-        return records, mixture, *fitted
-
-    def _choose_records(self) -> list[Record]:
-        """A sample of the records with a step to ask."""
+        """A sample of the records with a step to ask, their protocols, the prompts that fit, and
+        how many are too long.
+        """
         settings, location = self.settings, self.prompts.location
         records = [record for record in self.prompts.records() if record.prompted_turns]
         if not records:
@@ -123,27 +117,21 @@ class Sampling(CandidateSource):
             raise UserError(
                 "prompts have no gold that could be chosen.", "Leave --gold out.", location="--gold"
             )
-        return [records[index] for index in sample(records, settings.limit, settings.seed)]
+        chosen = [records[index] for index in sample(records, settings.limit, settings.seed)]
+        template = load_template(self.source.base)
+        mixture = mixture_of(self.prompts.protocol, template)
+        room = settings.max_length - settings.max_new_tokens
+        return chosen, mixture, *fitting_prompts("pairs", chosen, mixture, template, room, location)
 
     def scored(self, stage: StageFolder | None) -> ScoredCandidates:
         assert stage  # a grid ranks what was sampled before
         settings, source, folder = self.settings, self.source, stage.folder
-        records, mixture, fitting, too_long = self._read()
-        records_file = folder / "records.jsonl"
-        write_rows(records_file, map(to_row, records))
+        records, mixture, prompts, too_long = self._read()
+        write_rows(folder / "records.jsonl", map(to_row, records))
         stage.set_aside_changed(SCORES)
-        set_aside_changed(folder)
-        is_whole = (folder / SAMPLED).exists()
-        if is_whole and source.endpoints and settings.unanswered == "ask":
-            known = {candidate.key for candidate in read_candidates(folder / CANDIDATES)}
-            is_whole = not self._missing(fitting, known)
-        if not is_whole:
-            (folder / SAMPLED).unlink(missing_ok=True)
-            self._sample(fitting, mixture.protocols, stage)
-            digests = {path.stem: file_digest(path) for path in (records_file, folder / CANDIDATES)}
-            write_json(folder / SAMPLED, digests)
+        self._sample(prompts, mixture.protocols, stage)
         candidates = list(read_candidates(folder / CANDIDATES))
-        unanswered = len(self._missing(fitting, {one.key for one in candidates}))
+        unanswered = len(self._missing(prompts, {candidate.key for candidate in candidates}))
         if unanswered:
             console.notice(
                 f"pairs: {unanswered} samples have no answer from {source.name} and give no "
@@ -164,7 +152,7 @@ class Sampling(CandidateSource):
                 "too_long": too_long,
                 "failed_rewards": tally.failed,
                 **({"unanswered": unanswered} if source.endpoints else {}),
-                "lineage": lineage(settings.model, self.target.run),
+                "lineage": lineage(settings.model, folder.parent),
             },
         )
 
@@ -176,18 +164,25 @@ class Sampling(CandidateSource):
         kept.
         """
         settings, source = self.settings, self.source
-        path = stage.folder / CANDIDATES
-        with Appender(path) as file:
+        path, sampled = stage.folder / CANDIDATES, stage.folder / SAMPLED
+        if sampled.exists() and (changed := changed_since_sampled(stage.folder)):
+            sampled.unlink()
+            if path.stem in changed:  # they are sampled again
+                run_folder.set_aside(path)
+        with Appender(path) as file:  # cuts a torn line
             known = {candidate.key for candidate in read_candidates(path)}
             for gold in gold_candidates(prompts):
                 if gold.key not in known:
                     known.add(gold.key)
                     file.append(msgspec.structs.asdict(gold))
         missing = self._missing(prompts, known)
+        if sampled.exists() and not (missing and settings.unanswered == "ask"):
+            return
+        sampled.unlink(missing_ok=True)
+        total = len(prompts) * settings.num_samples
+        there = total - len(missing)
         if missing:
             stage.expect(CANDIDATES, len(known) + len(missing))
-            total = len(prompts) * settings.num_samples
-            there = total - len(missing)
             cached = f", {there} there already" if there else ""
             console.notice(
                 f"pairs: {total} candidates of {settings.model} at {len(prompts)} steps{cached}"
@@ -217,11 +212,18 @@ class Sampling(CandidateSource):
             if source.endpoints and (settings.unanswered == "ask" or not there):
                 effect = "finishes without these candidates" if there else ""
                 refuse_unanswered(problems, total, source.name, effect)
-        if source.endpoints:
-            _put_in_order(path, prompts)
+        if source.endpoints:  # they answer in any order, and pairs must not depend on it
+            order = {prompt.step: number for number, prompt in enumerate(prompts)}
+            answers = sorted(
+                read_candidates(path),
+                key=lambda one: (one.model != GOLD, order.get(one.step, len(order)), one.sample),
+            )
+            write_rows(path, map(msgspec.structs.asdict, answers))
+        files = (stage.folder / "records.jsonl", path)
+        write_json(sampled, {file.stem: file_digest(file) for file in files})
 
     def _missing(
-        self, prompts: Sequence[Prompt], known: Container[CandidateKey]
+        self, prompts: Sequence[Prompt], known: Collection[CandidateKey]
     ) -> list[tuple[Prompt, int]]:
         """The prompts, and the numbers of their samples, that are not among the known ones."""
         name = self.settings.model
@@ -254,30 +256,16 @@ class Sampling(CandidateSource):
                 yield from sampler(batch)
 
 
-def _find_source(settings: PairsSettings, target: RunTarget) -> Source:
-    """The model; behind servers, with the template of the model that prep was run for."""
-    if not settings.endpoint:
-        return find_model(settings.model, target.run, target.begun)
-    begun = run_folder.read(target.begun).plan if target.begun else None
-    servers = begun.inputs.get("model", "") if begun else ""
-    return served(settings.model, settings, model_of_prep(settings.data, target.run), servers)
-
-
 def _refuse_sampling_again(target: RunTarget, plan: Plan) -> None:
     """Other weights need no new candidates. Raises UserError 3 with the command that ranks the
     existing ones.
     """
-    if target.force or not is_sampled(target.folder):
-        return
     before = run_folder.read_plan(target.folder)
+    ranked = {key: before.settings[key] for key in RANKING if key in before.settings}
+    asked = {key: plan.inputs[key] for key in ("data", "model")}
+    ranked_alike = Plan(plan.command, plan.settings | ranked, before.inputs | asked)
     changes = run_folder.differences(before, plan)
-    keys = [key for key in RANKING if before.settings.get(key) != plan.settings.get(key)]
-    inputs = {
-        key
-        for key in before.inputs.keys() | plan.inputs.keys()
-        if before.inputs.get(key) != plan.inputs.get(key)
-    }
-    if changes and len(changes) == len(keys) + len(inputs) and not inputs & {"data", "model"}:
+    if changes and not run_folder.differences(before, ranked_alike):
         raise UserError(
             f"its candidates were ranked with other settings: {'; '.join(changes)}.",
             f"`agentlite pairs --from {shlex.quote(target.out)} ... --out "
@@ -286,14 +274,3 @@ def _refuse_sampling_again(target: RunTarget, plan: Plan) -> None:
             location=str(target.folder),
             exit_code=OTHER_PLAN,
         )
-
-
-def _put_in_order(path: Path, prompts: Sequence[Prompt]) -> None:
-    """The candidates of servers come in any order; pairs must not depend on it."""
-    order = {prompt.step: number for number, prompt in enumerate(prompts)}
-    found = list(read_candidates(path))
-    ordered = sorted(
-        found, key=lambda one: (one.model != GOLD, order.get(one.step, len(order)), one.sample)
-    )
-    if ordered != found:
-        write_rows(path, map(msgspec.structs.asdict, ordered))

@@ -10,13 +10,24 @@ import msgspec
 from agentlite.config import resolve
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
-from agentlite.core.records import Candidate, CandidateKey, PreferencePair, Record, Score, Step
+from agentlite.core.errors import RowError
+from agentlite.core.records import (
+    Candidate,
+    CandidateKey,
+    PreferencePair,
+    Record,
+    Score,
+    Side,
+    Step,
+)
 from agentlite.core.row_files import Appender, write_rows
+from agentlite.rendering import Prompt, encode_answer
+from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_scores
 from agentlite.scoring.rewards import have_gold
-from agentlite.scoring.rewards.scorer import Scorer, Tally
+from agentlite.scoring.rewards.scorer import Tally
 from agentlite.scoring.rewards.user_functions import function_files
-from agentlite.stages.frame import Figures, Files
+from agentlite.stages.frame import Figures
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.run_folder import Plan, StageFolder
@@ -48,8 +59,8 @@ class CandidateSource:
     run_stage.
     """
 
-    plan: Plan
     folder: Path
+    plan: Plan
     what = "candidates"
     advice = "take other --weights, lower --margin, add --gold, or sample more answers first"
     keep: Sequence[str] = ()
@@ -67,10 +78,6 @@ class CandidateSource:
     def scored(self, stage: StageFolder | None) -> ScoredCandidates:
         """Fills the stage but for its pairs; without one, nothing is written."""
         raise NotImplementedError
-
-    def outputs(self, folder: Path) -> Files:
-        names = ("records.jsonl", "candidates.jsonl", SCORES, "pairs.jsonl", "stats.json")
-        return [name for name in names if (folder / name).exists()]
 
 
 def ranking_plan(
@@ -90,7 +97,7 @@ def ranking_plan(
 def score_candidates(
     folder: Path | None,
     candidates: Sequence[Candidate],
-    scorer: Scorer | Callable[[Iterable[Candidate]], Iterator[Score]],
+    scorer: Callable[[Iterable[Candidate]], Iterator[Score]],
     tally: Tally,
 ) -> dict[CandidateKey, Score]:
     """All scores: those in the folder, and the missing ones, which are appended to them. Scores
@@ -130,3 +137,11 @@ def expected_calls(records: Iterable[Record]) -> dict[Step, bool]:
         for record in records
         for turn in record.prompted_turns
     }
+
+
+def refuse_long(prompt: Prompt, sides: Iterable[Side], template: Template, max_length: int) -> None:
+    """Raises RowError E217 for a pair of which prompt and an answer are longer."""
+    answers = [encode_answer(side.text, side.ended, template, prompt.ids) for side in sides]
+    longest = len(prompt.ids) + max(map(len, answers))
+    if longest > max_length:
+        raise RowError("E217", f"{longest} tokens, max_length is {max_length}")

@@ -37,7 +37,7 @@ from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage, model_of_prep
 from agentlite.workspace.model_source import Source, find_model, is_served
-from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder
+from agentlite.workspace.run_folder import Plan, StageFolder
 
 CANDIDATES = "candidates.jsonl"
 # written when every candidate is there: from then on they can be ranked, whatever happens
@@ -79,45 +79,33 @@ class StoredCandidates(CandidateSource):
     """
 
     def __init__(
-        self, settings: PairsSettings, target: RunTarget, user_functions: Mapping[str, Component]
+        self, settings: PairsSettings, folder: Path, user_functions: Mapping[str, Component]
     ):
-        self.settings, self.run, self.user_functions = settings, target.run, user_functions
-        self.stored = find_stored(settings.candidates or "pairs", target.run)
-        self.folder = self.stored.folder
-        if settings.grid:
-            return
-        settle_weights(settings.weights, {*self.stored.user_components, *user_functions})
-        if target.folder.resolve() == self.folder.resolve():
-            raise UserError(
-                "would write over the candidates' own folder.",
-                "Give another one: --out NAME.",
-                location="--out",
-            )
-        names = (CANDIDATES, SCORES, "rollouts.jsonl")
-        files = [self.folder / name for name in names]
-        self.plan = ranking_plan(settings, self.stored.plan, TAKEN_OVER, files)
+        self.folder, self.user_functions = folder, user_functions
+        self.stored = find_stored(folder)
+        hint = rescore_hint(settings.candidates or folder.name)
+        self.tally = Tally(settings.max_failures, folder, hint)
+        if not settings.grid:
+            settle_weights(settings.weights, {*self.stored.user_components, *user_functions})
+            files = [folder / name for name in (CANDIDATES, SCORES, "rollouts.jsonl")]
+            self.plan = ranking_plan(settings, self.stored.plan, TAKEN_OVER, files)
 
     def dry_run(self) -> Figures:
         return {"candidates": len(self.stored.candidates)}
 
     def scored(self, stage: StageFolder | None) -> ScoredCandidates:
-        stored = self.stored
+        stored, planned = self.stored, self.stored.plan.settings
         if stage:
             shutil.copyfile(self.folder / "records.jsonl", stage.folder / "records.jsonl")
         records = [from_row(row) for row in read_rows(self.folder / "records.jsonl")]
-        tally = Tally(
-            self.settings.max_failures,
-            stage.folder if stage else self.folder,
-            rescore_hint(self.settings.candidates or self.folder.name),
-        )
         if self.user_functions or not stored.scores:
             scorer = Scorer(
                 {record.id: record for record in records},
-                reading(stored.plan.settings["protocol"], stored.written_for.base),
+                reading(planned["protocol"], stored.written_for.base),
                 self.user_functions,
             )
             folder = stage.folder if stage else None
-            scores = score_candidates(folder, stored.candidates, scorer, tally)
+            scores = score_candidates(folder, stored.candidates, scorer, self.tally)
             stored = stored._replace(scores=scores)
         components = stored.user_components
         return ScoredCandidates(
@@ -126,8 +114,8 @@ class StoredCandidates(CandidateSource):
             lambda changed: settle_weights(changed, components),
             expected_calls(records),
             {
-                "failed_rewards": tally.failed,
-                "lineage": lineage(str(stored.plan.settings["model"]), self.run),
+                "failed_rewards": self.tally.failed,
+                "lineage": lineage(str(planned["model"]), self.folder.parent),
             },
         )
 
@@ -144,12 +132,11 @@ def is_sampled(folder: Path) -> bool:
     return (folder / SAMPLED).exists() and run_folder.is_stage(folder)
 
 
-def find_stored(name: str, run: Path) -> Stored:
+def find_stored(folder: Path) -> Stored:
     """Raises UserError where there are no candidates, or not the ones that were written."""
-    folder = run_folder.find_stage(name, run)
     if is_sampled(folder) and not run_folder.is_finished(folder):
         # sampled whole, though not scored: its candidates are as good as any
-        if changed := _changed(folder):
+        if changed := changed_since_sampled(folder):
             raise UserError(
                 "has changed since it was sampled.",
                 "Run pairs again with --force.",
@@ -160,12 +147,8 @@ def find_stored(name: str, run: Path) -> Stored:
     file, plan = candidates_file(folder), run_folder.read_plan(folder)
     if plan.command in TRAINERS:  # candidates and their scores are in the same rows
         rollouts = list(read_rollouts(file))
-        return Stored(
-            folder,
-            [row.candidate for row in rollouts],
-            {row.candidate.key: row.score for row in rollouts},
-            plan,
-        )
+        scores = {row.candidate.key: row.score for row in rollouts}
+        return Stored(folder, [row.candidate for row in rollouts], scores, plan)
     scores = {score.key: score for score in read_scores(folder / SCORES)}
     return Stored(folder, list(read_candidates(file)), scores, plan)
 
@@ -182,36 +165,21 @@ def candidates_file(folder: Path) -> Path:
             location=str(folder),
         )
     run_folder.finished(folder, command)
-    plan = run_folder.read_plan(folder)
-    if plan.settings.get("preferences"):
-        raise UserError(
-            "holds recorded preferences, and no candidates.",
-            "There is nothing to rank: `agentlite dpo` trains on them as they are.",
-            location=str(folder),
-        )
-    if plan.settings.get("candidates"):
-        raise UserError(
-            "holds pairs, and no candidates.",
-            f"They were ranked from {plan.settings['candidates']}: add "
-            f"--from {shlex.quote(plan.settings['candidates'])}.",
-            location=str(folder),
-        )
+    settings = run_folder.read_plan(folder).settings
+    if settings.get("preferences") or settings.get("candidates"):
+        fix = "There is nothing to rank: `agentlite dpo` trains on them as they are."
+        if ranked := settings.get("candidates"):
+            fix = f"They were ranked from {ranked}: add --from {shlex.quote(ranked)}."
+        raise UserError("holds pairs, and no candidates.", fix, location=str(folder))
     return folder / SAMPLED_BY[command]
 
 
-def set_aside_changed(folder: Path) -> None:
-    """Candidates that are not as they were sampled are sampled again."""
-    if (folder / SAMPLED).exists() and (changed := _changed(folder)):
-        (folder / SAMPLED).unlink()
-        if {"candidates", SAMPLED} & {*changed}:
-            run_folder.set_aside(folder / CANDIDATES)
-
-
-def _changed(folder: Path) -> list[str]:
+def changed_since_sampled(folder: Path) -> list[str]:
+    """The files of a sampling that are not as they were left, by their stems."""
     try:
         digests = msgspec.json.decode((folder / SAMPLED).read_bytes(), type=dict[str, str])
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return [SAMPLED]
+        return [Path(CANDIDATES).stem]
     return [
         name
         for name, digest in digests.items()
@@ -237,13 +205,13 @@ def scored(stored: Stored) -> list[Scored]:
         dict(stored.plan.settings.get("weights") or {}), stored.user_components
     )
     counted = {name: weight for name, weight in weights.items() if name in names}
-    found = []
+    rows = []
     for line, candidate in enumerate(stored.candidates, 1):
         score = stored.scores.get(candidate.key)
         if candidate.model != GOLD and score and not score.error:
             reward = total(score.components, counted)
-            found.append(Scored(line, candidate, {**score.components, REWARD: reward}))
-    return found
+            rows.append(Scored(line, candidate, {**score.components, REWARD: reward}))
+    return rows
 
 
 def settle_conditions(

@@ -48,8 +48,8 @@ def chosen_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
     learned. Raises UserError 2 or 3 where there are none to choose from, or nothing says which are
     right.
     """
-    stored = find_stored(name, run)
-    folder = stored.folder
+    folder = run_folder.find_stage(name, run)
+    stored = find_stored(folder)
     if stored.plan.settings.get("split") == "test":
         raise UserError(
             "its candidates answer the test records, which eval measures on.",

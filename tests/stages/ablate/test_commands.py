@@ -89,7 +89,7 @@ def test_a_stage_whose_folder_was_removed_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "commands.jsonl").write_text(f"{journal_row(0)}\n", encoding="utf-8")
     journal = CommandJournal(tmp_path, [], retry=False)
     assert len(journal.rows) == 1
-    assert journal.earlier(DPO) is None
+    assert journal.ended([DPO]) == []
 
 
 def test_a_torn_line_of_the_journal_is_left_out(tmp_path: Path) -> None:
@@ -98,9 +98,9 @@ def test_a_torn_line_of_the_journal_is_left_out(tmp_path: Path) -> None:
     journal = CommandJournal(tmp_path, [], retry=False)
     assert [one.exit_code for one in journal.rows] == [7]
     assert journal.costs({"a": "cells/a", "b": "cells/b"}) == {"a": {"seconds": 2.0, "gib": 1.5}}
-    assert journal.earlier(DPO) == journal.rows[0]
-    assert journal.earlier(DPO._replace(words=["dpo", "--set", "dpo.beta=1"])) is None
-    assert CommandJournal(tmp_path, [], retry=True).earlier(DPO) is None
+    assert journal.ended([DPO]) == journal.rows
+    assert journal.ended([DPO._replace(words=["dpo", "--set", "dpo.beta=1"])]) == []
+    assert CommandJournal(tmp_path, [], retry=True).ended([DPO]) == []
 
 
 ERROR = {"error": {"location": "rows.jsonl:3", "problem": "is broken.", "fix": "Correct it."}}
