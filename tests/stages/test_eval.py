@@ -208,7 +208,7 @@ def test_what_is_missing_scores_0_and_is_told(workspace: Path, tmp_path: Path, c
         (b'{"text": "x"}\n', "names no record", 1),
         (
             b'{"record_id": "none", "text": "x"}\n',
-            "1 of 1 rows are about records that the data does not have",
+            "is about record none, which the data does not have",
             1,
         ),
         (b'\n{"record_id": "ID", "text": "\xff"}\n', "not UTF-8: byte ff", 2),

@@ -84,7 +84,7 @@ class Ablation(NamedTuple):
     @property
     def is_paired(self) -> bool:
         """Whether the trainer learns from pairs, which are made from candidates first."""
-        return default(self.by, "data") == PAIRED
+        return bool(default(self.by, "data") == PAIRED)
 
     @property
     def commands(self) -> list[str]:

@@ -140,6 +140,6 @@ def _ask_server(
     template = load_template(source.base)
     with console.progress(f"eval {source.name}", len(prompts)) as advance:
         for done, reply in enumerate(replies(source.endpoints, requests, template, parameters), 1):
-            step, said = prompts[reply.request].step, (reply.text, reply.ended, reply.new_tokens)
-            yield GreedyAnswer(*step, "", *said, reply.problem)
+            step = prompts[reply.request].step
+            yield GreedyAnswer(*step, "", reply.text, reply.ended, reply.new_tokens, reply.problem)
             advance(done)

@@ -25,7 +25,7 @@ from agentlite.rendering import Prompt, encode_answer
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_scores
 from agentlite.scoring.rewards import have_gold
-from agentlite.scoring.rewards.scorer import Tally
+from agentlite.scoring.rewards.scorer import Scorer, Tally
 from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import Figures
 from agentlite.workspace import run_folder
@@ -97,7 +97,7 @@ def ranking_plan(
 def score_candidates(
     folder: Path | None,
     candidates: Sequence[Candidate],
-    scorer: Callable[[Iterable[Candidate]], Iterator[Score]],
+    scorer: Scorer | Callable[[Iterable[Candidate]], Iterator[Score]],
     tally: Tally,
 ) -> dict[CandidateKey, Score]:
     """All scores: those in the folder, and the missing ones, which are appended to them. Scores
