@@ -326,7 +326,7 @@ def _with_safe_repairs(given: str | None) -> str:
 
 
 def _print_provenance(folder: Path, name: str, as_json: bool) -> None:
-    from agentlite.stages.prep.provenance import as_text, why
+    from agentlite.stages.prep.show import as_text, why
 
     rows = why(folder, name)
     click.echo(json.dumps(rows, ensure_ascii=False) if as_json else "\n".join(map(as_text, rows)))

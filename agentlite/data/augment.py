@@ -1,32 +1,62 @@
-"""Train records -> those and variants of them; with distractors, and joined to dialogs."""
+"""Train records -> those and variants of them, with distractors, and joined to dialogs.
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+A variant is hard: the right tool is removed, or names are masked. Distractors are tools of other
+records. A dialog is joined of single-turn records; those in which no call is expected stay as they
+are: nobody has checked whether a tool of another record could answer them.
+"""
+
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import RowError
-from agentlite.core.records import Record
-from agentlite.data.curation.distractors import add_distractors
-from agentlite.data.curation.hard_negatives import (
-    expected_by_query,
-    make_variants,
-    with_masked_names,
-    without_right_tool,
+from agentlite.core.json_schema import schema_at
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Record,
+    Tool,
+    canonical,
+    digest,
 )
-from agentlite.data.curation.join_dialogs import join_dialogs
 from agentlite.data.curation.stats import script
-from agentlite.data.curation.traits import first_query
-from agentlite.data.ingest_row import IngestContext, clean, is_dropped, measure
+from agentlite.data.curation.traits import always_expects_calls, expected_tools, first_query
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats.sage import is_id_alone
+from agentlite.data.ingest import IngestContext, clean, is_dropped, measure
 
+# What such a tool cannot do, nobody knows.
+DOES_MUCH = re.compile(
+    r"search|google|bing|browse|web|wiki|lookup|look_up|python|code|shell|bash|terminal|exec|command|script|sql|query|http"
+    r"|request|api|llm|gpt|chat|ask|answer|assistant|agent|搜索|检索|查询|浏览|代码|执行|问答",
+    re.IGNORECASE,
+)
+# words that say nothing about what a tool is for
+COMMON = re.compile(
+    "get|set|list|find|fetch|retrieve|calculate|compute|calc|create|make|add|update|delete|remove"
+    "|check|show|read|write|send|by|for|of|the|a|an|to|in|on|from|with|and|or|is"
+)
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[\u4e00-\u9fff]")
+# the Jaccard index of two descriptions' words from which one tool may stand in for the other
+ALIKE = 0.3
+# keywords of JSON Schema that name parameters, or hold schemas that do
+NAMING = re.compile(
+    "allOf|anyOf|oneOf|not|if|then|else|dependencies|dependentRequired|dependentSchemas"
+    r"|patternProperties|propertyNames|[$]ref|[$]defs|definitions"
+)
+KEPT_META = ("protocol", "joined", "cut_from", "bfcl_id")
+JOINABLE = (["user", "assistant"], ["system", "user", "assistant"])
+AnyCall = TypeVar("AnyCall", Call, GoldCall)
 
-class Augmented(NamedTuple):
-    """`made`: how many variants there are by kind, and why others could not be made."""
-
-    records: list[Record]
-    made: Mapping[str, Counter[str]]
+# --- all of them ---
 
 
 def augments(settings: PrepSettings) -> bool:
@@ -36,9 +66,12 @@ def augments(settings: PrepSettings) -> bool:
     )
 
 
-def augment(train: list[Record], context: IngestContext) -> Augmented:
-    """Train records with variants of them, with other records' tools, and several in one dialog. A
-    record that would get too long stays as it was.
+def augment(
+    train: list[Record], context: IngestContext
+) -> tuple[list[Record], dict[str, Counter[str]]]:
+    """Train records with variants of them, with other records' tools, and several in one dialog;
+    and how many variants there are by kind, and why others could not be made. A record that would
+    get too long stays as it was.
     """
     settings, made = context.settings, dict[str, Counter[str]]()
     if settings.remove_tool or settings.mask_names:
@@ -62,25 +95,7 @@ def augment(train: list[Record], context: IngestContext) -> Augmented:
             seed=settings.seed,
             fits=lambda slot: sum(tokens[record.id] for record in slot) <= room,
         )
-    return Augmented([replace(record, split="train") for record in train], made)
-
-
-def hard_negatives(
-    train: Sequence[Record], settings: PrepSettings
-) -> tuple[list[Record], dict[str, Counter[str]]]:
-    """The variants of both kinds, and how many there are of each, or why others are not."""
-    expected, seed = expected_by_query(train), settings.seed
-
-    def removed(record: Record) -> Record | str:
-        is_chinese = script(record) == "Han"
-        answer = settings.no_call_answer_zh if is_chinese else settings.no_call_answer
-        return without_right_tool(record, expected[first_query(record)], answer)
-
-    kinds = {
-        "removed": (settings.remove_tool, removed),
-        "masked": (settings.mask_names, lambda record: with_masked_names(record, seed)),
-    }
-    return make_variants(train, kinds, seed)
+    return [replace(record, split="train") for record in train], made
 
 
 def fits(record: Record, context: IngestContext) -> bool:
@@ -97,3 +112,286 @@ def learnable(record: Record, context: IngestContext) -> Record | None:
     """
     record, personal, _ = clean(record, context.settings)
     return None if is_dropped(personal, context.settings) or not fits(record, context) else record
+
+
+def expected_by_query(records: Iterable[Record]) -> Mapping[str, set[str]]:
+    """The tools that are expected for a question in any of the records."""
+    expected: dict[str, set[str]] = defaultdict(set)
+    for record in records:
+        expected[first_query(record)] |= expected_tools(record)
+    return expected
+
+
+# --- hard negatives ---
+
+
+def hard_negatives(
+    train: Sequence[Record], settings: PrepSettings
+) -> tuple[list[Record], dict[str, Counter[str]]]:
+    """Variants of a share of the records; and by kind, how many of the chosen records became one,
+    or why not. Which records are chosen depends on seed, kind and id alone.
+    """
+    expected, seed = expected_by_query(train), settings.seed
+
+    def removed(record: Record) -> Record | str:
+        is_chinese = script(record) == "Han"
+        answer = settings.no_call_answer_zh if is_chinese else settings.no_call_answer
+        return without_right_tool(record, expected[first_query(record)], answer)
+
+    kinds: dict[str, tuple[float, Callable[[Record], Record | str]]] = {
+        "removed": (settings.remove_tool, removed),
+        "masked": (settings.mask_names, lambda record: with_masked_names(record, seed)),
+    }
+    variants: list[Record] = []
+    counts = {kind: Counter[str]() for kind, (share, _) in kinds.items() if share}
+    for record in train:
+        for kind, (share, make) in kinds.items():
+            if int(digest(f"{seed} {kind} {record.id}"), 16) >= share * 2**64:
+                continue
+            made = make(record)
+            try:
+                if isinstance(made, Record):
+                    validate(made)
+                    variants.append(made)
+                    made = "made"
+            except RowError as error:
+                made = f"{error.code} would reject it"
+            counts[kind][made] += 1
+    return variants, counts
+
+
+def without_right_tool(record: Record, expected: Iterable[str], answer: str) -> Record | str:
+    """The dialog up to its first call, without the expected tools, and the answer in place of the
+    call; or why not.
+
+    Not made where another offered tool could do it. That is assumed of a tool that is expected for
+    the same question in any record (`expected`), does much (a search, a shell), takes all the
+    arguments of an expected call, or shares a telling word of its name or much of its description
+    with the right one.
+    """
+    turn = next((turn for turn in record.prompted_turns if record.expected(turn).calls), None)
+    if turn is None:
+        return "no call is expected"
+    if any(message.calls for message in record.messages[:turn]):
+        return "a call is given before"
+    gone = set(expected) | expected_tools(record)
+    right = [tool for tool in record.tools if tool.name in gone]
+    left = tuple(tool for tool in record.tools if tool.name not in gone)
+    if not left:
+        return "no other tool on offer"
+    calls = record.expected(turn).calls
+    if any(_could_do(tool, right, calls) for tool in left):
+        return "another tool could do it"
+    gold = {at: before for at, before in record.gold.items() if at < turn} | {turn: Gold()}
+    return variant(
+        record,
+        "right tool removed",
+        tools=left,
+        task="timing_decision",
+        gold=gold,
+        messages=(*record.messages[:turn], Message("assistant", answer)),
+    )
+
+
+def with_masked_names(record: Record, seed: int) -> Record | str:
+    """The dialog with other names for tools and their parameters, in tools, calls and gold alike;
+    or why not.
+
+    What stands in a text stays: a dialog that speaks of a tool by its name is left alone. So a
+    model has to read the descriptions: where a tool has no more than an id, none could know it.
+    Parameters inside of parameters keep their names.
+    """
+    if not expected_tools(record):
+        return "no call is expected"
+    if any(map(is_id_alone, record.tools)):
+        return "a tool has a name only"
+    # a name that is also a word, such as `weather`, does not tell that the tool is meant
+    names = [tool.name for tool in record.tools]
+    telling = [name for name in names if not re.fullmatch("[a-z]+", name)]
+    if any(name in message.content for name in telling for message in record.messages):
+        return "a text names a tool"
+    if any(NAMING.fullmatch(keyword) for tool in record.tools for keyword in tool.parameters):
+        return "a schema names parameters elsewhere"
+    chance = random.Random(digest(f"{seed} masked {record.id}"))
+
+    def numbered(word: str, names: Iterable[str]) -> dict[str, str]:
+        known = sorted(names)
+        numbers = chance.sample(range(10 * len(known)), len(known))
+        return {name: f"{word}_{number}" for name, number in zip(known, numbers, strict=True)}
+
+    new_names = numbered("tool", names)
+    inner = {
+        tool.name: numbered("parameter", schema_at(tool.parameters, "properties"))
+        for tool in record.tools
+    }
+
+    def rename_call(call: AnyCall) -> AnyCall:
+        """Gold may name a tool that is not on offer: that stays as it is."""
+        arguments = call.arguments
+        if arguments is not ANY_ARGUMENTS:
+            arguments = _renamed(arguments, inner.get(call.name, {}))
+        return replace(call, name=new_names.get(call.name, call.name), arguments=arguments)
+
+    def rename_tool(tool: Tool) -> Tool:
+        parameters, new = dict(tool.parameters), inner[tool.name]
+        if "properties" in parameters:
+            parameters["properties"] = _renamed(parameters["properties"], new)
+        if "required" in parameters:
+            parameters["required"] = [new.get(name, name) for name in parameters["required"]]
+        return replace(tool, name=new_names[tool.name], parameters=parameters)
+
+    return variant(
+        record,
+        "names masked",
+        tools=tuple(map(rename_tool, record.tools)),
+        messages=tuple(
+            replace(message, calls=tuple(map(rename_call, message.calls)))
+            for message in record.messages
+        ),
+        gold={
+            turn: replace(gold, calls=tuple(map(rename_call, gold.calls)))
+            for turn, gold in record.gold.items()
+        },
+    )
+
+
+def variant(record: Record, made: str, **changes: object) -> Record:
+    """The record with these changes. The entries of meta about the messages or the tools no longer
+    hold for it; those about how it is written still do, and `bfcl_id`: gold of BFCL may break its
+    schema.
+    """
+    meta = {key: record.meta[key] for key in KEPT_META if key in record.meta}
+    return replace(record, parent=record.id, meta={**meta, "made": made}, **changes)
+
+
+def _could_do(tool: Tool, right: Sequence[Tool], calls: Sequence[GoldCall]) -> bool:
+    takes = schema_at(tool.parameters, "properties").keys()
+    return bool(
+        DOES_MUCH.search(tool.name)
+        or any(call.arguments and call.arguments.keys() <= takes for call in calls)
+        or any(_words(tool.name) & _words(other.name) for other in right)
+        or any(_described_alike(tool, other) for other in right)
+    )
+
+
+def _described_alike(tool: Tool, other: Tool) -> bool:
+    one, two = _words(tool.description), _words(other.description)
+    return len(one & two) >= ALIKE * max(1, len(one | two))
+
+
+def _words(text: str) -> set[str]:
+    """The telling ones: of a name in snake or camel case too, without the s of a plural; of
+    Chinese, its characters.
+    """
+    words = map(str.lower, WORD.findall(text))
+    return {word.removesuffix("s") for word in words if not COMMON.fullmatch(word)}
+
+
+def _renamed(arguments: Mapping[str, object], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in arguments.items()}
+
+
+# --- distractors ---
+
+
+def add_distractors(records: Sequence[Record], *, n: int, seed: int) -> list[Record]:
+    """The records in their own order; each that has one tool gets 0 to `n` tools of the others, in
+    a seeded order.
+
+    0 is among them, so that a single tool does not show that no call is expected. A foreign tool
+    has another name than its own, and is expected in no record with the same first query.
+    """
+    tools = {
+        canonical(tool.schema): tool
+        for record in records
+        if "made" not in record.meta
+        for tool in record.tools
+    }
+    # one of each name: of several, the one whose schema sorts first
+    pool = {tools[schema].name: tools[schema] for schema in sorted(tools, reverse=True)}
+    names, expected = sorted(pool), expected_by_query(records)
+
+    def add(record: Record) -> Record:
+        # the pool has the tool of a variant by its own name
+        if len(record.tools) != 1 or not always_expects_calls(record) or "made" in record.meta:
+            return record
+        chance = random.Random(digest(f"{seed} foreign {record.id}"))
+        barred = expected[first_query(record)] | {record.tools[0].name}
+        sampled = chance.sample(names, min(len(names), n + len(barred)))
+        foreign = [pool[name] for name in sampled if name not in barred][: chance.randint(0, n)]
+        offered = [*record.tools, *foreign]
+        chance.shuffle(offered)
+        if not foreign:
+            return record
+        return replace(record, tools=tuple(offered), parent=record.parent or record.id)
+
+    return [add(record) for record in records]
+
+
+# --- joined dialogs ---
+
+
+def join_dialogs(
+    records: Sequence[Record], *, k: int, seed: int, fits: Callable[[Sequence[Record]], bool]
+) -> list[Record]:
+    """Dialogs of up to `k` exchanges made of single-turn records, each used once, and the other
+    records unchanged.
+
+    No two of a dialog have a tool of one name or the same query; together they satisfy `fits`.
+    meta["joined"] has the ids of the records that were read, `parent` is the first of them. Ordered
+    by seed and id, whatever the order given.
+    """
+    joined: list[Record] = []
+    open_slots: dict[tuple[str, str, str], list[list[Record]]] = defaultdict(list)
+    for record in sorted(records, key=lambda record: digest(f"{seed} join {record.id}")):
+        roles = [message.role for message in record.messages]
+        system = record.messages[0].content if roles[0] == "system" else ""
+        is_joinable = roles in JOINABLE and record.tools and always_expects_calls(record)
+        if not is_joinable:
+            joined.append(record)
+            continue
+        slots = open_slots[system, record.split, str(record.meta.get("protocol"))]
+        admitting = (slot for slot in slots if _admits(slot, record) and fits([*slot, record]))
+        if (slot := next(admitting, None)) is None:
+            slot = []
+            slots.append(slot)
+        slot.append(record)
+        if len(slot) >= k:
+            slots.remove(slot)
+            joined.append(_join(slot, seed))
+    return joined + [_join(slot, seed) for slots in open_slots.values() for slot in slots]
+
+
+def _admits(slot: list[Record], record: Record) -> bool:
+    names = {tool.name for other in slot for tool in other.tools}
+    is_asked = any(first_query(other) == first_query(record) for other in slot)
+    return not is_asked and names.isdisjoint(tool.name for tool in record.tools)
+
+
+def _join(slot: list[Record], seed: int) -> Record:
+    first = slot[0]
+    if len(slot) == 1:
+        return first
+    messages = [message for message in first.messages if message.role == "system"]
+    gold: dict[int, Gold] = {}
+    count = 0  # of calls: they are numbered on, since an id names one call of a dialog
+    for record in slot:
+        question, answer = record.messages[-2:]
+        (turn,) = record.turns
+        if turn in record.gold:
+            gold[len(messages) + 1] = record.gold[turn]
+        calls = [replace(call, id=f"call_{at}") for at, call in enumerate(answer.calls, count)]
+        messages += [question, replace(answer, calls=tuple(calls))]
+        count += len(calls)
+    ids = [record.id for record in slot]
+    read = [record.parent or record.id for record in slot]  # a variant has no row of its own
+    tools = [tool for record in slot for tool in record.tools]
+    random.Random(digest(f"{seed} tools {ids}")).shuffle(tools)
+    return replace(
+        first,
+        messages=tuple(messages),
+        tools=tuple(tools),
+        gold=gold,
+        parent=read[0],
+        meta={**first.meta, "joined": read},
+    )

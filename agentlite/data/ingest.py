@@ -1,29 +1,305 @@
-"""Raw rows -> all that was read: rows on disk, traits and sizes in memory, counts that add up."""
+"""Raw rows -> records, checked and measured, on disk; and what is known of all of them, counted."""
 
 import json
-import os
+import sys
 import tempfile
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from agentlite.core import console
-from agentlite.core.records import Record, from_row
+from msgspec.structs import replace
+
+from agentlite.config.settings import PrepSettings
+from agentlite.core.errors import RowError
+from agentlite.core.json_schema import schema_problem
+from agentlite.core.records import ANY_TOOL, Message, Record, Tool, from_row, to_row
 from agentlite.core.row_files import Row, disk_errors, encode
-from agentlite.data.curation.stats import Sized
-from agentlite.data.curation.traits import Traits
-from agentlite.data.formats import RawLine
-from agentlite.data.ingest_row import IngestContext, IngestedRecord, IngestedRow, LeftOut
-from agentlite.data.rejects import MOST_LINES, Reject
-from agentlite.data.worker_pool import take_all
+from agentlite.data.curation.coreset import wording
+from agentlite.data.curation.keep import parse_keep, refuse_unmet, scores_of
+from agentlite.data.curation.minhash import sketches
+from agentlite.data.curation.pii import find, mask
+from agentlite.data.curation.stats import Sized, script
+from agentlite.data.curation.task_labels import classified
+from agentlite.data.curation.traits import Traits, near_text, traits
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import Raw, RawLine, decoded, samples, to_record
+from agentlite.data.formats.by_source import format_of
+from agentlite.data.formats.json_decode import REPAIRABLE, repair
+from agentlite.data.formats.sage import NO_CATALOGUE, undescribed
+from agentlite.data.rejects import Reject
+from agentlite.rendering import Mixture, encoding, renderer
+from agentlite.rendering.template import Template
 
 # how a row ends, by the first letter of its code
 ENDS = {"K": "kept", "E": "rejected", "D": "duplicates", "F": "filtered"}
 KEPT = "K"
-LOOK_EVERY = 50  # rows: a bar costs more than a row
+
+
+class IngestContext(NamedTuple):
+    """How raw rows become records, and records become text."""
+
+    settings: PrepSettings
+    template: Template
+    mixture: Mixture
+    # where a retriever says which tools a record offers: the record with them, and what was done,
+    # counted
+    add_tools: Callable[[Record], tuple[Record, Counter[str]]] | None = None
+    # by id: the tools of rows that name theirs by ids alone
+    catalogue: Mapping[str, Tool] = NO_CATALOGUE
+
+
+class IngestedRecord(NamedTuple):
+    """A record as it goes to disk, where it is from, what ties it to others, what it measures, what
+    was done to it, how it was cut, if it was, and the sketch of its text, if near copies are looked
+    for.
+    """
+
+    row: bytes
+    location: str
+    traits: Traits
+    sized: Sized
+    done: Row
+    cut: Row | None
+    sketch: bytes
+
+
+class LeftOut(NamedTuple):
+    """`id`: of the record, where it came to be one; `done`: what was found in it."""
+
+    code: str
+    location: str
+    id: str
+    done: Row
+
+
+class IngestedRow(NamedTuple):
+    """What became of one raw row: the format it is of, the methods that repaired it, and its
+    samples.
+    """
+
+    source: str
+    format: str
+    repaired: Sequence[str]
+    samples: Sequence[IngestedRecord | LeftOut | Reject]
+
+
+# --- one row ---
+
+
+def take(source: str, line: RawLine, context: IngestContext) -> IngestedRow:
+    """The samples of a raw row."""
+    raw, repaired = readable(line, context.settings.repair)
+    try:
+        if raw.error:
+            raise raw.error
+        name, parts = samples(raw.value, format_of(context.settings.format, source))
+    except RowError as error:
+        return IngestedRow(source, "", repaired, [_reject(raw, error, 0)])
+    several = len(parts) > 1
+    taken = [
+        _sample(source, name, raw, part, number if several else 0, context)
+        for number, part in enumerate(parts, 1)
+    ]
+    return IngestedRow(source, name, repaired, taken)
+
+
+def readable(line: RawLine, methods: Sequence[str]) -> tuple[Raw, Sequence[str]]:
+    """The row as it was meant, if the user allows these methods to repair it, and those that were
+    used. A reject keeps the bytes that were read.
+    """
+    raw = decoded(line)
+    may_help = raw.error is None or raw.error.code in REPAIRABLE
+    if not methods or not may_help or (repaired := repair(raw.content, methods)) is None:
+        return raw, ()
+    value, used = repaired
+    return raw._replace(value=value, error=None), used
+
+
+def _sample(
+    source: str, name: str, raw: Raw, part: Row, number: int, context: IngestContext
+) -> IngestedRecord | LeftOut | Reject:
+    """What became of one sample of a row; `number`: which one, 0 of a row with only one."""
+    settings, record_id, done = context.settings, "", Row()
+    try:
+        record = to_record(part, name, reader_options(settings, context.catalogue))
+        validate(record)
+        named = record.source or ("stdin" if source == "-" else Path(source).name)
+        record = replace(record, source=named)
+        if len(context.mixture.protocols) > 1:
+            protocol = context.mixture.of(record).name
+            record = replace(record, meta={**record.meta, "protocol": protocol})
+        keep = parse_keep(settings.keep)
+        if keep.conditions and "rollout" in record.meta:
+            done["scores"] = scores_of(record)
+        refuse_unmet(record, keep)
+        if settings.system and not record.is_text and record.messages[0].role != "system":
+            record, done["system"] = _with_system(record, settings.system), "added"
+        record_id = record.id
+        record, personal, rule = clean(record, settings)
+        if personal:
+            done["masked" if settings.personal == "mask" else "personal"] = dict(personal)
+        if is_dropped(personal, settings):
+            raise RowError("F311", f"holds {', '.join(personal)}")
+        if undeclared := record.meta.get("undeclared"):
+            done["undeclared"] = undeclared
+        called = {call.name for message in record.messages for call in message.calls}
+        offered = (tool for tool in record.tools if tool.name in called)
+        # of calls of a tool with such a schema, only the structure was checked
+        if invalid := [tool.name for tool in offered if schema_problem(tool.parameters)]:
+            done["invalid_schemas"] = invalid
+        if rule != "said":
+            done["task"] = f"{record.task}: {rule}"
+        if context.add_tools:
+            record, counts = context.add_tools(record)
+            done["retrieved"] = dict(+counts)
+        whole = measure(record, context)
+        kept, sized = _fitting(record, whole, context)
+    except RowError as error:
+        if error.code.startswith("F"):
+            return LeftOut(error.code, raw.location, record_id, done)
+        return _reject(raw, error, number)
+    ledger = None
+    if kept is not record:
+        done["cut"] = f"{len(kept.messages)} of {len(record.messages)} messages left"
+        ledger = {
+            "location": raw.location,
+            "id": kept.id,
+            "parent": kept.parent,
+            "messages": len(kept.messages),
+            "of_messages": len(record.messages),
+            "tokens": sized.longest,
+            "of_tokens": whole.longest,
+        }
+    if kept.id != record_id:
+        done["was"] = record_id
+    if any(call.name == ANY_TOOL for gold in kept.gold.values() for call in gold.calls):
+        done["for_tests"] = "any call is right"
+    if names := undescribed(kept.tools):
+        done["undescribed"] = names
+    near = next(sketches([near_text(kept)])) if "near" in settings.duplicates else b""
+    row = encode(to_row(kept))
+    return IngestedRecord(row, raw.location, traits(kept), sized, done, ledger, near)
+
+
+def _reject(raw: Raw, error: RowError, part: int) -> Reject:
+    return Reject(raw.location, raw.content, error.code, error.reason, part, error.hint, error.at)
+
+
+def reader_options(
+    settings: PrepSettings, catalogue: Mapping[str, Tool] = NO_CATALOGUE
+) -> dict[str, dict[str, object]]:
+    """Settings that readers need in addition to the row, by format."""
+    return {
+        "sage_sft": {"catalogue": catalogue},
+        "sage_benchmark": {"catalogue": catalogue},
+        "bfcl": {
+            "no_call_answer": settings.no_call_answer,
+            "accepted_answer": settings.accepted_answer,
+        },
+        "prompts": {"accepted_answer": settings.accepted_answer},
+        "self_cognition": {"name": settings.model_name, "author": settings.model_author},
+    }
+
+
+def _with_system(record: Record, text: str) -> Record:
+    """A chat template would write a system turn of its own otherwise, which may name another
+    maker.
+    """
+    gold = {turn + 1: expected for turn, expected in record.gold.items()}
+    return replace(record, messages=(Message("system", text), *record.messages), gold=gold)
+
+
+def clean(record: Record, settings: PrepSettings) -> tuple[Record, Counter[str], str]:
+    """The record with its task, and masked if the settings want it so; the personal values in it,
+    by kind; and how it came to its task, "said" if it names one itself.
+    """
+    personal = Counter[str]()
+    if settings.personal == "mask":
+        record, personal = mask(record)
+    elif settings.personal != "off":
+        personal = find(record)
+    record, rule = classified(record)
+    return record, personal, rule
+
+
+def is_dropped(personal: Counter[str], settings: PrepSettings) -> bool:
+    """Whether a record with these personal values is left out."""
+    return bool(personal) and settings.personal == "drop"
+
+
+def measure(record: Record, context: IngestContext) -> Sized:
+    """Renders, reads back and masks a record. Raises RowError if any of it fails."""
+    protocol, template = context.mixture.of(record), context.template
+    try:
+        rows = renderer.render(record, protocol, template)
+        renderer.check_reading(record, rows, protocol, template)
+    except RowError as error:
+        if error.code == "E215" and "rollout" in record.meta:  # no fault of the user's data
+            raise RowError("F313", f"its dialog cannot be written: {error.reason}") from error
+        raise
+    encoded = encoding.training_rows(record, protocol, template, rows=rows)
+    lengths = [len(row.input_ids) for row in encoded]
+    expected = (call.name for turn in record.turns for call in record.expected(turn).calls)
+    return Sized(
+        protocol=protocol.name,
+        tokens=sum(lengths),
+        trained=sum(label != encoding.IGNORED for row in encoded for label in row.labels),
+        longest=max(lengths),
+        turns=len(record.turns),
+        script=script(record),
+        offered=tuple(sys.intern(tool.name) for tool in record.tools),
+        called=tuple(sys.intern(name) for name in expected if name != ANY_TOOL),
+        wording=wording(record),
+    )
+
+
+def _fitting(record: Record, sized: Sized, context: IngestContext) -> tuple[Record, Sized]:
+    """The record, or its beginning where it is too long and may be cut; and its size."""
+    settings = context.settings
+    if sized.longest <= settings.max_length:
+        return record, sized
+    shorter = None
+    if settings.long_rows == "cut":
+        shorter = cut(record, lambda part: measure(part, context).longest <= settings.max_length)
+    if shorter is None:
+        code = "F302" if settings.long_rows == "filter" else "E217"
+        raise RowError(code, f"{sized.longest} tokens, max_length is {settings.max_length}")
+    return shorter, measure(shorter, context)
+
+
+def cut(record: Record, fits: Callable[[Record], bool]) -> Record | None:
+    """The longest beginning that ends with an assistant turn, trains something and fits; None if
+    none does.
+
+    The end is cut, not the beginning: so every step that is left has the prompt it has when the
+    model is used. `fits` is asked less than log2(turns) + 1 times: a shorter beginning is never
+    longer in tokens.
+    """
+
+    def until(turn: int) -> Record:
+        return replace(
+            record,
+            messages=record.messages[: turn + 1],
+            gold={at: expected for at, expected in record.gold.items() if at <= turn},
+            meta={**record.meta, "cut_from": len(record.messages)},
+            parent=record.parent or record.id,
+        )
+
+    learned = [turn for turn in record.turns if record.messages[turn].loss]
+    ends = [turn for turn in record.turns if learned and turn >= learned[0]][:-1]
+    low, high = 0, len(ends)
+    while low < high:
+        middle = (low + high) // 2
+        if fits(until(ends[middle])):
+            low = middle + 1
+        else:
+            high = middle
+    return until(ends[low - 1]) if low else None
+
+
+# --- all rows ---
 
 
 class End(NamedTuple):
@@ -36,18 +312,14 @@ class End(NamedTuple):
 
 
 class Spool:
-    """Rows on disk, by index, until it is decided what becomes of them."""
+    """Rows on disk, by index, until it is decided what becomes of them: in a file without a name.
+    None: in the system's folder for temporary files.
+    """
 
     def __init__(self, folder: Path | None):
         self.folder = folder or Path(tempfile.gettempdir())
-        self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (closed by __exit__)
+        self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (see Ingested)
         self.starts = array("Q", [0])
-
-    def __enter__(self) -> "Spool":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
 
     def add(self, row: bytes) -> None:
         with disk_errors(self.folder):
@@ -68,11 +340,11 @@ class Ingested:
     are by the index of a record that was taken.
 
     `rows`: of the records; `origins`: of each row that is not a reject, as they were read: where it
-    came from, and what was done to it. Both are on disk.
+    came from, and what was done to it. Both are on disk until the context ends.
     """
 
-    def __init__(self, rows: Spool, origins: Spool):
-        self.rows, self.origins = rows, origins
+    def __init__(self, folder: Path | None):
+        self.rows, self.origins = Spool(folder), Spool(folder)
         self.traits: list[Traits] = []
         self.sizes: list[Sized] = []
         self.sketches: list[bytes] = []  # if near copies are looked for
@@ -80,44 +352,46 @@ class Ingested:
         self.rejects: list[Reject] = []
         self.cuts: list[Row] = []  # the ledger of the dialogs that were cut
         self.formats: dict[str, Counter[str]] = defaultdict(Counter)  # by source
+        self.repaired: dict[str, list[str]] = defaultdict(list)  # places of rows, by method
         self.left_out = Counter[str]()  # rows that were filtered while they were read, by code
-        self.repaired = Counter[str]()  # rows, by method
-        self.repaired_at: dict[str, list[str]] = defaultdict(list)  # the places of the first
+        self.with_done = Counter[str]()  # rows that are no rejects, by the name of what was done
+        self.scores: set[str] = set()  # the names of those that rollouts have, where --keep asks
         self.personal = Counter[str]()  # values, by kind
         self.retrieved = Counter[str]()  # records with tools of a retriever, or lacking a right one
         self.undeclared = Counter[str]()  # records, and parameters that the lists of tools lack
-        self.for_tests = 0  # records in which any call is right, so there is none to learn
         self.invalid_schemas = Counter[str]()  # records that call such a tool, by the tool
         self.undescribed: set[str] = set()  # ids of tools of which nothing else is known
-        self.offering_undescribed = 0  # records
-        self.rollouts = 0  # that --keep measures
-        self.scores: set[str] = set()  # the names of those that rollouts have
         self._ended: dict[str, Counter[str]] = defaultdict(Counter)  # by source; not those taken
+
+    def __enter__(self) -> "Ingested":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.rows.file.close()
+        self.origins.file.close()
 
     def add(self, row: IngestedRow) -> None:
         """Adds what became of one raw row, and counts it."""
-        self.repaired.update(row.repaired)
         for method in row.repaired:
-            if len(first := self.repaired_at[method]) < MOST_LINES:
-                first.append(row.samples[0].location)
+            self.repaired[method].append(row.samples[0].location)
         if row.format:
             self.formats[row.source][row.format] += 1
+        ended = self._ended[row.source]
         for sample in row.samples:
-            self._ended[row.source]["read"] += 1
+            ended["read"] += 1
             if isinstance(sample, Reject):
-                self._ended[row.source]["rejected"] += 1
+                ended["rejected"] += 1
                 self.rejects.append(sample)
                 continue
-            if "scores" in sample.done:
-                self.rollouts += 1
-                self.scores.update(sample.done["scores"])
+            self.with_done.update(sample.done.keys())
+            self.scores.update(sample.done.get("scores") or ())
+            self.personal.update(sample.done.get("masked") or sample.done.get("personal") or {})
             done = {**({"repaired": [*row.repaired]} if row.repaired else {}), **sample.done}
             origin: Row = {"location": sample.location, "format": row.format}
             origin |= {"done": done} if done else {}
             if isinstance(sample, LeftOut):
-                self._ended[row.source]["filtered"] += 1
+                ended["filtered"] += 1
                 self.left_out[sample.code] += 1
-                self.personal.update(sample.done.get("personal") or {})
                 self.origins.add(encode({"id": sample.id, **origin, "code": sample.code}))
             else:
                 self.sources.append(row.source)
@@ -130,14 +404,11 @@ class Ingested:
         self.sizes.append(record.sized)
         self.sketches += [record.sketch] if record.sketch else []
         self.cuts += [record.cut] if record.cut else []
-        self.personal.update(record.done.get("masked") or record.done.get("personal") or {})
         self.retrieved.update(record.done.get("retrieved") or {})
         if undeclared := record.done.get("undeclared"):
-            self.undeclared += Counter(records=1, parameters=sum(map(len, undeclared.values())))
-        self.for_tests += "for_tests" in record.done
+            self.undeclared.update(records=1, parameters=sum(map(len, undeclared.values())))
         self.invalid_schemas.update(record.done.get("invalid_schemas") or ())
         self.undescribed.update(record.done.get("undescribed") or ())
-        self.offering_undescribed += "undescribed" in record.done
 
     def record(self, index: int) -> Record:
         """Reads a record from disk."""
@@ -180,34 +451,3 @@ class Ingested:
                 often = {"times": times[taken]} if times.get(taken, 1) > 1 else {}
                 yield {**row, "end": "kept", "split": splits[taken], **often}
             taken += 1
-
-
-@contextmanager
-def ingest(taken: Iterable[IngestedRow], folder: Path | None) -> Iterator[Ingested]:
-    """Adds up what became of every row. Until the context ends, the records are in files without a
-    name in `folder` (None: the system's folder for temporary files).
-    """
-    with Spool(folder) as rows, Spool(folder) as origins:
-        ingested = Ingested(rows, origins)
-        for row in taken:
-            ingested.add(row)
-        yield ingested
-
-
-def read_all(lines: Iterable[tuple[str, RawLine]], context: IngestContext) -> Iterator[IngestedRow]:
-    """Reads every row, each with the source it is from, and shows how many were read."""
-    workers = context.settings.workers or os.cpu_count() or 1
-    with console.progress("prep: rows read:", None) as advance:
-        for count, row in enumerate(take_all(lines, context, workers), 1):
-            yield row
-            if count % LOOK_EVERY == 0:
-                advance(count)
-
-
-def totals(by_file: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """The counts of all files, which add up: each row that was read ended in one way."""
-    counts = {
-        end: sum(counts[end] for counts in by_file.values()) for end in ("read", *ENDS.values())
-    }
-    assert counts["read"] == sum(counts[end] for end in ENDS.values()), counts
-    return counts

@@ -1,17 +1,20 @@
 """Rejected rows -> rejects.jsonl, and what the screen says: each kind with a piece of a row."""
 
 import base64
+import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from agentlite.core.excerpt import printable
+from agentlite.core.excerpt import pointed, printable
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import Row
 from agentlite.data.formats.json_decode import REPAIRABLE, SAFE, repair
-from agentlite.data.row_excerpt import excerpt
 
 MOST_KINDS, MOST_REASONS, MOST_LINES = 40, 3, 12  # of kinds, of reasons of a kind, of line numbers
 MOST_TRIED = 50  # rows for which it is looked whether a repair helps
+MESSAGE = re.compile(r"\(message (\d+)\)")  # as reasons name one
+LISTS = ('"messages"', '"conversations"')  # where the messages of a row begin
 
 
 class Reject(NamedTuple):
@@ -58,11 +61,11 @@ def report(rejects: Sequence[Reject], file: str, *, repairs: bool = True) -> Ite
         for reason, same in [*reasons.items()][:MOST_REASONS]:
             yield f"{same[0].location}: {code} {printable(reason)}"
             yield from (f"  | {line}" for line in excerpt(same[0].content, same[0].at, reason))
-            if more := list(dict.fromkeys(one.location for one in same[1:])):
+            if more := list(dict.fromkeys(reject.location for reject in same[1:])):
                 yield f"  = also {places(more)}{elsewhere if len(more) > MOST_LINES else ''}"
-        if len(reasons) > MOST_REASONS:
-            others = [one.location for same in [*reasons.values()][MOST_REASONS:] for one in same]
-            yield f"  = alike: {places(others)}{elsewhere}"
+        if others := [*reasons.values()][MOST_REASONS:]:
+            locations = [reject.location for same in others for reject in same]
+            yield f"  = alike: {places(locations)}{elsewhere}"
         yield f"  = help: {hint} See `agentlite prep --explain {code}`."
     if len(kinds) > MOST_KINDS:
         yield f"{len(kinds) - MOST_KINDS} more kinds of rejects{elsewhere}"
@@ -77,23 +80,85 @@ def hint_of(reject: Reject, *, look: bool = True) -> str:
     return reject.hint or CODES[reject.code].hint
 
 
-def places(locations: Sequence[str], count: int = 0) -> str:
-    """`lines 3, 8 and 12 of a.jsonl; line 1 of b.jsonl`; the number of those beyond MOST_LINES.
-    `count`: how many there are, where `locations` are only the first.
-    """
-    shown, left = locations[:MOST_LINES], max(count, len(locations)) - MOST_LINES
+def places(locations: Sequence[str]) -> str:
+    """`lines 3, 8 and 12 of a.jsonl; line 1 of b.jsonl`; the number of those beyond MOST_LINES."""
     lines: dict[str, list[str]] = {}
-    for location in shown:
+    for location in locations[:MOST_LINES]:
         name, _, line = location.rpartition(":")
         lines.setdefault(name, []).append(line)
-    texts = [
-        f"{'lines' if len(numbers) > 1 else 'line'} {listed(numbers)} of {name}"
-        for name, numbers in lines.items()
-    ]
+    texts = []
+    for name, (*numbers, last) in lines.items():
+        several = f"lines {', '.join(numbers)} and {last}" if numbers else f"line {last}"
+        texts.append(f"{several} of {name}")
+    left = len(locations) - MOST_LINES
     return "; ".join(texts) + (f"; and {left} more" if left > 0 else "")
 
 
-def listed(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
+# --- the piece of a row that is wrong ---
+
+
+def excerpt(content: bytes, at: str | int, reason: str) -> list[str]:
+    """Two lines, or none where the place is not known. `at`: of a RowError; without it, `reason`
+    may name a message.
+    """
+    text = content.decode("utf-8", "replace").removeprefix("\ufeff")
+    span = (at, at + 1) if isinstance(at, int) else _found(text, at, reason)
+    if span is None or not 0 <= span[0] <= len(text):
+        return []
+    return pointed(text, *span)
+
+
+def _found(text: str, at: str, reason: str) -> tuple[int, int] | None:
+    """`at` in the message that `reason` names, or from the first message on, or anywhere; or the
+    role of that message.
+    """
+    number = MESSAGE.search(reason)
+    message = _message(text, int(number[1])) if number else None
+    if at:
+        ranges = [(start, len(text)) for key in LISTS if (start := text.find(key)) >= 0]
+        ranges = [*([message] if message else []), *ranges, (0, len(text))]
+        spans = (_first(text[:end], at, start) for start, end in ranges)
+        return next((span for span in spans if span), None)
+    if not message:
+        return None
+    role = re.compile(r'"(?:role|from)"\s*:\s*"[^"]*"').search(text, *message)
+    return role.span() if role else message
+
+
+def _first(text: str, at: str, start: int) -> tuple[int, int] | None:
+    """Where a text stands, as JSON writes it or as a text inside a text is written; whole ones
+    first.
+    """
+    once = [json.dumps(at, ensure_ascii=ascii_only)[1:-1] for ascii_only in (False, True)]
+    twice = [json.dumps(form, ensure_ascii=False)[1:-1] for form in once]
+    forms = dict.fromkeys((once[0], twice[0], once[1], twice[1], at))
+    for quote in (r"\"", '"', ""):
+        for form in forms:
+            if (place := text.find(f"{quote}{form}{quote}", start)) >= 0:
+                return place + len(quote), place + len(quote) + len(form)
+    return None
+
+
+def _message(text: str, number: int) -> tuple[int, int] | None:
+    """Where the message of this number stands. None where readers may count in another way: they
+    join words and the calls that follow them.
+    """
+    key = text.find(LISTS[0])
+    if key < 0 or (place := text.find("[", key)) < 0:
+        return None
+    start, words_before = 0, False
+    try:
+        for _ in range(number):
+            start = place + 1
+            while text[start].isspace() or text[start] == ",":
+                start += 1
+            message, place = json.JSONDecoder().raw_decode(text, start)
+            fields = message if isinstance(message, dict) else {}
+            is_call = bool(fields.get("tool_calls"))
+            if words_before and is_call:
+                return None
+            words_before = fields.get("role") == "assistant" and not is_call
+            place -= 1
+    except (ValueError, IndexError, RecursionError):
+        return None
+    return start, place + 1

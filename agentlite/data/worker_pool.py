@@ -1,88 +1,92 @@
-"""Reads rows in several processes, in the order of the rows."""
+"""Takes rows in their order: here, in several processes, or on a Ray cluster."""
 
+import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from typing import Literal
+from typing import Any
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core import console
 from agentlite.core.records import Tool
 from agentlite.core.user_code import end_with_parent
 from agentlite.data.formats import RawLine
-from agentlite.data.ingest_row import IngestContext, IngestedRow, take
+from agentlite.data.ingest import IngestContext, IngestedRow, take
 from agentlite.rendering import mixture_of
 from agentlite.workspace.model_source import load_template
 
 RAY = "ray"  # in place of a number of workers
+RAY_TRIES = 3  # times that Ray gives a chunk to another worker after one has died
 AT_ONCE = 1 << 20  # bytes of rows that a process is handed
 AHEAD = 3  # chunks a process that are read before the first of them is taken
 LOCATION = 200  # bytes that a row takes in a chunk, whatever its content
+LOOK_EVERY = 50  # rows: a bar costs more than a row
 Chunk = list[tuple[str, RawLine]]  # rows in their order, each with its source
 
 
-def take_all(
-    lines: Iterable[tuple[str, RawLine]], context: IngestContext, workers: int | Literal["ray"]
-) -> Iterator[IngestedRow]:
-    """In the order of the lines, whatever the number of workers. Once one of them has died none
-    works any more: what they have not given back, and all that follows, is taken here.
+def read_all(lines: Iterable[tuple[str, RawLine]], context: IngestContext) -> Iterator[IngestedRow]:
+    """Takes every row, each with the source it is from, in their order whatever the number of
+    workers; and shows how many were read.
     """
-    # a model that ranks tools is there once
-    if context.add_tools or (isinstance(workers, int) and workers <= 1):
-        for source, line in lines:
-            yield take(source, line, context)
-        return
-    pool, count = _executor(context, workers)
+    workers = context.settings.workers or os.cpu_count() or 1
+    taken: Iterator[IngestedRow]
+    if context.add_tools or workers == 1:  # a model that ranks tools is there once
+        taken = (take(source, line, context) for source, line in lines)
+    else:
+        taken = _taken_by_workers(lines, context, workers)
+    with console.progress("prep: rows read:", None) as advance:
+        for count, row in enumerate(taken, 1):
+            yield row
+            if count % LOOK_EVERY == 0:
+                advance(count)
+
+
+def _taken_by_workers(
+    lines: Iterable[tuple[str, RawLine]], context: IngestContext, workers: int | str
+) -> Iterator[IngestedRow]:
+    """Once one of the workers has died none works any more: what they have not given back, and all
+    that follows, is taken here.
+    """
+    job = (context.settings, context.template.name, dict(context.catalogue))
+    pool: Executor
+    if isinstance(workers, int):
+        pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, job)
+    else:
+        pool = RayPool(job)
+        workers = pool.workers
     handed: deque[tuple[Chunk, Future[list[IngestedRow]] | None]] = deque()
     alive = True
 
-    def mourn() -> None:
+    def unless_dead(work: Callable[..., Any], *given: Any) -> Any:
+        """What the pool gives; None once a worker has died."""
         nonlocal alive
-        if alive:
+        try:
+            return work(*given) if alive else None
+        except BrokenProcessPool:
+            alive = False
             console.notice(
                 "prep: a worker process died (out of memory?): going on without workers, no row is "
                 "lost"
             )
-        alive = False
 
     def oldest() -> Iterable[IngestedRow]:
         chunk, future = handed.popleft()
-        try:
-            if future:
-                return future.result()
-        except BrokenProcessPool:
-            mourn()
-        return (take(*one, context) for one in chunk)
+        taken: list[IngestedRow] | None = unless_dead(future.result) if future else None
+        return taken or (take(*one, context) for one in chunk)
 
     try:
         for chunk in _chunks(lines):
-            future = None
-            try:
-                future = pool.submit(take_chunk, chunk) if alive else None
-            except BrokenProcessPool:
-                mourn()
-            handed.append((chunk, future))
-            if len(handed) > AHEAD * count:
+            handed.append((chunk, unless_dead(pool.submit, take_chunk, chunk)))
+            if len(handed) > AHEAD * workers:
                 yield from oldest()
         while handed:
             yield from oldest()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _executor(context: IngestContext, workers: int | Literal["ray"]) -> tuple[Executor, int]:
-    """The processes, and how many they are."""
-    job = (context.settings, context.template.name, dict(context.catalogue))
-    if isinstance(workers, int):
-        return ProcessPoolExecutor(workers, get_context("spawn"), _start, job), workers
-    from agentlite.data.ray_pool import RayPool
-
-    pool = RayPool(begin, *job)
-    return pool, pool.workers
 
 
 def _chunks(lines: Iterable[tuple[str, RawLine]]) -> Iterator[Chunk]:
@@ -99,7 +103,10 @@ def _chunks(lines: Iterable[tuple[str, RawLine]]) -> Iterator[Chunk]:
         yield chunk
 
 
-_CONTEXT: list[IngestContext] = []  # of a worker process
+# --- in a worker process ---
+
+_CONTEXT: list[IngestContext] = []
+_RAY_JOB: list[str] = []  # the one that this worker of Ray's takes rows for
 
 
 def _start(settings: PrepSettings, model: str, catalogue: dict[str, Tool]) -> None:
@@ -117,3 +124,58 @@ def begin(settings: PrepSettings, model: str, catalogue: dict[str, Tool]) -> Non
 
 def take_chunk(lines: Chunk) -> list[IngestedRow]:
     return [take(source, line, _CONTEXT[0]) for source, line in lines]
+
+
+def _take_by_ray(name: str, holder: list[Any], chunk: Chunk) -> list[IngestedRow]:
+    if [name] != _RAY_JOB:
+        import ray
+
+        begin(*ray.get(holder[0]))
+        _RAY_JOB[:] = [name]
+    return take_chunk(chunk)
+
+
+# --- Ray ---
+
+
+class RayPool(Executor):
+    """The workers of the cluster that RAY_ADDRESS names; without it, those of this machine. Each
+    node needs this agentlite, the files that settings name, and the model's tokenizer.
+
+    A chunk whose worker died is taken by another one. A future raises BrokenProcessPool where Ray
+    has given up."""
+
+    def __init__(self, job: tuple[PrepSettings, str, dict[str, Tool]]):
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+
+        self.ray, self.is_ours = ray, not ray.is_initialized()
+        if self.is_ours:
+            ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+        self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self.job, self.task = ray.put(job), ray.remote(max_retries=RAY_TRIES)(_take_by_ray)
+
+    def submit(self, take: Callable[..., Any], /, *chunk: Any, **more: Any) -> Future[Any]:
+        # in a list, Ray hands on the reference, and a worker fetches the job once
+        return RayFuture(self.ray, self.task.remote(self.job.hex(), [self.job], *chunk))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends this program's tasks, and the cluster if it was begun here."""
+        if self.is_ours:
+            self.ray.shutdown()
+
+
+class RayFuture(Future[Any]):
+    """The result of a task, asked for when it is needed."""
+
+    def __init__(self, ray: Any, reference: Any):
+        super().__init__()
+        self.ray, self.reference = ray, reference
+
+    def result(self, timeout: float | None = None) -> Any:
+        lost = self.ray.exceptions
+        deaths = (lost.WorkerCrashedError, lost.NodeDiedError, lost.ObjectLostError)
+        try:
+            return self.ray.get(self.reference, timeout=timeout)
+        except (*deaths, lost.OutOfMemoryError) as error:
+            raise BrokenProcessPool(str(error)) from error

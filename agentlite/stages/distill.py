@@ -8,7 +8,7 @@ from pathlib import Path
 from agentlite.config.settings import DistillSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
-from agentlite.data.curation.sample import sample
+from agentlite.data.curation.mix import sample
 from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.engine import distill, trainer
 from agentlite.engine.decoding import Decoding

@@ -10,8 +10,8 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import Candidate, CandidateKey, Rollout, Score, Step, to_row
 from agentlite.core.row_files import Appender, write_rows
-from agentlite.data.curation.sample import sample
-from agentlite.data.curriculum import level
+from agentlite.data.curation.mix import sample
+from agentlite.data.curation.task_labels import level
 from agentlite.data.prompt_records import find_prompts
 from agentlite.engine import grpo, local_sampler
 from agentlite.engine.decoding import Decoding

@@ -9,7 +9,7 @@ from agentlite.core import console
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import find_rows, read_rows
-from agentlite.data.curriculum import level
+from agentlite.data.curation.task_labels import level
 from agentlite.engine import sft, trainer
 from agentlite.engine.refusals import of_packing, refuse
 from agentlite.rendering import TABLES, Encoded, mixture_of, training_rows

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from agentlite.config.settings import PrepSettings
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.augment import augment, augments, learnable
-from agentlite.data.ingest_row import IngestContext, measure
+from agentlite.data.ingest import IngestContext, measure
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template
 
@@ -56,24 +56,24 @@ def test_an_earlier_record_is_learned_again_if_it_fits_and_is_not_dropped(
 def test_records_are_joined_while_their_tokens_have_room(smollm2: Template) -> None:
     tokens = [measure(record, context(smollm2)).tokens for record in RECORDS]
     for room, dialogs in ((sum(tokens), 1), (max(tokens) - 1, 3), (sum(tokens) - 1, 2)):
-        joined = augment(RECORDS, context(smollm2, join=3, join_tokens=room)).records
+        joined, _ = augment(RECORDS, context(smollm2, join=3, join_tokens=room))
         assert len(joined) == dialogs
     whole = [replace(record, split="") for record in RECORDS]  # as they are read
     for count, room in ((3, max(tokens)), (1, sum(tokens))):
-        short = augment(whole, context(smollm2, join=3, max_length=room))
-        assert len(short.records) == count
-        assert {record.split for record in short.records} == {"train"}
+        short, _ = augment(whole, context(smollm2, join=3, max_length=room))
+        assert len(short) == count
+        assert {record.split for record in short} == {"train"}
 
 
 def test_a_record_that_would_get_too_long_stays_as_it_was(smollm2: Template) -> None:
     longest = max(measure(record, context(smollm2)).longest for record in RECORDS)
-    wider = augment(RECORDS, context(smollm2, distractors=2, seed=1)).records
+    wider, _ = augment(RECORDS, context(smollm2, distractors=2, seed=1))
     assert [len(record.tools) for record in wider] != [1, 1, 1]
-    narrow = augment(RECORDS, context(smollm2, distractors=2, seed=1, max_length=longest)).records
+    narrow, _ = augment(RECORDS, context(smollm2, distractors=2, seed=1, max_length=longest))
     assert narrow == RECORDS
-    masked = augment(RECORDS, context(smollm2, mask_names=1.0))
-    assert masked.made["masked"] == {"made": 3}
-    assert masked.records[:3] == RECORDS
-    assert [record.parent for record in masked.records[3:]] == [record.id for record in RECORDS]
-    none = augment(RECORDS, context(smollm2, mask_names=1.0, max_length=1))
-    assert (none.records, none.made["left out"]) == (RECORDS, {"too long": 3})
+    masked, made = augment(RECORDS, context(smollm2, mask_names=1.0))
+    assert made["masked"] == {"made": 3}
+    assert masked[:3] == RECORDS
+    assert [record.parent for record in masked[3:]] == [record.id for record in RECORDS]
+    none, made = augment(RECORDS, context(smollm2, mask_names=1.0, max_length=1))
+    assert (none, made["left out"]) == (RECORDS, {"too long": 3})

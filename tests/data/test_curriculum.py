@@ -4,7 +4,7 @@ import pytest
 from support.samples import TIME, WEATHER
 
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record
-from agentlite.data.curriculum import FORMAT, SEVERAL, SINGLE, level
+from agentlite.data.curation.task_labels import FORMAT, SEVERAL, SINGLE, level
 
 CALL = Call("get_weather", {"city": "Oslo"}, "a")
 USER, WORDS = Message("user", "Is it wet?"), Message("assistant", "Yes.")

@@ -1,4 +1,4 @@
-"""agentlite.data.row_excerpt: the carets stand under what is wrong, in every row."""
+"""agentlite.data.rejects: the carets stand under what is wrong, in every row."""
 
 import json
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from agentlite.core.excerpt import ROOM
-from agentlite.data.row_excerpt import excerpt
+from agentlite.data.rejects import excerpt
 
 ROW = {
     "tools": [{"name": "get", "parameters": {"city": {}}}],

@@ -20,7 +20,7 @@ from agentlite.core.row_files import read_rows
 from agentlite.data.curation.coreset import BY_LOSS
 from agentlite.data.curation.mix import full_task_weights
 from agentlite.data.curation.validate import validate
-from agentlite.stages.prep.provenance import as_text, why
+from agentlite.stages.prep.show import as_text, why
 from agentlite.workspace.run_folder import Result
 
 ENDS = ("kept", "rejected", "duplicates", "filtered")

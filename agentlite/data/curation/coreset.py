@@ -1,17 +1,31 @@
-"""Chooses the part of the records to train on: hard ones, diverse ones, both, or at random."""
+"""Chooses what to train on: hard or diverse records (a coreset), and some of earlier runs (replay).
 
+A replay buffer's folder holds `manifest.json` and the rows it names, in a file called by its
+content. A run is known by its key, the digest of what it was asked and given: the same run again
+draws from the rows that were there before it, and adds nothing. For that the rows before the last
+run are kept beside those after it.
+"""
+
+import hashlib
 import math
 import re
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from operator import add
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
-from agentlite.core.records import Record, digest
-from agentlite.data.curation.fingerprints import dialog_text
+import msgspec
+from filelock import FileLock
+from msgspec import Struct
+
+from agentlite.core.errors import LOCKED, UserError
+from agentlite.core.records import Record, digest, from_row
+from agentlite.core.row_files import Row, disk_errors, encode, replacing, write_json
 from agentlite.data.curation.mix import scaled
+from agentlite.data.curation.traits import dialog_text
 from agentlite.data.formats.format import stated_in
 
 # the share of a coreset that is chosen by loss; the rest is chosen by diversity
@@ -56,20 +70,20 @@ def coreset(
     chosen: list[int] = []
     counts: Counter[str] = Counter()
     for name, pool in pools.items():
+        size = sizes[name]
         if strategy == "random":
-            chosen += pool[: sizes[name]]
-            counts["random"] += sizes[name]
+            chosen += pool[:size]
+            counts["random"] += size
             continue
-        hard = round(BY_LOSS[strategy] * sizes[name])
-        # sorted() is stable: of equal losses the first in the pool wins
-        places = (
-            sorted(range(len(pool)), key=lambda place: -loss(pool[place]))[:hard] if hard else []
-        )
+        places: list[int] = []
+        hard = round(BY_LOSS[strategy] * size)
         if BY_LOSS[strategy] > 0:
+            # sorted() is stable: of equal losses the first in the pool wins
+            places = sorted(range(len(pool)), key=lambda place: -loss(pool[place]))[:hard]
             counts["loss"] += hard
         if BY_LOSS[strategy] < 1:
-            places += farthest(map(text, pool), sizes[name] - hard, places)
-            counts["diversity"] += sizes[name] - hard
+            places += farthest(map(text, pool), size - hard, places)
+            counts["diversity"] += size - hard
         chosen += [pool[place] for place in places]
     return sorted(chosen), dict(counts)
 
@@ -84,15 +98,17 @@ def farthest(texts: Iterable[str], target: int, chosen: Sequence[int]) -> list[i
     # By place: the cosine to the nearest of the chosen. At -inf none is chosen yet, and argmin
     # takes the first place; at inf it is chosen itself, and never taken again.
     nearest = numpy.full(vectors.size, -numpy.inf)
-    for place in chosen:
-        numpy.maximum(nearest, vectors.cosines(place), out=nearest)
-    nearest[list(chosen)] = numpy.inf
-    taken: list[int] = []
-    for _ in range(target):
-        place = int(nearest.argmin())
-        taken.append(place)
+
+    def take(place: int) -> None:
         numpy.maximum(nearest, vectors.cosines(place), out=nearest)
         nearest[place] = numpy.inf
+
+    for place in chosen:
+        take(place)
+    taken: list[int] = []
+    for _ in range(target):
+        taken.append(int(nearest.argmin()))
+        take(taken[-1])
     return taken
 
 
@@ -173,3 +189,164 @@ class Vectors:
         owners = numpy.concatenate([self.owners[where] for where in entries])
         # the products of one text are added up; a text that shares no token has 0
         return numpy.bincount(owners, numpy.concatenate(products), minlength=self.size)
+
+
+# --- replay ---
+
+
+class ReplayRun(Struct, frozen=True, forbid_unknown_fields=True):
+    """A run by its key, the digests of the rows before and after it ("" is the empty buffer), and
+    what was kept.
+    """
+
+    key: str
+    before: str
+    after: str
+    rows: int
+    new: int
+
+
+class BufferManifest(Struct, frozen=True, forbid_unknown_fields=True):
+    format: Literal["agentlite replay 1"] = "agentlite replay 1"
+    runs: tuple[ReplayRun, ...] = ()
+
+    @property
+    def rows(self) -> str:
+        """The digest of the rows there are now."""
+        return self.runs[-1].after if self.runs else ""
+
+
+class BufferState(NamedTuple):
+    """The buffer as a run finds it, or found it when it ran before. `rows`: their digest, an input
+    of its plan. `done`: what this run did, if it ran before.
+    """
+
+    folder: Path
+    key: str
+    rows: str
+    done: ReplayRun | None
+
+
+def find_buffer(folder: Path, key: str) -> BufferState:
+    """What a run finds; reads no rows. A folder that is missing or empty is an empty buffer. Raises
+    UserError for a folder that is not a buffer.
+    """
+    manifest = _manifest(folder)
+    done = next((run for run in manifest.runs if run.key == key), None)
+    return BufferState(folder, key, done.before if done else manifest.rows, done)
+
+
+def buffer_rows(buffer: BufferState) -> list[Row]:
+    """The rows that `find_buffer` found. Raises UserError if they are gone."""
+    if not buffer.rows:
+        return []
+    path = _path(buffer.folder, buffer.rows)
+    if not path.exists() and buffer.done:
+        raise UserError(
+            "later runs have changed the buffer: what was there before this one is gone.",
+            "The rows that this run drew are in its folder. To draw again, give another "
+            "--replay FOLDER.",
+            location=f"--replay {buffer.folder}",
+        )
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def replayed(
+    rows: Iterable[Row], new: Container[str], count: int, *, ratio: float, seed: int, buffer: str
+) -> list[Row]:
+    """The buffer's rows to learn again beside `count` new ones: a share of `ratio` of those, one at
+    least.
+
+    `new`: the ids that are not to be replayed: of the new records, and of whatever is held out.
+    `buffer`: its digest, so that each run draws others.
+    """
+    if ratio <= 0 or not count:
+        return []
+    old = [row for row in rows if row["id"] not in new]
+    old.sort(key=lambda row: digest(f"{seed} replay {buffer} {row['id']}"))
+    return old[: max(1, math.floor(count * ratio))]
+
+
+def add_to_buffer(
+    buffer: BufferState, ids: Sequence[str], read: Callable[[int], Row], *, capacity: int, seed: int
+) -> ReplayRun:
+    """Puts the new train rows into the buffer; beyond `capacity` the hybrid coreset of old and new
+    stays. For a run that was added before nothing changes.
+
+    `ids`: of the new rows; `read`: the row of an index of theirs, asked several times. Raises
+    UserError if another run has changed the buffer since it was found.
+    """
+    if buffer.done:
+        return buffer.done
+    old = {row["id"]: row for row in buffer_rows(buffer)}
+    places = {record_id: index for index, record_id in enumerate(ids)}
+    # by id, whatever the order they came in
+    known = dict(enumerate(sorted(old.keys() | places)))
+
+    def row_of(index: int) -> Row:
+        return old.get(known[index]) or read(places[known[index]])
+
+    chosen, _ = coreset(
+        known,
+        strategy="hybrid",
+        target=capacity,
+        seed=seed,
+        loss=lambda index: wording(from_row(row_of(index))).proxy_loss,
+        text=lambda index: dialog_text(from_row(row_of(index))),
+    )
+    content = b"".join(encode(row_of(index)) for index in chosen)
+    new = len({known[index] for index in chosen} - old.keys())
+    name = hashlib.sha256(content).hexdigest()
+    run = ReplayRun(buffer.key, buffer.rows, name, len(chosen), new)
+    _write(buffer, run, content)
+    return run
+
+
+def _write(buffer: BufferState, run: ReplayRun, content: bytes) -> None:
+    """The rows first, then the manifest that names them: killed in between, the buffer is as it
+    was.
+    """
+    folder = buffer.folder
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        manifest = _manifest(folder)
+        if manifest.rows != buffer.rows:
+            raise UserError(
+                "was changed by another run since it was read.",
+                "Run the same command again.",
+                location=str(folder),
+                exit_code=LOCKED,
+            )
+        if not manifest.runs:  # so rows without a manifest are never ours
+            write_json(folder / "manifest.json", manifest)
+        with replacing(_path(folder, run.after)) as file:
+            file.write(content)
+        write_json(folder / "manifest.json", BufferManifest(runs=(*manifest.runs, run)))
+        files = {_path(folder, rows) for rows in (run.before, run.after)}
+        for path in set(folder.glob("rows-*.jsonl")) - files:
+            path.unlink()
+
+
+def _manifest(folder: Path) -> BufferManifest:
+    path = folder / "manifest.json"
+    try:
+        if path.exists():
+            return msgspec.json.decode(path.read_bytes(), type=BufferManifest)
+        problem = "it is not a folder" if folder.exists() and not folder.is_dir() else ""
+        if strangers := sorted(file.name for file in folder.glob("[!.]*")):
+            problem = f"it holds {strangers[0]} but no manifest.json"
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        problem = f"manifest.json: {error}"
+    if problem:
+        raise UserError(
+            f"is not a complete buffer: {problem}.",
+            "Give another --replay FOLDER, or remove this one: it is filled anew, and nothing is "
+            "replayed the first time.",
+            location=f"--replay {folder}",
+        )
+    return BufferManifest()
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / f"rows-{name}.jsonl"

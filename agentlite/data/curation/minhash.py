@@ -2,8 +2,8 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import chain, islice
+from functools import lru_cache, partial
+from itertools import chain
 from operator import eq
 from typing import Any
 
@@ -29,9 +29,8 @@ def shingles(text: str) -> object:
     import numpy
 
     grams = numpy.sort(_hashes([text])[0])
-    return grams[
-        numpy.concatenate([[True], grams[1:] != grams[:-1]])
-    ]  # a fifth of the time of numpy.unique
+    is_first = numpy.concatenate([[True], grams[1:] != grams[:-1]])
+    return grams[is_first]  # a fifth of the time of numpy.unique
 
 
 def jaccard(one: Any, other: Any) -> float:
@@ -46,12 +45,23 @@ def sketches(texts: Iterable[str]) -> Iterator[bytes]:
     """256 bytes a text: 16 bits for each of 128 slots, equal in two texts as often as their Jaccard
     index says.
     """
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text) + SHINGLE
+        if size >= AT_ONCE:
+            yield from _sketched(batch)
+            batch, size = [], 0
+    yield from _sketched(batch)
+
+
+def _sketched(texts: Sequence[str]) -> Iterator[bytes]:
     import numpy
     from rensa import RMinHash
 
-    for some in _batches(texts):
-        hashes, offsets = _hashes(some)
-        rows = RMinHash.digest_matrix_from_flat_token_hashes(hashes, offsets, SLOTS, 0).to_rows()
+    if texts:
+        rows = RMinHash.digest_matrix_from_flat_token_hashes(*_hashes(texts), SLOTS, 0).to_rows()
         yield from (row.tobytes() for row in numpy.array(rows, numpy.uint32).astype(numpy.uint16))
 
 
@@ -79,19 +89,6 @@ def _hashes(texts: Sequence[str]) -> tuple[Any, Any]:
     return hashes, offsets.astype(numpy.uint64)
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text) + SHINGLE
-        if size >= AT_ONCE:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
 def band_size(threshold: float) -> int:
     """The most slots a band can have, so that two texts of this Jaccard index meet in one of the
     bands.
@@ -109,16 +106,15 @@ class NearTexts:
     """The texts that were added, each by a number, and which of them is near another text. `text`
     reads the text of a number, again if that was long ago.
 
-    The cost of a text is bounded, however many others share its bands. `expected` are the sketches
-    and kinds of all texts that may come, if they are known: a band that only one of them has needs
-    no memory.
+    The cost of a text is bounded, however many others share its bands. `expected`: the sketches of
+    all texts that may come, if they are known: a band that only one of them has needs no memory.
     """
 
     def __init__(
         self,
         text: Callable[[int], str],
         threshold: float,
-        expected: Sequence[tuple[bytes, int]] | None = None,
+        expected: Sequence[bytes] | None = None,
     ):
         self.threshold, self.size = threshold, band_size(threshold)
         self.shared = None if expected is None else _shared_bands(expected, self.size)
@@ -126,52 +122,44 @@ class NearTexts:
         self.sketches: dict[int, bytes] = {}
         self.shingles = lru_cache(REMEMBERED)(lambda number: shingles(text(number)))
 
-    def add(self, number: int, sketch: bytes, kind: int = 0) -> None:
+    def add(self, number: int, sketch: bytes) -> None:
         self.sketches[number] = sketch
-        for key in _bands(sketch, self.size, kind):
+        for key in _bands(sketch, self.size):
             if self.shared is None or key in self.shared:
                 bucket = self.buckets.setdefault(key, [])
                 if len(bucket) < CROWD:
                     bucket.append(number)
 
-    def likely(self, sketch: bytes, kind: int = 0) -> Iterator[int]:
-        """The texts of this kind that seem near, the one that shares most bands first."""
-        slots, least = memoryview(sketch).cast("H"), SLOTS * (self.threshold - SLACK)
-        met = Counter(
-            chain.from_iterable(
-                self.buckets.get(key, ()) for key in _bands(sketch, self.size, kind)
-            )
-        )
-        for number, _ in met.most_common():
-            if sum(map(eq, memoryview(self.sketches[number]).cast("H"), slots)) >= least:
-                yield number
-
-    def is_near(self, one: int, other: int) -> bool:
-        return jaccard(self.shingles(one), self.shingles(other)) >= self.threshold
-
     def near(
-        self,
-        number: int,
-        sketch: bytes,
-        kind: int = 0,
-        may_be: Callable[[int], bool] = lambda other: True,
-    ) -> int | None:
-        """A text that is near this one; None where the likeliest are not."""
-        likely = filter(may_be, self.likely(sketch, kind))
-        return next((other for other in islice(likely, MOST) if self.is_near(number, other)), None)
+        self, number: int, sketch: bytes, may_be: Callable[[int], bool] = lambda other: True
+    ) -> Iterator[int]:
+        """The texts that are near this one, the one that shares most bands first; the rest is given
+        up once many were not near.
+        """
+        slots, least = memoryview(sketch).cast("H"), SLOTS * (self.threshold - SLACK)
+        buckets = (self.buckets.get(key, ()) for key in _bands(sketch, self.size))
+        likely = (other for other, _ in Counter(chain.from_iterable(buckets)).most_common())
+        missed = 0
+        for other in filter(may_be, likely):
+            if sum(map(eq, memoryview(self.sketches[other]).cast("H"), slots)) < least:
+                continue
+            if jaccard(self.shingles(number), self.shingles(other)) >= self.threshold:
+                yield other
+            elif (missed := missed + 1) == MOST:
+                return
 
 
-def _bands(sketch: bytes, size: int, kind: int) -> Iterator[bytes]:
-    """Keys of the bands: equal in two sketches where all slots of a band are, and the kind."""
-    width, mark = 2 * size, kind.to_bytes(8, "little") if kind else b""
+def _bands(sketch: bytes, size: int) -> Iterator[bytes]:
+    """Keys of the bands: equal in two sketches where all slots of a band are."""
+    width = 2 * size
     # the number of the band comes first: the same slots in another band are another key
     for number in range(SLOTS // size):
-        yield b"%c%b%b" % (number, mark, sketch[number * width : (number + 1) * width])
+        yield b"%c%b" % (number, sketch[number * width : (number + 1) * width])
 
 
-def _shared_bands(expected: Sequence[tuple[bytes, int]], size: int) -> set[bytes]:
+def _shared_bands(expected: Sequence[bytes], size: int) -> set[bytes]:
     """The keys that several sketches have."""
-    all_bands = [_bands(sketch, size, kind) for sketch, kind in expected]
+    all_bands = [_bands(sketch, size) for sketch in expected]
     shared: set[bytes] = set()
     # the first band of all sketches, then the second of all: a key stands for one band only, so
     # `seen` need not outlive it
@@ -180,6 +168,47 @@ def _shared_bands(expected: Sequence[tuple[bytes, int]], size: int) -> set[bytes
         for key in map(next, all_bands):
             shared.add(key) if key in seen else seen.add(key)
     return shared
+
+
+def copies_among(
+    order: Sequence[int],
+    sketch: Callable[[int], bytes],
+    text: Callable[[int], str],
+    threshold: float = NEAR,
+    may_be: Callable[[int, int], bool] = lambda one, other: True,
+) -> dict[int, int]:
+    """Takes one text after the other: near one that is kept it is its copy, else it is kept.
+    Returns the copies, each with the text that is kept.
+    """
+    known = NearTexts(text, threshold, list(map(sketch, order)))
+    copies: dict[int, int] = {}
+    for number in order:
+        near = known.near(number, sketch(number), partial(may_be, number))
+        if (kept := next(near, None)) is None:
+            known.add(number, sketch(number))
+        else:
+            copies[number] = kept
+    return copies
+
+
+def text_copies(texts: Sequence[str]) -> dict[int, int]:
+    """Texts that are near an earlier one that is kept."""
+    sketched = list(sketches(texts))
+    return copies_among(range(len(texts)), sketched.__getitem__, texts.__getitem__)
+
+
+def nearest(asked: Iterable[str], known: Iterable[str], threshold: float) -> dict[str, str]:
+    """The texts that are near one of those that are known, each with that one."""
+    first, then = (sorted({*texts} - {""}) for texts in (known, asked))
+    texts = [*first, *then]
+    index = NearTexts(texts.__getitem__, threshold)
+    found: dict[str, str] = {}
+    for number, sketch in enumerate(sketches(texts)):
+        if number < len(first):
+            index.add(number, sketch)
+        elif (other := next(index.near(number, sketch), None)) is not None:
+            found[texts[number]] = texts[other]
+    return found
 
 
 class Groups:
@@ -217,17 +246,14 @@ def near_ties(texts: Sequence[str], threshold: float) -> Iterator[tuple[int, int
     near.
     """
     sketched = list(sketches(texts))
-    known = NearTexts(texts.__getitem__, threshold, [(sketch, 0) for sketch in sketched])
-    groups = Groups(range(len(texts)))
+    known, groups = NearTexts(texts.__getitem__, threshold, sketched), Groups(range(len(texts)))
+
+    def are_apart(one: int, other: int) -> bool:
+        """Tied ones need no comparison: it would change nothing."""
+        return groups.root(one) != groups.root(other)
+
     for number, own in enumerate(sketched):
-        missed = 0
-        for other in known.likely(own):
-            # tied already, by way of others: another comparison would change nothing
-            if groups.root(other) == groups.root(number):
-                continue
-            if known.is_near(number, other):
-                groups.tie(other, number)
-                yield other, number
-            elif (missed := missed + 1) == MOST:  # the likeliest came first: the rest is given up
-                break
+        for other in known.near(number, own, partial(are_apart, number)):
+            groups.tie(other, number)
+            yield other, number
         known.add(number, own)

@@ -1,12 +1,12 @@
-"""Records -> those drawn by ratios of source groups (--mix), task weights and a limit."""
+"""Records -> a seeded sample: by ratios of source groups (--mix), task weights and a limit."""
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, get_args
 
 from agentlite.core.errors import UserError, nearest
-from agentlite.core.records import Task, digest
-from agentlite.data.curation.sample import sample
+from agentlite.core.records import Record, Task, digest
 from agentlite.data.curation.traits import Traits
 from agentlite.data.formats.by_source import is_of, name_it
 
@@ -103,6 +103,28 @@ def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
             )
         full[tasks[0]] = weight
     return full
+
+
+def sample(records: Sequence[Record] | Sequence[Traits], limit: int | None, seed: int) -> list[int]:
+    """Indices of the chosen records, in their own order: spread evenly over their sources, of which
+    one with fewer than its part gives what it has.
+
+    Chosen by a hash of seed and id: a record's chance does not depend on the order of the files.
+    """
+    if limit is None or limit >= len(records):
+        return list(range(len(records)))
+    by_source: dict[str, list[int]] = defaultdict(list)
+    for index in sorted(
+        range(len(records)), key=lambda index: digest(f"{seed} {records[index].id}")
+    ):
+        by_source[records[index].source].append(index)
+    queues = [by_source[source] for source in sorted(by_source)]
+    chosen: list[int] = []
+    while len(chosen) < limit:
+        for queue in queues:
+            if queue and len(chosen) < limit:
+                chosen.append(queue.pop(0))
+    return sorted(chosen)
 
 
 def draw(

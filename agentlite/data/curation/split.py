@@ -8,9 +8,8 @@ from typing import NamedTuple
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, digest
 from agentlite.data.curation.minhash import NEAR, Groups, near_ties
-from agentlite.data.curation.traits import Traits
+from agentlite.data.curation.traits import TELLING, Traits
 
-TELLING = 16  # bytes of values in arguments from which equal ones are hardly chance
 # seeds that are tried, for as many records at most: among more, it is not bad luck
 SEEDS, MANY = 100, 10_000
 

@@ -1,16 +1,46 @@
-"""What each record is compared, tied and split by: its queries, calls, tools, parent and source."""
+"""What each record is compared, tied and split by: its questions, tools and calls, in few bytes."""
 
 import re
 import struct
 import sys
 import unicodedata
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from agentlite.core.records import ANY_TOOL, Record, digest
-from agentlite.data.curation.fingerprints import Keys, keys
+import msgspec
 
-SHORTEST_QUERY = 16
+from agentlite.core.records import ANY_TOOL, Call, Record, digest, plain
+
+SHORTEST_QUERY = 16  # bytes: few Chinese characters say much
+TELLING = 16  # bytes of values in arguments from which equal ones are hardly chance
 KEYS = "<6Q"  # 48 bytes; six numbers in a tuple take six times as much
+
+
+class Keys(NamedTuple):
+    """64 bits each. `shape`: the names of the tools on offer, and of those called, in order.
+    `calls`: that with the arguments; 0 where no call has any. `context`: the tools on offer with
+    their schemas and all that is said before the first turn to learn. `first`: the calls of that
+    turn; 0 where the data does not say the arguments of one. `first_names`: the tools they call.
+
+    `value_bytes`: of the values in the arguments; many make it unlikely that two records share them
+    by chance.
+    """
+
+    shape: int
+    calls: int
+    context: int
+    first: int
+    first_names: int
+    value_bytes: int
+
+    def contradicts(self, other: "Keys") -> bool:
+        """Whether the two share a context and expect different calls in it. Arguments that are not
+        known contradict none.
+        """
+        return self.context == other.context and (
+            self.first_names != other.first_names
+            or (self.first != other.first and bool(self.first and other.first))
+        )
 
 
 class Traits(NamedTuple):
@@ -34,10 +64,8 @@ class Traits(NamedTuple):
 
     @property
     def queries(self) -> list[bytes]:
-        return [
-            self.packed_queries[start : start + 8]
-            for start in range(0, len(self.packed_queries), 8)
-        ]
+        packed = self.packed_queries
+        return [packed[start : start + 8] for start in range(0, len(packed), 8)]
 
     @property
     def keys(self) -> Keys:
@@ -46,16 +74,14 @@ class Traits(NamedTuple):
 
 def traits(record: Record) -> Traits:
     questions = queries(record)
-    query_hashes = b"".join(bytes.fromhex(digest(query)) for query in questions if query)
-    tools = tuple(sorted(map(sys.intern, expected_tools(record))))
     return Traits(
         record.id,
         record.split,
         sys.intern(record.source),
         record.task,
         questions[0],
-        query_hashes,
-        tools,
+        b"".join(bytes.fromhex(digest(query)) for query in questions if query),
+        tuple(sorted(map(sys.intern, expected_tools(record)))),
         parents(record),
         struct.pack(KEYS, *keys(record)),
     )
@@ -68,7 +94,19 @@ def parents(record: Record) -> tuple[str, ...]:
 
 def queries(record: Record) -> list[str]:
     """The user turns that are long enough to ask something, normal; the first one, if none is."""
-    return [text for text in _user_texts(record) if _asks(text)] or [first_query(record)]
+    texts = _user_texts(record)
+    long = [text for text in texts if len(_bytes(text)) >= SHORTEST_QUERY]
+    return long or texts[:1] or [""]
+
+
+def first_query(record: Record) -> str:
+    """What the user says first, or what a plain text says."""
+    return next(iter(_user_texts(record)), "")
+
+
+def _user_texts(record: Record) -> list[str]:
+    turns = record.messages if record.is_text else [m for m in record.messages if m.role == "user"]
+    return [normal(message.content) for message in turns]
 
 
 def normal(text: str) -> str:
@@ -77,9 +115,23 @@ def normal(text: str) -> str:
     return kept or text
 
 
-def first_query(record: Record) -> str:
-    """What the user says first, or what a plain text says."""
-    return next(iter(_user_texts(record)), "")
+def dialog_text(record: Record) -> str:
+    """What is said and called in a dialog, as one text.
+
+    Without the system turn and the tools: they are the same in thousands of records that have
+    nothing else in common.
+    """
+    parts: list[str] = []
+    for message in record.messages:
+        if message.role != "system":
+            parts.append(message.content)
+            parts += (f"{call.name} {plain(call.arguments)}" for call in message.calls)
+    return "\n".join(filter(None, parts))
+
+
+def near_text(record: Record) -> str:
+    """A dialog's text by which near copies are found: without case, blanks and punctuation."""
+    return normal(dialog_text(record))
 
 
 def expected_tools(record: Record) -> set[str]:
@@ -92,11 +144,62 @@ def always_expects_calls(record: Record) -> bool:
     return bool(expected_tools(record)) and all(gold.calls for gold in record.gold.values())
 
 
-def _user_texts(record: Record) -> list[str]:
-    turns = record.messages if record.is_text else [m for m in record.messages if m.role == "user"]
-    return [normal(message.content) for message in turns]
+def keys(record: Record) -> Keys:
+    turns = [_comparable(record.messages[turn].calls) for turn in record.turns]
+    names = [sorted(name for name, _ in calls) for calls in turns if calls]
+    offer = sorted(tool.name for tool in record.tools)
+    has_arguments = any(arguments for calls in turns for _, arguments in calls)
+    learned = next(
+        (turn for turn in record.turns if record.messages[turn].loss), len(record.messages)
+    )
+    schemas = sorted((tool.name, _encoded(tool.parameters)) for tool in record.tools)
+    before = [
+        (message.role, comparable(message.content).rstrip(".?!。"), _comparable(message.calls))
+        for message in record.messages[:learned]
+    ]
+    first = [_comparable(message.calls) for message in record.messages[learned : learned + 1]]
+    is_known = not first or not record.unknown_arguments(learned)
+    return Keys(
+        shape=_hash((offer, names)),
+        calls=_hash((offer, [calls for calls in turns if calls])) if has_arguments else 0,
+        context=_hash((schemas, before)),
+        first=_hash(first) if is_known else 0,
+        first_names=_hash([sorted(name for name, _ in calls) for calls in first]),
+        value_bytes=sum(_size(arguments) for calls in turns for _, arguments in calls),
+    )
 
 
-def _asks(text: str) -> bool:
-    """In bytes: few Chinese characters say much."""
-    return len(text.encode("utf-8", "surrogatepass")) >= SHORTEST_QUERY
+def comparable(value: object) -> Any:
+    """A value so that values meant to be the same are equal: texts but for case and blanks, 3.0 and
+    3.
+    """
+    if isinstance(value, dict):
+        return {key: comparable(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [comparable(inner) for inner in value]
+    if isinstance(value, str):
+        return " ".join(unicodedata.normalize("NFKC", value).casefold().split())
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _comparable(calls: Sequence[Call]) -> list[tuple[str, dict[str, Any]]]:
+    """Without ids, and sorted: the calls of one turn have no order."""
+    return sorted(((call.name, comparable(call.arguments)) for call in calls), key=_encoded)
+
+
+def _size(value: object) -> int:
+    if isinstance(value, dict | list):
+        return sum(map(_size, value.values() if isinstance(value, dict) else value))
+    return 0 if value is None or isinstance(value, bool) else len(_bytes(str(value)))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _encoded(value: object) -> bytes:
+    return msgspec.json.encode(value, order="sorted")
+
+
+def _hash(value: object) -> int:
+    return int(digest(_encoded(value).decode()), 16)

@@ -13,7 +13,7 @@ from agentlite.core import console
 from agentlite.core.errors import USAGE, UserError
 from agentlite.core.records import Record, Step, from_row
 from agentlite.core.row_files import find_rows, read_rows
-from agentlite.data.curation.sample import sample
+from agentlite.data.curation.mix import sample
 from agentlite.engine import load_libraries
 from agentlite.engine.remote import served
 from agentlite.rendering import choose

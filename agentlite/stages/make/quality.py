@@ -9,7 +9,8 @@ from typing import Any
 
 from agentlite.core.errors import RowError
 from agentlite.data.curation import pii
-from agentlite.data.curation.dedup import near_text, text_copies
+from agentlite.data.curation.minhash import text_copies
+from agentlite.data.curation.traits import near_text
 from agentlite.data.formats import openai
 from agentlite.engine import sentence_encoder
 from agentlite.environments.making.checks import made_calls

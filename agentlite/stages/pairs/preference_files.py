@@ -13,7 +13,7 @@ from agentlite.core.errors import REJECTS, RowError, UserError
 from agentlite.core.records import PreferencePair, Record, Side, from_row, to_row
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import find_rows, read_rows, write_rows
-from agentlite.data.curation.decontaminate import leaks
+from agentlite.data.curation.duplicates import leaks
 from agentlite.data.curation.pii import mask
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.formats import files_of, read_raw

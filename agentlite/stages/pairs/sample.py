@@ -11,7 +11,7 @@ from agentlite.core.endpoint_pool import refuse_unanswered
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.records import GOLD, Candidate, CandidateKey, Record, to_row
 from agentlite.core.row_files import Appender, write_json, write_rows
-from agentlite.data.curation.sample import sample
+from agentlite.data.curation.mix import sample
 from agentlite.data.prompt_records import find_prompts
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding

@@ -1,4 +1,7 @@
-"""Raw rows -> train, dev and test records, rejects with reasons, and counts that add up."""
+"""Raw rows -> train, dev and test records, rejects with reasons, and counts that add up.
+
+Rows are read, checked, selected and written.
+"""
 
 import hashlib
 import io
@@ -19,22 +22,21 @@ from agentlite.config.settings import CPU_MODEL, GPU_MODEL, PrepSettings
 from agentlite.core import console
 from agentlite.core.records import Record, canonical, digest
 from agentlite.core.row_files import disk_errors, write_rows
-from agentlite.data.augment import learnable
-from agentlite.data.curation.decontaminate import HeldOut, read_held_out
+from agentlite.data.curation.coreset import BufferState, find_buffer
+from agentlite.data.curation.duplicates import HeldOut, read_held_out
 from agentlite.data.curation.keep import parse_keep, refuse_unknown
-from agentlite.data.curation.replay_buffer import BufferState, find_buffer
 from agentlite.data.formats import Raw, RawLine, raw_files, read_lines
-from agentlite.data.ingest import Ingested, ingest, read_all
-from agentlite.data.ingest_row import IngestContext, clean, readable, reader_options
+from agentlite.data.ingest import IngestContext, Ingested, clean, readable, reader_options
 from agentlite.data.rejects import reject_row
 from agentlite.data.tool_catalogue import may_declare, read_catalogue
+from agentlite.data.worker_pool import read_all
 from agentlite.rendering import choose as choose_protocol
 from agentlite.rendering import native_problem
 from agentlite.retrieval.offer_tools import counted
 from agentlite.stages.frame import Figures, plan_of, run_stage
 from agentlite.stages.prep import check
-from agentlite.stages.prep.candidates import chosen_candidates, in_words, inputs_of
-from agentlite.stages.prep.select import Selection, SelectionContext, select
+from agentlite.stages.prep.candidates import chosen_candidates, inputs_of
+from agentlite.stages.prep.select import Selection, select
 from agentlite.stages.prep.write import figures_of_rows, write_all
 from agentlite.stages.tool_retrieval import digest_of, offers
 from agentlite.workspace import run_folder
@@ -57,10 +59,6 @@ class Job(NamedTuple):
     buffer: BufferState | None
     candidates: Mapping[str, str]
 
-    @property
-    def settings(self) -> PrepSettings:
-        return self.context.settings
-
 
 def run(settings: PrepSettings, target: RunTarget) -> Result:
     """Prepares the sources: reads, checks, selects and writes. Raises UserError 4 for more rejects
@@ -77,12 +75,12 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
         job = _plan(settings, candidates, target, stdin)
 
         def look() -> Figures:
-            with _selected(job, target, None) as (_, ingested, selection):
-                return figures_of_rows(ingested, selection)
+            with _selected(job, target, None) as selection:
+                return figures_of_rows(selection)
 
         def work(stage: StageFolder) -> tuple[list[str], Figures]:
-            with _selected(job, target, stage.folder) as (context, ingested, selection):
-                return write_all(stage.folder, context, ingested, selection, job.buffer)
+            with _selected(job, target, stage.folder) as selection:
+                return write_all(stage.folder, selection)
 
         data = "" if target.out == "prep" else f" --data {shlex.quote(target.out)}"
         return run_stage(
@@ -101,41 +99,36 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def _selected(
-    job: Job, target: RunTarget, folder: Path | None
-) -> Iterator[tuple[IngestContext, Ingested, Selection]]:
+def _selected(job: Job, target: RunTarget, folder: Path | None) -> Iterator[Selection]:
     """Reads, checks and selects. The rows are on disk until the context ends: in `folder`, where
     the rejects are written too; None: in the system's folder for temporary files.
     """
-    settings, rejects = job.settings, target.folder / "rejects.jsonl"
+    settings, rejects = job.context.settings, target.folder / "rejects.jsonl"
     keep = parse_keep(settings.keep)
     chosen = {
         file: chosen_candidates(name, keep, target.run) for file, name in job.candidates.items()
     }
     lines = {file: candidates.lines for file, candidates in chosen.items()}
-    context = _with_tools(job, lines, target.run)
-    with ingest(read_all(_lines(job, lines), context), folder) as ingested:
+    with Ingested(folder) as ingested:
+        context = _with_tools(job, lines, target.run)
+        for row in read_all(_lines(job, lines), context):
+            ingested.add(row)
         check.refuse_changed(job.plan.inputs, _digests(settings, job.stdin))
         if folder:
             write_rows(rejects, map(reject_row, ingested.rejects))
         check.refuse_rejects(settings, ingested, rejects)
-        if ingested.rollouts:
+        if ingested.with_done["scores"]:
             refuse_unknown(keep, ingested.scores)
         for note in check.notes(ingested, len(context.catalogue)):
             console.notice(f"prep: {note}")
-        held_out = _held_out(context)
-        selection = select(
-            SelectionContext(
-                settings, ingested, held_out, job.buffer, lambda record: learnable(record, context)
-            )
-        )
+        selection = select(Selection(ingested, context, _held_out(context), job.buffer))
         for file, candidates in chosen.items():
-            selection.notes.append(in_words(file, candidates.figures))
+            selection.notes.append(f"{file}: {candidates.note}")
             selection.figures.setdefault("candidates", {})[file] = candidates.figures
-        check.refuse_nothing_left(ingested, selection, rejects)
+        check.refuse_nothing_left(selection, rejects)
         for note in selection.notes:
             console.notice(note)
-        yield context, ingested, selection
+        yield selection
 
 
 # --- the plan ---
@@ -211,22 +204,23 @@ def _kept_stdin(sources: Sequence[str]) -> Iterator[Stdin]:
         yield file
 
 
-def _lines(job: Job, chosen: Mapping[str, list[RawLine]]) -> Iterator[tuple[str, RawLine]]:
-    """The rows of all sources, each with its source. `chosen`: of those that are candidates."""
-    for source in job.settings.sources:
+def _lines(job: Job, candidates: Mapping[str, list[RawLine]]) -> Iterator[tuple[str, RawLine]]:
+    """The rows of all sources, each with its source. `candidates`: of those that are such."""
+    for source in job.context.settings.sources:
         job.stdin.seek(0)
-        for line in chosen[source] if source in chosen else read_lines(source, job.stdin):
+        known = source in candidates
+        for line in candidates[source] if known else read_lines(source, job.stdin):
             yield source, line
 
 
-def _with_tools(job: Job, chosen: Mapping[str, list[RawLine]], run: Path) -> IngestContext:
+def _with_tools(job: Job, candidates: Mapping[str, list[RawLine]], run: Path) -> IngestContext:
     """With the tools that rows name by ids alone, wherever their declarations stand among the rows;
     and with tools of a retriever for each record, where the user wants them: it loads a model.
     """
-    settings = job.settings
+    settings = job.context.settings
 
     def declarations() -> Iterator[Raw]:
-        for source, line in _lines(job, chosen):
+        for source, line in _lines(job, candidates):
             # BFCL's rows are none, and are slow to read twice
             if not source.startswith("bfcl:") and line.error is None and may_declare(line.content):
                 yield readable(line, settings.repair)[0]
@@ -234,15 +228,15 @@ def _with_tools(job: Job, chosen: Mapping[str, list[RawLine]], run: Path) -> Ing
     with console.waiting("prep: looking for declarations of tools"):
         catalogue = read_catalogue(settings.tools, declarations())
     context = job.context._replace(catalogue=catalogue)
-    if not settings.retrieve:
-        return context
-    retriever = offers(settings, run, "added")
+    if settings.retrieve:
+        retriever = offers(settings, run, "added")
 
-    def add_tools(record: Record) -> tuple[Record, Counter[str]]:
-        record = retriever.offer(record)
-        return record, counted(record)
+        def add_tools(record: Record) -> tuple[Record, Counter[str]]:
+            record = retriever.offer(record)
+            return record, counted(record)
 
-    return context._replace(add_tools=add_tools)
+        context = context._replace(add_tools=add_tools)
+    return context
 
 
 def _held_out(context: IngestContext) -> HeldOut:

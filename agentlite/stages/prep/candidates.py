@@ -1,6 +1,7 @@
 """Candidates of a finished pairs or grpo -> raw rows: rejection fine-tuning on the right ones."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -28,10 +29,11 @@ from agentlite.workspace import run_folder
 
 
 class ChosenCandidates(NamedTuple):
-    """Rows as prep reads them, and how many candidates ended how."""
+    """Rows as prep reads them, how many candidates ended how, and that in words."""
 
     lines: list[RawLine]
     figures: dict[str, float]
+    note: str
 
 
 def inputs_of(folder: Path) -> str:
@@ -58,15 +60,26 @@ def chosen_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
         )
     candidates = scored(stored)
     conditions = settle_conditions(keep.conditions, candidates, folder, "--keep")
-    met = [one for one in candidates if one.meets(conditions)]
+    met = [candidate for candidate in candidates if candidate.meets(conditions)]
     records = {record.id: record for record in map(from_row, read_rows(folder / "records.jsonl"))}
     protocols = reading(str(stored.plan.settings["protocol"]), stored.written_for.base)
     usable = [
-        (one, record) for one in met if (record := _record(one, records, protocols)) is not None
+        (candidate, record)
+        for candidate in met
+        if (record := _record(candidate, records, protocols)) is not None
     ]
-    kept = list(_best(usable)) if keep.best else usable
+    kept = usable
+    if keep.best:
+        # at each step the one with the highest total; of equal ones the first sample
+        at_steps: dict[Step, list[tuple[Scored, Record]]] = defaultdict(list)
+        for pair in usable:
+            at_steps[pair[0].candidate.step].append(pair)
+        kept = [
+            min(pairs, key=lambda pair: (-pair[0].scores[REWARD], pair[0].candidate.sample))
+            for pairs in at_steps.values()
+        ]
     file = candidates_file(folder)
-    rows = [RawLine(f"{file}:{one.line}", encode(to_row(record)) + b"\n") for one, record in kept]
+    lines = [RawLine(f"{file}:{one.line}", encode(to_row(record)) + b"\n") for one, record in kept]
     figures = {
         "read": len(candidates),
         "below": len(candidates) - len(met),
@@ -77,29 +90,12 @@ def chosen_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
         "steps_kept": len({one.candidate.step for one, _ in kept}),
         "mean_reward": round(fmean([one.scores[REWARD] for one, _ in kept] or [0.0]), 4),
     }
-    return ChosenCandidates(rows, figures)
-
-
-def in_words(name: str, figures: Mapping[str, float]) -> str:
-    return (
-        f"{name}: {figures['kept']} of {figures['read']} candidates are learned, at "
+    note = (
+        f"{figures['kept']} of {figures['read']} candidates are learned, at "
         f"{figures['steps_kept']} of {figures['steps']} steps; {figures['below']} do not meet "
         f"--keep, {figures['unusable']} cannot be learned, {figures['surpassed']} are not the best"
     )
-
-
-def _best(usable: Iterable[tuple[Scored, Record]]) -> Iterator[tuple[Scored, Record]]:
-    """At each step the one with the highest total; of equal ones the first sample."""
-    best: dict[Step, tuple[Scored, Record]] = {}
-
-    def rank(one: Scored) -> tuple[float, int]:
-        return -one.scores[REWARD], one.candidate.sample
-
-    for one, record in usable:
-        step = one.candidate.step
-        if step not in best or rank(one) < rank(best[step][0]):
-            best[step] = one, record
-    yield from best.values()
+    return ChosenCandidates(lines, figures, note)
 
 
 def _record(

@@ -175,10 +175,10 @@ def notes(ingested: Ingested, declared: int) -> Iterator[str]:
     """What the user should know of the rows that were read. `declared`: the number of tools that
     the rows and --tools declare.
     """
-    for method, count in ingested.repaired.items():
+    for method, rows in ingested.repaired.items():
         yield (
-            f"--repair {method} changed {places(ingested.repaired_at[method], count)}; "
-            "provenance.jsonl has each, `agentlite prep --why FILE:LINE` shows one"
+            f"--repair {method} changed {places(rows)}; provenance.jsonl has each, `agentlite prep "
+            "--why FILE:LINE` shows one"
         )
     if invalid := ingested.invalid_schemas:
         yield (
@@ -192,28 +192,23 @@ def notes(ingested: Ingested, declared: int) -> Iterator[str]:
             f"{len(names)} tools have no more than an id, {min(names)} among them, so a model "
             f"cannot know what they do: {fix}"
         )
-    if count := ingested.for_tests:
+    if count := ingested.with_done["for_tests"]:
         yield (
             f"{count} records are only for tests: any call is right in them, so there is nothing "
             "to learn"
         )
 
 
-def refuse_nothing_left(ingested: Ingested, selection: Selection, file: Path) -> None:
+def refuse_nothing_left(selection: Selection, file: Path) -> None:
     """Raises UserError 4 if no record is kept. `file`: where the rejects are."""
     if selection.kept:
         return
+    ingested = selection.ingested
     left_out = ingested.left_out + Counter(end.code for end in selection.ends.values())
-    if not left_out:
-        raise UserError(
-            f"no row left of {ingested.read} read.",
-            "The reasons are in that file.",
-            location=str(file),
-            exit_code=REJECTS,
-        )
-    codes = ", ".join(f"{code} {count}" for code, count in left_out.most_common())
+    why = "".join(f", {code} {count}" for code, count in left_out.most_common())
     raise UserError(
-        f"no row left of {ingested.read} read: {len(ingested.rejects)} rejected, {codes}.",
-        CODES[left_out.most_common(1)[0][0]].hint,
+        f"no row left of {ingested.read} read: {len(ingested.rejects)} rejected{why}.",
+        CODES[left_out.most_common(1)[0][0]].hint if left_out else "That file says why.",
+        location=str(file) if ingested.rejects else "",
         exit_code=REJECTS,
     )

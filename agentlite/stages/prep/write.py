@@ -10,11 +10,10 @@ from agentlite.core import console
 from agentlite.core.records import SPLITS, from_row, to_row
 from agentlite.core.row_files import Row, write_json, write_rows
 from agentlite.data.augment import augment, augments
-from agentlite.data.curation.replay_buffer import BufferState, add_to_buffer
+from agentlite.data.curation.coreset import add_to_buffer
 from agentlite.data.curation.stats import Sized, statistics
 from agentlite.data.curation.traits import Traits, traits
-from agentlite.data.ingest import ENDS, Ingested, totals
-from agentlite.data.ingest_row import IngestContext, measure
+from agentlite.data.ingest import ENDS, measure
 from agentlite.stages.prep.select import LEFT_OUT, Selection
 
 NAMED = 20  # tools with an invalid schema that stats.json names
@@ -30,48 +29,97 @@ class WrittenSplit(NamedTuple):
     made: Mapping[str, Counter[str]] = {}
 
 
-def write_all(
-    folder: Path,
-    context: IngestContext,
-    ingested: Ingested,
-    selection: Selection,
-    buffer: BufferState | None,
-) -> tuple[list[str], dict[str, Any]]:
+def write_all(folder: Path, selection: Selection) -> tuple[list[str], dict[str, Any]]:
     """Writes all files, and adds the train records to the buffer. Returns the names of the files,
     with that of the rejects, and the figures.
     """
+    ingested = selection.ingested
     with console.waiting(f"prep: writing {len(selection.kept)} records"):
-        splits = {name: _write_split(name, folder, context, ingested, selection) for name in SPLITS}
+        splits = {name: _write_split(name, folder, selection) for name in SPLITS}
     in_splits = {index: record.split for index, record in selection.kept.items()}
     origins = ingested.provenance(selection.ends, in_splits, selection.times)
     earlier = {"location": "the buffer", "format": "agentlite", "end": "kept", "split": "train"}
     replayed = ({"id": row["id"], **earlier} for row in selection.replayed)
     write_rows(folder / "provenance.jsonl", chain(origins, replayed))
-    write_rows(folder / "measures.jsonl", _measures(ingested, selection, splits))
+    write_rows(folder / "measures.jsonl", _measures(selection, splits))
     files = [split.file for split in splits.values()]
     if ingested.cuts:
         write_rows(folder / "cuts.jsonl", ingested.cuts)
         files.append("cuts.jsonl")
-    figures = _figures(ingested, selection, splits)
-    if buffer:
+    figures = _figures(selection, splits)
+    if selection.buffer:
         train = selection.in_split("train")
         figures["buffer"] = add_to_buffer(
-            buffer,
+            selection.buffer,
             [ingested.traits[index].id for index in train],
             lambda at: next(ingested.rows.read([train[at]])),
-            capacity=context.settings.continual_buffer_size,
-            seed=context.settings.seed,
+            capacity=selection.settings.continual_buffer_size,
+            seed=selection.settings.seed,
         ).rows
     write_json(folder / "stats.json", {**figures, "notes": selection.notes})
     return [*files, "provenance.jsonl", "measures.jsonl", "stats.json", "rejects.jsonl"], figures
 
 
-def figures_of_rows(ingested: Ingested, selection: Selection) -> dict[str, Any]:
+def _write_split(split: str, folder: Path, selection: Selection) -> WrittenSplit:
+    ingested, settings = selection.ingested, selection.settings
+    file = f"{split}.{'parquet' if settings.rows == 'parquet' else 'jsonl'}"
+    indices = selection.in_split(split)
+    replayed = selection.replayed if split == "train" else ()
+    rows: Iterator[Row] = (
+        {**row, "split": split} for row in chain(ingested.rows.read(indices), replayed)
+    )
+    # behind the others, as they are: no variants are made of a record a second time
+    again = [index for index in indices for _ in range(1, selection.times.get(index, 1))]
+    copies = ({**row, "split": split} for row in ingested.rows.read(again))
+    written = [(ingested.traits[index], ingested.sizes[index]) for index in indices]
+    made: Mapping[str, Counter[str]] = {}
+    if split == "train" and (replayed or augments(settings)):
+        records, made = augment([*map(from_row, rows)], selection.context)
+        rows = map(to_row, records)
+        written = [(traits(record), measure(record, selection.context)) for record in records]
+    write_rows(folder / file, chain(rows, copies))
+    written += [(ingested.traits[index], ingested.sizes[index]) for index in again]
+    return WrittenSplit(file, written, made)
+
+
+def _measures(selection: Selection, splits: Mapping[str, WrittenSplit]) -> Iterator[Row]:
+    """A row for each record in the files of the splits; and, without a split, for each that the
+    coreset left out or that is now a part of another record. They stand in a file of their own: the
+    records, which are inputs of other stages, do not change with the model that measures them.
+    """
+    ingested, written = selection.ingested, set[str]()  # a repeated record has one row
+    left_out = [index for index, end in selection.ends.items() if end.code == LEFT_OUT]
+    records = [(name, *one) for name, split in splits.items() for one in split.records]
+    for index in sorted({*selection.kept, *left_out}):
+        records.append(("", ingested.traits[index], ingested.sizes[index]))
+    for name, record, sized in records:
+        if record.id not in written:
+            written.add(record.id)
+            yield {
+                "id": record.id,
+                **({"split": name} if name else {}),
+                "tokens": sized.tokens,
+                "trained_tokens": sized.trained,
+                "longest_row": sized.longest,
+                "proxy_loss": round(sized.wording.proxy_loss, 6),
+                "lexical_diversity": round(sized.wording.lexical_diversity, 6),
+            }
+
+
+# --- figures ---
+
+
+def figures_of_rows(selection: Selection) -> dict[str, Any]:
     """How the rows that were read ended, and why: all that is known before anything is written."""
+    ingested = selection.ingested
     by_file = ingested.by_file(selection.ends)
+    totals = {
+        end: sum(counts[end] for counts in by_file.values()) for end in ("read", *ENDS.values())
+    }
+    assert totals["read"] == sum(totals[end] for end in ENDS.values()), totals
     return {
-        **totals(by_file),
-        **_events(ingested, selection),
+        **totals,
+        **_events(selection),
         **selection.figures,
         "by_file": {
             source: {"formats": dict(ingested.formats[source]), **counts}
@@ -80,8 +128,9 @@ def figures_of_rows(ingested: Ingested, selection: Selection) -> dict[str, Any]:
     }
 
 
-def _events(ingested: Ingested, selection: Selection) -> dict[str, Any]:
+def _events(selection: Selection) -> dict[str, Any]:
     """Figures of what does not happen in every run; those of what did not are left out."""
+    ingested = selection.ingested
     left_out = ingested.left_out + Counter(
         selection.ends[index].code for index in sorted(selection.ends)
     )
@@ -89,82 +138,26 @@ def _events(ingested: Ingested, selection: Selection) -> dict[str, Any]:
         "rejects": dict(Counter(reject.code for reject in ingested.rejects).most_common()),
         "left_out": dict(left_out.most_common()),
         "cut": len(ingested.cuts),
-        "repaired": dict(ingested.repaired),
+        "repaired": {method: len(rows) for method, rows in ingested.repaired.items()},
         "personal": dict(ingested.personal),
         "retrieved": dict(ingested.retrieved),
         "undeclared": dict(ingested.undeclared),
-        "for_tests": ingested.for_tests,
+        "for_tests": ingested.with_done["for_tests"],
         "invalid_schemas": dict(ingested.invalid_schemas.most_common(NAMED)),
     }
     if ingested.undescribed:
         figures["undescribed"] = {
             "tools": len(ingested.undescribed),
-            "records": ingested.offering_undescribed,
+            "records": ingested.with_done["undescribed"],
         }
     return {name: value for name, value in figures.items() if value}
 
 
-def _write_split(
-    split: str, folder: Path, context: IngestContext, ingested: Ingested, selection: Selection
-) -> WrittenSplit:
-    settings = context.settings
-    file = f"{split}.{'parquet' if settings.rows == 'parquet' else 'jsonl'}"
-    indices = selection.in_split(split)
-    replayed = selection.replayed if split == "train" else ()
-    # behind the others, as they are: no variants are made of a record a second time
-    again = [index for index in indices for _ in range(1, selection.times.get(index, 1))]
-    copies = ({**row, "split": split} for row in ingested.rows.read(again))
-    measured = [(ingested.traits[index], ingested.sizes[index]) for index in (*indices, *again)]
-    rows: Iterator[Row] = (
-        {**row, "split": split} for row in chain(ingested.rows.read(indices), replayed)
-    )
-    if split == "train" and (replayed or augments(settings)):
-        records, made = augment([*map(from_row, rows)], context)
-        write_rows(folder / file, chain(map(to_row, records), copies))
-        written = [(traits(record), measure(record, context)) for record in records]
-        return WrittenSplit(file, written + measured[len(indices) :], made)
-    write_rows(folder / file, chain(rows, copies))
-    return WrittenSplit(file, measured)
-
-
-def _measures(
-    ingested: Ingested, selection: Selection, splits: Mapping[str, WrittenSplit]
-) -> Iterator[Row]:
-    """A row for each record in the files of the splits; and, without a split, for each that the
-    coreset left out or that is now a part of another record. They stand in a file of their own: the
-    records, which are inputs of other stages, do not change with the model that measures them.
-    """
-    written: set[str] = set()
-    for name, split in splits.items():
-        for record, sized in split.records:
-            if record.id not in written:  # a repeated record has one row
-                written.add(record.id)
-                yield {"id": record.id, "split": name, **_measured(sized)}
-    left_out = (index for index, end in selection.ends.items() if end.code == LEFT_OUT)
-    for index in sorted({*selection.kept, *left_out}):
-        record_id = ingested.traits[index].id
-        if record_id not in written:
-            written.add(record_id)
-            yield {"id": record_id, **_measured(ingested.sizes[index])}
-
-
-def _measured(sized: Sized) -> Row:
-    return {
-        "tokens": sized.tokens,
-        "trained_tokens": sized.trained,
-        "longest_row": sized.longest,
-        "proxy_loss": round(sized.wording.proxy_loss, 6),
-        "lexical_diversity": round(sized.wording.lexical_diversity, 6),
-    }
-
-
-def _figures(
-    ingested: Ingested, selection: Selection, splits: Mapping[str, WrittenSplit]
-) -> dict[str, Any]:
+def _figures(selection: Selection, splits: Mapping[str, WrittenSplit]) -> dict[str, Any]:
     records = [record for split in splits.values() for record in split.records]
     train = [sized for _, sized in splits["train"].records]
-    made = {kind: dict(counts) for split in splits.values() for kind, counts in split.made.items()}
-    rows = figures_of_rows(ingested, selection)
+    made = {kind: dict(counts) for kind, counts in splits["train"].made.items()}
+    rows = figures_of_rows(selection)
     return {
         **{end: rows.pop(end) for end in ("read", *ENDS.values())},
         **{split: len(selection.in_split(split)) for split in SPLITS},

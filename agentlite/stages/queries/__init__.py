@@ -9,8 +9,8 @@ from typing import Any
 from agentlite.config.settings import QueriesSettings
 from agentlite.core.records import Message, Record
 from agentlite.core.row_files import write_json, write_rows
-from agentlite.data.curation.decontaminate import leaks, read_held_out
-from agentlite.data.curation.dedup import text_copies
+from agentlite.data.curation.duplicates import leaks, read_held_out
+from agentlite.data.curation.minhash import text_copies
 from agentlite.data.curation.traits import Traits, normal, traits
 from agentlite.data.formats import files_of, raw_files
 from agentlite.engine import sentence_encoder

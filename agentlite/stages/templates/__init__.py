@@ -12,7 +12,7 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Record, from_row
 from agentlite.core.row_files import find_rows, read_rows, replacing, write_json, write_rows
-from agentlite.data.curation.sample import sample
+from agentlite.data.curation.mix import sample
 from agentlite.engine.remote import behind
 from agentlite.rendering import Protocol, first_messages, protocols_of
 from agentlite.rendering.protocols.prompt_template import SUFFIX, to_text

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from agentlite.config.settings import TemplatesSettings
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record
-from agentlite.data.curation.dedup import text_copies
+from agentlite.data.curation.minhash import text_copies
 from agentlite.data.curation.traits import normal
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.rendering import Protocol, check_reading, reading_problem, render

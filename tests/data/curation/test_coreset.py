@@ -17,15 +17,19 @@ from support.examples import examples
 from agentlite.core.errors import UserError
 from agentlite.core.records import Message, Record, to_row
 from agentlite.core.row_files import Row
-from agentlite.data.curation import replay_buffer
-from agentlite.data.curation.coreset import BY_LOSS, Vectors, coreset, farthest, wording
-from agentlite.data.curation.replay_buffer import (
+from agentlite.data.curation import coreset as coreset_module
+from agentlite.data.curation.coreset import (
+    BY_LOSS,
     BufferState,
     ReplayRun,
+    Vectors,
     add_to_buffer,
     buffer_rows,
+    coreset,
+    farthest,
     find_buffer,
     replayed,
+    wording,
 )
 
 TOPICS = [
@@ -183,7 +187,7 @@ def ids(rows: Sequence[Row]) -> set[str]:
 def test_the_first_run_fills_the_buffer_and_the_next_one_replays_from_it(tmp_path: Path) -> None:
     first, second = rows(*range(20)), rows(*range(15, 35))
     empty = find_buffer(tmp_path / "b", "one")
-    assert replayed(buffer_rows(empty), ids(first), 20, ratio=0.25, seed=0) == []
+    assert replayed(buffer_rows(empty), ids(first), 20, ratio=0.25, seed=0, buffer="") == []
     assert not (tmp_path / "b").exists()
     run = add(empty, first)
     assert (run.rows, run.new) == (20, 20)
@@ -230,8 +234,8 @@ def test_killed_while_it_is_written_the_buffer_is_as_it_was(
         return step
 
     with monkeypatch.context() as patch:
-        patch.setattr(replay_buffer, "write_json", dying(replay_buffer.write_json))
-        patch.setattr(replay_buffer, "replacing", dying(replay_buffer.replacing))
+        patch.setattr(coreset_module, "write_json", dying(coreset_module.write_json))
+        patch.setattr(coreset_module, "replacing", dying(coreset_module.replacing))
         with pytest.raises(KeyboardInterrupt):
             add(find_buffer(tmp_path, "one"), rows(*range(5)))
     found = find_buffer(tmp_path, "one")

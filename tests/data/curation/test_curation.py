@@ -14,9 +14,8 @@ from support.examples import examples
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import SPLITS, Call, Gold, GoldCall, Message, Parsed, Record, Tool
-from agentlite.data.curation.decontaminate import leaks
-from agentlite.data.curation.distractors import add_distractors
-from agentlite.data.curation.join_dialogs import join_dialogs
+from agentlite.data.augment import add_distractors, join_dialogs
+from agentlite.data.curation.duplicates import leaks
 from agentlite.data.curation.split import Split, assign_splits
 from agentlite.data.curation.traits import expected_tools, first_query, traits
 from agentlite.data.curation.validate import validate

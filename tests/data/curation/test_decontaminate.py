@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.data.curation.decontaminate import leaks, read_held_out
+from agentlite.data.curation.duplicates import leaks, read_held_out
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.formats import FORMATS
 

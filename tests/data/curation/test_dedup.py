@@ -9,18 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record, Tool
-from agentlite.data.curation.decontaminate import leaks
-from agentlite.data.curation.dedup import (
+from agentlite.data.curation.duplicates import (
     Copies,
-    borne,
     call_copies,
     contradictions,
     equal_copies,
+    leaks,
     near_copies,
-    near_text,
+    splits_of_copies,
 )
 from agentlite.data.curation.minhash import jaccard, shingles, sketches
-from agentlite.data.curation.traits import Traits, traits
+from agentlite.data.curation.traits import Traits, near_text, traits
 
 FLIGHT = Tool("flight", "Books a flight.")
 WEATHER = Tool("weather", "The weather to come.")
@@ -159,7 +158,7 @@ def test_test_goes_before_dev_and_dev_before_train_where_copies_bear_splits() ->
     order = ["test", "dev", "train", ""]
     for copy, kept in product(order, repeat=2):
         pair = [replace(dialog(TEXT), split=split) for split in (copy, kept)]
-        assert borne(numbered(*pair), {0: 1}) == {1: min(kept, copy, key=order.index)}
+        assert splits_of_copies(numbered(*pair), {0: 1}) == {1: min(kept, copy, key=order.index)}
 
 
 def test_equal_records_are_copies_of_the_first_and_hand_their_split_on() -> None:
@@ -167,7 +166,7 @@ def test_equal_records_are_copies_of_the_first_and_hand_their_split_on() -> None
     records = numbered(*(replace(dialog(text), split=split) for text, split in rows))
     copies = equal_copies(records, ["a.jsonl"] * 5)
     assert copies == {2: 0, 3: 0, 4: 1}
-    assert borne(records, copies) == {0: "test", 1: ""}
+    assert splits_of_copies(records, copies) == {0: "test", 1: ""}
 
 
 # --- contradictions ---
@@ -214,7 +213,7 @@ AGAINST = {
 def test_records_contradict_that_call_otherwise_with_the_same_before_them() -> None:
     for name, (other, contradicts) in AGAINST.items():
         found = contradictions(numbered(dialog("Where?"), ASKED, other))
-        assert found == ([[1, 2]] if contradicts else []), name
+        assert found == ({1: 2, 2: 1} if contradicts else {}), name
 
 
 # --- leaks ---

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.data.curation.fingerprints import comparable, keys
 from agentlite.data.curation.minhash import band_size, jaccard, shingles
+from agentlite.data.curation.traits import comparable, keys
 
 ASKED = Message("user", "Is it wet in Oslo?")
 

@@ -1,4 +1,4 @@
-"""agentlite.data.curation.hard_negatives: variants that are valid, say their parent and teach
+"""agentlite.data.augment: variants that are valid, say their parent and teach
 nothing wrong.
 """
 
@@ -14,10 +14,8 @@ from support.samples import TIME, WEATHER
 from agentlite.config.settings import PrepSettings, default
 from agentlite.core.json_schema import fits
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool
-from agentlite.data.augment import hard_negatives
-from agentlite.data.curation.hard_negatives import (
-    make_variants,
-    variant,
+from agentlite.data.augment import (
+    hard_negatives,
     with_masked_names,
     without_right_tool,
 )
@@ -195,43 +193,24 @@ def test_names_stay_where_one_of_the_tools_is_known_by_them(reason: str) -> None
 
 # --- which records get a variant ---
 
-RECORDS = [
-    Record(messages=(Message("user", f"Question {number}?"), Message("assistant", "Yes.")))
-    for number in range(60)
-]
+RECORDS = [asking(f"Question {number}?", (WEATHER, LIGHT), city="Oslo") for number in range(60)]
 
 
 def chosen(name: str, seed: int, share: float = 0.5) -> list[str]:
-    """The ids of the records that are chosen for a kind of this name."""
-    ids: list[str] = []
-
-    def make(record: Record) -> str:
-        ids.append(record.id)
-        return "none is made"
-
-    made, counts = make_variants(RECORDS, {name: (share, make)}, seed)
-    assert not made and counts == ({name: {"none is made": len(ids)}} if share else {})
-    return ids
+    """The ids of the records that get a variant, by the setting of its kind."""
+    made, _ = hard_negatives(RECORDS, PrepSettings(**{"seed": seed, name: share}))
+    return [record.parent for record in made]
 
 
 def test_each_seed_and_each_kind_chooses_records_of_its_own() -> None:
-    found = [chosen(name, seed) for name in ("masked", "wanted") for seed in (0, 1)]
+    found = [chosen(name, seed) for name in ("mask_names", "remove_tool") for seed in (0, 1)]
     assert all(15 < len(ids) < 45 for ids in found)
     assert all(one != other for one, other in combinations(found, 2))
-    assert chosen("masked", 1) == found[1]
-    assert (chosen("masked", 0, 0.0), len(chosen("masked", 0, 1.0))) == ([], 60)
-    assert {*chosen("masked", 0, 0.2)} < {*chosen("masked", 0, 0.6)}
+    assert chosen("mask_names", 1) == found[1]
+    assert (chosen("mask_names", 0, 0.0), len(chosen("mask_names", 0, 1.0))) == ([], 60)
+    assert {*chosen("mask_names", 0, 0.2)} < {*chosen("mask_names", 0, 0.6)}
 
 
-@pytest.mark.parametrize(
-    ("text", "counts"), [("No.", {"made": 60}), (" ", {"E216 would reject it": 60})]
-)
-def test_a_variant_that_prep_would_reject_is_counted_and_not_made(
-    text: str, counts: dict[str, int]
-) -> None:
-    def make(record: Record) -> Record:
-        return variant(record, "made so", messages=(record.messages[0], Message("assistant", text)))
-
-    made, found = make_variants(RECORDS, {"other": (1.0, make)}, 0)
-    assert found == {"other": counts}
-    assert [one.parent for one in made] == [one.id for one in RECORDS if text == "No."]
+def test_a_variant_that_prep_would_reject_is_counted_and_not_made() -> None:
+    settings = PrepSettings(remove_tool=1.0, no_call_answer=" ")
+    assert hard_negatives(RECORDS, settings) == ([], {"removed": {"E216 would reject it": 60}})

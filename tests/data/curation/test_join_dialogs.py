@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.data.curation.join_dialogs import join_dialogs
+from agentlite.data.augment import join_dialogs
 
 
 def dialog(number: int, **fields: Any) -> Record:

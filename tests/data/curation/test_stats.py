@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from agentlite.core.records import Gold, Message, Record
 from agentlite.data.curation.coreset import Wording
-from agentlite.data.curation.sample import sample
+from agentlite.data.curation.mix import sample
 from agentlite.data.curation.stats import Sized, script, statistics
 from agentlite.data.curation.traits import traits
-from agentlite.data.curation.truncate import cut
+from agentlite.data.ingest import cut
 
 
 def asking(query: str, answer: str = "a", **fields: str) -> Record:

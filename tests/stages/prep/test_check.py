@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.reject_codes import CODES
+from agentlite.data.curation.duplicates import HeldOut
 from agentlite.data.ingest import End
 from agentlite.data.rejects import Reject
 from agentlite.stages.prep import _run_key, check
@@ -61,16 +62,20 @@ def test_a_file_that_may_have_lost_rows_is_refused_unless_all_rejects_are_allowe
 
 
 def test_where_nothing_is_left_the_commonest_reason_says_what_to_do():
-    check.refuse_nothing_left(ingested(1), Selection([Any]), FILE)
+    def selection(left: int, given: Any) -> Selection:
+        given.traits = [Any] * left
+        context: Any = SimpleNamespace(settings=PrepSettings())
+        return Selection(given, context, HeldOut([], [], Counter()), None)
+
+    check.refuse_nothing_left(selection(1, ingested(1)), FILE)
     with pytest.raises(UserError, match="no row left of 2 read") as caught:
-        check.refuse_nothing_left(ingested(2, "E206", "E206"), Selection([]), FILE)
+        check.refuse_nothing_left(selection(0, ingested(2, "E206", "E206")), FILE)
     assert (caught.value.exit_code, caught.value.location) == (REJECTS, "rejects.jsonl")
     common, seldom = [*CODES][:2]
-    selection = Selection([])
-    selection.ends = {0: End(common), 1: End(seldom)}
-    given = ingested(4, "E206", **{common: 1})
+    nothing = selection(0, ingested(4, "E206", **{common: 1}))
+    nothing.ends = {0: End(common), 1: End(seldom)}
     with pytest.raises(UserError, match=f"4 read: 1 rejected, {common} 2, {seldom} 1") as caught:
-        check.refuse_nothing_left(given, selection, FILE)
+        check.refuse_nothing_left(nothing, FILE)
     assert caught.value.fix == CODES[common].hint and caught.value.exit_code == REJECTS
 
 

@@ -1,7 +1,7 @@
 """The steps of curation in a row: what each leaves out, under which code, and what it counts."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,14 +11,12 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core.records import Call, Message, Record, Tool, to_row
-from agentlite.data.curation.coreset import Wording
-from agentlite.data.curation.decontaminate import HeldOut
-from agentlite.data.curation.dedup import near_text
+from agentlite.data.curation.coreset import BufferState, Wording, add_to_buffer, find_buffer
+from agentlite.data.curation.duplicates import HeldOut
 from agentlite.data.curation.minhash import sketches
-from agentlite.data.curation.replay_buffer import BufferState, add_to_buffer, find_buffer
-from agentlite.data.curation.traits import traits
+from agentlite.data.curation.traits import near_text, traits
 from agentlite.data.ingest import End
-from agentlite.stages.prep.select import Selection, SelectionContext, select
+from agentlite.stages.prep.select import Selection, select
 
 TOOLS = (Tool("weather", "Rain."), Tool("clock", "Time."))
 QUESTIONS = (
@@ -46,7 +44,6 @@ def selected(
     held_out: Sequence[Record] = (),
     sources: Sequence[str] = (),
     buffer: BufferState | None = None,
-    learnable: Callable[[Record], Record | None] = lambda record: record,
     **settings: Any,
 ) -> Selection:
     """`losses`: by index."""
@@ -62,14 +59,12 @@ def selected(
         ],
         record=lambda index: records[index],
     )
-    context = SelectionContext(
-        PrepSettings(sources=(*dict.fromkeys(sources),), **{"dev": 0.0, "test": 0.0, **settings}),
-        ingested,
-        HeldOut([traits(one) for one in held_out], ["held.jsonl:1"] * len(held_out), Counter()),
-        buffer,
-        learnable,
+    given = {"dev": 0.0, "test": 0.0, **settings}
+    context: Any = SimpleNamespace(
+        settings=PrepSettings(sources=(*dict.fromkeys(sources),), **given)
     )
-    return select(context)
+    held = HeldOut([traits(one) for one in held_out], ["held.jsonl:1"] * len(held_out), Counter())
+    return select(Selection(ingested, context, held, buffer))
 
 
 def test_an_equal_record_is_left_out_and_leaves_its_split_to_the_first() -> None:
@@ -138,9 +133,14 @@ def buffer_of(earlier: Sequence[Record], folder: Path) -> BufferState:
 
 @pytest.mark.parametrize("barred", ["held_out", "dev", "test", "read", "left_out", "unlearnable"])
 def test_an_earlier_record_is_replayed_unless_it_is_here_or_gives_away_or_may_not_be_learned(
-    barred: str, tmp_path: Path
+    barred: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     earlier, new = [*map(asking, range(5))], asking(5)
+    monkeypatch.setitem(
+        select.__globals__,
+        "learnable",
+        lambda one, _: None if barred == "unlearnable" and one == earlier[0] else one,
+    )
     asked = asking(0, answer="At nine.")
     records = {
         "dev": [replace(asked, split="dev"), new],
@@ -154,7 +154,6 @@ def test_an_earlier_record_is_replayed_unless_it_is_here_or_gives_away_or_may_no
         limit=1 if barred == "left_out" else None,
         seed=2,
         buffer=buffer_of(earlier, tmp_path),
-        learnable=lambda one: None if barred == "unlearnable" and one == earlier[0] else one,
         continual_replay_ratio=9.0,
     )
     assert (0 in found.ends) == (barred == "left_out")

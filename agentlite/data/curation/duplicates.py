@@ -1,0 +1,223 @@
+"""Records -> copies, contradictions, and those that give a held-out question away.
+
+Of equal records the one with the first source and task by name is kept; of others the one whose
+hash of seed and id comes first: no order of the files matters, whatever is left out is a copy of
+what is kept, and no two that are kept are copies of each other. Records are named by their index.
+"""
+
+import io
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import SPLITS, Record, digest
+from agentlite.data.curation.minhash import NEAR, copies_among, nearest, sketches
+from agentlite.data.curation.traits import TELLING, Traits, traits
+from agentlite.data.formats import decoded, read_lines, samples, to_record
+
+Copies = dict[int, int]  # a copy -> the record that is kept
+Key = TypeVar("Key", int, str)
+HALF_NEAR = 0.5  # how alike first queries are where the calls are the same, arguments and all
+
+
+def equal_copies(records: Mapping[int, Traits], sources: Sequence[str]) -> Copies:
+    """Records with the id of another one. `sources`: of each, as it was given."""
+    kept: dict[str, int] = {}
+    for index in sorted(records, key=lambda index: (sources[index], records[index].task, index)):
+        kept.setdefault(records[index].id, index)
+    return {index: kept[record.id] for index, record in records.items() if kept[record.id] != index}
+
+
+def call_copies(records: Mapping[int, Traits], *, seed: int) -> Copies:
+    """Records that call the same tools in the same order with the same arguments, are offered the
+    same, and ask alike: their first queries have a Jaccard index of .5.
+
+    Equal calls alone do not make a copy: another question that leads to them is what a model is to
+    learn from. Without arguments nothing is the same.
+    """
+    calling = {index: record for index, record in records.items() if record.keys.calls}
+    copies: Copies = {}
+    for group in _groups(calling, lambda record: record.keys.calls, seed):
+        queries = {index: records[index].query for index in group}
+        sketched = dict(zip(group, sketches(queries.values()), strict=True))
+        copies |= copies_among(group, sketched.__getitem__, queries.__getitem__, HALF_NEAR)
+    return copies
+
+
+def near_copies(
+    records: Mapping[int, Traits],
+    sketch: Callable[[int], bytes],
+    text: Callable[[int], str],
+    *,
+    seed: int,
+    threshold: float = NEAR,
+) -> Copies:
+    """Records whose dialogs have a Jaccard index of `threshold` or more, by character 5-grams of
+    their `near_text`.
+
+    Only with the same tools on offer and called in the same order: what is called is what is
+    learned. They are not copies that contradict each other, or whose first questions are less than
+    half alike, by pairs of characters: short questions may have one long answer. `sketch`: that of
+    a record's `near_text`; `text`: reads it again, for the few that are compared.
+    """
+
+    def may_be(one: int, other: int) -> bool:
+        a, b = records[one], records[other]
+        return not a.keys.contradicts(b.keys) and _ask_alike(a.query, b.query)
+
+    copies: Copies = {}
+    for group in _groups(records, lambda record: record.keys.shape, seed):
+        copies |= copies_among(group, sketch, text, threshold, may_be)
+    return copies
+
+
+def _groups(
+    records: Mapping[int, Traits], key: Callable[[Traits], Hashable], seed: int
+) -> Iterable[list[int]]:
+    """Those that share a key, in the order in which they are kept."""
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for index in sorted(records, key=lambda index: digest(f"{seed} copy {records[index].id}")):
+        groups[key(records[index])].append(index)
+    return (group for group in groups.values() if len(group) > 1)
+
+
+def _ask_alike(one: str, other: str) -> bool:
+    a, b = (
+        {text[start : start + 2] for start in range(max(1, len(text) - 1))} for text in (one, other)
+    )
+    return len(a & b) >= HALF_NEAR * len(a | b)
+
+
+def splits_of_copies(records: Mapping[int, Traits], copies: Copies) -> dict[int, str]:
+    """The split that each record kept takes over from its copies: test before dev before train, so
+    that none leaks.
+    """
+    splits = {kept: records[kept].split for kept in copies.values()}
+    for index, kept in copies.items():
+        splits[kept] = max(splits[kept], records[index].split, key=["", *SPLITS].index)
+    return splits
+
+
+def contradictions(records: Mapping[int, Traits]) -> dict[int, int]:
+    """Records with the same tools and the same messages up to the first turn to learn, not all of
+    which make the same calls there; each with the first that calls otherwise.
+
+    Two answers in words are not a contradiction, and arguments that are not known contradict none.
+    Which record is right nobody can tell from the rows: if they are to be left out, then all of a
+    group.
+    """
+    groups: dict[int, list[int]] = defaultdict(list)
+    for index, record in records.items():
+        groups[record.keys.context].append(index)
+    contrary: dict[int, int] = {}
+    for group in groups.values():
+        first = {index: records[index].keys.first for index in group}
+        names = {index: records[index].keys.first_names for index in group}
+        if len({*names.values()}) > 1 or len({*first.values()} - {0}) > 1:
+            for index in group:
+                own = (first[index], names[index])
+                contrary[index] = next(at for at in group if (first[at], names[at]) != own)
+    return contrary
+
+
+class HeldOut(NamedTuple):
+    """The records of held-out files, the places they are from, and how many rows could not be read,
+    by code.
+    """
+
+    traits: list[Traits]
+    locations: list[str]
+    unread: Counter[str]
+
+
+def read_held_out(
+    sources: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    change: Callable[[Record], Record] = lambda record: record,
+) -> HeldOut:
+    """The records of files in any known format. `options`: of the readers, by format; `change`:
+    what is done to the texts of other records before they count.
+
+    A row that cannot be read is counted. Raises UserError for a file that cannot be read, or none
+    of whose rows can.
+    """
+    held_out = HeldOut([], [], Counter())
+    for source in sources:
+        before = len(held_out.traits)
+        for line in read_lines(source, io.BytesIO()):
+            try:
+                raw = decoded(line)
+                if raw.error:
+                    raise raw.error
+                name, parts = samples(raw.value)
+                found = [traits(change(to_record(part, name, options))) for part in parts]
+                held_out.traits.extend(found)
+                held_out.locations.extend([raw.location] * len(found))
+            except RowError as error:
+                held_out.unread[error.code] += 1
+        if len(held_out.traits) == before:
+            raise UserError(
+                "no row of it can be read.",
+                "Run `agentlite prep` on it to see why.",
+                location=f"--holdout {source}",
+            )
+    return held_out
+
+
+def leaks(
+    records: Mapping[Key, Traits], held_out: Sequence[Traits], *, threshold: float = NEAR
+) -> dict[Key, int]:
+    """The records that leak into held-out ones, by index or id, each with the held-out one that it
+    gives away: by a query that is long enough to ask something (or the first one), by a near first
+    query, or by its calls.
+    """
+    leaking: dict[Key, int] = {}
+    # of several held-out records with a query, the first
+    by_query = {
+        query: number
+        for number, record in reversed([*enumerate(held_out)])
+        for query in record.queries
+    }
+    for index, record in records.items():
+        if same := [by_query[query] for query in record.queries if query in by_query]:
+            leaking[index] = same[0]
+    for index, number in _near_queries(records, held_out, threshold).items():
+        leaking.setdefault(index, number)
+    for index, number in _same_calls(records, held_out).items():
+        leaking.setdefault(index, number)
+    return dict(sorted(leaking.items()))
+
+
+def _near_queries(
+    records: Mapping[Key, Traits], held_out: Sequence[Traits], threshold: float
+) -> dict[Key, int]:
+    owners = {record.query: number for number, record in reversed([*enumerate(held_out)])}
+    near = nearest((record.query for record in records.values()), owners, threshold)
+    return {
+        index: owners[near[record.query]]
+        for index, record in records.items()
+        if record.query in near
+    }
+
+
+def _same_calls(records: Mapping[Key, Traits], held_out: Sequence[Traits]) -> dict[Key, int]:
+    """The same arguments on the same tools: many of them, or few of them after a query that is half
+    alike.
+    """
+    called: dict[int, list[int]] = defaultdict(list)
+    for number, record in enumerate(held_out):
+        if record.keys.calls:
+            called[record.keys.calls].append(number)
+    calling: dict[int, dict[Key, Traits]] = defaultdict(dict)
+    for index, record in records.items():
+        if record.keys.calls in called:
+            calling[record.keys.calls][index] = record
+    same: dict[Key, int] = {}
+    for calls, group in calling.items():
+        numbers = called[calls]
+        near = dict.fromkeys(group, 0)
+        if next(iter(group.values())).keys.value_bytes < TELLING:
+            near = _near_queries(group, [held_out[number] for number in numbers], HALF_NEAR)
+        same |= {index: numbers[place] for index, place in near.items()}
+    return same
