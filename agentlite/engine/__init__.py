@@ -43,9 +43,7 @@ def be_quiet() -> None:
         os.environ.setdefault(name, value)
     for name in UNPICKLING:
         os.environ.pop(name, None)
-    import torch
-
-    if not torch.cuda.is_available():
+    if not on_gpu():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed looks for compilers otherwise
 
 
@@ -59,36 +57,28 @@ def load_libraries(engine: Engine) -> None:
     # Unsloth puts a folder of compiled code first on sys.path; a private one cannot be planted or
     # shared
     if "UNSLOTH_COMPILE_LOCATION" not in os.environ:
-        os.environ["UNSLOTH_COMPILE_LOCATION"] = folder = tempfile.mkdtemp(
-            prefix="agentlite-compiled-"
-        )
+        folder = tempfile.mkdtemp(prefix="agentlite-compiled-")
+        os.environ["UNSLOTH_COMPILE_LOCATION"] = folder
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     check_libraries(engine)
     try:
         with console.waiting("loading torch, transformers and trl"):
             be_quiet()
             with console.unheard():
-                _import(engine)
+                if on_gpu():
+                    for name, value in SWITCHES.items():
+                        os.environ.setdefault(name, value)
+                if engine == "unsloth" or not on_gpu():
+                    import unsloth  # noqa: F401  (first: it patches the others)
+                import peft  # noqa: F401
+                import transformers
+                import trl  # noqa: F401
+
+                transformers.logging.set_verbosity_error()
+                transformers.utils.logging.disable_progress_bar()
     except ImportError as error:
-        raise UserError(
-            f"a package cannot be loaded: {error}.", how(INSTALL), exit_code=MODEL
-        ) from error
-
-
-def _import(engine: Engine) -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        for name, value in SWITCHES.items():
-            os.environ.setdefault(name, value)
-    if engine == "unsloth" or not torch.cuda.is_available():
-        import unsloth  # noqa: F401  (first: it patches the others)
-    import peft  # noqa: F401
-    import transformers
-    import trl  # noqa: F401
-
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+        problem = f"a package cannot be loaded: {error}."
+        raise UserError(problem, how(INSTALL), exit_code=MODEL) from error
 
 
 def on_gpu() -> bool:

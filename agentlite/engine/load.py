@@ -120,16 +120,6 @@ def _needs_gpu(reason: Unusable) -> UserError:
     )
 
 
-def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:
-    """The base model, with the adapter of `source` if it has one. Raises UserError 2, 5, 7 or 8."""
-    prepare(loading)
-    if _kept:  # two models at once may be more than the memory holds
-        _kept.clear()
-        free_memory()
-    with console.waiting(f"loading {source.name}"):
-        return _load(source, loading, trainable)
-
-
 def weights_folder(base: str) -> Path:
     """The folder that a whole model is loaded from: a name would be loaded at its newest commit,
     and by Unsloth from another repository. Raises UserError 5, 8 or 74.
@@ -139,48 +129,55 @@ def weights_folder(base: str) -> Path:
     return Path(base) if Path(base).is_dir() else hub.model_snapshot(base)
 
 
-def _load(source: Source, loading: Loading, trainable: bool) -> Loaded:
-    folder = weights_folder(source.base)
-    try:
-        model, tokenizer, _ = ENGINES[loading.engine](str(folder), loading)
-        # where the GPU's memory is short, Unsloth's loader leaves layers on the CPU without a word,
-        # and its kernels fail on them later
-        devices = {str(device) for device in getattr(model, "hf_device_map", {}).values()}
-        if on_gpu() and not devices.isdisjoint(("cpu", "disk")):
-            raise _too_large(source.name, loading.quantized)
-        _forget_decoding(model)
-        if trainable and loading.quantized and loading.engine == "hf":
-            from peft import prepare_model_for_kbit_training
-
-            model = prepare_model_for_kbit_training(model)
-        if source.adapter:
-            from peft import PeftModel
-
-            model = PeftModel.from_pretrained(model, str(source.adapter), is_trainable=trainable)
-            # at every save PEFT compares with the configuration of the base: the one in the folder
-            model.peft_config["default"].base_model_name_or_path = str(folder)
-            if trainable and loading.engine == "unsloth" and on_gpu():
-                model = _patched_by_unsloth(model)
-    except Exception as error:
-        raise explained(error, source.name, loading.quantized) from error
+def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:
+    """The base model, with the adapter of `source` if it has one. Raises UserError 2, 5, 7 or 8."""
+    prepare(loading)
+    if _kept:  # two models at once may be more than the memory holds
+        _kept.clear()
+        free_memory()
+    with console.waiting(f"loading {source.name}"):
+        folder = weights_folder(source.base)
+        try:
+            loaded = (_unsloth if loading.engine == "unsloth" else _transformers)(folder, loading)
+            model = _adapted(loaded.model, source, folder, loading, trainable)
+        except Exception as error:
+            raise explained(error, source.name, loading.quantized) from error
+    tokenizer = loaded.tokenizer
     tokenizer.padding_side = "left"
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return Loaded(model, tokenizer)
 
 
-def _forget_decoding(model: Any) -> None:
-    """Of the model's generation_config.json the special tokens alone stay.
-
-    Its penalties would apply wherever `generate` decodes (eval, chat, serve) and not in training:
-    Qwen2.5's 1.1 on repetition makes a name that stands in the prompt less likely in the call.
-    """
+def _adapted(model: Any, source: Source, folder: Path, loading: Loading, trainable: bool) -> Any:
+    """A base model made ready, with its adapter."""
     from transformers import GenerationConfig
 
+    # where the GPU's memory is short, Unsloth's loader leaves layers on the CPU without a word, and
+    # its kernels fail on them later
+    devices = {str(device) for device in getattr(model, "hf_device_map", {}).values()}
+    if on_gpu() and not devices.isdisjoint(("cpu", "disk")):
+        raise _too_large(source.name, loading.quantized)
+    # Of generation_config.json the special tokens alone stay. Its penalties would apply wherever
+    # `generate` decodes (eval, chat, serve) and not in training: Qwen2.5's 1.1 on repetition makes
+    # a name that stands in the prompt less likely in the call.
     own = model.generation_config
     model.generation_config = GenerationConfig(
         bos_token_id=own.bos_token_id, eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id
     )
+    if trainable and loading.quantized and loading.engine == "hf":
+        from peft import prepare_model_for_kbit_training
+
+        model = prepare_model_for_kbit_training(model)
+    if source.adapter:
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(model, str(source.adapter), is_trainable=trainable)
+        # at every save PEFT compares with the configuration of the base: the one in the folder
+        model.peft_config["default"].base_model_name_or_path = str(folder)
+        if trainable and loading.engine == "unsloth" and on_gpu():
+            model = _patched_by_unsloth(model)
+    return model
 
 
 def load_for_inference(source: Source, loading: Loading) -> Loaded:
@@ -242,20 +239,20 @@ def does_not_fit(one: str, fix: str, location: str = "") -> UserError:
 
 
 @console.unheard()
-def _unsloth(folder: str, loading: Loading) -> Loaded:
+def _unsloth(folder: Path, loading: Loading) -> Loaded:
     from unsloth import FastLanguageModel
 
-    vllm: dict[str, object] = {}
+    shared: dict[str, object] = {}
     if loading.vllm:
         import torch
 
         # Unsloth takes a share of the free memory, and hands vLLM what that is of the whole card
         free, total = torch.cuda.mem_get_info()
         share = min(1.0, loading.vllm.share * total / free)
-        vllm = {"fast_inference": True, "gpu_memory_utilization": share}
-        vllm["max_lora_rank"] = loading.vllm.rank
+        shared = {"fast_inference": True, "gpu_memory_utilization": share}
+        shared["max_lora_rank"] = loading.vllm.rank
     model, tokenizer = FastLanguageModel.from_pretrained(
-        folder,
+        str(folder),
         max_seq_length=loading.max_length,
         dtype=load_dtype(),
         load_in_4bit=loading.load_in_4bit,
@@ -265,47 +262,39 @@ def _unsloth(folder: str, loading: Loading) -> Loaded:
         trust_remote_code=False,
         use_safetensors=True,
         use_exact_model_name=True,  # also where a folder is called as a model is on the hub
-        **vllm,
+        **shared,
     )
-    layers = (
-        {type(module).__name__ for module in model.modules()} if loading.quantized else FEW_BITS
-    )
-    if FEW_BITS.isdisjoint(layers):
+    layers = {type(module).__name__ for module in model.modules()}
+    if loading.quantized and FEW_BITS.isdisjoint(layers):
         raise UserError(
             "bitsandbytes does not run here, so Unsloth has loaded 16 bit in place of fewer.",
             "`python -m bitsandbytes` says why; or leave load_in_4bit and load_in_8bit off.",
             location="load_in_4bit",
             exit_code=MODEL,
         )
-    if loading.vllm:
-        _refuse_other_engine(model, loading.max_length)
-    return Loaded(model, tokenizer)
-
-
-def _refuse_other_engine(model: Any, max_length: int) -> None:
-    """Where vLLM does not know an architecture, Unsloth samples by itself, with a line of output;
-    where its cache is too small, it shortens the rows. Raises UserError 5 or 7.
-    """
-    if not hasattr(model, "vllm_engine"):
+    # where vLLM does not know an architecture, Unsloth samples by itself, with a line of output
+    if loading.vllm and not hasattr(model, "vllm_engine"):
         raise UserError(
             "Unsloth cannot share this model's weights with vLLM.",
             "Leave --vllm out, or add --engine hf.",
             location="grpo.vllm",
             exit_code=MODEL,
         )
-    length = model.vllm_engine.llm_engine.vllm_config.model_config.max_model_len
-    if length < max_length:
-        raise UserError(
-            f"vLLM's share of the card holds rows of {length} tokens, and max_length is "
-            f"{max_length}.",
-            "Raise vllm_gpu_memory_utilization under trl:, lower --max-length, or leave --vllm "
-            "out.",
-            location="grpo.vllm",
-            exit_code=OUT_OF_MEMORY,
-        )
+    if loading.vllm:  # where its cache is too small, Unsloth shortens the rows
+        length = model.vllm_engine.llm_engine.vllm_config.model_config.max_model_len
+        if length < loading.max_length:
+            raise UserError(
+                f"vLLM's share of the card holds rows of {length} tokens, and max_length is "
+                f"{loading.max_length}.",
+                "Raise vllm_gpu_memory_utilization under trl:, lower --max-length, or leave "
+                "--vllm out.",
+                location="grpo.vllm",
+                exit_code=OUT_OF_MEMORY,
+            )
+    return Loaded(model, tokenizer)
 
 
-def _transformers(folder: str, loading: Loading) -> Loaded:
+def _transformers(folder: Path, loading: Loading) -> Loaded:
     from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
     changed: dict[str, Any] = {}
@@ -319,12 +308,16 @@ def _transformers(folder: str, loading: Loading) -> Loaded:
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=load_dtype(),
         )
-    device = None if loading.sharded else {"": 0} if on_gpu() else "cpu"
-    own: dict[str, Any] = {"trust_remote_code": False}  # None would ask on a terminal
     model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=load_dtype(), device_map=device, use_safetensors=True, **own, **changed
+        str(folder),
+        dtype=load_dtype(),
+        device_map=None if loading.sharded else {"": 0} if on_gpu() else "cpu",
+        use_safetensors=True,
+        trust_remote_code=False,  # None would ask on a terminal
+        **changed,
     )
-    return Loaded(model, AutoTokenizer.from_pretrained(folder, **own))
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+    return Loaded(model, tokenizer)
 
 
 def _patched_by_unsloth(model: Any) -> Any:
@@ -344,9 +337,6 @@ def _patched_by_unsloth(model: Any) -> Any:
     if os.environ.get("UNSLOTH_USE_NEW_MODEL") == "1":
         return FastBaseModel.post_patch_model(model, checkpointing)
     return FastLanguageModel.patch_peft_model(model, checkpointing)
-
-
-ENGINES = {"unsloth": _unsloth, "hf": _transformers}
 
 
 def unsloth_checkpointing() -> str | bool:

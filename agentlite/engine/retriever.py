@@ -43,7 +43,10 @@ def train(
     watched = [with_wrong(pair, pool, settings.negatives) for pair in dev]
 
     def make(micro: trainer.Schedule) -> Any:
-        from sentence_transformers import SentenceTransformerTrainer
+        from sentence_transformers import (
+            SentenceTransformerTrainer,
+            SentenceTransformerTrainingArguments,
+        )
         from sentence_transformers.losses import MultipleNegativesRankingLoss
 
         model = sentence_encoder.load(source, settings.max_length)
@@ -51,9 +54,11 @@ def train(
         model.model_card_data.widget = [{"text": "-"}]
         # A card tells the losses since the last start: a checkpoint after a kill would be another.
         model.save_pretrained = partial(model.save_pretrained, create_model_card=False)
+        shared = trainer.shared_arguments(settings, folder, micro, with_dev=bool(dev))
+        own = {"batch_sampler": in_order, "use_cpu": not on_gpu()}
         return trainer.adjusted(SentenceTransformerTrainer)(
             model=model,
-            args=_arguments(settings, folder, micro, with_dev=bool(dev)),
+            args=SentenceTransformerTrainingArguments(**{**shared, **own, **settings.trl}),
             train_dataset=_dataset(rows, pool),
             eval_dataset=_dataset(watched, pool) if watched else None,
             loss=MultipleNegativesRankingLoss(model, scale=settings.scale),
@@ -75,21 +80,6 @@ def check(settings: RetrieverSettings) -> None:
 
     trainer.check_passed_through(
         "retriever", settings, SentenceTransformerTrainingArguments, {}, FIXED
-    )
-
-
-def _arguments(
-    settings: RetrieverSettings, folder: Path, plan: trainer.Schedule, *, with_dev: bool
-) -> Any:
-    from sentence_transformers import SentenceTransformerTrainingArguments
-
-    return SentenceTransformerTrainingArguments(
-        **{
-            **trainer.shared_arguments(settings, folder, plan, with_dev=with_dev),
-            "batch_sampler": in_order,
-            "use_cpu": not on_gpu(),
-            **settings.trl,
-        }
     )
 
 

@@ -86,10 +86,14 @@ def embed(
 
 
 def make_static(source: Source) -> None:
-    """Writes the folder that `source` names, once on a machine."""
+    """Writes the folder that `source` names, once on a machine: a vector for each token, which is
+    the mean of what the model makes of the token alone, in the directions in which they differ
+    most; common tokens are shortened.
+    """
     folder = Path(source.base)
     if folder.exists():
         return
+    import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
@@ -98,33 +102,22 @@ def make_static(source: Source) -> None:
     with console.waiting(f"making {source.name}, once"), disk_errors(folder):
         shutil.rmtree(aside, ignore_errors=True)
         aside.parent.mkdir(parents=True, exist_ok=True)
-        module = StaticEmbedding(base.tokenizer.backend_tokenizer, embedding_weights=_weights(base))
+        tokenizer, vectors = base.tokenizer, list[Any]()
+        with torch.no_grad():
+            for part in torch.arange(len(tokenizer), device=base.device).split(TOKENS_AT_ONCE):
+                first = torch.full_like(part, tokenizer.cls_token_id)
+                last = torch.full_like(part, tokenizer.sep_token_id)
+                rows = torch.stack([first, part, last], dim=1)
+                states = base[0].model(input_ids=rows, attention_mask=torch.ones_like(rows))
+                vectors.append(states.last_hidden_state.mean(1).cpu())
+        tokens = torch.cat(vectors).double()
+        tokens = tokens - tokens.mean(0)
+        directions = torch.linalg.eigh(tokens.T @ tokens).eigenvectors.flip(1)[:, :DIRECTIONS]
+        share = 1 / torch.arange(1, len(tokens) + 1)
+        share = share / share.sum()
+        weights = ((tokens @ directions) * (COMMON / (COMMON + share))[:, None]).float()
+        module = StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=weights)
         SentenceTransformer(modules=[module], device="cpu").save_pretrained(
             str(aside), create_model_card=False
         )
         aside.rename(folder)
-
-
-def _weights(base: Any) -> Any:
-    """The vectors of all tokens, each the mean of what the model makes of the token alone, in the
-    directions in which they differ most; common tokens are shortened.
-    """
-    import torch
-
-    tokenizer, model = base.tokenizer, base[0].model
-    vectors = []
-    with torch.no_grad():
-        for part in torch.arange(len(tokenizer), device=base.device).split(TOKENS_AT_ONCE):
-            first, last = (
-                torch.full_like(part, end)
-                for end in (tokenizer.cls_token_id, tokenizer.sep_token_id)
-            )
-            rows = torch.stack([first, part, last], dim=1)
-            states = model(input_ids=rows, attention_mask=torch.ones_like(rows)).last_hidden_state
-            vectors.append(states.mean(1).cpu())
-    tokens = torch.cat(vectors).double()
-    tokens = tokens - tokens.mean(0)
-    directions = torch.linalg.eigh(tokens.T @ tokens).eigenvectors.flip(1)[:, :DIRECTIONS]
-    share = 1 / torch.arange(1, len(tokens) + 1)
-    share = share / share.sum()
-    return ((tokens @ directions) * (COMMON / (COMMON + share))[:, None]).float()

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from agentlite.config.gpu_profiles import keep_private
 from agentlite.core import console
-from agentlite.core.errors import MODEL, NETWORK, UserError
+from agentlite.core.errors import MODEL, NETWORK, USAGE, UserError
 from agentlite.core.row_files import cannot_write
 
 COMMIT = re.compile("[0-9a-f]{40}")
 CONFIG = "config.json"
+PUSH = "--push-to-hub"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 # beside the configuration, the weights, and the files that `load_template` needs: what transformers
 # reads of a model and its tokenizer, where a repository has it
@@ -84,53 +85,42 @@ def hub_file(name: str, file: str, required: bool = True) -> Path:
     for one that is not `required` and does not exist. Raises UserError 5, 8 or 74.
     """
     keep_private()
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import errors, hf_hub_download
     from huggingface_hub.constants import HF_HUB_CACHE
-    from huggingface_hub.errors import (
-        EntryNotFoundError,
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
 
+    unknown = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
     model, _, revision = name.partition("@")
     try:
         with console.waiting(f"asking the hub for {file} of {name}"):
             return Path(hf_hub_download(model, file, revision=revision or None))
-    except (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as error:
-        raise UserError(
+    except (*unknown, errors.HFValidationError) as error:
+        raise _refused(
             f"the hub has no {name}, or it is gated.",
             "Check the name, and the commit, tag or branch behind @; `hf auth login` for a gated "
             "model.",
-            location="--model",
-            exit_code=MODEL,
+            MODEL,
         ) from error
-    except EntryNotFoundError as error:  # LocalEntryNotFoundError is one as well
+    except errors.EntryNotFoundError as error:  # LocalEntryNotFoundError is one as well
         if not required:
             return Path()
-        if isinstance(error, LocalEntryNotFoundError):
-            raise UserError(
+        if isinstance(error, errors.LocalEntryNotFoundError):
+            raise _refused(
                 f"{file} of {name} is not in the cache, and the hub cannot be reached (or "
                 "HF_HUB_OFFLINE is set).",
                 "Name a folder, the embedded smollm2-135m, or set HF_ENDPOINT to a mirror.",
-                location="--model",
-                exit_code=NETWORK,
+                NETWORK,
             ) from error
         fix = "Choose a model whose weights are safetensors." if file == WEIGHTS else ""
-        raise UserError(
-            f"{name} has no {file}.", fix, location="--model", exit_code=MODEL
-        ) from error
-    except (HfHubHTTPError, OSError) as error:
+        raise _refused(f"{name} has no {file}.", fix, MODEL) from error
+    except (errors.HfHubHTTPError, OSError) as error:
         if error.errno in DISK:
             raise cannot_write(Path(HF_HUB_CACHE), error) from error
-        raise UserError(
-            f"the hub does not answer: {error}",
-            "Try again, or name a folder.",
-            location="--model",
-            exit_code=NETWORK,
-        ) from error
+        problem = f"the hub does not answer: {error}"
+        raise _refused(problem, "Try again, or name a folder.", NETWORK) from error
+
+
+def _refused(problem: str, fix: str, exit_code: int, location: str = "--model") -> UserError:
+    return UserError(problem, fix, location=location, exit_code=exit_code)
 
 
 def refuse_push(name: str) -> None:
@@ -140,25 +130,14 @@ def refuse_push(name: str) -> None:
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if not is_hub_id(name) or "@" in name:
-        raise UserError(
-            f"'{name}' is not the name of a repository.",
-            "Write it as USER/NAME or ORGANIZATION/NAME.",
-            location="--push-to-hub",
-        )
+        problem = f"'{name}' is not the name of a repository."
+        raise _refused(problem, "Write it as USER/NAME or ORGANIZATION/NAME.", USAGE, PUSH)
     if HF_HUB_OFFLINE:
-        raise UserError(
-            "HF_HUB_OFFLINE is set, so nothing can be uploaded.",
-            "Unset it, or leave --push-to-hub out.",
-            location="--push-to-hub",
-            exit_code=NETWORK,
-        )
+        problem = "HF_HUB_OFFLINE is set, so nothing can be uploaded."
+        raise _refused(problem, f"Unset it, or leave {PUSH} out.", NETWORK, PUSH)
     if not get_token():
-        raise UserError(
-            "there is no token for the hub.",
-            "Run `hf auth login`, or set HF_TOKEN to a token with write access.",
-            location="--push-to-hub",
-            exit_code=NETWORK,
-        )
+        fix = "Run `hf auth login`, or set HF_TOKEN to a token with write access."
+        raise _refused("there is no token for the hub.", fix, NETWORK, PUSH)
 
 
 def push(files: Mapping[str, Path], name: str) -> str:
@@ -176,11 +155,11 @@ def push(files: Mapping[str, Path], name: str) -> str:
             hub.create_repo(name, private=True, exist_ok=True)
             commit = hub.create_commit(name, operations, commit_message="Exported by agentlite")
     except (HfHubHTTPError, OSError) as error:
-        raise UserError(
+        raise _refused(
             f"the upload to {name} failed: {error}",
             "The export is complete here. Check that the token may write there, then run the same "
             "command again with --force.",
-            location="--push-to-hub",
-            exit_code=NETWORK,
+            NETWORK,
+            PUSH,
         ) from error
     return commit.commit_url

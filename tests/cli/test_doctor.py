@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from support.samples import ROOT
 
-from agentlite.cli import doctor as checks
-from agentlite.cli.doctor import Facts
+from agentlite.cli.commands import doctor as checks
+from agentlite.cli.commands.doctor import Facts
 from agentlite.config import gpu_profiles
 
 CARD = gpu_profiles.Gpu("NVIDIA GeForce RTX 4090", 24.0, 23.0)
@@ -74,7 +74,7 @@ def test_one_json_object_and_a_table_and_torch_is_not_imported(tmp_path):
     for name in names:
         assert f"  {name} " in table
     program = (
-        "import sys; from agentlite.cli.doctor import findings; from pathlib import Path; "
+        "import sys; from agentlite.cli.commands.doctor import findings; from pathlib import Path; "
         "findings(Path('r')); "
     )
     program += "print(*{'torch', 'numpy', 'transformers'} & sys.modules.keys())"

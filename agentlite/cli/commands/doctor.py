@@ -1,20 +1,395 @@
-"""`agentlite doctor`: a table of findings about this machine; exit code 1 if there is a problem."""
+"""`agentlite doctor`: findings about packages, the machine and models, each with what to do."""
 
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
 import sys
+import sysconfig
 import time
+import urllib.error
+import urllib.request
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import AS_JSON, DEBUG, RUN
+from agentlite.config import gpu_profiles, resolve
+from agentlite.config.gpu_profiles import AUTO, CPU, DRIVERS, GPU, is_hidden, is_too_old
+from agentlite.config.pipeline import TRAINERS
+from agentlite.config.settings import CPU_MODEL
+from agentlite.config.torch_builds import NoBuild, best_for, build_for
+from agentlite.core.console import hidden, print_table
+from agentlite.core.errors import UserError
+from agentlite.engine.planning.choose import auto_settings, set_already
+from agentlite.engine.planning.estimate import RowLengths, plan
+from agentlite.engine.planning.gpus import machine_of
+from agentlite.engine.planning.model_shape import PUBLISHED, shape_of
+from agentlite.workspace.digests import cache_folder
+from agentlite.workspace.embedded_files import embedded_file
+
+PYTHONS = ((3, 11), (3, 15))  # from, below: as pyproject.toml has it
+WITH_CUDA = ("bitsandbytes",)
+# many environments have these for something else
+WITHOUT_TRAIN = ("pyarrow", "gguf", "accelerate", "datasets")
+LITTLE_MEMORY, LITTLE_DISK, NO_DISK = 6, 10, 1  # GB
+GB = 1e9
+HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
+Release = tuple[int, ...]
+
+
+class Finding(Struct, frozen=True):
+    """`fix`: what to do; only where the state is not ok."""
+
+    name: str
+    state: Literal["ok", "warning", "problem"]
+    detail: str
+    fix: str = ""
+
+
+class Facts(NamedTuple):
+    """`driver`: the version, "" where nvidia-smi is there and fails, None without one."""
+
+    run: Path
+    card: gpu_profiles.Gpu | None
+    driver: str | None
+
+
+class Bad(NamedTuple):
+    """Releases of a package, from one to below another, that do harm, and why."""
+
+    package: str
+    first: Release
+    below: Release
+    why: str
+
+
+NEVER: Release = (9999,)
+KNOWN_BAD = (
+    Bad("torch", (), (2, 6), "loading a checkpoint can run code (CVE-2025-32434)"),
+    Bad("torch", (2, 15), NEVER, "Unsloth 2026.10.9 takes none from 2.15 on"),
+    Bad(
+        "transformers",
+        (),
+        (5, 3),
+        "a model's config.json can run code (CVE-2026-4372, CVE-2026-5241)",
+    ),
+    Bad("transformers", (5, 18), NEVER, "Unsloth 2026.10.9 takes none above 5.17"),
+    Bad("trl", (), (1, 15), "lacks what dpo and grpo stand on"),
+    Bad("trl", (1, 15, 1), NEVER, "Unsloth 2026.10.9 takes none above 1.15.0"),
+)
+
+
+def findings(run: Path) -> list[Finding]:
+    """`run`: the workspace, whose disk counts. A check that fails is a finding itself."""
+    facts, found = Facts(run, gpu_profiles.card(), gpu_profiles.driver()), list[Finding]()
+    for check in CHECKS:
+        try:
+            found += check(facts)
+        except Exception as error:
+            name = check.__name__.replace("_", " ")
+            detail = f"this check failed: {error}"
+            found.append(Finding(name, "warning", detail, "Please report it."))
+    return [replace(one, detail=hidden(one.detail), fix=hidden(one.fix)) for one in found]
+
+
+# --- packages: missing, other than tested, or known to be harmful; none is imported
+
+
+def python(facts: Facts) -> Iterator[Finding]:
+    found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+    if PYTHONS[0] <= sys.version_info[:2] < PYTHONS[1]:
+        yield Finding("python", "ok", found)
+    else:
+        yield Finding("python", "problem", found, "Take one from 3.11 to 3.14.")
+
+
+def installed(facts: Facts) -> Iterator[Finding]:
+    """Without the extra `train` much works; with half of it, training does not."""
+    by_extra = named()
+    ours = f"agentlite {version('agentlite') or 'in a checkout, not installed'}"
+    training = [name for name in by_extra["train"] if facts.card or name not in WITH_CUDA]
+    needed = by_extra[""] + training
+    missing = [name for name in needed if not version(name)]
+    fix = (
+        f"bash scripts/setup.sh (in a checkout), or pip install -c {tested_file()} "
+        "'agentlite[train]'"
+    )
+    if not missing:
+        yield Finding("packages", "ok", f"{ours}, and all {len(needed)} packages that it needs")
+    elif set(training) - set(missing) <= set(WITHOUT_TRAIN):
+        works = "prep, eval --predictions, pairs --from and reports work"
+        detail = f"{ours} without the extra `train`: {works}; what needs a model does not"
+        yield Finding("packages", "warning", detail, fix)
+    else:
+        yield Finding("packages", "problem", f"not installed: {', '.join(missing)}", fix)
+
+
+def tested(facts: Facts) -> Iterator[Finding]:
+    """Of the packages that agentlite names itself: what these bring along is theirs. Torch and what
+    is built for it are those that setup.sh takes for the card and its driver.
+    """
+    by_extra, pinned = named(), tested_set()
+    if facts.card and facts.driver:
+        try:
+            pins = build_for(facts.card, facts.driver).pins
+        except NoBuild:
+            pins = ()
+        pinned |= dict(pin.split("==") for pin in pins)
+    extras = ("", "train", "retriever", "deepspeed", "serve")
+    ours = [name.lower().replace("_", "-") for extra in extras for name in by_extra[extra]]
+    there = {name: found for name in ours if name in pinned and (found := version(name))}
+    other = [
+        f"{name} {found} (tested: {pinned[name]})"
+        for name, found in there.items()
+        if found.partition("+")[0] != pinned[name]
+    ]
+    if other:
+        fix = f"It may well work; to be sure: pip install -c {tested_file()} 'agentlite[train]'"
+        yield Finding("tested set", "warning", ", ".join(other), fix)
+    else:
+        detail = f"{len(there)} packages, each in the version that was tested"
+        yield Finding("tested set", "ok", detail)
+
+
+def known_bad(facts: Facts) -> Iterator[Finding]:
+    for package, first, below, why in KNOWN_BAD:
+        found = version(package)
+        release = tuple(int(part) for part in re.findall(r"\d+", found.partition("+")[0])[:3])
+        if found and first <= release < below:
+            fix = f"pip install {package}=={tested_set()[package]}"
+            yield Finding(package, "problem", f"{found}: {why}", fix)
+
+
+def torch(facts: Facts) -> Iterator[Finding]:
+    """Whether it is built for the GPU that is there, and the driver is new enough for it."""
+    found = version("torch")
+    if not found:
+        return
+    cuda = int(cuda_of_torch().partition(".")[0] or 0)
+    text = f"{found}, built for {f'CUDA {cuda}' if cuda else 'the CPU'}"
+    again = "scripts/setup.sh"
+    if facts.card and facts.driver:
+        again = best_for(facts.card, facts.driver)
+    if facts.card and not cuda:
+        yield Finding("torch", "problem", f"{text}: the GPU is not used", again)
+    elif facts.card and facts.driver and is_too_old(facts.driver, cuda):
+        detail = f"{text}, which needs driver {DRIVERS[cuda]}; this is {facts.driver}"
+        yield Finding("torch", "problem", detail, f"Update the driver, or: {again}")
+    else:
+        yield Finding("torch", "ok", text)
+
+
+def version(package: str) -> str:
+    """ "" where it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def cuda_of_torch() -> str:
+    """The CUDA that torch is built for, by the file that says so; "" for none, or without torch."""
+    spec = importlib.util.find_spec("torch") if version("torch") else None
+    if not spec or not spec.origin:
+        return ""
+    text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    found = re.search(r"^cuda\b.*?'([\d.]+)'", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def named() -> dict[str, list[str]]:
+    """The packages that agentlite asks for, by extra; under "" those that it always needs."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in importlib.metadata.requires("agentlite") or ():
+        extra = re.search(r"""extra == ['"](\w+)['"]""", line)
+        found[extra[1] if extra else ""] += re.findall(r"^[\w.-]+", line)
+    return found
+
+
+def tested_file() -> Path:
+    """constraints.txt: beside the package in a checkout, inside it in a wheel."""
+    inside = Path(__file__).parents[2] / "constraints.txt"
+    return inside if inside.exists() else inside.parent.parent / inside.name
+
+
+def tested_set() -> dict[str, str]:
+    text = tested_file().read_text(encoding="utf-8")
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", text, flags=re.MULTILINE))
+
+
+# --- the machine
+
+
+def gpu(facts: Facts) -> Iterator[Finding]:
+    if card := facts.card:
+        memory = f"{card.free:.1f} of {card.total:.1f} GB free"
+        bf16 = "" if card.bf16 else ", no bfloat16"
+        yield Finding("gpu", "ok", f"{card.name}, {memory}, driver {facts.driver}{bf16}")
+    elif facts.driver is None:
+        yield Finding("gpu", "ok", "no NVIDIA GPU is found: the CPU is used")
+    elif is_hidden():
+        fix = "To use it: unset CUDA_VISIBLE_DEVICES"
+        yield Finding("gpu", "warning", "hidden by CUDA_VISIBLE_DEVICES", fix)
+    else:
+        yield Finding(
+            "gpu",
+            "problem",
+            "nvidia-smi is there, and fails or does not say what the GPU can compute",
+            "Run nvidia-smi and do as it says: mostly, install the driver again (525 or newer). If "
+            "no GPU is to be used: export CUDA_VISIBLE_DEVICES=-1",
+        )
+
+
+def memory(facts: Facts) -> Iterator[Finding]:
+    total, meminfo = machine_of("cpu").capacity / GB, Path("/proc/meminfo")
+    text = meminfo.read_text(encoding="utf-8") if meminfo.exists() else ""
+    available = re.search(r"MemAvailable:\s+(\d+)", text)
+    free = min(total, int(available[1]) * 1024 / GB) if available else total
+    found = f"{free:.1f} of {total:.1f} GB available"
+    if free >= LITTLE_MEMORY:
+        yield Finding("memory", "ok", found)
+    else:
+        fix = "Close what else is running; take a small batch_size and max_length."
+        yield Finding("memory", "warning", found, fix)
+
+
+def disk(facts: Facts) -> Iterator[Finding]:
+    """A finding for each disk, and for each folder that cannot be written."""
+    hub = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+    places = {
+        "workspace": (facts.run, "--run FOLDER"),
+        "cache": (cache_folder(), "AGENTLITE_CACHE=FOLDER"),
+        "models of the hub": (Path(hub), "HF_HOME=FOLDER"),
+    }
+    disks: dict[int, list[str]] = defaultdict(list)
+    free: dict[int, float] = {}
+    for name, (place, instead) in places.items():
+        above = (place.absolute(), *place.absolute().parents)
+        folder = next(path for path in above if path.exists())
+        device = folder.stat().st_dev
+        disks[device].append(name)
+        free.setdefault(device, shutil.disk_usage(folder).free / GB)
+        if not os.access(folder, os.W_OK):
+            detail = f"{folder} cannot be written: {name}"
+            yield Finding("disk", "problem", detail, f"Name another folder: {instead}")
+    for device, names in disks.items():
+        left = free[device]
+        found = f"{left:.{0 if left >= LITTLE_DISK else 1}f} GB free for {', '.join(names)}"
+        if left >= LITTLE_DISK:
+            yield Finding("disk", "ok", found)
+        else:
+            fix = "Free some: agentlite runs says how much finished stages can do without."
+            yield Finding("disk", "warning" if left >= NO_DISK else "problem", found, fix)
+
+
+def compiler(facts: Facts) -> Iterator[Finding]:
+    """Triton compiles a small C file for each kernel, against Python's headers."""
+    compilers = (os.environ.get("CC", ""), "cc", "gcc", "clang")
+    if not facts.card:
+        return
+    if any(map(shutil.which, compilers)) and HEADERS.exists():
+        yield Finding("compiler", "ok", "a C compiler, with Python.h")
+    else:
+        detail = "no C compiler with Python.h, and Triton needs it on the GPU"
+        fix = "On Debian and Ubuntu: apt install gcc python3-dev"
+        yield Finding("compiler", "problem", detail, fix)
+
+
+def trains(facts: Facts) -> Iterator[Finding]:
+    """The largest of the models whose shape is known that fits, in each precision, as
+    `--profile auto` has it.
+    """
+    machine, trainer = machine_of(AUTO), TRAINERS[0]
+    resolved = resolve.resolve(trainer, resolve.Given(profile=GPU if machine.gpu else CPU))
+    published = json.loads(PUBLISHED.read_bytes())
+    shapes = {name: shape_of(known, name) for name, known in published.items()}
+    largest: dict[int, str] = {}
+    for name in sorted(shapes, key=lambda name: -shapes[name].parameters):
+        chosen = resolved.settings
+        if machine.gpu:
+            by_memory = auto_settings(chosen, set_already(resolved), shapes[name], machine)
+            chosen = replace(chosen, **by_memory.values)
+        planned = plan(chosen, shapes[name], machine, RowLengths())
+        if planned.gib.fits:
+            batch = f"{chosen.batch_size} rows of {chosen.max_length} tokens at once"
+            largest.setdefault(planned.bits, f"{name} ({batch})")
+    found = f"{machine.capacity / 2**30:.1f} GiB{f' on {machine.name}' if machine.name else ''}"
+    if largest:
+        models = "; ".join(f"in {bits} bit up to {model}" for bits, model in largest.items())
+        yield Finding("can train", "ok", f"{trainer} {models}, calculated for {found}")
+    else:
+        fix = "What would fit: agentlite plan --model smollm2-135m"
+        yield Finding("can train", "warning", f"{found}: {trainer} of no model fits", fix)
+
+
+# --- models
+
+
+def embedded(facts: Facts) -> Iterator[Finding]:
+    try:
+        embedded_file(CPU_MODEL)
+    except UserError as error:
+        yield Finding("embedded model", "warning", error.problem, error.fix)
+        return
+    there = any((cache_folder() / "models").glob(f"{CPU_MODEL}-*/model.safetensors"))
+    ready = "ready" if there else "made ready when it is first used"
+    yield Finding("embedded model", "ok", f"{CPU_MODEL}, {ready}")
+
+
+def hub(facts: Facts) -> Iterator[Finding]:
+    from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
+
+    if HF_HUB_OFFLINE:
+        yield Finding("hub", "ok", "not asked: offline (HF_HUB_OFFLINE)")
+    elif why := why_unreached(ENDPOINT):
+        fix = (
+            "Behind a proxy, set HTTPS_PROXY; HF_ENDPOINT names a mirror. Without it: "
+            "smollm2-135m, or the folder of a model."
+        )
+        yield Finding("hub", "warning", f"no answer from {ENDPOINT} ({why})", fix)
+    else:
+        yield Finding("hub", "ok", f"{ENDPOINT} answers")
+
+
+def why_unreached(url: str) -> str:
+    """Why a server does not answer in a second; "" if it does, whatever it says."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=1):
+            return ""
+    except urllib.error.HTTPError:
+        return ""
+    except (OSError, ValueError) as error:
+        return " ".join(str(getattr(error, "reason", error)).split())
+
+
+CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    python,
+    installed,
+    tested,
+    known_bad,
+    torch,
+    gpu,
+    memory,
+    disk,
+    compiler,
+    trains,
+    embedded,
+    hub,
+)
 
 
 def doctor(run: str, as_json: bool, debug: bool) -> None:
     """Prints the findings, each that is not ok with what to do."""
-    import msgspec
-
-    from agentlite.cli.doctor import findings
-    from agentlite.core.console import print_table
-
     started = time.monotonic()
     results = findings(Path(run))
     problems = sum(finding.state == "problem" for finding in results)
@@ -29,10 +404,9 @@ def doctor(run: str, as_json: bool, debug: bool) -> None:
     else:
         rows = [["", "", ""]]
         for finding in results:
-            rows += [
-                [finding.state, finding.name, finding.detail],
-                *([["", "", f"-> {finding.fix}"]] if finding.fix else []),
-            ]
+            rows.append([finding.state, finding.name, finding.detail])
+            if finding.fix:
+                rows.append(["", "", f"-> {finding.fix}"])
         print_table(rows, words=3)
         warnings = sum(finding.state == "warning" for finding in results)
         print(f"problems: {problems}, warnings: {warnings}")
